@@ -1,0 +1,58 @@
+# A room is a folder of trireme/ and the static library trireme_<room> made of all its .cc files.
+set(TRIREME_ROOMS "" CACHE INTERNAL "")
+
+add_library(trireme_flags INTERFACE)
+target_include_directories(trireme_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                                                   $<INSTALL_INTERFACE:include>)
+target_compile_features(trireme_flags INTERFACE cxx_std_20)
+target_compile_options(trireme_flags INTERFACE $<BUILD_INTERFACE:-Wall -Wextra -Wshadow -Wno-missing-field-initializers>
+  $<$<BOOL:${TRIREME_WERROR}>:$<BUILD_INTERFACE:-Werror>>)
+if(TRIREME_SANITIZE)
+  target_compile_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
+endif()
+target_link_libraries(trireme_flags INTERFACE fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json Threads::Threads)
+
+# torch/torch.h takes 15-20 s to parse: one precompiled header serves every file that includes torch.
+add_library(trireme_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)
+target_link_libraries(trireme_pch PUBLIC trireme_flags Trireme::torch)
+target_precompile_headers(trireme_pch PRIVATE <torch/torch.h>)
+
+# trireme_room(NAME [TORCH] [PLAIN FILE...] [DEPENDS ROOM...])
+# PLAIN files of a torch room include no torch; they become trireme_<room>_plain, which the light programs
+# (launcher, `trireme plan`) can link without loading LibTorch.
+function(trireme_room name)
+  cmake_parse_arguments(arg "TORCH" "" "PLAIN;DEPENDS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/${name}/*.cc)
+  set(target trireme_${name})
+  if(arg_PLAIN)
+    list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/ OUTPUT_VARIABLE plain_sources)
+    list(REMOVE_ITEM sources ${plain_sources})
+    add_library(${target}_plain STATIC ${plain_sources})
+    set_target_properties(${target}_plain PROPERTIES EXPORT_NAME ${name}_plain)
+    target_link_libraries(${target}_plain PUBLIC trireme_base trireme_plan)
+    set(TRIREME_ROOMS ${TRIREME_ROOMS} ${target}_plain CACHE INTERNAL "")
+  endif()
+  if(NOT sources)
+    file(TOUCH ${PROJECT_BINARY_DIR}/empty_${name}.cc)
+    set(sources ${PROJECT_BINARY_DIR}/empty_${name}.cc)
+  endif()
+  add_library(${target} STATIC ${sources})
+  add_library(Trireme::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_link_libraries(${target} PUBLIC trireme_flags)
+  foreach(dep ${arg_DEPENDS})
+    target_link_libraries(${target} PUBLIC trireme_${dep})
+  endforeach()
+  if(arg_PLAIN)
+    target_link_libraries(${target} PUBLIC ${target}_plain)
+  endif()
+  if(arg_TORCH)
+    target_link_libraries(${target} PUBLIC Trireme::torch)
+    target_precompile_headers(${target} REUSE_FROM trireme_pch)
+  endif()
+  if(EXISTS ${PROJECT_SOURCE_DIR}/trireme/${name}/room.cmake)
+    include(${PROJECT_SOURCE_DIR}/trireme/${name}/room.cmake)  # What this room alone links to.
+  endif()
+  set(TRIREME_ROOMS ${TRIREME_ROOMS} ${target} CACHE INTERNAL "")
+endfunction()

@@ -1,0 +1,5 @@
+#include <trireme/base/version.h>
+
+namespace trireme {
+std::string_view version() { return TRIREME_VERSION; }
+}

@@ -1,0 +1,43 @@
+// Reads and writes the safetensors format (8 bytes header length, JSON header, tensor bytes). No torch.
+//
+// Format: https://github.com/huggingface/safetensors, "Format". A header is checked before any of it is believed: a file that
+// lies about sizes, overlaps or lengths ends in Error(corrupt), never in a read or allocation beyond the file.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <trireme/plan/tensor_spec.h>
+#include <vector>
+
+namespace trireme::checkpoint {
+
+struct TensorView {
+  plan::TensorSpec spec;  // Name, shape, dtype.
+  std::span<const std::byte> bytes;
+};
+
+// Writes all tensors in order and fsyncs. Returns the file's SHA-256 (hashed while writing). Throws Error(io) with path and reason;
+// a partly written file is removed.
+std::string write_safetensors(const std::filesystem::path& path, const std::vector<TensorView>& tensors,
+                              const std::map<std::string, std::string>& metadata = {});
+
+// A file mapped into memory (read-only, private); views stay valid as long as it lives.
+class SafetensorsFile {
+ public:
+  // Throws Error(not_found), Error(io), or Error(corrupt) naming the file and what is wrong with it.
+  explicit SafetensorsFile(const std::filesystem::path& path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  const std::vector<TensorView>& tensors() const;  // In the order of their bytes.
+  const TensorView* find(const std::string& name) const;
+  const std::map<std::string, std::string>& metadata() const;
+  std::string sha256() const;  // Of the whole file.
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,34 @@
+// The rendezvous of one job: a ControlServer, the membership rules, and a small key-value store. Embedded in the
+// launcher, or in worker 0 under torchrun.
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <trireme/launch/membership.h>
+#include <trireme/net/control.h>
+
+namespace trireme::launch {
+
+class Coordinator {
+ public:
+  // Starts listening. Throws Error(io) naming the address if it cannot.
+  Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options);
+  ~Coordinator();
+  net::Endpoint endpoint() const;
+
+  // What is known of a worker; for the supervisor's verdict. Any thread.
+  PhaseAt last_phase(int worker) const;
+  bool said_goodbye(int worker) const;
+  bool any_step_finished() const;  // Some worker's heartbeat reported a step >= 0 beyond the first.
+  // The first loss the coordinator saw, if any.
+  std::optional<LostWorker> first_loss() const;
+  // The supervisor saw the worker's process end before the connection did: tells all others now.
+  void report_lost(int worker, const std::string& reason);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme::launch

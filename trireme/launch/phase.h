@@ -1,0 +1,19 @@
+// What a rank is doing: carried by heartbeats, so that a verdict can say where a lost rank was.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace trireme {
+
+enum class Phase { starting, connecting, data, forward, backward, exchange, update, evaluate, checkpoint, idle, leaving };
+std::string_view to_string(Phase phase);
+Phase phase_from_string(std::string_view name);
+
+struct PhaseAt {
+  Phase phase = Phase::starting;
+  int64_t step = -1;  // -1: before the first step.
+  std::string describe() const;  // "backward of step 40", "starting"
+};
+
+}  // namespace trireme
