@@ -8,13 +8,13 @@ if(TARGET Trireme::torch)
   return()
 endif()
 file(GLOB _trireme_venv_torch ${CMAKE_CURRENT_LIST_DIR}/../.venv/lib/python3*/site-packages/torch)
-find_path(TRIREME_TORCH_ROOT include/torch/version.h
+find_path(TRIREME_TORCH_ROOT include/torch/headeronly/version.h
           HINTS ${TORCH_DIR} $ENV{TORCH_DIR} ${_trireme_venv_torch} NO_CACHE)
 if(NOT TRIREME_TORCH_ROOT)
   message(FATAL_ERROR "LibTorch was not found. Run scripts/setup, or set TORCH_DIR to the folder that holds "
                       "LibTorch's include/ and lib/ (2.11 or newer).")
 endif()
-file(STRINGS ${TRIREME_TORCH_ROOT}/include/torch/version.h _version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+file(STRINGS ${TRIREME_TORCH_ROOT}/include/torch/headeronly/version.h _version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
 string(REGEX MATCHALL "[0-9]+" _version_numbers "${_version_lines}")
 list(JOIN _version_numbers "." TRIREME_TORCH_VERSION)
 if(TRIREME_TORCH_VERSION VERSION_LESS 2.11)
