@@ -1,1 +1,35 @@
-# Written by the packaging step.
+# What `cmake --install` brings, and what find_package(Trireme) then offers: the target Trireme::Trireme (all that a
+# user's programme needs) and one target a room (Trireme::comm, ...). The command line's own library stays inside.
+include(CMakePackageConfigHelpers)
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme)
+set(data_dir ${CMAKE_INSTALL_DATADIR}/trireme)
+
+add_library(trireme_all INTERFACE)
+add_library(Trireme::Trireme ALIAS trireme_all)
+set_target_properties(trireme_all PROPERTIES EXPORT_NAME Trireme)
+target_link_libraries(trireme_all INTERFACE ${TRIREME_ROOMS})
+
+install(TARGETS trireme_all trireme_flags ${TRIREME_ROOMS} EXPORT TriremeTargets
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT TriremeTargets NAMESPACE Trireme:: DESTINATION ${config_dir})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/trireme DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+        FILES_MATCHING PATTERN "*.h" PATTERN cli EXCLUDE)
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/TriremeConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/TriremeConfig.cmake INSTALL_DESTINATION ${config_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake ${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake
+        DESTINATION ${config_dir})
+
+foreach(program trireme trireme-worker)
+  if(TARGET ${program})
+    # The programmes find LibTorch where it was at build time.
+    set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/data DESTINATION ${data_dir})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE DESTINATION ${data_dir})
+file(GLOB configurations CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.yaml)
+install(FILES ${configurations} DESTINATION ${data_dir}/examples)

@@ -2,8 +2,9 @@
 set(TRIREME_ROOMS "" CACHE INTERNAL "")
 
 add_library(trireme_flags INTERFACE)
+set_target_properties(trireme_flags PROPERTIES EXPORT_NAME flags)
 target_include_directories(trireme_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                   $<INSTALL_INTERFACE:include>)
+                                                   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(trireme_flags INTERFACE cxx_std_20)
 target_compile_options(trireme_flags INTERFACE $<BUILD_INTERFACE:-Wall -Wextra -Wshadow -Wno-missing-field-initializers>
   $<$<BOOL:${TRIREME_WERROR}>:$<BUILD_INTERFACE:-Werror>>)
@@ -11,7 +12,7 @@ if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
 endif()
-target_link_libraries(trireme_flags INTERFACE fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json Threads::Threads)
+target_link_libraries(trireme_flags INTERFACE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
 
 # torch/torch.h takes 15-20 s to parse: one precompiled header serves every file that includes torch.
 add_library(trireme_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cc)

@@ -1,0 +1,54 @@
+# The commands of daily work. `make run` and `make test` start from a bare machine.
+.DEFAULT_GOAL := help
+.PHONY: help run test build check bench install format clean setup setup-test setup-check
+
+PREFIX ?= /usr/local
+# A file that includes torch takes about 2 GB to compile.
+JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {fit = int($$2 / 2097152); print (fit < 1 ? 1 : fit < cores ? fit : cores)}' /proc/meminfo)
+TEST_JOBS ?= 2
+
+help:
+	@echo 'make run      set up the machine, build, train on the digits data set with 2 workers'
+	@echo 'make test     set up the machine, build, run every test'
+	@echo 'make build    set up the machine, build'
+	@echo 'make check    format, order of rooms, lint, words'
+	@echo 'make bench    the benchmark suite, beside its peers'
+	@echo 'make install  build and install to PREFIX (now $(PREFIX))'
+	@echo 'make format   format all sources'
+	@echo 'make clean    remove the build folder'
+
+run: build
+	build/bin/trireme train examples/digits.yaml --workers 2
+
+test: setup-test build
+	ctest --test-dir build --output-on-failure --no-tests=error -j$(TEST_JOBS)
+
+build: setup
+	cmake --preset release
+	cmake --build --preset release -j$(JOBS)
+
+check: setup-check build/compile_commands.json
+	scripts/check
+
+# Linting needs to know how files are compiled, not that they were.
+build/compile_commands.json: | setup
+	cmake --preset release
+
+bench: build
+	scripts/bench
+
+install: build
+	cmake --install build --prefix $(PREFIX)
+
+format: setup-check
+	git ls-files -z '*.h' '*.cc' | xargs -0 .venv/bin/clang-format -i
+
+clean:
+	rm -rf build
+
+setup:
+	@scripts/setup
+setup-test:
+	@scripts/setup test
+setup-check:
+	@scripts/setup check
