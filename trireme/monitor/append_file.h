@@ -1,0 +1,25 @@
+// A file that grows by whole records.
+#pragma once
+#include <filesystem>
+#include <string_view>
+
+namespace trireme::monitor {
+
+// Each record is handed to the kernel at once, so it outlives a crash of this process, and other readers never wait for it.
+// One thread at a time.
+class AppendFile {
+ public:
+  // Makes missing folders. Throws Error(io) naming the path.
+  explicit AppendFile(std::filesystem::path path);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  void append(std::string_view record);  // Throws Error(io) naming the path and the reason.
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+};
+
+}  // namespace trireme::monitor

@@ -1,0 +1,83 @@
+#include <trireme/monitor/event_json.h>
+
+#include <cmath>
+
+namespace trireme::monitor {
+namespace {
+
+Json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+// nlohmann-json would write a number that is not finite as null.
+void name_nonfinite(Json& json) {
+  if (json.is_number_float())
+    json = number(json.get<double>());
+  else if (json.is_structured())
+    for (auto& part : json) name_nonfinite(part);
+}
+
+Json head(const char* kind, std::optional<double> unix_seconds) {
+  Json json = {{"event", kind}};
+  if (unix_seconds) json["time"] = *unix_seconds;
+  return json;
+}
+
+struct Writer {
+  std::optional<double> time;
+
+  Json operator()(const RunStart& start) const {
+    Json json = head("start", time);
+    json["name"] = start.name;
+    json["strategy"] = start.strategy;
+    json["workers"] = start.workers;
+    json["world_size"] = start.world_size;
+    json["total_steps"] = start.total_steps;
+    json["first_step"] = start.first_step;
+    json["steps_per_epoch"] = start.steps_per_epoch;
+    json["parameters"] = start.parameters;
+    return json;
+  }
+  Json operator()(const StepRecord& step) const {
+    Json json = head("step", time);
+    json["step"] = step.step;
+    json["epoch"] = step.epoch;
+    json["loss"] = number(step.loss);
+    json["learning_rate"] = number(step.learning_rate);
+    if (!(step.gradient_norm < 0)) json["gradient_norm"] = number(step.gradient_norm);
+    json["samples"] = step.samples;
+    json["seconds"] = number(step.seconds);
+    return json;
+  }
+  Json operator()(const EvalRecord& eval) const {
+    Json json = head("eval", time);
+    json["step"] = eval.step;
+    json["epoch"] = eval.epoch;
+    json["loss"] = number(eval.loss);
+    json["accuracy"] = number(eval.accuracy);
+    return json;
+  }
+  Json operator()(const Message& message) const {
+    Json json = head("message", time);
+    json["text"] = message.text;
+    return json;
+  }
+  Json operator()(const RunEnd& end) const {
+    Json json = head("end", time);
+    json["stopped"] = end.stopped;
+    json["report"] = end.report;
+    if (end.report.is_object()) json["report"].erase("loss_history");
+    name_nonfinite(json["report"]);
+    return json;
+  }
+};
+
+}  // namespace
+
+Json to_json(const Event& event, std::optional<double> unix_seconds) { return std::visit(Writer{unix_seconds}, event); }
+
+std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace trireme::monitor

@@ -1,0 +1,151 @@
+#include <trireme/monitor/event_json.h>
+#include <limits>
+
+namespace trireme::monitor {
+namespace {
+
+// Takes fields out of an object and remembers whether each was there with the right type.
+class Reader {
+ public:
+  explicit Reader(const Json& json) : json_(json) {}
+  bool complete() const { return complete_; }
+
+  void operator()(const char* key, int64_t& value) {
+    const Json* field = find(key);
+    if (!field) return;
+    if (field->is_number_unsigned() && field->get<uint64_t>() > std::numeric_limits<int64_t>::max())
+      complete_ = false;
+    else if (field->is_number_integer())
+      value = field->get<int64_t>();
+    else
+      complete_ = false;
+  }
+  void operator()(const char* key, int& value) {
+    int64_t wide = 0;
+    (*this)(key, wide);
+    if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
+      complete_ = false;
+    else
+      value = static_cast<int>(wide);
+  }
+  void operator()(const char* key, double& value) {
+    const Json* field = find(key);
+    if (!field) return;
+    const auto read = read_number(*field);
+    if (read)
+      value = *read;
+    else
+      complete_ = false;
+  }
+  void operator()(const char* key, bool& value) {
+    const Json* field = find(key);
+    if (field && field->is_boolean())
+      value = field->get<bool>();
+    else
+      complete_ = false;
+  }
+  void operator()(const char* key, std::string& value) {
+    const Json* field = find(key);
+    if (field && field->is_string())
+      value = field->get<std::string>();
+    else
+      complete_ = false;
+  }
+  void operator()(const char* key, Json& value) {
+    if (const Json* field = find(key)) value = *field;
+  }
+  bool has(const char* key) const { return json_.contains(key); }
+
+ private:
+  const Json* find(const char* key) {
+    const auto found = json_.find(key);
+    if (found != json_.end()) return &*found;
+    complete_ = false;
+    return nullptr;
+  }
+  const Json& json_;
+  bool complete_ = true;
+};
+
+RunStart read_start(Reader& read) {
+  RunStart start;
+  read("name", start.name);
+  read("strategy", start.strategy);
+  read("workers", start.workers);
+  read("world_size", start.world_size);
+  read("total_steps", start.total_steps);
+  read("first_step", start.first_step);
+  read("steps_per_epoch", start.steps_per_epoch);
+  read("parameters", start.parameters);
+  return start;
+}
+
+StepRecord read_step(Reader& read) {
+  StepRecord step;
+  read("step", step.step);
+  read("epoch", step.epoch);
+  read("loss", step.loss);
+  read("learning_rate", step.learning_rate);
+  if (read.has("gradient_norm")) read("gradient_norm", step.gradient_norm);
+  read("samples", step.samples);
+  read("seconds", step.seconds);
+  return step;
+}
+
+EvalRecord read_eval(Reader& read) {
+  EvalRecord eval;
+  read("step", eval.step);
+  read("epoch", eval.epoch);
+  read("loss", eval.loss);
+  read("accuracy", eval.accuracy);
+  return eval;
+}
+
+Message read_message(Reader& read) {
+  Message message;
+  read("text", message.text);
+  return message;
+}
+
+RunEnd read_end(Reader& read) {
+  RunEnd end;
+  read("stopped", end.stopped);
+  read("report", end.report);
+  return end;
+}
+
+}  // namespace
+
+std::optional<Event> event_of(const Json& json) {
+  if (!json.is_object()) return std::nullopt;
+  Reader read(json);
+  std::string kind;
+  read("event", kind);
+  Event event;
+  if (kind == "start")
+    event = read_start(read);
+  else if (kind == "step")
+    event = read_step(read);
+  else if (kind == "eval")
+    event = read_eval(read);
+  else if (kind == "message")
+    event = read_message(read);
+  else if (kind == "end")
+    event = read_end(read);
+  else
+    return std::nullopt;
+  if (!read.complete()) return std::nullopt;
+  return event;
+}
+
+std::optional<double> read_number(const Json& json) {
+  if (json.is_number()) return json.get<double>();
+  if (!json.is_string()) return std::nullopt;
+  const auto& text = json.get_ref<const std::string&>();
+  if (text == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::nullopt;
+}
+
+}  // namespace trireme::monitor

@@ -1,0 +1,33 @@
+#include <trireme/monitor/sink.h>
+
+namespace trireme::monitor {
+namespace {
+
+class FanOut : public Sink {
+ public:
+  explicit FanOut(std::vector<std::unique_ptr<Sink>> sinks) : sinks_(std::move(sinks)) {}
+  void on_start(const RunStart& start) override {
+    for (const auto& sink : sinks_) sink->on_start(start);
+  }
+  void on_step(const StepRecord& step) override {
+    for (const auto& sink : sinks_) sink->on_step(step);
+  }
+  void on_eval(const EvalRecord& eval) override {
+    for (const auto& sink : sinks_) sink->on_eval(eval);
+  }
+  void on_message(const std::string& text) override {
+    for (const auto& sink : sinks_) sink->on_message(text);
+  }
+  void on_end(const RunEnd& end) override {
+    for (const auto& sink : sinks_) sink->on_end(end);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Sink>> sinks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> make_fan_out(std::vector<std::unique_ptr<Sink>> sinks) { return std::make_unique<FanOut>(std::move(sinks)); }
+
+}  // namespace trireme::monitor

@@ -1,0 +1,52 @@
+#include <trireme/monitor/resources.h>
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace trireme::monitor {
+
+struct PssSampler::Impl {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool ending = false;
+  int64_t peak = 0;
+  std::thread thread;
+
+  void sample() {
+    const int64_t now = process_pss_bytes();  // Takes the kernel milliseconds in a large process: not under the lock.
+    const std::lock_guard lock(mutex);
+    peak = std::max(peak, now);
+  }
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!ending) {
+      lock.unlock();
+      sample();
+      lock.lock();
+      ended.wait_for(lock, std::chrono::seconds(1), [&] { return ending; });
+    }
+  }
+};
+
+PssSampler::PssSampler() : impl_(std::make_unique<Impl>()) {
+  impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+}
+
+PssSampler::~PssSampler() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->ending = true;
+  }
+  impl_->ended.notify_all();
+  impl_->thread.join();
+}
+
+int64_t PssSampler::peak() {
+  impl_->sample();
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->peak;
+}
+
+}  // namespace trireme::monitor
