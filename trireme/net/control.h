@@ -3,27 +3,30 @@
 // Handshake (all lengths fixed, so a stranger can make us allocate nothing): magic, nonce exchange, then each side
 // proves the token by HMAC-SHA256 over both nonces and its role. Until that is done the peer is a stranger: wrong bytes
 // or silence end the connection, which is logged with its address and otherwise ignored. After it: frames of a length
-// (4 bytes) and a CBOR value.
+// (4 bytes) and a CBOR value. Frames are neither signed one by one nor encrypted: who can rewrite packets between the
+// hosts can take over a connection after its handshake.
 #pragma once
+#include <trireme/base/deadline.h>
+#include <trireme/base/json.h>
+#include <trireme/net/message.h>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <trireme/base/deadline.h>
-#include <trireme/base/json.h>
-#include <trireme/net/message.h>
 
 namespace trireme::net {
 
 struct ControlOptions {
-  Milliseconds handshake_timeout{5000};  // A stranger is dropped after this.
-  Milliseconds silence_timeout{10000};   // TCP_USER_TIMEOUT: unacknowledged data older than this breaks a connection.
-  int64_t max_message_bytes = 256 << 20; // After authentication. Larger: the connection is dropped as corrupt.
+  Milliseconds handshake_timeout{5000};   // A stranger is dropped after this.
+  int max_strangers = 256;                // At once; one more drops the oldest.
+  Milliseconds silence_timeout{10000};    // TCP_USER_TIMEOUT: unacknowledged data older than this breaks a connection.
+  int64_t max_message_bytes = 256 << 20;  // After authentication. Larger: the connection is dropped as corrupt.
 };
 
 using ConnectionId = uint64_t;
 
-// Called on the server's own thread, one call at a time; they must not block.
+// Called on the server's own thread, one call at a time; they must not block. What `received` throws closes the connection
+// it came by; the others must not throw.
 struct ServerEvents {
   std::function<void(ConnectionId, const std::string& peer)> opened;  // Authenticated.
   std::function<void(ConnectionId, Json message)> received;
@@ -34,12 +37,14 @@ struct ServerEvents {
 class ControlServer {
  public:
   // Listens on `listen` (port 0: any free one) and starts its thread. Binds to that address only, never to all.
-  // Throws Error(io) naming the address if it is taken or not ours, with the remedy.
+  // Throws Error(io) naming the address if it is taken or not ours, with the remedy; Error(invalid_argument) for an
+  // empty token or an address that means every interface.
   ControlServer(const Endpoint& listen, std::string token, ServerEvents events, ControlOptions options = {});
   ~ControlServer();  // Closes everything; joins the thread. `events` are not called after it returns.
   Endpoint endpoint() const;
-  void send(ConnectionId to, Json message);  // Any thread; queued. Unknown or closed connections are ignored.
-  void close(ConnectionId connection);       // After what is queued was sent.
+  // Any thread; queued. Unknown or closed connections are ignored. Throws Error(invalid_argument) if the message is too long.
+  void send(ConnectionId to, Json message);
+  void close(ConnectionId connection);  // After what is queued was sent.
 
  private:
   struct Impl;
@@ -58,7 +63,8 @@ class ControlClient {
   // address and the last reason, or Error(invalid_argument) at once if the token is wrong.
   ControlClient(const Endpoint& server, std::string token, ClientEvents events, Deadline deadline, ControlOptions options = {});
   ~ControlClient();
-  void send(Json message);  // Any thread; queued. Ignored after the connection broke.
+  // Any thread; queued. Ignored after the connection broke. Throws Error(invalid_argument) if the message is too long.
+  void send(Json message);
   // Sends what is queued, then closes. Waits for that until the deadline.
   void close(Deadline deadline);
   std::string local_address() const;  // This side's address on that connection.

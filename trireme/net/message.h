@@ -1,7 +1,7 @@
 // What travels on a control connection: self-describing values (JSON, sent as CBOR), each with its generation.
 #pragma once
-#include <string>
 #include <trireme/base/json.h>
+#include <string>
 
 namespace trireme::net {
 

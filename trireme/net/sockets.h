@@ -1,0 +1,32 @@
+// Sockets as the control connections want them: closed on exec, bound to one address, quick to notice a dead peer.
+#pragma once
+#include <trireme/base/deadline.h>
+#include <trireme/net/message.h>
+#include <asio/ip/tcp.hpp>
+#include <string>
+#include <vector>
+
+namespace trireme::net {
+
+// The addresses of `endpoint`, looked up until the deadline. Empty if the name has none (yet).
+std::vector<asio::ip::tcp::endpoint> resolve(const Endpoint& endpoint, Deadline deadline);
+
+// Opens `socket`. Asio's own open() would hand the descriptor on to child processes.
+void open_private(asio::ip::tcp::socket& socket, const asio::ip::tcp::endpoint& address);
+// Takes one waiting connection without blocking. Empty `peer`: there was none after all.
+// Throws std::system_error if the system has no room for it.
+struct Accepted {
+  asio::ip::tcp::socket socket;
+  std::string peer;  // "127.0.0.1:51234"
+};
+Accepted accept_private(asio::ip::tcp::acceptor& acceptor);
+// Listens on exactly this address. Throws Error(io) naming it, with the remedy.
+asio::ip::tcp::acceptor listen_on(asio::io_context& context, const Endpoint& endpoint);
+
+// Small messages leave at once; a peer that acknowledges nothing for `silence` breaks the connection.
+void tune(asio::ip::tcp::socket& socket, Milliseconds silence);
+
+// "lo (127.0.0.1), eth0 (10.0.0.2)"
+std::string describe_interfaces();
+
+}  // namespace trireme::net
