@@ -8,8 +8,9 @@
 
 namespace trireme {
 
-// Writes beside `path`, fsyncs, renames over it, fsyncs the folder. Throws Error(io) with path and reason (such as "No space left on device");
-// what was there before stays, and the part written so far is removed.
+// Writes beside `path`, fsyncs, renames over it, fsyncs the folder. Throws Error(io) with path and reason (such as "No space left on
+// device"); what was there before stays, and the part written so far is removed. Keeps the permissions of the file it replaces, and a link
+// to it; what is no regular file (/dev/stdout, a pipe) is written in place.
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 // Throws Error(not_found) or Error(io).
 std::string read_file(const std::filesystem::path& path);

@@ -1,9 +1,9 @@
 // Decides which gradients travel together. Pure: the same inputs give the same plan on every rank.
 #pragma once
-#include <span>
-#include <string>
 #include <trireme/base/json.h>
 #include <trireme/plan/tensor_spec.h>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace trireme::plan {

@@ -1,9 +1,9 @@
 // Decides which sample goes to which replica. Keyed by (epoch, samples consumed), never by step or rank count:
 // the global batch at a position holds the same samples whatever the world size. Pure.
 #pragma once
+#include <trireme/base/json.h>
 #include <cstdint>
 #include <string>
-#include <trireme/base/json.h>
 #include <utility>
 #include <vector>
 
@@ -30,7 +30,7 @@ class DataPlan {
 
   int64_t batches_per_epoch() const;
   // The global batch that starts at `position`: its sample indices in order; fewer than `batch` at the end of an epoch;
-  // empty exactly when the epoch is over there.
+  // empty exactly when the epoch is over there. Throws Error(invalid_argument) for a position outside the epoch.
   std::vector<int64_t> global_batch(DataPosition position) const;
   // Where the next batch starts: further in the epoch, or at the start of the next one.
   DataPosition next(DataPosition position) const;
@@ -48,7 +48,13 @@ class DataPlan {
   mutable std::vector<int64_t> cached_order_;
 };
 
-// A permutation of 0..n-1: Fisher-Yates driven by mix64, so it is the same on every platform and easy to repeat elsewhere.
+// A permutation of 0..n-1: Fisher-Yates driven by mix64, so it is the same on every platform and easy to repeat elsewhere:
+//   order = [0, 1, ..., n-1]
+//   for i = n-1, n-2, ..., 1:
+//     j = (mix64(seed, i) * (i + 1)) >> 64     (the product has 128 bits)
+//     swap order[i] and order[j]
+// where mix64(x) is SplitMix64 and mix64(a, b) = mix64(mix64(a) ^ b) (base/hash.h). Epoch e of a DataPlan has the order
+// shuffled(samples, mix64(seed, e)).
 std::vector<int64_t> shuffled(int64_t n, uint64_t seed);
 
 struct Split {
@@ -57,7 +63,12 @@ struct Split {
 // Holds out `round(samples * test_fraction)` samples, drawn by `seed` alone. Both sides in ascending order.
 Split plan_split(int64_t samples, double test_fraction, uint64_t seed);
 
-// Walks one epoch for `world_size` replicas and throws Error(internal) unless each sample is used exactly once (with drop_last: at most once).
+// Given how often each sample of an epoch was used, throws Error(internal) naming the first that was not used exactly once
+// (or not at all, where that is allowed).
+void check_uses(const std::vector<int>& uses, bool may_leave_out);
+
+// Walks one epoch for `world_size` replicas and throws Error(internal) unless each sample is used exactly once (with drop_last: at most
+// once).
 void check(const DataPlan& plan, int world_size);
 
 }  // namespace trireme::plan

@@ -1,0 +1,184 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <trireme/base/files.h>
+#include <unistd.h>
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+#include "expect_error.h"
+
+namespace trireme {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "trireme_files_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder); }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder)) found.push_back(entry.path().filename().string());
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+  fs::path folder;
+};
+
+// Inside its life a file cannot grow past `bytes`, as on a disk that is full there.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int) = nullptr;
+};
+
+TEST_F(Files, ReadBackWhatWasWritten) {
+  std::string content(1 << 20, '\0');
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 31);
+  for (const std::string& text : {std::string(), std::string("x"), content}) {
+    write_file_atomically(folder / "a", text);
+    EXPECT_EQ(read_file(folder / "a"), text);
+  }
+  EXPECT_THAT(names(), testing::ElementsAre("a"));
+}
+
+TEST_F(Files, ReplaceTheOldContentInOneStep) {
+  const fs::path path = folder / "a";
+  const std::string old_content(100'000, 'o'), new_content(100'000, 'n');
+  write_file_atomically(path, old_content);
+  std::atomic<bool> stop = false;
+  int torn = 0;
+  std::thread reader([&] {
+    while (!stop) {
+      const std::string seen = read_file(path);
+      if (seen != old_content && seen != new_content) ++torn;
+    }
+  });
+  for (int i = 0; i < 20; ++i) write_file_atomically(path, i % 2 == 0 ? new_content : old_content);
+  stop = true;
+  reader.join();
+  EXPECT_EQ(torn, 0);
+}
+
+TEST_F(Files, KeepAnOpenReadersContent) {
+  write_file_atomically(folder / "a", "old");
+  std::ifstream reader(folder / "a");
+  write_file_atomically(folder / "a", "new");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(reader), {}), "old");
+}
+
+TEST_F(Files, KeepTheOldContentWhenTheDiskIsFull) {
+  const fs::path path = folder / "a";
+  write_file_atomically(path, "old");
+  const std::string message = message_of(ErrorCode::io, [&] {
+    const FileSizeLimit limit(4096);
+    write_file_atomically(path, std::string(100'000, 'n'));
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr(path.string()), HasSubstr("File too large")));
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_THAT(names(), testing::ElementsAre("a")) << "the part written so far is still there";
+}
+
+TEST_F(Files, SayThatThereIsNoSpaceLeft) {
+  EXPECT_THAT(message_of(ErrorCode::io, [] { write_file_atomically("/dev/full", "x"); }),
+              AllOf(HasSubstr("/dev/full"), HasSubstr("No space left on device"), HasSubstr("free some space")));
+}
+
+TEST_F(Files, LeaveDevicesAndPipesInPlace) {
+  write_file_atomically("/dev/null", "x");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+  fs::create_symlink("/dev/null", folder / "link");
+  write_file_atomically(folder / "link", "x");
+  EXPECT_TRUE(fs::is_character_file(folder / "link"));
+}
+
+TEST_F(Files, WriteThroughALink) {
+  write_file_atomically(folder / "target", "old");
+  fs::create_symlink("target", folder / "link");
+  write_file_atomically(folder / "link", "new");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(read_file(folder / "target"), "new");
+}
+
+TEST_F(Files, KeepThePermissionsOfWhatTheyReplace) {
+  write_file_atomically(folder / "secret", "old");
+  ASSERT_EQ(::chmod((folder / "secret").c_str(), 0600), 0);
+  write_file_atomically(folder / "secret", "new");
+  EXPECT_EQ(fs::status(folder / "secret").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(Files, NameThePathAndReasonWhenTheyCannotBeWritten) {
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { write_file_atomically(folder / "none" / "a", "x"); }),
+              AllOf(HasSubstr("none/a"), HasSubstr("No such file or directory")));
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { write_file_atomically(folder, "x"); }),
+              AllOf(HasSubstr(folder.string()), HasSubstr("Is a directory")));
+  EXPECT_THAT(names(), testing::IsEmpty());
+}
+
+TEST_F(Files, OfARelativePathAreWrittenInTheCurrentFolder) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder);
+  write_file_atomically("a", "x");
+  fs::current_path(before);
+  EXPECT_EQ(read_file(folder / "a"), "x");
+}
+
+TEST_F(Files, ThatDoNotExistAreNotFound) {
+  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { read_file(folder / "a"); }), HasSubstr((folder / "a").string()));
+  write_file_atomically(folder / "a", "x");
+  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { read_file(folder / "a" / "b"); }), HasSubstr("a/b"));
+}
+
+TEST_F(Files, ThatAreFoldersCannotBeRead) {
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { read_file(folder); }), AllOf(HasSubstr(folder.string()), HasSubstr("Is a directory")));
+}
+
+TEST_F(Files, InAFolderThatIsMadeWithItsParents) {
+  require_writable_folder(folder / "a" / "b");
+  EXPECT_TRUE(fs::is_directory(folder / "a" / "b"));
+  EXPECT_TRUE(fs::is_empty(folder / "a" / "b"));
+  EXPECT_NO_THROW(require_writable_folder(folder / "a" / "b"));
+}
+
+TEST_F(Files, InAFolderThatCannotBeMadeOrWrittenAreRefusedBefore) {
+  write_file_atomically(folder / "file", "x");
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { require_writable_folder(folder / "file"); }), HasSubstr((folder / "file").string()));
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { require_writable_folder(folder / "file" / "sub"); }),
+              AllOf(HasSubstr("file/sub"), HasSubstr("Not a directory")));
+  EXPECT_THAT(message_of(ErrorCode::io, [] { require_writable_folder("/proc/self"); }), HasSubstr("/proc/self"));
+  const std::string full = message_of(ErrorCode::io, [&] {
+    const FileSizeLimit limit(0);
+    require_writable_folder(folder);
+  });
+  EXPECT_THAT(full, AllOf(HasSubstr(folder.string()), HasSubstr("File too large")));
+  EXPECT_THAT(names(), testing::ElementsAre("file"));
+}
+
+}  // namespace
+}  // namespace trireme

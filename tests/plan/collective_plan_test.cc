@@ -1,0 +1,192 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/plan/collective_plan.h>
+#include <cmath>
+#include <limits>
+
+#include "expect_error.h"
+#include "reference_executor.h"
+
+namespace trireme::plan {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kMostRanks = 16;
+const std::vector<int64_t> kSizes = {0, 1, 2, 3, 5, 7, 16, 17, 97, 1000};
+
+std::string name_of(const CollectivePlan& plan) {
+  return std::string(to_string(plan.collective)) + " " + std::string(to_string(plan.algorithm)) + " n=" + std::to_string(plan.world_size) +
+         " root=" + std::to_string(plan.root);
+}
+
+double value_of(int rank, size_t element) { return static_cast<double>(mix64(static_cast<uint64_t>(rank), element) % 1000) - 500; }
+
+// What the ranks hold before the collective; what they must not use is NaN.
+Tensors<double> inputs_of(const CollectivePlan& plan, int64_t elements) {
+  Tensors<double> tensors(static_cast<size_t>(plan.world_size));
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    auto& tensor = tensors[static_cast<size_t>(rank)];
+    for (size_t i = 0; i < static_cast<size_t>(elements); ++i) tensor.push_back(value_of(rank, i));
+    if (plan.collective == Collective::broadcast && rank != plan.root) {
+      std::fill(tensor.begin(), tensor.end(), std::numeric_limits<double>::quiet_NaN());
+    }
+    if (plan.collective == Collective::all_gather) {
+      const auto [first, last] = plan.chunk_range(rank, elements);
+      std::fill(tensor.begin(), tensor.begin() + first, std::numeric_limits<double>::quiet_NaN());
+      std::fill(tensor.begin() + last, tensor.end(), std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  return tensors;
+}
+
+// By the definition of the collective, without the plan's rounds.
+double expected_of(const CollectivePlan& plan, int64_t elements, size_t element) {
+  if (plan.collective == Collective::broadcast) return value_of(plan.root, element);
+  if (plan.collective == Collective::all_gather) {
+    int owner = 0;
+    while (plan.chunk_range(owner, elements).second <= static_cast<int64_t>(element)) ++owner;
+    return value_of(owner, element);
+  }
+  double sum = 0;
+  for (int rank = 0; rank < plan.world_size; ++rank) sum += value_of(rank, element);
+  return sum;
+}
+
+TEST(CollectivePlan, ExecutesToTheDirectSumForAwkwardSizes) {
+  for_each_plan(kMostRanks, [](const CollectivePlan& plan) {
+    for (const int64_t elements : kSizes) {
+      const Tensors<double> results = execute(plan, inputs_of(plan, elements));
+      for (int rank = 0; rank < plan.world_size; ++rank) {
+        const bool own_chunk_only = plan.collective == Collective::reduce_scatter;
+        const auto [first, last] = own_chunk_only ? plan.chunk_range(rank, elements) : std::pair<int64_t, int64_t>(0, elements);
+        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+          // The values are small whole numbers, so that their sum is exact in any order.
+          ASSERT_EQ(results[static_cast<size_t>(rank)][i], expected_of(plan, elements, i))
+              << name_of(plan) << " rank " << rank << " element " << i << " of " << elements;
+        }
+      }
+    }
+  });
+}
+
+TEST(CollectivePlan, LeavesTheSameBitsOnEveryRank) {
+  for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct, Algorithm::ring}) {
+    for (int n = 2; n <= kMostRanks; ++n) {
+      Tensors<float> tensors(static_cast<size_t>(n));
+      for (int rank = 0; rank < n; ++rank) {
+        for (uint64_t i = 0; i < 97; ++i) {
+          const uint64_t random = mix64(7, static_cast<uint64_t>(rank), i);
+          tensors[static_cast<size_t>(rank)].push_back(std::ldexp(static_cast<float>(random >> 40), static_cast<int>(random % 32) - 16));
+        }
+      }
+      const Tensors<float> results = execute(plan_collective(Collective::all_reduce, algorithm, n), tensors);
+      for (const std::vector<float>& result : results) ASSERT_EQ(result, results[0]) << to_string(algorithm) << " n=" << n;
+    }
+  }
+}
+
+TEST(CollectivePlan, SumsInRankOrderWhereARankReadsAllOthers) {
+  const int n = 5;
+  Tensors<float> tensors;
+  for (int rank = 0; rank < n; ++rank) {
+    tensors.emplace_back();
+    for (uint64_t i = 0; i < 40; ++i) tensors.back().push_back(1.0F / static_cast<float>(1 + mix64(static_cast<uint64_t>(rank), i) % 1000));
+  }
+  std::vector<float> expected = tensors[0];
+  for (size_t rank = 1; rank < n; ++rank) {
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += tensors[rank][i];
+  }
+  for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct}) {
+    EXPECT_EQ(execute(plan_collective(Collective::all_reduce, algorithm, n), tensors)[3], expected) << to_string(algorithm);
+  }
+}
+
+TEST(CollectivePlan, ChunksCoverTheTensorWithoutGapAndDifferByOneElement) {
+  for (int chunks = 1; chunks <= kMostRanks; ++chunks) {
+    const CollectivePlan plan{.chunks = chunks};
+    for (const int64_t elements : kSizes) {
+      int64_t end = 0;
+      for (int chunk = 0; chunk < chunks; ++chunk) {
+        const auto [first, last] = plan.chunk_range(chunk, elements);
+        EXPECT_EQ(first, end);
+        EXPECT_GE(last - first, elements / chunks);
+        EXPECT_LE(last - first, (elements + chunks - 1) / chunks);
+        end = last;
+      }
+      EXPECT_EQ(end, elements);
+    }
+  }
+}
+
+TEST(CollectivePlan, TakesTheRoundsAndBytesThatItsAlgorithmPromises) {
+  constexpr int64_t kBytes = 720720;  // Divisible by every world size here.
+  for (int n = 2; n <= kMostRanks; ++n) {
+    const auto naive = plan_collective(Collective::all_reduce, Algorithm::naive, n);
+    const auto direct = plan_collective(Collective::all_reduce, Algorithm::direct, n);
+    const auto ring = plan_collective(Collective::all_reduce, Algorithm::ring, n);
+    EXPECT_EQ(naive.rounds.size(), 1U);
+    EXPECT_EQ(direct.rounds.size(), 2U);
+    EXPECT_EQ(ring.rounds.size(), static_cast<size_t>(2 * (n - 1)));
+    for (int rank = 0; rank < n; ++rank) {
+      EXPECT_EQ(naive.bytes_received(rank, kBytes), (n - 1) * kBytes);
+      EXPECT_EQ(direct.bytes_received(rank, kBytes), 2 * (n - 1) * (kBytes / n));
+      EXPECT_EQ(ring.bytes_received(rank, kBytes), 2 * (n - 1) * (kBytes / n));
+    }
+    const auto chain = plan_collective(Collective::broadcast, Algorithm::ring, n, n - 1);
+    EXPECT_EQ(chain.rounds.size(), static_cast<size_t>(2 * n - 2));
+    EXPECT_EQ(chain.bytes_received(n - 1, kBytes), 0);
+    EXPECT_EQ(chain.bytes_received(0, kBytes), kBytes);
+  }
+}
+
+TEST(CollectivePlan, OfARingUsesTheLinkToTheRightNeighbourAlone) {
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast}) {
+    for (int n = 2; n <= kMostRanks; ++n) {
+      for (const auto& round : plan_collective(collective, Algorithm::ring, n).rounds) {
+        for (int rank = 0; rank < n; ++rank) {
+          const auto& sends = round[static_cast<size_t>(rank)].sends;
+          EXPECT_LE(sends.size(), 1U);
+          for (const auto& [chunk, receiver] : sends) EXPECT_EQ(receiver, (rank + 1) % n);
+        }
+      }
+    }
+  }
+}
+
+TEST(CollectivePlan, OfOneRankHasNothingToDo) {
+  for (const auto& [collective, algorithm] : all_cases()) EXPECT_TRUE(plan_collective(collective, algorithm, 1).rounds.empty());
+}
+
+TEST(CollectivePlan, RefusesAWorldOrRootThatDoesNotExist) {
+  const auto plan = [](int n, int root) { return [=] { plan_collective(Collective::broadcast, Algorithm::naive, n, root); }; };
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(0, 0)), HasSubstr("world size is 0"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(-3, 0)), HasSubstr("world size is -3"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(4, 4)), HasSubstr("root 4 is outside a world of 4 ranks"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(4, -1)), HasSubstr("root -1"));
+}
+
+TEST(CollectivePlan, RefusesABroadcastThatMakesNoSenseWithTheChoices) {
+  EXPECT_THAT(message_of(ErrorCode::unsupported, [] { plan_collective(Collective::broadcast, Algorithm::direct, 4); }),
+              AllOf(HasSubstr("'direct'"), HasSubstr("naive or ring")));
+}
+
+TEST(CollectivePlan, ReadsAlgorithmNamesAndOffersTheChoicesForAnUnknownOne) {
+  for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct, Algorithm::ring}) {
+    EXPECT_EQ(algorithm_from_string(to_string(algorithm)), algorithm);
+  }
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { algorithm_from_string("rign"); }),
+              AllOf(HasSubstr("'rign'"), HasSubstr("naive, direct, ring")));
+}
+
+TEST(CollectivePlan, GivesEveryTransferAsJson) {
+  const Json json = plan_collective(Collective::broadcast, Algorithm::naive, 2, 1).to_json();
+  EXPECT_EQ(json.dump(), R"({"collective":"broadcast","algorithm":"naive","world_size":2,"chunks":1,"root":1,"rounds":[)"
+                         R"([{"receives":[{"chunk":0,"sources":[1]}],"sends":[]},{"receives":[],"sends":[{"chunk":0,"to":0}]}]]})");
+}
+
+}  // namespace
+}  // namespace trireme::plan

@@ -1,0 +1,166 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/plan/collective_plan.h>
+#include <trireme/plan/collective_symbols.h>
+#include <algorithm>
+
+namespace trireme::plan {
+namespace {
+
+constexpr int kMostRounds = 32;  // Lines of a table; what is longer loses its middle.
+constexpr int kMostChunks = 32;  // Characters of one rank's cell.
+constexpr int kMostWidth = 88;   // Of all ranks' cells.
+
+const RankRound& actions_of(const CollectivePlan& plan, int round, int rank) {
+  return plan.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)];
+}
+
+int received_chunks(const CollectivePlan& plan, int round, int rank) {
+  int count = 0;
+  for (const Transfer& transfer : actions_of(plan, round, rank).receives) {
+    for (const int source : transfer.sources) count += source != rank ? 1 : 0;
+  }
+  return count;
+}
+
+// In units of the tensor's size: what the busiest rank receives in a round.
+double most_received(const CollectivePlan& plan, int round) {
+  int most = 0;
+  for (int rank = 0; rank < plan.world_size; ++rank) most = std::max(most, received_chunks(plan, round, rank));
+  return static_cast<double>(most) / plan.chunks;
+}
+
+double most_received_in_all(const CollectivePlan& plan) {
+  int most = 0;
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    int sum = 0;
+    for (int round = 0; round < static_cast<int>(plan.rounds.size()); ++round) sum += received_chunks(plan, round, rank);
+    most = std::max(most, sum);
+  }
+  return static_cast<double>(most) / plan.chunks;
+}
+
+// 0..n-1, without the middle if there are more than `most`; -1 stands for what is left out.
+std::vector<int> shortened(int n, int most) {
+  std::vector<int> shown;
+  for (int i = 0; i < n; ++i) {
+    const bool fits = n <= most || i < most - 1 || i == n - 1;
+    if (fits)
+      shown.push_back(i);
+    else if (shown.back() != -1)
+      shown.push_back(-1);
+  }
+  return shown;
+}
+
+// One character a chunk: '.' nothing, '#' finished, otherwise how many ranks are in the sum ('+': more than 9).
+std::string cell(const CollectivePlan& plan, const Holdings& holdings, int rank) {
+  std::string text;
+  for (int chunk = 0; chunk < std::min(plan.chunks, kMostChunks); ++chunk) {
+    const int count = holdings.at(rank, chunk).count;
+    if (holdings.done(rank, chunk))
+      text += '#';
+    else if (count == 0)
+      text += '.';
+    else
+      text += count > 9 ? '+' : static_cast<char>('0' + count);
+  }
+  return text;
+}
+
+// "chunk 2 = 3+0" (a sum over ranks 3 and 0), "chunk 1 of 3" (a copy from rank 3).
+std::string doings(const RankRound& actions) {
+  if (actions.receives.empty()) return "nothing";
+  std::vector<std::string> parts;
+  for (const int i : shortened(static_cast<int>(actions.receives.size()), 3)) {
+    if (i < 0) {
+      parts.push_back("...");
+      continue;
+    }
+    const auto& [chunk, sources] = actions.receives[static_cast<size_t>(i)];
+    if (sources.size() == 1) {
+      parts.push_back(fmt::format("chunk {} of {}", chunk, sources[0]));
+      continue;
+    }
+    std::vector<std::string> terms;
+    for (const int term : shortened(static_cast<int>(sources.size()), 8)) {
+      terms.push_back(term < 0 ? "..." : fmt::format("{}", sources[static_cast<size_t>(term)]));
+    }
+    parts.push_back(fmt::format("chunk {} = {}", chunk, fmt::join(terms, "+")));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+// Who reads whom, as a picture above the table.
+std::string links(const CollectivePlan& plan) {
+  if (plan.algorithm != Algorithm::ring) {
+    return plan.collective == Collective::broadcast ? fmt::format("  every rank reads rank {}\n", plan.root)
+                                                    : "  every rank reads every other rank\n";
+  }
+  std::vector<std::string> ranks;
+  for (const int i : shortened(plan.world_size, 16)) {
+    const int first = plan.collective == Collective::broadcast ? plan.root : 0;
+    ranks.push_back(i < 0 ? "..." : fmt::format("{}", (first + i) % plan.world_size));
+  }
+  const std::string line = fmt::format("{}", fmt::join(ranks, " -> "));
+  if (plan.collective == Collective::broadcast) return fmt::format("  {}\n", line);
+  return fmt::format("  .-> {} -.\n  '{}'\n", line, std::string(line.size() + 5, '-'));
+}
+
+// One line a round: what the ranks hold after it, and what one of them did for that.
+class Table {
+ public:
+  explicit Table(const CollectivePlan& plan)
+      : plan_(plan),
+        example_(plan.collective == Collective::broadcast ? (plan.root + 1) % plan.world_size : 0),
+        width_(std::max(9, std::min(plan.chunks, kMostChunks) + 2)),
+        columns_(shortened(plan.world_size, std::max(3, kMostWidth / width_))) {}
+
+  std::string header() const {
+    std::string text = fmt::format("  {:<7}{:<9}", "round", "bytes");
+    for (const int rank : columns_) text += rank < 0 ? "...  " : fmt::format("{:<{}}", fmt::format("rank {}", rank), width_);
+    return text + fmt::format("rank {} takes\n", example_);
+  }
+  std::string line(const Holdings& holdings, int round) const {  // Round -1: before the first.
+    std::string text = round < 0 ? fmt::format("  {:<7}{:<9}", "start", "")
+                                 : fmt::format("  {:<7}{:<9}", round, fmt::format("{:.4g} S", most_received(plan_, round)));
+    for (const int rank : columns_) text += rank < 0 ? "...  " : fmt::format("{:<{}}", cell(plan_, holdings, rank), width_);
+    if (round >= 0) return text + doings(actions_of(plan_, round, example_)) + "\n";
+    return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
+  }
+
+ private:
+  const CollectivePlan& plan_;
+  int example_;
+  int width_;
+  std::vector<int> columns_;  // Ranks, -1 for those left out.
+};
+
+}  // namespace
+
+std::string CollectivePlan::describe() const {
+  std::string text =
+      fmt::format("{} by {}: {} rank{}, ", to_string(collective), to_string(algorithm), world_size, world_size == 1 ? "" : "s");
+  const int count = static_cast<int>(rounds.size());
+  if (count == 0) return text + "nothing to exchange\n";
+  text += fmt::format("{} chunk{}, {} round{}, {:.4g} S received by a rank (S: the tensor)\n\n", chunks, chunks == 1 ? "" : "s", count,
+                      count == 1 ? "" : "s", most_received_in_all(*this));
+  text += links(*this);
+  text += "\n  chunks on each rank: . none yet, # finished, a digit: ranks in the sum so far\n";
+
+  const Table table(*this);
+  Holdings holdings(*this);
+  text += table.header() + table.line(holdings, -1);
+  int executed = 0;
+  for (const int round : shortened(count, kMostRounds)) {
+    if (round < 0) {
+      text += "  ...\n";
+      continue;
+    }
+    while (executed <= round) holdings.apply(executed++);
+    text += table.line(holdings, round);
+  }
+  return text;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,70 @@
+#include <trireme/plan/collective_symbols.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+
+namespace trireme::plan {
+namespace {
+
+bool reduces(Collective collective) { return collective == Collective::all_reduce || collective == Collective::reduce_scatter; }
+
+// Whether `rank` has something of its own in `chunk` at the start.
+bool contributes(const CollectivePlan& plan, int rank, int chunk) {
+  switch (plan.collective) {
+    case Collective::all_reduce:
+    case Collective::reduce_scatter: return true;
+    case Collective::all_gather: return rank == chunk;
+    case Collective::broadcast: return rank == plan.root;
+  }
+  return false;
+}
+
+}  // namespace
+
+Holdings::Holdings(const CollectivePlan& plan) : plan_(plan), contributions_(reduces(plan.collective) ? plan.world_size : 1) {
+  const auto ranks = static_cast<size_t>(plan.world_size);
+  held_.assign(ranks, std::vector<Held>(static_cast<size_t>(plan.chunks), Held{.contributors = std::vector<bool>(ranks, false)}));
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    for (int chunk = 0; chunk < plan.chunks; ++chunk) {
+      if (!contributes(plan, rank, chunk)) continue;
+      Held& held = held_[static_cast<size_t>(rank)][static_cast<size_t>(chunk)];
+      held.contributors[static_cast<size_t>(rank)] = true;
+      held.count = 1;
+      held.order = mix64(static_cast<uint64_t>(rank));
+    }
+  }
+}
+
+void Holdings::apply(int round) {
+  struct Write {
+    int rank, chunk;
+    Held value;
+  };
+  std::vector<Write> writes;  // Kept back, since every rank reads what the others held at the round's start.
+  for (int rank = 0; rank < plan_.world_size; ++rank) {
+    for (const Transfer& transfer : plan_.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)].receives) {
+      const auto reject = [&](const std::string& what) {
+        throw Error(
+            ErrorCode::internal, "plan",
+            fmt::format("{} plan, round {}, rank {}, chunk {}: {}", to_string(plan_.collective), round, rank, transfer.chunk, what));
+      };
+      Held sum{.contributors = std::vector<bool>(static_cast<size_t>(plan_.world_size), false)};
+      for (const int source : transfer.sources) {
+        const Held& part = at(source, transfer.chunk);
+        if (part.count == 0) reject(fmt::format("read from rank {}, which has nothing of it yet", source));
+        for (size_t contributor = 0; contributor < sum.contributors.size(); ++contributor) {
+          if (!part.contributors[contributor]) continue;
+          if (sum.contributors[contributor]) reject(fmt::format("rank {} adds the contribution of rank {} once more", source, contributor));
+          sum.contributors[contributor] = true;
+        }
+        sum.order = sum.count == 0 ? part.order : mix64(sum.order, part.order);
+        sum.count += part.count;
+      }
+      writes.push_back({rank, transfer.chunk, std::move(sum)});
+    }
+  }
+  for (Write& write : writes) held_[static_cast<size_t>(write.rank)][static_cast<size_t>(write.chunk)] = std::move(write.value);
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/plan/data_plan.h>
+#include <algorithm>
+
+namespace trireme::plan {
+namespace {
+
+// Of a DataPlan's epoch; 0 if it has none.
+int64_t last_batch_size(const DataPlanOptions& options) {
+  const int64_t rest = options.samples % options.batch;
+  if (rest != 0 && !options.drop_last) return rest;
+  return options.samples == 0 ? 0 : options.batch;
+}
+
+// "replicas 0 to 2 take 9, replica 3 takes 8"
+std::string shares_of(int64_t size, int world_size) {
+  const int64_t each = size / world_size;
+  const int64_t longer = size % world_size;
+  if (longer == 0) return fmt::format("each replica takes {}", each);
+  const auto take = [](int64_t first, int64_t last, int64_t count) {
+    return first == last ? fmt::format("replica {} takes {}", first, count) : fmt::format("replicas {} to {} take {}", first, last, count);
+  };
+  return fmt::format("{}, {}", take(0, longer - 1, each + 1), take(longer, world_size - 1, each));
+}
+
+}  // namespace
+
+std::string DataPlan::describe(int world_size) const {
+  const auto [samples, batch, seed, shuffle, drop_last] = options_;
+  const int64_t batches = batches_per_epoch();
+  const int64_t last = last_batch_size(options_);
+  std::string text = fmt::format("an epoch of {} samples in {} steps, {}\n", samples, batches,
+                                 shuffle ? fmt::format("shuffled anew each epoch (seed {})", seed) : "in the order of the data");
+  if (batches == 0) return text;
+  const int64_t full_steps = last == batch ? batches : batches - 1;
+  if (full_steps > 0) {
+    text += fmt::format("  {} x {} samples: {}\n", full_steps, batch, shares_of(batch, world_size));
+  }
+  if (last != batch) text += fmt::format("  last step {} samples: {}\n", last, shares_of(last, world_size));
+  if (drop_last && samples % batch != 0) {
+    text += fmt::format("  {} samples are left out of each epoch{}\n", samples % batch, shuffle ? ", others each time" : "");
+  }
+  return text;
+}
+
+Json DataPlan::to_json(int world_size) const {
+  Json shares = Json::array();
+  for (int rank = 0; rank < world_size; ++rank) {
+    const auto [first, last] = share(options_.batch, rank, world_size);
+    shares.push_back(last - first);
+  }
+  return {{"samples", options_.samples},
+          {"batch", options_.batch},
+          {"seed", options_.seed},
+          {"shuffle", options_.shuffle},
+          {"drop_last", options_.drop_last},
+          {"batches_per_epoch", batches_per_epoch()},
+          {"last_batch", last_batch_size(options_)},
+          {"world_size", world_size},
+          {"samples_per_replica", shares}};
+}
+
+void check_uses(const std::vector<int>& uses, bool may_leave_out) {
+  for (size_t sample = 0; sample < uses.size(); ++sample) {
+    const bool right = uses[sample] == 1 || (uses[sample] == 0 && may_leave_out);
+    if (!right)
+      throw Error(ErrorCode::internal, "plan", fmt::format("data plan: sample {} is used {} times in an epoch", sample, uses[sample]));
+  }
+}
+
+void check(const DataPlan& plan, int world_size) {
+  const DataPlanOptions& options = plan.options();
+  std::vector<int> uses(static_cast<size_t>(options.samples), 0);
+  int64_t batches = 0;
+  for (DataPosition at; at.epoch == 0; at = plan.next(at)) {
+    const std::vector<int64_t> batch = plan.global_batch(at);
+    if (batch.empty()) break;
+    ++batches;
+    for (int rank = 0; rank < world_size; ++rank) {
+      const auto [first, last] = DataPlan::share(static_cast<int64_t>(batch.size()), rank, world_size);
+      for (int64_t i = first; i < last; ++i) ++uses[static_cast<size_t>(batch[static_cast<size_t>(i)])];
+    }
+  }
+  if (batches != plan.batches_per_epoch()) {
+    throw Error(ErrorCode::internal, "plan",
+                fmt::format("data plan: an epoch has {} batches, and {} were announced", batches, plan.batches_per_epoch()));
+  }
+  check_uses(uses, options.drop_last);
+}
+
+}  // namespace trireme::plan
