@@ -1,32 +1,20 @@
 // A folder of checkpoints: step-000000120/{manifest.json, model.safetensors, optimizer.safetensors}. No torch.
 //
 // A checkpoint is written under another name, fsynced and renamed, so one that can be seen is whole; its manifest carries each
-// file's SHA-256, so one that was damaged later is never chosen.
+// file's SHA-256 and its own, so one that was damaged later is never chosen. One thread of one process at a time writes into a folder.
 #pragma once
+#include <trireme/checkpoint/manifest.h>
+#include <trireme/checkpoint/safetensors.h>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
-#include <trireme/base/json.h>
-#include <trireme/checkpoint/safetensors.h>
-#include <trireme/plan/data_plan.h>
 #include <vector>
 
 namespace trireme::checkpoint {
 
-struct Manifest {
-  int format = 1;               // A newer one than this build knows is refused with Error(unsupported).
-  std::string version;          // Of Trireme.
-  int64_t step = 0;             // Optimizer steps committed.
-  plan::DataPosition position;  // Of the next batch.
-  std::map<std::string, std::string> aliases;  // Tied weights: other name -> the name stored (safetensors has no aliases).
-  std::vector<double> loss_history;            // Global mean loss of every step so far.
-  Json optimizer = Json::object();             // Kind and scalar state, e.g. {"name": "Adam", "steps": {...}}.
-  Json config = Json::object();                // The configuration the run had.
-  Json extra = Json::object();                 // Whatever else the engine keeps.
-  std::map<std::string, std::string> files;    // File -> SHA-256. Filled by save().
-};
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
 struct Saved {
   std::filesystem::path path;
@@ -40,21 +28,26 @@ struct FolderOptions {
 
 class Folder {
  public:
-  // Creates the folder and proves that it can be written. Throws Error(io) with path and reason. Removes leftovers of writes that were cut off.
+  // Creates the folder and proves that it can be written. Throws Error(io) with path and reason. Removes leftovers of writes that were cut
+  // off.
   explicit Folder(std::filesystem::path path, FolderOptions options = {});
   // Returns the checkpoint's path once it is durable. Throws Error(io) (no space, ...): older checkpoints stay as they were.
+  // One of the same step is replaced. Ones of later steps (damaged, or of another run) are left alone.
   std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer);
   // The newest checkpoint whose hashes hold; damaged newer ones are logged by name with what is wrong, and skipped. Empty if the folder
-  // holds none at all. Throws Error(corrupt) naming each if all are damaged: starting anew silently would be a loss.
+  // holds none at all. Throws Error(corrupt) naming each if all are damaged: starting anew silently would be a loss. Throws
+  // Error(unsupported) if the newest is of a newer Trireme: it is whole, and going on from an older one would be a loss too.
   std::optional<Saved> newest() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:
+  void prune(int64_t saved_step) const;
+
   std::filesystem::path path_;
   FolderOptions options_;
 };
 
-// Opens one checkpoint (its own folder, step-...) and verifies it. Throws Error(not_found | corrupt | unsupported).
+// Opens one checkpoint (its own folder, step-...) and verifies it. Throws Error(not_found | corrupt | unsupported | io).
 Saved open_checkpoint(const std::filesystem::path& path);
 // True if `path` is a folder with at least one checkpoint in it; writes nothing.
 bool has_checkpoints(const std::filesystem::path& path);

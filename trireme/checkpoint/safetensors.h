@@ -3,12 +3,13 @@
 // Format: https://github.com/huggingface/safetensors, "Format". A header is checked before any of it is believed: a file that
 // lies about sizes, overlaps or lengths ends in Error(corrupt), never in a read or allocation beyond the file.
 #pragma once
+#include <trireme/plan/tensor_spec.h>
 #include <cstddef>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
-#include <trireme/plan/tensor_spec.h>
 #include <vector>
 
 namespace trireme::checkpoint {
@@ -18,15 +19,18 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
-// Writes all tensors in order and fsyncs. Returns the file's SHA-256 (hashed while writing). Throws Error(io) with path and reason;
-// a partly written file is removed.
+// Writes all tensors, those with wide elements first and otherwise in order (so that each lies at a multiple of its element size, which
+// readers want), and fsyncs. Returns the file's SHA-256 (hashed while writing). Throws Error(io) with path, reason and bytes written; a
+// partly written file is removed, and a file that was there before stays. Throws Error(invalid_argument) for a view whose bytes do not fit
+// its spec.
 std::string write_safetensors(const std::filesystem::path& path, const std::vector<TensorView>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
 // A file mapped into memory (read-only, private); views stay valid as long as it lives.
 class SafetensorsFile {
  public:
-  // Throws Error(not_found), Error(io), or Error(corrupt) naming the file and what is wrong with it.
+  // Throws Error(not_found), Error(io), Error(corrupt) naming the file and what is wrong with it, or Error(unsupported) for a dtype we
+  // lack.
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;

@@ -1,0 +1,27 @@
+// How the safetensors format calls our dtypes. No torch.
+#pragma once
+#include <trireme/plan/tensor_spec.h>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace trireme::checkpoint {
+
+inline constexpr std::pair<plan::DType, std::string_view> kSafetensorsDTypes[] = {
+    {plan::DType::float32, "F32"}, {plan::DType::float64, "F64"}, {plan::DType::float16, "F16"}, {plan::DType::bfloat16, "BF16"},
+    {plan::DType::int32, "I32"},   {plan::DType::int64, "I64"},   {plan::DType::uint8, "U8"},
+};
+
+constexpr std::string_view safetensors_dtype(plan::DType dtype) {
+  for (const auto& [ours, theirs] : kSafetensorsDTypes)
+    if (ours == dtype) return theirs;
+  return {};
+}
+
+constexpr std::optional<plan::DType> dtype_of_safetensors(std::string_view name) {
+  for (const auto& [ours, theirs] : kSafetensorsDTypes)
+    if (theirs == name) return ours;
+  return {};
+}
+
+}  // namespace trireme::checkpoint
