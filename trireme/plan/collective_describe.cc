@@ -53,7 +53,13 @@ std::vector<int> shortened(int n, int most) {
   return shown;
 }
 
-// One character a chunk: '.' nothing, '#' finished, otherwise how many ranks are in the sum ('+': more than 9).
+std::string legend(const CollectivePlan& plan) {
+  const bool sums = plan.collective == Collective::all_reduce || plan.collective == Collective::reduce_scatter;
+  const std::string_view marks = sums ? "how many ranks are in the sum (+: more than 9), # all" : ". not there yet, # there";
+  return fmt::format("  what each rank holds, a character a chunk: {}\n", marks);
+}
+
+// One character a chunk, as the legend says.
 std::string cell(const CollectivePlan& plan, const Holdings& holdings, int rank) {
   std::string text;
   for (int chunk = 0; chunk < std::min(plan.chunks, kMostChunks); ++chunk) {
@@ -65,10 +71,10 @@ std::string cell(const CollectivePlan& plan, const Holdings& holdings, int rank)
     else
       text += count > 9 ? '+' : static_cast<char>('0' + count);
   }
-  return text;
+  return plan.chunks > kMostChunks ? text + "..." : text;
 }
 
-// "chunk 2 = 3+0" (a sum over ranks 3 and 0), "chunk 1 of 3" (a copy from rank 3).
+// "chunk 2 = sum of ranks 3+0", "chunk 1 from rank 3"
 std::string doings(const RankRound& actions) {
   if (actions.receives.empty()) return "nothing";
   std::vector<std::string> parts;
@@ -79,14 +85,14 @@ std::string doings(const RankRound& actions) {
     }
     const auto& [chunk, sources] = actions.receives[static_cast<size_t>(i)];
     if (sources.size() == 1) {
-      parts.push_back(fmt::format("chunk {} of {}", chunk, sources[0]));
+      parts.push_back(fmt::format("chunk {} from rank {}", chunk, sources[0]));
       continue;
     }
     std::vector<std::string> terms;
     for (const int term : shortened(static_cast<int>(sources.size()), 8)) {
       terms.push_back(term < 0 ? "..." : fmt::format("{}", sources[static_cast<size_t>(term)]));
     }
-    parts.push_back(fmt::format("chunk {} = {}", chunk, fmt::join(terms, "+")));
+    parts.push_back(fmt::format("chunk {} = sum of ranks {}", chunk, fmt::join(terms, "+")));
   }
   return fmt::format("{}", fmt::join(parts, ", "));
 }
@@ -113,17 +119,17 @@ class Table {
   explicit Table(const CollectivePlan& plan)
       : plan_(plan),
         example_(plan.collective == Collective::broadcast ? (plan.root + 1) % plan.world_size : 0),
-        width_(std::max(9, std::min(plan.chunks, kMostChunks) + 2)),
+        width_(std::max(9, std::min(plan.chunks, kMostChunks + 3) + 2)),
         columns_(shortened(plan.world_size, std::max(3, kMostWidth / width_))) {}
 
   std::string header() const {
-    std::string text = fmt::format("  {:<7}{:<9}", "round", "bytes");
+    std::string text = fmt::format("  {:<7}{:<10}", "round", "bytes");
     for (const int rank : columns_) text += rank < 0 ? "...  " : fmt::format("{:<{}}", fmt::format("rank {}", rank), width_);
     return text + fmt::format("rank {} takes\n", example_);
   }
   std::string line(const Holdings& holdings, int round) const {  // Round -1: before the first.
-    std::string text = round < 0 ? fmt::format("  {:<7}{:<9}", "start", "")
-                                 : fmt::format("  {:<7}{:<9}", round, fmt::format("{:.4g} S", most_received(plan_, round)));
+    std::string text = round < 0 ? fmt::format("  {:<7}{:<10}", "start", "")
+                                 : fmt::format("  {:<7}{:<10}", round, fmt::format("{:.4g} S", most_received(plan_, round)));
     for (const int rank : columns_) text += rank < 0 ? "...  " : fmt::format("{:<{}}", cell(plan_, holdings, rank), width_);
     if (round >= 0) return text + doings(actions_of(plan_, round, example_)) + "\n";
     return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
@@ -146,7 +152,7 @@ std::string CollectivePlan::describe() const {
   text += fmt::format("{} chunk{}, {} round{}, {:.4g} S received by a rank (S: the tensor)\n\n", chunks, chunks == 1 ? "" : "s", count,
                       count == 1 ? "" : "s", most_received_in_all(*this));
   text += links(*this);
-  text += "\n  chunks on each rank: . none yet, # finished, a digit: ranks in the sum so far\n";
+  text += "\n" + legend(*this);
 
   const Table table(*this);
   Holdings holdings(*this);
