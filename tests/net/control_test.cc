@@ -123,7 +123,7 @@ class WebServer {
 TEST_F(Control, AnotherProgramOnThePortIsNamedAsSuch) {
   const WebServer web;
   try {
-    ControlClient(web.endpoint(), "secret", {}, Deadline::after(Milliseconds(200)));
+    ControlClient(web.endpoint(), "secret", {}, Deadline::after(Milliseconds(500)));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::timeout);

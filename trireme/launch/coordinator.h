@@ -1,12 +1,13 @@
 // The rendezvous of one job: a ControlServer, the membership rules, and a small key-value store. Embedded in the
 // launcher, or in worker 0 under torchrun.
 #pragma once
+#include <trireme/base/deadline.h>
+#include <trireme/launch/membership.h>
+#include <trireme/net/control.h>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <trireme/launch/membership.h>
-#include <trireme/net/control.h>
 
 namespace trireme::launch {
 
@@ -25,6 +26,9 @@ class Coordinator {
   std::optional<LostWorker> first_loss() const;
   // The supervisor saw the worker's process end before the connection did: tells all others now.
   void report_lost(int worker, const std::string& reason);
+  // Until every worker that joined has left or was lost; false at the deadline. A worker that hosts the coordinator calls
+  // this after its own Member is gone, on success and on failure: else the others would miss what they are being told.
+  bool wait_until_all_left(Deadline deadline) const;
 
  private:
   struct Impl;

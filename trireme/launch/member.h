@@ -24,6 +24,8 @@ struct Peer {
   int pid = 0;
 };
 
+// Calls may come from several threads at once. Every call below ends: in its result, in Error(timeout) naming what and
+// whom it waited for, or in Error(peer_lost).
 class Member {
  public:
   // COLLECTIVE. Connects to the coordinator and waits until all workers have joined with the same Trireme version and the same

@@ -50,7 +50,7 @@ struct Attempt {
       socket.close();
       context.restart();
       context.run();
-      failure = "no answer";
+      failure.clear();  // Says only that it was cut short; an earlier try may know more.
     }
     return end == HandshakeEnd::accepted;
   }
@@ -74,9 +74,11 @@ struct ControlClient::Impl {
 };
 
 void ControlClient::Impl::connect(const Endpoint& server, const std::string& token, Deadline deadline) {
-  std::string failure = "the name has no address";
+  std::string failure = "no answer";
   for (Milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-    for (const tcp::endpoint& address : resolve(server, deadline)) {
+    const auto addresses = resolve(server, deadline);
+    if (addresses.empty()) failure = "the name has no address";
+    for (const tcp::endpoint& address : addresses) {
       Attempt attempt(context);
       const auto until = std::min(deadline.at(), Deadline::Clock::now() + options.handshake_timeout);
       if (attempt.succeed(context, address, token, until)) {
@@ -89,7 +91,7 @@ void ControlClient::Impl::connect(const Endpoint& server, const std::string& tok
         throw Error(ErrorCode::invalid_argument, "net",
                     fmt::format("the job token of this process differs from that of the job at {}", server.describe()),
                     "the same TRIREME_JOB_TOKEN (or the same file in TRIREME_JOB_TOKEN_FILE) for all workers");
-      failure = attempt.failure;
+      if (!attempt.failure.empty()) failure = attempt.failure;
     }
     if (deadline.remaining() <= pause) break;
     std::this_thread::sleep_for(pause);

@@ -1,0 +1,198 @@
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/launch/coordinator.h>
+#include <trireme/launch/key_value_store.h>
+#include <trireme/launch/protocol.h>
+#include <condition_variable>
+#include <ctime>
+#include <mutex>
+#include <unordered_map>
+
+namespace trireme::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double process_cpu_seconds() {
+  timespec spent{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
+}
+
+Clock::time_point deadline_in(const Json& message, Clock::time_point now) {
+  return now + std::chrono::milliseconds(message.at("timeout_ms").get<int64_t>());
+}
+
+JoinRequest join_request_from(const Json& message, const std::string& peer, Clock::time_point now) {
+  return {message.at("worker").get<int>(),       message.at("workers").get<int>(), message.at("generation").get<int>(),
+          message.at("host").get<std::string>(), net::parse_endpoint(peer).host,   message.at("pid").get<int>(),
+          message.at("must_agree").get<Facts>(), deadline_in(message, now)};
+}
+
+}  // namespace
+
+struct Coordinator::Impl {
+  explicit Impl(const MembershipOptions& membership_options) : options(membership_options), membership(membership_options) {}
+
+  net::ServerEvents events();
+  void receive(net::ConnectionId connection, const Json& message);
+  Membership::Messages handle(net::ConnectionId connection, const Json& message, Clock::time_point now);
+  Membership::Messages join(net::ConnectionId connection, const Json& message, Clock::time_point now);
+  void end(net::ConnectionId connection, const std::string& reason);
+  void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
+
+  const MembershipOptions options;
+  std::mutex mutex;  // Guards what follows.
+  std::condition_variable changed;
+  Membership membership;
+  KeyValueStore store;
+  std::unordered_map<net::ConnectionId, std::string> peers;  // Addresses of all connections.
+  std::unordered_map<net::ConnectionId, int> worker_of;      // Of those that have joined.
+  std::unordered_map<int, net::ConnectionId> connection_of;
+  std::unique_ptr<net::ControlServer> server;
+};
+
+net::ServerEvents Coordinator::Impl::events() {
+  return {.opened =
+              [this](net::ConnectionId connection, const std::string& peer) {
+                std::lock_guard lock(mutex);
+                peers[connection] = peer;
+              },
+          .received =
+              [this](net::ConnectionId connection, Json message) {
+                std::lock_guard lock(mutex);
+                receive(connection, message);
+              },
+          .closed =
+              [this](net::ConnectionId connection, const std::string& reason) {
+                std::lock_guard lock(mutex);
+                end(connection, reason);
+              },
+          .tick =
+              [this] {
+                std::lock_guard lock(mutex);
+                const auto now = Clock::now();
+                deliver(membership.tick(now));
+                deliver(store.tick(now));
+              }};
+}
+
+// Throws for a message that cannot be read: the server closes that connection then.
+void Coordinator::Impl::receive(net::ConnectionId connection, const Json& message) {
+  const auto now = Clock::now();
+  if (message.at("op") == "join") return deliver(join(connection, message, now), connection);
+  if (!worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a message came before its sender had joined");
+  if (const auto refused = membership.refuse_generation(message.at("generation").get<int>())) {
+    if (message.contains("id")) deliver({{worker_of.at(connection), reply_to(message.at("id").get<int64_t>(), *refused)}});
+    return;
+  }
+  deliver(handle(connection, message, now));
+}
+
+Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const Json& message, Clock::time_point now) {
+  if (worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a worker joined twice on one connection");
+  const JoinRequest request = join_request_from(message, peers.at(connection), now);
+  auto messages = membership.join(request, now);
+  for (const auto& [to, answer] : messages) {
+    if (to != Membership::Outgoing::kSender) continue;
+    log_warning("launch: refused {} as worker {}: {}", peers.at(connection), request.worker, answer.at("what").get<std::string>());
+    return messages;
+  }
+  worker_of[connection] = request.worker;
+  connection_of[request.worker] = connection;
+  return messages;
+}
+
+Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, const Json& message, Clock::time_point now) {
+  const int worker = worker_of.at(connection);
+  const std::string op = message.at("op").get<std::string>();
+  if (op == "beat") {
+    membership.beat(worker, {phase_from_string(message.at("phase").get<std::string>()), message.at("step").get<int64_t>()}, now);
+    return {};
+  }
+  membership.heard(worker, now);
+  if (op == "goodbye") return membership.goodbye(worker);
+  const auto id = message.at("id").get<int64_t>();
+  if (op == "agree")
+    return membership.agree(worker, id, message.at("what").get<std::string>(), message.at("facts").get<Facts>(), now,
+                            deadline_in(message, now));
+  if (op == "barrier") return membership.barrier(worker, id, message.at("name").get<std::string>(), now, deadline_in(message, now));
+  if (op == "cpu_seconds") {
+    Json reply = reply_to(id);
+    reply["seconds"] = process_cpu_seconds();
+    return {{worker, std::move(reply)}};
+  }
+  return store.handle(worker, message, now);
+}
+
+void Coordinator::Impl::end(net::ConnectionId connection, const std::string& reason) {
+  peers.erase(connection);
+  const auto found = worker_of.find(connection);
+  if (found == worker_of.end()) return;
+  const int worker = found->second;
+  worker_of.erase(found);
+  connection_of.erase(worker);
+  deliver(membership.lost(worker, reason));
+}
+
+// Sends, and ends the waits that have become hopeless by what has just happened.
+void Coordinator::Impl::deliver(const Membership::Messages& messages, net::ConnectionId sender) {
+  const auto send = [&](const Membership::Outgoing& outgoing) {
+    Json message = outgoing.message;
+    message["generation"] = options.generation;
+    if (outgoing.to == Membership::Outgoing::kSender) {
+      server->send(sender, std::move(message));
+      server->close(sender);
+    } else if (const auto found = connection_of.find(outgoing.to); found != connection_of.end()) {
+      server->send(found->second, std::move(message));
+    }
+  };
+  for (const auto& message : messages) send(message);
+  for (const auto& message : store.fail_waits([&](int worker) { return membership.nobody_to_wait_for(worker); })) send(message);
+  changed.notify_all();
+}
+
+Coordinator::Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options) {
+  if (options.workers < 1)
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("a job of {} workers cannot run; at least 1 is needed", options.workers));
+  impl_ = std::make_unique<Impl>(options);
+  std::lock_guard lock(impl_->mutex);  // The first events may come before `server` is there.
+  impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
+}
+
+Coordinator::~Coordinator() { impl_->server.reset(); }
+
+net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }
+
+PhaseAt Coordinator::last_phase(int worker) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->membership.last_phase(worker);
+}
+
+bool Coordinator::said_goodbye(int worker) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->membership.said_goodbye(worker);
+}
+
+bool Coordinator::any_step_finished() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->membership.any_step_finished();
+}
+
+std::optional<LostWorker> Coordinator::first_loss() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->membership.first_loss();
+}
+
+void Coordinator::report_lost(int worker, const std::string& reason) {
+  std::lock_guard lock(impl_->mutex);
+  impl_->deliver(impl_->membership.lost(worker, reason));
+}
+
+bool Coordinator::wait_until_all_left(Deadline deadline) const {
+  std::unique_lock lock(impl_->mutex);
+  return impl_->changed.wait_until(lock, deadline.at(), [&] { return !impl_->membership.anyone_present(); });
+}
+
+}  // namespace trireme::launch

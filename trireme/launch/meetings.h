@@ -1,0 +1,44 @@
+// Where all workers meet: barriers, and comparisons of facts. Pure: time is a parameter.
+#pragma once
+#include <trireme/launch/protocol.h>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trireme::launch {
+
+class Meetings {
+ public:
+  using Time = Membership::Time;
+  using Messages = Membership::Messages;
+
+  struct Arrival {
+    int64_t request = 0;
+    Facts facts;  // A barrier has none.
+    Time since;
+    Time deadline;
+  };
+
+  // `name_of` names a worker in messages.
+  Meetings(int workers, std::function<std::string(int worker)> name_of) : workers_(workers), name_of_(std::move(name_of)) {}
+
+  // `where` names the meeting in messages, as in "barrier 'end'". Answers all when the last has arrived: that is where
+  // facts are compared. The meeting is over then, and the same name may be used again.
+  Messages arrive(const std::string& where, int worker, Arrival arrival);
+  // Ends every open meeting.
+  Messages fail_all(const std::function<Failure(const std::string& where)>& why);
+  // Ends the waits whose deadline has passed; the others go on waiting.
+  Messages tick(Time now);
+
+ private:
+  using Arrivals = std::map<int, Arrival>;
+  std::optional<Failure> compare(const std::string& where, const Arrivals& arrivals) const;
+  std::string describe_missing(const Arrivals& arrivals) const;
+
+  const int workers_;
+  const std::function<std::string(int)> name_of_;
+  std::map<std::string, Arrivals> open_;
+};
+
+}  // namespace trireme::launch

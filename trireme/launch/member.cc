@@ -1,0 +1,281 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/base/units.h>
+#include <trireme/base/version.h>
+#include <trireme/launch/member.h>
+#include <trireme/launch/protocol.h>
+#include <unistd.h>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace trireme::launch {
+namespace {
+
+// The coordinator ends a wait at its deadline and says for whom it waited. Only if it does not answer at all by then
+// does the wait end here.
+constexpr Milliseconds kAnswerGrace{500};
+constexpr Milliseconds kFarewell{5000};
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Phase and step in one word, so that a heartbeat never shows the step of another phase.
+uint64_t packed(Phase phase, int64_t step) { return static_cast<uint64_t>(step + 1) << 8 | static_cast<uint64_t>(phase); }
+PhaseAt unpacked(uint64_t word) { return {static_cast<Phase>(word & 0xff), static_cast<int64_t>(word >> 8) - 1}; }
+
+}  // namespace
+
+struct Member::Impl {
+  Impl(net::Endpoint where, int own_number, int own_generation, MemberOptions member_options)
+      : coordinator(std::move(where)), worker(own_number), generation(own_generation), options(member_options) {}
+  ~Impl() { stop_heart(); }
+
+  net::ClientEvents events();
+  void receive(const Json& message);
+  void coordinator_closed(const std::string& reason);
+  void lose(LostWorker who);
+  void send(Json message);
+  void join(int workers, Facts must_agree, Deadline deadline);
+  void await_join(Deadline deadline);
+  Json request(Json message, const std::string& what, Deadline deadline);
+  Json ask(Json message, const std::string& what) { return request(std::move(message), what, Deadline::after(options.timeout)); }
+  void beat();
+  void stop_heart();
+  Error coordinator_silent(const std::string& what, Deadline deadline) const;
+
+  const net::Endpoint coordinator;
+  const int worker;
+  const int generation;
+  const MemberOptions options;
+  std::vector<Peer> peers;  // Written by the constructor only.
+  std::atomic<uint64_t> phase{packed(Phase::connecting, -1)};
+  std::atomic<bool> is_lost{false};
+
+  std::mutex mutex;  // Guards what follows.
+  std::condition_variable changed;
+  std::optional<Json> admission;                   // joined or refused
+  std::map<int64_t, std::optional<Json>> replies;  // Of requests that are being waited for.
+  int64_t next_request = 1;
+  std::optional<LostWorker> lost;
+  bool coordinator_gone = false;
+  bool left = false;
+  bool heart_stopped = false;
+
+  std::thread heart;
+  std::unique_ptr<net::ControlClient> client;  // Last: its thread uses all of the above.
+};
+
+net::ClientEvents Member::Impl::events() {
+  return {.received = [this](Json message) { receive(message); },
+          .closed = [this](const std::string& reason) { coordinator_closed(reason); }};
+}
+
+void Member::Impl::receive(const Json& message) {
+  const std::string op = message.at("op").get<std::string>();
+  if (const int its = message.at("generation").get<int>(); its != generation && op != "refused") {
+    log_warning("launch: ignored a message '{}' of generation {} in generation {}", op, its, generation);
+    return;
+  }
+  std::lock_guard lock(mutex);
+  if (op == "joined" || op == "refused") {
+    admission = message;
+  } else if (op == "lost") {
+    lose(lost_from(message));
+  } else if (op == "reply") {
+    const auto waiting = replies.find(message.at("id").get<int64_t>());
+    if (waiting != replies.end()) waiting->second = message;
+  }
+  changed.notify_all();
+}
+
+void Member::Impl::coordinator_closed(const std::string& reason) {
+  const bool plain = reason == "connection closed" || reason == "connection reset";
+  const std::string what = plain ? fmt::format("the coordinator at {} closed the connection", coordinator.describe())
+                                 : fmt::format("the connection to the coordinator at {} broke: {}", coordinator.describe(), reason);
+  std::lock_guard lock(mutex);
+  coordinator_gone = true;
+  lose({-1, coordinator.host, 0, {}, what});
+  changed.notify_all();
+}
+
+// The first loss is the one that counts.
+void Member::Impl::lose(LostWorker who) {
+  if (lost) return;
+  lost = std::move(who);
+  is_lost = true;
+}
+
+void Member::Impl::send(Json message) {
+  message["generation"] = generation;
+  client->send(std::move(message));
+}
+
+void Member::Impl::join(int workers, Facts must_agree, Deadline deadline) {
+  must_agree["Trireme's version"] = std::string(version());
+  send({{"op", "join"},
+        {"worker", worker},
+        {"workers", workers},
+        {"host", host_name()},
+        {"pid", static_cast<int>(getpid())},
+        {"must_agree", std::move(must_agree)},
+        {"timeout_ms", deadline.remaining().count()}});
+  heart = std::thread([this] { beat(); });
+  await_join(deadline);
+}
+
+void Member::Impl::await_join(Deadline deadline) {
+  std::unique_lock lock(mutex);
+  const bool answered = changed.wait_until(lock, deadline.at() + kAnswerGrace, [&] { return admission || coordinator_gone; });
+  if (!answered) throw coordinator_silent("joining the job", deadline);
+  if (!admission) throw Error(ErrorCode::peer_lost, "launch", lost->describe(), "look at the coordinator's output");
+  if (const auto failure = failure_in(*admission)) throw failure->error();
+  for (const Json& peer : admission->at("peers"))
+    peers.push_back({peer.at("worker").get<int>(), peer.at("host").get<std::string>(), peer.at("address").get<std::string>(),
+                     peer.at("pid").get<int>()});
+}
+
+Json Member::Impl::request(Json message, const std::string& what, Deadline deadline) {
+  std::unique_lock lock(mutex);
+  if (left)
+    throw Error(ErrorCode::invalid_argument, "launch", fmt::format("{}: worker {} has left the job already", what, worker),
+                "call leave() last");
+  if (coordinator_gone) throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
+  const int64_t id = next_request++;
+  replies[id] = std::nullopt;
+  lock.unlock();
+  message["id"] = id;
+  message["timeout_ms"] = deadline.remaining().count();
+  try {
+    send(std::move(message));
+  } catch (...) {
+    lock.lock();
+    replies.erase(id);
+    throw;
+  }
+  lock.lock();
+  changed.wait_until(lock, deadline.at() + kAnswerGrace, [&] { return replies.at(id) || coordinator_gone || left; });
+  const std::optional<Json> reply = std::move(replies.at(id));
+  replies.erase(id);
+  if (reply) {
+    if (const auto failure = failure_in(*reply)) throw failure->error();
+    return *reply;
+  }
+  if (coordinator_gone) throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
+  if (left) throw Error(ErrorCode::aborted, "launch", fmt::format("{}: worker {} left the job meanwhile", what, worker));
+  throw coordinator_silent(what, deadline);
+}
+
+Error Member::Impl::coordinator_silent(const std::string& what, Deadline deadline) const {
+  return Error(
+      ErrorCode::timeout, "launch",
+      fmt::format("{}: the coordinator at {} did not answer within {}", what, coordinator.describe(), format_duration(deadline.allowed())),
+      "check that the coordinator's process is not stopped, or allow more time");
+}
+
+void Member::Impl::beat() {
+  std::unique_lock lock(mutex);
+  while (!changed.wait_for(lock, options.heartbeat_interval, [&] { return heart_stopped || coordinator_gone; })) {
+    lock.unlock();
+    const PhaseAt now = unpacked(phase);
+    send({{"op", "beat"}, {"phase", std::string(to_string(now.phase))}, {"step", now.step}});
+    lock.lock();
+  }
+}
+
+void Member::Impl::stop_heart() {
+  {
+    std::lock_guard lock(mutex);
+    heart_stopped = true;
+    changed.notify_all();
+  }
+  if (heart.joinable()) heart.join();
+}
+
+Member::Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers, int generation,
+               std::map<std::string, std::string> must_agree, MemberOptions options)
+    : impl_(std::make_unique<Impl>(coordinator, worker, generation, options)) {
+  const Deadline deadline = Deadline::after(options.timeout);
+  impl_->client = std::make_unique<net::ControlClient>(coordinator, token, impl_->events(), deadline);
+  impl_->join(workers, std::move(must_agree), deadline);
+  set_phase(Phase::starting, -1);
+}
+
+Member::~Member() = default;
+
+const std::vector<Peer>& Member::peers() const { return impl_->peers; }
+
+void Member::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
+  impl_->ask({{"op", "agree"}, {"what", what}, {"facts", facts}}, fmt::format("comparing '{}' with the other workers", what));
+}
+
+void Member::barrier(const std::string& name) { impl_->ask({{"op", "barrier"}, {"name", name}}, fmt::format("barrier '{}'", name)); }
+
+void Member::set(const std::string& key, const std::string& value) {
+  impl_->ask({{"op", "set"}, {"key", key}, {"value", bytes(value)}}, fmt::format("setting key '{}'", key));
+}
+
+std::string Member::get(const std::string& key, Deadline deadline) {
+  const Json reply = impl_->request({{"op", "get"}, {"key", key}}, fmt::format("waiting for key '{}'", key), deadline);
+  return bytes_from(reply.at("value"));
+}
+
+std::optional<std::string> Member::find(const std::string& key) {
+  const Json reply = impl_->ask({{"op", "find"}, {"key", key}}, fmt::format("looking for key '{}'", key));
+  if (!reply.contains("value")) return std::nullopt;
+  return bytes_from(reply.at("value"));
+}
+
+int64_t Member::add(const std::string& key, int64_t amount) {
+  return impl_->ask({{"op", "add"}, {"key", key}, {"amount", amount}}, fmt::format("adding to key '{}'", key)).at("sum").get<int64_t>();
+}
+
+std::string Member::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+  const Json reply = impl_->ask({{"op", "compare_set"}, {"key", key}, {"expected", bytes(expected)}, {"desired", bytes(desired)}},
+                                fmt::format("comparing and setting key '{}'", key));
+  return bytes_from(reply.at("value"));
+}
+
+bool Member::erase(const std::string& key) {
+  return impl_->ask({{"op", "erase"}, {"key", key}}, fmt::format("erasing key '{}'", key)).at("erased").get<bool>();
+}
+
+int64_t Member::count_keys() { return impl_->ask({{"op", "count"}}, "counting keys").at("count").get<int64_t>(); }
+
+void Member::set_phase(Phase phase, int64_t step) { impl_->phase = packed(phase, step); }
+
+std::optional<LostWorker> Member::lost() const {
+  if (!is_lost()) return std::nullopt;
+  std::lock_guard lock(impl_->mutex);
+  return impl_->lost;
+}
+
+bool Member::is_lost() const { return impl_->is_lost; }
+
+void Member::throw_if_lost() const {
+  if (const auto who = lost())
+    throw Error(ErrorCode::peer_lost, "launch", who->describe(), "run the job again; it goes on from its last checkpoint");
+}
+
+double Member::coordinator_cpu_seconds() {
+  return impl_->ask({{"op", "cpu_seconds"}}, "asking for the coordinator's CPU time").at("seconds").get<double>();
+}
+
+void Member::leave() {
+  {
+    std::lock_guard lock(impl_->mutex);
+    if (impl_->left) return;
+    impl_->left = true;
+    impl_->changed.notify_all();
+  }
+  impl_->stop_heart();
+  impl_->send({{"op", "goodbye"}});
+  impl_->client->close(Deadline::after(std::min(impl_->options.timeout, kFarewell)));
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,53 @@
+// What workers and coordinator say to each other. Every message is an object with "op" and "generation".
+//
+//   worker -> coordinator
+//     join      worker, workers, host, pid, must_agree, timeout_ms     answered by joined or refused
+//     beat      phase, step
+//     goodbye
+//     the following carry an id, and are answered by a reply with the same id:
+//     agree     what, facts, timeout_ms          barrier      name, timeout_ms
+//     set       key, value                       get          key, timeout_ms
+//     find      key                              add          key, amount
+//     compare_set  key, expected, desired        erase        key
+//     count                                      cpu_seconds
+//   coordinator -> worker
+//     joined    peers: [{worker, host, address, pid}]
+//     refused   error, what, remedy
+//     lost      worker, host, pid, phase, step, reason
+//     reply     id, and the result or (error, what, remedy)
+#pragma once
+#include <trireme/base/error.h>
+#include <trireme/base/json.h>
+#include <trireme/launch/membership.h>
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trireme::launch {
+
+using Facts = std::map<std::string, std::string>;
+
+Json reply_to(int64_t request);
+Json reply_to(int64_t request, const Failure& failure);
+Json refusal(const Failure& failure);
+// The failure that a reply or refusal carries, if any.
+std::optional<Failure> failure_in(const Json& message);
+
+Json lost_message(const LostWorker& lost);
+LostWorker lost_from(const Json& message);
+
+// Values are bytes, which JSON's text could not hold; CBOR can.
+Json bytes(const std::string& value);
+std::string bytes_from(const Json& value);
+
+// "worker 1 (host b)", or "worker 1" while the host is unknown.
+std::string worker_name(int worker, const std::string& host);
+// "a", "a and b", "a, b and c"
+std::string enumerate(const std::vector<std::string>& names);
+
+// The first key in which two sets of facts differ, as a sentence that names both sides: "optimizer.lr is '0.1' on
+// worker 0 (host a) and '0.2' on worker 1 (host b)".
+std::optional<std::string> first_difference(const std::string& one, const Facts& a, const std::string& other, const Facts& b);
+
+}  // namespace trireme::launch
