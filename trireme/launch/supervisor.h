@@ -29,7 +29,10 @@ struct SupervisorOptions {
 // 143 after SIGINT or SIGTERM (passed on once, as SIGTERM; a second one kills); 138 if a worker was killed or its host
 // lost; 1 for a crash signal (SEGV, ABRT, BUS, FPE, ILL) before the first step. Prints one verdict naming the first worker
 // that failed, its signal or code, and its last phase. On return no child, descendant group, socket or pipe of the job is left;
-// if the launcher itself is killed, the kernel kills its children (PR_SET_PDEATHSIG).
+// if the launcher itself is killed, the kernel kills its children (PR_SET_PDEATHSIG). Takes over SIGINT, SIGTERM,
+// SIGHUP and SIGCHLD of the process while it runs, and ends every child that appears meanwhile: one call at a time.
+// Throws Error(invalid_argument) naming a wrong option, Error(io) if the rendezvous address cannot be listened on. A program that
+// cannot be started is named on standard error, and 2 is returned.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace trireme::launch

@@ -1,0 +1,50 @@
+// Hands the workers' output on to ours, as whole lines, each with its worker's number.
+#pragma once
+#include <poll.h>
+#include <trireme/launch/output.h>
+#include <functional>
+#include <list>
+#include <string>
+#include <vector>
+
+namespace trireme::launch {
+
+class OutputRelay {
+ public:
+  // Sees each line of a worker's standard output first; true: it is not printed.
+  using Swallow = std::function<bool(int worker, const std::string& line)>;
+
+  OutputRelay(bool prefix_lines, Swallow swallow, int output, int error_output);
+  ~OutputRelay();
+  OutputRelay(const OutputRelay&) = delete;
+  OutputRelay& operator=(const OutputRelay&) = delete;
+
+  // Takes ownership of the non-blocking read ends.
+  void add_worker(int worker, int output, int error_output);
+  // What to wait for. Nothing of the workers while our reader is far behind: then they have to wait.
+  void add_to_poll(std::vector<pollfd>& polled) const;
+  // Reads what there is and writes what there is room for; never blocks.
+  void run_once();
+
+  bool has_unwritten() const { return output_.has_pending() || error_output_.has_pending(); }
+  bool has_open_stream() const { return !streams_.empty(); }
+
+ private:
+  struct Stream {
+    int worker;
+    int fd;
+    bool is_error;
+    LineSplitter lines{};
+  };
+  bool is_held_up() const { return output_.is_full() || error_output_.is_full(); }
+  void hand_on(const Stream& stream, const std::string& line);
+  bool read_once(Stream& stream);
+
+  bool prefix_lines_;
+  Swallow swallow_;
+  LineWriter output_;
+  LineWriter error_output_;
+  std::list<Stream> streams_;  // Those still open.
+};
+
+}  // namespace trireme::launch

@@ -1,0 +1,269 @@
+#include <trireme/launch/supervisor.h>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <trireme/base/environment.h>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/launch/coordinator.h>
+#include <trireme/launch/descendants.h>
+#include <trireme/launch/process.h>
+#include <trireme/launch/relay.h>
+#include <trireme/launch/signals.h>
+#include <trireme/launch/supervisor_options.h>
+#include <trireme/launch/verdict.h>
+#include <trireme/launch/worker_environment.h>
+#include <unistd.h>
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace trireme::launch {
+namespace {
+
+using Clock = Deadline::Clock;
+
+constexpr Milliseconds kLookAtCoordinator{100};
+constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
+constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
+constexpr Milliseconds kReapTimeout{2000};
+constexpr Milliseconds kQuietTimeout{1000};   // For a stream that something outside the job holds open.
+constexpr Milliseconds kUnreadTimeout{2000};  // For a reader of ours that has stopped reading, after a failure.
+
+std::vector<std::string> environment_of_this_process() {
+  std::vector<std::string> entries;
+  for (char** entry = environ; *entry; ++entry) entries.emplace_back(*entry);
+  return entries;
+}
+
+std::string name_of_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+void say(const std::string& text) {
+  const std::string line = fmt::format("trireme: {}\n", text);
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+struct Worker {
+  int number;  // In the whole job.
+  ChildProcess process;
+  int signal_sent = 0;
+  bool ended = false;
+};
+
+class Job {
+ public:
+  explicit Job(const SupervisorOptions& options);
+  int run();
+
+ private:
+  void start_workers();
+  void wait(Milliseconds at_most);
+  void take_signals();
+  void take_ends();
+  WorkerEnd end_of(const Worker& worker, const ProcessEnd& end) const;
+  void report_failures(size_t first_new);
+  void note_loss();
+  void kill_no_later_than(Clock::time_point at);
+  void keep_deadlines();
+  void signal_all(int signal);
+  Milliseconds until_next_deadline() const;
+  void finish_output();
+  Verdict finish();
+
+  const SupervisorOptions& options_;
+  const Clock::time_point started_ = Clock::now();
+  SignalWatch signals_;  // Before any thread and any child.
+  Descendants descendants_;
+  std::string token_;
+  std::unique_ptr<Coordinator> coordinator_;  // On node 0.
+  OutputRelay relay_;
+  std::vector<Worker> workers_;
+
+  JobEnd end_;
+  std::optional<Clock::time_point> stop_asked_;
+  bool lost_ = false;
+  std::optional<Clock::time_point> terminate_at_;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+Job::Job(const SupervisorOptions& options)
+    : options_(options),
+      token_(token_of_job(options, Environment::of_process())),
+      relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO) {
+  if (options.node != 0) return;
+  const MembershipOptions membership{
+      .workers = options.workers, .join_timeout = options.join_timeout, .heartbeat_timeout = options.heartbeat_timeout};
+  coordinator_ = std::make_unique<Coordinator>(options.rendezvous, token_, membership);
+}
+
+int Job::run() {
+  try {
+    start_workers();
+  } catch (const Error& error) {  // Those already started are killed with this object.
+    say(error.what());
+    return exit_code_of(error);
+  }
+  while (end_.workers.size() < workers_.size()) {
+    wait(until_next_deadline());
+    take_signals();
+    relay_.run_once();
+    take_ends();
+    // Losses that no child's end shows: a worker of another host, or one that is silent.
+    if (coordinator_ && !lost_ && coordinator_->first_loss()) note_loss();
+    keep_deadlines();
+  }
+  const Verdict verdict = finish();
+  if (!verdict.text.empty()) say(verdict.text);
+  return verdict.exit_code;
+}
+
+void Job::start_workers() {
+  const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
+  const JobFacts facts{.rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous,
+                       .token = token_,
+                       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
+  const std::vector<std::string> inherited = environment_of_this_process();
+  for (int i = 0; i < local.count; ++i) {
+    Worker worker{local.first + i, ChildProcess(options_.command, worker_environment(options_, facts, i, inherited))};
+    relay_.add_worker(worker.number, worker.process.release_output(), worker.process.release_error_output());
+    workers_.push_back(std::move(worker));
+  }
+}
+
+// Until a signal (a child's end is one), output, room for output, or the time is over.
+void Job::wait(Milliseconds at_most) {
+  std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}};
+  relay_.add_to_poll(polled);
+  ::poll(polled.data(), polled.size(), static_cast<int>(at_most.count()));
+}
+
+void Job::take_signals() {
+  for (const int signal : signals_.take()) {
+    if (signal == SIGCHLD) continue;
+    const auto now = Clock::now();
+    if (!stop_asked_) {
+      stop_asked_ = now;
+      end_.stop_signal = signal;
+      signal_all(SIGTERM);
+      kill_no_later_than(now + options_.stop_grace);
+    } else if (now - *stop_asked_ >= kSecondSignalAfter) {
+      kill_no_later_than(now);
+    }
+  }
+}
+
+void Job::take_ends() {
+  const size_t first_new = end_.workers.size();
+  std::vector<pid_t> running;
+  for (Worker& worker : workers_) {
+    if (worker.ended) continue;
+    if (const std::optional<ProcessEnd> end = worker.process.poll_end()) {
+      worker.ended = true;
+      end_.workers.push_back(end_of(worker, *end));
+    } else {
+      running.push_back(worker.process.pid());
+    }
+  }
+  descendants_.reap_ended(running);
+  report_failures(first_new);
+}
+
+WorkerEnd Job::end_of(const Worker& worker, const ProcessEnd& end) const {
+  return {.worker = worker.number,
+          .pid = worker.process.pid(),
+          .host = name_of_host(),
+          .end = end,
+          .at = std::chrono::duration_cast<Milliseconds>(Clock::now() - started_),
+          .signal_sent = worker.signal_sent,
+          .last = coordinator_ ? coordinator_->last_phase(worker.number) : PhaseAt{},
+          .said_goodbye = coordinator_ && coordinator_->said_goodbye(worker.number)};
+}
+
+void Job::report_failures(size_t first_new) {
+  const auto failed = std::find_if(end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
+                                   [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
+  if (failed == end_.workers.end() || lost_) return;
+  if (coordinator_) {
+    end_.loss = coordinator_->first_loss();  // What it saw itself, before it is told.
+    const std::optional<size_t> likely_cause = first_own_failure(end_);
+    const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
+    coordinator_->report_lost(cause.worker, cause.end.describe());
+  }
+  note_loss();
+}
+
+void Job::note_loss() {
+  lost_ = true;
+  terminate_at_ = Clock::now() + options_.loss_grace;
+}
+
+void Job::kill_no_later_than(Clock::time_point at) { kill_at_ = kill_at_ ? std::min(*kill_at_, at) : at; }
+
+void Job::keep_deadlines() {
+  const auto now = Clock::now();
+  if (terminate_at_ && now >= *terminate_at_) {
+    terminate_at_.reset();
+    if (!stop_asked_) signal_all(SIGTERM);  // Else they have it already.
+    kill_no_later_than(now + kTerminateToKill);
+  }
+  if (kill_at_ && now >= *kill_at_) {
+    kill_at_.reset();
+    signal_all(SIGKILL);
+  }
+}
+
+void Job::signal_all(int signal) {
+  for (Worker& worker : workers_) {
+    if (worker.ended) continue;
+    worker.signal_sent = signal;
+    worker.process.signal_group(signal);
+  }
+}
+
+Milliseconds Job::until_next_deadline() const {
+  Milliseconds wait = coordinator_ && !lost_ ? kLookAtCoordinator : Milliseconds(60000);
+  for (const auto& at : {terminate_at_, kill_at_}) {
+    if (at) wait = std::min(wait, std::chrono::ceil<Milliseconds>(std::max(Clock::duration::zero(), *at - Clock::now())));
+  }
+  return wait;
+}
+
+// The workers and all they started have ended: hands on what they printed last.
+void Job::finish_output() {
+  const Deadline unread = Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : options_.stop_grace);
+  Deadline quiet = Deadline::after(kQuietTimeout);
+  bool asked_again = false;
+  while (!asked_again) {
+    relay_.run_once();
+    if (relay_.has_unwritten()) quiet = Deadline::after(kQuietTimeout);
+    if (relay_.has_unwritten() ? unread.expired() : !relay_.has_open_stream() || quiet.expired()) break;
+    wait(relay_.has_unwritten() ? unread.remaining() : quiet.remaining());
+    asked_again = std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
+  }
+  if (relay_.has_unwritten()) log_warning("nobody reads the workers' output: the last of it is dropped");
+}
+
+Verdict Job::finish() {
+  if (!descendants_.end_all(Deadline::after(kReapTimeout))) log_warning("a process that a worker left behind does not end");
+  finish_output();
+  if (coordinator_) {
+    end_.any_step_finished = coordinator_->any_step_finished();
+    if (!end_.loss) end_.loss = coordinator_->first_loss();
+  }
+  return judge(end_);
+}
+
+}  // namespace
+
+int supervise(const SupervisorOptions& options) {
+  check_supervisor_options(options);
+  return Job(options).run();
+}
+
+}  // namespace trireme::launch

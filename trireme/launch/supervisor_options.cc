@@ -1,0 +1,53 @@
+#include <trireme/launch/supervisor_options.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/launch/identity.h>
+#include <trireme/net/control.h>
+#include <map>
+
+namespace trireme::launch {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, std::string_view remedy) {
+  throw Error(ErrorCode::invalid_argument, "launch", what, remedy);
+}
+
+}  // namespace
+
+void check_supervisor_options(const SupervisorOptions& options) {
+  if (options.workers < 1) refuse(fmt::format("{} workers: a job has at least 1", options.workers), "--workers 1 or more");
+  if (options.nodes < 1) refuse(fmt::format("{} nodes: a job has at least 1", options.nodes), "1 node or more");
+  if (options.node < 0 || options.node >= options.nodes) {
+    refuse(fmt::format("node {} of {}: nodes are numbered from 0 to {}", options.node, options.nodes, options.nodes - 1),
+           "a number in that range, another one on each node");
+  }
+  if (options.workers < options.nodes) {
+    refuse(fmt::format("{} workers on {} nodes: each node has at least 1", options.workers, options.nodes),
+           fmt::format("--workers {} or more", options.nodes));
+  }
+  if (options.threads_per_worker < 0) {
+    refuse(fmt::format("{} threads per worker: 0 (share the cores out) or more", options.threads_per_worker), "0");
+  }
+  if (options.command.empty()) refuse("no program to start", "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
+  if (options.nodes > 1 && options.rendezvous.port == 0) {
+    refuse(
+        fmt::format("rendezvous {}: the launchers of {} nodes need a fixed port to meet at", options.rendezvous.describe(), options.nodes),
+        "HOST:PORT of node 0, the same on each node");
+  }
+}
+
+std::string token_of_job(const SupervisorOptions& options, const Environment& environment) {
+  std::map<std::string, std::string> given;
+  for (const char* name : {"TRIREME_JOB_TOKEN", "TRIREME_JOB_TOKEN_FILE"}) {
+    if (const auto value = environment.get(name)) given[name] = *value;
+  }
+  if (const auto token = resolve_identity(Environment(given)).token) return *token;
+  if (options.nodes > 1) {
+    refuse(fmt::format("no job token: the launchers of {} nodes need the same one", options.nodes),
+           "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE with the output of `openssl rand -hex 32`, the same on each node");
+  }
+  return net::make_token();
+}
+
+}  // namespace trireme::launch
