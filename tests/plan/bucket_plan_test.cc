@@ -4,7 +4,7 @@
 #include <trireme/plan/bucket_plan.h>
 #include <numeric>
 
-#include "expect_error.h"
+#include "../base/expect_error.h"
 
 namespace trireme::plan {
 namespace {

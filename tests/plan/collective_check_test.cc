@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "expect_error.h"
+#include "../base/expect_error.h"
 #include "reference_executor.h"
 
 namespace trireme::plan {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "expect_error.h"
+#include "../base/expect_error.h"
 #include "reference_executor.h"
 
 namespace trireme::plan {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "expect_error.h"
+#include "../base/expect_error.h"
 
 namespace trireme::plan {
 namespace {

@@ -3,7 +3,7 @@
 #include <trireme/plan/mesh.h>
 #include <functional>
 
-#include "expect_error.h"
+#include "../base/expect_error.h"
 
 namespace trireme::plan {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <trireme/plan/tensor_spec.h>
 
-#include "expect_error.h"
+#include "../base/expect_error.h"
 
 namespace trireme::plan {
 namespace {
