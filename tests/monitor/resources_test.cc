@@ -3,6 +3,7 @@
 #include <trireme/monitor/resources.h>
 #include <unistd.h>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <vector>
 
@@ -59,6 +60,20 @@ TEST(PssSampler, RemembersThePeakAfterMemoryIsGivenBack) {
   }
   EXPECT_GE(sampler.peak(), with_memory);
   EXPECT_GE(with_memory, process_pss_bytes());
+}
+
+TEST(PssSampler, LeavesSignalsToOtherThreads) {
+  PssSampler sampler;
+  sigset_t usr1, before, pending;
+  ::sigemptyset(&usr1);
+  ::sigaddset(&usr1, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &usr1, &before);
+  const auto old_handler = ::signal(SIGUSR1, [](int) {});
+  ::kill(::getpid(), SIGUSR1);
+  ::sigpending(&pending);
+  EXPECT_EQ(::sigismember(&pending, SIGUSR1), 1);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::signal(SIGUSR1, old_handler);
 }
 
 TEST(PssSampler, EndsWithoutWaitingForItsNextSample) {

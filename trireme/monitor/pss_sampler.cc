@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <thread>
 
@@ -31,7 +32,12 @@ struct PssSampler::Impl {
 };
 
 PssSampler::PssSampler() : impl_(std::make_unique<Impl>()) {
+  // The thread inherits a mask that blocks all signals: they belong to threads that may be waiting to be interrupted by one.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   impl_->thread = std::thread([impl = impl_.get()] { impl->run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 PssSampler::~PssSampler() {
