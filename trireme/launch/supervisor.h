@@ -1,24 +1,24 @@
 // Starts the workers of one host, watches them, and ends the job as one: `trireme launch`, `trireme train --workers N`.
 #pragma once
-#include <functional>
-#include <string>
 #include <trireme/base/deadline.h>
 #include <trireme/net/message.h>
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace trireme::launch {
 
 struct SupervisorOptions {
-  int workers = 1;                    // In the whole job.
-  int nodes = 1;                      // Launchers in the job; workers are dealt out evenly, in order.
-  int node = 0;                       // This one. Node 0's launcher runs the coordinator.
-  net::Endpoint rendezvous{"127.0.0.1", 0};  // Where the coordinator listens (node 0) or is found (others need a port).
-  std::vector<std::string> command;   // Program and arguments.
+  int workers = 1;                                               // In the whole job.
+  int nodes = 1;                                                 // Launchers in the job; workers are dealt out evenly, in order.
+  int node = 0;                                                  // This one. Node 0's launcher runs the coordinator.
+  net::Endpoint rendezvous{"127.0.0.1", 0};                      // Where the coordinator listens (node 0) or is found (others need a port).
+  std::vector<std::string> command;                              // Program and arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
-  int threads_per_worker = 0;         // OMP_NUM_THREADS and MKL_NUM_THREADS; 0: cores / local workers, at least 1. Variables set by the user win.
-  bool prefix_output = true;          // "[2] " before each line of worker 2.
-  Milliseconds stop_grace{30000};     // From passing SIGTERM on until SIGKILL.
-  Milliseconds loss_grace{5000};      // From a worker's loss until the others are killed.
+  int threads_per_worker = 0;  // OMP_NUM_THREADS and MKL_NUM_THREADS; 0: cores / local workers, at least 1. Variables set by the user win.
+  bool prefix_output = true;   // "[2] " before each line of worker 2.
+  Milliseconds stop_grace{30000};  // From passing SIGTERM on until SIGKILL.
+  Milliseconds loss_grace{5000};   // From a worker's loss until the others are killed.
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
   // Called for each complete line of a worker's standard output; return true to swallow it (the progress display does).
