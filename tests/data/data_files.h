@@ -1,0 +1,74 @@
+// Files for the tests of this room: a folder that goes with the test, and writers of IDX and gzip.
+#pragma once
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <trireme/base/error.h>
+#include <unistd.h>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+class Folder {
+ public:
+  Folder() {
+    static std::atomic<int> made{0};
+    path_ = std::filesystem::temp_directory_path() / ("trireme-data-" + std::to_string(getpid()) + "-" + std::to_string(made++));
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path write(const std::string& name, const std::string& content) const {
+    std::ofstream(path_ / name, std::ios::binary) << content;
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string gzipped(const std::string& content) {
+  z_stream stream{};
+  deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
+  std::string packed(deflateBound(&stream, content.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
+  stream.avail_in = static_cast<uInt>(content.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  deflate(&stream, Z_FINISH);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+// An IDX file: magic number, sizes (big-endian), values.
+inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes, const std::string& values) {
+  std::string bytes;
+  const auto append = [&bytes](uint32_t number) {
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift & 0xff);
+  };
+  append(magic);
+  for (const uint32_t size : sizes) append(size);
+  return bytes + values;
+}
+
+// What `action` throws: its code and a message that holds every one of `parts`.
+template <typename Action>
+void expect_error(Action action, ErrorCode code, const std::vector<std::string>& parts) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
+    for (const std::string& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nhas no " << part;
+    return;
+  }
+  ADD_FAILURE() << "nothing was thrown";
+}
+
+}  // namespace trireme::data

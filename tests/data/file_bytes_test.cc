@@ -1,0 +1,77 @@
+#include <trireme/data/file_bytes.h>
+
+#include <fmt/format.h>
+
+#include "data_files.h"
+
+namespace trireme::data {
+namespace {
+
+TEST(FileBytes, ReadsPlainAndGzipAlikeWhateverTheName) {
+  const Folder folder;
+  const std::string content = "one,two\nthree\n";
+  EXPECT_EQ(read_data_file(folder.write("plain.gz", content)), content);
+  EXPECT_EQ(read_data_file(folder.write("packed.csv", gzipped(content))), content);
+}
+
+TEST(FileBytes, ReadsGzipMembersThatFollowEachOther) {
+  const Folder folder;
+  EXPECT_EQ(read_data_file(folder.write("two.gz", gzipped("first ") + gzipped("second"))), "first second");
+}
+
+TEST(FileBytes, DecompressesMoreThanOneBuffer) {
+  const Folder folder;
+  std::string content(3'000'001, 'x');
+  for (size_t i = 0; i < content.size(); i += 7) content[i] = static_cast<char>(i * 2654435761U >> 24);
+  EXPECT_TRUE(read_data_file(folder.write("large.gz", gzipped(content))) == content);
+}
+
+TEST(FileBytes, NamesAMissingFile) {
+  expect_error([] { read_data_file("/no/such/digits.csv"); }, ErrorCode::not_found, {"[data] ", "/no/such/digits.csv", "try: "});
+}
+
+TEST(FileBytes, RefusesAFolderAndADevice) {
+  const Folder folder;
+  expect_error([&] { read_data_file(folder.path()); }, ErrorCode::invalid_argument, {folder.path().string(), "is a folder"});
+  expect_error([] { read_data_file("/dev/zero"); }, ErrorCode::invalid_argument, {"/dev/zero", "not a regular file"});
+}
+
+TEST(FileBytes, RefusesEmptyFilesAndEmptyGzip) {
+  const Folder folder;
+  expect_error([&] { read_data_file(folder.write("empty", "")); }, ErrorCode::corrupt, {"empty"});
+  expect_error([&] { read_data_file(folder.write("empty.gz", gzipped(""))); }, ErrorCode::corrupt, {"empty.gz", "no data"});
+}
+
+TEST(FileBytes, RefusesGzipCutAtEveryByte) {
+  const Folder folder;
+  const std::string packed = gzipped("0,1,2,3,4,5,6,7,8,9\n");
+  for (size_t kept = 2; kept < packed.size(); ++kept) {
+    expect_error([&] { read_data_file(folder.write("cut.gz", packed.substr(0, kept))); }, ErrorCode::corrupt,
+                 {"cut.gz", "truncated", fmt::format("{} compressed bytes", kept)});
+  }
+}
+
+TEST(FileBytes, RefusesGzipWithAnyByteOfItsDataChanged) {
+  const Folder folder;
+  const std::string content = "0,1,2,3,4,5,6,7,8,9\n", packed = gzipped(content);
+  constexpr size_t kHeader = 10;  // Its time and operating system may be anything.
+  for (size_t changed = kHeader; changed < packed.size(); ++changed) {
+    std::string damaged = packed;
+    damaged[changed] = static_cast<char>(damaged[changed] ^ 0x55);
+    expect_error([&] { read_data_file(folder.write("damaged.gz", damaged)); }, ErrorCode::corrupt, {"damaged.gz", "gzip data"});
+  }
+}
+
+TEST(FileBytes, RefusesBytesAfterTheEndOfGzip) {
+  const Folder folder;
+  expect_error([&] { read_data_file(folder.write("tail.gz", gzipped("data") + "tail")); }, ErrorCode::corrupt, {"4 bytes follow"});
+}
+
+TEST(FileBytes, QuotesOnlyWhatCanBePrinted) {
+  EXPECT_EQ(printable("abc"), "'abc'");
+  EXPECT_EQ(printable(std::string("a\0\x1b[2J", 6)), "'a??[2J'");
+  EXPECT_EQ(printable(std::string(100, 'x')), fmt::format("'{:x>24}...'", ""));
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,205 @@
+#include <trireme/data/loader.h>
+
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "data_files.h"
+#include "numbered.h"
+
+namespace trireme {
+namespace {
+
+using data::expect_error;
+using std::chrono::seconds;
+
+// Calls `before` ahead of every get().
+class Watched : public Numbered {
+ public:
+  Watched(int64_t samples, std::function<void(int64_t)> before) : Numbered(samples), before_(std::move(before)) {}
+  Example get(int64_t index) const override {
+    before_(index);
+    return Numbered::get(index);
+  }
+
+ private:
+  std::function<void(int64_t)> before_;
+};
+
+std::shared_ptr<const Source> watched(int64_t samples, std::function<void(int64_t)> before) {
+  return std::make_shared<Watched>(samples, std::move(before));
+}
+
+// A door that the test opens.
+class Door {
+ public:
+  void open() { opened_.set_value(); }
+  void pass() const {
+    if (open_.wait_for(seconds(30)) != std::future_status::ready) throw std::runtime_error("the door stayed closed");
+  }
+
+ private:
+  std::promise<void> opened_;
+  std::shared_future<void> open_ = opened_.get_future().share();
+};
+
+bool comes_true(const std::function<bool()>& condition) {
+  const auto give_up = std::chrono::steady_clock::now() + seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > give_up) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(LoaderThreads, KeepTheOrderHoweverTheyFinish) {
+  // The first batch is done only after the second and third are.
+  Door others_done;
+  std::atomic<int> done{0};
+  const auto source = watched(64, [&](int64_t index) {
+    if (index == 0) others_done.pass();
+    if ((index == 7 || index == 11) && ++done == 2) others_done.open();
+  });
+  Loader loader(source, {.batch = 4, .shuffle = false, .threads = 3, .prefetch = 3});
+  for (int64_t step = 0; step < 16; ++step)
+    ASSERT_THAT(loader.next().indices, testing::ElementsAre(4 * step, 4 * step + 1, 4 * step + 2, 4 * step + 3));
+}
+
+TEST(LoaderThreads, GiveTheSameBatchesWhateverTheirNumber) {
+  Loader caller(numbered(50), {.batch = 8, .seed = 4, .threads = 0});
+  const std::vector<int64_t> expected = next_samples(caller, 30);
+  for (const int threads : {1, 2, 5}) {
+    for (const int prefetch : {0, 1, 7}) {
+      Loader loader(numbered(50), {.batch = 8, .seed = 4, .threads = threads, .prefetch = prefetch});
+      EXPECT_EQ(next_samples(loader, 30), expected) << threads << " threads, prefetch " << prefetch;
+    }
+  }
+}
+
+TEST(LoaderThreads, LoadAheadAsFarAsAsked) {
+  std::mutex mutex;
+  std::set<int64_t> loaded;
+  Door ahead;
+  const auto source = watched(100, [&](int64_t index) {
+    const std::lock_guard lock(mutex);
+    loaded.insert(index);
+    if (loaded.size() == 4) ahead.open();
+  });
+  Loader loader(source, {.batch = 1, .shuffle = false, .threads = 1, .prefetch = 3});
+  loader.next();
+  ahead.pass();  // The batch given and three more, without another call.
+  const std::lock_guard lock(mutex);
+  EXPECT_THAT(loaded, testing::ElementsAre(0, 1, 2, 3));
+}
+
+TEST(LoaderThreads, AreNotUsedForZero) {
+  const std::thread::id caller = std::this_thread::get_id();
+  const auto source = watched(8, [caller](int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
+  Loader loader(source, {.batch = 4, .threads = 0});
+  next_samples(loader, 4);
+}
+
+TEST(LoaderThreads, BringOutAnExceptionForItsBatchAndGoOn) {
+  for (const int threads : {0, 1, 3}) {
+    auto broken = std::make_shared<std::atomic<bool>>(true);
+    const auto source = watched(16, [broken](int64_t index) {
+      if (index == 9 && *broken) throw std::runtime_error("sample 9 cannot be read");
+    });
+    Loader loader(source, {.batch = 4, .shuffle = false, .threads = threads});
+    EXPECT_THAT(next_samples(loader, 2), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      EXPECT_THAT([&] { loader.next(); }, testing::ThrowsMessage<std::runtime_error>("sample 9 cannot be read"));
+      EXPECT_EQ(loader.position(), (plan::DataPosition{0, 8}));
+    }
+    *broken = false;
+    EXPECT_THAT(loader.next().indices, testing::ElementsAre(8, 9, 10, 11));
+    EXPECT_THAT(loader.next().indices, testing::ElementsAre(12, 13, 14, 15));
+  }
+}
+
+TEST(LoaderThreads, LetTheCallerSkipABatchThatCannotBeRead) {
+  const auto source = watched(12, [](int64_t index) {
+    if (index == 5) throw std::runtime_error("sample 5 cannot be read");
+  });
+  Loader loader(source, {.batch = 4, .shuffle = false, .threads = 2});
+  loader.next();
+  EXPECT_THROW(loader.next(), std::runtime_error);
+  loader.seek({0, 8});
+  EXPECT_THAT(loader.next().indices, testing::ElementsAre(8, 9, 10, 11));
+}
+
+TEST(LoaderThreads, EndWithTheLoaderWhateverTheyAreDoing) {
+  { Loader untouched(numbered(100), {.batch = 4, .threads = 4}); }
+  {
+    Loader ready(numbered(100), {.batch = 4, .threads = 4, .prefetch = 8});
+    ready.next();
+  }
+  {
+    Loader failing(watched(100, [](int64_t) { throw std::runtime_error("no"); }), {.batch = 4, .threads = 4});
+    EXPECT_THROW(failing.next(), std::runtime_error);
+  }
+}
+
+TEST(LoaderThreads, StartNothingNewOnceTheLoaderGoes) {
+  Door door;
+  std::atomic<int> calls{0};
+  const auto source = watched(100, [&](int64_t index) {
+    ++calls;
+    if (index == 1) door.pass();
+  });
+  auto loader = std::make_unique<Loader>(source, LoaderOptions{.batch = 1, .shuffle = false, .threads = 1, .prefetch = 50});
+  loader->next();
+  ASSERT_TRUE(comes_true([&] { return calls == 2; }));  // The thread loads sample 1, and 49 batches wait for it.
+  std::thread destroyer([&] { loader.reset(); });
+  // Each waiting batch holds the source: they are gone once the test, the loader and the running call are all that do.
+  EXPECT_TRUE(comes_true([&] { return source.use_count() <= 3; }));
+  door.open();
+  destroyer.join();
+  EXPECT_EQ(calls, 2);
+}
+
+TEST(LoaderThreads, GiveUpAWaitAtItsDeadlineAndCanWaitAgain) {
+  Door slow;
+  Loader loader(watched(8, [&](int64_t) { slow.pass(); }), {.batch = 4, .shuffle = false, .threads = 1, .timeout = Milliseconds(20)});
+  expect_error([&] { loader.next(); }, ErrorCode::timeout, {"epoch 0, sample 0", "20 ms"});
+  EXPECT_EQ(loader.position(), (plan::DataPosition{0, 0}));
+  slow.open();
+  EXPECT_TRUE(comes_true([&] {
+    try {
+      EXPECT_THAT(loader.next().indices, testing::ElementsAre(0, 1, 2, 3));
+      return true;
+    } catch (const Error&) {  // A slow machine may need several waits.
+      return false;
+    }
+  }));
+}
+
+TEST(LoaderThreads, NameASourceThatGivesTheWrongNumberOfRows) {
+  class Short : public Numbered {
+   public:
+    using Numbered::Numbered;
+    Example get_batch(const std::vector<int64_t>&) const override { return Numbered::get_batch({0}); }
+  };
+  for (const int threads : {0, 2}) {
+    Loader loader(std::make_shared<Short>(8), {.batch = 4, .threads = threads});
+    expect_error([&] { loader.next(); }, ErrorCode::invalid_argument, {"get_batch()", "[1, 2, 3]", "4 samples"});
+  }
+}
+
+TEST(LoaderThreads, SurviveAMoveOfTheLoader) {
+  Loader first(numbered(12), {.batch = 4, .shuffle = false, .threads = 2});
+  first.next();
+  Loader second = std::move(first);
+  EXPECT_THAT(second.next().indices, testing::ElementsAre(4, 5, 6, 7));
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,34 @@
+// A source whose samples say which they are.
+#pragma once
+#include <torch/torch.h>
+#include <trireme/data/loader.h>
+
+#include <memory>
+#include <vector>
+
+namespace trireme {
+
+class Numbered : public Source {
+ public:
+  explicit Numbered(int64_t samples) : samples_(samples) {}
+  int64_t size() const override { return samples_; }
+  Example get(int64_t index) const override { return {torch::full({2, 3}, static_cast<float>(index)), torch::tensor(index)}; }
+
+ private:
+  int64_t samples_;
+};
+
+inline std::shared_ptr<const Source> numbered(int64_t samples) { return std::make_shared<Numbered>(samples); }
+
+// The samples of the next `batches` batches, one after the other.
+inline std::vector<int64_t> next_samples(Loader& loader, int64_t batches) {
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < batches; ++i) {
+    const Batch batch = loader.next();
+    samples.insert(samples.end(), batch.indices.begin(), batch.indices.end());
+  }
+  return samples;
+}
+inline std::vector<int64_t> next_epoch(Loader& loader) { return next_samples(loader, loader.batches_per_epoch()); }
+
+}  // namespace trireme

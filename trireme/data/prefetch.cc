@@ -1,0 +1,52 @@
+#include <trireme/data/prefetch.h>
+
+#include <trireme/base/log.h>
+
+namespace trireme::data {
+
+Prefetch::Prefetch(int threads, int rank, int world_size) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([this, rank, world_size](const std::stop_token& stop) {
+      if (world_size > 1) set_thread_rank(rank, world_size);
+      work(stop);
+    });
+  }
+}
+
+void Prefetch::work(const std::stop_token& stop) {
+  while (true) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      if (!changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) return;
+      job = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    job();
+  }
+}
+
+void Prefetch::add(Job job) {
+  window_.push_back(job.get_future());
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(job));
+  }
+  changed_.notify_one();
+}
+
+bool Prefetch::wait(Milliseconds timeout) { return window_.front().wait_for(timeout) == std::future_status::ready; }
+
+Batch Prefetch::take() {
+  std::future<Batch> oldest = std::move(window_.front());
+  window_.pop_front();
+  return oldest.get();
+}
+
+void Prefetch::clear() {
+  const std::lock_guard lock(mutex_);
+  waiting_.clear();
+  window_.clear();
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,118 @@
+#include <trireme/data/source.h>
+
+#include <torch/torch.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <string_view>
+
+namespace trireme {
+namespace {
+
+std::string shape_of(const at::Tensor& tensor) {
+  return tensor.defined() ? fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")) : "nothing";
+}
+
+Error outside(int64_t index, int64_t size) {
+  return Error(ErrorCode::invalid_argument, "data", fmt::format("sample {} is outside 0..{}", index, size - 1));
+}
+
+void check_index(int64_t index, int64_t size) {
+  if (index < 0 || index >= size) throw outside(index, size);
+}
+
+// torch::stack, but a sample that does not fit the others is named.
+at::Tensor stack(const std::vector<at::Tensor>& rows, const std::vector<int64_t>& indices, std::string_view part) {
+  for (size_t row = 0; row < rows.size(); ++row) {
+    if (rows[row].defined() && rows[row].sizes() == rows[0].sizes()) continue;
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("the {} of sample {} is {}, that of sample {} of the same batch {}; a batch needs one shape", part,
+                            indices[row], shape_of(rows[row]), indices[0], shape_of(rows[0])),
+                "cropping or padding in get(), or a get_batch() of the source's own");
+  }
+  return torch::stack(rows);
+}
+
+// Rows of a contiguous tensor, copied on the calling thread alone (index_select would start a team of threads).
+at::Tensor gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& indices) {
+  if (!tensor.device().is_cpu()) return tensor.index_select(0, torch::tensor(indices, torch::kLong).to(tensor.device()));
+  std::vector<int64_t> sizes = tensor.sizes().vec();
+  sizes[0] = static_cast<int64_t>(indices.size());
+  at::Tensor rows = torch::empty(sizes, tensor.options());
+  const size_t row_bytes = tensor.nbytes() / static_cast<size_t>(std::max<int64_t>(1, tensor.size(0)));
+  if (row_bytes == 0) return rows;
+  auto* to = static_cast<std::byte*>(rows.data_ptr());
+  const auto* from = static_cast<const std::byte*>(tensor.const_data_ptr());
+  for (const int64_t index : indices) {
+    check_index(index, tensor.size(0));
+    std::memcpy(to, from + static_cast<size_t>(index) * row_bytes, row_bytes);
+    to += row_bytes;
+  }
+  return rows;
+}
+
+}  // namespace
+
+Example Source::get_batch(const std::vector<int64_t>& indices) const {
+  std::vector<at::Tensor> data, target;
+  for (const int64_t index : indices) {
+    Example example = get(index);
+    data.push_back(std::move(example.data));
+    target.push_back(std::move(example.target));
+  }
+  if (indices.empty()) throw Error(ErrorCode::invalid_argument, "data", "get_batch() was asked for no samples; it needs at least one");
+  return {stack(data, indices, "data"), stack(target, indices, "target")};
+}
+
+ImageSource::ImageSource(data::ImageTable table) : table_(std::move(table)), scale_(table_.scale) {
+  const auto count = static_cast<size_t>(table_.count);
+  image_pixels_ = table_.channels * table_.height * table_.width;
+  if (table_.pixels.size() != count * static_cast<size_t>(image_pixels_) || table_.labels.size() != count)
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("{}: {} pixels and {} labels do not make {} images of {} x {} x {}", table_.origin, table_.pixels.size(),
+                            table_.labels.size(), table_.count, table_.channels, table_.height, table_.width));
+}
+
+int64_t ImageSource::size() const { return table_.count; }
+
+Example ImageSource::get(int64_t index) const {
+  Example row = get_batch({index});
+  return {row.data[0], row.target[0]};
+}
+
+Example ImageSource::get_batch(const std::vector<int64_t>& indices) const {
+  const auto rows = static_cast<int64_t>(indices.size());
+  Example batch{torch::empty({rows, table_.channels, table_.height, table_.width}, torch::kFloat), torch::empty({rows}, torch::kLong)};
+  auto* data = batch.data.mutable_data_ptr<float>();
+  auto* target = batch.target.mutable_data_ptr<int64_t>();
+  for (const int64_t index : indices) {
+    check_index(index, table_.count);
+    scale_.convert(table_.pixels.data() + index * image_pixels_, image_pixels_, data);
+    data += image_pixels_;
+    *target++ = table_.labels[static_cast<size_t>(index)];
+  }
+  return batch;
+}
+
+TensorSource::TensorSource(at::Tensor data, at::Tensor target) {
+  const bool have_rows = data.defined() && target.defined() && data.dim() > 0 && target.dim() > 0;
+  if (!have_rows || data.size(0) != target.size(0))
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("data is {} and target {}; their first sizes, the number of samples, must be equal", shape_of(data), shape_of(target)));
+  data_ = data.detach().contiguous();
+  target_ = target.detach().contiguous();
+}
+
+int64_t TensorSource::size() const { return data_.size(0); }
+
+Example TensorSource::get(int64_t index) const {
+  check_index(index, size());
+  return {data_[index], target_[index]};
+}
+
+Example TensorSource::get_batch(const std::vector<int64_t>& indices) const {
+  return {gather_rows(data_, indices), gather_rows(target_, indices)};
+}
+
+}  // namespace trireme
