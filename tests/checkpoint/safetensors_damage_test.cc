@@ -123,10 +123,9 @@ TEST_F(SafetensorsDamage, ADtypeWeLackIsNamed) {
 
 TEST_F(SafetensorsDamage, DeepNestingAndLongNamesStayHarmless) {
   EXPECT_TRUE(is_corrupt(file_of("{\"w\":" + std::string(1'000'000, '['), 0), {"a list"}));
-  const Error error = error_of([&] {
-    overwrite(path_, file_of("{\"" + std::string(1'000'000, 'n') + "\":1}", 0));
-    SafetensorsFile file(path_);
-  });
+  const std::string long_name(1'000'000, 'n');
+  overwrite(path_, file_of(fmt::format(R"({{"{}":1}})", long_name), 0));
+  const Error error = error_of([&] { SafetensorsFile file(path_); });
   EXPECT_LT(std::string(error.what()).size(), 1000u);
 }
 
