@@ -1,1 +1,10 @@
-target_include_directories(trireme_comm SYSTEM PRIVATE ${TRIREME_GLOO_INCLUDE})
+# Each optional carrier is a folder with its file and a no_ twin; exactly one of the two is compiled.
+option(TRIREME_GLOO "Carry tensors between processes with Gloo (needs libgloo-dev's headers)" ON)
+if(TRIREME_GLOO)
+  target_include_directories(trireme_comm SYSTEM PRIVATE ${TRIREME_GLOO_INCLUDE})
+  target_compile_definitions(trireme_comm PRIVATE USE_C10D_GLOO)
+  set(_trireme_unused gloo/no_gloo.cc)
+else()
+  set(_trireme_unused gloo/gloo_group.cc)
+endif()
+set_source_files_properties(${PROJECT_SOURCE_DIR}/trireme/comm/${_trireme_unused} PROPERTIES HEADER_FILE_ONLY ON)

@@ -1,0 +1,108 @@
+#include <torch/torch.h>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/comm/group.h>
+
+namespace trireme {
+namespace {
+
+[[noreturn]] void refuse(std::string_view operation, const std::string& what, std::string_view remedy) {
+  throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{}: {}", operation, what), remedy);
+}
+
+void check_tensor(std::string_view operation, const at::Tensor& tensor) {
+  if (!tensor.defined()) refuse(operation, "the tensor is undefined", "pass a tensor on every rank");
+  if (!tensor.device().is_cpu()) refuse(operation, fmt::format("the tensor is on {}, this group carries CPU tensors", tensor.device().str()), "tensor.cpu()");
+  if (!tensor.is_contiguous()) refuse(operation, "the tensor is not contiguous", "tensor.contiguous()");
+  switch (tensor.scalar_type()) {
+    case at::kFloat: case at::kDouble: case at::kHalf: case at::kBFloat16: case at::kInt: case at::kLong: case at::kByte: return;
+    default:
+      refuse(operation, fmt::format("type {} is not carried", c10::toString(tensor.scalar_type())),
+             "float32, float64, float16, bfloat16, int32, int64 or uint8");
+  }
+}
+
+void check_op(std::string_view operation, const at::Tensor& tensor, ReduceOp op) {
+  if (op == ReduceOp::mean && !tensor.is_floating_point()) refuse(operation, "a mean of integers is not defined", "ReduceOp::sum, or a floating-point type");
+}
+
+void check_rank(std::string_view operation, std::string_view what, int rank, int size) {
+  if (rank < 0 || rank >= size) refuse(operation, fmt::format("{} {} is outside 0..{}", what, rank, size - 1), "a rank of this group");
+}
+
+void check_tag(std::string_view operation, int tag) {
+  if (tag < 0 || tag > 255) refuse(operation, fmt::format("tag {} is outside 0..255", tag), "a smaller tag");
+}
+
+// `large` must hold `size` blocks of `small`.
+void check_blocks(std::string_view operation, const at::Tensor& small, const at::Tensor& large, int size) {
+  check_tensor(operation, large);
+  if (small.scalar_type() != large.scalar_type())
+    refuse(operation, fmt::format("input and output differ in type ({}, {})", c10::toString(small.scalar_type()), c10::toString(large.scalar_type())), "the same type");
+  if (large.numel() != small.numel() * size)
+    refuse(operation, fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()), "a tensor of size() blocks");
+}
+
+class FinishedWork : public Work {
+ public:
+  void wait() override {}
+};
+
+}  // namespace
+
+std::string_view to_string(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum: return "sum";
+    case ReduceOp::mean: return "mean";
+    case ReduceOp::max: return "max";
+    case ReduceOp::min: return "min";
+  }
+  return "sum";
+}
+
+WorkPtr finished_work() { return std::make_unique<FinishedWork>(); }
+
+WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
+  check_tensor("all_reduce", tensor);
+  check_op("all_reduce", tensor, op);
+  return do_all_reduce(std::move(tensor), op);
+}
+WorkPtr Group::reduce_scatter_async(at::Tensor input, at::Tensor output, ReduceOp op) {
+  check_tensor("reduce_scatter", output);
+  check_op("reduce_scatter", output, op);
+  check_blocks("reduce_scatter", output, input, size_);
+  return do_reduce_scatter(std::move(input), std::move(output), op);
+}
+WorkPtr Group::all_gather_async(at::Tensor input, at::Tensor output) {
+  check_tensor("all_gather", input);
+  check_blocks("all_gather", input, output, size_);
+  return do_all_gather(std::move(input), std::move(output));
+}
+WorkPtr Group::broadcast_async(at::Tensor tensor, int root) {
+  check_tensor("broadcast", tensor);
+  check_rank("broadcast", "root", root, size_);
+  return do_broadcast(std::move(tensor), root);
+}
+void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) {
+  check_tensor("gather", input);
+  check_rank("gather", "root", root, size_);
+  if (rank_ == root) check_blocks("gather", input, output, size_);
+  do_gather(input, output, root);
+}
+WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) {
+  check_tensor("send", tensor);
+  check_rank("send", "receiver", to, size_);
+  if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
+  check_tag("send", tag);
+  return do_send(std::move(tensor), to, tag);
+}
+WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
+  check_tensor("recv", tensor);
+  check_rank("recv", "sender", from, size_);
+  if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
+  check_tag("recv", tag);
+  return do_recv(std::move(tensor), from, tag);
+}
+void Group::barrier() { do_barrier(); }
+
+}  // namespace trireme

@@ -1,0 +1,80 @@
+// The ranks that act together, and what they can do: one interface, several carriers.
+//
+// Every operation is COLLECTIVE (send and recv: pairwise): all ranks of the group call the same operations in the same order.
+// Tensors are contiguous CPU tensors of float32, float64, float16, bfloat16, int32, int64 or uint8. Every wait ends by the group's
+// time-out in Error(timeout), or earlier in Error(peer_lost) once a peer is known to be lost. One thread at a time per rank.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <trireme/base/deadline.h>
+#include <vector>
+
+namespace trireme {
+
+enum class ReduceOp { sum, mean, max, min };  // mean: floating-point types only.
+std::string_view to_string(ReduceOp op);
+
+// An operation under way. The tensors it uses must not be touched before wait() returns.
+class Work {
+ public:
+  virtual ~Work() = default;  // Waits for nothing; what was started is finished by the group.
+  virtual void wait() = 0;    // Throws Error(timeout | peer_lost | aborted).
+};
+using WorkPtr = std::unique_ptr<Work>;
+
+class Group {
+ public:
+  virtual ~Group() = default;
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  virtual std::string_view backend() const = 0;  // "threads", "gloo", "hybrid"
+
+  // In place. The order of additions depends on the position in the tensor and on size() only, so runs repeat bit for bit.
+  [[nodiscard]] WorkPtr all_reduce_async(at::Tensor tensor, ReduceOp op = ReduceOp::sum);
+  void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) { all_reduce_async(tensor, op)->wait(); }
+  // `input` has size() x `output` elements; block r of the reduction arrives on rank r.
+  [[nodiscard]] WorkPtr reduce_scatter_async(at::Tensor input, at::Tensor output, ReduceOp op = ReduceOp::sum);
+  void reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op = ReduceOp::sum) {
+    reduce_scatter_async(input, output, op)->wait();
+  }
+  // `output` has size() x `input` elements; block r is rank r's input.
+  [[nodiscard]] WorkPtr all_gather_async(at::Tensor input, at::Tensor output);
+  void all_gather(const at::Tensor& input, const at::Tensor& output) { all_gather_async(input, output)->wait(); }
+  [[nodiscard]] WorkPtr broadcast_async(at::Tensor tensor, int root);
+  void broadcast(const at::Tensor& tensor, int root) { broadcast_async(tensor, root)->wait(); }
+  // On `root`: output has size() x `input` elements. Elsewhere `output` may be undefined and is left alone.
+  void gather(const at::Tensor& input, const at::Tensor& output, int root);
+  // `tag` tells messages between the same two ranks apart: 0..255. Between equal tags, order is kept. recv's tensor has the sender's size and type.
+  [[nodiscard]] WorkPtr send_async(at::Tensor tensor, int to, int tag = 0);
+  [[nodiscard]] WorkPtr recv_async(at::Tensor tensor, int from, int tag = 0);
+  void send(const at::Tensor& tensor, int to, int tag = 0) { send_async(tensor, to, tag)->wait(); }
+  void recv(const at::Tensor& tensor, int from, int tag = 0) { recv_async(tensor, from, tag)->wait(); }
+  void barrier();
+
+  // This rank gives up: the others' waits in this process end with Error(aborted) that carries `reason`. Any thread.
+  virtual void abort(const std::string& reason) = 0;
+
+ protected:
+  Group(int rank, int size) : rank_(rank), size_(size) {}
+
+ private:
+  // What a backend implements; arguments have been checked.
+  virtual WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) = 0;
+  virtual WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) = 0;
+  virtual WorkPtr do_all_gather(at::Tensor input, at::Tensor output) = 0;
+  virtual WorkPtr do_broadcast(at::Tensor tensor, int root) = 0;
+  virtual void do_gather(at::Tensor input, at::Tensor output, int root) = 0;
+  virtual WorkPtr do_send(at::Tensor tensor, int to, int tag) = 0;
+  virtual WorkPtr do_recv(at::Tensor tensor, int from, int tag) = 0;
+  virtual void do_barrier() = 0;
+
+  int rank_;
+  int size_;
+};
+
+// An operation that was finished when it was started.
+WorkPtr finished_work();
+
+}  // namespace trireme

@@ -1,0 +1,75 @@
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <trireme/comm/threads/reduce_kernel.h>
+
+namespace trireme::comm {
+namespace {
+
+// Small enough that the running fold stays in the first-level cache while the sources stream past it.
+constexpr int64_t kBlock = 2048;
+
+template <typename T>
+struct AccumulatorOf {
+  using type = T;
+};
+template <>
+struct AccumulatorOf<c10::Half> {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<c10::BFloat16> {
+  using type = float;
+};
+
+template <typename A>
+A pick(A a, A b, bool take_b) {
+  if constexpr (std::is_floating_point_v<A>) {
+    if (std::isnan(a)) return a;
+    if (std::isnan(b)) return b;
+  }
+  return take_b ? b : a;
+}
+
+template <typename T>
+void fold_typed(Fold fold, T* target, std::span<const void* const> sources, int64_t first, int64_t last) {
+  using A = typename AccumulatorOf<T>::type;
+  std::array<A, kBlock> total;
+  for (int64_t start = first; start < last; start += kBlock) {
+    const int64_t count = std::min(kBlock, last - start);
+    const T* source = static_cast<const T*>(sources[0]) + start;
+    for (int64_t i = 0; i < count; ++i) total[i] = static_cast<A>(source[i]);
+    for (size_t k = 1; k < sources.size(); ++k) {
+      source = static_cast<const T*>(sources[k]) + start;
+      if (fold == Fold::sum) {
+        for (int64_t i = 0; i < count; ++i) total[i] = static_cast<A>(total[i] + static_cast<A>(source[i]));
+      } else {
+        for (int64_t i = 0; i < count; ++i) {
+          const A value = static_cast<A>(source[i]);
+          total[i] = pick(total[i], value, fold == Fold::max ? value > total[i] : value < total[i]);
+        }
+      }
+    }
+    T* out = target + start;
+    for (int64_t i = 0; i < count; ++i) out[i] = static_cast<T>(total[i]);
+  }
+}
+
+}  // namespace
+
+void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void* const> sources, int64_t first, int64_t last) {
+  switch (dtype) {
+    case plan::DType::float32: return fold_typed(fold, static_cast<float*>(target), sources, first, last);
+    case plan::DType::float64: return fold_typed(fold, static_cast<double*>(target), sources, first, last);
+    case plan::DType::float16: return fold_typed(fold, static_cast<c10::Half*>(target), sources, first, last);
+    case plan::DType::bfloat16: return fold_typed(fold, static_cast<c10::BFloat16*>(target), sources, first, last);
+    case plan::DType::int32: return fold_typed(fold, static_cast<int32_t*>(target), sources, first, last);
+    case plan::DType::int64: return fold_typed(fold, static_cast<int64_t*>(target), sources, first, last);
+    case plan::DType::uint8: return fold_typed(fold, static_cast<uint8_t*>(target), sources, first, last);
+  }
+}
+
+}  // namespace trireme::comm

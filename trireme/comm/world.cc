@@ -1,0 +1,178 @@
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/base/units.h>
+#include <trireme/base/version.h>
+#include <trireme/comm/agent_store.h>
+#include <trireme/comm/gloo/gloo_group.h>
+#include <trireme/comm/hybrid_group.h>
+#include <trireme/comm/threads/thread_group.h>
+#include <trireme/comm/world.h>
+#include <trireme/launch/coordinator.h>
+#include <trireme/launch/member.h>
+#include <trireme/launch/token_file.h>
+
+namespace trireme {
+namespace {
+
+void check_options(const WorldOptions& options) {
+  if (options.backend != "auto" && options.backend != "gloo" && options.backend != "threads")
+    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", options.backend), "auto, threads or gloo");
+  if (options.timeout <= Milliseconds(0))
+    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()), "a time above 0, such as 60s");
+}
+
+plan::Algorithm all_reduce_between_threads(const WorldOptions& options) {
+  return options.all_reduce == "auto" ? plan::Algorithm::direct : plan::algorithm_from_string(options.all_reduce);
+}
+
+}  // namespace
+
+struct World::Impl {
+  WorldOptions options;
+  launch::Identity identity;
+  Environment environment;
+  std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (torchrun's rank 0).
+  std::optional<launch::TokenFile> token_file;
+  std::shared_ptr<launch::Member> member;            // Empty while unconnected, and when alone.
+  bool connected = false;
+  int replicas = 1;
+  int groups_made = 0;
+
+  // Where the coordinator is and the job's token; starts it if that is this process's part.
+  std::pair<net::Endpoint, std::string> rendezvous();
+  std::pair<net::Endpoint, std::string> host_coordinator();
+  std::pair<net::Endpoint, std::string> find_coordinator();
+  bool all_on_this_host() const { return identity.local_workers == identity.workers; }
+  std::string store_key() const { return fmt::format("trireme/{}/coordinator", identity.generation); }
+  std::string bind_address() const;
+};
+
+std::pair<net::Endpoint, std::string> World::Impl::rendezvous() {
+  if (identity.rendezvous && !identity.hosts_coordinator && identity.token) return {*identity.rendezvous, *identity.token};
+  if (!identity.token && !all_on_this_host())
+    throw Error(ErrorCode::invalid_argument, "comm", "the workers are on several hosts and have no common token",
+                "the same TRIREME_JOB_TOKEN (or TRIREME_JOB_TOKEN_FILE) on every host");
+  return identity.hosts_coordinator ? host_coordinator() : find_coordinator();
+}
+
+std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
+  const std::string token = identity.token ? *identity.token : net::make_token();
+  net::Endpoint listen{"127.0.0.1", 0};
+  if (identity.rendezvous) listen = *identity.rendezvous;
+  else if (!options.interface.empty()) listen.host = net::address_of_interface(options.interface);
+  else if (identity.agent_store && !all_on_this_host()) listen.host = identity.agent_store->host;  // MASTER_ADDR is this host.
+  launch::MembershipOptions rules;
+  rules.workers = identity.workers;
+  rules.join_timeout = options.timeout;
+  rules.heartbeat_timeout = options.heartbeat_timeout;
+  coordinator = std::make_unique<launch::Coordinator>(listen, token, rules);
+  const net::Endpoint endpoint = coordinator->endpoint();
+  if (!identity.token) token_file.emplace(launch::TokenFile::create(launch::token_folder(environment), identity.job_id, {token, endpoint}));
+  else if (identity.agent_store) comm::publish(*identity.agent_store, store_key(), endpoint.describe(), Deadline::after(options.timeout));
+  return {endpoint, token};
+}
+
+std::pair<net::Endpoint, std::string> World::Impl::find_coordinator() {
+  const Deadline deadline = Deadline::after(options.timeout);
+  if (!identity.token) {
+    const auto found = launch::TokenFile::wait(launch::token_folder(environment), identity.job_id, deadline);
+    if (!found)
+      throw Error(ErrorCode::timeout, "comm", fmt::format("worker 0 of job '{}' wrote no token within {}", identity.job_id, format_duration(options.timeout)),
+                  "look whether worker 0 runs on this host, or set TRIREME_JOB_TOKEN for all");
+    return {found->coordinator, found->token};
+  }
+  if (identity.rendezvous) return {*identity.rendezvous, *identity.token};
+  return {net::parse_endpoint(comm::look_up(*identity.agent_store, store_key(), deadline)), *identity.token};
+}
+
+// The address the other processes reach this one by: the named interface's, else the one that faces the rendezvous.
+std::string World::Impl::bind_address() const {
+  if (!options.interface.empty()) return net::address_of_interface(options.interface);
+  return member->peers()[identity.worker].address;
+}
+
+World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+World::~World() = default;
+World::World(World&&) noexcept = default;
+World& World::operator=(World&&) noexcept = default;
+
+World World::join(WorldOptions options) { return join(std::move(options), Environment::of_process()); }
+
+World World::join(WorldOptions options, const Environment& environment) {
+  check_options(options);
+  auto impl = std::make_unique<Impl>();
+  impl->identity = launch::resolve_identity(environment);
+  impl->environment = environment;
+  impl->options = std::move(options);
+  if (impl->identity.workers > 1) set_process_rank(impl->identity.worker, impl->identity.workers);
+  return World(std::move(impl));
+}
+
+int World::worker() const { return impl_->identity.worker; }
+int World::workers() const { return impl_->identity.workers; }
+const launch::Identity& World::identity() const { return impl_->identity; }
+const WorldOptions& World::options() const { return impl_->options; }
+
+void World::connect(int replicas) {
+  if (impl_->connected) {
+    if (replicas != impl_->replicas)
+      throw Error(ErrorCode::invalid_argument, "comm", fmt::format("this world has {} replicas a worker, {} are asked for now", impl_->replicas, replicas),
+                  "the same number for every engine of a programme");
+    return;
+  }
+  const bool alone = impl_->identity.launcher == launch::Launcher::alone || (workers() == 1 && !impl_->identity.rendezvous);
+  if (!alone) {
+    const auto [endpoint, token] = impl_->rendezvous();
+    launch::MemberOptions options;
+    options.timeout = impl_->options.timeout;
+    options.heartbeat_interval = impl_->options.heartbeat_interval;
+    impl_->member = std::make_shared<launch::Member>(endpoint, token, worker(), workers(), impl_->identity.generation,
+                                                     std::map<std::string, std::string>{{"trireme version", std::string(version())},
+                                                                                        {"replicas a worker", std::to_string(replicas)}},
+                                                     options);
+  }
+  impl_->connected = true;
+  impl_->replicas = replicas;
+  const int world_size = workers() * replicas;
+  if (world_size > 1 && replicas == 1) set_process_rank(worker(), world_size);
+}
+
+void World::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
+  connect(impl_->replicas);
+  if (impl_->member && workers() > 1) impl_->member->agree(what, facts);
+}
+
+std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
+  connect(replicas);
+  comm::ThreadGroupOptions threads;
+  threads.all_reduce = all_reduce_between_threads(impl_->options);
+  threads.timeout = impl_->options.timeout;
+  const auto make_local = [&] { return comm::make_thread_groups(replicas, threads); };
+  if (workers() == 1) return make_local();
+  if (impl_->options.backend == "threads")
+    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend threads cannot join {} processes", workers()), "comm.backend: auto or gloo");
+  comm::GlooOptions gloo;
+  gloo.name = fmt::format("group-{}", impl_->groups_made++);
+  gloo.address = impl_->bind_address();
+  gloo.timeout = impl_->options.timeout;
+  auto leaders = comm::make_gloo_group(impl_->member, worker(), workers(), gloo);
+  if (replicas == 1) return {leaders};
+  return comm::make_hybrid_groups(make_local(), std::move(leaders));
+}
+
+void World::set_phase(Phase phase, int64_t step) {
+  if (impl_->member) impl_->member->set_phase(phase, step);
+}
+
+double World::coordinator_cpu_seconds() {
+  const bool elsewhere = impl_->member && !impl_->coordinator;
+  return elsewhere ? impl_->member->coordinator_cpu_seconds() : 0;
+}
+
+void World::leave() {
+  if (impl_->member) impl_->member->leave();
+  // Who hosts the coordinator stays until the others have said goodbye too.
+  if (impl_->coordinator) impl_->coordinator->wait_until_all_left(Deadline::after(impl_->options.timeout));
+}
+
+}  // namespace trireme

@@ -1,0 +1,64 @@
+// All the workers of a job, from the view of one of them.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <trireme/base/deadline.h>
+#include <trireme/base/environment.h>
+#include <trireme/comm/group.h>
+#include <trireme/launch/identity.h>
+#include <trireme/launch/phase.h>
+#include <trireme/plan/collective_plan.h>
+#include <vector>
+
+namespace trireme {
+
+struct WorldOptions {
+  std::string backend = "auto";       // Between processes: auto, gloo. Between threads of one process always memory.
+  std::string all_reduce = "auto";    // Between threads: auto, naive, direct, ring.
+  std::string interface;              // Name or address of the network interface to bind. Empty: the side that faces the rendezvous.
+  Milliseconds timeout{60000};        // Of every wait.
+  Milliseconds heartbeat_interval{200};
+  Milliseconds heartbeat_timeout{10000};  // A silent worker is lost after this. Used where this process runs the coordinator.
+};
+
+// Passed by reference, never global. Movable. Threads may share it after connect(); connect, agree, groups and leave belong to one.
+class World {
+ public:
+  // Who am I: `trireme launch`, torchrun, or alone. Connects nothing yet. Throws Error(invalid_argument) for an environment that
+  // contradicts itself or an option out of range.
+  static World join(WorldOptions options = {});
+  static World join(WorldOptions options, const Environment& environment);
+  ~World();  // Says no goodbye: an exit without leave() looks like a loss to the others.
+  World(World&&) noexcept;
+  World& operator=(World&&) noexcept;
+
+  int worker() const;   // This process.
+  int workers() const;  // All processes.
+  // With one replica a worker (DataParallel's way) workers are ranks.
+  int rank() const { return worker(); }
+  int size() const { return workers(); }
+  const launch::Identity& identity() const;
+  const WorldOptions& options() const;
+
+  // COLLECTIVE, once (later calls return at once). Meets the other workers; compares the Trireme version and `replicas` a worker.
+  // Engines call it. Throws Error(timeout | invalid_argument | peer_lost), naming the worker.
+  void connect(int replicas = 1);
+  // COLLECTIVE. Throws Error(invalid_argument) on every worker, naming two workers and the first difference, unless `facts` are equal everywhere.
+  void agree(const std::string& what, const std::map<std::string, std::string>& facts);
+  // COLLECTIVE. New groups over all replicas of all workers, one for each of this worker's `replicas` (connects if that was not done).
+  // Each call makes groups of their own: engines do not share any.
+  std::vector<std::shared_ptr<Group>> make_groups(int replicas = 1);
+
+  void set_phase(Phase phase, int64_t step = -1);  // What heartbeats tell; cheap, any thread.
+  double coordinator_cpu_seconds();                // Of the launcher, if it runs the coordinator; for reports.
+  // Says goodbye. Nothing after it communicates.
+  void leave();
+
+ private:
+  struct Impl;
+  explicit World(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,68 @@
+// Data parallelism for a user's own training loop: every replica keeps the same parameters, because each step's gradients are
+// averaged over all replicas, weighted by their samples (Li et al. 2020, "PyTorch Distributed", section 3).
+//
+// Any torch::nn module, any torch::optim optimizer. Frozen parameters stay as they are, tied ones are exchanged once, parameters without a gradient on every
+// replica are skipped. Batch norm normalises each replica's own samples and keeps running statistics per replica; rank 0's are the
+// ones that sync_buffers() hands out. Dropout draws other numbers on every replica. Several engines in one programme are fine.
+#pragma once
+#include <functional>
+#include <memory>
+#include <trireme/comm/world.h>
+#include <trireme/parallel/exchange.h>
+#include <trireme/parallel/optimizer.h>
+
+namespace trireme {
+
+struct DataParallelOptions {
+  double clip_norm = 0;        // Global L2 norm; 0: never.
+  bool gradient_norm = false;  // Report the norm in every StepOutcome.
+  plan::BucketOptions buckets;
+};
+
+// One thread at a time.
+class DataParallel {
+ public:
+  // COLLECTIVE. One replica a process. Connects the world, compares the model's names, shapes and options over all ranks
+  // (Error(invalid_argument) names two ranks and what differs), then takes rank 0's parameters and buffers.
+  DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer, DataParallelOptions options = {});
+  // The same with an optimizer made by the caller, e.g. with parameter groups.
+  DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, std::shared_ptr<torch::optim::Optimizer> optimizer,
+               DataParallelOptions options = {});
+  // COLLECTIVE over `group`: one of its replicas, which may be a thread. Compares nothing.
+  DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
+               DataParallelOptions options = {});
+  ~DataParallel();
+  DataParallel(DataParallel&&) noexcept;
+
+  // Backward of `loss`, a mean over `samples` samples; several calls before a step accumulate (micro-batches). With 0 samples nothing is
+  // computed. `total_samples`: of this step over all replicas and micro-batches, if the caller knows it; needed for 16-bit gradients, and
+  // the same choice on every rank.
+  void backward(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0);
+  // COLLECTIVE. Exchanges what backward() left, updates the parameters, and clears the gradients.
+  StepOutcome step();
+  // COLLECTIVE. Both in one.
+  StepOutcome step(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0) {
+    backward(loss, samples, total_samples);
+    return step();
+  }
+  // COLLECTIVE. For optimizers that evaluate the loss several times (LBFGS): `closure` computes the mean loss over this replica's
+  // `samples` samples; every evaluation is exchanged, so all replicas take the same path.
+  StepOutcome step(const std::function<at::Tensor()>& closure, int64_t samples);
+
+  // Asks that all replicas stop after the next step: its outcome says so everywhere.
+  void request_stop();
+  // COLLECTIVE. Every replica's buffers become rank 0's (before evaluating or saving).
+  void sync_buffers();
+  // COLLECTIVE. Every replica's parameters and buffers become rank 0's (after rank 0 has changed or loaded them).
+  void sync_state();
+
+  const ModuleState& state() const;
+  torch::optim::Optimizer& optimizer();
+  Group& group();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trireme

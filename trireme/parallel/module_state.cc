@@ -1,0 +1,40 @@
+#include <torch/torch.h>
+#include <trireme/base/hash.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/parallel/module_state.h>
+
+namespace trireme {
+
+ModuleState state_of(const torch::nn::Module& module) {
+  ModuleState state;
+  std::map<const void*, std::string> first_name;
+  const auto add = [&](std::vector<NamedTensor>& tensors, const std::string& name, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const auto [known, is_new] = first_name.emplace(tensor.unsafeGetTensorImpl(), name);
+    if (is_new) tensors.push_back({name, tensor});
+    else state.aliases.emplace(name, known->second);
+  };
+  for (const auto& item : module.named_parameters()) add(state.parameters, item.key(), item.value());
+  for (const auto& item : module.named_buffers()) add(state.buffers, item.key(), item.value());
+  return state;
+}
+
+std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<plan::TensorSpec> specs;
+  for (const auto& [name, tensor] : tensors)
+    specs.push_back({name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), tensor.requires_grad()});
+  return specs;
+}
+
+std::string sha256_of(const std::vector<NamedTensor>& tensors) {
+  Sha256 sha;
+  for (const auto& [name, tensor] : tensors) {
+    plan::TensorSpec spec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true};
+    sha.update(name + " " + spec.describe() + "\n");
+    const at::Tensor bytes = tensor.detach().contiguous();
+    sha.update(std::span(static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()));
+  }
+  return sha.hex();
+}
+
+}  // namespace trireme

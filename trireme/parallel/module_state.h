@@ -1,0 +1,31 @@
+// A module's parameters and buffers as the engines see them: each tensor once, tied ones by their first name.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <map>
+#include <string>
+#include <trireme/plan/tensor_spec.h>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace trireme {
+
+struct NamedTensor {
+  std::string name;  // As PyTorch's state_dict has it.
+  at::Tensor tensor;
+};
+
+struct ModuleState {
+  std::vector<NamedTensor> parameters;         // In the order of named_parameters(), frozen ones included.
+  std::vector<NamedTensor> buffers;            // Likewise; without undefined ones.
+  std::map<std::string, std::string> aliases;  // Second and later names of a tied tensor -> its first name.
+};
+ModuleState state_of(const torch::nn::Module& module);
+
+std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
+// SHA-256 over names in order, dtype, shape and bytes: equal exactly when two models are bit-identical.
+std::string sha256_of(const std::vector<NamedTensor>& tensors);
+
+}  // namespace trireme

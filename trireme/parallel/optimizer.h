@@ -1,0 +1,57 @@
+// Optimizers by value, and their state by name.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <trireme/base/json.h>
+#include <trireme/parallel/module_state.h>
+#include <vector>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace trireme {
+
+// Makes an optimizer over a replica's trainable parameters. Write one for parameter groups or for an optimizer of your own.
+using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(const std::vector<NamedTensor>& parameters)>;
+
+// The common ones by their options, with torch::optim's meaning and defaults: `SGD{.lr = 0.1, .momentum = 0.9}`.
+struct SGD {
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+  operator OptimizerFactory() const;
+};
+struct Adam {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  bool amsgrad = false;
+  operator OptimizerFactory() const;
+};
+struct AdamW {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
+  bool amsgrad = false;
+  operator OptimizerFactory() const;
+};
+struct RMSprop {
+  double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  bool centered = false;
+  operator OptimizerFactory() const;
+};
+struct Adagrad {
+  double lr = 1e-2, lr_decay = 0, weight_decay = 0, eps = 1e-10;
+  operator OptimizerFactory() const;
+};
+
+// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW, RMSprop and Adagrad are taken apart by name, so
+// that other tools can read them; any other optimizer is one opaque tensor of its archive's bytes, loadable into the same kind only.
+struct OptimizerState {
+  std::string kind;  // "SGD", "Adam", ... or "opaque"
+  std::vector<NamedTensor> tensors;
+  Json counters = Json::object();  // {"step": {"<parameter>": 12}}
+};
+OptimizerState state_of(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters);
+// Throws Error(invalid_argument) naming the kind or parameter if the state is another optimizer's or model's.
+void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters, const OptimizerState& state);
+
+}  // namespace trireme

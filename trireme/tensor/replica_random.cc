@@ -1,0 +1,51 @@
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+#include <torch/torch.h>
+#include <trireme/tensor/replica_random.h>
+
+namespace trireme {
+namespace {
+
+constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+thread_local at::Generator* current = nullptr;
+
+// Puts the thread's generator where the caller gave none, then runs the operation as usual.
+void with_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  const size_t first = stack->size() - arguments.size();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue& value = (*stack)[first + i];
+    if (arguments[i].name() == "generator" && value.isNone() && current != nullptr) value = *current;
+  }
+  const c10::impl::ExcludeDispatchKeyGuard once(kKey);
+  op.callBoxed(stack);
+}
+
+// Every other random operation (dropout, rand, randn, ...) is composed of these.
+constexpr const char* kRandomOperations[] = {
+    "bernoulli",        "bernoulli_.float", "bernoulli_.Tensor", "cauchy_",           "exponential_", "geometric_",
+    "log_normal_",      "multinomial",      "normal_",           "poisson",           "random_",      "random_.from",
+    "random_.to",       "uniform_",         "randperm.generator", "rrelu_with_noise", "rrelu_with_noise_",
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
+  for (const char* name : kRandomOperations) library.impl(name, torch::CppFunction::makeFromBoxedFunction<&with_generator>());
+}
+
+ReplicaRandom::ReplicaRandom(uint64_t seed) : generator_(at::detail::createCPUGenerator(seed)), previous_(current) {
+  current = &generator_;
+  c10::impl::tls_set_dispatch_key_included(kKey, true);
+}
+
+ReplicaRandom::~ReplicaRandom() {
+  current = previous_;
+  if (current == nullptr) c10::impl::tls_set_dispatch_key_included(kKey, false);
+}
+
+void ReplicaRandom::reseed(uint64_t seed) { generator_.set_current_seed(seed); }
+
+}  // namespace trireme

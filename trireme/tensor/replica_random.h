@@ -1,0 +1,29 @@
+// Random numbers of one replica. LibTorch has one default CPU generator a process, which threads of `mirrored` would share and
+// whose order of use would depend on timing.
+//
+// While a ReplicaRandom lives, every random operation of the calling thread that names no generator (dropout, initialisation,
+// randn, ...) draws from this object's generator instead; also in backward, which runs on the same thread on CPU. It works by a
+// dispatch key that this room claims and that is included for this thread only: other operations pass it at no cost.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <cstdint>
+
+namespace trireme {
+
+class ReplicaRandom {
+ public:
+  explicit ReplicaRandom(uint64_t seed);
+  ~ReplicaRandom();  // On the thread that made it. Objects nest.
+  ReplicaRandom(const ReplicaRandom&) = delete;
+  ReplicaRandom& operator=(const ReplicaRandom&) = delete;
+
+  // Starts the sequence anew: the Trainer does it before each step from (seed, step, rank), so that no generator
+  // state has to be saved and a resumed run draws the same numbers.
+  void reseed(uint64_t seed);
+
+ private:
+  at::Generator generator_;
+  at::Generator* previous_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,34 @@
+// What a user may hook into training.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <trireme/monitor/sink.h>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace trireme {
+
+// What a callback sees of the replica it is called on.
+struct TrainContext {
+  int rank = 0;
+  int world_size = 1;
+  torch::nn::Module& module;
+  bool stop = false;  // Set it: all replicas stop after the next step.
+};
+
+// One object serves all replicas of a process: each calls it from its own thread, so shared state needs a lock. The calls are made
+// at the same points on every rank; a callback that communicates must do so on every rank.
+class Callback {
+ public:
+  virtual ~Callback() = default;
+  virtual void on_fit_start(TrainContext&) {}
+  virtual void on_step(TrainContext&, const monitor::StepRecord&) {}
+  virtual void on_epoch_end(TrainContext&, int64_t /*epoch*/) {}
+  virtual void on_evaluate(TrainContext&, const monitor::EvalRecord&) {}
+  virtual void on_checkpoint(TrainContext&, const std::string& /*path*/) {}  // On rank 0 only.
+  virtual void on_fit_end(TrainContext&) {}
+};
+
+}  // namespace trireme

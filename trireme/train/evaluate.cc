@@ -1,0 +1,47 @@
+#include <torch/torch.h>
+
+#include <numeric>
+#include <trireme/plan/data_plan.h>
+#include <trireme/train/evaluate.h>
+
+namespace trireme {
+
+at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
+  if (job.loss) return job.loss(output, target);
+  return torch::nn::functional::cross_entropy(output, target.reshape({-1}));
+}
+
+int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
+  if (job.correct) return job.correct(output, target);
+  if (output.dim() != 2) return 0;  // Not a classifier.
+  return output.argmax(1).eq(target.reshape({-1})).sum().item<int64_t>();
+}
+
+Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch, at::ScalarType dtype, Group& group) {
+  const torch::NoGradGuard no_grad;
+  model.module->eval();
+  const auto [first, last] = plan::DataPlan::share(source.size(), group.rank(), group.size());
+  double loss = 0, correct = 0, targets = 0, samples = 0;
+  for (int64_t start = first; start < last; start += batch) {
+    std::vector<int64_t> indices(std::min(batch, last - start));
+    std::iota(indices.begin(), indices.end(), start);
+    Example example = source.get_batch(indices);
+    if (example.data.is_floating_point()) example.data = example.data.to(dtype);
+    const at::Tensor output = model.forward(example.data);
+    loss += loss_of(job, output, example.target).item<double>() * static_cast<double>(indices.size());
+    correct += static_cast<double>(correct_of(job, output, example.target));
+    targets += static_cast<double>(example.target.numel());
+    samples += static_cast<double>(indices.size());
+  }
+  model.module->train();
+  at::Tensor sums = at::tensor({loss, correct, targets, samples}, at::kDouble);
+  group.all_reduce(sums);
+  const double* total = sums.const_data_ptr<double>();
+  Evaluation evaluation;
+  evaluation.samples = static_cast<int64_t>(total[3]);
+  if (total[3] > 0) evaluation.loss = total[0] / total[3];
+  if (total[2] > 0) evaluation.accuracy = total[1] / total[2];
+  return evaluation;
+}
+
+}  // namespace trireme

@@ -1,0 +1,19 @@
+// Exact evaluation over all replicas: each sample counted once, sums in float64.
+#pragma once
+#include <memory>
+#include <trireme/comm/group.h>
+#include <trireme/data/source.h>
+#include <trireme/train/model.h>
+#include <trireme/train/report.h>
+#include <trireme/train/trainer.h>
+
+namespace trireme {
+
+// COLLECTIVE. The module is left in training mode. `batch`: samples a replica computes at once.
+Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch, at::ScalarType dtype, Group& group);
+
+// Job's defaults made explicit.
+at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target);
+int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target);
+
+}  // namespace trireme

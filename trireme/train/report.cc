@@ -1,0 +1,38 @@
+#include <cmath>
+#include <trireme/base/version.h>
+#include <trireme/train/report.h>
+
+namespace trireme {
+namespace {
+// JSON has no NaN: null stands for it.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+}  // namespace
+
+Json Report::to_json() const {
+  Json losses = Json::array();
+  for (const double loss : loss_history) losses.push_back(number(loss));
+  Json json = {{"trireme", version()},
+               {"strategy", strategy},
+               {"workers", workers},
+               {"world_size", world_size},
+               {"steps", steps},
+               {"epochs", epochs},
+               {"resumed_from_step", resumed_from_step},
+               {"stopped", stopped},
+               {"train_loss", number(train_loss)}};
+  json["eval"] = eval ? Json{{"loss", number(eval->loss)}, {"accuracy", number(eval->accuracy)}, {"samples", eval->samples}} : Json(nullptr);
+  json["samples_per_second"] = number(samples_per_second);
+  json["wall_seconds"] = wall_seconds;
+  json["seconds_to_first_step"] = seconds_to_first_step;
+  json["cpu_seconds"] = cpu_seconds;
+  json["peak_pss_bytes"] = peak_pss_bytes;
+  json["cost"] = cost;
+  json["checkpoint"] = checkpoint;
+  json["parameters"] = parameters;
+  json["parameters_sha256"] = parameters_sha256;
+  json["files"] = files;
+  json["loss_history"] = losses;
+  return json;
+}
+
+}  // namespace trireme

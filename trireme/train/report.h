@@ -1,0 +1,42 @@
+// What a run was and what it took. Scripts read its JSON: keys stay as they are.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <trireme/base/json.h>
+#include <vector>
+
+namespace trireme {
+
+struct Evaluation {
+  double loss = 0;      // Mean over the samples.
+  double accuracy = 0;  // Fraction of targets that the largest logit names.
+  int64_t samples = 0;
+};
+
+struct Report {
+  int64_t steps = 0;               // Committed, those before a resume included.
+  int64_t epochs = 0;              // Finished.
+  int workers = 1;
+  int world_size = 1;
+  std::string strategy;
+  std::vector<double> loss_history;  // Global mean loss of each step, from the very first.
+  double train_loss = 0;             // Mean over the last epoch's worth of steps.
+  std::optional<Evaluation> eval;    // Of the end.
+  double samples_per_second = 0;     // Training steps alone, all replicas.
+  double wall_seconds = 0;
+  double seconds_to_first_step = 0;  // From the start of the command (or of this process) to the end of the first step.
+  double cpu_seconds = 0;            // All processes.
+  int64_t peak_pss_bytes = 0;        // Sum over processes.
+  double cost = 0;
+  std::string checkpoint;            // Path of the newest; empty if none was written.
+  std::string parameters_sha256;
+  int64_t parameters = 0;
+  int64_t resumed_from_step = 0;
+  bool stopped = false;              // Asked to stop before its end; state was saved.
+  Json files = Json::object();       // {"report": ..., "events": ..., "log": ...}
+
+  Json to_json() const;
+};
+
+}  // namespace trireme

@@ -1,0 +1,154 @@
+#include <torch/torch.h>
+
+#include <cstring>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/train/saver.h>
+
+namespace trireme {
+namespace {
+
+// Contiguous copies where needed, kept alive while views point into them.
+struct Views {
+  std::vector<at::Tensor> kept;
+  std::vector<checkpoint::TensorView> views;
+  void add(const std::vector<NamedTensor>& tensors) {
+    for (const auto& [name, tensor] : tensors) {
+      at::Tensor whole = tensor.detach().contiguous();
+      if (whole.scalar_type() == at::kBool) whole = whole.to(at::kByte);
+      kept.push_back(whole);
+      views.push_back({{name, whole.sizes().vec(), to_plan(whole.scalar_type()), true},
+                       {static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()}});
+    }
+  }
+};
+
+at::Tensor tensor_of(const checkpoint::TensorView& view) {
+  at::Tensor tensor = at::empty(view.spec.shape, at::TensorOptions().dtype(to_torch(view.spec.dtype)));
+  if (!view.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
+  return tensor;
+}
+
+void load_into(const std::vector<NamedTensor>& tensors, const checkpoint::Saved& saved) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors) {
+    const checkpoint::TensorView* view = saved.model->find(name);
+    if (view == nullptr)
+      throw Error(ErrorCode::invalid_argument, "train", fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name),
+                  "the checkpoint.dir of the same model, or --fresh to start anew");
+    if (view->spec.shape != tensor.sizes().vec())
+      throw Error(ErrorCode::invalid_argument, "train",
+                  fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
+                              plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}.describe()),
+                  "the checkpoint.dir of the same model, or --fresh to start anew");
+    tensor.detach().copy_(tensor_of(*view));
+  }
+}
+
+// A JSON value of rank 0 becomes everybody's.
+Json share(Group& group, const Json& value) {
+  if (group.size() == 1) return value;
+  std::vector<std::uint8_t> bytes = Json::to_cbor(value);
+  at::Tensor length = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);
+  group.broadcast(length, 0);
+  at::Tensor content = at::empty({length.item<int64_t>()}, at::kByte);
+  if (group.rank() == 0) std::memcpy(content.mutable_data_ptr(), bytes.data(), bytes.size());
+  group.broadcast(content, 0);
+  const auto* data = static_cast<const uint8_t*>(content.const_data_ptr());
+  return Json::from_cbor(data, data + content.numel());
+}
+
+Json describe(const OptimizerState& state) {
+  Json tensors = Json::array();
+  for (const auto& [name, tensor] : state.tensors)
+    tensors.push_back({{"name", name}, {"shape", tensor.sizes().vec()}, {"dtype", plan::to_string(to_plan(tensor.scalar_type()))}});
+  return {{"kind", state.kind}, {"counters", state.counters}, {"tensors", tensors}};
+}
+
+// Rank 0's optimizer state becomes everybody's.
+OptimizerState share(Group& group, OptimizerState state) {
+  const Json described = share(group, describe(state));
+  if (group.rank() != 0) {
+    state.kind = described["kind"];
+    state.counters = described["counters"];
+    state.tensors.clear();
+    for (const Json& tensor : described["tensors"]) {
+      const auto dtype = to_torch(plan::dtype_from_string(tensor["dtype"].get<std::string>()));
+      state.tensors.push_back({tensor["name"], at::empty(tensor["shape"].get<std::vector<int64_t>>(), at::TensorOptions().dtype(dtype))});
+    }
+  }
+  if (group.size() > 1)
+    for (const auto& [name, tensor] : state.tensors) group.broadcast(tensor, 0);
+  return state;
+}
+
+}  // namespace
+
+Saver::Saver(std::string dir, int keep, RunFacts facts, Group& group) : facts_(std::move(facts)), group_(group) {
+  if (dir.empty() || group.rank() != 0) return;
+  checkpoint::FolderOptions options;
+  options.keep = keep;
+  folder_.emplace(std::move(dir), options);
+}
+
+void Saver::check_facts(const checkpoint::Manifest& manifest) const {
+  const auto was = [&](const char* key, int64_t otherwise) { return manifest.extra.value(key, otherwise); };
+  if (const int64_t samples = was("samples", facts_.samples); samples != facts_.samples)
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("the checkpoint was trained on {} samples, the data has {}", samples, facts_.samples), "the same data, or --fresh to start anew");
+  const auto seed = manifest.extra.value("seed", facts_.seed);
+  if (seed != facts_.seed) log_warning("train.seed is {} now and was {} in the checkpoint: the order of samples changes from here", facts_.seed, seed);
+  const int64_t batch = was("batch", facts_.batch);
+  if (batch != facts_.batch) log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
+}
+
+std::optional<Progress> Saver::restore(DataParallel& replica) {
+  std::optional<checkpoint::Saved> saved;
+  if (folder_) saved = folder_->newest();
+  Json head = Json::object();
+  OptimizerState optimizer;
+  if (saved) {
+    check_facts(saved->manifest);
+    load_into(replica.state().parameters, *saved);
+    load_into(replica.state().buffers, *saved);
+    optimizer.kind = saved->manifest.optimizer.value("kind", "");
+    optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
+    if (saved->optimizer)
+      for (const auto& view : saved->optimizer->tensors()) optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
+    head = {{"found", true}, {"step", saved->manifest.step}, {"epoch", saved->manifest.position.epoch}, {"consumed", saved->manifest.position.consumed}};
+  }
+  head = share(group_, head);
+  if (!head.contains("found")) return std::nullopt;
+  replica.sync_state();
+  load_state(replica.optimizer(), replica.state().parameters, share(group_, std::move(optimizer)));
+  Progress progress;
+  progress.step = head["step"];
+  progress.position = {head["epoch"], head["consumed"]};
+  if (saved) {
+    progress.loss_history = saved->manifest.loss_history;
+    log_info("resumed from {} at step {}", saved->path.string(), progress.step);
+  }
+  return progress;
+}
+
+std::string Saver::save(DataParallel& replica, const Progress& progress) {
+  replica.sync_buffers();
+  if (!folder_) return {};
+  checkpoint::Manifest manifest;
+  manifest.step = progress.step;
+  manifest.position = progress.position;
+  manifest.aliases = replica.state().aliases;
+  manifest.loss_history = progress.loss_history;
+  manifest.config = facts_.config;
+  manifest.extra = {{"samples", facts_.samples}, {"seed", facts_.seed}, {"batch", facts_.batch}, {"world_size", group_.size()}};
+  const OptimizerState optimizer = state_of(replica.optimizer(), replica.state().parameters);
+  manifest.optimizer = {{"kind", optimizer.kind}, {"counters", optimizer.counters}};
+  Views model, optimizer_views;
+  model.add(replica.state().parameters);
+  model.add(replica.state().buffers);
+  optimizer_views.add(optimizer.tensors);
+  return folder_->save(std::move(manifest), model.views, optimizer_views.views).string();
+}
+
+}  // namespace trireme

@@ -1,0 +1,44 @@
+// Between the engine and the checkpoint room: what a replica's state is, written by rank 0 and handed to all.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <trireme/checkpoint/folder.h>
+#include <trireme/parallel/data_parallel.h>
+
+namespace trireme {
+
+// Where a run stands; equal on every replica (loss_history: on rank 0).
+struct Progress {
+  int64_t step = 0;             // Committed.
+  plan::DataPosition position;  // Of the next batch.
+  std::vector<double> loss_history;
+};
+
+// Facts of the data and the run that a checkpoint must fit.
+struct RunFacts {
+  int64_t samples = 0;  // Of the training set.
+  uint64_t seed = 0;
+  int64_t batch = 0;
+  Json config = Json::object();
+};
+
+class Saver {
+ public:
+  // On rank 0 with a folder: proves it can be written. `dir` may be empty: then nothing is saved or found.
+  Saver(std::string dir, int keep, RunFacts facts, Group& group);
+
+  // COLLECTIVE. Rank 0's newest whole checkpoint becomes the state of every replica. Empty if there is none. Throws Error(invalid_argument)
+  // naming the tensor or the fact in which checkpoint and run differ.
+  std::optional<Progress> restore(DataParallel& replica);
+  // COLLECTIVE (buffers are handed out). Returns the path on rank 0, empty elsewhere.
+  std::string save(DataParallel& replica, const Progress& progress);
+
+ private:
+  void check_facts(const checkpoint::Manifest& manifest) const;
+  RunFacts facts_;
+  Group& group_;
+  std::optional<checkpoint::Folder> folder_;  // On rank 0.
+};
+
+}  // namespace trireme

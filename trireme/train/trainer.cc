@@ -1,0 +1,124 @@
+#include <torch/torch.h>
+
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/train/replica_run.h>
+#include <trireme/train/stop_signal.h>
+#include <trireme/train/trainer.h>
+
+namespace trireme {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const std::string& remedy) { throw Error(ErrorCode::invalid_argument, "train", what, remedy); }
+
+void check_numbers(const TrainerOptions& o) {
+  if (o.replicas < 1) refuse(fmt::format("{} replicas a worker", o.replicas), "at least 1");
+  if (o.batch < 1) refuse(fmt::format("a global batch of {}", o.batch), "at least 1");
+  if (o.steps < 0 && o.epochs < 0) refuse("neither epochs nor steps are given", "one of them");
+  if (o.accumulate < 1) refuse(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
+  if (o.clip_norm < 0) refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
+  if (o.threads < 1) refuse(fmt::format("{} threads a replica", o.threads), "at least 1");
+}
+
+// The strategy's name once workers and replicas are known; what contradicts it is refused with what would fit.
+std::string resolve_strategy(const TrainerOptions& o, int workers) {
+  if (o.strategy == "auto") return workers > 1 ? "multi_worker" : o.replicas > 1 ? "mirrored" : "one_device";
+  if (o.strategy == "one_device" && (workers > 1 || o.replicas > 1))
+    refuse(fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas), "mirrored (threads) or multi_worker (processes)");
+  if (o.strategy == "mirrored" && workers > 1) refuse(fmt::format("strategy mirrored with {} workers", workers), "multi_worker, or one worker with replicas");
+  if (o.strategy != "one_device" && o.strategy != "mirrored" && o.strategy != "multi_worker")
+    refuse(fmt::format("strategy '{}' is not known", o.strategy), "auto, one_device, mirrored or multi_worker");
+  return o.strategy;
+}
+
+std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& job, const Source& train) {
+  std::map<std::string, std::string> facts;
+  for (const auto& [key, value] : o.config.items()) facts[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  facts["job"] = job.name;
+  facts["training samples"] = std::to_string(train.size());
+  facts["global batch"] = std::to_string(o.batch);
+  facts["seed"] = std::to_string(o.seed);
+  facts["steps or epochs"] = fmt::format("{} {}", o.steps, o.epochs);
+  return facts;
+}
+
+// The first error of several replicas: the others' are its consequences.
+class FirstError {
+ public:
+  void keep(std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = error;
+  }
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+std::vector<ReplicaResult> run_in_threads(std::vector<ReplicaSetting> settings) {
+  std::vector<ReplicaResult> results(settings.size());
+  FirstError first_error;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < settings.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const ReplicaSetting& setting = settings[i];
+      set_thread_rank(setting.group->rank(), setting.group->size());
+      try {
+        results[i] = run_replica(setting);
+      } catch (const std::exception& error) {
+        first_error.keep(std::current_exception());
+        setting.group->abort(error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  first_error.rethrow();
+  return results;
+}
+
+}  // namespace
+
+Trainer::Trainer(World& world, TrainerOptions options) : world_(world), options_(std::move(options)) {
+  check_numbers(options_);
+  options_.strategy = resolve_strategy(options_, world_.workers());
+}
+
+Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::shared_ptr<const Source> test) {
+  if (!train || train->size() == 0) refuse("the training set is empty", "a source with at least one sample");
+  if (!job.model) refuse("the job has no model", "Job::model");
+  const int world_size = world_.workers() * options_.replicas;
+  if (options_.batch < world_size) refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size), "a batch of at least one sample a replica");
+  const auto started = std::chrono::steady_clock::now();
+  const double began = options_.started_at;
+  monitor::PssSampler pss;
+  const StopSignal stop_signal;
+
+  world_.set_phase(Phase::connecting);
+  world_.connect(options_.replicas);
+  world_.agree("configuration", facts_of(options_, job, *train));
+  auto groups = world_.make_groups(options_.replicas);
+  std::vector<ReplicaSetting> settings;
+  for (auto& group : groups) settings.push_back({world_, options_, job, train, test, group, pss, settings.empty()});
+
+  // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
+  std::vector<ReplicaResult> results;
+  if (settings.size() == 1) results.push_back(run_replica(settings[0]));
+  else results = run_in_threads(settings);
+
+  Report report = std::move(results[0].report);
+  report.samples_per_second = results[0].train_seconds > 0 ? static_cast<double>(results[0].train_samples) / results[0].train_seconds : 0;
+  report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  if (began > 0) report.wall_seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - began;
+  if (results[0].rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
+  report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, 0);
+  return report;
+}
+
+}  // namespace trireme

@@ -1,0 +1,86 @@
+// Training by one word: the same job on one device, on threads, or on processes.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <trireme/comm/world.h>
+#include <trireme/data/loader.h>
+#include <trireme/monitor/resources.h>
+#include <trireme/monitor/sink.h>
+#include <trireme/parallel/optimizer.h>
+#include <trireme/plan/bucket_plan.h>
+#include <trireme/train/callback.h>
+#include <trireme/train/model.h>
+#include <trireme/train/report.h>
+#include <trireme/train/schedule.h>
+#include <vector>
+
+namespace trireme {
+
+// What is trained. Factories are called once per replica.
+struct Job {
+  std::string name = "training";
+  ModelFactory model;
+  OptimizerFactory optimizer = SGD{.lr = 0.01};
+  // Mean loss over the batch. Default: cross-entropy of logits [N, classes] and class indices.
+  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss;
+  // How many targets the output got right, for accuracy. Default: the largest logit names the class.
+  std::function<int64_t(const at::Tensor& output, const at::Tensor& target)> correct;
+};
+
+struct CheckpointOptions {
+  std::string dir;           // Empty: no checkpoints.
+  int64_t every_steps = 0;   // 0: not by steps.
+  int64_t every_epochs = 0;  // 0: not by epochs. The end of a run and a stop always save.
+  int keep = 2;
+};
+
+struct TrainerOptions {
+  // Changes behaviour.
+  std::string strategy = "auto";  // one_device, mirrored (threads), multi_worker (processes), auto: as workers and replicas say.
+  int replicas = 1;               // Per worker.
+  int64_t epochs = 10;
+  int64_t steps = -1;             // Instead of epochs, if 0 or more.
+  int64_t batch = 64;             // Global.
+  uint64_t seed = 1;
+  bool shuffle = true;
+  bool drop_last = false;
+  at::ScalarType dtype = at::kFloat;
+  int accumulate = 1;             // Micro-batches a step: each replica's share is computed in so many parts.
+  double clip_norm = 0;
+  ScheduleOptions schedule;       // every_steps and total_steps are filled in by the Trainer where 0.
+  int64_t schedule_every_epochs = 0;
+  int64_t evaluate_every = 1;     // Epochs; 0: only at the end.
+  CheckpointOptions checkpoint;
+  // Changes speed only.
+  int loader_threads = 1;
+  int prefetch = 2;
+  int threads = 1;                // Of each replica's operators.
+  plan::BucketOptions buckets;
+  // Listeners.
+  std::vector<std::shared_ptr<monitor::Sink>> sinks;  // Called on rank 0.
+  std::vector<std::shared_ptr<Callback>> callbacks;
+  monitor::CostOptions cost;
+  Json config = Json::object();   // Written into checkpoints.
+  double started_at = 0;          // Unix time at which the command began; 0: now.
+};
+
+// Dropout and every other random operation draw from a generator per replica, started anew each step from (seed, step, rank); batch norm
+// normalises each replica's own samples, and rank 0's running statistics are the ones that are evaluated and saved.
+class Trainer {
+ public:
+  // Throws Error(invalid_argument) naming the option; nothing connects before fit().
+  Trainer(World& world, TrainerOptions options);
+
+  // COLLECTIVE. Resumes from checkpoint.dir if it holds a checkpoint; trains, evaluates on `test` (may be null), saves. SIGTERM and SIGINT stop all
+  // replicas after the same step, with their state saved (Report::stopped). Throws Error(internal) naming step and rank if a loss is NaN
+  // or infinite; peer_lost, timeout, io and corrupt as the rooms below do. The report is complete on rank 0 (elsewhere
+  // without files and totals over processes).
+  Report fit(const Job& job, std::shared_ptr<const Source> train, std::shared_ptr<const Source> test = nullptr);
+
+ private:
+  World& world_;
+  TrainerOptions options_;
+};
+
+}  // namespace trireme

@@ -1,0 +1,10 @@
+// Everything a user of Trireme needs.
+#pragma once
+#include <trireme/base/error.h>
+#include <trireme/comm/group.h>
+#include <trireme/comm/world.h>
+#include <trireme/data/loader.h>
+#include <trireme/data/source.h>
+#include <trireme/monitor/sink.h>
+#include <trireme/parallel/data_parallel.h>
+#include <trireme/train/trainer.h>
