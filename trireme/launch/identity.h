@@ -1,9 +1,9 @@
 // Who am I? One resolver for every launcher. Reads the environment; connects nothing.
 #pragma once
-#include <optional>
-#include <string>
 #include <trireme/base/environment.h>
 #include <trireme/net/message.h>
+#include <optional>
+#include <string>
 
 namespace trireme::launch {
 
@@ -11,23 +11,24 @@ enum class Launcher { alone, trireme, torchrun };
 
 struct Identity {
   Launcher launcher = Launcher::alone;
-  int worker = 0;         // This process, 0..workers-1.
+  int worker = 0;  // This process, 0..workers-1.
   int workers = 1;
-  int local_worker = 0;   // Among the workers of this host.
+  int local_worker = 0;  // Among the workers of this host.
   int local_workers = 1;
   int generation = 0;
   std::optional<net::Endpoint> rendezvous;  // Where the coordinator is; empty when alone, or when it is published (below).
   bool hosts_coordinator = false;           // True: this process must run the coordinator (torchrun's rank 0).
   // torchrun: the coordinator's address is published through this key-value store (torchrun's agent or rank 0 holds the port).
   std::optional<net::Endpoint> agent_store;
-  std::string job_id;                       // Names the token file on loopback.
-  std::optional<std::string> token;         // TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE.
-  std::string describe() const;             // For `doctor` and logs; never shows the token.
+  std::string job_id;                // Names the token file on loopback.
+  std::optional<std::string> token;  // TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE.
+  std::string describe() const;      // For `doctor` and logs; never shows the token.
 };
 
 // Understands `trireme launch` (TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER, TRIREME_LOCAL_WORKERS, TRIREME_RENDEZVOUS,
-// TRIREME_GENERATION), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), or neither: alone.
-// Throws Error(invalid_argument) naming the variable that is missing, malformed or out of range, or a token file that others may read.
+// TRIREME_GENERATION), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), or neither:
+// alone. Throws Error(invalid_argument) naming the variable that is missing, malformed or out of range, or a token file that others may
+// read.
 Identity resolve_identity(const Environment& environment);
 
 }  // namespace trireme::launch

@@ -1,20 +1,20 @@
 // A worker's side of the rendezvous: join, compare, key-value store, heartbeats, losses, goodbye.
 #pragma once
+#include <trireme/base/deadline.h>
+#include <trireme/launch/membership.h>
+#include <trireme/net/control.h>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <trireme/base/deadline.h>
-#include <trireme/launch/membership.h>
-#include <trireme/net/control.h>
 #include <vector>
 
 namespace trireme::launch {
 
 struct MemberOptions {
-  Milliseconds timeout{60000};            // For every wait below.
-  Milliseconds heartbeat_interval{200};   // A change of phase is told at once at the next beat.
+  Milliseconds timeout{60000};           // For every wait below.
+  Milliseconds heartbeat_interval{200};  // A change of phase is told at once at the next beat.
 };
 
 struct Peer {

@@ -59,8 +59,8 @@ std::optional<Failure> Membership::check_join(const JoinRequest& request) const 
                  "a number of its own, from that range, for each worker");
   if (ended_) return ended_;
   if (const Entry& holder = entry(request.worker); holder.state != State::absent)
-    return wrong(fmt::format("{} (pid {}) cannot join: that number was taken by host {}, pid {}", joiner, request.pid, holder.request.host,
-                             holder.request.pid),
+    return wrong(fmt::format("{} cannot join: its number is taken by host {}, pid {} (this one has pid {})", joiner, holder.request.host,
+                             holder.request.pid, request.pid),
                  "a number of its own for each worker");
   return std::nullopt;
 }

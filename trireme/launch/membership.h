@@ -65,6 +65,7 @@ class Membership {
 
   explicit Membership(MembershipOptions options);
   ~Membership();
+  Membership(const Membership&) = delete;
 
   // A message to kSender means that the joiner was refused. Once all have joined, all are told.
   Messages join(const JoinRequest& request, Time now);

@@ -1,0 +1,116 @@
+#include "job.h"
+
+#include <gmock/gmock.h>
+#include <trireme/launch/protocol.h>
+#include <future>
+
+namespace trireme::launch {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Coordinator, ListensWhereItWasTold) {
+  const Coordinator coordinator(kAnyPort, kToken, options_for(2));
+  EXPECT_EQ(coordinator.endpoint().host, "127.0.0.1");
+  EXPECT_GT(coordinator.endpoint().port, 0);
+  const Error error = error_of([&] { Coordinator(coordinator.endpoint(), kToken, options_for(2)); });
+  EXPECT_EQ(error.code(), ErrorCode::io);
+  EXPECT_THAT(error.what(), HasSubstr(coordinator.endpoint().describe()));
+}
+
+TEST(Coordinator, OfNoWorkersIsRefused) {
+  EXPECT_EQ(error_of([] { Coordinator(kAnyPort, kToken, options_for(0)); }).code(), ErrorCode::invalid_argument);
+}
+
+TEST(Coordinator, KnowsThePhaseOfEachWorker) {
+  Job job(2);
+  job.join_all();
+  EXPECT_FALSE(job.coordinator.any_step_finished());
+  job[1].set_phase(Phase::exchange, 7);
+  EXPECT_TRUE(eventually([&] { return job.coordinator.last_phase(1).describe() == "exchange of step 7"; }));
+  EXPECT_TRUE(job.coordinator.any_step_finished());
+  EXPECT_EQ(job.coordinator.last_phase(0).step, -1);
+}
+
+TEST(Coordinator, TellsOthersOfALossThatTheSupervisorSaw) {
+  Job job(3);
+  job.join_all();
+  job.coordinator.report_lost(1, "killed by signal 9 (SIGKILL)");
+  for (const int other : {0, 2}) {
+    ASSERT_TRUE(eventually([&] { return job[other].is_lost(); }));
+    EXPECT_THAT(job[other].lost()->describe(), AllOf(HasSubstr("worker 1 (host "), HasSubstr("killed by signal 9 (SIGKILL)")));
+  }
+  EXPECT_EQ(job.coordinator.first_loss()->worker, 1);
+}
+
+TEST(Coordinator, EndsTheJoinOfOthersWhenAWorkerDiedBeforeItsOwn) {
+  Job job(2);
+  std::thread joining([&] {
+    const Error error = error_of([&] { job.join(0); });
+    EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 1"), HasSubstr("exited with code 1")));
+  });
+  job.coordinator.report_lost(1, "exited with code 1");
+  joining.join();
+}
+
+TEST(Coordinator, CallsAStoppedWorkerSilent) {
+  Coordinator coordinator(kAnyPort, kToken, {.workers = 2, .heartbeat_timeout = Milliseconds(300), .generation = 5});
+  std::unique_ptr<Member> quiet, lively;
+  std::thread other([&] {
+    quiet = std::make_unique<Member>(coordinator.endpoint(), kToken, 1, 2, 5, std::map<std::string, std::string>{},
+                                     MemberOptions{.heartbeat_interval = Milliseconds(60000)});
+  });
+  lively = std::make_unique<Member>(coordinator.endpoint(), kToken, 0, 2, 5, std::map<std::string, std::string>{},
+                                    MemberOptions{.heartbeat_interval = Milliseconds(20)});
+  other.join();
+  ASSERT_TRUE(eventually([&] { return lively->is_lost() && quiet->is_lost(); }));
+  EXPECT_EQ(lively->lost()->worker, 1);
+  EXPECT_THAT(lively->lost()->reason, HasSubstr("silent for"));
+  EXPECT_EQ(quiet->lost()->worker, 1);
+}
+
+// A worker of another program, or a damaged one: it holds the token but not the protocol.
+class CoordinatorWithOddClient : public testing::Test {
+ protected:
+  std::string ending(Json message) {
+    std::promise<std::string> ended;
+    net::ControlClient client(job.coordinator.endpoint(), kToken,
+                              {.received = {}, .closed = [&](const std::string& reason) { ended.set_value(reason); }}, soon());
+    client.send(std::move(message));
+    auto reason = ended.get_future();
+    if (reason.wait_until(soon().at()) != std::future_status::ready) return "nothing";
+    return reason.get();
+  }
+  void TearDown() override {
+    job.join_all();
+    on_each(2, [&](int worker) { job[worker].barrier("the job goes on"); });
+  }
+  Job job{2};
+};
+
+TEST_F(CoordinatorWithOddClient, WhoSpeaksBeforeJoiningIsCutOff) {
+  EXPECT_THAT(ending({{"op", "set"}, {"generation", 5}, {"id", 1}, {"key", "k"}}), HasSubstr("connection"));
+}
+
+TEST_F(CoordinatorWithOddClient, WhoJoinsWithoutSayingWhoIsCutOff) {
+  EXPECT_THAT(ending({{"op", "join"}, {"generation", 5}}), HasSubstr("connection"));
+}
+
+TEST_F(CoordinatorWithOddClient, AMessageWithoutOperationCutsItsSenderOff) { EXPECT_THAT(ending(Json::object()), HasSubstr("connection")); }
+
+TEST_F(CoordinatorWithOddClient, WhoIsRefusedIsToldAndCutOff) {
+  EXPECT_THAT(ending({{"op", "join"},
+                      {"generation", 5},
+                      {"worker", 9},
+                      {"workers", 2},
+                      {"host", "x"},
+                      {"pid", 1},
+                      {"must_agree", Json::object()},
+                      {"timeout_ms", 1000}}),
+              HasSubstr("connection"));
+}
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,182 @@
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <trireme/base/error.h>
+#include <trireme/launch/identity.h>
+#include <unistd.h>
+#include <fstream>
+
+namespace trireme::launch {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Variables = std::map<std::string, std::string>;
+
+const Variables kTrireme{{"TRIREME_WORKER", "2"},        {"TRIREME_WORKERS", "4"},    {"TRIREME_LOCAL_WORKER", "0"},
+                         {"TRIREME_LOCAL_WORKERS", "2"}, {"TRIREME_GENERATION", "3"}, {"TRIREME_RENDEZVOUS", "10.0.0.1:4000"},
+                         {"TRIREME_JOB_TOKEN", "secret"}};
+const Variables kTorchrun{{"RANK", "1"},
+                          {"WORLD_SIZE", "4"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "2"},
+                          {"MASTER_ADDR", "node-1"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "none"},
+                          {"TORCHELASTIC_RESTART_COUNT", "2"},
+                          {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+
+Identity resolve(const Variables& variables) { return resolve_identity(Environment(variables)); }
+Variables with(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+void expect_refused(const Variables& variables, const std::string& name) {
+  try {
+    resolve(variables);
+    ADD_FAILURE() << name << " was accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr(name));
+  }
+}
+
+TEST(Identity, IsAloneWithoutALauncher) {
+  const Identity identity = resolve({{"MASTER_ADDR", "somewhere"}});
+  EXPECT_EQ(identity.launcher, Launcher::alone);
+  EXPECT_EQ(identity.workers, 1);
+  EXPECT_EQ(identity.worker, 0);
+  EXPECT_FALSE(identity.rendezvous || identity.agent_store || identity.hosts_coordinator || identity.token);
+}
+
+TEST(Identity, ReadsWhatTriremeLaunchSays) {
+  const Identity identity = resolve(kTrireme);
+  EXPECT_EQ(identity.launcher, Launcher::trireme);
+  EXPECT_EQ(identity.worker, 2);
+  EXPECT_EQ(identity.workers, 4);
+  EXPECT_EQ(identity.local_worker, 0);
+  EXPECT_EQ(identity.local_workers, 2);
+  EXPECT_EQ(identity.generation, 3);
+  EXPECT_EQ(identity.rendezvous->describe(), "10.0.0.1:4000");
+  EXPECT_FALSE(identity.hosts_coordinator);
+  EXPECT_EQ(identity.token, "secret");
+}
+
+TEST(Identity, UnderTorchrunsAgentWorker0PublishesItsCoordinator) {
+  const Identity worker = resolve(kTorchrun);
+  EXPECT_EQ(worker.launcher, Launcher::torchrun);
+  EXPECT_EQ(worker.worker, 1);
+  EXPECT_EQ(worker.workers, 4);
+  EXPECT_EQ(worker.local_worker, 1);
+  EXPECT_EQ(worker.local_workers, 2);
+  EXPECT_EQ(worker.generation, 2);
+  EXPECT_EQ(worker.agent_store->describe(), "node-1:29500");
+  EXPECT_FALSE(worker.rendezvous);
+  EXPECT_FALSE(worker.hosts_coordinator);
+  EXPECT_EQ(worker.job_id, "none-29500");
+  EXPECT_TRUE(resolve(with(with(kTorchrun, "RANK", "0"), "LOCAL_RANK", "0")).hosts_coordinator);
+}
+
+TEST(Identity, WithoutAnAgentWorker0HoldsTheMastersPort) {
+  const auto variables = without(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE");
+  const Identity worker = resolve(variables);
+  EXPECT_EQ(worker.rendezvous->describe(), "node-1:29500");
+  EXPECT_FALSE(worker.agent_store);
+  EXPECT_FALSE(worker.hosts_coordinator);
+  const Identity zero = resolve(with(with(variables, "RANK", "0"), "LOCAL_RANK", "0"));
+  EXPECT_EQ(zero.rendezvous->describe(), "node-1:29500");
+  EXPECT_TRUE(zero.hosts_coordinator);
+}
+
+TEST(Identity, OneWorkerMeetsNobody) {
+  const Identity torchrun = resolve({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(torchrun.launcher, Launcher::torchrun);
+  EXPECT_FALSE(torchrun.rendezvous || torchrun.agent_store || torchrun.hosts_coordinator);
+  const Identity trireme = resolve({{"TRIREME_WORKER", "0"}, {"TRIREME_WORKERS", "1"}});
+  EXPECT_EQ(trireme.workers, 1);
+  EXPECT_FALSE(trireme.rendezvous);
+}
+
+TEST(Identity, TriremesWordCountsMoreThanTorchruns) {
+  Variables both = kTorchrun;
+  both.insert(kTrireme.begin(), kTrireme.end());
+  EXPECT_EQ(resolve(both).launcher, Launcher::trireme);
+  EXPECT_EQ(resolve(both).worker, 2);
+}
+
+TEST(Identity, NamesTheVariableThatIsMissing) {
+  for (const auto name : {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_RENDEZVOUS"}) expect_refused(without(kTrireme, name), name);
+  for (const auto name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) expect_refused(without(kTorchrun, name), name);
+}
+
+TEST(Identity, NamesTheVariableThatIsMalformedOrOutOfRange) {
+  expect_refused(with(kTrireme, "TRIREME_WORKERS", "four"), "TRIREME_WORKERS='four'");
+  expect_refused(with(kTrireme, "TRIREME_WORKERS", "0"), "TRIREME_WORKERS=0");
+  expect_refused(with(kTrireme, "TRIREME_WORKER", "4"), "TRIREME_WORKER=4");
+  expect_refused(with(kTrireme, "TRIREME_WORKER", "-1"), "TRIREME_WORKER=-1");
+  expect_refused(with(kTrireme, "TRIREME_LOCAL_WORKER", "2"), "TRIREME_LOCAL_WORKER=2");
+  expect_refused(with(kTrireme, "TRIREME_LOCAL_WORKERS", "5"), "TRIREME_LOCAL_WORKERS=5");
+  expect_refused(with(kTrireme, "TRIREME_GENERATION", "x"), "TRIREME_GENERATION='x'");
+  expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1"), "TRIREME_RENDEZVOUS='10.0.0.1'");
+  expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1:0"), "TRIREME_RENDEZVOUS='10.0.0.1:0'");
+  expect_refused(with(kTrireme, "TRIREME_JOB_TOKEN", ""), "TRIREME_JOB_TOKEN");
+  expect_refused(with(kTorchrun, "RANK", "4"), "RANK=4");
+  expect_refused(with(kTorchrun, "MASTER_PORT", "70000"), "MASTER_PORT=70000");
+}
+
+TEST(Identity, DescribesItselfWithoutTheToken) {
+  EXPECT_THAT(resolve(kTrireme).describe(), AllOf(HasSubstr("worker 2 of 4"), HasSubstr("10.0.0.1:4000"), Not(HasSubstr("secret"))));
+  EXPECT_THAT(resolve(kTorchrun).describe(), AllOf(HasSubstr("torchrun"), HasSubstr("node-1:29500")));
+  EXPECT_THAT(resolve({}).describe(), HasSubstr("alone"));
+}
+
+class IdentityTokenFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    path = testing::TempDir() + "trireme-token-" + std::to_string(::getpid());
+    std::ofstream(path) << "  from a file\n";
+  }
+  void TearDown() override { ::unlink(path.c_str()); }
+  Variables variables() const { return {{"TRIREME_JOB_TOKEN_FILE", path}}; }
+  std::string path;
+};
+
+TEST_F(IdentityTokenFile, IsReadWhenOnlyItsOwnerMay) {
+  for (const mode_t mode : {0600, 0400}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    EXPECT_EQ(resolve(variables()).token, "from a file");
+  }
+}
+
+TEST_F(IdentityTokenFile, ThatOthersMayReadIsRefusedNamingItsMode) {
+  for (const mode_t mode : {0640, 0604, 0620}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    expect_refused(variables(), fmt::format("mode {:04o}", mode));
+  }
+}
+
+TEST_F(IdentityTokenFile, ThatIsEmptyIsRefused) {
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  std::ofstream(path) << "\n";
+  expect_refused(variables(), path);
+}
+
+TEST_F(IdentityTokenFile, ThatDoesNotExistIsNamed) {
+  try {
+    resolve({{"TRIREME_JOB_TOKEN_FILE", "/nowhere/token"}});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::not_found);
+    EXPECT_THAT(error.what(), HasSubstr("/nowhere/token"));
+  }
+}
+
+}  // namespace
+}  // namespace trireme::launch

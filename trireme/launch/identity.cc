@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/launch/identity.h>
+#include <trireme/launch/secret_file.h>
+
+namespace trireme::launch {
+namespace {
+
+Error missing(const std::string& name, const std::string& present) {
+  return Error(ErrorCode::invalid_argument, "launch", fmt::format("environment variable {} is missing, but {} is set", name, present),
+               fmt::format("set {}, or unset {}", name, present));
+}
+
+int required(const Environment& environment, const std::string& name, const std::string& present) {
+  const auto value = environment.get_int(name);
+  if (!value) throw missing(name, present);
+  return *value;
+}
+
+void require_range(const std::string& name, int value, int low, int high, const std::string& rule) {
+  if (value >= low && value <= high) return;
+  throw Error(ErrorCode::invalid_argument, "launch", fmt::format("environment variable {}={} is out of range: {}", name, value, rule),
+              low <= high ? fmt::format("a number from {} to {}", low, high) : "");
+}
+
+constexpr int kMaxWorkers = 1 << 20;
+
+// The four numbers that every launcher hands out, under its own names.
+struct Names {
+  const char *worker, *workers, *local_worker, *local_workers;
+};
+
+void read_numbers(const Environment& environment, const Names& names, Identity& identity) {
+  const std::string present = environment.get(names.workers) ? names.workers : names.worker;
+  identity.workers = required(environment, names.workers, present);
+  require_range(names.workers, identity.workers, 1, kMaxWorkers, "a job has at least 1 worker");
+  identity.worker = required(environment, names.worker, present);
+  require_range(names.worker, identity.worker, 0, identity.workers - 1, fmt::format("the job has {} workers", identity.workers));
+  identity.local_workers = environment.get_int(names.local_workers).value_or(1);
+  require_range(names.local_workers, identity.local_workers, 1, identity.workers, fmt::format("the job has {} workers", identity.workers));
+  identity.local_worker = environment.get_int(names.local_worker).value_or(0);
+  require_range(names.local_worker, identity.local_worker, 0, identity.local_workers - 1,
+                fmt::format("this host has {} workers", identity.local_workers));
+}
+
+net::Endpoint endpoint_from(const std::string& name, const std::string& text) {
+  try {
+    auto endpoint = net::parse_endpoint(text);
+    if (endpoint.port > 0) return endpoint;
+  } catch (const Error&) {
+  }
+  throw Error(ErrorCode::invalid_argument, "launch", fmt::format("environment variable {}='{}' is not HOST:PORT", name, text),
+              "for example 10.0.0.1:29500");
+}
+
+Identity from_trireme(const Environment& environment) {
+  Identity identity;
+  identity.launcher = Launcher::trireme;
+  read_numbers(environment, {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"}, identity);
+  identity.generation = environment.get_int("TRIREME_GENERATION").value_or(0);
+  if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
+    identity.rendezvous = endpoint_from("TRIREME_RENDEZVOUS", *text);
+  } else if (identity.workers > 1) {
+    throw missing("TRIREME_RENDEZVOUS", "TRIREME_WORKERS");
+  }
+  return identity;
+}
+
+net::Endpoint master_of(const Environment& environment) {
+  const auto host = environment.get("MASTER_ADDR");
+  if (!host || host->empty()) throw missing("MASTER_ADDR", "WORLD_SIZE");
+  const int port = required(environment, "MASTER_PORT", "WORLD_SIZE");
+  require_range("MASTER_PORT", port, 1, 65535, "it is no port");
+  return {*host, port};
+}
+
+bool is_true(const std::optional<std::string>& text) { return text == "True" || text == "true" || text == "1"; }
+
+Identity from_torchrun(const Environment& environment) {
+  Identity identity;
+  identity.launcher = Launcher::torchrun;
+  read_numbers(environment, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, identity);
+  identity.generation = environment.get_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  if (identity.workers == 1) return identity;  // Nobody to meet.
+
+  const net::Endpoint master = master_of(environment);
+  identity.hosts_coordinator = identity.worker == 0;
+  // The agent holds MASTER_PORT itself then, with its store behind it.
+  if (is_true(environment.get("TORCHELASTIC_USE_AGENT_STORE"))) {
+    identity.agent_store = master;
+  } else {
+    identity.rendezvous = master;
+  }
+  if (const auto run = environment.get("TORCHELASTIC_RUN_ID")) identity.job_id = fmt::format("{}-{}", *run, master.port);
+  return identity;
+}
+
+std::optional<std::string> token_from(const Environment& environment) {
+  if (const auto token = environment.get("TRIREME_JOB_TOKEN")) {
+    if (token->empty())
+      throw Error(ErrorCode::invalid_argument, "launch", "environment variable TRIREME_JOB_TOKEN is empty",
+                  "set it to the job's token, or unset it");
+    return token;
+  }
+  if (const auto path = environment.get("TRIREME_JOB_TOKEN_FILE")) return read_secret_file(*path, Symlink::follow);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Identity resolve_identity(const Environment& environment) {
+  const auto any_of = [&](const char* one, const char* other) { return environment.get(one) || environment.get(other); };
+  Identity identity;
+  if (any_of("TRIREME_WORKER", "TRIREME_WORKERS")) {
+    identity = from_trireme(environment);
+  } else if (any_of("RANK", "WORLD_SIZE")) {
+    identity = from_torchrun(environment);
+  }
+  identity.token = token_from(environment);
+  return identity;
+}
+
+std::string Identity::describe() const {
+  if (launcher == Launcher::alone) return "alone: one worker, started by no launcher";
+  std::string text = fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}", worker, workers, local_worker,
+                                 local_workers, generation, launcher == Launcher::trireme ? "trireme launch" : "torchrun");
+  if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
+  if (agent_store) text += fmt::format("; the coordinator's address is published in the store at {}", agent_store->describe());
+  if (hosts_coordinator) text += "; this worker runs the coordinator";
+  return text + (token ? "; job token given" : "; no job token given");
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,66 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <trireme/base/error.h>
+#include <trireme/launch/secret_file.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+
+namespace trireme::launch {
+namespace {
+
+constexpr size_t kMaxBytes = 4096;
+
+struct Descriptor {
+  int number;
+  explicit Descriptor(int opened) : number(opened) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { ::close(number); }
+};
+
+[[noreturn]] void throw_errno(const std::filesystem::path& path) {
+  const ErrorCode code = errno == ENOENT ? ErrorCode::not_found : ErrorCode::io;
+  throw Error(code, "launch", fmt::format("cannot read the token file {}: {}", path.string(), std::strerror(errno)));
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+}  // namespace
+
+std::string read_secret_file(const std::filesystem::path& path, Symlink symlink) {
+  // O_NONBLOCK: a pipe in its place must not make us wait.
+  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (symlink == Symlink::refuse ? O_NOFOLLOW : 0);
+  const int opened = ::open(path.c_str(), flags);
+  if (opened < 0) throw_errno(path);
+  const Descriptor file(opened);
+  struct stat facts {};
+  if (::fstat(file.number, &facts) != 0) throw_errno(path);
+  if (!S_ISREG(facts.st_mode))
+    throw Error(ErrorCode::invalid_argument, "launch", fmt::format("the token file {} is not an ordinary file", path.string()));
+  if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("the token file {} belongs to user {}, not to this one ({})", path.string(), facts.st_uid, ::geteuid()),
+                "a file of your own");
+  if ((facts.st_mode & 077) != 0)
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("the token file {} has mode {:04o}: others than its owner may use it", path.string(), facts.st_mode & 07777),
+                "chmod 600 " + path.string());
+
+  std::string content(kMaxBytes + 1, '\0');
+  const ssize_t length = ::read(file.number, content.data(), content.size());
+  if (length < 0) throw_errno(path);
+  content.resize(static_cast<size_t>(length));
+  if (content.size() > kMaxBytes)
+    throw Error(ErrorCode::invalid_argument, "launch", fmt::format("the token file {} is longer than {} bytes", path.string(), kMaxBytes));
+  content = trimmed(content);
+  if (content.empty()) throw Error(ErrorCode::invalid_argument, "launch", fmt::format("the token file {} is empty", path.string()));
+  return content;
+}
+
+}  // namespace trireme::launch

@@ -1,0 +1,165 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/json.h>
+#include <trireme/launch/secret_file.h>
+#include <trireme/launch/token_file.h>
+#include <unistd.h>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace trireme::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Milliseconds kLookAgain{10};
+
+[[noreturn]] void throw_errno(const std::string& what) {
+  throw Error(ErrorCode::io, "launch", fmt::format("{}: {}", what, std::strerror(errno)),
+              "set TRIREME_JOB_TOKEN to the same secret for all workers");
+}
+
+// When the process began, in ticks since boot: with it a process number means one process only. 0 if there is none.
+uint64_t start_time(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t after_name = text.rfind(')');  // The name may hold spaces and brackets.
+  if (after_name == std::string::npos) return 0;
+  std::istringstream fields(text.substr(after_name + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  return std::strtoull(field.c_str(), nullptr, 10);
+}
+
+struct Record {
+  TokenFile::Contents contents;
+  pid_t pid = 0;
+  uint64_t started = 0;
+  bool writer_lives() const { return (::kill(pid, 0) == 0 || errno == EPERM) && start_time(pid) == started; }
+};
+
+std::string serialize(const TokenFile::Contents& contents) {
+  return Json{{"token", contents.token},
+              {"host", contents.coordinator.host},
+              {"port", contents.coordinator.port},
+              {"pid", ::getpid()},
+              {"started", start_time(::getpid())}}
+      .dump();
+}
+
+// Empty if there is no file, or one that nobody could have meant.
+std::optional<Record> read(const fs::path& path) {
+  std::string text;
+  try {
+    text = read_secret_file(path, Symlink::refuse);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::not_found) return std::nullopt;
+    throw;
+  }
+  const Json json = Json::parse(text, nullptr, false);
+  try {
+    return Record{{json.at("token").get<std::string>(), {json.at("host").get<std::string>(), json.at("port").get<int>()}},
+                  json.at("pid").get<pid_t>(),
+                  json.at("started").get<uint64_t>()};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+fs::path path_of(const fs::path& folder, const std::string& job_id) {
+  std::string name;
+  for (const char c : job_id) name += std::isalnum(static_cast<unsigned char>(c)) || c == '-' ? c : '_';
+  // The digest keeps apart what the line above makes equal, and long names that are cut.
+  return folder / fmt::format("{}.{}.token", name.substr(0, 64), sha256_hex(job_id).substr(0, 12));
+}
+
+void write_private(const fs::path& path, const std::string& text) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0) throw_errno("cannot make the token file " + path.string());
+  const ssize_t written = ::write(file, text.data(), text.size());
+  ::close(file);
+  if (written == static_cast<ssize_t>(text.size())) return;
+  ::unlink(path.c_str());
+  throw_errno("cannot write the token file " + path.string());
+}
+
+ino_t identity_of(const fs::path& path) {
+  struct stat facts {};
+  return ::lstat(path.c_str(), &facts) == 0 ? facts.st_ino : 0;
+}
+
+// Gives `draft` its final name, in place of one whose writer has died.
+void publish(const fs::path& draft, const fs::path& path, const std::string& job_id) {
+  while (::link(draft.c_str(), path.c_str()) != 0) {
+    if (errno != EEXIST) throw_errno("cannot make the token file " + path.string());
+    const auto holder = read(path);
+    if (holder && holder->writer_lives())
+      throw Error(ErrorCode::invalid_argument, "launch",
+                  fmt::format("job '{}' is running already: process {} wrote {}", job_id, holder->pid, path.string()),
+                  "another id for this job, or end that one");
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno("cannot replace the token file " + path.string());
+  }
+}
+
+}  // namespace
+
+fs::path token_folder(const Environment& environment) {
+  const auto runtime = environment.get("XDG_RUNTIME_DIR");
+  const bool usable = runtime && !runtime->empty() && fs::is_directory(*runtime);
+  const fs::path folder = usable ? fs::path(*runtime) / "trireme" : fs::path(fmt::format("/tmp/trireme-{}", ::geteuid()));
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw_errno("cannot make the folder " + folder.string());
+  struct stat facts {};
+  if (::lstat(folder.c_str(), &facts) != 0) throw_errno("cannot look at the folder " + folder.string());
+  if (!S_ISDIR(facts.st_mode) || facts.st_uid != ::geteuid() || (facts.st_mode & 077) != 0)
+    throw Error(
+        ErrorCode::invalid_argument, "launch",
+        fmt::format("{} is not a folder for this user alone (owner {}, mode {:04o})", folder.string(), facts.st_uid, facts.st_mode & 07777),
+        "remove it, or set TRIREME_JOB_TOKEN to the same secret for all workers");
+  return folder;
+}
+
+TokenFile TokenFile::create(const fs::path& folder, const std::string& job_id, const Contents& contents) {
+  const fs::path path = path_of(folder, job_id);
+  // Under its own name at first: nobody must read half of it.
+  const fs::path draft = path.string() + fmt::format(".{}", ::getpid());
+  ::unlink(draft.c_str());
+  write_private(draft, serialize(contents));
+  try {
+    publish(draft, path, job_id);
+  } catch (...) {
+    ::unlink(draft.c_str());
+    throw;
+  }
+  ::unlink(draft.c_str());
+  return TokenFile(path, identity_of(path));
+}
+
+std::optional<TokenFile::Contents> TokenFile::wait(const fs::path& folder, const std::string& job_id, Deadline deadline) {
+  const fs::path path = path_of(folder, job_id);
+  for (;;) {
+    if (const auto record = read(path); record && record->writer_lives()) return record->contents;
+    if (deadline.expired()) return std::nullopt;
+    std::this_thread::sleep_for(std::min(kLookAgain, deadline.remaining()));
+  }
+}
+
+TokenFile::TokenFile(fs::path path, ino_t file) : path_(std::move(path)), creator_(::getpid()), file_(file) {}
+
+TokenFile::TokenFile(TokenFile&& other) noexcept : path_(std::move(other.path_)), creator_(other.creator_), file_(other.file_) {
+  other.path_.clear();
+}
+
+TokenFile::~TokenFile() {
+  if (path_.empty() || creator_ != ::getpid()) return;
+  if (identity_of(path_) == file_) ::unlink(path_.c_str());
+}
+
+}  // namespace trireme::launch
