@@ -4,6 +4,10 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <string>
 #include <string_view>
 
 namespace trireme {
@@ -13,12 +17,9 @@ std::string shape_of(const at::Tensor& tensor) {
   return tensor.defined() ? fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")) : "nothing";
 }
 
-Error outside(int64_t index, int64_t size) {
-  return Error(ErrorCode::invalid_argument, "data", fmt::format("sample {} is outside 0..{}", index, size - 1));
-}
-
 void check_index(int64_t index, int64_t size) {
-  if (index < 0 || index >= size) throw outside(index, size);
+  if (index < 0 || index >= size)
+    throw Error(ErrorCode::invalid_argument, "data", fmt::format("sample {} is outside 0..{}", index, size - 1));
 }
 
 // torch::stack, but a sample that does not fit the others is named.
