@@ -40,7 +40,10 @@ int run_worker(const Identity& identity, Role role) {
     case Role::leave: member.leave(); return 0;
     case Role::return_without_goodbye: ::_exit(0);
     case Role::crash_in_step_forty:
-    case Role::crash_in_step_zero: ::raise(SIGSEGV); return 0;
+    case Role::crash_in_step_zero:
+      ::signal(SIGSEGV, SIG_DFL);  // Sanitizers have a handler.
+      ::raise(SIGSEGV);
+      return 0;
     case Role::wait_until_lost: break;
   }
   testing::becomes_true([&] { return member.is_lost(); });
