@@ -167,7 +167,7 @@ TEST(Supervisor, DoesNotLoseOutputForASlowReader) {
 TEST(Supervisor, DealsWorkersOutToNodes) {
   SupervisorOptions first = shell_job(3, "echo $TRIREME_WORKER $TRIREME_LOCAL_WORKER $TRIREME_LOCAL_WORKERS $TRIREME_RENDEZVOUS");
   first.nodes = 2;
-  first.rendezvous = {"127.0.0.1", 29617};
+  first.rendezvous = {"127.0.0.1", testing::free_port()};
   SupervisorOptions second = first;
   second.node = 1;
   const std::string token(64, '7');
@@ -175,15 +175,15 @@ TEST(Supervisor, DealsWorkersOutToNodes) {
   ForkedJob first_job(first, token);
   EXPECT_EQ(first_job.finish(), 0);
   EXPECT_EQ(second_job.finish(), 0);
-  EXPECT_THAT(first_job.printed, HasSubstr("[0] 0 0 2 127.0.0.1:29617\n"));
-  EXPECT_THAT(first_job.printed, HasSubstr("[1] 1 1 2 127.0.0.1:29617\n"));
-  EXPECT_EQ(second_job.printed, "[2] 2 0 1 127.0.0.1:29617\n");
+  EXPECT_THAT(first_job.printed, HasSubstr("[0] 0 0 2 " + first.rendezvous.describe() + "\n"));
+  EXPECT_THAT(first_job.printed, HasSubstr("[1] 1 1 2 " + first.rendezvous.describe() + "\n"));
+  EXPECT_EQ(second_job.printed, "[2] 2 0 1 " + first.rendezvous.describe() + "\n");
 }
 
 TEST(Supervisor, RefusesSeveralNodesWithoutAToken) {
   SupervisorOptions options = shell_job(2, "true");
   options.nodes = 2;
-  options.rendezvous = {"127.0.0.1", 29618};
+  options.rendezvous = {"127.0.0.1", 29500};
   ForkedJob job(options);
   EXPECT_EQ(job.finish(), 2);
   EXPECT_THAT(job.complained, HasSubstr("TRIREME_JOB_TOKEN"));
