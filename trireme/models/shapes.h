@@ -1,21 +1,21 @@
 // The parameters of every built-in model, computed without torch, for plans and checks before a run.
 #pragma once
+#include <trireme/plan/tensor_spec.h>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <trireme/plan/tensor_spec.h>
 #include <vector>
 
 namespace trireme::models {
 
 // What a configuration says of the model (keys model.*). Empty or negative values take the defaults of the named model.
 struct ModelOptions {
-  std::string name = "cnn";        // mlp, cnn, gpt; or a preset: tiny, mlpbig.
-  std::vector<int64_t> hidden;     // mlp: widths of the hidden layers.
-  std::vector<int64_t> channels;   // cnn: output channels of each 3x3 convolution.
-  std::vector<int64_t> strides;    // cnn: one per convolution.
-  int batch_norm = -1;             // cnn: 1 yes (convolutions have no bias then), 0 no.
-  double dropout = 0;              // mlp, cnn: before the last layer.
+  std::string name = "cnn";                                                    // mlp, cnn, gpt; or a preset: tiny, mlpbig.
+  std::vector<int64_t> hidden;                                                 // mlp: widths of the hidden layers.
+  std::vector<int64_t> channels;                                               // cnn: output channels of each 3x3 convolution.
+  std::vector<int64_t> strides;                                                // cnn: one per convolution.
+  int batch_norm = -1;                                                         // cnn: 1 yes (convolutions have no bias then), 0 no.
+  double dropout = 0;                                                          // mlp, cnn: before the last layer.
   int64_t layers = -1, width = -1, heads = -1, vocabulary = -1, context = -1;  // gpt
 };
 struct InputSpec {
@@ -23,7 +23,8 @@ struct InputSpec {
   int64_t classes = 10;
 };
 
-// Fills in the named model's defaults and checks the rest. Throws Error(invalid_argument) naming key, value, rule and the nearest known name.
+// Fills in the named model's defaults and checks the rest. Throws Error(invalid_argument) naming key, value, rule and the nearest known
+// name.
 ModelOptions resolve(const ModelOptions& options);
 // The input a preset has in the benchmark suite when no data says otherwise: mlp 784, cnn 3x32x32, ...
 InputSpec default_input(const ModelOptions& options);

@@ -1,0 +1,153 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <trireme/base/error.h>
+#include <trireme/models/build.h>
+#include <cmath>
+
+namespace trireme::models {
+namespace {
+
+struct Case {
+  ModelOptions options;
+  InputSpec input;
+};
+
+std::vector<Case> cases() {
+  return {
+      {{.name = "mlp", .hidden = {5}}, {{3}, 2}},
+      {{.name = "mlp", .hidden = {16, 8, 4}, .dropout = 0.5}, {{1, 8, 8}, 10}},
+      {{.name = "mlp"}, {{784}, 10}},
+      {{.name = "tiny"}, {{64}, 10}},
+      {{.name = "cnn"}, {{3, 32, 32}, 10}},
+      {{.name = "cnn", .channels = {8, 16}, .batch_norm = 0}, {{1, 8, 8}, 10}},
+      {{.name = "cnn", .channels = {4, 4, 8}, .strides = {1, 2, 2}, .batch_norm = 1, .dropout = 0.2}, {{2, 1, 1}, 3}},
+      {{.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12}, {{12}, 50}},
+      {{.name = "gpt", .layers = 1, .width = 16, .heads = 1, .vocabulary = 7, .context = 3}, {{2}, 7}},
+  };
+}
+
+at::Tensor random_batch(const Case& c, int64_t samples) {
+  std::vector<int64_t> shape = c.input.shape;
+  shape.insert(shape.begin(), samples);
+  if (c.options.name == "gpt") return torch::randint(c.options.vocabulary, shape, torch::kLong);
+  return torch::randn(shape);
+}
+
+Model small_gpt() {
+  return make_factory({.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12}, {{12}, 50})();
+}
+
+TEST(ModelBuild, HasExactlyTheParametersThatTheShapesName) {
+  for (const Case& c : cases()) {
+    const auto specs = parameter_shapes(c.options, c.input);
+    const auto real = make_factory(c.options, c.input)().module->named_parameters();
+    ASSERT_EQ(real.size(), specs.size()) << c.options.name;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      EXPECT_EQ(real[i].key(), specs[i].name);
+      EXPECT_EQ(real[i].value().sizes().vec(), specs[i].shape) << specs[i].name;
+    }
+  }
+}
+
+TEST(ModelBuild, GivesLogitsForEverySampleAndAGradientToEveryParameter) {
+  for (const Case& c : cases()) {
+    const Model model = make_factory(c.options, c.input)();
+    const at::Tensor logits = model.forward(random_batch(c, 3));
+    const bool gpt = c.options.name == "gpt";
+    EXPECT_EQ(logits.sizes().vec(), (std::vector<int64_t>{gpt ? 3 * c.input.shape[0] : 3, c.input.classes})) << c.options.name;
+    logits.square().sum().backward();
+    for (const auto& parameter : model.module->named_parameters()) EXPECT_TRUE(parameter.value().grad().defined()) << parameter.key();
+  }
+}
+
+TEST(ModelBuild, TakesABatchOfNoSamples) {
+  for (const Case& c : cases()) {
+    const Model model = make_factory(c.options, c.input)();
+    model.module->eval();
+    EXPECT_EQ(model.forward(random_batch(c, 0)).size(0), 0) << c.options.name;
+  }
+}
+
+TEST(ModelBuild, StartsAlikeFromTheSameSeed) {
+  for (const Case& c : cases()) {
+    const ModelFactory factory = make_factory(c.options, c.input);
+    torch::manual_seed(5);
+    const auto one = factory().module->parameters();
+    torch::manual_seed(5);
+    const auto two = factory().module->parameters();
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(one[i], two[i])) << c.options.name;
+  }
+}
+
+TEST(ModelBuild, DropsOutOnlyWhileTraining) {
+  const Model model = make_factory({.name = "mlp", .hidden = {64}, .dropout = 0.5}, {{8}, 4})();
+  const at::Tensor data = torch::randn({2, 8});
+  EXPECT_FALSE(at::equal(model.forward(data), model.forward(data)));
+  model.module->eval();
+  EXPECT_TRUE(at::equal(model.forward(data), model.forward(data)));
+}
+
+TEST(ModelBuild, RefusesBadOptionsBeforeAnyModuleIsMade) {
+  EXPECT_THROW(make_factory({.name = "cnn"}, {{784}, 10}), Error);
+  EXPECT_THROW(make_factory({.name = "cnnn"}, {{1, 8, 8}, 10}), Error);
+}
+
+TEST(MlpModel, IsTheSequentialOfItsNames) {
+  const Model model = make_factory({.name = "mlp", .hidden = {16, 8}}, {{1, 2, 3}, 4})();
+  torch::nn::Sequential same(torch::nn::Linear(6, 16), torch::nn::ReLU(), torch::nn::Linear(16, 8), torch::nn::ReLU(),
+                             torch::nn::Linear(8, 4));
+  torch::NoGradGuard no_grad;
+  for (auto& parameter : same->named_parameters()) parameter.value().copy_(model.module->named_parameters()[parameter.key()]);
+  const at::Tensor data = torch::randn({5, 1, 2, 3});
+  EXPECT_TRUE(at::equal(model.forward(data), same->forward(data.flatten(1))));
+}
+
+TEST(CnnModel, AveragesOverTheWholeImage) {
+  const Model model = make_factory({.name = "cnn", .channels = {4, 6}, .strides = {1, 2}, .batch_norm = 0}, {{1, 8, 8}, 3})();
+  const auto p = model.module->named_parameters();
+  const at::Tensor images = torch::randn({2, 1, 8, 8});
+  at::Tensor x = torch::relu(torch::conv2d(images, p["features.0.weight"], p["features.0.bias"], 1, 1));
+  x = torch::relu(torch::conv2d(x, p["features.2.weight"], p["features.2.bias"], 2, 1));
+  x = torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1);
+  EXPECT_TRUE(at::allclose(model.forward(images), torch::linear(x, p["classifier.weight"], p["classifier.bias"])));
+}
+
+TEST(GptModel, NeverLooksAhead) {
+  const Model model = small_gpt();
+  torch::NoGradGuard no_grad;
+  const at::Tensor tokens = torch::randint(50, {1, 12}, torch::kLong);
+  at::Tensor changed = tokens.clone();
+  changed[0][7] = (tokens[0][7] + 1) % 50;
+  const at::Tensor before = model.forward(tokens), after = model.forward(changed);
+  EXPECT_TRUE(at::allclose(before.narrow(0, 0, 7), after.narrow(0, 0, 7)));
+  EXPECT_FALSE(at::allclose(before.narrow(0, 7, 5), after.narrow(0, 7, 5)));
+}
+
+TEST(GptModel, AttendsAsWrittenOut) {
+  const Model model = make_factory({.name = "gpt", .layers = 1, .width = 8, .heads = 2, .vocabulary = 20, .context = 6}, {{5}, 20})();
+  const auto p = model.module->named_parameters();
+  const auto norm = [&](const std::string& name, const at::Tensor& x) {
+    return torch::layer_norm(x, {8}, p[name + ".weight"], p[name + ".bias"]);
+  };
+  const auto linear = [&](const std::string& name, const at::Tensor& x) {
+    return torch::linear(x, p["blocks.0." + name + ".weight"], p["blocks.0." + name + ".bias"]);
+  };
+  const at::Tensor tokens = torch::randint(20, {5}, torch::kLong);
+  at::Tensor x = p["token_embedding.weight"].index_select(0, tokens) + p["position_embedding.weight"].narrow(0, 0, 5);
+  const auto qkv = linear("qkv", norm("blocks.0.attention_norm", x)).chunk(3, 1);
+  std::vector<at::Tensor> heads;
+  for (int64_t head = 0; head < 2; ++head) {
+    const at::Tensor q = qkv[0].narrow(1, 4 * head, 4), k = qkv[1].narrow(1, 4 * head, 4), v = qkv[2].narrow(1, 4 * head, 4);
+    const at::Tensor ahead = torch::ones({5, 5}).triu(1).to(torch::kBool);
+    heads.push_back(torch::softmax((q.matmul(k.t()) / 2).masked_fill(ahead, -INFINITY), 1).matmul(v));
+  }
+  x = x + linear("attention_out", torch::cat(heads, 1));
+  x = x + linear("mlp_out", torch::gelu(linear("mlp_in", norm("blocks.0.mlp_norm", x))));
+  const at::Tensor expected = torch::linear(norm("final_norm", x), p["head.weight"]);
+  EXPECT_TRUE(at::allclose(model.forward(tokens.unsqueeze(0)), expected, 1e-4, 1e-5));
+}
+
+}  // namespace
+}  // namespace trireme::models

@@ -1,0 +1,111 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <trireme/base/error.h>
+#include <trireme/models/shapes.h>
+
+namespace trireme::models {
+namespace {
+
+using testing::HasSubstr;
+
+int64_t parameters_of(const std::string& name) {
+  const ModelOptions options{.name = name};
+  int64_t total = 0;
+  for (const plan::TensorSpec& spec : parameter_shapes(options, default_input(options))) {
+    int64_t elements = 1;
+    for (const int64_t size : spec.shape) elements *= size;
+    total += elements;
+  }
+  return total;
+}
+
+std::string message_of(const ModelOptions& options, const InputSpec& input = {{1, 8, 8}, 10}) {
+  try {
+    parameter_shapes(options, input);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ModelShapes, CountTheParametersOfTheSuite) {
+  EXPECT_EQ(parameters_of("tiny"), 266'890);
+  EXPECT_EQ(parameters_of("mlp"), 2'913'290);
+  EXPECT_EQ(parameters_of("mlpbig"), 25'214'986);
+  EXPECT_EQ(parameters_of("cnn"), 576'170);
+  EXPECT_EQ(parameters_of("gpt"), 8'966'144);
+}
+
+TEST(ModelShapes, KnowTheBatchPerRankOfTheSuite) {
+  EXPECT_EQ(default_batch({.name = "tiny"}), 32);
+  EXPECT_EQ(default_batch({.name = "mlp"}), 128);
+  EXPECT_EQ(default_batch({.name = "mlpbig"}), 64);
+  EXPECT_EQ(default_batch({.name = "cnn"}), 32);
+  EXPECT_EQ(default_batch({.name = "gpt"}), 8);
+}
+
+TEST(ModelShapes, NameTensorsAsAPythonSequentialDoes) {
+  const auto specs = parameter_shapes({.name = "mlp", .hidden = {32, 16}, .dropout = 0.5}, {{1, 8, 8}, 10});
+  std::vector<std::string> names;
+  for (const auto& spec : specs) names.push_back(spec.name);
+  EXPECT_THAT(names, testing::ElementsAre("0.weight", "0.bias", "2.weight", "2.bias", "5.weight", "5.bias"));
+  EXPECT_EQ(specs[0].shape, (std::vector<int64_t>{32, 64}));
+}
+
+TEST(ModelShapes, GiveConvolutionsABiasOnlyWithoutBatchNorm) {
+  const auto with = parameter_shapes({.name = "cnn", .channels = {4}}, {{1, 8, 8}, 10});
+  const auto without = parameter_shapes({.name = "cnn", .channels = {4}, .batch_norm = 0}, {{1, 8, 8}, 10});
+  EXPECT_EQ(with[1].name, "features.1.weight");
+  EXPECT_EQ(without[1].name, "features.0.bias");
+}
+
+TEST(ModelShapes, CarryTheAskedForDtype) {
+  const auto specs = parameter_shapes({.name = "mlp"}, {{4}, 2}, plan::DType::float64);
+  EXPECT_EQ(specs[0].dtype, plan::DType::float64);
+}
+
+TEST(ModelOptionsResolution, IsTheSameTheSecondTime) {
+  for (const std::string name : {"mlp", "cnn", "gpt", "tiny", "mlpbig"}) {
+    const ModelOptions once = resolve({.name = name}), twice = resolve(once);
+    EXPECT_EQ(once.hidden, twice.hidden) << name;
+    EXPECT_EQ(once.channels, twice.channels) << name;
+    EXPECT_EQ(once.strides, twice.strides) << name;
+    EXPECT_EQ(once.batch_norm, twice.batch_norm) << name;
+    EXPECT_EQ(once.context, twice.context) << name;
+  }
+}
+
+TEST(ModelOptionsResolution, GivesChannelsWithoutStridesAStrideOfOne) {
+  EXPECT_EQ(resolve({.name = "cnn", .channels = {8, 16}}).strides, (std::vector<int64_t>{1, 1}));
+}
+
+TEST(ModelOptionsResolution, NamesTheNearestModel) {
+  EXPECT_THAT(message_of({.name = "cmn"}), AllOf(HasSubstr("\"cmn\""), HasSubstr("try: cnn")));
+}
+
+TEST(ModelOptionsResolution, RefusesOptionsOfAnotherModel) {
+  EXPECT_THAT(message_of({.name = "mlp", .channels = {4}}), HasSubstr("model.channels is an option of cnn, but model.name is mlp"));
+  EXPECT_THAT(message_of({.name = "cnn", .hidden = {4}}), HasSubstr("model.hidden is an option of mlp"));
+  EXPECT_THAT(message_of({.name = "cnn", .width = 4}), HasSubstr("model.width is an option of gpt"));
+  EXPECT_THAT(message_of({.name = "gpt", .dropout = 0.1}), HasSubstr("model.dropout is an option of mlp and cnn"));
+  EXPECT_THAT(message_of({.name = "tiny", .hidden = {4}}), HasSubstr("preset tiny"));
+}
+
+TEST(ModelOptionsResolution, RefusesValuesOutOfRange) {
+  EXPECT_THAT(message_of({.name = "cnn", .channels = {8, 0}}), HasSubstr("model.channels is [8, 0]"));
+  EXPECT_THAT(message_of({.name = "cnn", .channels = {8, 8}, .strides = {1}}), HasSubstr("model.strides has 1 entries"));
+  EXPECT_THAT(message_of({.name = "mlp", .dropout = 1}), HasSubstr("model.dropout is 1"));
+  EXPECT_THAT(message_of({.name = "gpt", .width = 100, .heads = 8}), AllOf(HasSubstr("model.width is 100"), HasSubstr("model.width=104")));
+}
+
+TEST(ModelOptionsResolution, RefusesInputThatDoesNotFit) {
+  EXPECT_THAT(message_of({.name = "cnn"}, {{64}, 10}), AllOf(HasSubstr("[64]"), HasSubstr("[channels, height, width]")));
+  EXPECT_THAT(message_of({.name = "gpt"}, {{1, 8, 8}, 10}), HasSubstr("a row of tokens"));
+  EXPECT_THAT(message_of({.name = "gpt"}, {{129}, 10}), HasSubstr("model.context=129"));
+  EXPECT_THAT(message_of({.name = "mlp"}, {{4}, 0}), HasSubstr("data.classes is 0"));
+}
+
+}  // namespace
+}  // namespace trireme::models

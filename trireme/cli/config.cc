@@ -1,0 +1,36 @@
+#include <trireme/cli/config.h>
+#include <trireme/cli/config_check.h>
+#include <trireme/cli/config_value.h>
+#include <trireme/cli/config_yaml.h>
+
+namespace trireme::cli {
+namespace {
+
+constexpr int64_t kDefaultEpochs = 10;
+
+void apply(Config& config, GivenKeys& given, const Assignment& assignment, bool by_set) {
+  const Key& key = *find_key(assignment.key);
+  set_value(config, key, assignment);
+  if (is_automatic(config, key)) {
+    given.erase(assignment.key);  // As if it had not been given.
+  } else {
+    given[assignment.key] = {assignment.origin, by_set};
+  }
+}
+
+}  // namespace
+
+Config load_config(const ConfigSource& source) {
+  Config config;
+  GivenKeys given;
+  if (!source.file.empty()) {
+    for (const Assignment& assignment : read_yaml(source.file)) apply(config, given, assignment, /*by_set=*/false);
+  }
+  for (const std::string& text : source.set) apply(config, given, read_set(text), /*by_set=*/true);
+  drop_overridden(config, given);
+  check(config, given);
+  if (config.train.epochs < 0 && config.train.steps < 0) config.train.epochs = kDefaultEpochs;
+  return config;
+}
+
+}  // namespace trireme::cli

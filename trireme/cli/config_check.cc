@@ -1,0 +1,141 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <trireme/base/error.h>
+#include <trireme/cli/config_check.h>
+#include <trireme/cli/config_value.h>
+#include <algorithm>
+
+namespace trireme::cli {
+namespace {
+
+bool applies(const Config& config, const Key& key) {
+  if (key.only_for.selector.empty()) return true;
+  const std::string chosen = value_as_text(config, *find_key(key.only_for.selector));
+  return std::find(key.only_for.values.begin(), key.only_for.values.end(), chosen) != key.only_for.values.end();
+}
+
+bool given_by_file(const GivenKeys& given, std::string_view key) {
+  const auto found = given.find(key);
+  return found != given.end() && !found->second.by_set;
+}
+bool given_by_set(const GivenKeys& given, std::string_view key) {
+  const auto found = given.find(key);
+  return found != given.end() && found->second.by_set;
+}
+
+class Checker {
+ public:
+  Checker(const Config& config, const GivenKeys& given) : config_(config), given_(given) {}
+
+  void keys_fit_their_selector() const {
+    for (const Key& key : all_keys()) {
+      if (given_.find(key.name) == given_.end() || applies(config_, key)) continue;
+      refuse(key.name,
+             fmt::format("{} is for {} {}, but {} is {}", key.name, key.only_for.selector, fmt::join(key.only_for.values, ", "),
+                         key.only_for.selector, value_as_text(config_, *find_key(key.only_for.selector))),
+             fmt::format("leave {} out, or {}={}", key.name, key.only_for.selector, key.only_for.values.front()));
+    }
+  }
+
+  void model() const { models::resolve(config_.model); }
+
+  void data() const {
+    const auto& data = config_.data;
+    if (data.name != "idx") return;
+    if (data.path.empty() && (data.images.empty() || data.labels.empty())) {
+      refuse("data.name", "data.name is idx, but data.images and data.labels do not name the two training files",
+             "data.images=FILE and data.labels=FILE, or data.path=FOLDER that holds both");
+    }
+    if (data.path.empty() && data.test_images.empty() != data.test_labels.empty()) {
+      refuse(data.test_images.empty() ? "data.test_labels" : "data.test_images",
+             "one of data.test_images and data.test_labels is given without the other", "give both, or none");
+    }
+  }
+
+  void optimizer() const {
+    if (config_.optimizer.nesterov && config_.optimizer.momentum == 0) {
+      refuse("optimizer.nesterov", "optimizer.nesterov is true, but optimizer.momentum is 0: it needs momentum", "optimizer.momentum=0.9");
+    }
+  }
+
+  void schedule() const {
+    if (config_.schedule.name == "step" && config_.schedule.every == 0) {
+      refuse("schedule.name", "schedule.name is step, but schedule.every does not say after how many epochs", "schedule.every=10");
+    }
+  }
+
+  void strategy() const {
+    if (config_.strategy.name == "one_device" && config_.strategy.replicas > 1) {
+      refuse("strategy.replicas",
+             fmt::format("strategy.name is one_device, which has one replica, but strategy.replicas is {}", config_.strategy.replicas),
+             "strategy.name=mirrored");
+    }
+  }
+
+  void length() const {
+    if (config_.train.epochs >= 0 && config_.train.steps >= 0) {
+      refuse("train.steps",
+             fmt::format("train.epochs is {} and train.steps is {}: only one of them can say how long to train", config_.train.epochs,
+                         config_.train.steps),
+             "leave one out");
+    }
+  }
+
+  void comm() const {
+    if (config_.comm.heartbeat_timeout <= config_.comm.heartbeat_interval) {
+      refuse("comm.heartbeat_timeout",
+             fmt::format("comm.heartbeat_timeout is {} ms and comm.heartbeat_interval is {} ms: the timeout must be longer",
+                         config_.comm.heartbeat_timeout.count(), config_.comm.heartbeat_interval.count()),
+             fmt::format("comm.heartbeat_timeout={}ms", 10 * config_.comm.heartbeat_interval.count()));
+    }
+  }
+
+  void checkpoint() const {
+    try {
+      parse_every(config_.checkpoint.every);
+    } catch (const Error&) {
+      refuse("checkpoint.every",
+             fmt::format("checkpoint.every is \"{}\", but must be a number of steps or epochs, or never", config_.checkpoint.every),
+             "checkpoint.every=\"100 steps\" or \"2 epochs\"");
+    }
+  }
+
+ private:
+  [[noreturn]] void refuse(std::string_view key, const std::string& what, const std::string& remedy) const {
+    const auto found = given_.find(key);
+    throw Error(ErrorCode::invalid_argument, "config", found == given_.end() ? what : found->second.origin + ": " + what, remedy);
+  }
+
+  const Config& config_;
+  const GivenKeys& given_;
+};
+
+}  // namespace
+
+void drop_overridden(Config& config, GivenKeys& given) {
+  const auto drop = [&](std::string_view key) {
+    set_default(config, *find_key(key));
+    given.erase(given.find(key));
+  };
+  for (const Key& key : all_keys()) {
+    if (given_by_file(given, key.name) && given_by_set(given, key.only_for.selector) && !applies(config, key)) drop(key.name);
+  }
+  if (given_by_set(given, "train.steps") && given_by_file(given, "train.epochs")) drop("train.epochs");
+  if (given_by_set(given, "train.epochs") && given_by_file(given, "train.steps")) drop("train.steps");
+}
+
+void check(const Config& config, const GivenKeys& given) {
+  const Checker checker(config, given);
+  checker.keys_fit_their_selector();
+  checker.model();
+  checker.data();
+  checker.optimizer();
+  checker.schedule();
+  checker.strategy();
+  checker.length();
+  checker.comm();
+  checker.checkpoint();
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <trireme/base/error.h>
+#include <trireme/cli/config.h>
+#include <algorithm>
+
+namespace trireme::cli {
+namespace {
+
+constexpr int kMostMirroredByDefault = 8;
+
+[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "config", what, remedy);
+}
+
+int cores_of_this_process() {
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+std::string strategy_name(const Config& config, int workers) {
+  if (config.strategy.name != "auto") return config.strategy.name;
+  if (workers > 1) return "multi_worker";
+  return config.strategy.replicas > 1 ? "mirrored" : "one_device";
+}
+
+int replicas_per_worker(const Config& config, const std::string& strategy, int cores) {
+  if (config.strategy.replicas > 0) return config.strategy.replicas;
+  if (strategy != "mirrored") return 1;
+  return std::min(cores > 0 ? cores : cores_of_this_process(), kMostMirroredByDefault);
+}
+
+void check_backend(const std::string& backend, const ResolvedStrategy& strategy) {
+  if (backend == "threads" && strategy.workers > 1) {
+    refuse(fmt::format("comm.backend is threads, which connects the replicas of one process, but there are {} workers", strategy.workers),
+           "comm.backend=gloo or auto");
+  }
+  if (backend == "gloo" && strategy.name == "mirrored") {
+    refuse("comm.backend is gloo, which connects processes, but strategy mirrored is one process",
+           "comm.backend=threads or auto, or strategy.name=multi_worker with --workers 2");
+  }
+}
+
+}  // namespace
+
+ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
+  if (workers < 1) refuse(fmt::format("--workers is {}, but must be at least 1", workers), "--workers 1");
+  ResolvedStrategy resolved;
+  resolved.name = strategy_name(config, workers);
+  resolved.workers = workers;
+  if (workers > 1 && resolved.name != "multi_worker") {
+    refuse(fmt::format("strategy.name is {}, which is one process, but there are {} workers", resolved.name, workers),
+           "strategy.name=multi_worker, or --workers 1");
+  }
+  resolved.replicas_per_worker = replicas_per_worker(config, resolved.name, cores);
+  resolved.world_size = workers * resolved.replicas_per_worker;
+  check_backend(config.comm.backend, resolved);
+  if (config.data.batch < resolved.world_size) {
+    refuse(fmt::format("data.batch is {}, but there are {} replicas ({} workers x {}): the global batch must have a sample for each",
+                       config.data.batch, resolved.world_size, workers, resolved.replicas_per_worker),
+           fmt::format("data.batch={}, or fewer workers or replicas", resolved.world_size));
+  }
+  return resolved;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,137 @@
+#include <trireme/cli/config_keys.h>
+
+namespace trireme::cli {
+namespace {
+
+#define TRIREME_SLOT(member) [](Config& c) -> Slot { return &c.member; }
+
+constexpr double kLargestInt = std::numeric_limits<int>::max();
+
+Range at_least(double least) { return {.least = least}; }
+Range count_from(double least) { return {.least = least, .most = kLargestInt}; }
+Range from_to(double least, double most) { return {.least = least, .most = most}; }
+Range from_below(double least, double most) { return {.least = least, .most = most, .most_excluded = true}; }
+Range above(double least) { return {.least = least, .least_excluded = true}; }
+
+}  // namespace
+
+// clang-format off
+std::vector<Key> make_key_table() {
+  const OnlyFor mlp{"model.name", {"mlp"}}, cnn{"model.name", {"cnn"}}, gpt{"model.name", {"gpt"}};
+  const OnlyFor no_gpt{"model.name", {"mlp", "cnn", "tiny", "mlpbig"}};
+  const OnlyFor idx{"data.name", {"idx"}};
+  const OnlyFor adam{"optimizer.name", {"adam", "adamw"}};
+  return {
+    {.name = "model.name", .kind = Kind::choice, .slot = TRIREME_SLOT(model.name), .meaning = "The model (docs/models.md).",
+     .choices = {"mlp", "cnn", "gpt", "tiny", "mlpbig"}},
+    {.name = "model.hidden", .kind = Kind::list, .slot = TRIREME_SLOT(model.hidden), .meaning = "mlp: widths of the hidden layers; auto: 1024, 1024, 1024.",
+     .range = at_least(1), .only_for = mlp},
+    {.name = "model.channels", .kind = Kind::list, .slot = TRIREME_SLOT(model.channels), .meaning = "cnn: output channels of each 3x3 convolution; auto: the six of the preset.",
+     .range = at_least(1), .only_for = cnn},
+    {.name = "model.strides", .kind = Kind::list, .slot = TRIREME_SLOT(model.strides), .meaning = "cnn: stride of each convolution; auto: 1 each, or the preset's.",
+     .range = at_least(1), .only_for = cnn},
+    {.name = "model.batch_norm", .kind = Kind::flag, .slot = TRIREME_SLOT(model.batch_norm), .meaning = "cnn: batch norm after each convolution; auto: true.",
+     .automatic = -1, .only_for = cnn},
+    {.name = "model.dropout", .kind = Kind::number, .slot = TRIREME_SLOT(model.dropout), .meaning = "mlp, cnn: share of values dropped before the last layer.",
+     .range = from_below(0, 1), .only_for = no_gpt},
+    {.name = "model.layers", .kind = Kind::whole, .slot = TRIREME_SLOT(model.layers), .meaning = "gpt: blocks; auto: 6.",
+     .range = at_least(1), .automatic = -1, .only_for = gpt},
+    {.name = "model.width", .kind = Kind::whole, .slot = TRIREME_SLOT(model.width), .meaning = "gpt: size of each token's vector; auto: 256.",
+     .range = at_least(1), .automatic = -1, .only_for = gpt},
+    {.name = "model.heads", .kind = Kind::whole, .slot = TRIREME_SLOT(model.heads), .meaning = "gpt: attention heads, a divisor of the width; auto: 8.",
+     .range = at_least(1), .automatic = -1, .only_for = gpt},
+    {.name = "model.vocabulary", .kind = Kind::whole, .slot = TRIREME_SLOT(model.vocabulary), .meaning = "gpt: number of different tokens; auto: 8192.",
+     .range = at_least(1), .automatic = -1, .only_for = gpt},
+    {.name = "model.context", .kind = Kind::whole, .slot = TRIREME_SLOT(model.context), .meaning = "gpt: most tokens in one sample; auto: 128.",
+     .range = at_least(1), .automatic = -1, .only_for = gpt},
+
+    {.name = "data.name", .kind = Kind::choice, .slot = TRIREME_SLOT(data.name), .meaning = "The data set: digits (ships with Trireme) or idx (MNIST's file format).",
+     .choices = {"digits", "idx"}},
+    {.name = "data.path", .kind = Kind::text, .slot = TRIREME_SLOT(data.path), .meaning = "digits: its file, empty: the one that ships. idx: folder that holds the files under their usual names."},
+    {.name = "data.images", .kind = Kind::text, .slot = TRIREME_SLOT(data.images), .meaning = "idx: file of the training images, plain or gzip.", .only_for = idx},
+    {.name = "data.labels", .kind = Kind::text, .slot = TRIREME_SLOT(data.labels), .meaning = "idx: file of the training labels.", .only_for = idx},
+    {.name = "data.test_images", .kind = Kind::text, .slot = TRIREME_SLOT(data.test_images), .meaning = "idx: file of the test images; empty: a part of the training set is held out.", .only_for = idx},
+    {.name = "data.test_labels", .kind = Kind::text, .slot = TRIREME_SLOT(data.test_labels), .meaning = "idx: file of the test labels.", .only_for = idx},
+    {.name = "data.classes", .kind = Kind::whole, .slot = TRIREME_SLOT(data.classes), .meaning = "Number of classes: a label outside 0..classes-1 is an error; auto: from the labels.",
+     .range = at_least(1), .automatic = -1},
+    {.name = "data.split_seed", .kind = Kind::whole, .slot = TRIREME_SLOT(data.split_seed), .meaning = "Decides which samples are held out, apart from train.seed.", .range = at_least(0)},
+    {.name = "data.test_fraction", .kind = Kind::number, .slot = TRIREME_SLOT(data.test_fraction), .meaning = "Share of the samples held out for the test where the data has no test part of its own.",
+     .range = from_below(0, 1)},
+    {.name = "data.batch", .kind = Kind::whole, .slot = TRIREME_SLOT(data.batch), .meaning = "Global batch: samples per step over all replicas together.", .range = at_least(1)},
+    {.name = "data.shuffle", .kind = Kind::flag, .slot = TRIREME_SLOT(data.shuffle), .meaning = "A new order in every epoch, from train.seed."},
+    {.name = "data.drop_last", .kind = Kind::flag, .slot = TRIREME_SLOT(data.drop_last), .meaning = "Leave out the last batch of an epoch if it is smaller."},
+    {.name = "data.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(data.threads), .meaning = "Threads that prepare batches ahead, per replica; 0: none.", .range = from_to(0, 256)},
+    {.name = "data.prefetch", .kind = Kind::whole, .slot = TRIREME_SLOT(data.prefetch), .meaning = "Batches held ready, per replica.", .range = from_to(1, 1024)},
+
+    {.name = "optimizer.name", .kind = Kind::choice, .slot = TRIREME_SLOT(optimizer.name), .meaning = "The update rule, as torch::optim has it.",
+     .choices = {"sgd", "adam", "adamw", "rmsprop", "adagrad"}},
+    {.name = "optimizer.lr", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.lr), .meaning = "Learning rate, before the schedule.", .range = at_least(0)},
+    {.name = "optimizer.momentum", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.momentum), .meaning = "sgd, rmsprop: share of the last update that goes on.",
+     .range = from_below(0, 1), .only_for = {"optimizer.name", {"sgd", "rmsprop"}}},
+    {.name = "optimizer.weight_decay", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.weight_decay), .meaning = "Pull of the weights towards 0.", .range = at_least(0)},
+    {.name = "optimizer.beta1", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.beta1), .meaning = "adam, adamw: decay of the mean gradient.", .range = from_below(0, 1), .only_for = adam},
+    {.name = "optimizer.beta2", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.beta2), .meaning = "adam, adamw: decay of the mean squared gradient.", .range = from_below(0, 1), .only_for = adam},
+    {.name = "optimizer.eps", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.eps), .meaning = "All but sgd: added to the divisor.",
+     .range = above(0), .only_for = {"optimizer.name", {"adam", "adamw", "rmsprop", "adagrad"}}},
+    {.name = "optimizer.alpha", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.alpha), .meaning = "rmsprop: decay of the mean squared gradient.",
+     .range = from_below(0, 1), .only_for = {"optimizer.name", {"rmsprop"}}},
+    {.name = "optimizer.nesterov", .kind = Kind::flag, .slot = TRIREME_SLOT(optimizer.nesterov), .meaning = "sgd: Nesterov's momentum.", .only_for = {"optimizer.name", {"sgd"}}},
+
+    {.name = "schedule.name", .kind = Kind::choice, .slot = TRIREME_SLOT(schedule.name), .meaning = "How the learning rate changes: not at all, in steps, or along a cosine over the whole run.",
+     .choices = {"constant", "step", "cosine"}},
+    {.name = "schedule.gamma", .kind = Kind::number, .slot = TRIREME_SLOT(schedule.gamma), .meaning = "step: factor of each decay.", .range = above(0), .only_for = {"schedule.name", {"step"}}},
+    {.name = "schedule.every", .kind = Kind::whole, .slot = TRIREME_SLOT(schedule.every), .meaning = "step: epochs between decays; 0 is not allowed then.", .range = at_least(0),
+     .only_for = {"schedule.name", {"step"}}},
+    {.name = "schedule.minimum", .kind = Kind::number, .slot = TRIREME_SLOT(schedule.minimum), .meaning = "cosine: share of the learning rate that is left at the end.",
+     .range = from_to(0, 1), .only_for = {"schedule.name", {"cosine"}}},
+    {.name = "schedule.warmup_steps", .kind = Kind::whole, .slot = TRIREME_SLOT(schedule.warmup_steps), .meaning = "Steps over which the learning rate first rises from near 0.", .range = at_least(0)},
+
+    {.name = "strategy.name", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.name),
+     .meaning = "Who computes; auto: multi_worker for several workers, else mirrored for several replicas, else one_device.",
+     .choices = {"auto", "one_device", "mirrored", "multi_worker"}},
+    {.name = "strategy.replicas", .kind = Kind::whole, .slot = TRIREME_SLOT(strategy.replicas), .meaning = "Replicas in each worker; auto: 1, for mirrored the cores (at most 8).",
+     .range = from_to(1, 1024), .automatic = -1},
+    {.name = "strategy.all_reduce", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.all_reduce), .meaning = "How gradients are summed (docs/collectives.md).",
+     .choices = {"auto", "naive", "direct", "ring"}},
+    {.name = "strategy.bucket_bytes", .kind = Kind::bytes, .slot = TRIREME_SLOT(strategy.bucket_bytes), .meaning = "Gradients travel in buckets of this size.", .range = at_least(1)},
+    {.name = "strategy.first_bucket_bytes", .kind = Kind::bytes, .slot = TRIREME_SLOT(strategy.first_bucket_bytes), .meaning = "Size of the first bucket: small, so that sending starts early.", .range = at_least(1)},
+
+    {.name = "train.epochs", .kind = Kind::whole, .slot = TRIREME_SLOT(train.epochs), .meaning = "Passes over the training set; auto: 10, unless train.steps is given.",
+     .range = at_least(1), .automatic = -1},
+    {.name = "train.steps", .kind = Kind::whole, .slot = TRIREME_SLOT(train.steps), .meaning = "Updates, instead of epochs; 0 saves the initial weights; auto: what the epochs take.",
+     .range = at_least(0), .automatic = -1},
+    {.name = "train.seed", .kind = Kind::whole, .slot = TRIREME_SLOT(train.seed), .meaning = "Decides initial weights, order of samples and dropout.", .range = at_least(0)},
+    {.name = "train.dtype", .kind = Kind::choice, .slot = TRIREME_SLOT(train.dtype), .meaning = "Type of parameters and data.", .choices = {"float32", "float64"}},
+    {.name = "train.accumulate", .kind = Kind::whole, .slot = TRIREME_SLOT(train.accumulate), .meaning = "Parts into which each replica cuts its share of a batch, to save memory.", .range = count_from(1)},
+    {.name = "train.clip_norm", .kind = Kind::number, .slot = TRIREME_SLOT(train.clip_norm), .meaning = "Largest global norm of the gradients; 0: no clipping.", .range = at_least(0)},
+    {.name = "train.evaluate_every", .kind = Kind::whole, .slot = TRIREME_SLOT(train.evaluate_every), .meaning = "Epochs between tests on the held-out samples; 0: only at the end.", .range = at_least(0)},
+
+    {.name = "device.name", .kind = Kind::choice, .slot = TRIREME_SLOT(device.name), .meaning = "What computes.", .choices = {"cpu"}},
+    {.name = "device.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(device.threads), .meaning = "Threads of each replica; auto: cores / replicas of the host, at least 1.",
+     .range = from_to(1, 4096), .automatic = 0},
+
+    {.name = "comm.backend", .kind = Kind::choice, .slot = TRIREME_SLOT(comm.backend), .meaning = "What carries the bytes: threads inside a process, gloo between processes.",
+     .choices = {"auto", "threads", "gloo"}},
+    {.name = "comm.interface", .kind = Kind::text, .slot = TRIREME_SLOT(comm.interface), .meaning = "Network interface or address to use; empty: loopback, or the route to the rendezvous."},
+    {.name = "comm.timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.timeout), .meaning = "Longest wait for other ranks in one operation.", .range = at_least(1)},
+    {.name = "comm.heartbeat_interval", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_interval), .meaning = "How often a worker says that it lives.", .range = at_least(1)},
+    {.name = "comm.heartbeat_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_timeout), .meaning = "A worker silent for so long is lost.", .range = at_least(1)},
+
+    {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints; a run that finds one there goes on from it; empty: a folder of the run."},
+    {.name = "checkpoint.every", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.every), .meaning = "`100 steps` or `2 epochs`; empty or `never`: only at the end."},
+    {.name = "checkpoint.keep", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep), .meaning = "How many of the newest checkpoints stay.", .range = count_from(1)},
+
+    {.name = "run.dir", .kind = Kind::text, .slot = TRIREME_SLOT(run.dir), .meaning = "Folder of logs and report; empty: a new one under runs/ named after data and time."},
+
+    {.name = "monitor.progress", .kind = Kind::flag, .slot = TRIREME_SLOT(monitor.progress), .meaning = "Progress bar, or plain lines where there is no terminal."},
+    {.name = "monitor.json_lines", .kind = Kind::flag, .slot = TRIREME_SLOT(monitor.json_lines), .meaning = "Write one JSON line per step."},
+    {.name = "monitor.tensorboard", .kind = Kind::flag, .slot = TRIREME_SLOT(monitor.tensorboard), .meaning = "Write TensorBoard events."},
+
+    {.name = "cost.per_cpu_hour", .kind = Kind::number, .slot = TRIREME_SLOT(cost.per_cpu_hour), .meaning = "Money for one CPU busy for one hour.", .range = at_least(0)},
+    {.name = "cost.per_device_hour", .kind = Kind::number, .slot = TRIREME_SLOT(cost.per_device_hour), .meaning = "Money for one device reserved for one hour.", .range = at_least(0)},
+  };
+}
+// clang-format on
+#undef TRIREME_SLOT
+
+}  // namespace trireme::cli

@@ -1,0 +1,69 @@
+#include <torch/torch.h>
+#include <trireme/models/gpt.h>
+
+namespace trireme::models {
+namespace {
+
+class Block : public torch::nn::Module {
+ public:
+  Block(int64_t width, int64_t heads) : heads_(heads) {
+    attention_norm_ = register_module("attention_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+    qkv_ = register_module("qkv", torch::nn::Linear(width, 3 * width));
+    attention_out_ = register_module("attention_out", torch::nn::Linear(width, width));
+    mlp_norm_ = register_module("mlp_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+    mlp_in_ = register_module("mlp_in", torch::nn::Linear(width, 4 * width));
+    mlp_out_ = register_module("mlp_out", torch::nn::Linear(4 * width, width));
+  }
+
+  at::Tensor forward(const at::Tensor& input) {
+    const at::Tensor x = input + attend(attention_norm_->forward(input));
+    return x + mlp_out_->forward(torch::gelu(mlp_in_->forward(mlp_norm_->forward(x))));
+  }
+
+ private:
+  at::Tensor attend(const at::Tensor& x) {
+    const int64_t batch = x.size(0), tokens = x.size(1), width = x.size(2);
+    // [batch, tokens, 3 * width] -> three of [batch, heads, tokens, width / heads].
+    const at::Tensor qkv = qkv_->forward(x).view({batch, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+    const at::Tensor mixed = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, /*dropout_p=*/0.0,
+                                                              /*is_causal=*/true);
+    return attention_out_->forward(mixed.transpose(1, 2).reshape({batch, tokens, width}));
+  }
+
+  int64_t heads_;
+  torch::nn::LayerNorm attention_norm_{nullptr}, mlp_norm_{nullptr};
+  torch::nn::Linear qkv_{nullptr}, attention_out_{nullptr}, mlp_in_{nullptr}, mlp_out_{nullptr};
+};
+
+class Gpt : public torch::nn::Module {
+ public:
+  explicit Gpt(const ModelOptions& options) {
+    token_embedding_ = register_module("token_embedding", torch::nn::Embedding(options.vocabulary, options.width));
+    position_embedding_ = register_module("position_embedding", torch::nn::Embedding(options.context, options.width));
+    const auto list = register_module("blocks", torch::nn::ModuleList());
+    for (int64_t layer = 0; layer < options.layers; ++layer) {
+      blocks_.push_back(std::make_shared<Block>(options.width, options.heads));
+      list->push_back(blocks_.back());
+    }
+    final_norm_ = register_module("final_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
+    head_ = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
+  }
+
+  at::Tensor forward(const at::Tensor& tokens) {
+    at::Tensor x = token_embedding_->forward(tokens) + position_embedding_->weight.narrow(0, 0, tokens.size(1));
+    for (auto& block : blocks_) x = block->forward(x);
+    return head_->forward(final_norm_->forward(x)).flatten(0, 1);
+  }
+
+ private:
+  torch::nn::Embedding token_embedding_{nullptr}, position_embedding_{nullptr};
+  std::vector<std::shared_ptr<Block>> blocks_;
+  torch::nn::LayerNorm final_norm_{nullptr};
+  torch::nn::Linear head_{nullptr};
+};
+
+}  // namespace
+
+Model make_gpt(const ModelOptions& options) { return model_factory<Gpt>(options)(); }
+
+}  // namespace trireme::models
