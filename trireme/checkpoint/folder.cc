@@ -118,10 +118,12 @@ void Folder::prune(int64_t saved_step) const {
   }
 }
 
-std::optional<Saved> Folder::newest() const {
+std::optional<Saved> Folder::newest() const { return newest_in(path_); }
+
+std::optional<Saved> newest_in(const fs::path& folder) {
   std::string damages;
-  for (const int64_t step : steps_in(path_)) {
-    const fs::path path = path_ / name_of_step(step);
+  for (const int64_t step : steps_in(folder)) {
+    const fs::path path = folder / name_of_step(step);
     try {
       Saved saved = open_checkpoint(path);
       if (!damages.empty()) log_warning("using the newest whole checkpoint, {}", path.string());
@@ -133,7 +135,7 @@ std::optional<Saved> Folder::newest() const {
     }
   }
   if (damages.empty()) return {};
-  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("every checkpoint in {} is damaged:{}", path_.string(), damages),
+  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("every checkpoint in {} is damaged:{}", folder.string(), damages),
               "restore one from a backup, or choose another checkpoint.dir to start anew");
 }
 

@@ -47,6 +47,8 @@ class Folder {
   FolderOptions options_;
 };
 
+// Folder::newest() of a folder that is only read. Throws likewise.
+std::optional<Saved> newest_in(const std::filesystem::path& folder);
 // Opens one checkpoint (its own folder, step-...) and verifies it. Throws Error(not_found | corrupt | unsupported | io).
 Saved open_checkpoint(const std::filesystem::path& path);
 // True if `path` is a folder with at least one checkpoint in it; writes nothing.

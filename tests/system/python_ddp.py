@@ -1,0 +1,54 @@
+"""The same training in Python's DistributedDataParallel, from the same initial weights and the same batches.
+
+Started by torchrun. Arguments: weights (safetensors), batches (JSON of `trireme plan --json --batches`), digits.csv.gz, training
+indices (JSON list), output (JSON), learning rate, momentum, dtype, strides (JSON list).
+"""
+
+import gzip
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file
+from torch.nn.parallel import DistributedDataParallel
+
+from model_of_weights import model_of
+
+
+def main():
+    weights_file, plan_file, digits, split_file, output, lr, momentum, dtype, strides = sys.argv[1:10]
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.set_num_threads(1)
+    rows = [list(map(int, line.split(","))) for line in gzip.open(digits, "rt") if line.strip()]
+    chosen = json.load(open(split_file))
+    data = torch.tensor([rows[i][:64] for i in chosen], dtype=torch.float32).view(-1, 1, 8, 8) / 16
+    target = torch.tensor([rows[i][64] for i in chosen])
+    data = data.to(getattr(torch, dtype))
+    batches = json.load(open(plan_file))["batches"]
+
+    state = load_file(weights_file)
+    model = model_of(state, json.loads(strides)).to(getattr(torch, dtype))
+    model.load_state_dict(state)
+    replica = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=float(lr), momentum=float(momentum))
+    losses = []
+    for batch in batches:
+        first, last = len(batch) * rank // world, len(batch) * (rank + 1) // world
+        share = batch[first:last]
+        loss = torch.nn.functional.cross_entropy(replica(data[share]), target[share])
+        optimizer.zero_grad(set_to_none=True)
+        # DDP averages over ranks: shares of different sizes are weighted back to a mean over samples.
+        (loss * len(share) * world / len(batch)).backward()
+        optimizer.step()
+        total = loss.detach().double() * len(share)
+        dist.all_reduce(total)
+        losses.append(total.item() / len(batch))
+    if rank == 0:
+        json.dump(losses, open(output, "w"))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

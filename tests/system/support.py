@@ -1,0 +1,111 @@
+"""What the system tests share: running the programs that were built, and judging what they leave behind."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("TRIREME_BIN", ROOT / "build" / "bin"))
+TRIREME = str(BIN / "trireme")
+DIGITS = str(ROOT / "examples" / "digits.yaml")
+
+
+def environment(**extra):
+    """This process's environment without anything a launcher may have left in it."""
+    left_out = re.compile(r"^(TRIREME_(WORKER|RENDEZVOUS|JOB|PROGRESS|STARTED)|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC)")
+    env = {k: v for k, v in os.environ.items() if not left_out.match(k)}
+    env.update(extra)
+    return env
+
+
+class SystemTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trireme-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.started = []
+        self.addCleanup(self._end_what_was_started)
+
+    def _end_what_was_started(self):
+        for process in self.started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            for stream in (process.stdout, process.stderr):
+                if stream:
+                    stream.close()
+
+    def start(self, *words, **options):
+        """Starts a program in a process group of its own, in the test's folder."""
+        options.setdefault("cwd", self.folder)
+        options.setdefault("env", environment())
+        process = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL, text=True, start_new_session=True, **options)
+        self.started.append(process)
+        return process
+
+    def run_to_end(self, *words, timeout=60, **options):
+        """Runs a program; returns (exit code, standard output, standard error). Fails the test if it does not end in time."""
+        process = self.start(*words, **options)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.fail(f"still running after {timeout} s: {' '.join(map(str, words))}")
+        return process.returncode, out, err
+
+    def train(self, *words, name="run", config=DIGITS, timeout=90, **options):
+        """A training run that must succeed; returns its report."""
+        report = self.folder / f"{name}.json"
+        run_dir = self.folder / name
+        code, out, err = self.run_to_end(TRIREME, "train", config, "--set", f"run.dir={run_dir}", "--report", report, "--quiet",
+                                         *words, timeout=timeout, **options)
+        self.assertEqual(code, 0, f"exit code {code}\n{out}\n{err}")
+        return json.loads(report.read_text())
+
+    def assert_refused(self, words, code, *parts, timeout=30, **options):
+        """The program ends with `code` and one message that has all `parts`; nothing hangs."""
+        actual, out, err = self.run_to_end(*words, timeout=timeout, **options)
+        self.assertEqual(actual, code, f"{words}\n{out}\n{err}")
+        for part in parts:
+            self.assertIn(part, out + err)
+        return err
+
+    def assert_close(self, losses, reference, tolerance, count=None):
+        count = count or len(reference)
+        self.assertGreaterEqual(len(losses), count)
+        for step in range(count):
+            relative = abs(losses[step] - reference[step]) / max(abs(reference[step]), 1e-30)
+            self.assertLessEqual(relative, tolerance, f"step {step}: {losses[step]} and {reference[step]}")
+
+
+def processes_that_mention(text):
+    """Command lines of living processes that contain `text`."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if text in command and state != "Z":
+            found.append((int(entry.name), command))
+    return found
+
+
+def wait_until(condition, seconds, what):
+    """Polls a condition; raises after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")

@@ -1,0 +1,25 @@
+// Options of a job that several launchers start together, one on each host.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <string>
+#include <trireme/launch/supervisor.h>
+
+namespace trireme::cli {
+
+struct NodeOptions {
+  int nodes = 1, node = 0;
+  std::string rendezvous;
+
+  void add_to(CLI::App& command) {
+    command.add_option("--nodes", nodes, "Launchers in the job, one on each host; --workers counts all hosts' workers");
+    command.add_option("--node", node, "Which of them this is: 0 runs the rendezvous");
+    command.add_option("--rendezvous", rendezvous, "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a free port)");
+  }
+  void apply(launch::SupervisorOptions& options) const {
+    options.nodes = nodes;
+    options.node = node;
+    if (!rendezvous.empty()) options.rendezvous = net::parse_endpoint(rendezvous);
+  }
+};
+
+}  // namespace trireme::cli

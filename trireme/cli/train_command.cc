@@ -1,0 +1,123 @@
+// `trireme train`: checks everything that can be checked before a process starts, then becomes the worker, or supervises several.
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/log.h>
+#include <trireme/checkpoint/folder.h>
+#include <trireme/cli/commands.h>
+#include <trireme/cli/node_options.h>
+#include <trireme/cli/paths.h>
+#include <trireme/launch/identity.h>
+#include <trireme/launch/supervisor.h>
+#include <trireme/monitor/sink.h>
+#include <unistd.h>
+
+namespace trireme::cli {
+namespace {
+
+struct TrainArguments {
+  ConfigSource source;
+  std::optional<int> workers;
+  std::string report;
+  bool quiet = false, fresh = false, json = false, keys = false;
+  NodeOptions node;
+};
+
+// A checkpoint folder in use is moved aside, never deleted: "--fresh" must not cost anybody their work.
+void move_aside(const std::filesystem::path& dir) {
+  if (!checkpoint::has_checkpoints(dir)) return;
+  std::filesystem::path aside;
+  for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n) aside = fmt::format("{}.old-{}", dir.string(), n);
+  std::filesystem::rename(dir, aside);
+  log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
+}
+
+std::vector<std::string> worker_arguments(const TrainArguments& arguments, const Config& config) {
+  std::vector<std::string> words{"train"};
+  if (!arguments.source.file.empty()) words.push_back(arguments.source.file.string());
+  for (const std::string& set : arguments.source.set) words.insert(words.end(), {"--set", set});
+  words.insert(words.end(), {"--set", "run.dir=" + config.run.dir});
+  if (!arguments.report.empty()) words.insert(words.end(), {"--report", arguments.report});
+  if (arguments.quiet) words.push_back("--quiet");
+  if (arguments.json) words.push_back("--json");
+  return words;
+}
+
+void set_threads(const Config& config, const ResolvedStrategy& strategy, int local_workers) {
+  const int cores = std::max(1u, std::thread::hardware_concurrency());
+  const int threads = config.device.threads > 0 ? config.device.threads : std::max(1, cores / (local_workers * strategy.replicas_per_worker));
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, std::to_string(threads).c_str(), 0);
+}
+
+int supervise_workers(const TrainArguments& arguments, const Config& config, const ResolvedStrategy& strategy) {
+  launch::SupervisorOptions options;
+  arguments.node.apply(options);
+  options.workers = strategy.workers;
+  options.heartbeat_timeout = config.comm.heartbeat_timeout;
+  options.join_timeout = config.comm.timeout;
+  if (options.nodes == 1 && !config.comm.interface.empty()) options.rendezvous.host = net::address_of_interface(config.comm.interface);
+  options.command = worker_arguments(arguments, config);
+  options.command.insert(options.command.begin(), sibling_program("trireme-worker").string());
+  set_threads(config, strategy, std::max(1, options.workers / options.nodes));
+  const bool draw = config.monitor.progress && !arguments.quiet;
+  std::unique_ptr<monitor::Sink> progress;
+  if (draw) {
+    progress = monitor::make_progress(stdout, isatty(STDOUT_FILENO) != 0);
+    options.environment.emplace_back("TRIREME_PROGRESS", "lines");
+    options.on_line = [&progress](int, const std::string& line) { return monitor::replay_progress(line, *progress); };
+  }
+  return launch::supervise(options);
+}
+
+int train(const TrainArguments& arguments) {
+  if (arguments.keys) {
+    fmt::print("{}", describe_keys());
+    return kExitOk;
+  }
+  const double started = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  setenv("TRIREME_STARTED", fmt::format("{:.6f}", started).c_str(), 0);
+  Config config = load_config(arguments.source);
+  const launch::Identity identity = launch::resolve_identity(Environment::of_process());
+  const bool launched = identity.launcher != launch::Launcher::alone;
+  if (arguments.workers && *arguments.workers < 1)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", *arguments.workers), "--workers 1 or more");
+  if (launched && arguments.workers && *arguments.workers != identity.workers)
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--workers {} contradicts the launcher, which started {}", *arguments.workers, identity.workers), "leave --workers to the launcher");
+  const int workers = launched ? identity.workers : arguments.workers.value_or(1);
+  const ResolvedStrategy strategy = check_with_workers(config, workers);
+  config.run.dir = make_run_dir(config);
+  if (!launched || identity.worker == 0) {
+    const Tables tables = read_tables(config);
+    if (tables.train.count == 0) throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left", "a smaller data.test_fraction");
+    if (arguments.fresh) move_aside(checkpoint_dir(config));
+    require_writable_folder(checkpoint_dir(config));
+    if (!arguments.report.empty() && std::filesystem::path(arguments.report).has_parent_path())
+      require_writable_folder(std::filesystem::path(arguments.report).parent_path());
+  }
+  if (!launched && (workers > 1 || arguments.node.nodes > 1)) return supervise_workers(arguments, config, strategy);
+  set_threads(config, strategy, launched ? identity.local_workers : 1);
+  return become_worker(worker_arguments(arguments, config));
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  auto arguments = std::make_shared<TrainArguments>();
+  CLI::App* command = app.add_subcommand("train", "Train the model that a configuration describes");
+  command->add_option("config", arguments->source.file, "YAML file; without it all keys have their defaults");
+  command->add_option("--set", arguments->source.set, "key=value, after the file; may be repeated")->expected(1)->take_all();
+  command->add_option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
+  command->add_option("--report", arguments->report, "Write the report (JSON) to this file as well");
+  command->add_flag("--fresh", arguments->fresh, "Start anew: checkpoints of the folder are moved aside");
+  command->add_flag("--quiet", arguments->quiet, "No progress and no summary");
+  command->add_flag("--json", arguments->json, "Print the report as JSON at the end, and nothing else on standard output");
+  command->add_flag("--keys", arguments->keys, "List every configuration key and end");
+  arguments->node.add_to(*command);
+  command->footer("Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
+  command->callback([arguments, &action] { action = [arguments] { return train(*arguments); }; });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,83 @@
+#include <torch/torch.h>
+#include <fmt/format.h>
+#include <torch/version.h>
+
+#include <thread>
+#include <trireme/base/units.h>
+#include <trireme/base/version.h>
+#include <trireme/cli/paths.h>
+#include <trireme/cli/worker_commands.h>
+#include <trireme/comm/gloo/gloo_group.h>
+#include <trireme/launch/identity.h>
+#include <unistd.h>
+
+namespace trireme::cli {
+namespace {
+
+std::string host_name() {
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string digits_place() {
+  try {
+    return shipped_digits().string();
+  } catch (const std::exception&) {
+    return "not found";
+  }
+}
+
+Json findings() {
+  const launch::Identity identity = launch::resolve_identity(Environment::of_process());
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  Json json;
+  json["trireme"] = version();
+  json["libtorch"] = TORCH_VERSION;
+  json["host"] = {{"name", host_name()}, {"cores", std::thread::hardware_concurrency()}, {"memory_bytes", memory}};
+  json["identity"] = {{"understood", identity.describe()},
+                      {"worker", identity.worker},
+                      {"workers", identity.workers},
+                      {"local_worker", identity.local_worker},
+                      {"local_workers", identity.local_workers},
+                      {"rendezvous", identity.rendezvous ? identity.rendezvous->describe() : ""},
+                      {"token", identity.token ? "set" : "not set"}};
+  json["carriers"] = {{"threads", "compiled in"},
+                      {"gloo", comm::gloo_is_compiled_in() ? "compiled in" : "not compiled in (libgloo-dev was missing)"}};
+  json["threads"] = {{"operators", at::get_num_threads()},
+                     {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "not set"},
+                     {"MKL_NUM_THREADS", std::getenv("MKL_NUM_THREADS") ? std::getenv("MKL_NUM_THREADS") : "not set"}};
+  json["devices"] = {{"cpu", true}, {"cuda", torch::cuda::is_available()}};
+  json["digits"] = digits_place();
+  return json;
+}
+
+int doctor(bool as_json) {
+  const Json json = findings();
+  if (as_json) {
+    fmt::print("{}\n", json.dump(2));
+    return 0;
+  }
+  fmt::print("Trireme {} with LibTorch {}\n", json["trireme"].get<std::string>(), json["libtorch"].get<std::string>());
+  fmt::print("host       {}: {} cores, {} of memory\n", json["host"]["name"].get<std::string>(), json["host"]["cores"].get<int>(),
+             format_bytes(json["host"]["memory_bytes"].get<int64_t>()));
+  fmt::print("who am I   {}\n", json["identity"]["understood"].get<std::string>());
+  fmt::print("token      {}\n", json["identity"]["token"].get<std::string>());
+  for (const auto& [name, state] : json["carriers"].items()) fmt::print("carrier    {}: {}\n", name, state.get<std::string>());
+  fmt::print("threads    {} for operators (OMP_NUM_THREADS {}, MKL_NUM_THREADS {})\n", json["threads"]["operators"].get<int>(),
+             json["threads"]["OMP_NUM_THREADS"].get<std::string>(), json["threads"]["MKL_NUM_THREADS"].get<std::string>());
+  fmt::print("devices    cpu{}\n", json["devices"]["cuda"].get<bool>() ? ", cuda" : "");
+  fmt::print("digits     {}\n", json["digits"].get<std::string>());
+  return 0;
+}
+
+}  // namespace
+
+void add_worker_doctor(CLI::App& app, WorkerAction& action) {
+  auto json = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("doctor", "What was understood and what is compiled in");
+  command->add_flag("--json", *json);
+  command->callback([json, &action] { action = [json] { return doctor(*json); }; });
+}
+
+}  // namespace trireme::cli

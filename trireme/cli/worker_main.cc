@@ -1,0 +1,50 @@
+// `trireme-worker`: the part of the command line that computes. Started by `trireme`, not by people.
+#include <torch/torch.h>
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/cli/worker_commands.h>
+
+namespace trireme::cli {
+namespace {
+
+int run(int argc, char** argv) {
+  CLI::App app{"trireme-worker: started by trireme"};
+  app.require_subcommand(1);
+  WorkerAction action;
+  add_worker_train(app, action);
+  add_worker_bench(app, action);
+  add_worker_doctor(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    fmt::print(stderr, "trireme: {}; try: trireme --help\n", error.what());
+    return kExitUsage;
+  }
+  return action();
+}
+
+// Other ranks may be gone: destructors of carriers could wait for them until their time-outs. All that had to be saved has been saved.
+[[noreturn]] void end_at_once(int code) {
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace
+}  // namespace trireme::cli
+
+int main(int argc, char** argv) {
+  try {
+    trireme::cli::end_at_once(trireme::cli::run(argc, argv));
+  } catch (const trireme::Error& error) {
+    fmt::print(stderr, "trireme: {}\n", error.what());
+    trireme::cli::end_at_once(trireme::exit_code_of(error));
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "trireme: {}\n", error.what());
+    trireme::cli::end_at_once(trireme::kExitFailed);
+  }
+}

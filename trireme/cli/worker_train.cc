@@ -1,0 +1,158 @@
+#include <torch/torch.h>
+#include <fmt/format.h>
+
+#include <thread>
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/log.h>
+#include <trireme/cli/paths.h>
+#include <trireme/cli/worker_commands.h>
+#include <trireme/models/build.h>
+#include <trireme/train/trainer.h>
+#include <unistd.h>
+
+namespace trireme::cli {
+namespace {
+
+struct WorkerTrainArguments {
+  ConfigSource source;
+  std::string report;
+  bool quiet = false, json = false;
+};
+
+OptimizerFactory optimizer_of(const Config& config) {
+  const auto& o = config.optimizer;
+  if (o.name == "sgd") return SGD{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+  if (o.name == "adam") return Adam{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+  if (o.name == "adamw") return AdamW{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+  if (o.name == "rmsprop") return RMSprop{.lr = o.lr, .alpha = o.alpha, .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum};
+  return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
+}
+
+// The keys that change what is computed: what all ranks must have alike. Paths, addresses and listeners may differ from host to host.
+Json keys_to_agree(const Config& config) {
+  static constexpr std::string_view kOwn[] = {"run.", "monitor.", "cost.", "checkpoint.dir", "comm.interface", "device.", "data.path", "data.images",
+                                              "data.labels", "data.test_images", "data.test_labels", "data.threads", "data.prefetch"};
+  Json keys = Json::object();
+  for (const auto& [key, value] : flatten(config)) {
+    const bool own = std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view prefix) { return key.starts_with(prefix); });
+    if (!own) keys[key] = value;
+  }
+  return keys;
+}
+
+WorldOptions world_options(const Config& config) {
+  WorldOptions options;
+  options.backend = config.comm.backend;
+  options.all_reduce = config.strategy.all_reduce;
+  options.interface = config.comm.interface;
+  options.timeout = config.comm.timeout;
+  options.heartbeat_interval = config.comm.heartbeat_interval;
+  options.heartbeat_timeout = config.comm.heartbeat_timeout;
+  return options;
+}
+
+TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& strategy) {
+  TrainerOptions options;
+  options.strategy = strategy.name;
+  options.replicas = strategy.replicas_per_worker;
+  options.epochs = config.train.epochs >= 0 ? config.train.epochs : options.epochs;
+  options.steps = config.train.steps;
+  options.batch = config.data.batch;
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.shuffle = config.data.shuffle;
+  options.drop_last = config.data.drop_last;
+  options.dtype = config.train.dtype == "float64" ? at::kDouble : at::kFloat;
+  options.accumulate = config.train.accumulate;
+  options.clip_norm = config.train.clip_norm;
+  options.schedule = {config.schedule.name, config.schedule.gamma, 0, config.schedule.minimum, config.schedule.warmup_steps, 0};
+  options.schedule_every_epochs = config.schedule.every;
+  options.evaluate_every = config.train.evaluate_every;
+  const CheckpointEvery every = parse_every(config.checkpoint.every);
+  options.checkpoint = {checkpoint_dir(config), every.steps, every.epochs, config.checkpoint.keep};
+  options.loader_threads = config.data.threads;
+  options.prefetch = config.data.prefetch;
+  options.threads = at::get_num_threads();  // The launching side has set OMP_NUM_THREADS.
+  if (config.device.threads > 0) options.threads = config.device.threads;
+  options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};
+  options.cost = {config.cost.per_cpu_hour, config.cost.per_device_hour};
+  options.config = keys_to_agree(config);
+  if (const char* started = std::getenv("TRIREME_STARTED")) options.started_at = std::atof(started);
+  return options;
+}
+
+struct Files {
+  std::filesystem::path report, log, events;
+};
+
+// Rank 0's listeners, and where they write.
+Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrainArguments& arguments) {
+  Files files;
+  const std::filesystem::path dir = config.run.dir;
+  require_writable_folder(dir);
+  files.report = dir / "report.json";
+  if (config.monitor.progress && !arguments.quiet) {
+    const char* mode = std::getenv("TRIREME_PROGRESS");
+    const bool to_launcher = mode != nullptr && std::string_view(mode) == "lines";
+    std::FILE* out = arguments.json ? stderr : stdout;
+    options.sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout) : monitor::make_progress(out, isatty(fileno(out)) != 0));
+  }
+  if (config.monitor.json_lines) {
+    files.log = dir / "log.jsonl";
+    options.sinks.push_back(monitor::make_json_lines(files.log));
+  }
+  if (config.monitor.tensorboard) {
+    files.events = dir / "events";
+    options.sinks.push_back(monitor::make_tensorboard(files.events));
+  }
+  return files;
+}
+
+void publish(Report& report, const Files& files, const TrainerOptions& options, const WorkerTrainArguments& arguments) {
+  report.files["report"] = arguments.report.empty() ? files.report.string() : arguments.report;
+  if (!files.log.empty()) report.files["log"] = files.log.string();
+  if (!files.events.empty()) report.files["events"] = files.events.string();
+  const Json json = report.to_json();
+  write_file_atomically(files.report, json.dump(2) + "\n");
+  if (!arguments.report.empty()) write_file_atomically(arguments.report, json.dump(2) + "\n");
+  for (const auto& sink : options.sinks) sink->on_end({report.stopped, json});
+  if (arguments.json) fmt::print("{}\n", json.dump());
+}
+
+int train(const WorkerTrainArguments& arguments) {
+  const Config config = load_config(arguments.source);
+  World world = World::join(world_options(config));
+  const ResolvedStrategy strategy = check_with_workers(config, world.workers());
+  Tables tables = read_tables(config);
+  const models::InputSpec input{{tables.train.channels, tables.train.height, tables.train.width}, tables.train.classes};
+  TrainerOptions options = trainer_options(config, strategy);
+  Files files;
+  if (world.worker() == 0) files = add_sinks(options, config, arguments);
+
+  Job job;
+  job.name = fmt::format("{} on {}", config.model.name, config.data.name);
+  job.model = models::make_factory(config.model, input);
+  job.optimizer = optimizer_of(config);
+  auto train_source = std::make_shared<ImageSource>(std::move(tables.train));
+  auto test_source = tables.test.count > 0 ? std::make_shared<ImageSource>(std::move(tables.test)) : nullptr;
+  Trainer trainer(world, options);
+  Report report = trainer.fit(job, train_source, test_source);
+  if (world.worker() == 0) publish(report, files, options, arguments);
+  world.leave();
+  return report.stopped ? kExitStopped : kExitOk;
+}
+
+}  // namespace
+
+void add_worker_train(CLI::App& app, WorkerAction& action) {
+  auto arguments = std::make_shared<WorkerTrainArguments>();
+  CLI::App* command = app.add_subcommand("train", "One worker of a training run");
+  command->add_option("config", arguments->source.file);
+  command->add_option("--set", arguments->source.set)->expected(1)->take_all();
+  command->add_option("--report", arguments->report);
+  command->add_flag("--quiet", arguments->quiet);
+  command->add_flag("--json", arguments->json);
+  command->callback([arguments, &action] { action = [arguments] { return train(*arguments); }; });
+}
+
+}  // namespace trireme::cli
