@@ -1,6 +1,6 @@
 # The commands of daily work. `make run` and `make test` start from a bare machine.
 .DEFAULT_GOAL := help
-.PHONY: help run test build check bench install format clean setup setup-test setup-check
+.PHONY: help run test build check bench install format clean configure setup setup-test setup-check
 
 PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
@@ -17,15 +17,19 @@ help:
 	@echo 'make format   format all sources'
 	@echo 'make clean    remove the build folder'
 
-run: build
+# Only the programmes: the tests take as long again to build.
+run: configure
+	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker
 	build/bin/trireme train examples/digits.yaml --workers 2
 
 test: setup-test build
 	ctest --test-dir build --output-on-failure --no-tests=error -j$(TEST_JOBS)
 
-build: setup
-	cmake --preset release
+build: configure
 	cmake --build --preset release -j$(JOBS)
+
+configure: setup
+	cmake --preset release
 
 check: setup-check build/compile_commands.json
 	scripts/check
