@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <trireme/launch/protocol.h>
+#include <atomic>
 #include <future>
 
 namespace trireme::launch {
@@ -69,6 +70,26 @@ TEST(Coordinator, CallsAStoppedWorkerSilent) {
   EXPECT_EQ(lively->lost()->worker, 1);
   EXPECT_THAT(lively->lost()->reason, HasSubstr("silent for"));
   EXPECT_EQ(quiet->lost()->worker, 1);
+}
+
+TEST(Coordinator, MayGoWhileWorkersSpeak) {
+  for (int round = 0; round < 20; ++round) {
+    auto coordinator = std::make_unique<Coordinator>(kAnyPort, kToken, options_for(2));
+    std::atomic<int> calls{0};
+    std::thread ending([&] {
+      EXPECT_TRUE(eventually([&] { return calls > 20; }));
+      coordinator.reset();
+    });
+    const net::Endpoint endpoint = coordinator->endpoint();
+    on_each(2, [&](int worker) {
+      Member member(endpoint, kToken, worker, 2, 5, {}, {.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(1)});
+      const Error error = error_of([&] {
+        for (;; ++calls) member.add("n", 1);
+      });
+      EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+    });
+    ending.join();
+  }
 }
 
 // A worker of another program, or a damaged one: it holds the token but not the protocol.

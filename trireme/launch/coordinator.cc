@@ -161,7 +161,7 @@ Coordinator::Coordinator(const net::Endpoint& listen, std::string token, Members
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
 
-Coordinator::~Coordinator() { impl_->server.reset(); }
+Coordinator::~Coordinator() { impl_->server->stop(); }
 
 net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }
 

@@ -40,7 +40,9 @@ class ControlServer {
   // Throws Error(io) naming the address if it is taken or not ours, with the remedy; Error(invalid_argument) for an
   // empty token or an address that means every interface.
   ControlServer(const Endpoint& listen, std::string token, ServerEvents events, ControlOptions options = {});
-  ~ControlServer();  // Closes everything; joins the thread. `events` are not called after it returns.
+  ~ControlServer();  // stop()
+  // Closes everything and joins the thread: `events` are not called after it returns, while they may send to the last.
+  void stop();
   Endpoint endpoint() const;
   // Any thread; queued. Unknown or closed connections are ignored. Throws Error(invalid_argument) if the message is too long.
   void send(ConnectionId to, Json message);

@@ -24,7 +24,7 @@ using asio::ip::tcp;
 constexpr Milliseconds kTick{50};
 constexpr Milliseconds kPauseWhenFull{100};  // Out of descriptors: others may close theirs.
 
-// Someone who has not proven the token. It owns two dozen bytes of ours and a place in the list.
+// Someone who has not proven the token: a socket, a few fixed-size fields and a place in the list.
 struct Stranger {
   Stranger(Accepted accepted) : socket(std::move(accepted.socket)), peer(std::move(accepted.peer)), patience(socket.get_executor()) {}
 
@@ -164,9 +164,11 @@ ControlServer::ControlServer(const Endpoint& listen, std::string token, ServerEv
   impl_->thread = std::thread([impl = impl_.get()] { impl->context.run(); });
 }
 
-ControlServer::~ControlServer() {
+ControlServer::~ControlServer() { stop(); }
+
+void ControlServer::stop() {
   impl_->context.stop();
-  impl_->thread.join();
+  if (impl_->thread.joinable()) impl_->thread.join();
 }
 
 Endpoint ControlServer::endpoint() const { return impl_->bound; }
