@@ -22,7 +22,7 @@ class Checkpoints(SystemTest):
     def test_resuming_in_the_middle_of_an_epoch_gives_the_undisturbed_run_bit_for_bit(self):
         for optimizer in ("sgd", "adam"):
             with self.subTest(optimizer):
-                common = ("--set", f"optimizer.name={optimizer}", "--set", "optimizer.lr=0.005", "--set", "optimizer.momentum=0", "--set", "model.dropout=0.2", "--workers", "2")
+                common = ("--set", f"optimizer.name={optimizer}", "--set", "optimizer.lr=0.005", "--set", "model.dropout=0.2", "--workers", "2")
                 whole = self.train(*common, "--set", "train.steps=40", name="whole")
                 part = ("--set", f"checkpoint.dir={self.folder / optimizer}")
                 self.train(*common, *part, "--set", "train.steps=17", name="part")  # 23 steps an epoch: inside the first.

@@ -10,8 +10,8 @@ from support import DIGITS, ROOT, TRIREME, SystemTest, environment
 
 PYTHON = sys.executable
 STRIDES = [1, 2, 1]
-MODEL = ("--set", "model.name=cnn", "--set", "model.channels=[16,32,32]", "--set", f"model.strides={STRIDES}", "--set", "model.batch_norm=0", "--set",
-         "optimizer.name=sgd", "--set", "optimizer.lr=0.05", "--set", "optimizer.momentum=0.9", "--set", "schedule.name=constant", "--set",
+MODEL = ("--set", "model.name=cnn", "--set", "model.channels=[16,32,32]", "--set", f"model.strides={STRIDES}", "--set", "model.batch_norm=false", "--set",
+         "optimizer.name=sgd", "--set", "optimizer.lr=0.05", "--set", "optimizer.momentum=0.9", "--set", "optimizer.weight_decay=0", "--set", "schedule.name=constant", "--set",
          "schedule.warmup_steps=0", "--set", "data.batch=60")
 
 
@@ -61,7 +61,7 @@ class PythonPeers(SystemTest):
         self.assertEqual(report["parameters"], sum(tensor.numel() for tensor in weights.values()))
 
     def test_the_real_tensorboard_opens_the_events(self):
-        report = self.train("--set", "train.epochs=2")
+        report = self.train("--set", "train.epochs=2", "--set", "train.evaluate_every=1")
         expected = [f"train/loss={report['steps']}", "train/learning_rate", "train/samples_per_second", "eval/accuracy=2"]
         problems = problems_of(read_scalars(report["files"]["events"]), expected)
         self.assertEqual(problems, [])

@@ -14,6 +14,8 @@
 namespace trireme {
 namespace {
 
+constexpr Milliseconds kFarewell{2000};
+
 void check_options(const WorldOptions& options) {
   if (options.backend != "auto" && options.backend != "gloo" && options.backend != "threads")
     throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", options.backend), "auto, threads or gloo");
@@ -37,6 +39,12 @@ struct World::Impl {
   bool connected = false;
   int replicas = 1;
   int groups_made = 0;
+
+  // Who hosts the coordinator stays, also on its way out of a failure, until the others have heard of it.
+  ~Impl() {
+    member.reset();
+    if (coordinator) coordinator->wait_until_all_left(Deadline::after(kFarewell));
+  }
 
   // Where the coordinator is and the job's token; starts it if that is this process's part.
   std::pair<net::Endpoint, std::string> rendezvous();
@@ -63,6 +71,7 @@ std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
   else if (identity.agent_store && !all_on_this_host()) listen.host = identity.agent_store->host;  // MASTER_ADDR is this host.
   launch::MembershipOptions rules;
   rules.workers = identity.workers;
+  rules.generation = identity.generation;
   rules.join_timeout = options.timeout;
   rules.heartbeat_timeout = options.heartbeat_timeout;
   coordinator = std::make_unique<launch::Coordinator>(listen, token, rules);

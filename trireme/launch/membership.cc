@@ -112,7 +112,8 @@ Membership::Messages Membership::lost(int worker, const std::string& reason) {
   Entry& gone = entry(worker);
   if (gone.state == State::left) return {};
   if (gone.state == State::lost) {
-    if (first_loss_ && first_loss_->worker == worker) first_loss_->reason = reason;
+    // A process's end says more than the broken connection before it; but a silent worker's end is what its silence led to.
+    if (first_loss_ && first_loss_->worker == worker && !lost_by_silence_) first_loss_->reason = reason;
     return {};
   }
   gone.state = State::lost;
@@ -152,6 +153,7 @@ Membership::Messages Membership::tick(Time now) {
     if (was_away) it.heard += pause;
     const auto silence = duration_cast<milliseconds>(now - it.heard);
     if (silence <= options_.heartbeat_timeout) continue;
+    lost_by_silence_ = lost_by_silence_ || !first_loss_;
     append(messages, lost(worker, "silent for " + format_duration(silence)));
     // It may wake up: then it must know that the others go on without it.
     if (first_loss_ && first_loss_->worker == worker) messages.push_back({worker, lost_message(*first_loss_)});
