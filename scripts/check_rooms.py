@@ -6,7 +6,6 @@ torch, neither themselves nor through a header of ours; no header includes torch
 Prints one line for each breach and exits with 1 if there is any.
 
   check_rooms.py [FOLDER]   check the source tree FOLDER (default: this one)
-  check_rooms.py --light    print the sources that must stay without torch, one a line
 """
 import pathlib
 import re
@@ -27,7 +26,7 @@ def includes(file):
 
 
 def light_files(root, sources):
-    """Sources that must stay without torch: those of light rooms, and what CMake lists as PLAIN or light."""
+    """Sources that must stay without torch: those of light rooms and of the light programme, and what CMake lists as PLAIN."""
     rooms = (root / "CMakeLists.txt").read_text()
     light = set()
     for room, options in re.findall(r"^trireme_room\((\w+)([^)]*)\)", rooms, re.M):
@@ -37,7 +36,8 @@ def light_files(root, sources):
         plain = re.search(r"PLAIN((?:\s+[\w/]+\.cc)+)", options)
         if plain:
             light.update(folder / name for name in plain.group(1).split())
-    light.update((root / "trireme/cli").glob("config*"))
+    # The programme `trireme` is light; what has worker in its name belongs to the one that computes.
+    light.update(file for file in sources if file.parent == root / "trireme/cli" and "worker" not in file.name)
     return light
 
 
@@ -93,11 +93,6 @@ def check(root):
 
 def main(arguments):
     here = pathlib.Path(__file__).resolve().parent.parent
-    if arguments == ["--light"]:
-        for file in sorted(light_files(here, sources_of(here))):
-            if file.suffix == ".cc":
-                print(file.relative_to(here))
-        return 0
     root = pathlib.Path(arguments[0]).resolve() if arguments else here
     count, breaches = check(root)
     for breach in breaches:

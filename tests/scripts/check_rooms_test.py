@@ -53,6 +53,11 @@ class CheckRooms(unittest.TestCase):
                            "trireme/data/table.cc: must stay without torch, but includes trireme/data/table.h -> "
                            "trireme/data/source.h -> c10/core/ScalarType.h")
 
+    def test_torch_in_the_light_programme_is_a_breach_and_in_the_worker_it_is_not(self):
+        self.assert_breach({"cli/main.cc": "#include <torch/nn.h>\n"}, "trireme/cli/main.cc: must stay without torch")
+        code, output = self.check({"cli/worker_main.cc": "#include <torch/nn.h>\n"})
+        self.assertEqual(code, 0, output)
+
     def test_a_header_with_all_of_torch_is_a_breach(self):
         self.assert_breach({"data/source.h": "#include <torch/torch.h>\n"}, "a header includes torch/torch.h")
         code, output = self.check({"data/source.cc": "#include <torch/torch.h>\n"})
