@@ -38,8 +38,9 @@ check: setup-check build/compile_commands.json
 build/compile_commands.json: | setup
 	cmake --preset release
 
-bench: build
-	scripts/bench
+bench: configure
+	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker
+	.venv/bin/python bench/run.py
 
 install: build
 	cmake --install build --prefix $(PREFIX)

@@ -23,10 +23,10 @@ class Checkpoints(SystemTest):
         for optimizer in ("sgd", "adam"):
             with self.subTest(optimizer):
                 common = ("--set", f"optimizer.name={optimizer}", "--set", "optimizer.lr=0.005", "--set", "model.dropout=0.2", "--workers", "2")
-                whole = self.train(*common, "--set", "train.steps=40", name="whole")
+                whole = self.train(*common, "--set", "train.steps=40", name=f"whole-{optimizer}")
                 part = ("--set", f"checkpoint.dir={self.folder / optimizer}")
-                self.train(*common, *part, "--set", "train.steps=17", name="part")  # 23 steps an epoch: inside the first.
-                rest = self.train(*common, *part, "--set", "train.steps=40", name="rest")
+                self.train(*common, *part, "--set", "train.steps=17", name=f"part-{optimizer}")  # 23 steps an epoch: inside the first.
+                rest = self.train(*common, *part, "--set", "train.steps=40", name=f"rest-{optimizer}")
                 self.assertEqual(rest["resumed_from_step"], 17)
                 self.assertEqual(rest["loss_history"], whole["loss_history"])
                 self.assertEqual(rest["parameters_sha256"], whole["parameters_sha256"])

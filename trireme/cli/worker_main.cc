@@ -7,6 +7,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/cli/worker_commands.h>
+#include <trireme/tensor/keep_memory.h>
 
 namespace trireme::cli {
 namespace {
@@ -38,6 +39,7 @@ int run(int argc, char** argv) {
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
+  trireme::keep_freed_memory();
   try {
     trireme::cli::end_at_once(trireme::cli::run(argc, argv));
   } catch (const trireme::Error& error) {
