@@ -21,7 +21,7 @@ int train(const char* file) {
   trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1, .momentum = 0.9});  // Connects and compares.
 
   auto digits = std::make_shared<trireme::ImageSource>(trireme::data::read_digits(file));
-  trireme::Loader loader(digits, {.batch = 64, .seed = 7}, world.rank(), world.size());  // Knows its share.
+  trireme::Loader loader(world, digits, {.batch = 64, .seed = 7});  // Knows its share.
 
   for (int epoch = 0; epoch < 10; ++epoch) {
     trireme::StepOutcome outcome;

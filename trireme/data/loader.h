@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
+#include <trireme/comm/world.h>
 #include <trireme/data/source.h>
 #include <trireme/plan/data_plan.h>
 #include <cstddef>
@@ -36,6 +37,9 @@ class Loader {
  public:
   // Throws Error(invalid_argument) naming the option; also if the source is empty or the global batch smaller than the replicas.
   Loader(std::shared_ptr<const Source> source, LoaderOptions options, int rank = 0, int world_size = 1);
+  // This worker's share in its world, with one replica a worker.
+  Loader(const World& world, std::shared_ptr<const Source> source, LoaderOptions options)
+      : Loader(std::move(source), options, world.rank(), world.size()) {}
   ~Loader();
   Loader(Loader&&) noexcept;
 
