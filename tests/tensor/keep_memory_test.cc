@@ -1,0 +1,41 @@
+#include <gtest/gtest.h>
+#include <trireme/tensor/keep_memory.h>
+
+#include <sys/resource.h>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+namespace trireme {
+namespace {
+
+constexpr size_t kBlock = 40 << 20;  // Above every size that glibc keeps by itself.
+constexpr long kFew = 100;           // Of the block's 10,240 pages.
+
+void use_block() {
+  void* block = std::malloc(kBlock);
+  std::memset(block, 1, kBlock);
+  std::free(block);
+}
+
+long faults() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
+
+long faults_of_a_block_used_before() {
+  use_block();
+  const long before = faults();
+  use_block();
+  return faults() - before;
+}
+
+TEST(KeepMemory, AFreedBlockIsUsedAgainWithoutFaults) {
+  if (!keep_freed_memory()) return;  // Another allocator is at work, such as a sanitizer's.
+  EXPECT_LT(faults_of_a_block_used_before(), kFew);
+  std::thread([] { EXPECT_LT(faults_of_a_block_used_before(), kFew); }).join();
+}
+
+}  // namespace
+}  // namespace trireme
