@@ -1,0 +1,109 @@
+"""PyTorch's side of the suite, as the programme that a PyTorch user would write.
+
+  peer.py step --model mlp --steps 40 [--tuned --bucket-mb 25]     training steps under DistributedDataParallel
+  peer.py all_reduce --bytes 4096 --steps 200                      c10d's all_reduce over Gloo
+  torchrun --nproc-per-node 2 peer.py first-step                   the time of day when the first step is done
+
+The first two start their ranks themselves, and print one JSON object. Threads a rank: OMP_NUM_THREADS.
+"""
+
+import argparse
+import json
+import os
+import resource
+import socket
+import statistics
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from peer_models import MODELS
+from torch.nn.parallel import DistributedDataParallel
+
+WARM_UP = 5  # As `trireme bench step` does.
+
+
+def training_step(model_name, tuned=False, bucket_mb=25):
+    torch.manual_seed(1)
+    make_model, make_batch = MODELS[model_name]
+    model = DistributedDataParallel(make_model(), bucket_cap_mb=bucket_mb, gradient_as_bucket_view=tuned)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=tuned)
+    inputs, targets = make_batch()
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+
+    return step
+
+
+def cpu_seconds():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure(action, steps, prepare=lambda: None):
+    """The figures of this rank; CPU seconds summed over all ranks."""
+    seconds = []
+    for number in range(-WARM_UP, steps):
+        if number == 0:
+            cpu = cpu_seconds()
+        prepare()
+        start = time.perf_counter()
+        action()
+        if number >= 0:
+            seconds.append(time.perf_counter() - start)
+    cpu = torch.tensor((cpu_seconds() - cpu) / steps, dtype=torch.double)
+    dist.all_reduce(cpu)
+    return {"median_s": statistics.median(seconds), "min_s": min(seconds), "cpu_s": cpu.item()}
+
+
+def run_rank(rank, port, arguments):
+    store = dist.TCPStore("127.0.0.1", port, arguments.ranks, is_master=rank == 0, timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=arguments.ranks)
+    if arguments.command == "step":
+        figures = measure(training_step(arguments.model, arguments.tuned, arguments.bucket_mb), arguments.steps)
+    else:
+        tensor = torch.zeros(arguments.bytes // 4)
+        figures = measure(lambda: dist.all_reduce(tensor), arguments.steps, prepare=dist.barrier)
+    if rank == 0:
+        print(json.dumps(figures), flush=True)
+    dist.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def first_step():
+    dist.init_process_group("gloo")
+    training_step("digits")()
+    if dist.get_rank() == 0:
+        print(json.dumps({"time_of_day": time.time()}), flush=True)
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=["step", "all_reduce", "first-step"])
+    parser.add_argument("--model", choices=MODELS)
+    parser.add_argument("--bytes", type=int)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--bucket-mb", type=float, default=25)
+    arguments = parser.parse_args()
+    if arguments.command == "first-step":
+        return first_step()
+    # Forked after the import: the start is not timed, and two imports would take two seconds.
+    torch.multiprocessing.start_processes(run_rank, (free_port(), arguments), nprocs=arguments.ranks, start_method="fork")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    main()

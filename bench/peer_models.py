@@ -1,0 +1,62 @@
+"""The suite's models in PyTorch, with the sizes that `trireme bench step` uses (docs/models.md), and random data for them."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def mlp(inputs, hidden, classes=10):
+    layers = []
+    for width_in, width_out in zip([inputs] + hidden[:-1], hidden):
+        layers += [nn.Linear(width_in, width_out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(hidden[-1], classes))
+
+
+def cnn(channels=(3, 32, 64, 64, 128, 128, 256), strides=(1, 2, 1, 2, 1, 2), classes=10):
+    layers = []
+    for channels_in, channels_out, stride in zip(channels, channels[1:], strides):
+        layers += [nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False), nn.BatchNorm2d(channels_out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], classes))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        batch, tokens, width = x.shape
+        q, k, v = self.qkv(self.attention_norm(x)).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attention_out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers=6, width=256, heads=8, vocabulary=8192, context=128):
+        super().__init__()
+        self.token_embedding, self.position_embedding = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.final_norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens):
+        x = self.token_embedding(tokens) + self.position_embedding.weight[: tokens.shape[1]]
+        return self.head(self.final_norm(self.blocks(x))).flatten(0, 1)
+
+
+def images(*shape):
+    return torch.randn(*shape), torch.randint(10, (shape[0],))
+
+
+# name -> (the model, one rank's batch and its targets)
+MODELS = {
+    "tiny": (lambda: mlp(64, [64] * 64), lambda: images(32, 64)),
+    "mlp": (lambda: mlp(784, [1024] * 3), lambda: images(128, 784)),
+    "mlpbig": (lambda: mlp(2048, [4096] * 2), lambda: images(64, 2048)),
+    "cnn": (cnn, lambda: images(32, 3, 32, 32)),
+    "gpt": (Gpt, lambda: (torch.randint(8192, (8, 128)), torch.randint(8192, (8 * 128,)))),
+    "digits": (lambda: mlp(64, [1024] * 3), lambda: images(32, 64)),
+}
