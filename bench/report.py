@@ -73,8 +73,9 @@ def machine():
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     virtual = f", virtual ({facts['Hypervisor vendor'].strip()})" if "Hypervisor vendor" in facts else ""
     model = facts["Model name"].strip()
+    kernel = platform.release().split("-")[0]
     generation = f"family {facts['CPU family'].strip()}, model {facts['Model'].strip()}" if "CPU family" in facts else platform.machine()
-    return f"{model} ({generation}), {os.cpu_count()} cores{virtual}, {memory:.0f} GiB of memory, {platform.system()} {platform.release().split("-")[0]}"
+    return f"{model} ({generation}), {os.cpu_count()} cores{virtual}, {memory:.0f} GiB of memory, {platform.system()} {kernel}"
 
 
 def versions(trireme, python):
