@@ -209,7 +209,7 @@ TEST(Membership, SilenceIsALossThatTheSilentOneLearnsOf) {
   Running membership(3);
   for (int second = 1; second <= 11; ++second) {
     const Time now = kStart + std::chrono::seconds(second);
-    membership.beat(0, {Phase::data, 1}, now);
+    membership.beat(0, {Phase::data, 2}, now);
     membership.heard(2, now);
     const auto messages = membership.tick(now);
     if (second <= 10) {
@@ -243,8 +243,8 @@ TEST(Membership, ALossAfterGoodbyeIsNone) {
 TEST(Membership, KnowsWhatWorkersDo) {
   Running membership(2);
   EXPECT_EQ(membership.last_phase(0).describe(), "connecting");
-  membership.beat(0, {Phase::forward, 0}, kStart);
-  EXPECT_EQ(membership.last_phase(0).describe(), "forward of step 0");
+  membership.beat(0, {Phase::forward, 1}, kStart);
+  EXPECT_EQ(membership.last_phase(0).describe(), "forward of step 1");
   EXPECT_FALSE(membership.any_step_finished());
   membership.beat(1, {Phase::data, 1}, kStart);
   EXPECT_TRUE(membership.any_step_finished());

@@ -39,6 +39,12 @@ class Launchers(SystemTest):
         self.assertEqual(code, 0, err)
         self.assertEqual(json.loads(report.read_text())["world_size"], 2)
 
+    def test_the_report_on_standard_output_is_json_alone(self):
+        for words in ((), ("--workers", "2"), ("--set", "strategy.replicas=2")):
+            code, out, err = self.run_to_end(TRIREME, "train", DIGITS, *STEPS, "--json", *words)
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(out)["steps"], 20)
+
     def test_doctor_says_what_was_understood(self):
         code, out, err = self.run_to_end(TRIREME, "doctor")
         self.assertEqual(code, 0, err)

@@ -31,6 +31,11 @@ std::string layout(std::string_view room, std::string_view what, std::string_vie
 Error::Error(ErrorCode code, std::string_view room, std::string_view what, std::string_view remedy)
     : std::runtime_error(layout(room, what, remedy)), code_(code) {}
 
+std::string brief(const std::exception& error) {
+  const std::string what = error.what();
+  return what.substr(0, what.find('\n'));
+}
+
 int exit_code_of(const Error& error) {
   switch (error.code()) {
     case ErrorCode::invalid_argument:

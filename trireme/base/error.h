@@ -40,6 +40,9 @@ enum ExitCode : int {
   kExitStopped = 143,  // Asked to stop; state was saved.
 };
 
+// The first line of what() of any exception: LibTorch's carry a stack trace behind it.
+std::string brief(const std::exception& error);
+
 // The exit code a process should end with after `error` reached its main function.
 int exit_code_of(const Error& error);
 

@@ -1,6 +1,7 @@
 // `trireme bench`: measures this machine. Processes are started through the supervisor, threads inside the worker.
+#include <algorithm>
 #include <cstdlib>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/paths.h>
@@ -20,6 +21,7 @@ struct BenchArguments {
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   if (arguments.workers < 1)
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
+  if (arguments.batch < 0) throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--batch {} is below 0", arguments.batch), "samples per rank, or 0 for the model's own");
   if (arguments.path != "threads" && arguments.path != "gloo")
     throw Error(ErrorCode::unsupported, "cli", fmt::format("--path {} is not in this version", arguments.path), "threads or gloo");
   words.insert(words.end(), {"--workers", std::to_string(arguments.workers), "--path", arguments.path, "--steps", std::to_string(arguments.steps)});
@@ -56,6 +58,7 @@ void add_bench(CLI::App& app, Action& action) {
   step->footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");
   step->callback([arguments, &action] {
     action = [arguments] {
+      models::resolve({.name = arguments->model});  // Refuses an unknown model here, once.
       return measure(*arguments, {"bench-step", "--model", arguments->model, "--batch", std::to_string(arguments->batch)});
     };
   });
@@ -68,6 +71,9 @@ void add_bench(CLI::App& app, Action& action) {
   collectives->footer("Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads --json");
   collectives->callback([arguments, &action] {
     action = [arguments] {
+      static constexpr std::string_view kOps[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+      if (std::find(std::begin(kOps), std::end(kOps), arguments->op) == std::end(kOps))
+        throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--op {} is not known", arguments->op), fmt::format("{}", fmt::join(kOps, ", ")));
       return measure(*arguments, {"bench-collectives", "--op", arguments->op, "--bytes", arguments->bytes, "--algorithm", arguments->algorithm});
     };
   });

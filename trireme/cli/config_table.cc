@@ -128,7 +128,7 @@ std::vector<Key> make_key_table() {
     {.name = "monitor.tensorboard", .kind = Kind::flag, .slot = TRIREME_SLOT(monitor.tensorboard), .meaning = "Write TensorBoard events."},
 
     {.name = "cost.per_cpu_hour", .kind = Kind::number, .slot = TRIREME_SLOT(cost.per_cpu_hour), .meaning = "Money for one CPU busy for one hour.", .range = at_least(0)},
-    {.name = "cost.per_device_hour", .kind = Kind::number, .slot = TRIREME_SLOT(cost.per_device_hour), .meaning = "Money for one device reserved for one hour.", .range = at_least(0)},
+    {.name = "cost.per_device_hour", .kind = Kind::number, .slot = TRIREME_SLOT(cost.per_device_hour), .meaning = "Money for one replica's device reserved for one hour.", .range = at_least(0)},
   };
 }
 // clang-format on

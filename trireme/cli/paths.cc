@@ -36,6 +36,11 @@ Tables read_tables(const Config& config) {
     const IdxFiles files = find_idx_files(config);
     tables.train = data::read_idx(files.images, files.labels, classes);
     if (!files.test_images.empty()) tables.test = data::read_idx(files.test_images, files.test_labels, classes ? classes : std::optional(tables.train.classes));
+    const auto size_of = [](const data::ImageTable& table) { return fmt::format("{}x{}x{}", table.channels, table.height, table.width); };
+    if (tables.test.count > 0 && size_of(tables.test) != size_of(tables.train))
+      throw Error(ErrorCode::invalid_argument, "cli",
+                  fmt::format("the images in {} are {}, those in {} are {}", files.images.string(), size_of(tables.train), files.test_images.string(), size_of(tables.test)),
+                  "a test part of the same data set");
   } else {
     fs::path file = config.data.path.empty() ? shipped_digits() : fs::path(config.data.path);
     if (fs::is_directory(file)) file /= "digits.csv.gz";

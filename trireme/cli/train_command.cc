@@ -12,6 +12,7 @@
 #include <trireme/launch/identity.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/monitor/sink.h>
+#include <trireme/plan/data_plan.h>
 #include <unistd.h>
 
 namespace trireme::cli {
@@ -61,7 +62,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
   options.command = worker_arguments(arguments, config);
   options.command.insert(options.command.begin(), sibling_program("trireme-worker").string());
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
-  const bool draw = config.monitor.progress && !arguments.quiet;
+  options.prefix_output = !arguments.json;  // The report must stay JSON; progress then goes to standard error, from rank 0 itself.
+  const bool draw = config.monitor.progress && !arguments.quiet && !arguments.json;
   std::unique_ptr<monitor::Sink> progress;
   if (draw) {
     progress = monitor::make_progress(stdout, isatty(STDOUT_FILENO) != 0);
@@ -69,6 +71,18 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
     options.on_line = [&progress](int, const std::string& line) { return monitor::replay_progress(line, *progress); };
   }
   return launch::supervise(options);
+}
+
+// Whether this model takes this data, and the batches come out: found by the plans, before a process starts.
+void check_model_and_data(const Config& config, const Tables& tables) {
+  const models::InputSpec input{{tables.train.channels, tables.train.height, tables.train.width}, tables.train.classes};
+  models::parameter_shapes(config.model, input);
+  plan::DataPlan({tables.train.count, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+}
+
+void check_report(const std::string& report) {
+  if (!report.empty() && std::filesystem::is_directory(report))
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--report {} is a folder", report), "the name of a file");
 }
 
 int train(const TrainArguments& arguments) {
@@ -88,14 +102,17 @@ int train(const TrainArguments& arguments) {
                 fmt::format("--workers {} contradicts the launcher, which started {}", *arguments.workers, identity.workers), "leave --workers to the launcher");
   const int workers = launched ? identity.workers : arguments.workers.value_or(1);
   const ResolvedStrategy strategy = check_with_workers(config, workers);
+  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && config.strategy.all_reduce != "auto")
+    log_warning("strategy.all_reduce={} is for threads; between processes Gloo reduces by its own algorithm", config.strategy.all_reduce);
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     const Tables tables = read_tables(config);
     if (tables.train.count == 0) throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left", "a smaller data.test_fraction");
+    check_model_and_data(config, tables);
+    check_report(arguments.report);
     if (arguments.fresh) move_aside(checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));
-    if (!arguments.report.empty() && std::filesystem::path(arguments.report).has_parent_path())
-      require_writable_folder(std::filesystem::path(arguments.report).parent_path());
+    if (!arguments.report.empty()) require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());
   }
   if (!launched && (workers > 1 || arguments.node.nodes > 1)) return supervise_workers(arguments, config, strategy);
   set_threads(config, strategy, launched ? identity.local_workers : 1);

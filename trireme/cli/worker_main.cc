@@ -46,7 +46,9 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "trireme: {}\n", error.what());
     trireme::cli::end_at_once(trireme::exit_code_of(error));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "trireme: {}\n", error.what());
+    // LibTorch's own complaint: about a shape or a type, as a rule.
+    fmt::print(stderr, "trireme: [torch] {}{}{}; try: see whether model and data fit each other\n", trireme::rank_label(),
+               trireme::rank_label().empty() ? "" : ": ", trireme::brief(error));
     trireme::cli::end_at_once(trireme::kExitFailed);
   }
 }

@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <thread>
 #include <trireme/base/error.h>
@@ -8,6 +8,7 @@
 #include <trireme/cli/paths.h>
 #include <trireme/cli/worker_commands.h>
 #include <trireme/models/build.h>
+#include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
 #include <unistd.h>
 
@@ -52,7 +53,7 @@ WorldOptions world_options(const Config& config) {
   return options;
 }
 
-TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& strategy) {
+TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& strategy, const models::InputSpec& input) {
   TrainerOptions options;
   options.strategy = strategy.name;
   options.replicas = strategy.replicas_per_worker;
@@ -77,6 +78,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};
   options.cost = {config.cost.per_cpu_hour, config.cost.per_device_hour};
   options.config = keys_to_agree(config);
+  options.config["input"] = fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);
   if (const char* started = std::getenv("TRIREME_STARTED")) options.started_at = std::atof(started);
   return options;
 }
@@ -120,12 +122,13 @@ void publish(Report& report, const Files& files, const TrainerOptions& options, 
 }
 
 int train(const WorkerTrainArguments& arguments) {
+  const StopSignal until_the_end;  // A stop may come before the first step, or while the report is written.
   const Config config = load_config(arguments.source);
   World world = World::join(world_options(config));
   const ResolvedStrategy strategy = check_with_workers(config, world.workers());
   Tables tables = read_tables(config);
   const models::InputSpec input{{tables.train.channels, tables.train.height, tables.train.width}, tables.train.classes};
-  TrainerOptions options = trainer_options(config, strategy);
+  TrainerOptions options = trainer_options(config, strategy, input);
   Files files;
   if (world.worker() == 0) files = add_sinks(options, config, arguments);
 

@@ -43,6 +43,9 @@ void check_blocks(std::string_view operation, const at::Tensor& small, const at:
     refuse(operation, fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()), "a tensor of size() blocks");
 }
 
+// Values alone: autograd neither records a collective nor forbids it on a leaf.
+at::Tensor values_of(const at::Tensor& tensor) { return tensor.requires_grad() ? tensor.detach() : tensor; }
+
 class FinishedWork : public Work {
  public:
   void wait() override {}
@@ -65,43 +68,43 @@ WorkPtr finished_work() { return std::make_unique<FinishedWork>(); }
 WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor);
   check_op("all_reduce", tensor, op);
-  return do_all_reduce(std::move(tensor), op);
+  return do_all_reduce(values_of(tensor), op);
 }
 WorkPtr Group::reduce_scatter_async(at::Tensor input, at::Tensor output, ReduceOp op) {
   check_tensor("reduce_scatter", output);
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_);
-  return do_reduce_scatter(std::move(input), std::move(output), op);
+  return do_reduce_scatter(values_of(input), values_of(output), op);
 }
 WorkPtr Group::all_gather_async(at::Tensor input, at::Tensor output) {
   check_tensor("all_gather", input);
   check_blocks("all_gather", input, output, size_);
-  return do_all_gather(std::move(input), std::move(output));
+  return do_all_gather(values_of(input), values_of(output));
 }
 WorkPtr Group::broadcast_async(at::Tensor tensor, int root) {
   check_tensor("broadcast", tensor);
   check_rank("broadcast", "root", root, size_);
-  return do_broadcast(std::move(tensor), root);
+  return do_broadcast(values_of(tensor), root);
 }
 void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) {
   check_tensor("gather", input);
   check_rank("gather", "root", root, size_);
   if (rank_ == root) check_blocks("gather", input, output, size_);
-  do_gather(input, output, root);
+  do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
 WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) {
   check_tensor("send", tensor);
   check_rank("send", "receiver", to, size_);
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
   check_tag("send", tag);
-  return do_send(std::move(tensor), to, tag);
+  return do_send(values_of(tensor), to, tag);
 }
 WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
   check_tensor("recv", tensor);
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
   check_tag("recv", tag);
-  return do_recv(std::move(tensor), from, tag);
+  return do_recv(values_of(tensor), from, tag);
 }
 void Group::barrier() { do_barrier(); }
 

@@ -1,8 +1,9 @@
 // The ranks that act together, and what they can do: one interface, several carriers.
 //
 // Every operation is COLLECTIVE (send and recv: pairwise): all ranks of the group call the same operations in the same order.
-// Tensors are contiguous CPU tensors of float32, float64, float16, bfloat16, int32, int64 or uint8. Every wait ends by the group's
-// time-out in Error(timeout), or earlier in Error(peer_lost) once a peer is known to be lost. One thread at a time per rank.
+// Tensors are contiguous CPU tensors of float32, float64, float16, bfloat16, int32, int64 or uint8; autograd records nothing of
+// what happens to them. Every wait ends by the group's time-out in Error(timeout), or earlier in Error(peer_lost) once a peer is known
+// to be lost; no operation comes through after that. One thread at a time per rank.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <memory>

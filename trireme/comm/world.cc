@@ -16,15 +16,16 @@ namespace {
 
 constexpr Milliseconds kFarewell{2000};
 
+plan::Algorithm all_reduce_between_threads(const WorldOptions& options) {
+  return options.all_reduce == "auto" ? plan::Algorithm::direct : plan::algorithm_from_string(options.all_reduce);
+}
+
 void check_options(const WorldOptions& options) {
+  all_reduce_between_threads(options);
   if (options.backend != "auto" && options.backend != "gloo" && options.backend != "threads")
     throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", options.backend), "auto, threads or gloo");
   if (options.timeout <= Milliseconds(0))
     throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()), "a time above 0, such as 60s");
-}
-
-plan::Algorithm all_reduce_between_threads(const WorldOptions& options) {
-  return options.all_reduce == "auto" ? plan::Algorithm::direct : plan::algorithm_from_string(options.all_reduce);
 }
 
 }  // namespace
@@ -123,6 +124,7 @@ const launch::Identity& World::identity() const { return impl_->identity; }
 const WorldOptions& World::options() const { return impl_->options; }
 
 void World::connect(int replicas) {
+  if (replicas < 1) throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{} replicas a worker", replicas), "at least 1");
   if (impl_->connected) {
     if (replicas != impl_->replicas)
       throw Error(ErrorCode::invalid_argument, "comm", fmt::format("this world has {} replicas a worker, {} are asked for now", impl_->replicas, replicas),
@@ -143,7 +145,7 @@ void World::connect(int replicas) {
   impl_->connected = true;
   impl_->replicas = replicas;
   const int world_size = workers() * replicas;
-  if (world_size > 1 && replicas == 1) set_process_rank(worker(), world_size);
+  if (world_size > 1) set_process_rank(worker() * replicas, world_size);  // Its first replica speaks for the process.
 }
 
 void World::agree(const std::string& what, const std::map<std::string, std::string>& facts) {

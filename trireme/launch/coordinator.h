@@ -21,7 +21,7 @@ class Coordinator {
   // What is known of a worker; for the supervisor's verdict. Any thread.
   PhaseAt last_phase(int worker) const;
   bool said_goodbye(int worker) const;
-  bool any_step_finished() const;  // Some worker's heartbeat reported a step >= 0 beyond the first.
+  bool any_step_finished() const;  // Some worker's heartbeat told of the second step or a later one.
   // The first loss the coordinator saw, if any.
   std::optional<LostWorker> first_loss() const;
   // The supervisor saw the worker's process end before the connection did: tells all others now.

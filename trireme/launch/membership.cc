@@ -199,7 +199,7 @@ Failure Membership::left_failure(int worker, const std::string& where) const {
 
 PhaseAt Membership::last_phase(int worker) const { return entry(worker).last; }
 bool Membership::said_goodbye(int worker) const { return entry(worker).state == State::left; }
-bool Membership::any_step_finished() const { return furthest_step_ > 0; }
+bool Membership::any_step_finished() const { return furthest_step_ > 1; }
 bool Membership::anyone_present() const { return !in_state(State::joined).empty(); }
 bool Membership::all_joined() const { return in_state(State::joined).size() == workers_.size(); }
 

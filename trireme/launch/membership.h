@@ -88,7 +88,7 @@ class Membership {
   std::optional<Failure> nobody_to_wait_for(int worker) const;
   PhaseAt last_phase(int worker) const;
   bool said_goodbye(int worker) const;
-  bool any_step_finished() const;  // Some worker was seen beyond step 0.
+  bool any_step_finished() const;  // Some worker was seen in the second step or later.
   bool anyone_present() const;     // Joined, and neither left nor lost.
   const std::optional<LostWorker>& first_loss() const { return first_loss_; }
 

@@ -12,7 +12,7 @@ Phase phase_from_string(std::string_view name);
 
 struct PhaseAt {
   Phase phase = Phase::starting;
-  int64_t step = -1;             // -1: before the first step.
+  int64_t step = -1;             // Counted from 1: the step under way, or the last finished one. Below 1: none yet.
   std::string describe() const;  // "backward of step 40", "starting"
 };
 

@@ -22,7 +22,7 @@ class PssSampler {
 
 struct CostOptions {
   double per_cpu_hour = 0;     // Money for one CPU busy one hour.
-  double per_device_hour = 0;  // Money for one device reserved one hour.
+  double per_device_hour = 0;  // Money for one replica's device reserved one hour.
 };
 // Money for a run: CPU seconds used, and devices reserved for the wall time.
 double cost_of(const CostOptions& options, double cpu_seconds, double wall_seconds, int devices);

@@ -1,20 +1,22 @@
 #include <torch/torch.h>
 
-#include <cmath>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/data_parallel.h>
+#include <cmath>
 
 namespace trireme {
 namespace {
 
-std::map<std::string, std::string> facts_of(const ModuleState& state, const DataParallelOptions& options) {
-  std::map<std::string, std::string> facts;
-  for (const auto& spec : specs_of(state.parameters)) facts["parameter " + spec.name] = spec.describe() + (spec.trainable ? "" : ", frozen");
-  for (const auto& spec : specs_of(state.buffers)) facts["buffer " + spec.name] = spec.describe();
-  facts["parameters"] = std::to_string(state.parameters.size());
+std::map<std::string, std::string> facts_of(const ModuleState& state, const DataParallelOptions& options,
+                                            torch::optim::Optimizer& optimizer) {
+  std::map<std::string, std::string> facts = trireme::facts_of(state);
   facts["clip_norm"] = fmt::format("{}", options.clip_norm);
   facts["bucket bytes"] = fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
+  facts["optimizer"] = c10::demangle(typeid(optimizer).name());
+  const auto& parts = optimizer.param_groups();
+  for (size_t i = 0; i < parts.size(); ++i)
+    facts[fmt::format("optimizer group {}", i)] = fmt::format("{} parameters, lr {}", parts[i].params().size(), parts[i].options().get_lr());
   return facts;
 }
 
@@ -43,9 +45,8 @@ struct DataParallel::Impl {
     if (group->size() == 1) return;
     const torch::NoGradGuard no_grad;
     for (const auto& [name, tensor] : tensors) {
-      at::Tensor whole = tensor.detach().contiguous();
-      if (whole.scalar_type() == at::kBool) whole = whole.to(at::kByte);
-      group->broadcast(whole, 0);
+      const at::Tensor whole = tensor.detach().contiguous();
+      group->broadcast(whole.view({-1}).view(at::kByte), 0);  // As bytes: buffers may be of types that groups do not reduce.
       if (whole.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(whole);
     }
   }
@@ -56,24 +57,13 @@ struct DataParallel::Impl {
   }
 };
 
-namespace {
-
-std::shared_ptr<Group> meet(World& world, const torch::nn::Module& module, const DataParallelOptions& options) {
-  std::vector<std::shared_ptr<Group>> groups = world.make_groups(1);
-  world.agree("model", facts_of(state_of(module), options));
-  return groups[0];
-}
-
-}  // namespace
-
-DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer, DataParallelOptions options) {
-  auto group = meet(world, *module, options);
-  impl_ = std::make_unique<Impl>(std::move(group), std::move(module), optimizer, nullptr, options);
-}
+DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer, DataParallelOptions options)
+    : DataParallel(world, module, optimizer(state_of(*module).parameters), std::move(options)) {}
 DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, std::shared_ptr<torch::optim::Optimizer> optimizer,
                            DataParallelOptions options) {
   if (!optimizer) throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null", "pass one, or options such as trireme::SGD{.lr = 0.1}");
-  auto group = meet(world, *module, options);
+  auto group = world.make_groups(1)[0];
+  world.agree("model", facts_of(state_of(*module), options, *optimizer));
   impl_ = std::make_unique<Impl>(std::move(group), std::move(module), nullptr, std::move(optimizer), options);
 }
 DataParallel::DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
@@ -83,14 +73,19 @@ DataParallel::~DataParallel() = default;
 DataParallel::DataParallel(DataParallel&&) noexcept = default;
 
 void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
-  if (samples < 0) throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("backward with {} samples", samples), "how many samples the loss is the mean of");
+  if (samples < 0)
+    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("backward with {} samples", samples),
+                "how many samples the loss is the mean of");
   impl_->pending.total_samples = total_samples;
   if (samples == 0) return;  // A mean over nothing is NaN: contributes nothing, not 0 x NaN.
-  if (loss.numel() != 1) throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("the loss has {} elements", loss.numel()), "a scalar, such as its mean");
+  if (loss.numel() != 1)
+    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("the loss has {} elements", loss.numel()),
+                "a scalar, such as its mean");
   impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
   impl_->pending.samples += samples;
   // The weight enters where backward starts, so that micro-batches add up without another pass over the gradients.
-  const double weight = total_samples > 0 ? static_cast<double>(samples) / static_cast<double>(total_samples) : static_cast<double>(samples);
+  const double weight =
+      total_samples > 0 ? static_cast<double>(samples) / static_cast<double>(total_samples) : static_cast<double>(samples);
   loss.backward(at::full_like(loss.detach(), weight));
 }
 
@@ -103,10 +98,12 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
   bool evaluated = false;
   // The optimizer's own loop asks for losses; each answer is the global mean, with the reduced gradients in place.
   impl_->optimizer->step([&]() -> at::Tensor {
+    for (const auto& [name, tensor] : impl_->state.parameters) tensor.mutable_grad().reset();  // The last evaluation's answer.
     backward(closure(), samples);
     std::vector<at::Tensor> gradients(impl_->state.parameters.size());
     const StepOutcome outcome = impl_->finish([&](std::span<const int> parameters) {
-      for (const int p : parameters) gradients[p] = impl_->state.parameters[p].tensor.grad().defined() ? impl_->state.parameters[p].tensor.grad().clone() : at::Tensor();
+      for (const int p : parameters)
+        gradients[p] = impl_->state.parameters[p].tensor.grad().defined() ? impl_->state.parameters[p].tensor.grad().clone() : at::Tensor();
     });
     for (size_t p = 0; p < gradients.size(); ++p)
       if (gradients[p].defined()) impl_->state.parameters[p].tensor.mutable_grad() = gradients[p];

@@ -28,6 +28,7 @@ struct StepOutcome {
   double gradient_norm = -1;    // Before clipping; negative if it was not computed.
   bool stop = false;            // Some replica wants to stop after this step.
   std::vector<int> nonfinite_ranks;  // Replicas whose loss was NaN or infinite. If any, nothing was updated.
+  bool nonfinite_gradients = false;  // The gradient norm was NaN or infinite; nothing was updated. Known only where the norm is computed.
   bool updated = false;
 };
 

@@ -1,4 +1,6 @@
 #include <torch/torch.h>
+
+#include <fmt/ranges.h>
 #include <trireme/base/hash.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/module_state.h>
@@ -24,6 +26,14 @@ std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors) 
   for (const auto& [name, tensor] : tensors)
     specs.push_back({name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), tensor.requires_grad()});
   return specs;
+}
+
+std::map<std::string, std::string> facts_of(const ModuleState& state) {
+  std::map<std::string, std::string> facts;
+  for (const auto& spec : specs_of(state.parameters)) facts["parameter " + spec.name] = spec.describe() + (spec.trainable ? "" : ", frozen");
+  for (const auto& [name, tensor] : state.buffers)
+    facts["buffer " + name] = fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+  return facts;
 }
 
 std::string sha256_of(const std::vector<NamedTensor>& tensors) {

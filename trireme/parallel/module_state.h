@@ -25,6 +25,8 @@ struct ModuleState {
 ModuleState state_of(const torch::nn::Module& module);
 
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
+// What must be alike on all ranks, for World::agree: names, shapes, types, frozen or not.
+std::map<std::string, std::string> facts_of(const ModuleState& state);
 // SHA-256 over names in order, dtype, shape and bytes: equal exactly when two models are bit-identical.
 std::string sha256_of(const std::vector<NamedTensor>& tensors);
 

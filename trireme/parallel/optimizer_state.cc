@@ -1,10 +1,10 @@
 #include <torch/torch.h>
 
-#include <cstring>
-#include <sstream>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/optimizer.h>
+#include <cstring>
+#include <sstream>
 
 namespace trireme {
 namespace {
@@ -68,7 +68,8 @@ struct Restorer {
     if (entry == tensors.end()) return;
     if (entry->second.numel() != parameter.tensor.numel())
       throw Error(ErrorCode::invalid_argument, "parallel",
-                  fmt::format("the optimizer state '{}' has {} elements, the parameter {}", entry->first, entry->second.numel(), parameter.tensor.numel()),
+                  fmt::format("the optimizer state '{}' has {} elements, the parameter {}", entry->first, entry->second.numel(),
+                              parameter.tensor.numel()),
                   "the checkpoint of the same model");
     set(entry->second.to(parameter.tensor.scalar_type()).view(parameter.tensor.sizes()).clone());
     *found = true;
@@ -105,7 +106,14 @@ void load_as(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>&
   }
 }
 
+// LBFGS leaves a list with undefined tensors in its state, which its archive cannot hold; each step fills it anew before reading it.
+void drop_scratch(torch::optim::Optimizer& optimizer) {
+  if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr) return;
+  for (auto& [parameter, state] : optimizer.state()) static_cast<torch::optim::LBFGSParamState&>(*state).al(std::nullopt);
+}
+
 OptimizerState save_opaque(torch::optim::Optimizer& optimizer) {
+  drop_scratch(optimizer);
   torch::serialize::OutputArchive archive;
   optimizer.save(archive);
   std::ostringstream stream;
@@ -117,7 +125,11 @@ OptimizerState save_opaque(torch::optim::Optimizer& optimizer) {
 }
 
 void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved) {
-  const at::Tensor blob = saved.tensors.at(0).tensor.contiguous();
+  if (saved.tensors.size() != 1 || saved.tensors[0].tensor.scalar_type() != at::kByte)
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("an opaque optimizer state of {} tensors is no archive", saved.tensors.size()),
+                "the state that the same optimizer saved");
+  const at::Tensor blob = saved.tensors[0].tensor.contiguous();
   std::istringstream stream(std::string(static_cast<const char*>(blob.const_data_ptr()), blob.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
@@ -148,7 +160,8 @@ OptimizerState state_of(torch::optim::Optimizer& optimizer, const std::vector<Na
 void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters, const OptimizerState& state) {
   const std::string kind = kind_of(optimizer);
   if (kind != state.kind)
-    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
                 fmt::format("optimizer.name of the checkpoint ({}), or --fresh to start anew", state.kind));
   if (kind == "SGD") return load_as<torch::optim::SGDParamState>(optimizer, parameters, state);
   if (kind == "Adam") return load_as<torch::optim::AdamParamState>(optimizer, parameters, state);

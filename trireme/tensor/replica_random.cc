@@ -1,4 +1,5 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -22,18 +23,25 @@ void with_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   op.callBoxed(stack);
 }
 
-// Every other random operation (dropout, rand, randn, ...) is composed of these.
-constexpr const char* kRandomOperations[] = {
-    "bernoulli",        "bernoulli_.float", "bernoulli_.Tensor", "cauchy_",           "exponential_", "geometric_",
-    "log_normal_",      "multinomial",      "normal_",           "poisson",           "random_",      "random_.from",
-    "random_.to",       "uniform_",         "randperm.generator", "rrelu_with_noise", "rrelu_with_noise_",
-};
+bool takes_generator(const c10::FunctionSchema& schema) {
+  for (const auto& argument : schema.arguments())
+    if (argument.name() == "generator") return true;
+  return false;
+}
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+// All of them, not only those that others are composed of: some kernels hand a missing generator on without a further dispatch.
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
-  for (const char* name : kRandomOperations) library.impl(name, torch::CppFunction::makeFromBoxedFunction<&with_generator>());
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (!name.name.starts_with("aten::")) continue;
+    const auto operation = dispatcher.findSchema(name);
+    if (!operation || !takes_generator(operation->schema())) continue;
+    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&with_generator>());
+  }
 }
 
 ReplicaRandom::ReplicaRandom(uint64_t seed) : generator_(at::detail::createCPUGenerator(seed)), previous_(current) {

@@ -52,9 +52,11 @@ class ReplicaRun {
  private:
   bool first() const { return group_->rank() == 0; }
   bool wants_norm() const { return options_.clip_norm > 0; }
-  void phase(Phase phase) {
-    if (leads_worker_) world_.set_phase(phase, progress_.step);
+  void phase(Phase phase, int64_t step) {
+    if (leads_worker_) world_.set_phase(phase, step);
   }
+  void phase(Phase now) { phase(now, progress_.step); }            // Between steps: the last one committed.
+  void step_phase(Phase now) { phase(now, progress_.step + 1); }   // Within the step under way; steps count from 1.
 
   // The same initial weights on every replica and under every strategy: drawn from the seed alone, then converted.
   Model make_model() {
@@ -62,6 +64,7 @@ class ReplicaRun {
     if (!model.module || !model.forward) throw Error(ErrorCode::invalid_argument, "train", "the model factory gave no module or no forward function", "set both");
     model.module->to(options_.dtype);
     model.module->train();
+    if (leads_worker_) world_.agree("model", facts_of(state_of(*model.module)));
     return model;
   }
 
@@ -87,9 +90,12 @@ class ReplicaRun {
   void resume() {
     phase(Phase::checkpoint);
     if (auto found = saver_.restore(replica_)) {
-      progress_ = std::move(*found);
+      progress_ = std::move(found->progress);
       loader_.seek(progress_.position);
       result_.report.resumed_from_step = progress_.step;
+      result_.report.checkpoint = found->path;
+      if (progress_.step > total_steps_ && first())
+        log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained", progress_.step, total_steps_);
     }
   }
 
@@ -112,11 +118,11 @@ class ReplicaRun {
   void step() {
     const auto started = SteadyClock::now();
     random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1), static_cast<uint64_t>(group_->rank())));
-    phase(Phase::data);
+    step_phase(Phase::data);
     const Batch batch = loader_.next();
     compute(batch);
     const double rate = set_rate();
-    phase(Phase::exchange);
+    step_phase(Phase::exchange);
     if (context_.stop || StopSignal::requested()) replica_.request_stop();
     const StepOutcome outcome = replica_.step();
     require_finite(outcome);
@@ -141,12 +147,12 @@ class ReplicaRun {
         replica_.backward({}, 0, batch.global_size);
         continue;
       }
-      phase(Phase::forward);
+      step_phase(Phase::forward);
       const bool whole = to - from == batch.size();
       const at::Tensor data = whole ? batch.data : batch.data.narrow(0, from, to - from);
       const at::Tensor target = whole ? batch.target : batch.target.narrow(0, from, to - from);
       const at::Tensor loss = loss_of(job_, model_.forward(data), target);
-      phase(Phase::backward);
+      step_phase(Phase::backward);
       replica_.backward(loss, to - from, batch.global_size);
     }
   }
@@ -159,6 +165,9 @@ class ReplicaRun {
   }
 
   void require_finite(const StepOutcome& outcome) const {
+    if (outcome.nonfinite_gradients)
+      throw Error(ErrorCode::internal, "train", fmt::format("the gradients of step {} are NaN or infinite; nothing was updated", progress_.step + 1),
+                  "a smaller optimizer.lr, or a look at the data");
     if (outcome.nonfinite_ranks.empty()) return;
     std::string ranks;
     for (const int rank : outcome.nonfinite_ranks) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
@@ -176,7 +185,6 @@ class ReplicaRun {
     const bool epoch_over = batch.next.epoch != batch.position.epoch;
     const bool last = progress_.step == total_steps_;
     if (epoch_over) {
-      ++result_.report.epochs;
       call([&](Callback& callback) { callback.on_epoch_end(context_, batch.position.epoch); });
       const bool due = options_.evaluate_every > 0 && batch.next.epoch % options_.evaluate_every == 0;
       if (due && !last && !stopping_) evaluate_now(batch.position.epoch);
@@ -210,7 +218,8 @@ class ReplicaRun {
 
   void finish() {
     Report& report = result_.report;
-    evaluate_now(std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)));
+    // Who asks to stop is waiting; the checkpoint holds all that an evaluation needs.
+    if (!stopping_) evaluate_now(std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)));
     call([&](Callback& callback) { callback.on_fit_end(context_); });
     phase(Phase::idle);
     report.steps = progress_.step;

@@ -21,9 +21,11 @@ Json Report::to_json() const {
                {"stopped", stopped},
                {"train_loss", number(train_loss)}};
   json["eval"] = eval ? Json{{"loss", number(eval->loss)}, {"accuracy", number(eval->accuracy)}, {"samples", eval->samples}} : Json(nullptr);
-  json["samples_per_second"] = number(samples_per_second);
+  // No figure where no step was run.
+  const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
+  json["samples_per_second"] = measured(samples_per_second);
   json["wall_seconds"] = wall_seconds;
-  json["seconds_to_first_step"] = seconds_to_first_step;
+  json["seconds_to_first_step"] = measured(seconds_to_first_step);
   json["cpu_seconds"] = cpu_seconds;
   json["peak_pss_bytes"] = peak_pss_bytes;
   json["cost"] = cost;

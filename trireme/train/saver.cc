@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include <cstring>
+#include <set>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
@@ -37,13 +38,33 @@ void load_into(const std::vector<NamedTensor>& tensors, const checkpoint::Saved&
     if (view == nullptr)
       throw Error(ErrorCode::invalid_argument, "train", fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name),
                   "the checkpoint.dir of the same model, or --fresh to start anew");
-    if (view->spec.shape != tensor.sizes().vec())
+    // Another type would be converted silently, and the promises that come with a type broken.
+    const bool same_type = tensor.scalar_type() == at::kBool ? view->spec.dtype == plan::DType::uint8 : view->spec.dtype == to_plan(tensor.scalar_type());
+    if (view->spec.shape != tensor.sizes().vec() || !same_type)
       throw Error(ErrorCode::invalid_argument, "train",
                   fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
                               plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}.describe()),
                   "the checkpoint.dir of the same model, or --fresh to start anew");
     tensor.detach().copy_(tensor_of(*view));
   }
+}
+
+void refuse_surplus(const ModuleState& state, const checkpoint::Saved& saved) {
+  std::set<std::string> known;
+  for (const auto& tensors : {&state.parameters, &state.buffers})
+    for (const auto& [name, tensor] : *tensors) known.insert(name);
+  for (const auto& view : saved.model->tensors())
+    if (!known.contains(view.spec.name))
+      throw Error(ErrorCode::invalid_argument, "train", fmt::format("{} holds '{}', which this model has not", saved.path.string(), view.spec.name),
+                  "the checkpoint.dir of the same model, or --fresh to start anew");
+}
+
+void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : parameters)
+    if (tensor.is_floating_point() && !tensor.isfinite().all().item<bool>())
+      throw Error(ErrorCode::internal, "train", fmt::format("after step {} the parameter '{}' is NaN or infinite; no checkpoint was written", step, name),
+                  "a smaller optimizer.lr, train.clip_norm, or a look at the data; older checkpoints are as they were");
 }
 
 // A JSON value of rank 0 becomes everybody's.
@@ -103,7 +124,7 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
   if (batch != facts_.batch) log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
-std::optional<Progress> Saver::restore(DataParallel& replica) {
+std::optional<Saver::Restored> Saver::restore(DataParallel& replica) {
   std::optional<checkpoint::Saved> saved;
   if (folder_) saved = folder_->newest();
   Json head = Json::object();
@@ -112,6 +133,7 @@ std::optional<Progress> Saver::restore(DataParallel& replica) {
     check_facts(saved->manifest);
     load_into(replica.state().parameters, *saved);
     load_into(replica.state().buffers, *saved);
+    refuse_surplus(replica.state(), *saved);
     optimizer.kind = saved->manifest.optimizer.value("kind", "");
     optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
     if (saved->optimizer)
@@ -122,19 +144,22 @@ std::optional<Progress> Saver::restore(DataParallel& replica) {
   if (!head.contains("found")) return std::nullopt;
   replica.sync_state();
   load_state(replica.optimizer(), replica.state().parameters, share(group_, std::move(optimizer)));
-  Progress progress;
+  Restored restored;
+  Progress& progress = restored.progress;
   progress.step = head["step"];
   progress.position = {head["epoch"], head["consumed"]};
   if (saved) {
     progress.loss_history = saved->manifest.loss_history;
+    restored.path = saved->path.string();
     log_info("resumed from {} at step {}", saved->path.string(), progress.step);
   }
-  return progress;
+  return restored;
 }
 
 std::string Saver::save(DataParallel& replica, const Progress& progress) {
   replica.sync_buffers();
   if (!folder_) return {};
+  require_finite(replica.state().parameters, progress.step);
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
   manifest.position = progress.position;

@@ -30,8 +30,13 @@ class Saver {
 
   // COLLECTIVE. Rank 0's newest whole checkpoint becomes the state of every replica. Empty if there is none. Throws Error(invalid_argument)
   // naming the tensor or the fact in which checkpoint and run differ.
-  std::optional<Progress> restore(DataParallel& replica);
-  // COLLECTIVE (buffers are handed out). Returns the path on rank 0, empty elsewhere.
+  struct Restored {
+    Progress progress;
+    std::string path;  // On rank 0.
+  };
+  std::optional<Restored> restore(DataParallel& replica);
+  // COLLECTIVE (buffers are handed out). Returns the path on rank 0, empty elsewhere. Throws Error(internal) naming the tensor, and leaves older
+  // checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail for ever.
   std::string save(DataParallel& replica, const Progress& progress);
 
  private:

@@ -1,36 +1,55 @@
 #include <csignal>
+#include <ctime>
+#include <iterator>
 #include <trireme/train/stop_signal.h>
 
 namespace trireme {
 namespace {
 
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
+// Process managers may send the first one twice: only a later second one means "at once".
+constexpr double kSecondAfter = 0.5;
+
 volatile std::sig_atomic_t stop_requested = 0;
-struct sigaction previous_term, previous_int;
+double first_at = 0;
+int depth = 0;
+struct sigaction previous[std::size(kSignals)];
+
+double now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 extern "C" void trireme_on_stop_signal(int signal) {
-  if (stop_requested) {
+  if (stop_requested && now() - first_at > kSecondAfter) {
     // Asked twice: whoever asks does not want to wait for a checkpoint.
     ::signal(signal, SIG_DFL);
     ::raise(signal);
   }
+  if (!stop_requested) first_at = now();
   stop_requested = 1;
 }
 
 }  // namespace
 
 StopSignal::StopSignal() {
+  if (depth++ > 0) return;
   stop_requested = 0;
   struct sigaction action {};
   action.sa_handler = trireme_on_stop_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, &previous_term);
-  sigaction(SIGINT, &action, &previous_int);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &previous[i]);
+    // A programme started with nohup goes on when its terminal is closed.
+    if (previous[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
 }
 
 StopSignal::~StopSignal() {
-  sigaction(SIGTERM, &previous_term, nullptr);
-  sigaction(SIGINT, &previous_int, nullptr);
+  if (--depth > 0) return;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous[i], nullptr);
 }
 
 bool StopSignal::requested() { return stop_requested != 0; }

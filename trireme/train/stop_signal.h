@@ -1,9 +1,10 @@
-// SIGTERM and SIGINT as a question the training loop can ask.
+// SIGTERM, SIGINT and SIGHUP as a question the training loop can ask.
 #pragma once
 
 namespace trireme {
 
-// While it lives, the first SIGTERM or SIGINT only sets a flag; a second one ends the process as it would have without us.
+// While one lives, the first of these signals only sets a flag; a second one (half a second later or more) ends the process as it
+// would have without us. Objects nest; made and destroyed on one thread at a time.
 class StopSignal {
  public:
   StopSignal();

@@ -21,6 +21,10 @@ void check_numbers(const TrainerOptions& o) {
   if (o.steps < 0 && o.epochs < 0) refuse("neither epochs nor steps are given", "one of them");
   if (o.accumulate < 1) refuse(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
   if (o.clip_norm < 0) refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
+  if (o.checkpoint.keep < 1) refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
+  ScheduleOptions schedule = o.schedule;
+  if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;  // Filled in once the epoch's length is known.
+  check(schedule);
   if (o.threads < 1) refuse(fmt::format("{} threads a replica", o.threads), "at least 1");
 }
 
@@ -35,7 +39,7 @@ std::string resolve_strategy(const TrainerOptions& o, int workers) {
   return o.strategy;
 }
 
-std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& job, const Source& train) {
+std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& job, const Source& train, const Source* test) {
   std::map<std::string, std::string> facts;
   for (const auto& [key, value] : o.config.items()) facts[key] = value.is_string() ? value.get<std::string>() : value.dump();
   facts["job"] = job.name;
@@ -43,6 +47,15 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   facts["global batch"] = std::to_string(o.batch);
   facts["seed"] = std::to_string(o.seed);
   facts["steps or epochs"] = fmt::format("{} {}", o.steps, o.epochs);
+  // What decides which collectives run, and what they hold.
+  facts["accumulate, clip_norm"] = fmt::format("{} {}", o.accumulate, o.clip_norm);
+  facts["dtype, shuffle, drop_last"] = fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
+  facts["schedule"] = fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum, o.schedule.every_steps, o.schedule_every_epochs,
+                                  o.schedule.warmup_steps);
+  facts["evaluate_every, test samples"] = fmt::format("{} {}", o.evaluate_every, test ? test->size() : 0);
+  facts["checkpoints, every steps, every epochs"] =
+      fmt::format("{} {} {}", o.checkpoint.dir.empty() ? "no" : "yes", o.checkpoint.every_steps, o.checkpoint.every_epochs);
+  facts["bucket bytes"] = fmt::format("{} {}", o.buckets.first_bytes, o.buckets.capacity_bytes);
   return facts;
 }
 
@@ -74,7 +87,7 @@ std::vector<ReplicaResult> run_in_threads(std::vector<ReplicaSetting> settings) 
         results[i] = run_replica(setting);
       } catch (const std::exception& error) {
         first_error.keep(std::current_exception());
-        setting.group->abort(error.what());
+        setting.group->abort(brief(error));
       }
     });
   }
@@ -102,7 +115,7 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
 
   world_.set_phase(Phase::connecting);
   world_.connect(options_.replicas);
-  world_.agree("configuration", facts_of(options_, job, *train));
+  world_.agree("configuration", facts_of(options_, job, *train, test.get()));
   auto groups = world_.make_groups(options_.replicas);
   std::vector<ReplicaSetting> settings;
   for (auto& group : groups) settings.push_back({world_, options_, job, train, test, group, pss, settings.empty()});
@@ -117,7 +130,7 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
   report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (began > 0) report.wall_seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - began;
   if (results[0].rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
-  report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, 0);
+  report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, world_size);
   return report;
 }
 

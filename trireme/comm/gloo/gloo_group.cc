@@ -19,6 +19,8 @@ namespace {
 constexpr Milliseconds kVerdictWait{2000};
 // How often a wait looks whether a peer was lost meanwhile.
 constexpr Milliseconds kSlice{100};
+// By how much Gloo's own time-out is later than ours, so that it is ours that is reported.
+constexpr Milliseconds kMargin{1000};
 
 c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
   switch (op) {
@@ -38,7 +40,9 @@ class Losses {
   void throw_if_lost() const { member_->throw_if_lost(); }
   bool is_lost() const { return member_->is_lost(); }
 
-  [[noreturn]] void explain(const char* operation, const std::string& what) const {
+  // `since`: the deadline that began with the operation. What breaks off after it was Gloo's own time-out.
+  [[noreturn]] void explain(const char* operation, const std::string& what, Deadline since) const {
+    if (since.expired()) time_out(operation);
     for (const Deadline until = Deadline::after(kVerdictWait); !until.expired() && !member_->is_lost();)
       std::this_thread::sleep_for(Milliseconds(5));
     member_->throw_if_lost();
@@ -78,12 +82,13 @@ class CollectiveWork : public Work {
       return true;
     } catch (const std::exception& error) {
       if (!work_->isCompleted()) return false;
-      losses_->explain(operation_, error.what());
+      losses_->explain(operation_, error.what(), begun_);
     }
   }
 
   const char* operation_;
   std::shared_ptr<const Losses> losses_;
+  const Deadline begun_ = Deadline::after(losses_->timeout());
   c10::intrusive_ptr<c10d::Work> work_;
   std::function<void()> after_;
 };
@@ -145,12 +150,13 @@ class PairwiseWork : public Work {
     waits_->remove(work_.get());
     if (done) return;
     if (deadline.expired()) losses_->time_out(operation_);
-    losses_->explain(operation_, what);
+    losses_->explain(operation_, what, begun_);
   }
 
  private:
   const char* operation_;
   std::shared_ptr<const Losses> losses_;
+  const Deadline begun_ = Deadline::after(losses_->timeout());
   std::shared_ptr<PairwiseWaits> waits_;
   c10::intrusive_ptr<c10d::Work> work_;
 };
@@ -160,7 +166,7 @@ class GlooGroup : public Group {
   GlooGroup(std::shared_ptr<launch::Member> member, int rank, int size, const GlooOptions& options)
       : Group(rank, size), losses_(std::make_shared<Losses>(member, options.timeout)), waits_(std::make_shared<PairwiseWaits>(losses_)) {
     auto store = c10::make_intrusive<ControlStore>(member, "gloo/" + options.name + "/", options.timeout);
-    auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout);
+    auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout + kMargin);
     try {
       gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
       gloo_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
@@ -250,7 +256,7 @@ class GlooGroup : public Group {
       const std::lock_guard one_at_a_time(starting_);  // Threads of a hybrid group send and receive through one Gloo group.
       return begin();
     } catch (const std::exception& error) {
-      losses_->explain(operation, error.what());
+      losses_->explain(operation, error.what(), Deadline::after(losses_->timeout()));
     }
   }
   template <typename Start>

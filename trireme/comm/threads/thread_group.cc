@@ -1,12 +1,12 @@
 #include <torch/torch.h>
 
-#include <cstring>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/comm/threads/reduce_kernel.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/threads/thread_hub.h>
-#include <trireme/comm/dtype.h>
+#include <cstring>
 
 namespace trireme::comm {
 namespace {
@@ -48,13 +48,13 @@ class ThreadGroup : public Group {
   }
 
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
-    post("reduce_scatter", input, static_cast<int>(op));
+    post("reduce_scatter", input, to_string(op));
     const int64_t block = output.numel();
     std::vector<const void*> sources;
     for (int source = 0; source < size(); ++source) sources.push_back(offset(hub_->posted(source).data, rank() * block, input));
     at::Tensor reduced = at::empty_like(output);  // `output` may be part of an input that others still read.
     fold_range(to_plan(output.scalar_type()), fold_of(op), reduced.mutable_data_ptr(), sources, 0, block);
-    hub_->arrive_and_wait(rank(), "reduce_scatter");
+    hub_->part(rank(), "reduce_scatter");
     output.copy_(reduced);
     if (op == ReduceOp::mean) output.div_(size());
     return finished_work();
@@ -62,32 +62,32 @@ class ThreadGroup : public Group {
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
     // Staged likewise: `input` may be this rank's block of `output`.
-    post("all_gather", input, 0);
+    post("all_gather", input, "all ranks");
     at::Tensor gathered = at::empty_like(output);
     for (int source = 0; source < size(); ++source)
       copy(offset(gathered.mutable_data_ptr(), source * input.numel(), input), hub_->posted(source).data, input.nbytes());
-    hub_->arrive_and_wait(rank(), "all_gather");
+    hub_->part(rank(), "all_gather");
     output.copy_(gathered);
     return finished_work();
   }
 
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
-    post("broadcast", tensor, root);
+    post("broadcast", tensor, fmt::format("root {}", root));
     if (rank() != root) copy(tensor.mutable_data_ptr(), hub_->posted(root).data, tensor.nbytes());
-    hub_->arrive_and_wait(rank(), "broadcast");
+    hub_->part(rank(), "broadcast");
     return finished_work();
   }
 
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
-    post("gather", input, root);
+    post("gather", input, fmt::format("root {}", root));
     if (rank() == root) {
       at::Tensor gathered = at::empty_like(output);
       for (int source = 0; source < size(); ++source)
         copy(offset(gathered.mutable_data_ptr(), source * input.numel(), input), hub_->posted(source).data, input.nbytes());
-      hub_->arrive_and_wait(rank(), "gather");
+      hub_->part(rank(), "gather");
       output.copy_(gathered);
     } else {
-      hub_->arrive_and_wait(rank(), "gather");
+      hub_->part(rank(), "gather");
     }
   }
 
@@ -106,7 +106,8 @@ class ThreadGroup : public Group {
       const std::vector<std::byte> message = hub_->take(from_, to_, tag_);
       if (message.size() != tensor_.nbytes())
         throw Error(ErrorCode::invalid_argument, "comm",
-                    fmt::format("recv: rank {} sent {} bytes, the tensor has {}", from_, message.size(), tensor_.nbytes()), "tensors of the same size and type");
+                    fmt::format("recv: rank {} sent {} bytes, the tensor has {}", from_, message.size(), tensor_.nbytes()),
+                    "tensors of the same size and type");
       copy(tensor_.mutable_data_ptr(), message.data(), message.size());
     }
 
@@ -120,36 +121,46 @@ class ThreadGroup : public Group {
   }
 
   void do_barrier() override {
-    hub_->meet(rank(), {.operation = "barrier"});
-    hub_->arrive_and_wait(rank(), "barrier");  // Postings are read until here.
+    hub_->meet(rank(), {.operation = "barrier", .form = "no tensor"});
+    hub_->part(rank(), "barrier");
   }
 
   void run(const PreparedPlan& prepared, const char* operation, at::Tensor& tensor, ReduceOp op) {
-    post(operation, tensor, static_cast<int>(op));
+    post(operation, tensor, to_string(op));
     const plan::CollectivePlan& plan = prepared.plan;
     for (size_t round = 0; round < plan.rounds.size(); ++round) {
       const auto& receives = plan.rounds[round][rank()].receives;
       at::Tensor stage = prepared.staged[round] && !receives.empty() ? at::empty_like(tensor) : tensor;
       for (const plan::Transfer& receive : receives) fold_chunk(plan, receive, tensor, stage, op);
-      hub_->arrive_and_wait(rank(), operation);
+      const bool last = round + 1 == plan.rounds.size();
+      next_round(operation, last && !prepared.staged[round]);
       if (!prepared.staged[round]) continue;
       for (const plan::Transfer& receive : receives) {
-        const auto [first, last] = plan.chunk_range(receive.chunk, tensor.numel());
-        copy(offset(tensor.mutable_data_ptr(), first, tensor), offset(stage.mutable_data_ptr(), first, tensor), (last - first) * tensor.element_size());
+        const auto [first, end] = plan.chunk_range(receive.chunk, tensor.numel());
+        copy(offset(tensor.mutable_data_ptr(), first, tensor), offset(stage.mutable_data_ptr(), first, tensor),
+             (end - first) * tensor.element_size());
       }
-      hub_->arrive_and_wait(rank(), operation);
+      next_round(operation, last);
     }
   }
+  void next_round(const char* operation, bool was_last) {
+    if (was_last)
+      hub_->part(rank(), operation);
+    else
+      hub_->arrive_and_wait(rank(), operation);
+  }
 
-  void fold_chunk(const plan::CollectivePlan& plan, const plan::Transfer& receive, const at::Tensor& tensor, at::Tensor& target, ReduceOp op) {
+  void fold_chunk(const plan::CollectivePlan& plan, const plan::Transfer& receive, const at::Tensor& tensor, at::Tensor& target,
+                  ReduceOp op) {
     const auto [first, last] = plan.chunk_range(receive.chunk, tensor.numel());
     std::vector<const void*> sources;
     for (const int source : receive.sources) sources.push_back(hub_->posted(source).data);
     fold_range(to_plan(tensor.scalar_type()), fold_of(op), target.mutable_data_ptr(), sources, first, last);
   }
 
-  void post(const char* operation, const at::Tensor& tensor, int detail) {
-    hub_->meet(rank(), {operation, tensor.mutable_data_ptr(), tensor.numel(), static_cast<int>(tensor.scalar_type()), detail});
+  void post(const char* operation, const at::Tensor& tensor, std::string_view detail) {
+    hub_->meet(rank(), {operation, tensor.mutable_data_ptr(), tensor.numel(),
+                        fmt::format("{}, {}", c10::toString(tensor.scalar_type()), detail), std::make_shared<at::Tensor>(tensor)});
   }
   static Fold fold_of(ReduceOp op) { return op == ReduceOp::max ? Fold::max : op == ReduceOp::min ? Fold::min : Fold::sum; }
   static void* offset(void* data, int64_t elements, const at::Tensor& like) {

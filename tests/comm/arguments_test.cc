@@ -1,0 +1,88 @@
+// What a group refuses, before anything is sent.
+#include <torch/torch.h>
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include "../base/expect_error.h"
+#include "ranks.h"
+
+namespace trireme {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class GroupArguments : public ::testing::Test {
+ protected:
+  Group& group() { return *groups_[0]; }
+  template <typename Action>
+  std::string refusal(Action action) {
+    return message_of(ErrorCode::invalid_argument, action);
+  }
+  testing::Groups groups_ = testing::thread_groups(2);
+  const at::Tensor good_ = at::ones({4});
+};
+
+TEST_F(GroupArguments, NamesATensorThatIsNotContiguous) {
+  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4, 2}).t()); }), AllOf(HasSubstr("all_reduce"), HasSubstr("contiguous")));
+}
+
+TEST_F(GroupArguments, NamesATypeItDoesNotCarry) {
+  EXPECT_THAT(refusal([&] { group().broadcast(at::ones({4}, at::kBool), 0); }), AllOf(HasSubstr("Bool"), HasSubstr("float32, float64")));
+  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kShort)); }), HasSubstr("Short"));
+}
+
+TEST_F(GroupArguments, NamesAnUndefinedTensor) {
+  EXPECT_THAT(refusal([&] { group().all_reduce(at::Tensor()); }), HasSubstr("undefined"));
+  EXPECT_THAT(refusal([&] { group().gather(good_, at::Tensor(), 0); }), HasSubstr("undefined")) << "the root needs an output";
+}
+
+TEST_F(GroupArguments, NamesATensorOnAnotherDevice) {
+  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kMeta)); }), HasSubstr("meta"));
+}
+
+TEST_F(GroupArguments, HasNoMeanOfIntegers) {
+  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kInt), ReduceOp::mean); }), HasSubstr("mean of integers"));
+  EXPECT_THAT(refusal([&] { group().reduce_scatter(at::ones({4}, at::kLong), at::ones({2}, at::kLong), ReduceOp::mean); }),
+              HasSubstr("mean of integers"));
+}
+
+TEST_F(GroupArguments, NamesARankOutsideTheGroup) {
+  EXPECT_THAT(refusal([&] { group().broadcast(good_, 2); }), AllOf(HasSubstr("root 2"), HasSubstr("0..1")));
+  EXPECT_THAT(refusal([&] { group().broadcast(good_, -1); }), HasSubstr("root -1"));
+  EXPECT_THAT(refusal([&] { group().gather(good_, good_, 7); }), HasSubstr("root 7"));
+  EXPECT_THAT(refusal([&] { group().send(good_, 2); }), HasSubstr("receiver 2"));
+  EXPECT_THAT(refusal([&] { group().recv(good_, -3); }), HasSubstr("sender -3"));
+}
+
+TEST_F(GroupArguments, DoesNotSendToItself) {
+  EXPECT_THAT(refusal([&] { group().send(good_, 0); }), HasSubstr("itself"));
+  EXPECT_THAT(refusal([&] { group().recv(good_, 0); }), HasSubstr("itself"));
+}
+
+TEST_F(GroupArguments, NamesATagOutOfRange) {
+  EXPECT_THAT(refusal([&] { group().send(good_, 1, 256); }), AllOf(HasSubstr("tag 256"), HasSubstr("0..255")));
+  EXPECT_THAT(refusal([&] { group().recv(good_, 1, -1); }), HasSubstr("tag -1"));
+}
+
+TEST_F(GroupArguments, NamesBlocksThatDoNotFit) {
+  EXPECT_THAT(refusal([&] { group().all_gather(good_, at::ones({7})); }), HasSubstr("7 elements cannot be 2 blocks of 4"));
+  EXPECT_THAT(refusal([&] { group().reduce_scatter(at::ones({7}), good_); }), HasSubstr("7 elements cannot be 2 blocks of 4"));
+  EXPECT_THAT(refusal([&] { group().gather(good_, at::ones({4}), 0); }), HasSubstr("4 elements cannot be 2 blocks of 4"));
+}
+
+TEST_F(GroupArguments, NamesTypesThatDiffer) {
+  EXPECT_THAT(refusal([&] { group().all_gather(good_, at::ones({8}, at::kDouble)); }), AllOf(HasSubstr("Float"), HasSubstr("Double")));
+}
+
+TEST_F(GroupArguments, HasAtLeastOneRank) {
+  EXPECT_THAT(refusal([] { testing::thread_groups(0); }), HasSubstr("0 ranks"));
+}
+
+TEST_F(GroupArguments, NamesAMessageOfAnotherSize) {
+  group().send(good_, 1);
+  EXPECT_THAT(refusal([&] { groups_[1]->recv(at::ones({5}), 0); }), AllOf(HasSubstr("rank 0 sent 16 bytes"), HasSubstr("20")));
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,297 @@
+// One body of facts for every carrier.
+#include <torch/torch.h>
+// After torch.h.
+#include <gtest/gtest.h>
+
+#include "ranks.h"
+
+namespace trireme {
+namespace {
+
+using testing::Groups;
+
+struct Carrier {
+  std::string name;
+  int workers = 1;   // Processes, played by threads with Worlds of their own.
+  int replicas = 1;  // Threads a worker.
+  plan::Algorithm all_reduce = plan::Algorithm::direct;
+  int size() const { return workers * replicas; }
+};
+
+class Collective : public ::testing::TestWithParam<Carrier> {
+ protected:
+  void SetUp() override {
+    const Carrier& carrier = GetParam();
+    if (carrier.workers == 1) {
+      groups_ = testing::thread_groups(carrier.replicas, carrier.all_reduce);
+    } else {
+      workers_.emplace(carrier.workers);
+      groups_ = workers_->make_groups(carrier.replicas);
+    }
+  }
+  void TearDown() override {
+    if (workers_) workers_->leave();
+  }
+  int size() const { return GetParam().size(); }
+  template <typename Body>
+  void on_ranks(Body body) {
+    testing::on_ranks(groups_, body);
+  }
+
+  std::optional<testing::Workers> workers_;
+  Groups groups_;
+};
+
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kByte};
+constexpr int64_t kCounts[] = {0, 1, 2, 3, 5, 7, 64, 1000, 10007};
+constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min};
+
+bool allowed(at::ScalarType type, ReduceOp op) { return op != ReduceOp::mean || at::isFloatingType(type); }
+
+// Small whole numbers: their sums are exact in every type, so the order of additions cannot matter.
+at::Tensor part_of(int rank, int64_t count, at::ScalarType type) { return ((at::arange(count, at::kLong) * 7 + rank * 5) % 13).to(type); }
+
+at::Tensor reduction_of(int size, int64_t count, at::ScalarType type, ReduceOp op) {
+  at::Tensor result = part_of(0, count, type);
+  for (int rank = 1; rank < size; ++rank) {
+    const at::Tensor part = part_of(rank, count, type);
+    if (op == ReduceOp::max)
+      result = at::maximum(result, part);
+    else if (op == ReduceOp::min)
+      result = at::minimum(result, part);
+    else
+      result = result + part;
+  }
+  return op == ReduceOp::mean ? result.div_(size) : result;
+}
+
+std::string label(at::ScalarType type, int64_t count, ReduceOp op) {
+  return fmt::format("{} x {} {}", count, c10::toString(type), to_string(op));
+}
+
+TEST_P(Collective, RanksStandInOrder) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    EXPECT_EQ(groups_[i]->rank(), static_cast<int>(i));
+    EXPECT_EQ(groups_[i]->size(), size());
+  }
+  const Carrier& carrier = GetParam();
+  EXPECT_EQ(groups_[0]->backend(), carrier.workers == 1 ? "threads" : carrier.replicas == 1 ? "gloo" : "hybrid");
+}
+
+TEST_P(Collective, AllReduceGivesTheReductionOnEveryRank) {
+  on_ranks([&](Group& group) {
+    for (const at::ScalarType type : kTypes)
+      for (const int64_t count : kCounts)
+        for (const ReduceOp op : kOps) {
+          if (!allowed(type, op)) continue;
+          const at::Tensor tensor = part_of(group.rank(), count, type);
+          group.all_reduce(tensor, op);
+          ASSERT_TRUE(tensor.equal(reduction_of(size(), count, type, op))) << label(type, count, op);
+        }
+  });
+}
+
+TEST_P(Collective, ReduceScatterGivesEachRankItsBlock) {
+  on_ranks([&](Group& group) {
+    for (const at::ScalarType type : kTypes)
+      for (const int64_t count : {0, 1, 5, 1000})
+        for (const ReduceOp op : kOps) {
+          if (!allowed(type, op)) continue;
+          const at::Tensor input = part_of(group.rank(), count * size(), type);
+          const at::Tensor output = at::empty({count}, type);
+          group.reduce_scatter(input, output, op);
+          ASSERT_TRUE(output.equal(reduction_of(size(), count * size(), type, op).narrow(0, group.rank() * count, count)))
+              << label(type, count, op);
+          ASSERT_TRUE(input.equal(part_of(group.rank(), count * size(), type))) << "the input is only read: " << label(type, count, op);
+        }
+  });
+}
+
+TEST_P(Collective, ReduceScatterMayWriteIntoItsInput) {
+  on_ranks([&](Group& group) {
+    const at::Tensor input = part_of(group.rank(), 7 * size(), at::kFloat);
+    const at::Tensor block = input.narrow(0, group.rank() * 7, 7);
+    group.reduce_scatter(input, block);
+    EXPECT_TRUE(block.equal(reduction_of(size(), 7 * size(), at::kFloat, ReduceOp::sum).narrow(0, group.rank() * 7, 7)));
+  });
+}
+
+at::Tensor parts_in_order(int size, int64_t count, at::ScalarType type) {
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < size; ++rank) parts.push_back(part_of(rank, count, type));
+  return at::cat(parts);
+}
+
+TEST_P(Collective, AllGatherPutsBlocksInRankOrder) {
+  on_ranks([&](Group& group) {
+    for (const at::ScalarType type : kTypes)
+      for (const int64_t count : kCounts) {
+        const at::Tensor output = at::empty({count * size()}, type);
+        group.all_gather(part_of(group.rank(), count, type), output);
+        ASSERT_TRUE(output.equal(parts_in_order(size(), count, type))) << label(type, count, ReduceOp::sum);
+      }
+  });
+}
+
+TEST_P(Collective, AllGatherTakesAViewOfItsOutput) {
+  on_ranks([&](Group& group) {
+    const at::Tensor output = at::zeros({size() * 5});
+    const at::Tensor mine = output.narrow(0, group.rank() * 5, 5);
+    mine.copy_(part_of(group.rank(), 5, at::kFloat));
+    group.all_gather(mine, output);
+    EXPECT_TRUE(output.equal(parts_in_order(size(), 5, at::kFloat)));
+  });
+}
+
+TEST_P(Collective, BroadcastGivesEveryRootsTensor) {
+  on_ranks([&](Group& group) {
+    for (int root = 0; root < size(); ++root)
+      for (const at::ScalarType type : kTypes)
+        for (const int64_t count : {0, 1, 3, 1000}) {
+          const at::Tensor tensor = part_of(group.rank(), count, type);
+          group.broadcast(tensor, root);
+          ASSERT_TRUE(tensor.equal(part_of(root, count, type))) << label(type, count, ReduceOp::sum) << " from " << root;
+        }
+  });
+}
+
+TEST_P(Collective, GatherFillsTheRootAlone) {
+  on_ranks([&](Group& group) {
+    for (int root = 0; root < size(); ++root)
+      for (const at::ScalarType type : kTypes) {
+        const bool is_root = group.rank() == root;
+        const at::Tensor output = is_root ? at::empty({size(), 3}, type) : at::Tensor();
+        group.gather(part_of(group.rank(), 3, type), output, root);
+        if (is_root) {
+          ASSERT_TRUE(output.view({-1}).equal(parts_in_order(size(), 3, type))) << c10::toString(type);
+        }
+      }
+  });
+}
+
+TEST_P(Collective, ShapesAreKeptAndScalarsCarried) {
+  on_ranks([&](Group& group) {
+    const at::Tensor cube = at::ones({2, 3, 4});
+    group.all_reduce(cube);
+    EXPECT_TRUE(cube.equal(at::full({2, 3, 4}, static_cast<double>(size()))));
+    const at::Tensor scalar = at::scalar_tensor(group.rank(), at::kLong);
+    group.broadcast(scalar, size() - 1);
+    EXPECT_EQ(scalar.item<int64_t>(), size() - 1);
+  });
+}
+
+TEST_P(Collective, FloatSumsAreTheSameBitsOnAllRanksAndAgain) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    for (const int64_t count : {1, 1000, 10007}) {
+      std::vector<at::Tensor> parts, sums(groups_.size());
+      for (size_t rank = 0; rank < groups_.size(); ++rank)
+        parts.push_back(at::randn({count}, at::detail::createCPUGenerator(rank), at::kFloat).to(type));
+      for (int repetition = 0; repetition < 3; ++repetition) {
+        on_ranks([&](Group& group) {
+          const auto rank = static_cast<size_t>(group.rank());
+          const at::Tensor sum = parts[rank].clone();
+          group.all_reduce(sum);
+          if (repetition == 0) sums[rank] = sum;
+          EXPECT_TRUE(sum.equal(sums[rank])) << "another sum on repetition " << repetition;
+        });
+      }
+      for (const at::Tensor& sum : sums) EXPECT_TRUE(sum.equal(sums[0]));
+    }
+  }
+}
+
+TEST_P(Collective, SeveralOperationsMayBeUnderWay) {
+  on_ranks([&](Group& group) {
+    std::vector<at::Tensor> tensors;
+    std::vector<WorkPtr> works;
+    for (int i = 0; i < 5; ++i) {
+      tensors.push_back(at::full({100 + i}, i + 1.0));
+      works.push_back(group.all_reduce_async(tensors.back()));
+    }
+    for (auto& work : works) work->wait();
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(tensors[static_cast<size_t>(i)].equal(at::full({100 + i}, (i + 1.0) * size()))) << i;
+  });
+}
+
+TEST_P(Collective, MessagesGoRoundTheRing) {
+  if (size() == 1) return;
+  on_ranks([&](Group& group) {
+    const int next = (group.rank() + 1) % size(), previous = (group.rank() + size() - 1) % size();
+    for (const at::ScalarType type : kTypes) {
+      const at::Tensor received = at::empty({11}, type);
+      const WorkPtr receiving = group.recv_async(received, previous, 3);
+      group.send_async(part_of(group.rank(), 11, type), next, 3)->wait();
+      receiving->wait();
+      ASSERT_TRUE(received.equal(part_of(previous, 11, type))) << c10::toString(type);
+    }
+  });
+}
+
+TEST_P(Collective, TagsTellMessagesApartAndEqualTagsKeepOrder) {
+  if (size() == 1) return;
+  on_ranks([&](Group& group) {
+    const int last = size() - 1;
+    if (group.rank() == 0) {
+      std::vector<at::Tensor> sent;
+      std::vector<WorkPtr> sending;
+      for (const auto& [value, tag] : {std::pair{1, 5}, {2, 6}, {3, 5}}) {
+        sent.push_back(at::full({4}, value, at::kInt));
+        sending.push_back(group.send_async(sent.back(), last, tag));
+      }
+      for (auto& work : sending) work->wait();
+    } else if (group.rank() == last) {
+      for (const auto& [value, tag] : {std::pair{2, 6}, {1, 5}, {3, 5}}) {
+        const at::Tensor received = at::zeros({4}, at::kInt);
+        group.recv(received, 0, tag);
+        EXPECT_TRUE(received.equal(at::full({4}, value, at::kInt))) << "tag " << tag;
+      }
+    }
+    group.barrier();
+  });
+}
+
+TEST_P(Collective, NobodyPassesABarrierBeforeAllHaveCome) {
+  std::atomic<int> arrived{0};
+  on_ranks([&](Group& group) {
+    for (int round = 1; round <= 20; ++round) {
+      ++arrived;
+      group.barrier();
+      EXPECT_GE(arrived.load(), round * size());
+      group.barrier();
+    }
+  });
+}
+
+TEST_P(Collective, TensorsThatRequireGradAreReducedInPlace) {
+  on_ranks([&](Group& group) {
+    const at::Tensor parameter = torch::ones({3}, at::TensorOptions().requires_grad(true));
+    group.all_reduce(parameter, ReduceOp::mean);
+    group.broadcast(parameter, 0);
+    EXPECT_TRUE(parameter.detach().equal(at::ones({3})));
+    const at::Tensor all = torch::zeros({3 * size()}, at::TensorOptions().requires_grad(true));
+    group.all_gather(parameter, all);
+    EXPECT_TRUE(all.detach().equal(at::ones({3 * size()})));
+  });
+}
+
+std::string name_of(const ::testing::TestParamInfo<Carrier>& info) {
+  const Carrier& carrier = info.param;
+  return fmt::format("{}_{}", carrier.name,
+                     carrier.workers > 1 && carrier.replicas > 1 ? fmt::format("{}x{}", carrier.workers, carrier.replicas)
+                                                                 : std::to_string(carrier.size()));
+}
+
+std::vector<Carrier> carriers() {
+  std::vector<Carrier> all;
+  for (const int size : {1, 2, 3, 4, 5, 8})
+    for (const auto algorithm : {plan::Algorithm::naive, plan::Algorithm::direct, plan::Algorithm::ring})
+      all.push_back({"threads_" + std::string(plan::to_string(algorithm)), 1, size, algorithm});
+  for (const int workers : {2, 3, 4}) all.push_back({"gloo", workers, 1});
+  all.push_back({"hybrid", 2, 2});
+  all.push_back({"hybrid", 3, 2});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Carriers, Collective, ::testing::ValuesIn(carriers()), name_of);
+
+}  // namespace
+}  // namespace trireme

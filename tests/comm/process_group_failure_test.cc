@@ -1,0 +1,144 @@
+// Workers of one job: what the others' waits end in when one is lost, or does not come.
+#include <torch/torch.h>
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include <future>
+#include "ranks.h"
+
+namespace trireme {
+namespace {
+
+using ::testing::AllOf;
+using testing::Ending;
+using testing::endings_of;
+using testing::Groups;
+using ::testing::HasSubstr;
+using testing::Workers;
+
+constexpr Milliseconds kTimeout{6000};
+constexpr Milliseconds kBound{3000};  // Of noticing a loss: far below the time-out.
+
+struct Wait {
+  std::string name;
+  std::function<void(Group&)> call;
+};
+const std::vector<Wait>& waits() {
+  static const std::vector<Wait> all{
+      {"all_reduce", [](Group& group) { group.all_reduce(at::ones({1000})); }},
+      {"all_gather", [](Group& group) { group.all_gather(at::ones({10}), at::ones({10 * group.size()})); }},
+      {"reduce_scatter", [](Group& group) { group.reduce_scatter(at::ones({10 * group.size()}), at::ones({10})); }},
+      {"broadcast", [](Group& group) { group.broadcast(at::ones({10}), 1); }},
+      {"gather", [](Group& group) { group.gather(at::ones({10}), at::ones({10 * group.size()}), group.rank()); }},
+      {"recv", [](Group& group) { group.recv(at::ones({10}), 1); }},
+      {"barrier", [](Group& group) { group.barrier(); }},
+  };
+  return all;
+}
+
+class LostPeer : public ::testing::TestWithParam<Wait> {};
+
+// The survivors (workers 0 and 2) wait; worker 1 is seen to end.
+template <typename Lose>
+void expect_peer_lost(Workers& workers, const Groups& groups, const Wait& wait, Lose lose) {
+  std::promise<void> waiting;
+  auto loser = std::async(std::launch::async, [&] {
+    waiting.get_future().wait();
+    lose();
+  });
+  std::atomic<int> started{0};
+  const auto start = std::chrono::steady_clock::now();
+  const auto endings = endings_of({groups[0], groups[2]}, [&](Group& group) {
+    if (++started == 2) waiting.set_value();
+    wait.call(group);
+  });
+  const auto took = std::chrono::steady_clock::now() - start;
+  loser.get();
+  EXPECT_LT(took, kBound);
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::peer_lost)) << ending.what;
+    EXPECT_THAT(ending.what, HasSubstr("worker 1"));
+  }
+  ASSERT_TRUE(workers.coordinator().first_loss().has_value());
+  EXPECT_EQ(workers.coordinator().first_loss()->worker, 1);
+}
+
+TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItsProcessIsSeenToEnd) {
+  Workers workers(3, testing::world_options(kTimeout));
+  Groups groups = workers.make_groups();
+  expect_peer_lost(workers, groups, GetParam(), [&] {
+    workers.coordinator().report_lost(1, "killed by signal 9 (SIGKILL)");
+    groups[1].reset();
+    workers.vanish(1);
+  });
+}
+
+TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItExitsWithoutAGoodbye) {
+  Workers workers(3, testing::world_options(kTimeout));
+  Groups groups = workers.make_groups();
+  expect_peer_lost(workers, groups, GetParam(), [&] {
+    groups[1].reset();
+    workers.vanish(1);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Waits, LostPeer, ::testing::ValuesIn(waits()), [](const auto& each) { return each.param.name; });
+
+TEST(ProcessGroupFailure, NothingStartsAfterALoss) {
+  Workers workers(2, testing::world_options(kTimeout));
+  Groups groups = workers.make_groups();
+  groups[1].reset();
+  workers.vanish(1);
+  const auto first = endings_of({groups[0]}, [](Group& group) { group.all_reduce(at::ones({10})); });
+  for (const Wait& wait : waits()) {
+    const auto endings = endings_of({groups[0]}, wait.call);
+    EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::peer_lost)) << wait.name << ": " << endings[0].what;
+  }
+}
+
+TEST(ProcessGroupFailure, AWorkerThatDoesNotComeEndsInTimeout) {
+  for (const std::string name : {"all_reduce", "recv", "barrier"}) {
+    Workers workers(2, testing::world_options(Milliseconds(500)));
+    Groups groups = workers.make_groups();
+    const Wait& wait = *std::find_if(waits().begin(), waits().end(), [&](const Wait& each) { return each.name == name; });
+    const auto endings = endings_of({groups[0]}, wait.call);
+    EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::timeout)) << endings[0].what;
+    EXPECT_THAT(endings[0].what, HasSubstr("500 ms"));
+  }
+}
+
+TEST(ProcessGroupFailure, MakingGroupsWithoutAPeerEndsInPeerLost) {
+  Workers workers(2, testing::world_options(kTimeout));
+  workers.on_each([](World& world) { world.connect(); });
+  workers.vanish(1);
+  try {
+    workers[0].make_groups();
+    FAIL() << "it made a group of one";
+  } catch (const Error& error) {
+    EXPECT_EQ(to_string(error.code()), to_string(ErrorCode::peer_lost)) << error.what();
+  }
+}
+
+TEST(ProcessGroupFailure, ALostProcessEndsTheWaitsOfAllThreadsOfAnother) {
+  Workers workers(2, testing::world_options(kTimeout));
+  Groups groups = workers.make_groups(2);
+  std::promise<void> waiting;
+  auto loser = std::async(std::launch::async, [&] {
+    waiting.get_future().wait();
+    groups[2].reset();
+    groups[3].reset();
+    workers.vanish(1);
+  });
+  std::atomic<int> started{0};
+  const auto endings = endings_of({groups[0], groups[1]}, [&](Group& group) {
+    if (++started == 2) waiting.set_value();
+    group.all_reduce(at::ones({1000}));
+  });
+  loser.get();
+  EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::peer_lost)) << endings[0].what;
+  EXPECT_TRUE(endings[1].failed);
+  for (const Ending& ending : endings) EXPECT_THAT(ending.what, HasSubstr("worker 1"));
+}
+
+}  // namespace
+}  // namespace trireme

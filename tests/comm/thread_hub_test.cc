@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <trireme/comm/threads/reduce_kernel.h>
+#include <trireme/comm/threads/thread_hub.h>
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+namespace trireme::comm {
+namespace {
+
+template <typename Body>
+void on_each(int count, Body body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
+  for (auto& thread : threads) thread.join();
+}
+
+constexpr Milliseconds kTimeout{20000};
+
+// What ranks wrote before the barrier can be read after it: ThreadSanitizer looks at the plain integers here.
+TEST(ThreadHub, WritesBeforeABarrierAreSeenAfterIt) {
+  constexpr int kRanks = 4;
+  ThreadHub hub(kRanks, kTimeout);
+  std::vector<int> values(kRanks, -1);
+  on_each(kRanks, [&](int rank) {
+    for (int round = 0; round < 500; ++round) {
+      values[static_cast<size_t>(rank)] = round * kRanks + rank;
+      hub.arrive_and_wait(rank, "test");
+      for (int other = 0; other < kRanks; ++other) ASSERT_EQ(values[static_cast<size_t>(other)], round * kRanks + other);
+      hub.arrive_and_wait(rank, "test");
+    }
+  });
+}
+
+TEST(ThreadHub, RanksSumEachOthersBuffersInParts) {
+  constexpr int kRanks = 3;
+  constexpr int64_t kElements = 3000;
+  ThreadHub hub(kRanks, kTimeout);
+  on_each(kRanks, [&](int rank) {
+    for (int round = 0; round < 100; ++round) {
+      std::vector<float> mine(kElements, static_cast<float>(rank + round)), sum(kElements / kRanks);
+      hub.meet(rank, {.operation = "sum", .data = mine.data(), .elements = kElements});
+      std::vector<const void*> sources;
+      for (int other = 0; other < kRanks; ++other)
+        sources.push_back(static_cast<const float*>(hub.posted(other).data) + rank * (kElements / kRanks));
+      fold_range(plan::DType::float32, Fold::sum, sum.data(), sources, 0, kElements / kRanks);
+      hub.arrive_and_wait(rank, "sum");
+      for (const float value : sum) ASSERT_EQ(value, static_cast<float>(3 * round + 3));
+    }
+  });
+}
+
+TEST(ThreadHub, MessagesArriveInOrderPerSenderAndTag) {
+  ThreadHub hub(2, kTimeout);
+  on_each(2, [&](int rank) {
+    for (int i = 0; i < 300; ++i) {
+      if (rank == 0)
+        hub.put(0, 1, i % 3, {static_cast<std::byte>(i)});
+      else {
+        ASSERT_EQ(hub.take(0, 1, i % 3).at(0), static_cast<std::byte>(i));
+      }
+    }
+  });
+}
+
+TEST(ThreadHub, AHubOfOneWaitsForNobody) {
+  ThreadHub hub(1, kTimeout);
+  hub.meet(0, {.operation = "alone"});
+  hub.arrive_and_wait(0, "alone");
+}
+
+TEST(ReduceKernel, FoldsTheRangeAloneAndMayWriteIntoASource) {
+  std::vector<int32_t> a(5000), b(5000, 2);
+  std::iota(a.begin(), a.end(), 0);
+  const std::vector<const void*> sources{a.data(), b.data()};
+  fold_range(plan::DType::int32, Fold::sum, a.data(), sources, 100, 4900);
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(a[static_cast<size_t>(i)], i >= 100 && i < 4900 ? i + 2 : i);
+}
+
+TEST(ReduceKernel, NaNWinsMaxAndMinWhereverItStands) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const Fold fold : {Fold::max, Fold::min}) {
+    const std::vector<float> first{nan, 1, 3}, second{1, nan, 2};
+    std::vector<float> out(3);
+    const std::vector<const void*> sources{first.data(), second.data()};
+    fold_range(plan::DType::float32, fold, out.data(), sources, 0, 3);
+    EXPECT_TRUE(std::isnan(out[0]) && std::isnan(out[1]));
+    EXPECT_EQ(out[2], fold == Fold::max ? 3 : 2);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::comm

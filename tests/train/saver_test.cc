@@ -1,0 +1,118 @@
+// Stopping and going on, and what a checkpoint must fit.
+#include "jobs.h"
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include "../base/expect_error.h"
+
+namespace trireme {
+namespace {
+
+using ::testing::AllOf;
+using testing::clouds;
+using testing::fit;
+using testing::Folder;
+using ::testing::HasSubstr;
+using testing::job;
+
+TrainerOptions options_in(const Folder& folder, int64_t steps, int replicas = 1) {
+  TrainerOptions options = testing::options(replicas);
+  options.steps = steps;
+  options.checkpoint.dir = folder.path();
+  return options;
+}
+
+struct Kind {
+  std::string name;
+  OptimizerFactory optimizer;
+};
+class Resumed : public ::testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, Resumed,
+                         ::testing::Values(Kind{"SGD", SGD{.lr = 0.1, .momentum = 0.9}}, Kind{"Adam", Adam{.lr = 0.01, .amsgrad = true}},
+                                           Kind{"AdamW", AdamW{.lr = 0.01}}, Kind{"RMSprop", RMSprop{.momentum = 0.5, .centered = true}},
+                                           Kind{"Adagrad", Adagrad{}}),
+                         [](const auto& each) { return each.param.name; });
+
+// 90 samples in batches of 16 are 6 steps an epoch: 4 is in the middle of the first, 9 of the second.
+TEST_P(Resumed, GoesOnBitForBit) {
+  for (const int replicas : {1, 2}) {
+    const auto the_job = job<testing::DropoutClassifier>(GetParam().optimizer);
+    const Folder undisturbed, interrupted;
+    const Report whole = fit(options_in(undisturbed, 12, replicas), the_job, clouds(90));
+    fit(options_in(interrupted, 4, replicas), the_job, clouds(90));
+    fit(options_in(interrupted, 9, replicas), the_job, clouds(90));
+    const Report last = fit(options_in(interrupted, 12, replicas), the_job, clouds(90));
+    EXPECT_EQ(last.resumed_from_step, 9);
+    EXPECT_EQ(last.steps, 12);
+    EXPECT_EQ(last.loss_history, whole.loss_history);
+    EXPECT_EQ(last.parameters_sha256, whole.parameters_sha256);
+  }
+}
+
+TEST_P(Resumed, GoesOnUnderAnotherStrategy) {
+  const auto the_job = job(GetParam().optimizer);
+  const Folder undisturbed, interrupted;
+  const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
+  fit(options_in(interrupted, 5, 3), the_job, clouds(90));
+  testing::Workers workers(2);
+  workers.on_each([&](World& world) { Trainer(world, options_in(interrupted, 9)).fit(the_job, clouds(90)); });
+  workers.leave();
+  const Report last = fit(options_in(interrupted, 12), the_job, clouds(90));
+  EXPECT_EQ(last.resumed_from_step, 9);
+  EXPECT_LT(testing::difference(last.loss_history, whole.loss_history), 1e-10);
+}
+
+TEST(Saver, SavesEverySoManyStepsAndKeepsTheNewest) {
+  const Folder folder;
+  TrainerOptions options = options_in(folder, 12);
+  options.checkpoint.every_steps = 5;
+  const Report report = fit(options, job(), clouds(90));
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) names.push_back(entry.path().filename().string());
+  EXPECT_THAT(names, ::testing::UnorderedElementsAre("step-000000010", "step-000000012"));
+  EXPECT_THAT(report.checkpoint, ::testing::EndsWith("step-000000012"));
+}
+
+TEST(Saver, ARunOfNoStepsSavesTheInitialWeights) {
+  const Folder folder;
+  const Report report = fit(options_in(folder, 0), job(), clouds(90));
+  EXPECT_EQ(report.steps, 0);
+  EXPECT_TRUE(std::filesystem::exists(report.checkpoint));
+}
+
+TEST(Saver, RefusesDataOfAnotherSizeByBothNumbers) {
+  for (const int replicas : {1, 2}) {
+    const Folder folder;
+    fit(options_in(folder, 2, replicas), job(), clouds(90));
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options_in(folder, 4, replicas), job(), clouds(80)); }),
+                AllOf(HasSubstr("90"), HasSubstr("80")));
+  }
+}
+
+TEST(Saver, RefusesAnotherModelByTheTensor) {
+  const Folder folder;
+  fit(options_in(folder, 2), job(), clouds(90));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options_in(folder, 4), job<testing::NormClassifier>(), clouds(90)); }),
+              HasSubstr("norm.weight"));
+}
+
+TEST(Saver, RefusesAnotherOptimizerByBothNames) {
+  for (const int replicas : {1, 2}) {
+    const Folder folder;
+    fit(options_in(folder, 2, replicas), job(), clouds(90));
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options_in(folder, 4, replicas), job(Adam{}), clouds(90)); }),
+                AllOf(HasSubstr("SGD"), HasSubstr("Adam")));
+  }
+}
+
+struct Masked : testing::Classifier {
+  at::Tensor mask = register_buffer("mask", torch::tensor({true, false, true}));
+};
+TEST(Saver, KeepsBuffersOfTruthValues) {
+  const Folder folder;
+  fit(options_in(folder, 2), job<Masked>(), clouds(90));
+  EXPECT_EQ(fit(options_in(folder, 4), job<Masked>(), clouds(90)).resumed_from_step, 2);
+}
+
+}  // namespace
+}  // namespace trireme
