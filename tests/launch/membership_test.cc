@@ -246,7 +246,7 @@ TEST(Membership, KnowsWhatWorkersDo) {
   membership.beat(0, {Phase::forward, 1}, kStart);
   EXPECT_EQ(membership.last_phase(0).describe(), "forward of step 1");
   EXPECT_FALSE(membership.any_step_finished());
-  membership.beat(1, {Phase::data, 1}, kStart);
+  membership.beat(1, {Phase::data, 2}, kStart);
   EXPECT_TRUE(membership.any_step_finished());
 }
 

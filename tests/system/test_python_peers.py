@@ -38,11 +38,13 @@ class PythonPeers(SystemTest):
 
     def test_losses_are_those_of_python_ddp_over_50_steps(self):
         weights = self.prepare(50, "float32")
-        python = self.python_losses(weights, 2, "float32")
-        for name, words in {"one_device": (), "multi_worker": ("--workers", "2"), "mirrored": ("--set", "strategy.replicas=2")}.items():
-            with self.subTest(name):
-                report = self.train(*MODEL, "--set", "train.steps=50", *words, name=name)
-                self.assert_close(report["loss_history"], python, 1e-5)
+        ours = {"one_device": (), **{f"multi_worker-{n}": ("--workers", n) for n in (2, 3)}, **{f"mirrored-{n}": ("--set", f"strategy.replicas={n}") for n in (2, 3)}}
+        python = {n: self.python_losses(weights, n, "float32") for n in (2, 3)}
+        for name, words in ours.items():
+            report = self.train(*MODEL, "--set", "train.steps=50", *words, name=name)
+            for world_size, losses in python.items():
+                with self.subTest(name, python_ranks=world_size):
+                    self.assert_close(report["loss_history"], losses, 1e-5)
 
     def test_losses_are_those_of_python_ddp_in_float64(self):
         weights = self.prepare(100, "float64")

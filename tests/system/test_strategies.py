@@ -78,6 +78,11 @@ class Strategies(SystemTest):
         self.assertEqual(len(reference["loss_history"]), 30)
         self.assert_close(report["loss_history"], reference["loss_history"], 1e-10)
 
+    def test_the_digits_example_as_it_stands_reaches_its_accuracy(self):
+        report = self.train("--workers", "2")
+        self.assertGreaterEqual(report["eval"]["accuracy"], 0.975)
+        self.assertEqual(report["eval"]["samples"], 359)  # A fifth of 1,797.
+
     def test_the_report_has_the_keys_that_scripts_read(self):
         report = self.train("--set", "train.steps=3", "--workers", "2")
         for key in ("steps", "epochs", "workers", "world_size", "strategy", "loss_history", "train_loss", "eval", "samples_per_second",

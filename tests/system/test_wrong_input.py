@@ -80,6 +80,21 @@ class WrongInput(SystemTest):
                 self.assertEqual(code, 1, err)
                 self.assertRegex(err, r"loss of step \d+ is NaN or infinite on rank \d")
 
+    def test_parameters_that_overflow_are_never_saved(self):
+        words = [TRIREME, "train", DIGITS, "--set", f"checkpoint.dir={self.folder / 'ckpt'}", "--quiet", "--set", "schedule.warmup_steps=0"]
+        self.assert_refused([*words, "--set", "optimizer.lr=1e38", "--set", "optimizer.weight_decay=1e6", "--set", "train.steps=1"], 1, "NaN or infinite", "step 1")
+        self.assertEqual(list((self.folder / "ckpt").glob("step-*")), [])
+
+    def test_a_checkpoint_of_another_type_is_refused(self):
+        words = [TRIREME, "train", DIGITS, "--set", f"checkpoint.dir={self.folder / 'ckpt'}", "--quiet", "--set", "train.steps=2"]
+        self.assertEqual(self.run_to_end(*words)[0], 0)
+        self.assert_refused([*words, "--set", "train.dtype=float64"], 2, "float32", "float64", "--fresh")
+
+    def test_what_the_model_or_the_report_cannot_take_is_refused_before_a_process_starts(self):
+        self.refused(DIGITS, "--set", "model.name=gpt", "--workers", "2", parts=["gpt"])
+        self.refused(DIGITS, "--set", "data.batch=5000", "--set", "data.drop_last=true", "--workers", "2", parts=["5000"])
+        self.refused(DIGITS, "--report", self.folder, parts=["folder"])
+
     def test_two_ranks_with_different_configurations_are_both_named(self):
         script = 'exec "$0" train "$1" --quiet --set train.steps=3 --set optimizer.lr=0.0$((TRIREME_WORKER + 1))'
         code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", "sh", "-c", script, TRIREME, DIGITS)
