@@ -7,4 +7,5 @@
 #include <trireme/data/source.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/tensor/keep_memory.h>
 #include <trireme/train/trainer.h>

@@ -3,6 +3,7 @@
 // After torch.h.
 #include <gmock/gmock.h>
 
+#include <csignal>
 #include <future>
 #include "ranks.h"
 
@@ -105,6 +106,20 @@ TEST(ProcessGroupFailure, AWorkerThatDoesNotComeEndsInTimeout) {
     EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::timeout)) << endings[0].what;
     EXPECT_THAT(endings[0].what, HasSubstr("500 ms"));
   }
+}
+
+// What a write to a lost peer's socket raises.
+TEST(ProcessGroupFailure, SigpipeIsIgnoredUnlessTheProgrammeHandlesIt) {
+  const auto handler_after = [](void (*handler)(int)) {
+    std::signal(SIGPIPE, handler);
+    Workers workers(2);
+    workers.make_groups();
+    workers.leave();
+    return std::signal(SIGPIPE, SIG_IGN);
+  };
+  const auto own = [](int) {};
+  EXPECT_EQ(handler_after(SIG_DFL), SIG_IGN);
+  EXPECT_EQ(handler_after(own), static_cast<void (*)(int)>(own));
 }
 
 TEST(ProcessGroupFailure, MakingGroupsWithoutAPeerEndsInPeerLost) {

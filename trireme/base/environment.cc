@@ -1,10 +1,10 @@
 #include <trireme/base/environment.h>
 
-#include <charconv>
 #include <fmt/format.h>
-#include <string_view>
 #include <trireme/base/error.h>
 #include <unistd.h>
+#include <charconv>
+#include <string_view>
 
 namespace trireme {
 
@@ -30,8 +30,7 @@ std::optional<int> Environment::get_int(const std::string& name) const {
   int value = 0;
   const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (status != std::errc() || end != text->data() + text->size()) {
-    throw Error(ErrorCode::invalid_argument, "base",
-                fmt::format("environment variable {}='{}' is not a whole number", name, *text),
+    throw Error(ErrorCode::invalid_argument, "base", fmt::format("environment variable {}='{}' is not a whole number", name, *text),
                 "set it to a number, or unset it");
   }
   return value;

@@ -11,8 +11,7 @@ struct Sha256::State {
 };
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  if (EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
-    throw Error(ErrorCode::internal, "base", "OpenSSL offers no SHA-256");
+  if (EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) throw Error(ErrorCode::internal, "base", "OpenSSL offers no SHA-256");
 }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;

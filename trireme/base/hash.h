@@ -37,8 +37,10 @@ constexpr uint64_t mix64(uint64_t x) {
 template <typename... Rest>
 constexpr uint64_t mix64(uint64_t first, uint64_t second, Rest... rest) {
   const uint64_t mixed = mix64(mix64(first) ^ second);
-  if constexpr (sizeof...(rest) == 0) return mixed;
-  else return mix64(mixed, static_cast<uint64_t>(rest)...);
+  if constexpr (sizeof...(rest) == 0)
+    return mixed;
+  else
+    return mix64(mixed, static_cast<uint64_t>(rest)...);
 }
 
 }  // namespace trireme

@@ -1,9 +1,9 @@
 #include <trireme/base/log.h>
 
+#include <unistd.h>
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
-#include <unistd.h>
 
 namespace trireme {
 namespace {

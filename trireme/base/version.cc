@@ -2,4 +2,4 @@
 
 namespace trireme {
 std::string_view version() { return TRIREME_VERSION; }
-}
+}  // namespace trireme

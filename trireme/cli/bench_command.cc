@@ -1,11 +1,11 @@
 // `trireme bench`: measures this machine. Processes are started through the supervisor, threads inside the worker.
-#include <algorithm>
-#include <cstdlib>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/supervisor.h>
+#include <algorithm>
+#include <cstdlib>
 
 namespace trireme::cli {
 namespace {
@@ -21,10 +21,13 @@ struct BenchArguments {
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   if (arguments.workers < 1)
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
-  if (arguments.batch < 0) throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--batch {} is below 0", arguments.batch), "samples per rank, or 0 for the model's own");
+  if (arguments.batch < 0)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--batch {} is below 0", arguments.batch),
+                "samples per rank, or 0 for the model's own");
   if (arguments.path != "threads" && arguments.path != "gloo")
     throw Error(ErrorCode::unsupported, "cli", fmt::format("--path {} is not in this version", arguments.path), "threads or gloo");
-  words.insert(words.end(), {"--workers", std::to_string(arguments.workers), "--path", arguments.path, "--steps", std::to_string(arguments.steps)});
+  words.insert(words.end(),
+               {"--workers", std::to_string(arguments.workers), "--path", arguments.path, "--steps", std::to_string(arguments.steps)});
   if (arguments.json) words.push_back("--json");
   // One thread a rank, as peers are measured.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
@@ -73,8 +76,10 @@ void add_bench(CLI::App& app, Action& action) {
     action = [arguments] {
       static constexpr std::string_view kOps[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
       if (std::find(std::begin(kOps), std::end(kOps), arguments->op) == std::end(kOps))
-        throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--op {} is not known", arguments->op), fmt::format("{}", fmt::join(kOps, ", ")));
-      return measure(*arguments, {"bench-collectives", "--op", arguments->op, "--bytes", arguments->bytes, "--algorithm", arguments->algorithm});
+        throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--op {} is not known", arguments->op),
+                    fmt::format("{}", fmt::join(kOps, ", ")));
+      return measure(*arguments,
+                     {"bench-collectives", "--op", arguments->op, "--bytes", arguments->bytes, "--algorithm", arguments->algorithm});
     };
   });
 }

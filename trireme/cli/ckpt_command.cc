@@ -12,9 +12,15 @@ Json to_json(const checkpoint::Saved& saved) {
   Json tensors = Json::array();
   for (const auto& tensor : saved.model->tensors())
     tensors.push_back({{"name", tensor.spec.name}, {"shape", tensor.spec.shape}, {"dtype", plan::to_string(tensor.spec.dtype)}});
-  return {{"path", saved.path.string()}, {"version", saved.manifest.version}, {"step", saved.manifest.step},
-          {"epoch", saved.manifest.position.epoch}, {"consumed", saved.manifest.position.consumed}, {"files", saved.manifest.files},
-          {"aliases", saved.manifest.aliases}, {"optimizer", saved.manifest.optimizer.value("kind", "")}, {"tensors", tensors}};
+  return {{"path", saved.path.string()},
+          {"version", saved.manifest.version},
+          {"step", saved.manifest.step},
+          {"epoch", saved.manifest.position.epoch},
+          {"consumed", saved.manifest.position.consumed},
+          {"files", saved.manifest.files},
+          {"aliases", saved.manifest.aliases},
+          {"optimizer", saved.manifest.optimizer.value("kind", "")},
+          {"tensors", tensors}};
 }
 
 void print(const checkpoint::Saved& saved) {
@@ -36,12 +42,17 @@ void print(const checkpoint::Saved& saved) {
 int inspect(const std::string& path, bool json) {
   const bool single = std::filesystem::exists(std::filesystem::path(path) / "manifest.json");
   std::optional<checkpoint::Saved> saved;
-  if (single) saved = checkpoint::open_checkpoint(path);
-  else if (checkpoint::has_checkpoints(path)) saved = checkpoint::newest_in(path);
+  if (single)
+    saved = checkpoint::open_checkpoint(path);
+  else if (checkpoint::has_checkpoints(path))
+    saved = checkpoint::newest_in(path);
   if (!saved)
-    throw Error(ErrorCode::not_found, "cli", fmt::format("{} holds no checkpoint", path), "the folder given as checkpoint.dir, or one step-... folder in it");
-  if (json) fmt::print("{}\n", to_json(*saved).dump(2));
-  else print(*saved);
+    throw Error(ErrorCode::not_found, "cli", fmt::format("{} holds no checkpoint", path),
+                "the folder given as checkpoint.dir, or one step-... folder in it");
+  if (json)
+    fmt::print("{}\n", to_json(*saved).dump(2));
+  else
+    print(*saved);
   return kExitOk;
 }
 

@@ -1,11 +1,11 @@
 // `trireme`: the light front. It loads no LibTorch: what computes is done by trireme-worker beside it.
-#include <cstdio>
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/version.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/paths.h>
 #include <unistd.h>
+#include <cstdio>
 
 namespace trireme::cli {
 

@@ -1,8 +1,8 @@
 // Options of a job that several launchers start together, one on each host.
 #pragma once
+#include <trireme/launch/supervisor.h>
 #include <CLI/CLI.hpp>
 #include <string>
-#include <trireme/launch/supervisor.h>
 
 namespace trireme::cli {
 

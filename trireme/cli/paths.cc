@@ -1,10 +1,10 @@
 #include <fmt/chrono.h>
 
-#include <cstdlib>
 #include <trireme/base/error.h>
 #include <trireme/cli/paths.h>
 #include <trireme/plan/data_plan.h>
 #include <unistd.h>
+#include <cstdlib>
 
 namespace trireme::cli {
 namespace fs = std::filesystem;
@@ -15,7 +15,8 @@ fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path();
 
 fs::path sibling_program(const std::string& name) {
   const fs::path path = own_folder() / name;
-  if (!fs::exists(path)) throw Error(ErrorCode::not_found, "cli", fmt::format("the program {} is missing", path.string()), "build or install Trireme again");
+  if (!fs::exists(path))
+    throw Error(ErrorCode::not_found, "cli", fmt::format("the program {} is missing", path.string()), "build or install Trireme again");
   return path;
 }
 
@@ -26,7 +27,8 @@ fs::path shipped_digits() {
   places.push_back(own_folder() / "../share/trireme/data");
   for (const fs::path& place : places)
     if (const fs::path file = (place / "digits.csv.gz").lexically_normal(); fs::exists(file)) return file;
-  throw Error(ErrorCode::not_found, "cli", "the digits data set is not beside this program", "data.path: the file digits.csv.gz, or TRIREME_DATA: its folder");
+  throw Error(ErrorCode::not_found, "cli", "the digits data set is not beside this program",
+              "data.path: the file digits.csv.gz, or TRIREME_DATA: its folder");
 }
 
 Tables read_tables(const Config& config) {
@@ -35,11 +37,13 @@ Tables read_tables(const Config& config) {
   if (config.data.name == "idx") {
     const IdxFiles files = find_idx_files(config);
     tables.train = data::read_idx(files.images, files.labels, classes);
-    if (!files.test_images.empty()) tables.test = data::read_idx(files.test_images, files.test_labels, classes ? classes : std::optional(tables.train.classes));
+    if (!files.test_images.empty())
+      tables.test = data::read_idx(files.test_images, files.test_labels, classes ? classes : std::optional(tables.train.classes));
     const auto size_of = [](const data::ImageTable& table) { return fmt::format("{}x{}x{}", table.channels, table.height, table.width); };
     if (tables.test.count > 0 && size_of(tables.test) != size_of(tables.train))
       throw Error(ErrorCode::invalid_argument, "cli",
-                  fmt::format("the images in {} are {}, those in {} are {}", files.images.string(), size_of(tables.train), files.test_images.string(), size_of(tables.test)),
+                  fmt::format("the images in {} are {}, those in {} are {}", files.images.string(), size_of(tables.train),
+                              files.test_images.string(), size_of(tables.test)),
                   "a test part of the same data set");
   } else {
     fs::path file = config.data.path.empty() ? shipped_digits() : fs::path(config.data.path);

@@ -1,10 +1,10 @@
 // Where things are beside this program, in the source tree or installed. No torch.
 #pragma once
-#include <filesystem>
-#include <string>
 #include <trireme/cli/config.h>
 #include <trireme/data/image_table.h>
 #include <trireme/plan/data_plan.h>
+#include <filesystem>
+#include <string>
 
 namespace trireme::cli {
 
@@ -17,7 +17,8 @@ struct Tables {
   data::ImageTable train, test;  // test.count may be 0.
   plan::Split split;             // Which samples of the file each holds; empty where the data has a test part of its own.
 };
-// Reads the data that a configuration names, checks labels, and holds out data.test_fraction (by data.split_seed) where there is no test part.
+// Reads the data that a configuration names, checks labels, and holds out data.test_fraction (by data.split_seed) where there is no test
+// part.
 Tables read_tables(const Config& config);
 
 // run.dir, or a new one named after data and time ("runs/digits-20260131-101500"); and the files in it.

@@ -1,5 +1,4 @@
 // `trireme plan`: what a run would do, for any world size, without running it or loading LibTorch.
-#include <algorithm>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
@@ -8,6 +7,7 @@
 #include <trireme/plan/collective_plan.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/mesh.h>
+#include <algorithm>
 
 namespace trireme::cli {
 namespace {
@@ -29,10 +29,12 @@ int show(const PlanArguments& arguments) {
   const auto parameters = models::parameter_shapes(config.model, input, plan::dtype_from_string(config.train.dtype));
 
   const plan::Mesh mesh({{"data", strategy.world_size}});
-  const plan::DataPlan data({tables.train.count, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+  const plan::DataPlan data(
+      {tables.train.count, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
   const plan::BucketPlan buckets = plan::plan_buckets(parameters, {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes});
   const std::string algorithm = config.strategy.all_reduce == "auto" ? "direct" : config.strategy.all_reduce;
-  const plan::CollectivePlan all_reduce = plan::plan_collective(plan::Collective::all_reduce, plan::algorithm_from_string(algorithm), strategy.world_size);
+  const plan::CollectivePlan all_reduce =
+      plan::plan_collective(plan::Collective::all_reduce, plan::algorithm_from_string(algorithm), strategy.world_size);
   check(mesh);
   check(data, strategy.world_size);
   check(buckets, parameters);
@@ -45,8 +47,13 @@ int show(const PlanArguments& arguments) {
   for (int64_t i = 0; i < arguments.batches; ++i, position = data.next(position)) batches.push_back(data.global_batch(position));
 
   if (arguments.json) {
-    Json out = {{"strategy", strategy.name}, {"workers", strategy.workers}, {"world_size", strategy.world_size}, {"mesh", mesh.to_json()},
-                {"data", data.to_json(strategy.world_size)}, {"buckets", buckets.to_json()}, {"all_reduce", all_reduce.to_json()}};
+    Json out = {{"strategy", strategy.name},
+                {"workers", strategy.workers},
+                {"world_size", strategy.world_size},
+                {"mesh", mesh.to_json()},
+                {"data", data.to_json(strategy.world_size)},
+                {"buckets", buckets.to_json()},
+                {"all_reduce", all_reduce.to_json()}};
     out["all_reduce"]["carrier"] = runs_plan ? "threads" : "gloo";
     if (arguments.batches > 0) {
       // Batches count within the training part; where that was split off, it lists which samples of the file it holds.
@@ -54,13 +61,14 @@ int show(const PlanArguments& arguments) {
       out["split"] = {{"train", tables.split.train}, {"test", tables.split.test}};
     }
     Json shapes = Json::array();
-    for (const auto& spec : parameters) shapes.push_back({{"name", spec.name}, {"shape", spec.shape}, {"dtype", plan::to_string(spec.dtype)}});
+    for (const auto& spec : parameters)
+      shapes.push_back({{"name", spec.name}, {"shape", spec.shape}, {"dtype", plan::to_string(spec.dtype)}});
     out["parameters"] = shapes;
     fmt::print("{}\n", out.dump(2));
     return kExitOk;
   }
-  fmt::print("strategy: {} ({} workers x {} replicas)\n\n{}\n{}\n{}\n", strategy.name, strategy.workers, strategy.replicas_per_worker, mesh.describe(),
-             data.describe(strategy.world_size), buckets.describe());
+  fmt::print("strategy: {} ({} workers x {} replicas)\n\n{}\n{}\n{}\n", strategy.name, strategy.workers, strategy.replicas_per_worker,
+             mesh.describe(), data.describe(strategy.world_size), buckets.describe());
   fmt::print("{}", all_reduce.describe());
   if (!runs_plan) fmt::print("(between processes Gloo reduces by its own ring; threads of one process run the plan above)\n");
   for (size_t i = 0; i < batches.size(); ++i) fmt::print("batch {}: {}\n", i, fmt::join(batches[i], " "));

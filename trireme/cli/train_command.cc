@@ -1,7 +1,4 @@
 // `trireme train`: checks everything that can be checked before a process starts, then becomes the worker, or supervises several.
-#include <chrono>
-#include <cstdlib>
-#include <thread>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
@@ -14,6 +11,9 @@
 #include <trireme/monitor/sink.h>
 #include <trireme/plan/data_plan.h>
 #include <unistd.h>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 
 namespace trireme::cli {
 namespace {
@@ -48,7 +48,8 @@ std::vector<std::string> worker_arguments(const TrainArguments& arguments, const
 
 void set_threads(const Config& config, const ResolvedStrategy& strategy, int local_workers) {
   const int cores = std::max(1u, std::thread::hardware_concurrency());
-  const int threads = config.device.threads > 0 ? config.device.threads : std::max(1, cores / (local_workers * strategy.replicas_per_worker));
+  const int threads =
+      config.device.threads > 0 ? config.device.threads : std::max(1, cores / (local_workers * strategy.replicas_per_worker));
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, std::to_string(threads).c_str(), 0);
 }
 
@@ -77,7 +78,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
 void check_model_and_data(const Config& config, const Tables& tables) {
   const models::InputSpec input{{tables.train.channels, tables.train.height, tables.train.width}, tables.train.classes};
   models::parameter_shapes(config.model, input);
-  plan::DataPlan({tables.train.count, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+  plan::DataPlan(
+      {tables.train.count, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
 }
 
 void check_report(const std::string& report) {
@@ -99,7 +101,8 @@ int train(const TrainArguments& arguments) {
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", *arguments.workers), "--workers 1 or more");
   if (launched && arguments.workers && *arguments.workers != identity.workers)
     throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--workers {} contradicts the launcher, which started {}", *arguments.workers, identity.workers), "leave --workers to the launcher");
+                fmt::format("--workers {} contradicts the launcher, which started {}", *arguments.workers, identity.workers),
+                "leave --workers to the launcher");
   const int workers = launched ? identity.workers : arguments.workers.value_or(1);
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && config.strategy.all_reduce != "auto")
@@ -107,7 +110,8 @@ int train(const TrainArguments& arguments) {
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     const Tables tables = read_tables(config);
-    if (tables.train.count == 0) throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left", "a smaller data.test_fraction");
+    if (tables.train.count == 0)
+      throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left", "a smaller data.test_fraction");
     check_model_and_data(config, tables);
     check_report(arguments.report);
     if (arguments.fresh) move_aside(checkpoint_dir(config));

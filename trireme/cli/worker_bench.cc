@@ -1,10 +1,6 @@
-#include <torch/torch.h>
 #include <fmt/format.h>
+#include <torch/torch.h>
 
-#include <algorithm>
-#include <chrono>
-#include <numeric>
-#include <thread>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/worker_commands.h>
@@ -12,6 +8,10 @@
 #include <trireme/models/build.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/parallel/data_parallel.h>
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <thread>
 
 namespace trireme::cli {
 namespace {
@@ -68,7 +68,8 @@ std::vector<double> repeat(Group& group, int64_t warm_up, int64_t times, const s
 }
 
 void require_steps(const WorkerBenchArguments& arguments) {
-  if (arguments.steps < 1) throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--steps {} is below 1", arguments.steps), "1 or more");
+  if (arguments.steps < 1)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--steps {} is below 1", arguments.steps), "1 or more");
 }
 
 int bench_step(const WorkerBenchArguments& arguments) {
@@ -109,12 +110,21 @@ int bench_step(const WorkerBenchArguments& arguments) {
     const double middle = median(seconds);
     // A process of its own per rank: rank 0's share stands for each.
     const double cpu = arguments.path == "threads" ? timed_cpu : timed_cpu * ranks;
-    const Json json = {{"model", arguments.model}, {"path", arguments.path}, {"workers", ranks}, {"batch", batch}, {"steps", arguments.steps},
-                       {"median_ms", middle * 1e3}, {"min_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
-                       {"samples_per_second", static_cast<double>(batch * ranks) / middle}, {"cpu_seconds_per_step", cpu}};
-    if (arguments.json) fmt::print("{}\n", json.dump());
-    else fmt::print("{} x{} over {}: {:.2f} ms a step (best {:.2f}), {:.0f} samples/s, {:.4f} CPU seconds a step\n", arguments.model, ranks, arguments.path,
-                    json["median_ms"].get<double>(), json["min_ms"].get<double>(), json["samples_per_second"].get<double>(), cpu);
+    const Json json = {{"model", arguments.model},
+                       {"path", arguments.path},
+                       {"workers", ranks},
+                       {"batch", batch},
+                       {"steps", arguments.steps},
+                       {"median_ms", middle * 1e3},
+                       {"min_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
+                       {"samples_per_second", static_cast<double>(batch * ranks) / middle},
+                       {"cpu_seconds_per_step", cpu}};
+    if (arguments.json)
+      fmt::print("{}\n", json.dump());
+    else
+      fmt::print("{} x{} over {}: {:.2f} ms a step (best {:.2f}), {:.0f} samples/s, {:.4f} CPU seconds a step\n", arguments.model, ranks,
+                 arguments.path, json["median_ms"].get<double>(), json["min_ms"].get<double>(), json["samples_per_second"].get<double>(),
+                 cpu);
   }
   world.leave();
   return 0;
@@ -132,11 +142,17 @@ int bench_collectives(const WorkerBenchArguments& arguments) {
     at::Tensor whole = at::ones({block * n});
     at::Tensor part = at::ones({block});
     std::function<void()> action;
-    if (arguments.op == "all_reduce") action = [&] { group->all_reduce(whole); };
-    else if (arguments.op == "reduce_scatter") action = [&] { group->reduce_scatter(whole, part); };
-    else if (arguments.op == "all_gather") action = [&] { group->all_gather(part, whole); };
-    else if (arguments.op == "broadcast") action = [&] { group->broadcast(whole, 0); };
-    else throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--op {} is not known", arguments.op), "all_reduce, reduce_scatter, all_gather or broadcast");
+    if (arguments.op == "all_reduce")
+      action = [&] { group->all_reduce(whole); };
+    else if (arguments.op == "reduce_scatter")
+      action = [&] { group->reduce_scatter(whole, part); };
+    else if (arguments.op == "all_gather")
+      action = [&] { group->all_gather(part, whole); };
+    else if (arguments.op == "broadcast")
+      action = [&] { group->broadcast(whole, 0); };
+    else
+      throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--op {} is not known", arguments.op),
+                  "all_reduce, reduce_scatter, all_gather or broadcast");
     return repeat(*group, 3, arguments.steps, action);
   });
   if (world.worker() == 0) {
@@ -144,12 +160,20 @@ int bench_collectives(const WorkerBenchArguments& arguments) {
     const double bytes = static_cast<double>(elements) * 4;
     // Bus bandwidth as nccl-tests defines it: what each link carries.
     const double factor = arguments.op == "all_reduce" ? 2.0 * (n - 1) / n : arguments.op == "broadcast" ? 1.0 : 1.0 * (n - 1) / n;
-    const Json json = {{"op", arguments.op}, {"path", arguments.path}, {"workers", n}, {"bytes", static_cast<int64_t>(bytes)},
-                       {"algorithm", arguments.algorithm}, {"median_us", middle * 1e6},
-                       {"min_us", *std::min_element(seconds.begin(), seconds.end()) * 1e6}, {"bus_gbytes_per_second", bytes * factor / middle / 1e9}};
-    if (arguments.json) fmt::print("{}\n", json.dump());
-    else fmt::print("{} of {} x{} over {}: {:.1f} us (best {:.1f}), {:.2f} GB/s on the bus\n", arguments.op, format_bytes(static_cast<int64_t>(bytes)), n,
-                    arguments.path, json["median_us"].get<double>(), json["min_us"].get<double>(), json["bus_gbytes_per_second"].get<double>());
+    const Json json = {{"op", arguments.op},
+                       {"path", arguments.path},
+                       {"workers", n},
+                       {"bytes", static_cast<int64_t>(bytes)},
+                       {"algorithm", arguments.algorithm},
+                       {"median_us", middle * 1e6},
+                       {"min_us", *std::min_element(seconds.begin(), seconds.end()) * 1e6},
+                       {"bus_gbytes_per_second", bytes * factor / middle / 1e9}};
+    if (arguments.json)
+      fmt::print("{}\n", json.dump());
+    else
+      fmt::print("{} of {} x{} over {}: {:.1f} us (best {:.1f}), {:.2f} GB/s on the bus\n", arguments.op,
+                 format_bytes(static_cast<int64_t>(bytes)), n, arguments.path, json["median_us"].get<double>(),
+                 json["min_us"].get<double>(), json["bus_gbytes_per_second"].get<double>());
   }
   world.leave();
   return 0;

@@ -1,8 +1,7 @@
-#include <torch/torch.h>
 #include <fmt/format.h>
+#include <torch/torch.h>
 #include <torch/version.h>
 
-#include <thread>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
 #include <trireme/cli/paths.h>
@@ -10,6 +9,7 @@
 #include <trireme/comm/gloo/gloo_group.h>
 #include <trireme/launch/identity.h>
 #include <unistd.h>
+#include <thread>
 
 namespace trireme::cli {
 namespace {

@@ -1,13 +1,13 @@
 // `trireme-worker`: the part of the command line that computes. Started by `trireme`, not by people.
-#include <torch/torch.h>
 #include <fmt/format.h>
+#include <torch/torch.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/cli/worker_commands.h>
 #include <trireme/tensor/keep_memory.h>
+#include <cstdio>
+#include <cstdlib>
 
 namespace trireme::cli {
 namespace {

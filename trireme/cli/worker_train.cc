@@ -1,7 +1,6 @@
-#include <torch/torch.h>
 #include <fmt/ranges.h>
+#include <torch/torch.h>
 
-#include <thread>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
@@ -11,6 +10,7 @@
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
 #include <unistd.h>
+#include <thread>
 
 namespace trireme::cli {
 namespace {
@@ -26,14 +26,17 @@ OptimizerFactory optimizer_of(const Config& config) {
   if (o.name == "sgd") return SGD{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
   if (o.name == "adam") return Adam{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
   if (o.name == "adamw") return AdamW{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
-  if (o.name == "rmsprop") return RMSprop{.lr = o.lr, .alpha = o.alpha, .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum};
+  if (o.name == "rmsprop")
+    return RMSprop{.lr = o.lr, .alpha = o.alpha, .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum};
   return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
 }
 
 // The keys that change what is computed: what all ranks must have alike. Paths, addresses and listeners may differ from host to host.
 Json keys_to_agree(const Config& config) {
-  static constexpr std::string_view kOwn[] = {"run.", "monitor.", "cost.", "checkpoint.dir", "comm.interface", "device.", "data.path", "data.images",
-                                              "data.labels", "data.test_images", "data.test_labels", "data.threads", "data.prefetch"};
+  static constexpr std::string_view kOwn[] = {
+      "run.",         "monitor.",    "cost.",       "checkpoint.dir",   "comm.interface",   "device.",
+      "data.path",    "data.images", "data.labels", "data.test_images", "data.test_labels", "data.threads",
+      "data.prefetch"};
   Json keys = Json::object();
   for (const auto& [key, value] : flatten(config)) {
     const bool own = std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view prefix) { return key.starts_with(prefix); });

@@ -26,7 +26,8 @@ auto with_store(const net::Endpoint& store, Deadline deadline, Action action) {
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw Error(ErrorCode::timeout, "comm",
-                fmt::format("torchrun's store at {} gave no answer within {}: {}", store.describe(), format_duration(deadline.allowed()), what.substr(0, what.find('\n'))),
+                fmt::format("torchrun's store at {} gave no answer within {}: {}", store.describe(), format_duration(deadline.allowed()),
+                            what.substr(0, what.find('\n'))),
                 "look whether torchrun still runs and MASTER_ADDR can be reached");
   }
 }

@@ -1,8 +1,8 @@
 // torchrun's key-value store, as a client: torchrun holds MASTER_PORT itself, so the coordinator's address is published there.
 #pragma once
-#include <string>
 #include <trireme/base/deadline.h>
 #include <trireme/net/message.h>
+#include <string>
 
 namespace trireme::comm {
 

@@ -12,10 +12,17 @@ namespace {
 
 void check_tensor(std::string_view operation, const at::Tensor& tensor) {
   if (!tensor.defined()) refuse(operation, "the tensor is undefined", "pass a tensor on every rank");
-  if (!tensor.device().is_cpu()) refuse(operation, fmt::format("the tensor is on {}, this group carries CPU tensors", tensor.device().str()), "tensor.cpu()");
+  if (!tensor.device().is_cpu())
+    refuse(operation, fmt::format("the tensor is on {}, this group carries CPU tensors", tensor.device().str()), "tensor.cpu()");
   if (!tensor.is_contiguous()) refuse(operation, "the tensor is not contiguous", "tensor.contiguous()");
   switch (tensor.scalar_type()) {
-    case at::kFloat: case at::kDouble: case at::kHalf: case at::kBFloat16: case at::kInt: case at::kLong: case at::kByte: return;
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kInt:
+    case at::kLong:
+    case at::kByte: return;
     default:
       refuse(operation, fmt::format("type {} is not carried", c10::toString(tensor.scalar_type())),
              "float32, float64, float16, bfloat16, int32, int64 or uint8");
@@ -23,7 +30,8 @@ void check_tensor(std::string_view operation, const at::Tensor& tensor) {
 }
 
 void check_op(std::string_view operation, const at::Tensor& tensor, ReduceOp op) {
-  if (op == ReduceOp::mean && !tensor.is_floating_point()) refuse(operation, "a mean of integers is not defined", "ReduceOp::sum, or a floating-point type");
+  if (op == ReduceOp::mean && !tensor.is_floating_point())
+    refuse(operation, "a mean of integers is not defined", "ReduceOp::sum, or a floating-point type");
 }
 
 void check_rank(std::string_view operation, std::string_view what, int rank, int size) {
@@ -38,9 +46,12 @@ void check_tag(std::string_view operation, int tag) {
 void check_blocks(std::string_view operation, const at::Tensor& small, const at::Tensor& large, int size) {
   check_tensor(operation, large);
   if (small.scalar_type() != large.scalar_type())
-    refuse(operation, fmt::format("input and output differ in type ({}, {})", c10::toString(small.scalar_type()), c10::toString(large.scalar_type())), "the same type");
+    refuse(operation,
+           fmt::format("input and output differ in type ({}, {})", c10::toString(small.scalar_type()), c10::toString(large.scalar_type())),
+           "the same type");
   if (large.numel() != small.numel() * size)
-    refuse(operation, fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()), "a tensor of size() blocks");
+    refuse(operation, fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()),
+           "a tensor of size() blocks");
 }
 
 // Values alone: autograd neither records a collective nor forbids it on a leaf.

@@ -6,10 +6,10 @@
 // to be lost; no operation comes through after that. One thread at a time per rank.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/base/deadline.h>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <trireme/base/deadline.h>
 #include <vector>
 
 namespace trireme {
@@ -47,7 +47,8 @@ class Group {
   void broadcast(const at::Tensor& tensor, int root) { broadcast_async(tensor, root)->wait(); }
   // On `root`: output has size() x `input` elements. Elsewhere `output` may be undefined and is left alone.
   void gather(const at::Tensor& input, const at::Tensor& output, int root);
-  // `tag` tells messages between the same two ranks apart: 0..255. Between equal tags, order is kept. recv's tensor has the sender's size and type.
+  // `tag` tells messages between the same two ranks apart: 0..255. Between equal tags, order is kept. recv's tensor has the sender's size
+  // and type.
   [[nodiscard]] WorkPtr send_async(at::Tensor tensor, int to, int tag = 0);
   [[nodiscard]] WorkPtr recv_async(at::Tensor tensor, int from, int tag = 0);
   void send(const at::Tensor& tensor, int to, int tag = 0) { send_async(tensor, to, tag)->wait(); }

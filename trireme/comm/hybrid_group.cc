@@ -1,5 +1,5 @@
-#include <torch/torch.h>
 #include <fmt/format.h>
+#include <torch/torch.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/hybrid_group.h>
 

@@ -1,7 +1,7 @@
 // Ranks that are threads of several processes: threads meet first, then one leader a process, then the threads again.
 #pragma once
-#include <memory>
 #include <trireme/comm/group.h>
+#include <memory>
 #include <vector>
 
 namespace trireme::comm {

@@ -23,9 +23,11 @@ plan::Algorithm all_reduce_between_threads(const WorldOptions& options) {
 void check_options(const WorldOptions& options) {
   all_reduce_between_threads(options);
   if (options.backend != "auto" && options.backend != "gloo" && options.backend != "threads")
-    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", options.backend), "auto, threads or gloo");
+    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", options.backend),
+                "auto, threads or gloo");
   if (options.timeout <= Milliseconds(0))
-    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()), "a time above 0, such as 60s");
+    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()),
+                "a time above 0, such as 60s");
 }
 
 }  // namespace
@@ -36,7 +38,7 @@ struct World::Impl {
   Environment environment;
   std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (torchrun's rank 0).
   std::optional<launch::TokenFile> token_file;
-  std::shared_ptr<launch::Member> member;            // Empty while unconnected, and when alone.
+  std::shared_ptr<launch::Member> member;  // Empty while unconnected, and when alone.
   bool connected = false;
   int replicas = 1;
   int groups_made = 0;
@@ -67,9 +69,12 @@ std::pair<net::Endpoint, std::string> World::Impl::rendezvous() {
 std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
   const std::string token = identity.token ? *identity.token : net::make_token();
   net::Endpoint listen{"127.0.0.1", 0};
-  if (identity.rendezvous) listen = *identity.rendezvous;
-  else if (!options.interface.empty()) listen.host = net::address_of_interface(options.interface);
-  else if (identity.agent_store && !all_on_this_host()) listen.host = identity.agent_store->host;  // MASTER_ADDR is this host.
+  if (identity.rendezvous)
+    listen = *identity.rendezvous;
+  else if (!options.interface.empty())
+    listen.host = net::address_of_interface(options.interface);
+  else if (identity.agent_store && !all_on_this_host())
+    listen.host = identity.agent_store->host;  // MASTER_ADDR is this host.
   launch::MembershipOptions rules;
   rules.workers = identity.workers;
   rules.generation = identity.generation;
@@ -77,8 +82,10 @@ std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
   rules.heartbeat_timeout = options.heartbeat_timeout;
   coordinator = std::make_unique<launch::Coordinator>(listen, token, rules);
   const net::Endpoint endpoint = coordinator->endpoint();
-  if (!identity.token) token_file.emplace(launch::TokenFile::create(launch::token_folder(environment), identity.job_id, {token, endpoint}));
-  else if (identity.agent_store) comm::publish(*identity.agent_store, store_key(), endpoint.describe(), Deadline::after(options.timeout));
+  if (!identity.token)
+    token_file.emplace(launch::TokenFile::create(launch::token_folder(environment), identity.job_id, {token, endpoint}));
+  else if (identity.agent_store)
+    comm::publish(*identity.agent_store, store_key(), endpoint.describe(), Deadline::after(options.timeout));
   return {endpoint, token};
 }
 
@@ -87,7 +94,8 @@ std::pair<net::Endpoint, std::string> World::Impl::find_coordinator() {
   if (!identity.token) {
     const auto found = launch::TokenFile::wait(launch::token_folder(environment), identity.job_id, deadline);
     if (!found)
-      throw Error(ErrorCode::timeout, "comm", fmt::format("worker 0 of job '{}' wrote no token within {}", identity.job_id, format_duration(options.timeout)),
+      throw Error(ErrorCode::timeout, "comm",
+                  fmt::format("worker 0 of job '{}' wrote no token within {}", identity.job_id, format_duration(options.timeout)),
                   "look whether worker 0 runs on this host, or set TRIREME_JOB_TOKEN for all");
     return {found->coordinator, found->token};
   }
@@ -127,7 +135,8 @@ void World::connect(int replicas) {
   if (replicas < 1) throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{} replicas a worker", replicas), "at least 1");
   if (impl_->connected) {
     if (replicas != impl_->replicas)
-      throw Error(ErrorCode::invalid_argument, "comm", fmt::format("this world has {} replicas a worker, {} are asked for now", impl_->replicas, replicas),
+      throw Error(ErrorCode::invalid_argument, "comm",
+                  fmt::format("this world has {} replicas a worker, {} are asked for now", impl_->replicas, replicas),
                   "the same number for every engine of a programme");
     return;
   }
@@ -137,10 +146,10 @@ void World::connect(int replicas) {
     launch::MemberOptions options;
     options.timeout = impl_->options.timeout;
     options.heartbeat_interval = impl_->options.heartbeat_interval;
-    impl_->member = std::make_shared<launch::Member>(endpoint, token, worker(), workers(), impl_->identity.generation,
-                                                     std::map<std::string, std::string>{{"trireme version", std::string(version())},
-                                                                                        {"replicas a worker", std::to_string(replicas)}},
-                                                     options);
+    impl_->member = std::make_shared<launch::Member>(
+        endpoint, token, worker(), workers(), impl_->identity.generation,
+        std::map<std::string, std::string>{{"trireme version", std::string(version())}, {"replicas a worker", std::to_string(replicas)}},
+        options);
   }
   impl_->connected = true;
   impl_->replicas = replicas;
@@ -161,7 +170,8 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
   const auto make_local = [&] { return comm::make_thread_groups(replicas, threads); };
   if (workers() == 1) return make_local();
   if (impl_->options.backend == "threads")
-    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend threads cannot join {} processes", workers()), "comm.backend: auto or gloo");
+    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend threads cannot join {} processes", workers()),
+                "comm.backend: auto or gloo");
   comm::GlooOptions gloo;
   gloo.name = fmt::format("group-{}", impl_->groups_made++);
   gloo.address = impl_->bind_address();

@@ -1,23 +1,23 @@
 // All the workers of a job, from the view of one of them.
 #pragma once
-#include <map>
-#include <memory>
-#include <string>
 #include <trireme/base/deadline.h>
 #include <trireme/base/environment.h>
 #include <trireme/comm/group.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/phase.h>
 #include <trireme/plan/collective_plan.h>
+#include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace trireme {
 
 struct WorldOptions {
-  std::string backend = "auto";       // Between processes: auto, gloo. Between threads of one process always memory.
-  std::string all_reduce = "auto";    // Between threads: auto, naive, direct, ring.
-  std::string interface;              // Name or address of the network interface to bind. Empty: the side that faces the rendezvous.
-  Milliseconds timeout{60000};        // Of every wait.
+  std::string backend = "auto";     // Between processes: auto, gloo. Between threads of one process always memory.
+  std::string all_reduce = "auto";  // Between threads: auto, naive, direct, ring.
+  std::string interface;            // Name or address of the network interface to bind. Empty: the side that faces the rendezvous.
+  Milliseconds timeout{60000};      // Of every wait.
   Milliseconds heartbeat_interval{200};
   Milliseconds heartbeat_timeout{10000};  // A silent worker is lost after this. Used where this process runs the coordinator.
 };
@@ -44,7 +44,8 @@ class World {
   // COLLECTIVE, once (later calls return at once). Meets the other workers; compares the Trireme version and `replicas` a worker.
   // Engines call it. Throws Error(timeout | invalid_argument | peer_lost), naming the worker.
   void connect(int replicas = 1);
-  // COLLECTIVE. Throws Error(invalid_argument) on every worker, naming two workers and the first difference, unless `facts` are equal everywhere.
+  // COLLECTIVE. Throws Error(invalid_argument) on every worker, naming two workers and the first difference, unless `facts` are equal
+  // everywhere.
   void agree(const std::string& what, const std::map<std::string, std::string>& facts);
   // COLLECTIVE. New groups over all replicas of all workers, one for each of this worker's `replicas` (connects if that was not done).
   // Each call makes groups of their own: engines do not share any.

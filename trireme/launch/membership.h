@@ -124,7 +124,7 @@ class Membership {
   std::optional<Failure> ended_;  // Why this generation is over.
   std::optional<LostWorker> first_loss_;
   bool lost_by_silence_ = false;  // first_loss_ was.
-  std::string last_refusal_;  // Of a joiner: it may explain who is missing.
+  std::string last_refusal_;      // Of a joiner: it may explain who is missing.
   int64_t furthest_step_ = -1;
 };
 

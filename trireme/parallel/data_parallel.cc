@@ -16,7 +16,8 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, const Data
   facts["optimizer"] = c10::demangle(typeid(optimizer).name());
   const auto& parts = optimizer.param_groups();
   for (size_t i = 0; i < parts.size(); ++i)
-    facts[fmt::format("optimizer group {}", i)] = fmt::format("{} parameters, lr {}", parts[i].params().size(), parts[i].options().get_lr());
+    facts[fmt::format("optimizer group {}", i)] =
+        fmt::format("{} parameters, lr {}", parts[i].params().size(), parts[i].options().get_lr());
   return facts;
 }
 
@@ -57,11 +58,13 @@ struct DataParallel::Impl {
   }
 };
 
-DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer, DataParallelOptions options)
+DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
+                           DataParallelOptions options)
     : DataParallel(world, module, optimizer(state_of(*module).parameters), std::move(options)) {}
 DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, std::shared_ptr<torch::optim::Optimizer> optimizer,
                            DataParallelOptions options) {
-  if (!optimizer) throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null", "pass one, or options such as trireme::SGD{.lr = 0.1}");
+  if (!optimizer)
+    throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null", "pass one, or options such as trireme::SGD{.lr = 0.1}");
   auto group = world.make_groups(1)[0];
   world.agree("model", facts_of(state_of(*module), options, *optimizer));
   impl_ = std::make_unique<Impl>(std::move(group), std::move(module), nullptr, std::move(optimizer), options);

@@ -1,15 +1,15 @@
 // Data parallelism for a user's own training loop: every replica keeps the same parameters, because each step's gradients are
 // averaged over all replicas, weighted by their samples (Li et al. 2020, "PyTorch Distributed", section 3).
 //
-// Any torch::nn module, any torch::optim optimizer. Frozen parameters stay as they are, tied ones are exchanged once, parameters without a gradient on every
-// replica are skipped. Batch norm normalises each replica's own samples and keeps running statistics per replica; rank 0's are the
-// ones that sync_buffers() hands out. Dropout draws other numbers on every replica. Several engines in one programme are fine.
+// Any torch::nn module, any torch::optim optimizer. Frozen parameters stay as they are, tied ones are exchanged once, parameters without a
+// gradient on every replica are skipped. Batch norm normalises each replica's own samples and keeps running statistics per replica; rank
+// 0's are the ones that sync_buffers() hands out. Dropout draws other numbers on every replica. Several engines in one programme are fine.
 #pragma once
-#include <functional>
-#include <memory>
 #include <trireme/comm/world.h>
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/optimizer.h>
+#include <functional>
+#include <memory>
 
 namespace trireme {
 
@@ -24,7 +24,8 @@ class DataParallel {
  public:
   // COLLECTIVE. One replica a process. Connects the world, compares the model's names, shapes and options over all ranks
   // (Error(invalid_argument) names two ranks and what differs), then takes rank 0's parameters and buffers.
-  DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer, DataParallelOptions options = {});
+  DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
+               DataParallelOptions options = {});
   // The same with an optimizer made by the caller, e.g. with parameter groups.
   DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, std::shared_ptr<torch::optim::Optimizer> optimizer,
                DataParallelOptions options = {});

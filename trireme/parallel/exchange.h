@@ -2,31 +2,32 @@
 // runs and in what order is one implementation's business.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/comm/group.h>
+#include <trireme/parallel/module_state.h>
+#include <trireme/plan/bucket_plan.h>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <trireme/comm/group.h>
-#include <trireme/parallel/module_state.h>
-#include <trireme/plan/bucket_plan.h>
 #include <vector>
 
 namespace trireme {
 
 // What one replica brings to a step besides its gradients.
 struct Contribution {
-  double loss_sum = 0;        // Sum over its samples (mean loss x samples).
-  int64_t samples = 0;        // 0: contributes nothing.
-  int64_t total_samples = 0;  // Of all replicas, if known: gradients are then already weighted by 1 / total. 0: unknown, gradients are sums.
+  double loss_sum = 0;  // Sum over its samples (mean loss x samples).
+  int64_t samples = 0;  // 0: contributes nothing.
+  int64_t total_samples =
+      0;  // Of all replicas, if known: gradients are then already weighted by 1 / total. 0: unknown, gradients are sums.
   bool wants_stop = false;
 };
 
 // What all replicas know alike after a step.
 struct StepOutcome {
-  double loss = 0;              // Mean over all samples.
+  double loss = 0;  // Mean over all samples.
   int64_t samples = 0;
-  double gradient_norm = -1;    // Before clipping; negative if it was not computed.
-  bool stop = false;            // Some replica wants to stop after this step.
+  double gradient_norm = -1;         // Before clipping; negative if it was not computed.
+  bool stop = false;                 // Some replica wants to stop after this step.
   std::vector<int> nonfinite_ranks;  // Replicas whose loss was NaN or infinite. If any, nothing was updated.
   bool nonfinite_gradients = false;  // The gradient norm was NaN or infinite; nothing was updated. Known only where the norm is computed.
   bool updated = false;
@@ -44,12 +45,13 @@ class Exchange {
 };
 
 struct ExchangeOptions {
-  double clip_norm = 0;  // Gradients are scaled down to this global L2 norm; 0: never.
+  double clip_norm = 0;    // Gradients are scaled down to this global L2 norm; 0: never.
   bool want_norm = false;  // Compute the norm also without clipping.
   plan::BucketOptions buckets;
 };
 
 // All-reduce into flat buckets, then the update on every replica. Works with every optimizer and every carrier.
-std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, ExchangeOptions options);
+std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+                                                   ExchangeOptions options);
 
 }  // namespace trireme

@@ -13,8 +13,10 @@ ModuleState state_of(const torch::nn::Module& module) {
   const auto add = [&](std::vector<NamedTensor>& tensors, const std::string& name, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     const auto [known, is_new] = first_name.emplace(tensor.unsafeGetTensorImpl(), name);
-    if (is_new) tensors.push_back({name, tensor});
-    else state.aliases.emplace(name, known->second);
+    if (is_new)
+      tensors.push_back({name, tensor});
+    else
+      state.aliases.emplace(name, known->second);
   };
   for (const auto& item : module.named_parameters()) add(state.parameters, item.key(), item.value());
   for (const auto& item : module.named_buffers()) add(state.buffers, item.key(), item.value());
@@ -30,7 +32,8 @@ std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors) 
 
 std::map<std::string, std::string> facts_of(const ModuleState& state) {
   std::map<std::string, std::string> facts;
-  for (const auto& spec : specs_of(state.parameters)) facts["parameter " + spec.name] = spec.describe() + (spec.trainable ? "" : ", frozen");
+  for (const auto& spec : specs_of(state.parameters))
+    facts["parameter " + spec.name] = spec.describe() + (spec.trainable ? "" : ", frozen");
   for (const auto& [name, tensor] : state.buffers)
     facts["buffer " + name] = fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
   return facts;

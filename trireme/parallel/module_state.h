@@ -1,9 +1,9 @@
 // A module's parameters and buffers as the engines see them: each tensor once, tied ones by their first name.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/plan/tensor_spec.h>
 #include <map>
 #include <string>
-#include <trireme/plan/tensor_spec.h>
 #include <vector>
 
 namespace torch::nn {

@@ -1,10 +1,10 @@
 #include <torch/torch.h>
 
-#include <cstring>
-#include <sstream>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/optimizer.h>
+#include <cstring>
+#include <sstream>
 
 namespace trireme {
 namespace {
@@ -13,7 +13,9 @@ std::vector<at::Tensor> trainable(const std::vector<NamedTensor>& parameters) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : parameters)
     if (tensor.requires_grad()) tensors.push_back(tensor);
-  if (tensors.empty()) throw Error(ErrorCode::invalid_argument, "parallel", "the model has no trainable parameter", "requires_grad(true) on what should learn");
+  if (tensors.empty())
+    throw Error(ErrorCode::invalid_argument, "parallel", "the model has no trainable parameter",
+                "requires_grad(true) on what should learn");
   return tensors;
 }
 
@@ -42,9 +44,12 @@ AdamW::operator OptimizerFactory() const {
 }
 RMSprop::operator OptimizerFactory() const {
   return [o = *this](const std::vector<NamedTensor>& parameters) {
-    return std::make_shared<torch::optim::RMSprop>(
-        trainable(parameters),
-        torch::optim::RMSpropOptions(o.lr).alpha(o.alpha).eps(o.eps).weight_decay(o.weight_decay).momentum(o.momentum).centered(o.centered));
+    return std::make_shared<torch::optim::RMSprop>(trainable(parameters), torch::optim::RMSpropOptions(o.lr)
+                                                                              .alpha(o.alpha)
+                                                                              .eps(o.eps)
+                                                                              .weight_decay(o.weight_decay)
+                                                                              .momentum(o.momentum)
+                                                                              .centered(o.centered));
   };
 }
 Adagrad::operator OptimizerFactory() const {

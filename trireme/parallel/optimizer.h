@@ -1,11 +1,11 @@
 // Optimizers by value, and their state by name.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/base/json.h>
+#include <trireme/parallel/module_state.h>
 #include <functional>
 #include <memory>
 #include <string>
-#include <trireme/base/json.h>
-#include <trireme/parallel/module_state.h>
 #include <vector>
 
 namespace torch::optim {
@@ -43,8 +43,8 @@ struct Adagrad {
   operator OptimizerFactory() const;
 };
 
-// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW, RMSprop and Adagrad are taken apart by name, so
-// that other tools can read them; any other optimizer is one opaque tensor of its archive's bytes, loadable into the same kind only.
+// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW, RMSprop and Adagrad are taken apart by name,
+// so that other tools can read them; any other optimizer is one opaque tensor of its archive's bytes, loadable into the same kind only.
 struct OptimizerState {
   std::string kind;  // "SGD", "Adam", ... or "opaque"
   std::vector<NamedTensor> tensors;

@@ -1,8 +1,8 @@
 // What a user may hook into training.
 #pragma once
+#include <trireme/monitor/sink.h>
 #include <cstdint>
 #include <memory>
-#include <trireme/monitor/sink.h>
 
 namespace torch::nn {
 class Module;

@@ -1,8 +1,8 @@
 #include <torch/torch.h>
 
-#include <numeric>
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/evaluate.h>
+#include <numeric>
 
 namespace trireme {
 

@@ -1,11 +1,11 @@
 // Exact evaluation over all replicas: each sample counted once, sums in float64.
 #pragma once
-#include <memory>
 #include <trireme/comm/group.h>
 #include <trireme/data/source.h>
 #include <trireme/train/model.h>
 #include <trireme/train/report.h>
 #include <trireme/train/trainer.h>
+#include <memory>
 
 namespace trireme {
 

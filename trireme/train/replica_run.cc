@@ -1,7 +1,5 @@
 #include <torch/torch.h>
 
-#include <chrono>
-#include <cmath>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
@@ -10,6 +8,8 @@
 #include <trireme/train/replica_run.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/stop_signal.h>
+#include <chrono>
+#include <cmath>
 
 namespace trireme {
 namespace {
@@ -33,8 +33,8 @@ class ReplicaRun {
         model_(make_model()),
         replica_(group_, model_.module, job_.optimizer, {options_.clip_norm, wants_norm(), options_.buckets}),
         loader_(setting.train, loader_options(), group_->rank(), group_->size()),
-        saver_(options_.checkpoint.dir, options_.checkpoint.keep,
-               {setting.train->size(), options_.seed, options_.batch, options_.config}, *group_),
+        saver_(options_.checkpoint.dir, options_.checkpoint.keep, {setting.train->size(), options_.seed, options_.batch, options_.config},
+               *group_),
         context_{group_->rank(), group_->size(), *model_.module} {
     total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * loader_.batches_per_epoch();
     fill_schedule();
@@ -55,13 +55,14 @@ class ReplicaRun {
   void phase(Phase phase, int64_t step) {
     if (leads_worker_) world_.set_phase(phase, step);
   }
-  void phase(Phase now) { phase(now, progress_.step); }            // Between steps: the last one committed.
-  void step_phase(Phase now) { phase(now, progress_.step + 1); }   // Within the step under way; steps count from 1.
+  void phase(Phase now) { phase(now, progress_.step); }           // Between steps: the last one committed.
+  void step_phase(Phase now) { phase(now, progress_.step + 1); }  // Within the step under way; steps count from 1.
 
   // The same initial weights on every replica and under every strategy: drawn from the seed alone, then converted.
   Model make_model() {
     Model model = job_.model();
-    if (!model.module || !model.forward) throw Error(ErrorCode::invalid_argument, "train", "the model factory gave no module or no forward function", "set both");
+    if (!model.module || !model.forward)
+      throw Error(ErrorCode::invalid_argument, "train", "the model factory gave no module or no forward function", "set both");
     model.module->to(options_.dtype);
     model.module->train();
     if (leads_worker_) world_.agree("model", facts_of(state_of(*model.module)));
@@ -166,17 +167,20 @@ class ReplicaRun {
 
   void require_finite(const StepOutcome& outcome) const {
     if (outcome.nonfinite_gradients)
-      throw Error(ErrorCode::internal, "train", fmt::format("the gradients of step {} are NaN or infinite; nothing was updated", progress_.step + 1),
+      throw Error(ErrorCode::internal, "train",
+                  fmt::format("the gradients of step {} are NaN or infinite; nothing was updated", progress_.step + 1),
                   "a smaller optimizer.lr, or a look at the data");
     if (outcome.nonfinite_ranks.empty()) return;
     std::string ranks;
     for (const int rank : outcome.nonfinite_ranks) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
-    throw Error(ErrorCode::internal, "train", fmt::format("the loss of step {} is NaN or infinite on rank {}; nothing was updated", progress_.step + 1, ranks),
+    throw Error(ErrorCode::internal, "train",
+                fmt::format("the loss of step {} is NaN or infinite on rank {}; nothing was updated", progress_.step + 1, ranks),
                 "a smaller optimizer.lr, train.clip_norm, or a look at the data");
   }
 
   void announce(const Batch& batch, const StepOutcome& outcome, double rate, double seconds) {
-    const monitor::StepRecord record{progress_.step, batch.position.epoch, outcome.loss, rate, outcome.gradient_norm, batch.global_size, seconds};
+    const monitor::StepRecord record{progress_.step,        batch.position.epoch, outcome.loss, rate,
+                                     outcome.gradient_norm, batch.global_size,    seconds};
     tell([&](monitor::Sink& sink) { sink.on_step(record); });
     call([&](Callback& callback) { callback.on_step(context_, record); });
   }
@@ -230,7 +234,8 @@ class ReplicaRun {
     report.stopped = stopping_ && progress_.step < total_steps_;
     report.parameters_sha256 = sha256_of(replica_.state().parameters);
     const auto tail = std::min<size_t>(progress_.loss_history.size(), std::max<int64_t>(1, loader_.batches_per_epoch()));
-    for (size_t i = progress_.loss_history.size() - tail; i < progress_.loss_history.size(); ++i) report.train_loss += progress_.loss_history[i] / static_cast<double>(tail);
+    for (size_t i = progress_.loss_history.size() - tail; i < progress_.loss_history.size(); ++i)
+      report.train_loss += progress_.loss_history[i] / static_cast<double>(tail);
     report.loss_history = std::move(progress_.loss_history);
     add_process_totals(report);
     result_.rank = group_->rank();

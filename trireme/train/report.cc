@@ -1,6 +1,6 @@
-#include <cmath>
 #include <trireme/base/version.h>
 #include <trireme/train/report.h>
+#include <cmath>
 
 namespace trireme {
 namespace {
@@ -20,7 +20,8 @@ Json Report::to_json() const {
                {"resumed_from_step", resumed_from_step},
                {"stopped", stopped},
                {"train_loss", number(train_loss)}};
-  json["eval"] = eval ? Json{{"loss", number(eval->loss)}, {"accuracy", number(eval->accuracy)}, {"samples", eval->samples}} : Json(nullptr);
+  json["eval"] =
+      eval ? Json{{"loss", number(eval->loss)}, {"accuracy", number(eval->accuracy)}, {"samples", eval->samples}} : Json(nullptr);
   // No figure where no step was run.
   const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
   json["samples_per_second"] = measured(samples_per_second);

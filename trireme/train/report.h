@@ -1,9 +1,9 @@
 // What a run was and what it took. Scripts read its JSON: keys stay as they are.
 #pragma once
+#include <trireme/base/json.h>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <trireme/base/json.h>
 #include <vector>
 
 namespace trireme {
@@ -15,8 +15,8 @@ struct Evaluation {
 };
 
 struct Report {
-  int64_t steps = 0;               // Committed, those before a resume included.
-  int64_t epochs = 0;              // Finished.
+  int64_t steps = 0;   // Committed, those before a resume included.
+  int64_t epochs = 0;  // Finished.
   int workers = 1;
   int world_size = 1;
   std::string strategy;
@@ -29,12 +29,12 @@ struct Report {
   double cpu_seconds = 0;            // All processes.
   int64_t peak_pss_bytes = 0;        // Sum over processes.
   double cost = 0;
-  std::string checkpoint;            // Path of the newest; empty if none was written.
+  std::string checkpoint;  // Path of the newest; empty if none was written.
   std::string parameters_sha256;
   int64_t parameters = 0;
   int64_t resumed_from_step = 0;
-  bool stopped = false;              // Asked to stop before its end; state was saved.
-  Json files = Json::object();       // {"report": ..., "events": ..., "log": ...}
+  bool stopped = false;         // Asked to stop before its end; state was saved.
+  Json files = Json::object();  // {"report": ..., "events": ..., "log": ...}
 
   Json to_json() const;
 };

@@ -1,11 +1,11 @@
 #include <torch/torch.h>
 
-#include <cstring>
-#include <set>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/train/saver.h>
+#include <cstring>
+#include <set>
 
 namespace trireme {
 namespace {
@@ -39,7 +39,8 @@ void load_into(const std::vector<NamedTensor>& tensors, const checkpoint::Saved&
       throw Error(ErrorCode::invalid_argument, "train", fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name),
                   "the checkpoint.dir of the same model, or --fresh to start anew");
     // Another type would be converted silently, and the promises that come with a type broken.
-    const bool same_type = tensor.scalar_type() == at::kBool ? view->spec.dtype == plan::DType::uint8 : view->spec.dtype == to_plan(tensor.scalar_type());
+    const bool same_type =
+        tensor.scalar_type() == at::kBool ? view->spec.dtype == plan::DType::uint8 : view->spec.dtype == to_plan(tensor.scalar_type());
     if (view->spec.shape != tensor.sizes().vec() || !same_type)
       throw Error(ErrorCode::invalid_argument, "train",
                   fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
@@ -55,7 +56,8 @@ void refuse_surplus(const ModuleState& state, const checkpoint::Saved& saved) {
     for (const auto& [name, tensor] : *tensors) known.insert(name);
   for (const auto& view : saved.model->tensors())
     if (!known.contains(view.spec.name))
-      throw Error(ErrorCode::invalid_argument, "train", fmt::format("{} holds '{}', which this model has not", saved.path.string(), view.spec.name),
+      throw Error(ErrorCode::invalid_argument, "train",
+                  fmt::format("{} holds '{}', which this model has not", saved.path.string(), view.spec.name),
                   "the checkpoint.dir of the same model, or --fresh to start anew");
 }
 
@@ -63,7 +65,8 @@ void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : parameters)
     if (tensor.is_floating_point() && !tensor.isfinite().all().item<bool>())
-      throw Error(ErrorCode::internal, "train", fmt::format("after step {} the parameter '{}' is NaN or infinite; no checkpoint was written", step, name),
+      throw Error(ErrorCode::internal, "train",
+                  fmt::format("after step {} the parameter '{}' is NaN or infinite; no checkpoint was written", step, name),
                   "a smaller optimizer.lr, train.clip_norm, or a look at the data; older checkpoints are as they were");
 }
 
@@ -117,9 +120,11 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
   const auto was = [&](const char* key, int64_t otherwise) { return manifest.extra.value(key, otherwise); };
   if (const int64_t samples = was("samples", facts_.samples); samples != facts_.samples)
     throw Error(ErrorCode::invalid_argument, "train",
-                fmt::format("the checkpoint was trained on {} samples, the data has {}", samples, facts_.samples), "the same data, or --fresh to start anew");
+                fmt::format("the checkpoint was trained on {} samples, the data has {}", samples, facts_.samples),
+                "the same data, or --fresh to start anew");
   const auto seed = manifest.extra.value("seed", facts_.seed);
-  if (seed != facts_.seed) log_warning("train.seed is {} now and was {} in the checkpoint: the order of samples changes from here", facts_.seed, seed);
+  if (seed != facts_.seed)
+    log_warning("train.seed is {} now and was {} in the checkpoint: the order of samples changes from here", facts_.seed, seed);
   const int64_t batch = was("batch", facts_.batch);
   if (batch != facts_.batch) log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
@@ -138,7 +143,10 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica) {
     optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
     if (saved->optimizer)
       for (const auto& view : saved->optimizer->tensors()) optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
-    head = {{"found", true}, {"step", saved->manifest.step}, {"epoch", saved->manifest.position.epoch}, {"consumed", saved->manifest.position.consumed}};
+    head = {{"found", true},
+            {"step", saved->manifest.step},
+            {"epoch", saved->manifest.position.epoch},
+            {"consumed", saved->manifest.position.consumed}};
   }
   head = share(group_, head);
   if (!head.contains("found")) return std::nullopt;

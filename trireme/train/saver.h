@@ -1,10 +1,10 @@
 // Between the engine and the checkpoint room: what a replica's state is, written by rank 0 and handed to all.
 #pragma once
+#include <trireme/checkpoint/folder.h>
+#include <trireme/parallel/data_parallel.h>
 #include <memory>
 #include <optional>
 #include <string>
-#include <trireme/checkpoint/folder.h>
-#include <trireme/parallel/data_parallel.h>
 
 namespace trireme {
 
@@ -35,8 +35,8 @@ class Saver {
     std::string path;  // On rank 0.
   };
   std::optional<Restored> restore(DataParallel& replica);
-  // COLLECTIVE (buffers are handed out). Returns the path on rank 0, empty elsewhere. Throws Error(internal) naming the tensor, and leaves older
-  // checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail for ever.
+  // COLLECTIVE (buffers are handed out). Returns the path on rank 0, empty elsewhere. Throws Error(internal) naming the tensor, and leaves
+  // older checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail for ever.
   std::string save(DataParallel& replica, const Progress& progress);
 
  private:

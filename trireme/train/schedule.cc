@@ -1,22 +1,26 @@
 #include <fmt/format.h>
 
+#include <trireme/base/error.h>
+#include <trireme/train/schedule.h>
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <trireme/base/error.h>
-#include <trireme/train/schedule.h>
 
 namespace trireme {
 namespace {
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) { throw Error(ErrorCode::invalid_argument, "train", what, remedy); }
+[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "train", what, remedy);
+}
 }  // namespace
 
 void check(const ScheduleOptions& options) {
   if (options.name != "constant" && options.name != "step" && options.name != "cosine")
     refuse(fmt::format("schedule '{}' is not known", options.name), "constant, step or cosine");
   if (options.warmup_steps < 0) refuse(fmt::format("schedule.warmup_steps of {}", options.warmup_steps), "0 or more");
-  if (options.name == "step" && options.every_steps < 1) refuse(fmt::format("schedule 'step' decays every {} steps", options.every_steps), "schedule.every of at least 1");
-  if (options.name == "cosine" && (options.minimum < 0 || options.minimum > 1)) refuse(fmt::format("schedule.minimum of {}", options.minimum), "a fraction in 0..1");
+  if (options.name == "step" && options.every_steps < 1)
+    refuse(fmt::format("schedule 'step' decays every {} steps", options.every_steps), "schedule.every of at least 1");
+  if (options.name == "cosine" && (options.minimum < 0 || options.minimum > 1))
+    refuse(fmt::format("schedule.minimum of {}", options.minimum), "a fraction in 0..1");
 }
 
 double rate_factor(const ScheduleOptions& options, int64_t step) {

@@ -1,7 +1,7 @@
+#include <trireme/train/stop_signal.h>
 #include <csignal>
 #include <ctime>
 #include <iterator>
-#include <trireme/train/stop_signal.h>
 
 namespace trireme {
 namespace {

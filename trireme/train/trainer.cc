@@ -1,19 +1,21 @@
 #include <torch/torch.h>
 
-#include <chrono>
-#include <exception>
-#include <mutex>
-#include <thread>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 namespace trireme {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) { throw Error(ErrorCode::invalid_argument, "train", what, remedy); }
+[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "train", what, remedy);
+}
 
 void check_numbers(const TrainerOptions& o) {
   if (o.replicas < 1) refuse(fmt::format("{} replicas a worker", o.replicas), "at least 1");
@@ -32,8 +34,10 @@ void check_numbers(const TrainerOptions& o) {
 std::string resolve_strategy(const TrainerOptions& o, int workers) {
   if (o.strategy == "auto") return workers > 1 ? "multi_worker" : o.replicas > 1 ? "mirrored" : "one_device";
   if (o.strategy == "one_device" && (workers > 1 || o.replicas > 1))
-    refuse(fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas), "mirrored (threads) or multi_worker (processes)");
-  if (o.strategy == "mirrored" && workers > 1) refuse(fmt::format("strategy mirrored with {} workers", workers), "multi_worker, or one worker with replicas");
+    refuse(fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas),
+           "mirrored (threads) or multi_worker (processes)");
+  if (o.strategy == "mirrored" && workers > 1)
+    refuse(fmt::format("strategy mirrored with {} workers", workers), "multi_worker, or one worker with replicas");
   if (o.strategy != "one_device" && o.strategy != "mirrored" && o.strategy != "multi_worker")
     refuse(fmt::format("strategy '{}' is not known", o.strategy), "auto, one_device, mirrored or multi_worker");
   return o.strategy;
@@ -50,8 +54,8 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   // What decides which collectives run, and what they hold.
   facts["accumulate, clip_norm"] = fmt::format("{} {}", o.accumulate, o.clip_norm);
   facts["dtype, shuffle, drop_last"] = fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
-  facts["schedule"] = fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum, o.schedule.every_steps, o.schedule_every_epochs,
-                                  o.schedule.warmup_steps);
+  facts["schedule"] = fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum, o.schedule.every_steps,
+                                  o.schedule_every_epochs, o.schedule.warmup_steps);
   facts["evaluate_every, test samples"] = fmt::format("{} {}", o.evaluate_every, test ? test->size() : 0);
   facts["checkpoints, every steps, every epochs"] =
       fmt::format("{} {} {}", o.checkpoint.dir.empty() ? "no" : "yes", o.checkpoint.every_steps, o.checkpoint.every_epochs);
@@ -107,7 +111,8 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
   if (!train || train->size() == 0) refuse("the training set is empty", "a source with at least one sample");
   if (!job.model) refuse("the job has no model", "Job::model");
   const int world_size = world_.workers() * options_.replicas;
-  if (options_.batch < world_size) refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size), "a batch of at least one sample a replica");
+  if (options_.batch < world_size)
+    refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size), "a batch of at least one sample a replica");
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;
   monitor::PssSampler pss;
@@ -122,8 +127,10 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
 
   // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
   std::vector<ReplicaResult> results;
-  if (settings.size() == 1) results.push_back(run_replica(settings[0]));
-  else results = run_in_threads(settings);
+  if (settings.size() == 1)
+    results.push_back(run_replica(settings[0]));
+  else
+    results = run_in_threads(settings);
 
   Report report = std::move(results[0].report);
   report.samples_per_second = results[0].train_seconds > 0 ? static_cast<double>(results[0].train_samples) / results[0].train_seconds : 0;

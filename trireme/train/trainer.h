@@ -1,8 +1,5 @@
 // Training by one word: the same job on one device, on threads, or on processes.
 #pragma once
-#include <functional>
-#include <memory>
-#include <string>
 #include <trireme/comm/world.h>
 #include <trireme/data/loader.h>
 #include <trireme/monitor/resources.h>
@@ -13,6 +10,9 @@
 #include <trireme/train/model.h>
 #include <trireme/train/report.h>
 #include <trireme/train/schedule.h>
+#include <functional>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace trireme {
@@ -40,29 +40,29 @@ struct TrainerOptions {
   std::string strategy = "auto";  // one_device, mirrored (threads), multi_worker (processes), auto: as workers and replicas say.
   int replicas = 1;               // Per worker.
   int64_t epochs = 10;
-  int64_t steps = -1;             // Instead of epochs, if 0 or more.
-  int64_t batch = 64;             // Global.
+  int64_t steps = -1;  // Instead of epochs, if 0 or more.
+  int64_t batch = 64;  // Global.
   uint64_t seed = 1;
   bool shuffle = true;
   bool drop_last = false;
   at::ScalarType dtype = at::kFloat;
-  int accumulate = 1;             // Micro-batches a step: each replica's share is computed in so many parts.
+  int accumulate = 1;  // Micro-batches a step: each replica's share is computed in so many parts.
   double clip_norm = 0;
-  ScheduleOptions schedule;       // every_steps and total_steps are filled in by the Trainer where 0.
+  ScheduleOptions schedule;  // every_steps and total_steps are filled in by the Trainer where 0.
   int64_t schedule_every_epochs = 0;
-  int64_t evaluate_every = 1;     // Epochs; 0: only at the end.
+  int64_t evaluate_every = 1;  // Epochs; 0: only at the end.
   CheckpointOptions checkpoint;
   // Changes speed only.
   int loader_threads = 1;
   int prefetch = 2;
-  int threads = 1;                // Of each replica's operators.
+  int threads = 1;  // Of each replica's operators.
   plan::BucketOptions buckets;
   // Listeners.
   std::vector<std::shared_ptr<monitor::Sink>> sinks;  // Called on rank 0.
   std::vector<std::shared_ptr<Callback>> callbacks;
   monitor::CostOptions cost;
-  Json config = Json::object();   // Written into checkpoints.
-  double started_at = 0;          // Unix time at which the command began; 0: now.
+  Json config = Json::object();  // Written into checkpoints.
+  double started_at = 0;         // Unix time at which the command began; 0: now.
 };
 
 // Dropout and every other random operation draw from a generator per replica, started anew each step from (seed, step, rank); batch norm
@@ -72,10 +72,10 @@ class Trainer {
   // Throws Error(invalid_argument) naming the option; nothing connects before fit().
   Trainer(World& world, TrainerOptions options);
 
-  // COLLECTIVE. Resumes from checkpoint.dir if it holds a checkpoint; trains, evaluates on `test` (may be null), saves. SIGTERM and SIGINT stop all
-  // replicas after the same step, with their state saved (Report::stopped). Throws Error(internal) naming step and rank if a loss is NaN
-  // or infinite; peer_lost, timeout, io and corrupt as the rooms below do. The report is complete on rank 0 (elsewhere
-  // without files and totals over processes).
+  // COLLECTIVE. Resumes from checkpoint.dir if it holds a checkpoint; trains, evaluates on `test` (may be null), saves. SIGTERM and SIGINT
+  // stop all replicas after the same step, with their state saved (Report::stopped). Throws Error(internal) naming step and rank if a loss
+  // is NaN or infinite; peer_lost, timeout, io and corrupt as the rooms below do. The report is complete on rank 0 (elsewhere without files
+  // and totals over processes).
   Report fit(const Job& job, std::shared_ptr<const Source> train, std::shared_ptr<const Source> test = nullptr);
 
  private:

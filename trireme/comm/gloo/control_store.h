@@ -2,9 +2,9 @@
 #pragma once
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <trireme/launch/member.h>
 #include <memory>
 #include <string>
-#include <trireme/launch/member.h>
 
 namespace trireme::comm {
 
@@ -17,7 +17,8 @@ class ControlStore : public c10d::Store {
   using c10d::Store::set;
   c10::intrusive_ptr<c10d::Store> clone() override { return c10::make_intrusive<ControlStore>(member_, prefix_, timeout_); }
   void set(const std::string& key, const std::vector<uint8_t>& value) override { member_->set(prefix_ + key, text(value)); }
-  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected, const std::vector<uint8_t>& desired) override {
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override {
     return bytes(member_->compare_set(prefix_ + key, text(expected), text(desired)));
   }
   std::vector<uint8_t> get(const std::string& key) override { return bytes(member_->get(prefix_ + key, Deadline::after(timeout_))); }

@@ -2,15 +2,16 @@
 // After torch.h, whose version of these headers' needs it is.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include <condition_variable>
-#include <mutex>
-#include <set>
-#include <thread>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/comm/gloo/control_store.h>
 #include <trireme/comm/gloo/gloo_group.h>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <set>
+#include <thread>
 
 namespace trireme::comm {
 namespace {
@@ -21,6 +22,15 @@ constexpr Milliseconds kVerdictWait{2000};
 constexpr Milliseconds kSlice{100};
 // By how much Gloo's own time-out is later than ours, so that it is ours that is reported.
 constexpr Milliseconds kMargin{1000};
+
+// Gloo writes to sockets in a way that raises SIGPIPE: a peer that has just gone would end this process without a word. Where the
+// programme has not said what it wants, the write fails instead, and becomes peer_lost.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  sigaction(SIGPIPE, nullptr, &now);
+  const bool is_default = (now.sa_flags & SA_SIGINFO) == 0 && now.sa_handler == SIG_DFL;
+  if (is_default) std::signal(SIGPIPE, SIG_IGN);
+}
 
 c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
   switch (op) {
@@ -62,7 +72,8 @@ class Losses {
 
 class CollectiveWork : public Work {
  public:
-  CollectiveWork(const char* operation, std::shared_ptr<const Losses> losses, c10::intrusive_ptr<c10d::Work> work, std::function<void()> after = {})
+  CollectiveWork(const char* operation, std::shared_ptr<const Losses> losses, c10::intrusive_ptr<c10d::Work> work,
+                 std::function<void()> after = {})
       : operation_(operation), losses_(std::move(losses)), work_(std::move(work)), after_(std::move(after)) {}
 
   // In slices, because Gloo cannot be told to give up: the loss of a peer that is not our neighbour is known here first.
@@ -134,7 +145,8 @@ class PairwiseWaits {
 
 class PairwiseWork : public Work {
  public:
-  PairwiseWork(const char* operation, std::shared_ptr<const Losses> losses, std::shared_ptr<PairwiseWaits> waits, c10::intrusive_ptr<c10d::Work> work)
+  PairwiseWork(const char* operation, std::shared_ptr<const Losses> losses, std::shared_ptr<PairwiseWaits> waits,
+               c10::intrusive_ptr<c10d::Work> work)
       : operation_(operation), losses_(std::move(losses)), waits_(std::move(waits)), work_(std::move(work)) {}
   void wait() override {
     losses_->throw_if_lost();
@@ -165,6 +177,7 @@ class GlooGroup : public Group {
  public:
   GlooGroup(std::shared_ptr<launch::Member> member, int rank, int size, const GlooOptions& options)
       : Group(rank, size), losses_(std::make_shared<Losses>(member, options.timeout)), waits_(std::make_shared<PairwiseWaits>(losses_)) {
+    ignore_broken_pipes();
     auto store = c10::make_intrusive<ControlStore>(member, "gloo/" + options.name + "/", options.timeout);
     auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout + kMargin);
     try {
@@ -175,7 +188,8 @@ class GlooGroup : public Group {
     } catch (const std::exception& error) {
       member->throw_if_lost();
       const std::string what = error.what();
-      throw Error(ErrorCode::io, "comm", fmt::format("Gloo cannot connect the ranks from address {}: {}", options.address, what.substr(0, what.find('\n'))),
+      throw Error(ErrorCode::io, "comm",
+                  fmt::format("Gloo cannot connect the ranks from address {}: {}", options.address, what.substr(0, what.find('\n'))),
                   "comm.interface: the name or address of the network interface that the other hosts reach");
     }
   }
@@ -188,12 +202,15 @@ class GlooGroup : public Group {
     if (size() == 1 || tensor.numel() == 0) return finished_work();
     std::function<void()> after;
     if (op == ReduceOp::mean) after = [tensor, n = size()] { tensor.div_(n); };
-    return start("all_reduce", [&] {
-      c10d::AllreduceOptions options;
-      options.reduceOp = to_c10d(op);
-      std::vector<at::Tensor> tensors{tensor};
-      return gloo_->allreduce(tensors, options);
-    }, std::move(after));
+    return start(
+        "all_reduce",
+        [&] {
+          c10d::AllreduceOptions options;
+          options.reduceOp = to_c10d(op);
+          std::vector<at::Tensor> tensors{tensor};
+          return gloo_->allreduce(tensors, options);
+        },
+        std::move(after));
   }
 
   // Gloo's own reduce_scatter takes twice as long as its all_reduce for large tensors; so reduce all and keep a block.

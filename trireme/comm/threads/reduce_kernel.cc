@@ -1,10 +1,10 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <trireme/comm/threads/reduce_kernel.h>
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <trireme/comm/threads/reduce_kernel.h>
 
 namespace trireme::comm {
 namespace {

@@ -1,9 +1,9 @@
 // Ranks that are threads of one process. Collectives run from CollectivePlans, reading the other ranks' tensors directly.
 #pragma once
-#include <memory>
-#include <string>
 #include <trireme/comm/group.h>
 #include <trireme/plan/collective_plan.h>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace trireme::comm {
