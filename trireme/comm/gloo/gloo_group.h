@@ -21,7 +21,8 @@ struct GlooOptions {
   Milliseconds timeout{60000};
 };
 
-// COLLECTIVE over the member's workers. SIGPIPE is ignored from then on in this process, unless the programme handles it itself. The build without Gloo throws Error(unsupported) saying so.
+// COLLECTIVE over the member's workers. SIGPIPE is ignored from then on in this process, unless the programme handles it itself. The build
+// without Gloo throws Error(unsupported) saying so.
 std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, int rank, int size, const GlooOptions& options);
 bool gloo_is_compiled_in();
 
