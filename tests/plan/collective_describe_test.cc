@@ -52,13 +52,45 @@ TEST(CollectivePicture, StaysReadableForManyRanks) {
   EXPECT_THAT(text, HasSubstr("\n  ...\n  197"));
 }
 
+TEST(CollectivePicture, ShowsPartnersRoundByRound) {
+  EXPECT_EQ(plan_collective(Collective::all_reduce, Algorithm::recursive_doubling, 3).describe(),
+            "all_reduce by recursive_doubling: 3 ranks, 1 chunk, 3 rounds, 2 S received by a rank (S: the tensor)\n"
+            "\n"
+            "  round 0  0 <-- 1\n"
+            "  round 1  0 <-> 2\n"
+            "  round 2  0 --> 1\n"
+            "\n"
+            "  what each rank holds, a character a chunk: how many ranks are in the sum (+: more than 9), # all\n"
+            "  round  bytes     rank 0   rank 1   rank 2   rank 0 takes\n"
+            "  start            1        1        1\n"
+            "  0      1 S       2        1        1        chunk 0 = sum of ranks 0+1\n"
+            "  1      1 S       #        1        #        chunk 0 = sum of ranks 0+2\n"
+            "  2      1 S       #        #        #        nothing\n");
+}
+
+TEST(CollectivePicture, ShowsHostsWithTheirLeaders) {
+  EXPECT_THAT(plan_collective(Collective::broadcast, Algorithm::hierarchical, 5, 3, {0, 0, 1, 1, 1}).describe(),
+              HasSubstr("  host 1: [3] 2 4\n"
+                        "  host 0: [0] 1\n"
+                        "\n"
+                        "  round 0  0 <-- 3\n"
+                        "  round 1  0 --> 1   2 <-- 3   3 --> 4\n"));
+}
+
 TEST(CollectivePicture, InTheDocumentationIsWhatThePlanPrints) {
   std::ifstream file(std::string(TRIREME_SOURCE_DIR) + "/docs/collectives.md");
   const std::string document(std::istreambuf_iterator<char>(file), {});
-  for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct, Algorithm::ring}) {
-    EXPECT_THAT(document, HasSubstr("```\n" + plan_collective(Collective::all_reduce, algorithm, 4).describe() + "```\n"));
+  const auto shows = [&](Collective collective, Algorithm algorithm, int n, const std::vector<int>& hosts) {
+    const std::string picture = plan_collective(collective, algorithm, n, 0, hosts).describe();
+    EXPECT_NE(document.find("```\n" + picture + "```\n"), std::string::npos) << picture;
+  };
+  for (const Algorithm algorithm : algorithms_of(Collective::all_reduce)) {
+    if (algorithm != Algorithm::hierarchical) shows(Collective::all_reduce, algorithm, 4, {});
   }
-  EXPECT_THAT(document, HasSubstr("```\n" + plan_collective(Collective::broadcast, Algorithm::ring, 4).describe() + "```\n"));
+  shows(Collective::all_reduce, Algorithm::hierarchical, 5, {0, 0, 0, 1, 1});
+  shows(Collective::all_reduce, Algorithm::recursive_doubling, 5, {});
+  shows(Collective::broadcast, Algorithm::ring, 4, {});
+  shows(Collective::broadcast, Algorithm::tree, 8, {});
 }
 
 }  // namespace

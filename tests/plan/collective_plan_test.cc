@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/plan/collective_plan.h>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -74,19 +75,18 @@ TEST(CollectivePlan, ExecutesToTheDirectSumForAwkwardSizes) {
 }
 
 TEST(CollectivePlan, LeavesTheSameBitsOnEveryRank) {
-  for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct, Algorithm::ring}) {
-    for (int n = 2; n <= kMostRanks; ++n) {
-      Tensors<float> tensors(static_cast<size_t>(n));
-      for (int rank = 0; rank < n; ++rank) {
-        for (uint64_t i = 0; i < 97; ++i) {
-          const uint64_t random = mix64(7, static_cast<uint64_t>(rank), i);
-          tensors[static_cast<size_t>(rank)].push_back(std::ldexp(static_cast<float>(random >> 40), static_cast<int>(random % 32) - 16));
-        }
+  for_each_plan(kMostRanks, [](const CollectivePlan& plan) {
+    if (plan.collective != Collective::all_reduce) return;
+    Tensors<float> tensors(static_cast<size_t>(plan.world_size));
+    for (size_t rank = 0; rank < tensors.size(); ++rank) {
+      for (uint64_t i = 0; i < 97; ++i) {
+        const uint64_t random = mix64(7, rank, i);
+        tensors[rank].push_back(std::ldexp(static_cast<float>(random >> 40), static_cast<int>(random % 32) - 16));
       }
-      const Tensors<float> results = execute(plan_collective(Collective::all_reduce, algorithm, n), tensors);
-      for (const std::vector<float>& result : results) ASSERT_EQ(result, results[0]) << to_string(algorithm) << " n=" << n;
     }
-  }
+    const Tensors<float> results = execute(plan, tensors);
+    for (const std::vector<float>& result : results) ASSERT_EQ(result, results[0]) << name_of(plan);
+  });
 }
 
 TEST(CollectivePlan, SumsInRankOrderWhereARankReadsAllOthers) {
@@ -143,6 +143,81 @@ TEST(CollectivePlan, TakesTheRoundsAndBytesThatItsAlgorithmPromises) {
   }
 }
 
+int ceil_log2(int n) {
+  int rounds = 0;
+  while ((1 << rounds) < n) ++rounds;
+  return rounds;
+}
+
+TEST(CollectivePlan, TakesLogarithmicRoundsWithPartnersAndTrees) {
+  constexpr int64_t kBytes = 720720;
+  for (int n = 2; n <= kMostRanks; ++n) {
+    const int core = std::has_single_bit(static_cast<unsigned>(n)) ? n : 1 << (ceil_log2(n) - 1);
+    const int extra = n - core, lg = ceil_log2(core), around = extra > 0 ? 2 : 0;
+    const int64_t folded = extra > 0 ? kBytes : 0;
+    const auto doubling = plan_collective(Collective::all_reduce, Algorithm::recursive_doubling, n);
+    EXPECT_EQ(doubling.rounds.size(), static_cast<size_t>(lg + around));
+    EXPECT_EQ(doubling.bytes_received(0, kBytes), lg * kBytes + folded);
+    EXPECT_EQ(doubling.bytes_received(n - 1, kBytes), lg * kBytes) << "the last rank is no left neighbour";
+    const auto halving = plan_collective(Collective::all_reduce, Algorithm::halving_doubling, n);
+    EXPECT_EQ(halving.rounds.size(), static_cast<size_t>(2 * lg + around));
+    EXPECT_EQ(halving.bytes_received(0, kBytes), 2 * (core - 1) * (kBytes / core) + folded);
+    for (const auto& plan : {doubling, halving}) {
+      for (int i = 0; i < extra; ++i) EXPECT_EQ(plan.bytes_received(2 * i + 1, kBytes), kBytes);
+    }
+    EXPECT_EQ(plan_collective(Collective::reduce_scatter, Algorithm::halving_doubling, n).rounds.size(), static_cast<size_t>(lg + around));
+    EXPECT_EQ(plan_collective(Collective::all_gather, Algorithm::recursive_doubling, n).rounds.size(), static_cast<size_t>(lg + around));
+    const auto tree = plan_collective(Collective::all_reduce, Algorithm::tree, n);
+    EXPECT_EQ(tree.rounds.size(), static_cast<size_t>(2 * ceil_log2(n)));
+    EXPECT_EQ(tree.bytes_received(0, kBytes), ceil_log2(n) * kBytes);
+    EXPECT_EQ(plan_collective(Collective::broadcast, Algorithm::tree, n, n / 2).rounds.size(), static_cast<size_t>(ceil_log2(n)));
+  }
+}
+
+TEST(CollectivePlan, OfAHierarchyPassesEachHostsNetworkOnceEachWay) {
+  constexpr int64_t kBytes = 720720;
+  for (const int hosts : {2, 3, 4}) {
+    for (const int each : {1, 2, 4}) {
+      std::vector<int> layout;
+      for (int rank = 0; rank < hosts * each; ++rank) layout.push_back(rank / each);
+      const auto plan = plan_collective(Collective::all_reduce, Algorithm::hierarchical, hosts * each, 0, layout);
+      EXPECT_EQ(plan.rounds.size(), static_cast<size_t>(2 * (hosts - 1) + (each > 1 ? 3 : 0)));
+      std::vector<int64_t> in(static_cast<size_t>(hosts));
+      for (const auto& round : plan.rounds) {
+        for (int rank = 0; rank < plan.world_size; ++rank) {
+          for (const auto& [chunk, receiver] : round[static_cast<size_t>(rank)].sends) {
+            if (layout[static_cast<size_t>(rank)] == layout[static_cast<size_t>(receiver)]) continue;
+            EXPECT_EQ(rank % each + receiver % each, 0) << "leaders alone speak with other hosts";
+            in[static_cast<size_t>(layout[static_cast<size_t>(receiver)])] += kBytes / plan.chunks;
+          }
+        }
+      }
+      for (const int64_t bytes : in) EXPECT_LE(bytes, 2 * kBytes * (hosts - 1) / hosts + kBytes / plan.chunks * 2 * (hosts - 1));
+    }
+  }
+}
+
+TEST(CollectivePlan, KnowsItsLinksAndItsMemory) {
+  constexpr int64_t kBytes = 720720;
+  struct Promise {
+    Algorithm algorithm;
+    int64_t link, in_shared_memory, by_messages;
+  };
+  for (const int n : {2, 4, 8, 16}) {
+    for (const Promise& promise : {Promise{Algorithm::naive, kBytes, kBytes, (n - 1) * kBytes},
+                                   {Algorithm::direct, 2 * kBytes / n, 0, (n - 1) * kBytes / n},
+                                   {Algorithm::ring, 2 * (n - 1) * (kBytes / n), 0, kBytes / n},
+                                   {Algorithm::recursive_doubling, kBytes, kBytes, kBytes},
+                                   {Algorithm::halving_doubling, kBytes, 0, kBytes / 2},
+                                   {Algorithm::tree, kBytes, 0, kBytes}}) {
+      const auto plan = plan_collective(Collective::all_reduce, promise.algorithm, n);
+      EXPECT_EQ(plan.bytes_on_busiest_link(kBytes), promise.link) << name_of(plan);
+      EXPECT_EQ(plan.extra_bytes_in_shared_memory(kBytes), promise.in_shared_memory) << name_of(plan);
+      EXPECT_EQ(plan.extra_bytes_by_messages(kBytes), promise.by_messages) << name_of(plan);
+    }
+  }
+}
+
 TEST(CollectivePlan, OfARingUsesTheLinkToTheRightNeighbourAlone) {
   for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast}) {
     for (int n = 2; n <= kMostRanks; ++n) {
@@ -158,7 +233,7 @@ TEST(CollectivePlan, OfARingUsesTheLinkToTheRightNeighbourAlone) {
 }
 
 TEST(CollectivePlan, OfOneRankHasNothingToDo) {
-  for (const auto& [collective, algorithm] : all_cases()) EXPECT_TRUE(plan_collective(collective, algorithm, 1).rounds.empty());
+  for_each_plan(1, [](const CollectivePlan& plan) { EXPECT_TRUE(plan.rounds.empty()); });
 }
 
 TEST(CollectivePlan, RefusesAWorldOrRootThatDoesNotExist) {
@@ -169,17 +244,31 @@ TEST(CollectivePlan, RefusesAWorldOrRootThatDoesNotExist) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(4, -1)), HasSubstr("root -1"));
 }
 
-TEST(CollectivePlan, RefusesABroadcastThatMakesNoSenseWithTheChoices) {
-  EXPECT_THAT(message_of(ErrorCode::unsupported, [] { plan_collective(Collective::broadcast, Algorithm::direct, 4); }),
-              AllOf(HasSubstr("'direct'"), HasSubstr("naive or ring")));
+TEST(CollectivePlan, RefusesHostsThatAreNotOneForEachRank) {
+  const auto plan = [](std::vector<int> hosts) {
+    return [=] { plan_collective(Collective::all_reduce, Algorithm::hierarchical, 3, 0, hosts); };
+  };
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({0, 1})), HasSubstr("hosts are given for 2 of 3 ranks"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({0, -1, 0})), HasSubstr("host number -1"));
 }
 
-TEST(CollectivePlan, ReadsAlgorithmNamesAndOffersTheChoicesForAnUnknownOne) {
-  for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct, Algorithm::ring}) {
-    EXPECT_EQ(algorithm_from_string(to_string(algorithm)), algorithm);
-  }
+TEST(CollectivePlan, RefusesWhatMakesNoSenseWithTheChoicesThatFit) {
+  const auto plan = [](Collective collective, Algorithm algorithm) { return [=] { plan_collective(collective, algorithm, 4); }; };
+  EXPECT_THAT(message_of(ErrorCode::unsupported, plan(Collective::broadcast, Algorithm::direct)),
+              AllOf(HasSubstr("no broadcast by algorithm 'direct'"), HasSubstr("naive, ring, tree, hierarchical")));
+  EXPECT_THAT(message_of(ErrorCode::unsupported, plan(Collective::reduce_scatter, Algorithm::tree)),
+              AllOf(HasSubstr("'tree'"), HasSubstr("naive, direct, ring, halving_doubling, hierarchical")));
+  EXPECT_THAT(message_of(ErrorCode::unsupported, plan(Collective::all_gather, Algorithm::halving_doubling)),
+              HasSubstr("naive, direct, ring, recursive_doubling, hierarchical"));
+}
+
+TEST(CollectivePlan, ReadsNamesAndOffersTheChoicesForAnUnknownOne) {
+  for (const Algorithm algorithm : all_algorithms()) EXPECT_EQ(algorithm_from_string(to_string(algorithm)), algorithm);
+  for (const Collective collective : all_collectives()) EXPECT_EQ(collective_from_string(to_string(collective)), collective);
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { algorithm_from_string("rign"); }),
-              AllOf(HasSubstr("'rign'"), HasSubstr("naive, direct, ring")));
+              AllOf(HasSubstr("'rign'"), HasSubstr("naive, direct, ring, recursive_doubling, halving_doubling, tree, hierarchical")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { collective_from_string("scan"); }),
+              AllOf(HasSubstr("'scan' is no collective"), HasSubstr("all_reduce, reduce_scatter")));
 }
 
 TEST(CollectivePlan, GivesEveryTransferAsJson) {

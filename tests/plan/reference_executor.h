@@ -28,28 +28,32 @@ Tensors<T> execute(const CollectivePlan& plan, Tensors<T> tensors) {
   return tensors;
 }
 
-struct CollectiveCase {
-  Collective collective;
-  Algorithm algorithm;
-};
-inline std::vector<CollectiveCase> all_cases() {
-  std::vector<CollectiveCase> cases;
-  for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast}) {
-    for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct, Algorithm::ring}) {
-      const bool refused = collective == Collective::broadcast && algorithm == Algorithm::direct;
-      if (!refused) cases.push_back({collective, algorithm});
-    }
+// How `n` ranks may lie on hosts: on one, each on its own, in pairs, unevenly, and dealt out in turn.
+inline std::vector<std::vector<int>> host_layouts(int n) {
+  std::vector<std::vector<int>> layouts(6);
+  for (int rank = 0; rank < n; ++rank) {
+    layouts[1].push_back(rank);
+    layouts[2].push_back(rank / 2);
+    layouts[3].push_back(rank == 0 ? 7 : rank < 3 ? 1 : rank < 4 ? 3 : 2);
+    layouts[4].push_back(rank % 2);
+    layouts[5].push_back((n - rank) % 3);
   }
-  return cases;
+  return layouts;
 }
 
-// Calls visit(plan) for every collective, algorithm, world size from 1 to `most`, and root of a broadcast.
+// Calls visit(plan) for every collective, algorithm, world size from 1 to `most`, root of a broadcast, and layout of hosts where
+// the algorithm looks at it.
 template <typename Visit>
 void for_each_plan(int most, Visit visit) {
-  for (const auto& [collective, algorithm] : all_cases()) {
-    for (int n = 1; n <= most; ++n) {
-      const int roots = collective == Collective::broadcast ? n : 1;
-      for (int root = 0; root < roots; ++root) visit(plan_collective(collective, algorithm, n, root));
+  for (const Collective collective : all_collectives()) {
+    for (const Algorithm algorithm : algorithms_of(collective)) {
+      for (int n = 1; n <= most; ++n) {
+        const int roots = collective == Collective::broadcast ? n : 1;
+        const auto layouts = algorithm == Algorithm::hierarchical ? host_layouts(n) : std::vector<std::vector<int>>(1);
+        for (int root = 0; root < roots; ++root) {
+          for (const auto& hosts : layouts) visit(plan_collective(collective, algorithm, n, root, hosts));
+        }
+      }
     }
   }
 }

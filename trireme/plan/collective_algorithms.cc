@@ -1,130 +1,113 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <trireme/base/error.h>
-#include <trireme/plan/collective_plan.h>
-#include <numeric>
+#include <trireme/plan/collective_rounds.h>
+#include <algorithm>
 
 namespace trireme::plan {
 namespace {
 
-using Round = std::vector<RankRound>;
+// Appends the rounds of a collective by one algorithm, and before that sets the chunks where there is not one for each rank.
+using Builder = void (*)(CollectivePlan& plan);
 
-// Writes both views of a transfer: the receiver's, and a send of every other source.
-void add_transfer(Round& round, int receiver, int chunk, std::vector<int> sources) {
-  for (const int source : sources) {
-    if (source != receiver) round[static_cast<size_t>(source)].sends.emplace_back(chunk, receiver);
-  }
-  round[static_cast<size_t>(receiver)].receives.push_back({chunk, std::move(sources)});
-}
+void whole(CollectivePlan& plan) { plan.chunks = 1; }
 
-// Rank order, so that every rank that sums all ranks gets the same bits.
-std::vector<int> all_ranks(int n) {
-  std::vector<int> ranks(static_cast<size_t>(n));
-  std::iota(ranks.begin(), ranks.end(), 0);
+struct Row {
+  Collective collective;
+  Algorithm algorithm;
+  Builder build;
+};
+
+std::vector<int> ranks_from_root(const CollectivePlan& plan) {
+  std::vector<int> ranks = numbers_below(plan.world_size);
+  std::rotate(ranks.begin(), ranks.begin() + plan.root, ranks.end());
   return ranks;
 }
 
-// Chunk `chunk` of all ranks is summed on each of `receivers`, in one round.
-void add_sum(Round& round, const std::vector<int>& receivers, int chunk) {
-  for (const int receiver : receivers) add_transfer(round, receiver, chunk, all_ranks(static_cast<int>(round.size())));
+Blocks one_chunk_each(const CollectivePlan& plan) {
+  Blocks blocks;
+  for (int rank = 0; rank < plan.world_size; ++rank) blocks.push_back({rank});
+  return blocks;
 }
 
-// Everybody reads `chunk` of its owner.
-void add_copies(Round& round, int owner, int chunk) {
-  for (int receiver = 0; receiver < static_cast<int>(round.size()); ++receiver) {
-    if (receiver != owner) add_transfer(round, receiver, chunk, {owner});
+void ring_reduce_scatter(CollectivePlan& plan) { add_ring_reduce_scatter(plan, numbers_below(plan.world_size), one_chunk_each(plan)); }
+void ring_all_gather(CollectivePlan& plan) { add_ring_all_gather(plan, numbers_below(plan.world_size), one_chunk_each(plan)); }
+
+constexpr auto kReduce = Collective::all_reduce;
+constexpr auto kScatter = Collective::reduce_scatter;
+constexpr auto kGather = Collective::all_gather;
+constexpr auto kBroadcast = Collective::broadcast;
+
+constexpr Row kRows[] = {
+    {kReduce, Algorithm::naive, [](CollectivePlan& plan) { whole(plan), add_naive_all_reduce(plan); }},
+    {kReduce, Algorithm::direct, [](CollectivePlan& plan) { add_direct_reduce_scatter(plan), add_direct_all_gather(plan); }},
+    {kReduce, Algorithm::ring, [](CollectivePlan& plan) { ring_reduce_scatter(plan), ring_all_gather(plan); }},
+    {kReduce, Algorithm::recursive_doubling, [](CollectivePlan& plan) { whole(plan), add_recursive_doubling_all_reduce(plan); }},
+    {kReduce, Algorithm::halving_doubling,
+     [](CollectivePlan& plan) {
+       plan.chunks = largest_power_of_two(plan.world_size);
+       add_halving_doubling_all_reduce(plan);
+     }},
+    {kReduce, Algorithm::tree,
+     [](CollectivePlan& plan) {
+       whole(plan);
+       add_tree_reduce(plan, numbers_below(plan.world_size));
+       add_tree_broadcast(plan, numbers_below(plan.world_size));
+     }},
+    {kReduce, Algorithm::hierarchical, add_hierarchical},
+    {kScatter, Algorithm::naive, add_direct_reduce_scatter},
+    {kScatter, Algorithm::direct, add_direct_reduce_scatter},
+    {kScatter, Algorithm::ring, ring_reduce_scatter},
+    {kScatter, Algorithm::halving_doubling, add_recursive_halving_reduce_scatter},
+    {kScatter, Algorithm::hierarchical, add_hierarchical},
+    {kGather, Algorithm::naive, add_direct_all_gather},
+    {kGather, Algorithm::direct, add_direct_all_gather},
+    {kGather, Algorithm::ring, ring_all_gather},
+    {kGather, Algorithm::recursive_doubling, add_recursive_doubling_all_gather},
+    {kGather, Algorithm::hierarchical, add_hierarchical},
+    {kBroadcast, Algorithm::naive, [](CollectivePlan& plan) { whole(plan), add_naive_broadcast(plan); }},
+    {kBroadcast, Algorithm::ring, add_chain_broadcast},
+    {kBroadcast, Algorithm::tree, [](CollectivePlan& plan) { whole(plan), add_tree_broadcast(plan, ranks_from_root(plan)); }},
+    {kBroadcast, Algorithm::hierarchical, [](CollectivePlan& plan) { whole(plan), add_hierarchical(plan); }},
+};
+
+Builder builder_of(Collective collective, Algorithm algorithm) {
+  for (const Row& row : kRows) {
+    if (row.collective == collective && row.algorithm == algorithm) return row.build;
   }
+  std::vector<std::string_view> choices;
+  for (const Algorithm choice : algorithms_of(collective)) choices.push_back(to_string(choice));
+  throw Error(ErrorCode::unsupported, "plan", fmt::format("there is no {} by algorithm '{}'", to_string(collective), to_string(algorithm)),
+              fmt::format("one of {}", fmt::join(choices, ", ")));
 }
 
-std::vector<Round> direct_reduce_scatter(int n) {
-  Round round(static_cast<size_t>(n));
-  for (int chunk = 0; chunk < n; ++chunk) add_sum(round, {chunk}, chunk);
-  return {round};
-}
-
-std::vector<Round> direct_all_gather(int n) {
-  Round round(static_cast<size_t>(n));
-  for (int chunk = 0; chunk < n; ++chunk) add_copies(round, chunk, chunk);
-  return {round};
-}
-
-// Chunk c starts on rank c+1 and takes one step to the right in a round; each rank adds its own part, rank c the last.
-std::vector<Round> ring_reduce_scatter(int n) {
-  std::vector<Round> rounds;
-  for (int step = 0; step < n - 1; ++step) {
-    Round& round = rounds.emplace_back(static_cast<size_t>(n));
-    for (int chunk = 0; chunk < n; ++chunk) {
-      const int left = (chunk + 1 + step) % n;
-      const int receiver = (left + 1) % n;
-      add_transfer(round, receiver, chunk, {left, receiver});
-    }
-  }
-  return rounds;
-}
-
-// Chunk c starts on rank c and takes one step to the right in a round.
-std::vector<Round> ring_all_gather(int n) {
-  std::vector<Round> rounds;
-  for (int step = 0; step < n - 1; ++step) {
-    Round& round = rounds.emplace_back(static_cast<size_t>(n));
-    for (int chunk = 0; chunk < n; ++chunk) {
-      const int left = (chunk + step) % n;
-      add_transfer(round, (left + 1) % n, chunk, {left});
-    }
-  }
-  return rounds;
-}
-
-// A chain from the root: while rank root+2 takes chunk 0, rank root+1 takes chunk 1 already.
-std::vector<Round> chain_broadcast(int n, int chunks, int root) {
-  std::vector<Round> rounds(static_cast<size_t>(chunks + n - 2), Round(static_cast<size_t>(n)));
-  for (int chunk = 0; chunk < chunks; ++chunk) {
-    for (int hop = 0; hop < n - 1; ++hop) {
-      const int left = (root + hop) % n;
-      add_transfer(rounds[static_cast<size_t>(chunk + hop)], (left + 1) % n, chunk, {left});
-    }
-  }
-  return rounds;
-}
-
-std::vector<Round> joined(std::vector<Round> first, const std::vector<Round>& second) {
-  first.insert(first.end(), second.begin(), second.end());
-  return first;
+void check_ranks(int world_size, int root, const std::vector<int>& hosts) {
+  const auto refuse = [](const std::string& what, std::string_view remedy = {}) {
+    throw Error(ErrorCode::invalid_argument, "plan", what, remedy);
+  };
+  if (world_size < 1) refuse(fmt::format("world size is {}, and must be at least 1", world_size));
+  if (root < 0 || root >= world_size) refuse(fmt::format("root {} is outside a world of {} ranks", root, world_size));
+  if (!hosts.empty() && hosts.size() != static_cast<size_t>(world_size))
+    refuse(fmt::format("hosts are given for {} of {} ranks", hosts.size(), world_size), "one host number a rank, or none at all");
+  for (const int host : hosts)
+    if (host < 0) refuse(fmt::format("host number {} is below 0", host));
 }
 
 }  // namespace
 
-CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int world_size, int root) {
-  const int n = world_size;
-  if (n < 1) throw Error(ErrorCode::invalid_argument, "plan", fmt::format("world size is {}, and must be at least 1", n));
-  if (root < 0 || root >= n)
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("root {} is outside a world of {} ranks", root, n));
-  if (collective == Collective::broadcast && algorithm == Algorithm::direct) {
-    throw Error(ErrorCode::unsupported, "plan", "a broadcast has no algorithm 'direct'", "naive or ring");
-  }
+std::vector<Algorithm> algorithms_of(Collective collective) {
+  std::vector<Algorithm> algorithms;
+  for (const Row& row : kRows)
+    if (row.collective == collective) algorithms.push_back(row.algorithm);
+  return algorithms;
+}
 
-  CollectivePlan plan{.collective = collective, .algorithm = algorithm, .world_size = n, .chunks = n, .root = root};
-  const bool ring = algorithm == Algorithm::ring;
-  const bool whole = algorithm == Algorithm::naive && (collective == Collective::all_reduce || collective == Collective::broadcast);
-  if (whole) plan.chunks = 1;
-  if (n == 1) return plan;
-  switch (collective) {
-    case Collective::all_reduce:
-      if (whole) {
-        add_sum(plan.rounds.emplace_back(static_cast<size_t>(n)), all_ranks(n), 0);
-      } else {
-        plan.rounds = ring ? joined(ring_reduce_scatter(n), ring_all_gather(n)) : joined(direct_reduce_scatter(n), direct_all_gather(n));
-      }
-      break;
-    case Collective::reduce_scatter: plan.rounds = ring ? ring_reduce_scatter(n) : direct_reduce_scatter(n); break;
-    case Collective::all_gather: plan.rounds = ring ? ring_all_gather(n) : direct_all_gather(n); break;
-    case Collective::broadcast:
-      if (whole) {
-        add_copies(plan.rounds.emplace_back(static_cast<size_t>(n)), root, 0);
-      } else {
-        plan.rounds = chain_broadcast(n, plan.chunks, root);
-      }
-      break;
-  }
+CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int world_size, int root, const std::vector<int>& hosts) {
+  check_ranks(world_size, root, hosts);
+  const Builder build = builder_of(collective, algorithm);
+  CollectivePlan plan{
+      .collective = collective, .algorithm = algorithm, .world_size = world_size, .chunks = world_size, .root = root, .hosts = hosts};
+  if (world_size > 1) build(plan);
   return plan;
 }
 

@@ -20,6 +20,8 @@ void require_rank(const CollectivePlan& plan, int rank, const std::string& where
 void check_shape(const CollectivePlan& plan) {
   if (plan.world_size < 1 || plan.chunks < 1) reject(plan, fmt::format("which has {} ranks and {} chunks", plan.world_size, plan.chunks));
   require_rank(plan, plan.root, "root");
+  if (!plan.hosts.empty() && plan.hosts.size() != static_cast<size_t>(plan.world_size))
+    reject(plan, fmt::format("which has hosts for {} of {} ranks", plan.hosts.size(), plan.world_size));
   const bool chunk_per_rank = plan.collective == Collective::reduce_scatter || plan.collective == Collective::all_gather;
   if (chunk_per_rank && plan.chunks != plan.world_size) {
     reject(plan, fmt::format("which has {} chunks, and needs one for each of {} ranks", plan.chunks, plan.world_size));
@@ -92,8 +94,8 @@ void check_result(const CollectivePlan& plan, const Holdings& holdings) {
         reject(plan, fmt::format("after round {}, rank {}, chunk {}: {}", static_cast<int>(plan.rounds.size()) - 1, rank, chunk,
                                  held.count == 0 ? "never arrived" : fmt::format("lacks the contribution of rank {}", missing)));
       }
-      if (plan.collective != Collective::reduce_scatter && held.order != holdings.at(0, chunk).order) {
-        reject(plan, fmt::format("after round {}, rank {}, chunk {}: summed in another order than on rank 0",
+      if (plan.collective != Collective::reduce_scatter && held.tree != holdings.at(0, chunk).tree) {
+        reject(plan, fmt::format("after round {}, rank {}, chunk {}: added up by another tree than on rank 0",
                                  static_cast<int>(plan.rounds.size()) - 1, rank, chunk));
       }
     }

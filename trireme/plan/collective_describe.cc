@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <trireme/plan/collective_plan.h>
+#include <trireme/plan/collective_rounds.h>
 #include <trireme/plan/collective_symbols.h>
 #include <algorithm>
+#include <map>
 
 namespace trireme::plan {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 constexpr int kMostRounds = 32;  // Lines of a table; what is longer loses its middle.
 constexpr int kMostChunks = 32;  // Characters of one rank's cell.
 constexpr int kMostWidth = 88;   // Of all ranks' cells.
+constexpr int kMostPairRounds = 12, kMostPairs = 9;
 
 const RankRound& actions_of(const CollectivePlan& plan, int round, int rank) {
   return plan.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)];
@@ -97,12 +99,13 @@ std::string doings(const RankRound& actions) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// Who reads whom, as a picture above the table.
-std::string links(const CollectivePlan& plan) {
-  if (plan.algorithm != Algorithm::ring) {
-    return plan.collective == Collective::broadcast ? fmt::format("  every rank reads rank {}\n", plan.root)
-                                                    : "  every rank reads every other rank\n";
-  }
+// Every rank with every other, or all with the root.
+std::string star(const CollectivePlan& plan) {
+  return plan.collective == Collective::broadcast ? fmt::format("  every rank reads rank {}\n", plan.root)
+                                                  : "  every rank reads every other rank\n";
+}
+
+std::string ring(const CollectivePlan& plan) {
   std::vector<std::string> ranks;
   for (const int i : shortened(plan.world_size, 16)) {
     const int first = plan.collective == Collective::broadcast ? plan.root : 0;
@@ -111,6 +114,67 @@ std::string links(const CollectivePlan& plan) {
   const std::string line = fmt::format("{}", fmt::join(ranks, " -> "));
   if (plan.collective == Collective::broadcast) return fmt::format("  {}\n", line);
   return fmt::format("  .-> {} -.\n  '{}'\n", line, std::string(line.size() + 5, '-'));
+}
+
+// "host 0: [0] 1 2", the leader in brackets.
+std::string hosts(const CollectivePlan& plan) {
+  std::string text;
+  const auto by_host = ranks_by_host(plan);
+  for (const int i : shortened(static_cast<int>(by_host.size()), 8)) {
+    if (i < 0) {
+      text += "  ...\n";
+      continue;
+    }
+    const auto& ranks = by_host[static_cast<size_t>(i)];
+    text += fmt::format("  host {}: [{}]", plan.hosts.empty() ? 0 : plan.hosts[static_cast<size_t>(ranks[0])], ranks[0]);
+    for (const int place : shortened(static_cast<int>(ranks.size()), 16)) {
+      if (place != 0) text += place < 0 ? " ..." : fmt::format(" {}", ranks[static_cast<size_t>(place)]);
+    }
+    text += "\n";
+  }
+  return text + "\n";
+}
+
+// "0 <-> 1   2 -> 3": each pair once, by its lower rank.
+std::vector<std::string> pairs(const CollectivePlan& plan, int round) {
+  std::map<std::pair<int, int>, std::pair<bool, bool>> both;  // Lower and higher rank: whether bytes go up, and down.
+  for (int rank = 0; rank < plan.world_size; ++rank) {
+    for (const auto& [chunk, receiver] : actions_of(plan, round, rank).sends) {
+      auto& [up, down] = both[{std::min(rank, receiver), std::max(rank, receiver)}];
+      (rank < receiver ? up : down) = true;
+    }
+  }
+  std::vector<std::string> drawn;
+  for (const auto& [ranks, ways] : both)
+    drawn.push_back(fmt::format("{} {} {}", ranks.first, ways.first && ways.second ? "<->" : ways.first ? "-->" : "<--", ranks.second));
+  return drawn;
+}
+
+std::string pairs_by_round(const CollectivePlan& plan) {
+  std::string text;
+  for (const int round : shortened(static_cast<int>(plan.rounds.size()), kMostPairRounds)) {
+    if (round < 0) {
+      text += "  ...\n";
+      continue;
+    }
+    const std::vector<std::string> drawn = pairs(plan, round);
+    std::vector<std::string> shown;
+    for (const int i : shortened(static_cast<int>(drawn.size()), kMostPairs))
+      shown.push_back(i < 0 ? "..." : drawn[static_cast<size_t>(i)]);
+    text += fmt::format("  round {:<3}{}\n", round, fmt::join(shown, "   "));
+  }
+  return text;
+}
+
+// Who reads whom, as a picture above the table.
+std::string links(const CollectivePlan& plan) {
+  switch (plan.algorithm) {
+    case Algorithm::naive:
+    case Algorithm::direct: return star(plan);
+    case Algorithm::ring: return ring(plan);
+    case Algorithm::hierarchical: return hosts(plan) + pairs_by_round(plan);
+    default: return pairs_by_round(plan);
+  }
 }
 
 // One line a round: what the ranks hold after it, and what one of them did for that.

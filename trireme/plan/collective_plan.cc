@@ -9,8 +9,21 @@
 namespace trireme::plan {
 namespace {
 
-constexpr std::array<std::pair<Algorithm, std::string_view>, 3> kAlgorithms = {
-    {{Algorithm::naive, "naive"}, {Algorithm::direct, "direct"}, {Algorithm::ring, "ring"}}};
+constexpr std::array kCollectives = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast};
+constexpr std::array kAlgorithms = {
+    Algorithm::naive, Algorithm::direct,      Algorithm::ring, Algorithm::recursive_doubling, Algorithm::halving_doubling,
+    Algorithm::tree,  Algorithm::hierarchical};
+
+template <typename Named>
+Named from_string(std::span<const Named> known, std::string_view name, std::string_view what) {
+  std::vector<std::string_view> names;
+  for (const Named each : known) {
+    if (to_string(each) == name) return each;
+    names.push_back(to_string(each));
+  }
+  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("'{}' is no {}", name, what),
+              fmt::format("one of {}", fmt::join(names, ", ")));
+}
 
 }  // namespace
 
@@ -25,21 +38,22 @@ std::string_view to_string(Collective collective) {
 }
 
 std::string_view to_string(Algorithm algorithm) {
-  for (const auto& [known, name] : kAlgorithms) {
-    if (known == algorithm) return name;
+  switch (algorithm) {
+    case Algorithm::naive: return "naive";
+    case Algorithm::direct: return "direct";
+    case Algorithm::ring: return "ring";
+    case Algorithm::recursive_doubling: return "recursive_doubling";
+    case Algorithm::halving_doubling: return "halving_doubling";
+    case Algorithm::tree: return "tree";
+    case Algorithm::hierarchical: return "hierarchical";
   }
   throw Error(ErrorCode::internal, "plan", fmt::format("no algorithm has the number {}", static_cast<int>(algorithm)));
 }
 
-Algorithm algorithm_from_string(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const auto& [algorithm, known] : kAlgorithms) {
-    if (known == name) return algorithm;
-    names.push_back(known);
-  }
-  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("'{}' is no algorithm of a collective", name),
-              fmt::format("one of {}", fmt::join(names, ", ")));
-}
+Collective collective_from_string(std::string_view name) { return from_string(all_collectives(), name, "collective"); }
+Algorithm algorithm_from_string(std::string_view name) { return from_string(all_algorithms(), name, "algorithm of a collective"); }
+std::span<const Collective> all_collectives() { return kCollectives; }
+std::span<const Algorithm> all_algorithms() { return kAlgorithms; }
 
 std::pair<int64_t, int64_t> CollectivePlan::chunk_range(int chunk, int64_t elements) const {
   const int64_t each = elements / chunks;
@@ -48,21 +62,10 @@ std::pair<int64_t, int64_t> CollectivePlan::chunk_range(int chunk, int64_t eleme
   return {first, first + each + (chunk < longer ? 1 : 0)};
 }
 
-int64_t CollectivePlan::bytes_received(int rank, int64_t tensor_bytes) const {
-  int64_t bytes = 0;
-  for (const auto& round : rounds) {
-    for (const Transfer& transfer : round[static_cast<size_t>(rank)].receives) {
-      const auto [first, last] = chunk_range(transfer.chunk, tensor_bytes);
-      const auto own = std::count(transfer.sources.begin(), transfer.sources.end(), rank);
-      bytes += (last - first) * (static_cast<int64_t>(transfer.sources.size()) - own);
-    }
-  }
-  return bytes;
-}
-
 Json CollectivePlan::to_json() const {
   Json json = {{"collective", to_string(collective)}, {"algorithm", to_string(algorithm)}, {"world_size", world_size}, {"chunks", chunks}};
   if (collective == Collective::broadcast) json["root"] = root;
+  if (!hosts.empty()) json["hosts"] = hosts;
   json["rounds"] = Json::array();
   for (const auto& round : rounds) {
     Json ranks = Json::array();

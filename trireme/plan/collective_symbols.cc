@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <algorithm>
 
 namespace trireme::plan {
 namespace {
@@ -20,6 +21,10 @@ bool contributes(const CollectivePlan& plan, int rank, int chunk) {
   return false;
 }
 
+// Digests of trees of additions.
+uint64_t added(uint64_t a, uint64_t b) { return mix64(std::min(a, b), std::max(a, b)); }
+uint64_t rounded(uint64_t sum) { return mix64(~sum); }
+
 }  // namespace
 
 Holdings::Holdings(const CollectivePlan& plan) : plan_(plan), contributions_(reduces(plan.collective) ? plan.world_size : 1) {
@@ -31,7 +36,7 @@ Holdings::Holdings(const CollectivePlan& plan) : plan_(plan), contributions_(red
       Held& held = held_[static_cast<size_t>(rank)][static_cast<size_t>(chunk)];
       held.contributors[static_cast<size_t>(rank)] = true;
       held.count = 1;
-      held.order = mix64(static_cast<uint64_t>(rank));
+      held.tree = mix64(static_cast<uint64_t>(rank));
     }
   }
 }
@@ -58,9 +63,10 @@ void Holdings::apply(int round) {
           if (sum.contributors[contributor]) reject(fmt::format("rank {} adds the contribution of rank {} once more", source, contributor));
           sum.contributors[contributor] = true;
         }
-        sum.order = sum.count == 0 ? part.order : mix64(sum.order, part.order);
+        sum.tree = sum.count == 0 ? part.tree : added(sum.tree, part.tree);
         sum.count += part.count;
       }
+      if (transfer.sources.size() > 1) sum.tree = rounded(sum.tree);
       writes.push_back({rank, transfer.chunk, std::move(sum)});
     }
   }

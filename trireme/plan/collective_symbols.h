@@ -11,7 +11,9 @@ namespace trireme::plan {
 struct Held {
   std::vector<bool> contributors;  // [rank]: whether its original chunk is part of the sum.
   int count = 0;                   // Of contributors; 0: nothing that the collective may use.
-  uint64_t order = 0;              // Digest of the order of the additions: equal digests are equal bits.
+  // Digest of the tree of additions: equal digests are equal bits. a + b and b + a have one digest, and what is rounded between two
+  // additions (to float16, say) has another than what is not.
+  uint64_t tree = 0;
 };
 
 class Holdings {
