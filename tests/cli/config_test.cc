@@ -4,6 +4,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/cli/config.h>
+#include <trireme/cli/config_data.h>
 #include <trireme/cli/config_keys.h>
 #include <trireme/cli/config_value.h>
 #include <fstream>
@@ -46,6 +47,7 @@ class ConfigErrors : public ConfigTest {};
 class ConfigLayers : public ConfigTest {};
 class ConfigRules : public ConfigTest {};
 class ConfigIdxFiles : public ConfigTest {};
+class ConfigData : public ConfigTest {};
 
 TEST_F(ConfigReading, TakesDefaultsWhereNothingIsGiven) {
   for (const std::string yaml : {"", "# nothing\n", "model:\n"}) {
@@ -323,6 +325,27 @@ TEST(ConfigStrategy, RefusesABackendThatCannotConnect) {
   EXPECT_THAT(refusal(config, 1), HasSubstr("comm.backend is gloo"));
 }
 
+TEST_F(ConfigRules, TextNeedsAFileAndAModelOfTokens) {
+  EXPECT_THAT(message("data: {name: text}\nmodel: {name: gpt}"), HasSubstr("data.path does not name its file"));
+  EXPECT_THAT(message("data: {name: text, path: a}\nmodel: {name: cnn}"),
+              AllOf(HasSubstr("model.name is cnn"), HasSubstr("model.name=gpt")));
+  EXPECT_THAT(message("data: {name: text, path: a, block: 9}\nmodel: {name: gpt, context: 8}"), HasSubstr("data.block=8"));
+  EXPECT_THAT(message("data: {name: digits, block: 9}"), HasSubstr("data.block is for data.name text"));
+  EXPECT_THAT(message("data: {name: text, path: a, split_seed: 3}\nmodel: {name: gpt}"),
+              HasSubstr("data.split_seed is for data.name digits, idx"));
+}
+
+TEST_F(ConfigData, LeavesVocabularyAndContextToTheTextAndHoldsOutItsEnd) {
+  const Config config = load("data: {name: text, block: 4, test_fraction: 0.25, path: " + file("abcabcabcabcabcab", "text").string() +
+                             "}\nmodel: {name: gpt}");
+  const Dataset data = read_data(config);
+  EXPECT_EQ(data.train_samples, 3);
+  EXPECT_EQ(data.split.test, (std::vector<int64_t>{3}));
+  const models::ModelOptions model = model_for(config, data);
+  EXPECT_EQ(model.vocabulary, 3);
+  EXPECT_EQ(model.context, 4);
+}
+
 TEST_F(ConfigIdxFiles, FindTheUsualNamesPlainOrGzip) {
   Config config;
   config.data.name = "idx";
@@ -385,6 +408,7 @@ TEST(ConfigExamples, Load) {
   EXPECT_EQ(digits.strategy.name, "auto");
   EXPECT_EQ(digits.checkpoint.dir, "");
   EXPECT_EQ(load_config({examples / "mnist.yaml", {}}).data.name, "idx");
+  EXPECT_EQ(load_config({examples / "text.yaml", {}}).data.name, "text");
 }
 
 }  // namespace

@@ -22,6 +22,9 @@ std::vector<Case> cases() {
       {{.name = "tiny"}, {{64}, 10}},
       {{.name = "cnn"}, {{3, 32, 32}, 10}},
       {{.name = "cnn", .channels = {8, 16}, .batch_norm = 0}, {{1, 8, 8}, 10}},
+      {{.name = "resnet18"}, {{1, 8, 8}, 10}},
+      {{.name = "resnet18"}, {{3, 65, 20}, 7}},
+      {{.name = "resnet50", .zero_init = 1}, {{3, 16, 16}, 10}},
       {{.name = "cnn", .channels = {4, 4, 8}, .strides = {1, 2, 2}, .batch_norm = 1, .dropout = 0.2}, {{2, 1, 1}, 3}},
       {{.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12}, {{12}, 50}},
       {{.name = "gpt", .layers = 1, .width = 16, .heads = 1, .vocabulary = 7, .context = 3}, {{2}, 7}},
@@ -102,6 +105,31 @@ TEST(MlpModel, IsTheSequentialOfItsNames) {
   for (auto& parameter : same->named_parameters()) parameter.value().copy_(model.module->named_parameters()[parameter.key()]);
   const at::Tensor data = torch::randn({5, 1, 2, 3});
   EXPECT_TRUE(at::equal(model.forward(data), same->forward(data.flatten(1))));
+}
+
+TEST(ResnetModel, StartsEachBlockAsTheIdentityWhereAsked) {
+  const Model model = make_factory({.name = "resnet18", .zero_init = 1}, {{1, 8, 8}, 10})();
+  const auto p = model.module->named_parameters();
+  for (const std::string block : {"layer1.0", "layer4.1"}) {
+    EXPECT_EQ(p[block + ".bn2.weight"].abs().max().item<float>(), 0) << block;
+    EXPECT_EQ(p[block + ".bn1.weight"].min().item<float>(), 1) << block;
+  }
+}
+
+TEST(ResnetModel, HalvesLargeImagesTwiceBeforeTheFirstBlockAndSmallOnesNever) {
+  // What the first stage sees shows in the gradient of its convolution: with one pixel left, only the window's middle is used.
+  const auto side_windows_used = [](int64_t side) {
+    const Model model = make_factory({.name = "resnet18"}, {{1, side, side}, 10})();
+    model.forward(torch::randn({2, 1, side, side})).square().sum().backward();
+    return model.module->named_parameters()["layer1.0.conv1.weight"].grad().select(2, 0).abs().max().item<float>() > 0;
+  };
+  EXPECT_TRUE(side_windows_used(4));
+  EXPECT_FALSE(side_windows_used(1));
+  const auto stem = [](int64_t side) {
+    return make_factory({.name = "resnet18"}, {{3, side, side}, 10})().module->named_parameters()["conv1.weight"].size(2);
+  };
+  EXPECT_EQ(stem(64), 3);
+  EXPECT_EQ(stem(65), 7);
 }
 
 TEST(CnnModel, AveragesOverTheWholeImage) {

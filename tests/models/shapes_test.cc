@@ -36,6 +36,26 @@ TEST(ModelShapes, CountTheParametersOfTheSuite) {
   EXPECT_EQ(parameters_of("mlpbig"), 25'214'986);
   EXPECT_EQ(parameters_of("cnn"), 576'170);
   EXPECT_EQ(parameters_of("gpt"), 8'966'144);
+  // torchvision's.
+  EXPECT_EQ(parameters_of("resnet18"), 11'689'512);
+  EXPECT_EQ(parameters_of("resnet50"), 25'557'032);
+}
+
+TEST(ModelShapes, NameTheParametersOfAResnetAsTorchvisionDoes) {
+  const auto names_of = [](const std::string& name) {
+    std::vector<std::string> names;
+    for (const auto& spec : parameter_shapes({.name = name}, {{3, 224, 224}, 1000})) names.push_back(spec.name);
+    return names;
+  };
+  const auto small = names_of("resnet18"), large = names_of("resnet50");
+  EXPECT_EQ(small.size(), 62u);
+  EXPECT_EQ(large.size(), 161u);
+  EXPECT_THAT(std::vector(small.begin(), small.begin() + 9),
+              testing::ElementsAre("conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer1.0.bn1.weight",
+                                   "layer1.0.bn1.bias", "layer1.0.conv2.weight", "layer1.0.bn2.weight", "layer1.0.bn2.bias"));
+  EXPECT_THAT(small, testing::IsSupersetOf({"layer2.0.downsample.0.weight", "layer4.0.downsample.1.bias", "fc.weight", "fc.bias"}));
+  EXPECT_THAT(small, testing::Not(testing::Contains("layer1.0.downsample.0.weight")));
+  EXPECT_THAT(large, testing::IsSupersetOf({"layer1.0.downsample.0.weight", "layer3.5.conv3.weight", "layer4.2.bn3.bias"}));
 }
 
 TEST(ModelShapes, KnowTheBatchPerRankOfTheSuite) {
@@ -44,6 +64,7 @@ TEST(ModelShapes, KnowTheBatchPerRankOfTheSuite) {
   EXPECT_EQ(default_batch({.name = "mlpbig"}), 64);
   EXPECT_EQ(default_batch({.name = "cnn"}), 32);
   EXPECT_EQ(default_batch({.name = "gpt"}), 8);
+  EXPECT_EQ(default_batch({.name = "resnet50"}), 8);
 }
 
 TEST(ModelShapes, NameTensorsAsAPythonSequentialDoes) {
@@ -67,7 +88,7 @@ TEST(ModelShapes, CarryTheAskedForDtype) {
 }
 
 TEST(ModelOptionsResolution, IsTheSameTheSecondTime) {
-  for (const std::string name : {"mlp", "cnn", "gpt", "tiny", "mlpbig"}) {
+  for (const std::string name : {"mlp", "cnn", "gpt", "resnet18", "resnet50", "tiny", "mlpbig"}) {
     const ModelOptions once = resolve({.name = name}), twice = resolve(once);
     EXPECT_EQ(once.hidden, twice.hidden) << name;
     EXPECT_EQ(once.channels, twice.channels) << name;
@@ -90,6 +111,8 @@ TEST(ModelOptionsResolution, RefusesOptionsOfAnotherModel) {
   EXPECT_THAT(message_of({.name = "cnn", .hidden = {4}}), HasSubstr("model.hidden is an option of mlp"));
   EXPECT_THAT(message_of({.name = "cnn", .width = 4}), HasSubstr("model.width is an option of gpt"));
   EXPECT_THAT(message_of({.name = "gpt", .dropout = 0.1}), HasSubstr("model.dropout is an option of mlp and cnn"));
+  EXPECT_THAT(message_of({.name = "resnet50", .dropout = 0.1}), HasSubstr("model.dropout is an option of mlp and cnn"));
+  EXPECT_THAT(message_of({.name = "cnn", .zero_init = 1}), HasSubstr("model.zero_init is an option of resnet18 and resnet50"));
   EXPECT_THAT(message_of({.name = "tiny", .hidden = {4}}), HasSubstr("preset tiny"));
 }
 
@@ -103,7 +126,10 @@ TEST(ModelOptionsResolution, RefusesValuesOutOfRange) {
 TEST(ModelOptionsResolution, RefusesInputThatDoesNotFit) {
   EXPECT_THAT(message_of({.name = "cnn"}, {{64}, 10}), AllOf(HasSubstr("[64]"), HasSubstr("[channels, height, width]")));
   EXPECT_THAT(message_of({.name = "gpt"}, {{1, 8, 8}, 10}), HasSubstr("a row of tokens"));
+  EXPECT_THAT(message_of({.name = "resnet18"}, {{64}, 10}), HasSubstr("[channels, height, width]"));
   EXPECT_THAT(message_of({.name = "gpt"}, {{129}, 10}), HasSubstr("model.context=129"));
+  EXPECT_THAT(message_of({.name = "gpt", .vocabulary = 50}, {{64}, 65}),
+              testing::AllOf(HasSubstr("model.vocabulary is 50"), HasSubstr("65 different tokens"), HasSubstr("model.vocabulary=65")));
   EXPECT_THAT(message_of({.name = "mlp"}, {{4}, 0}), HasSubstr("data.classes is 0"));
 }
 

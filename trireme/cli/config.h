@@ -13,9 +13,11 @@ namespace trireme::cli {
 struct Config {
   models::ModelOptions model;
   struct {
-    std::string name = "digits";                           // digits, idx
+    std::string name = "digits";                           // digits, idx, text
     std::string path;                                      // One file or folder; digits: empty means the set that ships.
     std::string images, labels, test_images, test_labels;  // idx
+    std::string tokens = "characters";                     // text: characters, bytes
+    int64_t block = 128;                                   // text: tokens a sample.
     int64_t classes = -1;                                  // -1: from the data.
     int64_t split_seed = 20260101;                         // Of the held-out part; apart from train.seed.
     double test_fraction = 0.2;                            // Where the data has no test part of its own.

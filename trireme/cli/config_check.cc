@@ -42,6 +42,7 @@ class Checker {
 
   void data() const {
     const auto& data = config_.data;
+    if (data.name == "text") return text();
     if (data.name != "idx") return;
     if (data.path.empty() && (data.images.empty() || data.labels.empty())) {
       refuse("data.name", "data.name is idx, but data.images and data.labels do not name the two training files",
@@ -50,6 +51,22 @@ class Checker {
     if (data.path.empty() && data.test_images.empty() != data.test_labels.empty()) {
       refuse(data.test_images.empty() ? "data.test_labels" : "data.test_images",
              "one of data.test_images and data.test_labels is given without the other", "give both, or none");
+    }
+  }
+
+  void text() const {
+    if (config_.data.path.empty()) {
+      refuse("data.name", "data.name is text, but data.path does not name its file", "data.path=FILE");
+    }
+    if (models::family_of(config_.model) != models::Family::gpt) {
+      refuse("data.name", fmt::format("data.name is text, but model.name is {}, which takes no tokens", config_.model.name),
+             "model.name=gpt");
+    }
+    if (config_.model.context > 0 && config_.model.context < config_.data.block) {
+      refuse(
+          "model.context",
+          fmt::format("model.context is {} and data.block is {}: a sample must fit the context", config_.model.context, config_.data.block),
+          fmt::format("data.block={}", config_.model.context));
     }
   }
 

@@ -18,12 +18,13 @@ Range above(double least) { return {.least = least, .least_excluded = true}; }
 // clang-format off
 std::vector<Key> make_key_table() {
   const OnlyFor mlp{"model.name", {"mlp"}}, cnn{"model.name", {"cnn"}}, gpt{"model.name", {"gpt"}};
-  const OnlyFor no_gpt{"model.name", {"mlp", "cnn", "tiny", "mlpbig"}};
-  const OnlyFor idx{"data.name", {"idx"}};
+  const OnlyFor drops_out{"model.name", {"mlp", "cnn", "tiny", "mlpbig"}};
+  const OnlyFor idx{"data.name", {"idx"}}, text{"data.name", {"text"}}, images{"data.name", {"digits", "idx"}};
+  const OnlyFor resnet{"model.name", {"resnet18", "resnet50"}};
   const OnlyFor adam{"optimizer.name", {"adam", "adamw"}};
   return {
     {.name = "model.name", .kind = Kind::choice, .slot = TRIREME_SLOT(model.name), .meaning = "The model (docs/models.md).",
-     .choices = {"mlp", "cnn", "gpt", "tiny", "mlpbig"}},
+     .choices = {"mlp", "cnn", "gpt", "resnet18", "resnet50", "tiny", "mlpbig"}},
     {.name = "model.hidden", .kind = Kind::list, .slot = TRIREME_SLOT(model.hidden), .meaning = "mlp: widths of the hidden layers; auto: 1024, 1024, 1024.",
      .range = at_least(1), .only_for = mlp},
     {.name = "model.channels", .kind = Kind::list, .slot = TRIREME_SLOT(model.channels), .meaning = "cnn: output channels of each 3x3 convolution; auto: the six of the preset.",
@@ -33,29 +34,34 @@ std::vector<Key> make_key_table() {
     {.name = "model.batch_norm", .kind = Kind::flag, .slot = TRIREME_SLOT(model.batch_norm), .meaning = "cnn: batch norm after each convolution; auto: true.",
      .automatic = -1, .only_for = cnn},
     {.name = "model.dropout", .kind = Kind::number, .slot = TRIREME_SLOT(model.dropout), .meaning = "mlp, cnn: share of values dropped before the last layer.",
-     .range = from_below(0, 1), .only_for = no_gpt},
+     .range = from_below(0, 1), .only_for = drops_out},
     {.name = "model.layers", .kind = Kind::whole, .slot = TRIREME_SLOT(model.layers), .meaning = "gpt: blocks; auto: 6.",
      .range = at_least(1), .automatic = -1, .only_for = gpt},
     {.name = "model.width", .kind = Kind::whole, .slot = TRIREME_SLOT(model.width), .meaning = "gpt: size of each token's vector; auto: 256.",
      .range = at_least(1), .automatic = -1, .only_for = gpt},
     {.name = "model.heads", .kind = Kind::whole, .slot = TRIREME_SLOT(model.heads), .meaning = "gpt: attention heads, a divisor of the width; auto: 8.",
      .range = at_least(1), .automatic = -1, .only_for = gpt},
-    {.name = "model.vocabulary", .kind = Kind::whole, .slot = TRIREME_SLOT(model.vocabulary), .meaning = "gpt: number of different tokens; auto: 8192.",
+    {.name = "model.vocabulary", .kind = Kind::whole, .slot = TRIREME_SLOT(model.vocabulary), .meaning = "gpt: number of different tokens; auto: what the text has, or 8192.",
      .range = at_least(1), .automatic = -1, .only_for = gpt},
-    {.name = "model.context", .kind = Kind::whole, .slot = TRIREME_SLOT(model.context), .meaning = "gpt: most tokens in one sample; auto: 128.",
+    {.name = "model.context", .kind = Kind::whole, .slot = TRIREME_SLOT(model.context), .meaning = "gpt: most tokens in one sample; auto: data.block, or 128.",
      .range = at_least(1), .automatic = -1, .only_for = gpt},
+    {.name = "model.zero_init", .kind = Kind::flag, .slot = TRIREME_SLOT(model.zero_init), .meaning = "resnet: the last batch norm of each block starts from 0, so that the block starts as the identity; auto: false.",
+     .automatic = -1, .only_for = resnet},
 
-    {.name = "data.name", .kind = Kind::choice, .slot = TRIREME_SLOT(data.name), .meaning = "The data set: digits (ships with Trireme) or idx (MNIST's file format).",
-     .choices = {"digits", "idx"}},
-    {.name = "data.path", .kind = Kind::text, .slot = TRIREME_SLOT(data.path), .meaning = "digits: its file, empty: the one that ships. idx: folder that holds the files under their usual names."},
+    {.name = "data.name", .kind = Kind::choice, .slot = TRIREME_SLOT(data.name), .meaning = "The data set: digits (ships with Trireme), idx (MNIST's file format) or text (any text file, for gpt).",
+     .choices = {"digits", "idx", "text"}},
+    {.name = "data.path", .kind = Kind::text, .slot = TRIREME_SLOT(data.path), .meaning = "digits: its file, empty: the one that ships. idx: folder that holds the files under their usual names. text: the file, plain or gzip."},
+    {.name = "data.tokens", .kind = Kind::choice, .slot = TRIREME_SLOT(data.tokens), .meaning = "text: a token is a character that occurs in the text (UTF-8), or a byte (256 tokens).",
+     .choices = {"characters", "bytes"}, .only_for = text},
+    {.name = "data.block", .kind = Kind::whole, .slot = TRIREME_SLOT(data.block), .meaning = "text: tokens a sample.", .range = at_least(1), .only_for = text},
     {.name = "data.images", .kind = Kind::text, .slot = TRIREME_SLOT(data.images), .meaning = "idx: file of the training images, plain or gzip.", .only_for = idx},
     {.name = "data.labels", .kind = Kind::text, .slot = TRIREME_SLOT(data.labels), .meaning = "idx: file of the training labels.", .only_for = idx},
     {.name = "data.test_images", .kind = Kind::text, .slot = TRIREME_SLOT(data.test_images), .meaning = "idx: file of the test images; empty: a part of the training set is held out.", .only_for = idx},
     {.name = "data.test_labels", .kind = Kind::text, .slot = TRIREME_SLOT(data.test_labels), .meaning = "idx: file of the test labels.", .only_for = idx},
     {.name = "data.classes", .kind = Kind::whole, .slot = TRIREME_SLOT(data.classes), .meaning = "Number of classes: a label outside 0..classes-1 is an error; auto: from the labels.",
-     .range = at_least(1), .automatic = -1},
-    {.name = "data.split_seed", .kind = Kind::whole, .slot = TRIREME_SLOT(data.split_seed), .meaning = "Decides which samples are held out, apart from train.seed.", .range = at_least(0)},
-    {.name = "data.test_fraction", .kind = Kind::number, .slot = TRIREME_SLOT(data.test_fraction), .meaning = "Share of the samples held out for the test where the data has no test part of its own.",
+     .range = at_least(1), .automatic = -1, .only_for = images},
+    {.name = "data.split_seed", .kind = Kind::whole, .slot = TRIREME_SLOT(data.split_seed), .meaning = "Decides which images are held out, apart from train.seed.", .range = at_least(0), .only_for = images},
+    {.name = "data.test_fraction", .kind = Kind::number, .slot = TRIREME_SLOT(data.test_fraction), .meaning = "Share of the samples held out for the test where the data has no test part of its own; text: its end.",
      .range = from_below(0, 1)},
     {.name = "data.batch", .kind = Kind::whole, .slot = TRIREME_SLOT(data.batch), .meaning = "Global batch: samples per step over all replicas together.", .range = at_least(1)},
     {.name = "data.shuffle", .kind = Kind::flag, .slot = TRIREME_SLOT(data.shuffle), .meaning = "A new order in every epoch, from train.seed."},

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/config_data.h>
 #include <trireme/cli/paths.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/plan/collective_plan.h>
@@ -24,13 +25,12 @@ int show(const PlanArguments& arguments) {
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
   const Config config = load_config(arguments.source);
   const ResolvedStrategy strategy = check_with_workers(config, arguments.workers);
-  const Tables tables = read_tables(config);
-  const models::InputSpec input{{tables.train.channels, tables.train.height, tables.train.width}, tables.train.classes};
-  const auto parameters = models::parameter_shapes(config.model, input, plan::dtype_from_string(config.train.dtype));
+  const Dataset dataset = read_data(config);
+  const auto parameters = models::parameter_shapes(model_for(config, dataset), dataset.input, plan::dtype_from_string(config.train.dtype));
 
   const plan::Mesh mesh({{"data", strategy.world_size}});
   const plan::DataPlan data(
-      {tables.train.count, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+      {dataset.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
   const plan::BucketPlan buckets = plan::plan_buckets(parameters, {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes});
   const std::string algorithm = config.strategy.all_reduce == "auto" ? "direct" : config.strategy.all_reduce;
   const plan::CollectivePlan all_reduce =
@@ -58,7 +58,7 @@ int show(const PlanArguments& arguments) {
     if (arguments.batches > 0) {
       // Batches count within the training part; where that was split off, it lists which samples of the file it holds.
       out["batches"] = batches;
-      out["split"] = {{"train", tables.split.train}, {"test", tables.split.test}};
+      out["split"] = {{"train", dataset.split.train}, {"test", dataset.split.test}};
     }
     Json shapes = Json::array();
     for (const auto& spec : parameters)

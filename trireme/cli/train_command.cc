@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/folder.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/config_data.h>
 #include <trireme/cli/node_options.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/identity.h>
@@ -75,11 +76,11 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
 }
 
 // Whether this model takes this data, and the batches come out: found by the plans, before a process starts.
-void check_model_and_data(const Config& config, const Tables& tables) {
-  const models::InputSpec input{{tables.train.channels, tables.train.height, tables.train.width}, tables.train.classes};
-  models::parameter_shapes(config.model, input);
+void check_model_and_data(const Config& config) {
+  const Dataset data = read_data(config);
+  models::parameter_shapes(model_for(config, data), data.input);
   plan::DataPlan(
-      {tables.train.count, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+      {data.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
 }
 
 void check_report(const std::string& report) {
@@ -109,10 +110,7 @@ int train(const TrainArguments& arguments) {
     log_warning("strategy.all_reduce={} is for threads; between processes Gloo reduces by its own algorithm", config.strategy.all_reduce);
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
-    const Tables tables = read_tables(config);
-    if (tables.train.count == 0)
-      throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left", "a smaller data.test_fraction");
-    check_model_and_data(config, tables);
+    check_model_and_data(config);
     check_report(arguments.report);
     if (arguments.fresh) move_aside(checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));

@@ -4,8 +4,10 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
+#include <trireme/cli/config_data.h>
 #include <trireme/cli/paths.h>
 #include <trireme/cli/worker_commands.h>
+#include <trireme/data/text_source.h>
 #include <trireme/models/build.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
@@ -124,25 +126,40 @@ void publish(Report& report, const Files& files, const TrainerOptions& options, 
   if (arguments.json) fmt::print("{}\n", json.dump());
 }
 
+struct Sources {
+  std::shared_ptr<const Source> train, test;  // test may be null.
+};
+
+Sources sources_of(Dataset data) {
+  Sources sources;
+  const int64_t train = data.train_samples, all = train + data.test_samples;
+  if (data.text) {
+    sources.train = std::make_shared<TextSource>(data.text, 0, train);
+    if (all > train) sources.test = std::make_shared<TextSource>(data.text, train, all);
+  } else {
+    sources.train = std::make_shared<ImageSource>(std::move(data.train));
+    if (all > train) sources.test = std::make_shared<ImageSource>(std::move(data.test));
+  }
+  return sources;
+}
+
 int train(const WorkerTrainArguments& arguments) {
   const StopSignal until_the_end;  // A stop may come before the first step, or while the report is written.
   const Config config = load_config(arguments.source);
   World world = World::join(world_options(config));
   const ResolvedStrategy strategy = check_with_workers(config, world.workers());
-  Tables tables = read_tables(config);
-  const models::InputSpec input{{tables.train.channels, tables.train.height, tables.train.width}, tables.train.classes};
-  TrainerOptions options = trainer_options(config, strategy, input);
+  Dataset data = read_data(config);
+  TrainerOptions options = trainer_options(config, strategy, data.input);
   Files files;
   if (world.worker() == 0) files = add_sinks(options, config, arguments);
 
   Job job;
   job.name = fmt::format("{} on {}", config.model.name, config.data.name);
-  job.model = models::make_factory(config.model, input);
+  job.model = models::make_factory(model_for(config, data), data.input);
   job.optimizer = optimizer_of(config);
-  auto train_source = std::make_shared<ImageSource>(std::move(tables.train));
-  auto test_source = tables.test.count > 0 ? std::make_shared<ImageSource>(std::move(tables.test)) : nullptr;
+  const Sources sources = sources_of(std::move(data));
   Trainer trainer(world, options);
-  Report report = trainer.fit(job, train_source, test_source);
+  Report report = trainer.fit(job, sources.train, sources.test);
   if (world.worker() == 0) publish(report, files, options, arguments);
   world.leave();
   return report.stopped ? kExitStopped : kExitOk;

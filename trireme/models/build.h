@@ -1,4 +1,4 @@
-// The built-in models as torch modules: mlp, cnn, gpt and their presets.
+// The built-in models as torch modules: mlp, cnn, gpt, resnet and their presets.
 #pragma once
 #include <trireme/models/shapes.h>
 #include <trireme/train/model.h>

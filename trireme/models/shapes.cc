@@ -2,103 +2,12 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/units.h>
+#include <trireme/models/resnet_layout.h>
 #include <trireme/models/shapes.h>
 #include <algorithm>
-#include <array>
 
 namespace trireme::models {
 namespace {
-
-constexpr std::array<std::string_view, 5> kNames = {"mlp", "cnn", "gpt", "tiny", "mlpbig"};
-
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
-  throw Error(ErrorCode::invalid_argument, "models", what, remedy);
-}
-
-void refuse_option_of(std::string_view key, std::string_view owners, const ModelOptions& options) {
-  refuse(fmt::format("{} is an option of {}, but model.name is {}", key, owners, options.name), fmt::format("leave {} out", key));
-}
-
-void require_positive(std::string_view key, const std::vector<int64_t>& values) {
-  for (const int64_t value : values) {
-    if (value < 1) refuse(fmt::format("{} is {}: every entry must be at least 1", key, values), fmt::format("correct {}", key));
-  }
-}
-
-void require_positive(std::string_view key, int64_t value) {
-  if (value < 1) refuse(fmt::format("{} is {}, but must be at least 1", key, value), fmt::format("correct {}", key));
-}
-
-bool is_gpt(const ModelOptions& options) { return options.name == "gpt"; }
-bool is_cnn(const ModelOptions& options) { return options.name == "cnn"; }
-
-std::vector<int64_t> default_hidden(std::string_view name) {
-  if (name == "tiny") return std::vector<int64_t>(64, 64);
-  if (name == "mlpbig") return {4096, 4096};
-  return {1024, 1024, 1024};
-}
-
-void resolve_mlp(ModelOptions& options) {
-  const std::vector<int64_t> usual = default_hidden(options.name);
-  if (options.hidden.empty()) options.hidden = usual;
-  if (options.name != "mlp" && options.hidden != usual) {
-    refuse(fmt::format("model.hidden is {}, but the preset {} has hidden layers of its own", options.hidden, options.name),
-           "model.name=mlp");
-  }
-  require_positive("model.hidden", options.hidden);
-}
-
-void resolve_cnn(ModelOptions& options) {
-  if (options.channels.empty()) {
-    options.channels = {32, 64, 64, 128, 128, 256};
-    if (options.strides.empty()) options.strides = {1, 2, 1, 2, 1, 2};
-  }
-  if (options.strides.empty()) options.strides.assign(options.channels.size(), 1);
-  require_positive("model.channels", options.channels);
-  require_positive("model.strides", options.strides);
-  if (options.strides.size() != options.channels.size()) {
-    refuse(fmt::format("model.strides has {} entries and model.channels has {}: there must be one stride for each convolution",
-                       options.strides.size(), options.channels.size()),
-           "as many strides as channels");
-  }
-  options.batch_norm = options.batch_norm == 0 ? 0 : 1;
-}
-
-void resolve_gpt(ModelOptions& options) {
-  const auto fill = [](std::string_view key, int64_t& value, int64_t usual) {
-    if (value < 0) value = usual;
-    require_positive(key, value);
-  };
-  fill("model.layers", options.layers, 6);
-  fill("model.width", options.width, 256);
-  fill("model.heads", options.heads, 8);
-  fill("model.vocabulary", options.vocabulary, 8192);
-  fill("model.context", options.context, 128);
-  if (options.width % options.heads != 0) {
-    refuse(fmt::format("model.width is {} and model.heads is {}: the width must be a multiple of the heads", options.width, options.heads),
-           fmt::format("model.width={}", (options.width / options.heads + 1) * options.heads));
-  }
-}
-
-void refuse_options_of_other_models(const ModelOptions& options) {
-  const bool is_mlp = !is_gpt(options) && !is_cnn(options);
-  if (!is_mlp && !options.hidden.empty()) refuse_option_of("model.hidden", "mlp", options);
-  if (!is_cnn(options)) {
-    if (!options.channels.empty()) refuse_option_of("model.channels", "cnn", options);
-    if (!options.strides.empty()) refuse_option_of("model.strides", "cnn", options);
-    if (options.batch_norm >= 0) refuse_option_of("model.batch_norm", "cnn", options);
-  }
-  if (!is_gpt(options)) {
-    if (options.layers >= 0) refuse_option_of("model.layers", "gpt", options);
-    if (options.width >= 0) refuse_option_of("model.width", "gpt", options);
-    if (options.heads >= 0) refuse_option_of("model.heads", "gpt", options);
-    if (options.vocabulary >= 0) refuse_option_of("model.vocabulary", "gpt", options);
-    if (options.context >= 0) refuse_option_of("model.context", "gpt", options);
-  } else if (options.dropout != 0) {
-    refuse_option_of("model.dropout", "mlp and cnn", options);
-  }
-}
 
 // Appends tensors under their state_dict names, as torch's modules register them: the weight, then the bias.
 class ShapeList {
@@ -150,6 +59,37 @@ void add_cnn(ShapeList& list, const ModelOptions& options, const InputSpec& inpu
   list.add_linear("classifier", channels, input.classes);
 }
 
+void add_resnet(ShapeList& list, const ModelOptions& options, const InputSpec& input) {
+  const ResnetLayout layout = resnet_layout(options.name);
+  const int64_t stem = has_small_stem(input) ? 3 : 7;
+  const auto add_convolution = [&](const std::string& place, int number, int64_t inputs, int64_t outputs, int64_t side) {
+    list.add(fmt::format("{}conv{}.weight", place, number), {outputs, inputs, side, side});
+    list.add_norm(fmt::format("{}bn{}", place, number), outputs);
+  };
+  add_convolution("", 1, input.shape[0], layout.width(0), stem);
+  int64_t channels = layout.width(0);
+  for (int stage = 0; stage < ResnetLayout::kStages; ++stage) {
+    const int64_t width = layout.width(stage), outputs = layout.outputs(stage);
+    for (int64_t block = 0; block < layout.blocks[stage]; ++block) {
+      const std::string place = fmt::format("layer{}.{}.", stage + 1, block);
+      if (layout.bottleneck) {
+        add_convolution(place, 1, channels, width, 1);
+        add_convolution(place, 2, width, width, 3);
+        add_convolution(place, 3, width, outputs, 1);
+      } else {
+        add_convolution(place, 1, channels, width, 3);
+        add_convolution(place, 2, width, width, 3);
+      }
+      if (layout.has_projection(stage, block)) {
+        list.add(place + "downsample.0.weight", {outputs, channels, 1, 1});
+        list.add_norm(place + "downsample.1", outputs);
+      }
+      channels = outputs;
+    }
+  }
+  list.add_linear("fc", channels, input.classes);
+}
+
 void add_gpt(ShapeList& list, const ModelOptions& options) {
   const int64_t width = options.width;
   list.add("token_embedding.weight", {options.vocabulary, width});
@@ -167,76 +107,45 @@ void add_gpt(ShapeList& list, const ModelOptions& options) {
   list.add("head.weight", {options.vocabulary, width});
 }
 
+[[noreturn]] void refuse_input(const ModelOptions& options, const InputSpec& input, const std::string& rule, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "models",
+              fmt::format("samples of shape {} do not fit model.name {}: it takes {}", input.shape, options.name, rule), remedy);
+}
+
+void check_tokens(const ModelOptions& options, const InputSpec& input) {
+  if (input.shape.size() != 1) refuse_input(options, input, "a row of tokens", "data.name=text, or model.name=cnn for images");
+  if (input.shape[0] < 1 || input.shape[0] > options.context)
+    refuse_input(options, input, fmt::format("1 to {} tokens", options.context), fmt::format("model.context={}", input.shape[0]));
+  if (input.classes > options.vocabulary)
+    throw Error(ErrorCode::invalid_argument, "models",
+                fmt::format("model.vocabulary is {}, but the data has {} different tokens", options.vocabulary, input.classes),
+                fmt::format("model.vocabulary={}", input.classes));
+}
+
 void check_input(const ModelOptions& options, const InputSpec& input) {
-  const auto refuse_input = [&](std::string_view rule, const std::string& remedy) {
-    refuse(fmt::format("samples of shape {} do not fit model.name {}: it takes {}", input.shape, options.name, rule), remedy);
-  };
-  if (is_gpt(options)) {
-    const int64_t context = options.context;
-    if (input.shape.size() != 1) refuse_input("a row of tokens", "a source of text, or model.name=cnn for images");
-    if (input.shape[0] < 1 || input.shape[0] > context) {
-      refuse_input(fmt::format("1 to {} tokens", context), fmt::format("model.context={}", input.shape[0]));
-    }
-    return;
-  }
+  const Family family = family_of(options);
+  if (family == Family::gpt) return check_tokens(options, input);
   const bool positive = std::all_of(input.shape.begin(), input.shape.end(), [](int64_t size) { return size > 0; });
-  if (is_cnn(options) && (input.shape.size() != 3 || !positive)) {
-    refuse_input("[channels, height, width], each at least 1", "model.name=mlp, which flattens its input");
-  }
-  if (input.shape.empty() || !positive) refuse_input("at least one feature", "check the data set");
-  if (input.classes < 1) refuse(fmt::format("data.classes is {}, but must be at least 1", input.classes), "data.classes=10");
+  const bool images = family == Family::cnn || family == Family::resnet;
+  if (images && (input.shape.size() != 3 || !positive))
+    refuse_input(options, input, "[channels, height, width], each at least 1", "model.name=mlp, which flattens its input");
+  if (input.shape.empty() || !positive) refuse_input(options, input, "at least one feature", "check the data set");
+  if (input.classes < 1)
+    throw Error(ErrorCode::invalid_argument, "models", fmt::format("data.classes is {}, but must be at least 1", input.classes),
+                "data.classes=10");
 }
 
 }  // namespace
-
-ModelOptions resolve(const ModelOptions& options) {
-  if (std::find(kNames.begin(), kNames.end(), options.name) == kNames.end()) {
-    const std::string near = nearest_word(options.name, kNames.data(), kNames.size());
-    refuse(fmt::format("model.name is \"{}\": there is no such model", options.name),
-           near.empty() ? fmt::format("one of {}", fmt::join(kNames, ", ")) : near);
-  }
-  refuse_options_of_other_models(options);
-  if (!(options.dropout >= 0 && options.dropout < 1)) {
-    refuse(fmt::format("model.dropout is {}, but must be at least 0 and below 1", options.dropout), "model.dropout=0.5");
-  }
-  ModelOptions resolved = options;
-  if (is_gpt(options)) {
-    resolve_gpt(resolved);
-  } else if (is_cnn(options)) {
-    resolve_cnn(resolved);
-  } else {
-    resolve_mlp(resolved);
-  }
-  return resolved;
-}
-
-InputSpec default_input(const ModelOptions& options) {
-  const ModelOptions resolved = resolve(options);
-  if (is_gpt(resolved)) return {{resolved.context}, resolved.vocabulary};
-  if (is_cnn(resolved)) return {{3, 32, 32}, 10};
-  if (resolved.name == "tiny") return {{64}, 10};
-  if (resolved.name == "mlpbig") return {{2048}, 10};
-  return {{784}, 10};
-}
-
-int64_t default_batch(const ModelOptions& options) {
-  const ModelOptions resolved = resolve(options);
-  if (is_gpt(resolved)) return 8;
-  if (resolved.name == "mlp") return 128;
-  if (resolved.name == "mlpbig") return 64;
-  return 32;
-}
 
 std::vector<plan::TensorSpec> parameter_shapes(const ModelOptions& options, const InputSpec& input, plan::DType dtype) {
   const ModelOptions resolved = resolve(options);
   check_input(resolved, input);
   ShapeList list(dtype);
-  if (is_gpt(resolved)) {
-    add_gpt(list, resolved);
-  } else if (is_cnn(resolved)) {
-    add_cnn(list, resolved, input);
-  } else {
-    add_mlp(list, resolved, input);
+  switch (family_of(resolved)) {
+    case Family::mlp: add_mlp(list, resolved, input); break;
+    case Family::cnn: add_cnn(list, resolved, input); break;
+    case Family::gpt: add_gpt(list, resolved); break;
+    case Family::resnet: add_resnet(list, resolved, input); break;
   }
   return list.take();
 }

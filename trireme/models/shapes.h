@@ -10,18 +10,22 @@ namespace trireme::models {
 
 // What a configuration says of the model (keys model.*). Empty or negative values take the defaults of the named model.
 struct ModelOptions {
-  std::string name = "cnn";                                                    // mlp, cnn, gpt; or a preset: tiny, mlpbig.
-  std::vector<int64_t> hidden;                                                 // mlp: widths of the hidden layers.
-  std::vector<int64_t> channels;                                               // cnn: output channels of each 3x3 convolution.
-  std::vector<int64_t> strides;                                                // cnn: one per convolution.
-  int batch_norm = -1;                                                         // cnn: 1 yes (convolutions have no bias then), 0 no.
-  double dropout = 0;                                                          // mlp, cnn: before the last layer.
+  std::string name = "cnn";       // mlp, cnn, gpt, resnet18, resnet50; or a preset: tiny, mlpbig.
+  std::vector<int64_t> hidden;    // mlp: widths of the hidden layers.
+  std::vector<int64_t> channels;  // cnn: output channels of each 3x3 convolution.
+  std::vector<int64_t> strides;   // cnn: one per convolution.
+  int batch_norm = -1;            // cnn: 1 yes (convolutions have no bias then), 0 no.
+  double dropout = 0;             // mlp, cnn: before the last layer.
+  int zero_init = -1;             // resnet: 1: every block starts as the identity.
   int64_t layers = -1, width = -1, heads = -1, vocabulary = -1, context = -1;  // gpt
 };
 struct InputSpec {
   std::vector<int64_t> shape;  // Of one sample: [channels, height, width], [features], or [tokens] for gpt.
   int64_t classes = 10;
 };
+
+enum class Family { mlp, cnn, gpt, resnet };
+Family family_of(const ModelOptions& options);  // Presets are mlp.
 
 // Fills in the named model's defaults and checks the rest. Throws Error(invalid_argument) naming key, value, rule and the nearest known
 // name.

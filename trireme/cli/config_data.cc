@@ -1,0 +1,82 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/cli/config_data.h>
+#include <trireme/cli/paths.h>
+#include <cmath>
+#include <numeric>
+
+namespace trireme::cli {
+namespace fs = std::filesystem;
+
+namespace {
+
+void read_idx_tables(const Config& config, std::optional<int64_t> classes, Dataset& data) {
+  const IdxFiles files = find_idx_files(config);
+  data.train = data::read_idx(files.images, files.labels, classes);
+  if (!files.test_images.empty())
+    data.test = data::read_idx(files.test_images, files.test_labels, classes ? classes : std::optional(data.train.classes));
+  const auto size_of = [](const data::ImageTable& table) { return fmt::format("{}x{}x{}", table.channels, table.height, table.width); };
+  if (data.test.count > 0 && size_of(data.test) != size_of(data.train))
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("the images in {} are {}, those in {} are {}", files.images.string(), size_of(data.train),
+                            files.test_images.string(), size_of(data.test)),
+                "a test part of the same data set");
+}
+
+void read_images(const Config& config, Dataset& data) {
+  const std::optional<int64_t> classes = config.data.classes > 0 ? std::optional(config.data.classes) : std::nullopt;
+  if (config.data.name == "idx") {
+    read_idx_tables(config, classes, data);
+  } else {
+    fs::path file = config.data.path.empty() ? shipped_digits() : fs::path(config.data.path);
+    if (fs::is_directory(file)) file /= "digits.csv.gz";
+    data.train = data::read_digits(file, classes);
+  }
+  if (data.test.count == 0 && config.data.test_fraction > 0) {
+    data.split = plan::plan_split(data.train.count, config.data.test_fraction, static_cast<uint64_t>(config.data.split_seed));
+    data.test = data::select(data.train, data.split.test);
+    data.train = data::select(data.train, data.split.train);
+  }
+  data.train_samples = data.train.count;
+  data.test_samples = data.test.count;
+  data.input = {{data.train.channels, data.train.height, data.train.width}, data.train.classes};
+}
+
+// The end is held out, as neighbouring blocks of a text are no independent samples.
+void read_text(const Config& config, Dataset& data) {
+  const auto unit = config.data.tokens == "bytes" ? data::TextUnit::bytes : data::TextUnit::characters;
+  data.text = std::make_shared<data::TextTokens>(data::read_text(config.data.path, config.data.block, unit));
+  const int64_t samples = data.text->samples();
+  data.test_samples = std::llround(static_cast<double>(samples) * config.data.test_fraction);
+  data.train_samples = samples - data.test_samples;
+  data.split.train.resize(static_cast<size_t>(data.train_samples));
+  data.split.test.resize(static_cast<size_t>(data.test_samples));
+  std::iota(data.split.train.begin(), data.split.train.end(), 0);
+  std::iota(data.split.test.begin(), data.split.test.end(), data.train_samples);
+  data.input = {{config.data.block}, data.text->vocabulary};
+}
+
+}  // namespace
+
+Dataset read_data(const Config& config) {
+  Dataset data;
+  if (config.data.name == "text") {
+    read_text(config, data);
+  } else {
+    read_images(config, data);
+  }
+  if (data.train_samples == 0)
+    throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left", "a smaller data.test_fraction");
+  return data;
+}
+
+models::ModelOptions model_for(const Config& config, const Dataset& data) {
+  models::ModelOptions model = config.model;
+  if (models::family_of(model) != models::Family::gpt || !data.text) return model;
+  if (model.vocabulary < 0) model.vocabulary = data.input.classes;
+  if (model.context < 0) model.context = data.input.shape[0];
+  return model;
+}
+
+}  // namespace trireme::cli

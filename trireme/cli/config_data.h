@@ -1,0 +1,26 @@
+// The data that a configuration names, read and checked. No torch.
+#pragma once
+#include <trireme/cli/config.h>
+#include <trireme/data/image_table.h>
+#include <trireme/data/text_tokens.h>
+#include <trireme/plan/data_plan.h>
+#include <memory>
+
+namespace trireme::cli {
+
+struct Dataset {
+  int64_t train_samples = 0, test_samples = 0;  // The latter may be 0.
+  models::InputSpec input;
+  plan::Split split;                             // Which samples of the file each part holds; empty where the data has a test part.
+  data::ImageTable train, test;                  // digits, idx
+  std::shared_ptr<const data::TextTokens> text;  // text: first the training samples, then the test samples.
+};
+
+// Reads files, checks labels, and holds out data.test_fraction where there is no test part: images drawn by data.split_seed, of a text its
+// end. Throws Error naming the file or the key.
+Dataset read_data(const Config& config);
+
+// The model's options with what the data decides: gpt's vocabulary and context where they are left to it.
+models::ModelOptions model_for(const Config& config, const Dataset& data);
+
+}  // namespace trireme::cli
