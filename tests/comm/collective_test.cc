@@ -15,6 +15,8 @@ struct Carrier {
   int workers = 1;   // Processes, played by threads with Worlds of their own.
   int replicas = 1;  // Threads a worker.
   plan::Algorithm all_reduce = plan::Algorithm::direct;
+  std::string backend = "auto", expected = "threads";
+  std::vector<std::string> hosts;  // By worker, if they play several.
   int size() const { return workers * replicas; }
 };
 
@@ -25,7 +27,9 @@ class Collective : public ::testing::TestWithParam<Carrier> {
     if (carrier.workers == 1) {
       groups_ = testing::thread_groups(carrier.replicas, carrier.all_reduce);
     } else {
-      workers_.emplace(carrier.workers);
+      WorldOptions options = testing::world_options();
+      options.backend = carrier.backend;
+      workers_.emplace(carrier.workers, options, carrier.hosts);
       groups_ = workers_->make_groups(carrier.replicas);
     }
   }
@@ -74,8 +78,7 @@ TEST_P(Collective, RanksStandInOrder) {
     EXPECT_EQ(groups_[i]->rank(), static_cast<int>(i));
     EXPECT_EQ(groups_[i]->size(), size());
   }
-  const Carrier& carrier = GetParam();
-  EXPECT_EQ(groups_[0]->backend(), carrier.workers == 1 ? "threads" : carrier.replicas == 1 ? "gloo" : "hybrid");
+  EXPECT_EQ(groups_[0]->backend(), GetParam().expected);
 }
 
 TEST_P(Collective, AllReduceGivesTheReductionOnEveryRank) {
@@ -284,11 +287,19 @@ std::string name_of(const ::testing::TestParamInfo<Carrier>& info) {
 std::vector<Carrier> carriers() {
   std::vector<Carrier> all;
   for (const int size : {1, 2, 3, 4, 5, 8})
-    for (const auto algorithm : {plan::Algorithm::naive, plan::Algorithm::direct, plan::Algorithm::ring})
+    for (const auto algorithm : {plan::Algorithm::direct, plan::Algorithm::halving_doubling})
       all.push_back({"threads_" + std::string(plan::to_string(algorithm)), 1, size, algorithm});
-  for (const int workers : {2, 3, 4}) all.push_back({"gloo", workers, 1});
-  all.push_back({"hybrid", 2, 2});
-  all.push_back({"hybrid", 3, 2});
+  const auto direct = plan::Algorithm::direct;
+  for (const int workers : {2, 3, 4}) all.push_back({"gloo", workers, 1, direct, "gloo", "gloo"});
+  all.push_back({"gloo_and_threads", 2, 2, direct, "gloo", "hybrid"});
+  all.push_back({"gloo_and_threads", 3, 2, direct, "gloo", "hybrid"});
+  for (const int workers : {2, 3, 4, 8}) all.push_back({"tcp", workers, 1, direct, "tcp", "tcp"});
+  all.push_back({"tcp_and_threads", 2, 2, direct, "tcp", "hybrid"});
+  for (const int workers : {2, 3, 4, 8}) all.push_back({"shm", workers, 1, direct, "auto", "shm"});
+  for (const int workers : {2, 3}) all.push_back({"shm", workers, 2, direct, "auto", "shm"});
+  all.push_back({"hosts_aab", 3, 1, direct, "auto", "hybrid", {"a", "a", "b"}});
+  all.push_back({"hosts_abab", 4, 1, direct, "auto", "hybrid", {"a", "b", "a", "b"}});
+  all.push_back({"hosts_abb", 3, 2, direct, "auto", "hybrid", {"a", "b", "b"}});
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Carriers, Collective, ::testing::ValuesIn(carriers()), name_of);

@@ -20,6 +20,12 @@ using testing::Workers;
 constexpr Milliseconds kTimeout{6000};
 constexpr Milliseconds kBound{3000};  // Of noticing a loss: far below the time-out.
 
+WorldOptions options_for(const std::string& backend) {
+  WorldOptions options = testing::world_options(kTimeout);
+  options.backend = backend;
+  return options;
+}
+
 struct Wait {
   std::string name;
   std::function<void(Group&)> call;
@@ -37,7 +43,7 @@ const std::vector<Wait>& waits() {
   return all;
 }
 
-class LostPeer : public ::testing::TestWithParam<Wait> {};
+class LostPeer : public ::testing::TestWithParam<std::tuple<std::string, Wait>> {};
 
 // The survivors (workers 0 and 2) wait; worker 1 is seen to end.
 template <typename Lose>
@@ -65,9 +71,10 @@ void expect_peer_lost(Workers& workers, const Groups& groups, const Wait& wait, 
 }
 
 TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItsProcessIsSeenToEnd) {
-  Workers workers(3, testing::world_options(kTimeout));
+  const auto& [backend, wait] = GetParam();
+  Workers workers(3, options_for(backend));
   Groups groups = workers.make_groups();
-  expect_peer_lost(workers, groups, GetParam(), [&] {
+  expect_peer_lost(workers, groups, wait, [&] {
     workers.coordinator().report_lost(1, "killed by signal 9 (SIGKILL)");
     groups[1].reset();
     workers.vanish(1);
@@ -75,15 +82,17 @@ TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItsProcessIsSeenToEnd) {
 }
 
 TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItExitsWithoutAGoodbye) {
-  Workers workers(3, testing::world_options(kTimeout));
+  const auto& [backend, wait] = GetParam();
+  Workers workers(3, options_for(backend));
   Groups groups = workers.make_groups();
-  expect_peer_lost(workers, groups, GetParam(), [&] {
+  expect_peer_lost(workers, groups, wait, [&] {
     groups[1].reset();
     workers.vanish(1);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Waits, LostPeer, ::testing::ValuesIn(waits()), [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(Waits, LostPeer, ::testing::Combine(::testing::Values("gloo", "shm", "tcp"), ::testing::ValuesIn(waits())),
+                         [](const auto& each) { return std::get<0>(each.param) + "_" + std::get<1>(each.param).name; });
 
 TEST(ProcessGroupFailure, NothingStartsAfterALoss) {
   Workers workers(2, testing::world_options(kTimeout));

@@ -90,10 +90,13 @@ inline WorldOptions world_options(Milliseconds timeout = Milliseconds(20000)) {
 // Several workers of one job, as threads: each has an environment of its own, and they meet over loopback.
 class Workers {
  public:
-  explicit Workers(int count, WorldOptions options = world_options())
+  // `hosts`: by worker, if they play several hosts.
+  explicit Workers(int count, WorldOptions options = world_options(), const std::vector<std::string>& hosts = {})
       : coordinator_(std::make_unique<launch::Coordinator>(net::Endpoint{"127.0.0.1", 0}, kToken, rules(count, options.timeout))) {
-    for (int worker = 0; worker < count; ++worker)
+    for (int worker = 0; worker < count; ++worker) {
+      if (!hosts.empty()) options.host = hosts[static_cast<size_t>(worker)];
       worlds_.push_back(std::make_unique<World>(World::join(options, environment(worker, count))));
+    }
   }
 
   int count() const { return static_cast<int>(worlds_.size()); }
@@ -126,8 +129,9 @@ class Workers {
   }
   void vanish(int worker) { worlds_[static_cast<size_t>(worker)].reset(); }  // Without a goodbye.
 
- private:
   static constexpr const char* kToken = "a token of this test";
+
+ private:
   static launch::MembershipOptions rules(int workers, Milliseconds timeout) {
     launch::MembershipOptions rules;
     rules.workers = workers;
@@ -140,7 +144,10 @@ class Workers {
 };
 
 inline Groups thread_groups(int size, plan::Algorithm algorithm = plan::Algorithm::direct, Milliseconds timeout = Milliseconds(20000)) {
-  return comm::make_thread_groups(size, {.all_reduce = algorithm, .timeout = timeout});
+  comm::ThreadGroupOptions options;
+  options.table.always(plan::Collective::all_reduce, algorithm);
+  options.timeout = timeout;
+  return comm::make_thread_groups(size, options);
 }
 
 }  // namespace trireme::testing

@@ -57,6 +57,11 @@ void check_blocks(std::string_view operation, const at::Tensor& small, const at:
 // Values alone: autograd neither records a collective nor forbids it on a leaf.
 at::Tensor values_of(const at::Tensor& tensor) { return tensor.requires_grad() ? tensor.detach() : tensor; }
 
+WorkPtr started(WorkPtr work) {
+  work->start();
+  return work;
+}
+
 class FinishedWork : public Work {
  public:
   void wait() override {}
@@ -76,23 +81,34 @@ std::string_view to_string(ReduceOp op) {
 
 WorkPtr finished_work() { return std::make_unique<FinishedWork>(); }
 
-WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
+at::Tensor Group::shared_tensor(at::IntArrayRef sizes, at::ScalarType type) { return at::empty(sizes, type); }
+
+WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) { return started(prepare_all_reduce(tensor, op)); }
+WorkPtr Group::reduce_scatter_async(at::Tensor input, at::Tensor output, ReduceOp op) {
+  return started(prepare_reduce_scatter(input, output, op));
+}
+WorkPtr Group::all_gather_async(at::Tensor input, at::Tensor output) { return started(prepare_all_gather(input, output)); }
+WorkPtr Group::broadcast_async(at::Tensor tensor, int root) { return started(prepare_broadcast(tensor, root)); }
+WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) { return started(prepare_send(tensor, to, tag)); }
+WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) { return started(prepare_recv(tensor, from, tag)); }
+
+WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor);
   check_op("all_reduce", tensor, op);
   return do_all_reduce(values_of(tensor), op);
 }
-WorkPtr Group::reduce_scatter_async(at::Tensor input, at::Tensor output, ReduceOp op) {
+WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
   check_tensor("reduce_scatter", output);
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_);
   return do_reduce_scatter(values_of(input), values_of(output), op);
 }
-WorkPtr Group::all_gather_async(at::Tensor input, at::Tensor output) {
+WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
   check_tensor("all_gather", input);
   check_blocks("all_gather", input, output, size_);
   return do_all_gather(values_of(input), values_of(output));
 }
-WorkPtr Group::broadcast_async(at::Tensor tensor, int root) {
+WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
   check_tensor("broadcast", tensor);
   check_rank("broadcast", "root", root, size_);
   return do_broadcast(values_of(tensor), root);
@@ -103,14 +119,14 @@ void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) 
   if (rank_ == root) check_blocks("gather", input, output, size_);
   do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
-WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) {
+WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag) {
   check_tensor("send", tensor);
   check_rank("send", "receiver", to, size_);
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
   check_tag("send", tag);
   return do_send(values_of(tensor), to, tag);
 }
-WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
+WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag) {
   check_tensor("recv", tensor);
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");

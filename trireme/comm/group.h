@@ -13,6 +13,9 @@
 #include <vector>
 
 namespace trireme {
+namespace comm {
+class HostTeam;
+}
 
 enum class ReduceOp { sum, mean, max, min };  // mean: floating-point types only.
 std::string_view to_string(ReduceOp op);
@@ -21,6 +24,7 @@ std::string_view to_string(ReduceOp op);
 class Work {
  public:
   virtual ~Work() = default;  // Waits for nothing; what was started is finished by the group.
+  virtual void start() {}     // Lets it go on without being waited for. Until then a backend may leave it to wait(), in the thread that calls it.
   virtual void wait() = 0;    // Throws Error(timeout | peer_lost | aborted).
 };
 using WorkPtr = std::unique_ptr<Work>;
@@ -34,26 +38,35 @@ class Group {
 
   // In place. The order of additions depends on the position in the tensor and on size() only, so runs repeat bit for bit.
   [[nodiscard]] WorkPtr all_reduce_async(at::Tensor tensor, ReduceOp op = ReduceOp::sum);
-  void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) { all_reduce_async(tensor, op)->wait(); }
+  void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) { prepare_all_reduce(tensor, op)->wait(); }
   // `input` has size() x `output` elements; block r of the reduction arrives on rank r.
   [[nodiscard]] WorkPtr reduce_scatter_async(at::Tensor input, at::Tensor output, ReduceOp op = ReduceOp::sum);
   void reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op = ReduceOp::sum) {
-    reduce_scatter_async(input, output, op)->wait();
+    prepare_reduce_scatter(input, output, op)->wait();
   }
   // `output` has size() x `input` elements; block r is rank r's input.
   [[nodiscard]] WorkPtr all_gather_async(at::Tensor input, at::Tensor output);
-  void all_gather(const at::Tensor& input, const at::Tensor& output) { all_gather_async(input, output)->wait(); }
+  void all_gather(const at::Tensor& input, const at::Tensor& output) { prepare_all_gather(input, output)->wait(); }
   [[nodiscard]] WorkPtr broadcast_async(at::Tensor tensor, int root);
-  void broadcast(const at::Tensor& tensor, int root) { broadcast_async(tensor, root)->wait(); }
+  void broadcast(const at::Tensor& tensor, int root) { prepare_broadcast(tensor, root)->wait(); }
   // On `root`: output has size() x `input` elements. Elsewhere `output` may be undefined and is left alone.
   void gather(const at::Tensor& input, const at::Tensor& output, int root);
   // `tag` tells messages between the same two ranks apart: 0..255. Between equal tags, order is kept. recv's tensor has the sender's size
   // and type.
   [[nodiscard]] WorkPtr send_async(at::Tensor tensor, int to, int tag = 0);
   [[nodiscard]] WorkPtr recv_async(at::Tensor tensor, int from, int tag = 0);
-  void send(const at::Tensor& tensor, int to, int tag = 0) { send_async(tensor, to, tag)->wait(); }
-  void recv(const at::Tensor& tensor, int from, int tag = 0) { recv_async(tensor, from, tag)->wait(); }
+  void send(const at::Tensor& tensor, int to, int tag = 0) { prepare_send(tensor, to, tag)->wait(); }
+  void recv(const at::Tensor& tensor, int from, int tag = 0) { prepare_recv(tensor, from, tag)->wait(); }
   void barrier();
+
+  // COLLECTIVE. A tensor that the other ranks of this host reach where it lies, so that all_reduce() of it (or of a contiguous part, the
+  // same on every rank) copies nothing twice; uninitialised. An ordinary tensor where the carrier has no such memory.
+  virtual at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type);
+  // The ranks of this host that share memory with this one, if the carrier knows: engines keep what is common there.
+  virtual std::shared_ptr<comm::HostTeam> host_team() const { return nullptr; }
+  // How many such teams there are, and on the first rank of each the group through which they speak; else null.
+  virtual int hosts() const { return 1; }
+  virtual std::shared_ptr<Group> between_hosts() const { return nullptr; }
 
   // This rank gives up: the others' waits in this process end with Error(aborted) that carries `reason`. Any thread.
   virtual void abort(const std::string& reason) = 0;
@@ -62,6 +75,14 @@ class Group {
   Group(int rank, int size) : rank_(rank), size_(size) {}
 
  private:
+  // Arguments are checked, nothing is started.
+  WorkPtr prepare_all_reduce(const at::Tensor& tensor, ReduceOp op);
+  WorkPtr prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op);
+  WorkPtr prepare_all_gather(const at::Tensor& input, const at::Tensor& output);
+  WorkPtr prepare_broadcast(const at::Tensor& tensor, int root);
+  WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag);
+  WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag);
+
   // What a backend implements; arguments have been checked.
   virtual WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) = 0;
   virtual WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) = 0;

@@ -2,24 +2,36 @@
 #include <torch/torch.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/hybrid_group.h>
+#include <algorithm>
 
 namespace trireme::comm {
 namespace {
 
+int count_ranks(const std::vector<std::vector<int>>& hosts) {
+  size_t ranks = 0;
+  for (const auto& host : hosts) ranks += host.size();
+  return static_cast<int>(ranks);
+}
+
 class HybridGroup : public Group {
  public:
-  HybridGroup(std::shared_ptr<Group> local, std::shared_ptr<Group> leaders)
-      : Group(leaders->rank() * local->size() + local->rank(), leaders->size() * local->size()),
-        local_(std::move(local)),
-        leaders_(std::move(leaders)) {}
+  HybridGroup(std::shared_ptr<const HybridParts> parts, std::shared_ptr<Group> local)
+      : Group(parts->ranks[static_cast<size_t>(parts->host)][static_cast<size_t>(local->rank())], count_ranks(parts->ranks)),
+        parts_(std::move(parts)),
+        local_(std::move(local)) {
+    for (const auto& host : parts_->ranks) largest_host_ = std::max(largest_host_, static_cast<int64_t>(host.size()));
+  }
 
   std::string_view backend() const override { return "hybrid"; }
   void abort(const std::string& reason) override { local_->abort(reason); }
+  std::shared_ptr<HostTeam> host_team() const override { return local_->host_team(); }
+  int hosts() const override { return static_cast<int>(parts_->ranks.size()); }
+  std::shared_ptr<Group> between_hosts() const override { return leads() ? parts_->leaders : nullptr; }
 
  private:
   bool leads() const { return local_->rank() == 0; }
 
-  // What only the leader does; if it fails, the other threads must not wait for it.
+  // What only the leader does; if it fails, the others of its host must not wait for it.
   template <typename Action>
   void lead(Action action) {
     if (!leads()) return;
@@ -34,7 +46,7 @@ class HybridGroup : public Group {
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
     const ReduceOp partial = op == ReduceOp::mean ? ReduceOp::sum : op;
     local_->all_reduce(tensor, partial);
-    lead([&] { leaders_->all_reduce(tensor, partial); });
+    lead([&] { parts_->leaders->all_reduce(tensor, partial); });
     local_->broadcast(tensor, 0);
     if (op == ReduceOp::mean) tensor.div_(size());
     return finished_work();
@@ -46,17 +58,26 @@ class HybridGroup : public Group {
     return finished_work();
   }
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
-    // The process's ranks are neighbours, so its part of the output is one block.
-    at::Tensor mine = at::empty({local_->size() * input.numel()}, input.options());
-    local_->all_gather(input, mine);
-    lead([&] { leaders_->all_gather(mine, output); });
+    // Hosts may have unlike numbers of ranks, and their ranks need not be neighbours: equal blocks travel, then each finds its place.
+    const int64_t block = input.numel();
+    at::Tensor mine = at::empty({largest_host_ * block}, input.options());
+    local_->all_gather(input, mine.narrow(0, 0, local_->size() * block));
+    lead([&] {
+      at::Tensor all = at::empty({hosts() * largest_host_ * block}, input.options());
+      parts_->leaders->all_gather(mine, all);
+      const at::Tensor flat = output.view({-1});
+      for (size_t host = 0; host < parts_->ranks.size(); ++host)
+        for (size_t place = 0; place < parts_->ranks[host].size(); ++place)
+          flat.narrow(0, parts_->ranks[host][place] * block, block)
+              .copy_(all.narrow(0, (static_cast<int64_t>(host) * largest_host_ + static_cast<int64_t>(place)) * block, block));
+    });
     local_->broadcast(output, 0);
     return finished_work();
   }
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
-    const int process = root / local_->size();
-    if (process == leaders_->rank()) local_->broadcast(tensor, root % local_->size());
-    lead([&] { leaders_->broadcast(tensor, process); });
+    const auto [host, place] = place_of(root);
+    if (host == parts_->host) local_->broadcast(tensor, place);
+    lead([&] { parts_->leaders->broadcast(tensor, host); });
     local_->broadcast(tensor, 0);
     return finished_work();
   }
@@ -66,41 +87,52 @@ class HybridGroup : public Group {
     if (rank() == root) output.copy_(all.view(output.sizes()));
   }
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    const auto [process, thread] = place_of(to);
-    if (process == leaders_->rank()) return local_->send_async(tensor, thread, tag);
-    return leaders_->send_async(tensor, process, pair_tag(local_->rank(), thread, tag));
+    const auto [host, place] = place_of(to);
+    if (host == parts_->host) return local_->send_async(tensor, place, tag);
+    return parts_->processes->send_async(tensor, to / each(), pair_tag(rank(), to, tag));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    const auto [process, thread] = place_of(from);
-    if (process == leaders_->rank()) return local_->recv_async(tensor, thread, tag);
-    return leaders_->recv_async(tensor, process, pair_tag(thread, local_->rank(), tag));
+    const auto [host, place] = place_of(from);
+    if (host == parts_->host) return local_->recv_async(tensor, place, tag);
+    return parts_->processes->recv_async(tensor, from / each(), pair_tag(from, rank(), tag));
   }
   void do_barrier() override {
     local_->barrier();
-    lead([&] { leaders_->barrier(); });
+    lead([&] { parts_->leaders->barrier(); });
     local_->barrier();
   }
 
-  std::pair<int, int> place_of(int rank) const { return {rank / local_->size(), rank % local_->size()}; }
-  // Between two processes the leaders' tags must tell pairs of threads apart.
+  // (host, rank inside it)
+  std::pair<int, int> place_of(int rank) const {
+    for (size_t host = 0; host < parts_->ranks.size(); ++host) {
+      const auto& here = parts_->ranks[host];
+      if (const auto found = std::find(here.begin(), here.end(), rank); found != here.end())
+        return {static_cast<int>(host), static_cast<int>(found - here.begin())};
+    }
+    throw Error(ErrorCode::internal, "comm", fmt::format("rank {} is on no host", rank));
+  }
+  int each() const { return parts_->ranks_per_process; }
+  // Between two processes the tags must tell pairs of threads apart.
   int pair_tag(int sender, int receiver, int tag) const {
-    const int pairs = local_->size() * local_->size();
-    const int combined = tag * pairs + sender * local_->size() + receiver;
+    const int pairs = each() * each();
+    const int combined = tag * pairs + sender % each() * each() + receiver % each();
     if (combined > 255)
-      throw Error(ErrorCode::unsupported, "comm", fmt::format("tag {} between {} threads a process", tag, local_->size()),
+      throw Error(ErrorCode::unsupported, "comm", fmt::format("tag {} between {} threads a process", tag, each()),
                   fmt::format("a tag below {}", 256 / pairs));
     return combined;
   }
 
+  std::shared_ptr<const HybridParts> parts_;
   std::shared_ptr<Group> local_;
-  std::shared_ptr<Group> leaders_;
+  int64_t largest_host_ = 0;
 };
 
 }  // namespace
 
-std::vector<std::shared_ptr<Group>> make_hybrid_groups(std::vector<std::shared_ptr<Group>> threads, std::shared_ptr<Group> leaders) {
+std::vector<std::shared_ptr<Group>> make_hybrid_groups(HybridParts parts) {
+  auto common = std::make_shared<const HybridParts>(std::move(parts));
   std::vector<std::shared_ptr<Group>> groups;
-  for (auto& local : threads) groups.push_back(std::make_shared<HybridGroup>(std::move(local), leaders));
+  for (const auto& local : common->local) groups.push_back(std::make_shared<HybridGroup>(common, local));
   return groups;
 }
 

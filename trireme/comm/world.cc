@@ -1,30 +1,53 @@
+#include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
 #include <trireme/comm/agent_store.h>
 #include <trireme/comm/gloo/gloo_group.h>
+#include <trireme/comm/host/host_map.h>
+#include <trireme/comm/host/shm_group.h>
 #include <trireme/comm/hybrid_group.h>
+#include <trireme/comm/tcp/tcp_group.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/world.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/member.h>
 #include <trireme/launch/token_file.h>
+#include <algorithm>
+#include <numeric>
 
 namespace trireme {
 namespace {
 
 constexpr Milliseconds kFarewell{2000};
 
-plan::Algorithm all_reduce_between_threads(const WorldOptions& options) {
-  return options.all_reduce == "auto" ? plan::Algorithm::direct : plan::algorithm_from_string(options.all_reduce);
+// Of this worker's file, if it has one; `all_reduce` by name goes before it.
+plan::CollectiveTable read_table(const WorldOptions& options) {
+  return options.table.empty() ? plan::CollectiveTable() : plan::CollectiveTable::parse(read_file(options.table), options.table);
+}
+
+void choose_by_name(plan::CollectiveTable& table, const std::string& all_reduce) {
+  if (all_reduce != "auto") table.always(plan::Collective::all_reduce, plan::algorithm_from_string(all_reduce));
+}
+
+// Gloo is proven at scale; ours serves where it was left out.
+std::string carrier_between_hosts(const std::string& backend) {
+  if (backend != "auto" && backend != "shm") return backend;
+  return comm::gloo_is_compiled_in() ? "gloo" : "tcp";
+}
+
+void check_backend(const std::string& backend) {
+  std::vector<std::string> here{"auto", "threads", "shm", "tcp"};
+  if (comm::gloo_is_compiled_in()) here.push_back("gloo");
+  if (std::find(here.begin(), here.end(), backend) == here.end())
+    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", backend),
+                fmt::format("{}", fmt::join(here, ", ")));
 }
 
 void check_options(const WorldOptions& options) {
-  all_reduce_between_threads(options);
-  if (options.backend != "auto" && options.backend != "gloo" && options.backend != "threads")
-    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", options.backend),
-                "auto, threads or gloo");
+  check_backend(options.backend);
   if (options.timeout <= Milliseconds(0))
     throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()),
                 "a time above 0, such as 60s");
@@ -42,6 +65,9 @@ struct World::Impl {
   bool connected = false;
   int replicas = 1;
   int groups_made = 0;
+  std::optional<comm::HostMap> hosts;
+  std::string job_token;  // Once connected.
+  plan::CollectiveTable table;
 
   // Who hosts the coordinator stays, also on its way out of a failure, until the others have heard of it.
   ~Impl() {
@@ -56,6 +82,11 @@ struct World::Impl {
   bool all_on_this_host() const { return identity.local_workers == identity.workers; }
   std::string store_key() const { return fmt::format("trireme/{}/coordinator", identity.generation); }
   std::string bind_address() const;
+  const comm::HostMap& host_map();
+  std::vector<std::shared_ptr<Group>> make_groups_of_processes(int threads,
+                                                               const std::function<std::vector<std::shared_ptr<Group>>()>& local);
+  std::shared_ptr<Group> make_carrier(const std::string& name, int rank, const std::vector<int>& members);
+  void agree_on_table();
 };
 
 std::pair<net::Endpoint, std::string> World::Impl::rendezvous() {
@@ -109,6 +140,76 @@ std::string World::Impl::bind_address() const {
   return member->peers()[identity.worker].address;
 }
 
+const comm::HostMap& World::Impl::host_map() {
+  if (!hosts) {
+    const bool shares = options.backend == "auto" || options.backend == "shm";
+    hosts = shares ? comm::find_hosts(*member, identity.worker, identity.workers, comm::place_of_this_process(options.host),
+                                      Deadline::after(options.timeout))
+                   : comm::each_alone(identity.workers);
+  }
+  if (options.backend == "shm" && !hosts->one_host())
+    throw Error(ErrorCode::unsupported, "comm",
+                fmt::format("comm.backend shm joins the processes of one host, and these are on {}", hosts->hosts.size()),
+                "comm.backend: auto, which takes shared memory inside each host");
+  return *hosts;
+}
+
+// Host first: inside a host shared memory, between hosts one leader a host.
+std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
+    int threads, const std::function<std::vector<std::shared_ptr<Group>>()>& local) {
+  const comm::HostMap& map = host_map();
+  const std::string name = fmt::format("group-{}", groups_made++);
+  const int host = map.host_of(identity.worker);
+  const std::vector<int>& here = map.hosts[static_cast<size_t>(host)];
+  comm::HybridParts parts;
+  if (here.size() == 1) {
+    parts.local = local();
+  } else {
+    parts.local = comm::make_shm_groups(comm::meet_on_host(member, map, identity.worker, threads, name, options.timeout), options.timeout);
+  }
+  if (map.one_host()) return parts.local;
+
+  const bool alone_on_each = map.hosts.size() == static_cast<size_t>(identity.workers);
+  std::vector<int> all(static_cast<size_t>(identity.workers)), leaders;
+  std::iota(all.begin(), all.end(), 0);
+  for (const auto& workers : map.hosts) leaders.push_back(workers.front());
+  parts.processes = make_carrier(name, identity.worker, all);
+  if (alone_on_each && threads == 1) return {parts.processes};
+  if (alone_on_each)
+    parts.leaders = parts.processes;
+  else if (here.front() == identity.worker)
+    parts.leaders = make_carrier(name + "-leaders", host, leaders);
+  parts.host = host;
+  parts.ranks_per_process = threads;
+  for (const auto& workers : map.hosts) {
+    auto& ranks = parts.ranks.emplace_back();
+    for (const int worker : workers)
+      for (int thread = 0; thread < threads; ++thread) ranks.push_back(worker * threads + thread);
+  }
+  return comm::make_hybrid_groups(std::move(parts));
+}
+
+// What joins processes that share no memory: `members`, by rank of the group.
+std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int rank, const std::vector<int>& members) {
+  const std::string carrier = carrier_between_hosts(options.backend);
+  if (carrier == "tcp")
+    return comm::make_tcp_group(member, rank, members,
+                                {.name = name, .address = bind_address(), .token = job_token, .plans = table, .timeout = options.timeout});
+  comm::GlooOptions gloo;
+  gloo.name = name;
+  gloo.address = bind_address();
+  gloo.timeout = options.timeout;
+  return comm::make_gloo_group(member, rank, static_cast<int>(members.size()), gloo);
+}
+
+// Rank 0's, so that all ranks choose alike whatever files they have.
+void World::Impl::agree_on_table() {
+  const std::string key = "collective-table";
+  if (identity.worker == 0) return member->set(key, table.to_text());
+  table = plan::CollectiveTable::parse(member->get(key, Deadline::after(options.timeout)), "the table of worker 0");
+  choose_by_name(table, options.all_reduce);
+}
+
 World::World(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 World::~World() = default;
 World::World(World&&) noexcept = default;
@@ -119,9 +220,12 @@ World World::join(WorldOptions options) { return join(std::move(options), Enviro
 World World::join(WorldOptions options, const Environment& environment) {
   check_options(options);
   auto impl = std::make_unique<Impl>();
+  impl->table = read_table(options);
+  choose_by_name(impl->table, options.all_reduce);
   impl->identity = launch::resolve_identity(environment);
   impl->environment = environment;
   impl->options = std::move(options);
+  if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
   if (impl->identity.workers > 1) set_process_rank(impl->identity.worker, impl->identity.workers);
   return World(std::move(impl));
 }
@@ -143,6 +247,7 @@ void World::connect(int replicas) {
   const bool alone = impl_->identity.launcher == launch::Launcher::alone || (workers() == 1 && !impl_->identity.rendezvous);
   if (!alone) {
     const auto [endpoint, token] = impl_->rendezvous();
+    impl_->job_token = token;
     launch::MemberOptions options;
     options.timeout = impl_->options.timeout;
     options.heartbeat_interval = impl_->options.heartbeat_interval;
@@ -150,6 +255,7 @@ void World::connect(int replicas) {
         endpoint, token, worker(), workers(), impl_->identity.generation,
         std::map<std::string, std::string>{{"trireme version", std::string(version())}, {"replicas a worker", std::to_string(replicas)}},
         options);
+    if (workers() > 1) impl_->agree_on_table();
   }
   impl_->connected = true;
   impl_->replicas = replicas;
@@ -165,20 +271,14 @@ void World::agree(const std::string& what, const std::map<std::string, std::stri
 std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
   connect(replicas);
   comm::ThreadGroupOptions threads;
-  threads.all_reduce = all_reduce_between_threads(impl_->options);
+  threads.table = impl_->table;
   threads.timeout = impl_->options.timeout;
   const auto make_local = [&] { return comm::make_thread_groups(replicas, threads); };
   if (workers() == 1) return make_local();
   if (impl_->options.backend == "threads")
     throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend threads cannot join {} processes", workers()),
-                "comm.backend: auto or gloo");
-  comm::GlooOptions gloo;
-  gloo.name = fmt::format("group-{}", impl_->groups_made++);
-  gloo.address = impl_->bind_address();
-  gloo.timeout = impl_->options.timeout;
-  auto leaders = comm::make_gloo_group(impl_->member, worker(), workers(), gloo);
-  if (replicas == 1) return {leaders};
-  return comm::make_hybrid_groups(make_local(), std::move(leaders));
+                "comm.backend: auto, shm or gloo");
+  return impl_->make_groups_of_processes(replicas, make_local);
 }
 
 void World::set_phase(Phase phase, int64_t step) {

@@ -14,8 +14,10 @@
 namespace trireme {
 
 struct WorldOptions {
-  std::string backend = "auto";     // Between processes: auto, gloo. Between threads of one process always memory.
-  std::string all_reduce = "auto";  // Between threads: auto, naive, direct, ring.
+  std::string backend = "auto";     // Between processes: auto, shm, gloo. Between threads of one process always memory.
+  std::string all_reduce = "auto";  // How sums are made where plans of ours are run (docs/collectives.md): an algorithm, or by the table.
+  std::string table;                // File that `trireme bench collectives --tune` wrote; empty: defaults. All work with rank 0's.
+  std::string host;                 // Workers share memory if they are on one machine and this is the same; default TRIREME_HOST.
   std::string interface;            // Name or address of the network interface to bind. Empty: the side that faces the rendezvous.
   Milliseconds timeout{60000};      // Of every wait.
   Milliseconds heartbeat_interval{200};

@@ -1,0 +1,187 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/comm/host/host_team.h>
+#include <trireme/net/descriptor_socket.h>
+#include <array>
+#include <cstring>
+
+namespace trireme::comm {
+namespace {
+
+constexpr size_t kControlBytes = 64 << 10;
+constexpr size_t kTextBytes = 48;
+
+// As Intent, for memory that other processes read.
+struct PostedIntent {
+  std::array<char, kTextBytes> operation, form;
+  int64_t elements;
+  bool operator==(const PostedIntent& other) const {
+    return elements == other.elements && std::strcmp(operation.data(), other.operation.data()) == 0 &&
+           std::strcmp(form.data(), other.form.data()) == 0;
+  }
+};
+
+void write_text(std::array<char, kTextBytes>& target, std::string_view text) {
+  const size_t length = std::min(text.size(), target.size() - 1);
+  std::memcpy(target.data(), text.data(), length);
+  target[length] = 0;
+}
+
+std::string describe(int rank, const PostedIntent& intent) {
+  return fmt::format("rank {} calls {} with {} elements ({})", rank, intent.operation.data(), intent.elements, intent.form.data());
+}
+
+}  // namespace
+
+// Lies at the start of the team's first segment.
+struct HostTeam::Control {
+  net::SharedBarrier barrier;
+  // Two sets, used in turn: a rank may be one meeting ahead of one that still reads.
+  std::array<std::array<PostedIntent, net::kMaxRanksOfHost>, 2> intents;
+};
+
+struct HostTeam::Process {
+  int process = 0, processes = 1, replicas = 1;
+  Milliseconds timeout{60000};
+  std::function<void()> throw_if_lost;
+  std::vector<net::DescriptorSocket> others;  // Process 0: to all others. The others: to process 0.
+  net::SharedMemory control;
+  std::shared_ptr<net::SharedMemory> handed_out;  // The newest allocation; written by the first thread, read by all after a barrier.
+
+  bool leads() const { return process == 0; }
+  net::Sharing sharing() const { return processes > 1 ? net::Sharing::processes : net::Sharing::threads; }
+  net::SharedMemory share(size_t bytes, size_t reserved, const char* purpose);
+};
+
+// Process 0 makes the memory and hands its descriptor out; a negative number tells the others that it could not.
+net::SharedMemory HostTeam::Process::share(size_t bytes, size_t reserved, const char* purpose) {
+  const Deadline deadline = Deadline::after(timeout);
+  if (!leads()) {
+    if (others[0].receive_number(deadline) < 0)
+      throw Error(ErrorCode::aborted, "comm", fmt::format("the first process of this host could not make shared memory for {}", purpose));
+    net::SharedMemory memory = net::SharedMemory::open(others[0].receive_descriptor(deadline), purpose);
+    memory.prefault(0, reserved);
+    return memory;
+  }
+  try {
+    net::SharedMemory memory = net::SharedMemory::create(bytes, sharing(), purpose);
+    memory.reserve(0, reserved);
+    memory.prefault(0, reserved);
+    for (auto& other : others) {
+      other.send_number(static_cast<int64_t>(bytes), deadline);
+      other.send_descriptor(memory.descriptor(), deadline);
+    }
+    return memory;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::io)
+      for (auto& other : others) other.send_number(-1, deadline);
+    throw;
+  }
+}
+
+HostTeam::HostTeam(std::shared_ptr<Process> process, int rank, int size)
+    : process_(std::move(process)),
+      rank_(rank),
+      size_(size),
+      barrier_(reinterpret_cast<Control*>(process_->control.data())->barrier, rank, size, {process_->timeout, process_->throw_if_lost}) {}
+HostTeam::~HostTeam() = default;
+
+HostTeam::Control& HostTeam::control() const {
+  static_assert(sizeof(Control) <= kControlBytes);
+  return *reinterpret_cast<Control*>(process_->control.data());
+}
+bool HostTeam::spans_processes() const { return process_->processes > 1; }
+bool HostTeam::same_process(int other) const { return other / process_->replicas == process_->process; }
+void HostTeam::barrier(const char* operation) { barrier_.arrive_and_wait(operation); }
+
+void HostTeam::meet(const Intent& intent) {
+  auto& posted = control().intents[meetings_++ % 2];
+  PostedIntent& mine = posted[static_cast<size_t>(rank_)];
+  write_text(mine.operation, intent.operation);
+  write_text(mine.form, intent.form);
+  mine.elements = intent.elements;
+  barrier_.arrive_and_wait(intent.operation);
+  for (int other = 0; other < size_; ++other) {
+    if (posted[static_cast<size_t>(other)] == mine) continue;
+    const std::string difference = describe(rank_, mine) + ", " + describe(other, posted[static_cast<size_t>(other)]);
+    barrier_.arrive_and_wait(intent.operation);  // All see a difference, and all have read before one goes on.
+    throw Error(ErrorCode::invalid_argument, "comm", difference, "the same collectives in the same order on every rank");
+  }
+}
+
+std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reserved, const char* purpose) {
+  meet({"allocate", static_cast<int64_t>(bytes), purpose});
+  if (rank_ % process_->replicas == 0) {
+    try {
+      process_->handed_out = std::make_shared<net::SharedMemory>(process_->share(bytes, reserved, purpose));
+    } catch (const Error& error) {
+      // Who made the memory knows best why it failed: the others wait for its words.
+      if (error.code() == ErrorCode::aborted) {
+        barrier_.arrive_and_wait("allocate");
+      } else {
+        barrier_.end(error.code(), brief(error));
+      }
+      throw;
+    }
+  }
+  barrier_.arrive_and_wait("allocate");
+  std::shared_ptr<net::SharedMemory> memory = process_->handed_out;
+  barrier_.arrive_and_wait("allocate");  // All have it before the next allocation replaces it.
+  return memory;
+}
+
+void HostTeam::throw_if_ended() const {
+  barrier_.throw_if_ended();
+  if (process_->throw_if_lost) process_->throw_if_lost();
+}
+
+void HostTeam::abort(const std::string& reason) { barrier_.end(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank_, reason)); }
+
+namespace {
+
+std::vector<std::shared_ptr<HostTeam>> teams_of(const std::shared_ptr<HostTeam::Process>& process) {
+  std::vector<std::shared_ptr<HostTeam>> teams;
+  for (int thread = 0; thread < process->replicas; ++thread)
+    teams.push_back(
+        std::make_shared<HostTeam>(process, process->process * process->replicas + thread, process->processes * process->replicas));
+  return teams;
+}
+
+void check_size(int ranks) {
+  if (ranks > net::kMaxRanksOfHost)
+    throw Error(ErrorCode::unsupported, "comm", fmt::format("{} ranks share the memory of one host, {} can", ranks, net::kMaxRanksOfHost),
+                "fewer replicas on this host, or comm.backend=gloo");
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<HostTeam>> make_thread_teams(int size, Milliseconds timeout) {
+  check_size(size);
+  auto process = std::make_shared<HostTeam::Process>();
+  process->replicas = size;
+  process->timeout = timeout;
+  process->control = process->share(kControlBytes, kControlBytes, "the barrier of threads");
+  return teams_of(process);
+}
+
+std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meeting, int replicas) {
+  check_size(meeting.processes * replicas);
+  auto process = std::make_shared<HostTeam::Process>();
+  process->process = meeting.process;
+  process->processes = meeting.processes;
+  process->replicas = replicas;
+  process->timeout = meeting.timeout;
+  process->throw_if_lost = meeting.throw_if_lost;
+  const Deadline deadline = Deadline::after(meeting.timeout);
+  if (process->leads() && meeting.processes > 1) {
+    net::DescriptorListener listener;
+    meeting.publish(listener.name());
+    for (int other = 1; other < meeting.processes; ++other) process->others.push_back(listener.accept(deadline));
+  } else if (meeting.processes > 1) {
+    process->others.push_back(net::DescriptorSocket::connect(meeting.look_up(deadline), deadline));
+  }
+  process->control = process->share(kControlBytes, kControlBytes, "the barrier of this host's processes");
+  return teams_of(process);
+}
+
+}  // namespace trireme::comm

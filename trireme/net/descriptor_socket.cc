@@ -1,0 +1,151 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <trireme/base/error.h>
+#include <trireme/base/units.h>
+#include <trireme/net/control.h>
+#include <trireme/net/descriptor_socket.h>
+#include <unistd.h>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+namespace trireme::net {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorCode::io, "net", fmt::format("{}: {}", what, std::strerror(errno)), "comm.backend=gloo, which needs no shared memory");
+}
+
+std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
+  std::memcpy(address.sun_path + 1, name.data(), length);  // A leading zero: the abstract name space.
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
+}
+
+int open_socket() {
+  const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (made < 0) fail("a Unix socket");
+  return made;
+}
+
+bool same_user(int connected) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  return getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+void wait_for(int socket, short events, Deadline deadline, const char* what) {
+  pollfd entry{socket, events, 0};
+  for (;;) {
+    const int ready = poll(&entry, 1, static_cast<int>(deadline.remaining().count()));
+    if (ready > 0) return;
+    if (ready < 0 && errno != EINTR) fail("poll");
+    if (deadline.expired())
+      throw Error(ErrorCode::timeout, "net", fmt::format("waited {} for {}", format_duration(deadline.allowed()), what),
+                  "look whether the other processes of this host run");
+  }
+}
+
+constexpr const char* kPartner = "another process of this host to share its memory";
+
+}  // namespace
+
+DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline deadline) {
+  DescriptorSocket made(open_socket());
+  const auto [address, length] = address_of(name);
+  while (::connect(made.socket_, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    if ((errno != EAGAIN && errno != EINTR) || deadline.expired()) fail("connecting to the process that shares memory");
+    poll(nullptr, 0, 1);  // Its queue is full for the moment; poll cannot tell when it is not.
+  }
+  if (!same_user(made.socket_))
+    throw Error(ErrorCode::io, "net", "the process that offers shared memory belongs to another user",
+                "one user for all workers of a host");
+  return made;
+}
+
+DescriptorSocket::DescriptorSocket(DescriptorSocket&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+DescriptorSocket::~DescriptorSocket() {
+  if (socket_ >= 0) ::close(socket_);
+}
+
+void DescriptorSocket::wait(short events, Deadline deadline) const { wait_for(socket_, events, deadline, kPartner); }
+
+void DescriptorSocket::send_number(int64_t number, Deadline deadline) {
+  wait(POLLOUT, deadline);
+  if (::send(socket_, &number, sizeof number, MSG_NOSIGNAL) != sizeof number)
+    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+}
+
+int64_t DescriptorSocket::receive_number(Deadline deadline) {
+  wait(POLLIN, deadline);
+  int64_t number = 0;
+  if (::recv(socket_, &number, sizeof number, 0) != sizeof number)
+    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+  return number;
+}
+
+void DescriptorSocket::send_descriptor(int descriptor, Deadline deadline) {
+  wait(POLLOUT, deadline);
+  char byte = 'd';
+  iovec data{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  if (sendmsg(socket_, &message, MSG_NOSIGNAL) != 1)
+    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+}
+
+int DescriptorSocket::receive_descriptor(Deadline deadline) {
+  wait(POLLIN, deadline);
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  if (recvmsg(socket_, &message, MSG_CMSG_CLOEXEC) != 1)
+    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
+    throw Error(ErrorCode::corrupt, "net", "a process of this host sent no descriptor where one was due");
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  return descriptor;
+}
+
+DescriptorListener::DescriptorListener() : socket_(open_socket()), name_("trireme-" + make_token()) {
+  const auto [address, length] = address_of(name_);
+  if (bind(socket_, reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(socket_, 64) != 0) {
+    ::close(socket_);
+    fail("listening on a Unix socket");
+  }
+}
+DescriptorListener::~DescriptorListener() { ::close(socket_); }
+
+DescriptorSocket DescriptorListener::accept(Deadline deadline) {
+  for (;;) {
+    wait_for(socket_, POLLIN, deadline, kPartner);
+    const int accepted = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (accepted < 0) continue;
+    DescriptorSocket partner(accepted);
+    if (same_user(accepted)) return partner;
+  }
+}
+
+}  // namespace trireme::net

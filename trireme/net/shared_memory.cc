@@ -1,0 +1,130 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <trireme/base/error.h>
+#include <trireme/base/units.h>
+#include <trireme/net/shared_memory.h>
+#include <unistd.h>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14; headers of older systems lack the name.
+#endif
+
+namespace trireme::net {
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr const char* kRemedy = "more memory for the job, fewer replicas on this host, or strategy.share_parameters=false";
+
+[[noreturn]] void refuse(const std::string& purpose, size_t bytes, const std::string& why) {
+  throw Error(ErrorCode::io, "net", fmt::format("no shared memory of {} for {}: {}", format_bytes(bytes), purpose, why), kRemedy);
+}
+
+std::byte* map(size_t bytes, int descriptor, const std::string& purpose) {
+  const int kind = descriptor < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kind, descriptor, 0);
+  if (data == MAP_FAILED) refuse(purpose, bytes, std::strerror(errno));
+  return static_cast<std::byte*>(data);
+}
+
+int64_t number_in(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = -1;
+  file >> number;
+  return file ? number : -1;  // "max", or no such file: no limit.
+}
+
+// Room below the memory limit of every control group above this process (version 2).
+int64_t room_in_control_groups() {
+  int64_t room = std::numeric_limits<int64_t>::max();
+  std::ifstream self("/proc/self/cgroup");
+  for (std::string line; std::getline(self, line);) {
+    if (line.rfind("0::", 0) != 0) continue;
+    for (std::string group = line.substr(3);; group.resize(group.find_last_of('/'))) {
+      const std::string folder = "/sys/fs/cgroup" + group;
+      const int64_t limit = number_in(folder + "/memory.max"), used = number_in(folder + "/memory.current");
+      if (limit >= 0 && used >= 0) room = std::min(room, std::max<int64_t>(0, limit - used));
+      if (group.find('/') == std::string::npos) break;
+    }
+  }
+  return room;
+}
+
+}  // namespace
+
+int64_t available_memory_bytes() {
+  std::ifstream file("/proc/meminfo");
+  int64_t available = std::numeric_limits<int64_t>::max();
+  for (std::string word; file >> word;) {
+    if (word != "MemAvailable:") continue;
+    int64_t kib = 0;
+    if (file >> kib) available = kib * 1024;
+    break;
+  }
+  return std::min(available, room_in_control_groups());
+}
+
+SharedMemory SharedMemory::create(size_t bytes, Sharing sharing, std::string purpose) {
+  SharedMemory memory;
+  memory.purpose_ = std::move(purpose);
+  if (sharing == Sharing::processes) {
+    memory.descriptor_ = memfd_create("trireme", MFD_CLOEXEC);
+    if (memory.descriptor_ < 0) refuse(memory.purpose_, bytes, std::strerror(errno));
+    if (ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) != 0) refuse(memory.purpose_, bytes, std::strerror(errno));
+  }
+  memory.data_ = map(bytes, memory.descriptor_, memory.purpose_);
+  memory.bytes_ = bytes;
+  if (sharing == Sharing::threads && bytes >= kHugePage) madvise(memory.data_, bytes, MADV_HUGEPAGE);  // A wish; any answer will do.
+  return memory;
+}
+
+SharedMemory SharedMemory::open(int descriptor, std::string purpose) {
+  SharedMemory memory;
+  memory.descriptor_ = descriptor;
+  memory.purpose_ = std::move(purpose);
+  struct stat facts {};
+  if (fstat(descriptor, &facts) != 0 || facts.st_size <= 0)
+    throw Error(ErrorCode::corrupt, "net", fmt::format("the descriptor received for {} is no memory segment", memory.purpose_));
+  memory.bytes_ = static_cast<size_t>(facts.st_size);
+  memory.data_ = map(memory.bytes_, descriptor, memory.purpose_);
+  return memory;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_) munmap(data_, bytes_);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(purpose_, other.purpose_);
+  return *this;
+}
+
+void SharedMemory::reserve(size_t from, size_t bytes) {
+  if (bytes == 0) return;
+  // A control group that is full kills instead of refusing, so the size is compared first.
+  if (const int64_t available = available_memory_bytes(); static_cast<int64_t>(bytes) > available)
+    refuse(purpose_, bytes, fmt::format("{} are available", format_bytes(available)));
+  if (descriptor_ < 0) return;
+  int failure = 0;
+  do failure = posix_fallocate(descriptor_, static_cast<off_t>(from), static_cast<off_t>(bytes));
+  while (failure == EINTR);
+  if (failure != 0) refuse(purpose_, bytes, std::strerror(failure));
+}
+
+void SharedMemory::prefault(size_t from, size_t bytes) const {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t first = from / page * page;
+  madvise(data_ + first, std::min(bytes_, from + bytes) - first, MADV_POPULATE_WRITE);  // Where the kernel cannot, first use does it.
+}
+
+}  // namespace trireme::net
