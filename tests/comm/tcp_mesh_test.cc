@@ -1,0 +1,98 @@
+// How ranks meet over TCP, and who is not let in.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <trireme/base/error.h>
+#include <trireme/comm/tcp/mesh.h>
+#include <trireme/launch/coordinator.h>
+#include <trireme/launch/member.h>
+#include <cstring>
+#include <future>
+#include "../base/expect_error.h"
+
+namespace trireme::comm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kToken = "a token of this test";
+
+// Two members of one job.
+class TcpMesh : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto joining = std::async(std::launch::async, [this] { return join(1); });
+    members_[0] = join(0);
+    members_[1] = joining.get();
+  }
+  void TearDown() override {
+    for (auto& member : members_) member->leave();
+  }
+  std::unique_ptr<launch::Member> join(int worker) {
+    return std::make_unique<launch::Member>(coordinator_.endpoint(), kToken, worker, 2, 0, std::map<std::string, std::string>{});
+  }
+  Mesh connect(int rank, const std::string& token = kToken, Milliseconds timeout = Milliseconds(20000)) {
+    return connect_mesh(*members_[rank], rank, 2, {.name = "test", .address = "127.0.0.1", .token = token, .timeout = timeout});
+  }
+  // Where rank 0 listens.
+  net::Endpoint address() { return net::parse_endpoint(members_[1]->get("tcp/test/0", Deadline::after(Milliseconds(20000)))); }
+
+  launch::Coordinator coordinator_{{"127.0.0.1", 0}, kToken, {.workers = 2}};
+  std::array<std::unique_ptr<launch::Member>, 2> members_;
+};
+
+Descriptor call(const net::Endpoint& endpoint) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(endpoint.port));
+  inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return Descriptor();
+  return socket;
+}
+
+void expect_bytes_pass(const Descriptor& from, const Descriptor& to) {
+  ASSERT_EQ(::send(from.get(), "x", 1, MSG_NOSIGNAL), 1);
+  char byte = 0;
+  while (::recv(to.get(), &byte, 1, 0) < 0) ASSERT_EQ(errno, EAGAIN);
+  EXPECT_EQ(byte, 'x');
+}
+
+TEST_F(TcpMesh, JoinsEachPairByTwoConnections) {
+  auto meeting = std::async(std::launch::async, [this] { return connect(1); });
+  const Mesh zero = connect(0), one = meeting.get();
+  expect_bytes_pass(zero.collectives[1], one.collectives[0]);
+  expect_bytes_pass(one.messages[0], zero.messages[1]);
+  EXPECT_FALSE(zero.collectives[0]);
+}
+
+TEST_F(TcpMesh, StrangersAreDroppedAndKeepNobodyOut) {
+  auto meeting = std::async(std::launch::async, [this] { return connect(0); });
+  const net::Endpoint endpoint = address();
+  const Descriptor silent = call(endpoint), loud = call(endpoint), eager = call(endpoint);
+  const std::string garbage(4096, '\xff');
+  ASSERT_GT(::send(loud.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+  // The protocol's first words, then nonsense for a proof.
+  const std::string nonsense = "TRIREME1" + std::string(32 + 32, 'n');
+  ASSERT_GT(::send(eager.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL), 0);
+  const Mesh one = connect(1), zero = meeting.get();
+  expect_bytes_pass(zero.collectives[1], one.collectives[0]);
+}
+
+TEST_F(TcpMesh, NobodyListensOnceAllHaveMet) {
+  auto meeting = std::async(std::launch::async, [this] { return connect(0); });
+  const net::Endpoint endpoint = address();
+  const Mesh one = connect(1), zero = meeting.get();
+  EXPECT_FALSE(call(endpoint));
+}
+
+TEST_F(TcpMesh, APeerWithAnotherTokenIsRefused) {
+  auto meeting =
+      std::async(std::launch::async, [this] { return message_of(ErrorCode::timeout, [this] { connect(0, kToken, Milliseconds(800)); }); });
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [this] { connect(1, "another"); }), HasSubstr("rank 0 has another job token"));
+  EXPECT_THAT(meeting.get(), AllOf(HasSubstr("rank 1"), HasSubstr("800 ms")));
+}
+
+}  // namespace
+}  // namespace trireme::comm

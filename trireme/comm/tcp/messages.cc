@@ -1,0 +1,288 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <trireme/base/error.h>
+#include <trireme/comm/tcp/messages.h>
+#include <algorithm>
+#include <cstring>
+#include <system_error>
+
+namespace trireme::comm {
+namespace {
+
+// How often a wait looks whether a worker was lost that it has no message to expect from.
+constexpr Milliseconds kSlice{20};
+
+}  // namespace
+
+// One message on its way, as the one who waits for it sees it.
+struct Messages::Delivery {
+  Delivery(at::Tensor message, int other, int message_tag)
+      : tensor(std::move(message)),
+        peer(other),
+        header{static_cast<int64_t>(tensor.nbytes()), static_cast<int32_t>(tensor.scalar_type()), message_tag} {}
+  std::byte* data() const { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+
+  at::Tensor tensor;
+  int peer;
+  Header header;
+  Outgoing head, body;  // Of a send.
+  bool done = false;
+  std::string difference;  // Of what came from what was expected.
+  std::string broken;      // Why the connection can no longer carry it.
+};
+
+// A message that came before it was asked for.
+struct Messages::Letter {
+  Header header;
+  std::vector<std::byte> body;
+};
+
+struct Messages::Lane {
+  using DeliveryPtr = std::shared_ptr<Delivery>;
+  Link link;
+  std::deque<DeliveryPtr> sends;    // In the order of the stream.
+  std::list<DeliveryPtr> receives;  // Those that nothing has come for yet.
+  std::deque<Letter> aside;
+  // What is arriving: first a header, then a body.
+  Header header;
+  std::optional<Incoming> head, body;
+  DeliveryPtr target;  // Of the body; empty: it is set aside.
+  Letter letter;
+  std::string broken;
+
+  bool advance();
+  void advance_sends();
+  bool advance_arrival();
+  void begin_body();
+  void end_body();
+  DeliveryPtr take_receive(int32_t tag);
+  static void hand_over(Delivery& receive, const Letter& letter);
+  void break_off(const std::string& why);
+};
+
+namespace {
+
+template <typename Header>
+std::string describe(const Header& header) {
+  const auto type = static_cast<at::ScalarType>(header.type);
+  return fmt::format("{} elements of {}", header.bytes / static_cast<int64_t>(c10::elementSize(type)), c10::toString(type));
+}
+
+}  // namespace
+
+// True if bytes moved or something was finished.
+bool Messages::Lane::advance() {
+  try {
+    const bool wrote = link.write_some();
+    advance_sends();
+    bool any = wrote;
+    while (advance_arrival()) any = true;
+    return any;
+  } catch (const std::system_error& error) {
+    break_off(error.code().message());
+    return true;
+  }
+}
+
+void Messages::Lane::advance_sends() {
+  while (!sends.empty() && sends.front()->head.finished() && sends.front()->body.finished()) {
+    sends.front()->done = true;
+    sends.pop_front();
+  }
+}
+
+bool Messages::Lane::advance_arrival() {
+  if (!head) {
+    if (receives.empty()) return false;
+    head.emplace(reinterpret_cast<std::byte*>(&header), sizeof header);
+    link.receive(*head);
+  }
+  const bool any = link.read_some();
+  if (!head->finished()) return any;
+  if (!body) begin_body();
+  if (!body->finished()) return any;
+  end_body();
+  return true;
+}
+
+void Messages::Lane::begin_body() {
+  target = take_receive(header.tag);
+  const bool fits = target && target->header.bytes == header.bytes && target->header.type == header.type;
+  if (target && !fits)
+    target->difference = fmt::format("rank {} sent {}, the tensor has {}", target->peer, describe(header), describe(target->header));
+  if (!fits) letter = {header, std::vector<std::byte>(static_cast<size_t>(header.bytes))};
+  body.emplace(fits ? target->data() : letter.body.data(), static_cast<size_t>(header.bytes));
+  if (header.bytes > 0) link.receive(*body);
+}
+
+void Messages::Lane::end_body() {
+  if (!target) target = take_receive(header.tag);  // Asked for meanwhile.
+  if (!target)
+    aside.push_back(std::move(letter));
+  else if (!letter.body.empty() && target->difference.empty())
+    hand_over(*target, letter);
+  else
+    target->done = true;
+  target.reset();
+  letter = {};
+  head.reset();
+  body.reset();
+}
+
+std::shared_ptr<Messages::Delivery> Messages::Lane::take_receive(int32_t tag) {
+  const auto found = std::find_if(receives.begin(), receives.end(), [&](const DeliveryPtr& each) { return each->header.tag == tag; });
+  if (found == receives.end()) return nullptr;
+  const DeliveryPtr receive = *found;
+  receives.erase(found);
+  return receive;
+}
+
+void Messages::Lane::hand_over(Delivery& receive, const Letter& letter) {
+  if (letter.header.bytes != receive.header.bytes || letter.header.type != receive.header.type)
+    receive.difference = fmt::format("rank {} sent {}, the tensor has {}", receive.peer, describe(letter.header), describe(receive.header));
+  else if (!letter.body.empty())
+    std::memcpy(receive.data(), letter.body.data(), letter.body.size());
+  receive.done = true;
+}
+
+void Messages::Lane::break_off(const std::string& why) {
+  broken = why;
+  link.forget();
+  if (target) receives.push_back(std::move(target));
+  for (const DeliveryPtr& each : sends) each->broken = why;
+  for (const DeliveryPtr& each : receives) each->broken = why;
+  sends.clear();
+  receives.clear();
+}
+
+struct Messages::Mailroom {
+  Mailroom(std::vector<Descriptor> connections, std::shared_ptr<const Losses> group_losses)
+      : losses(std::move(group_losses)), bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    for (Descriptor& connection : connections) lanes.emplace_back().link = Link(std::move(connection));
+  }
+  void ring() { (void)!::write(bell.get(), &kOne, sizeof kOne); }
+  void start() {  // With the mutex held.
+    if (!thread.joinable()) thread = std::thread([this] { run(); });
+    ring();
+  }
+  void run();
+  void wait(Delivery& delivery, const char* operation, const std::string& what);
+
+  static constexpr uint64_t kOne = 1;
+  const std::shared_ptr<const Losses> losses;
+  const Descriptor bell;
+  std::mutex mutex;  // Guards the lanes and all deliveries.
+  std::condition_variable changed;
+  std::deque<Lane> lanes;  // By rank.
+  bool ended = false;
+  std::thread thread;
+};
+
+void Messages::Mailroom::run() {
+  std::unique_lock lock(mutex);
+  std::vector<pollfd> waits(lanes.size() + 1);
+  while (!ended) {
+    bool any = false;
+    for (Lane& lane : lanes)
+      if (lane.broken.empty()) any = lane.advance() || any;
+    if (any) {
+      changed.notify_all();
+      continue;
+    }
+    for (size_t i = 0; i < lanes.size(); ++i) {
+      const short events = lanes[i].link.events();
+      waits[i] = {events ? lanes[i].link.descriptor() : -1, events, 0};
+    }
+    waits.back() = {bell.get(), POLLIN, 0};
+    lock.unlock();
+    ::poll(waits.data(), waits.size(), -1);
+    uint64_t rings;
+    (void)!::read(bell.get(), &rings, sizeof rings);
+    lock.lock();
+  }
+}
+
+void Messages::Mailroom::wait(Delivery& delivery, const char* operation, const std::string& what) {
+  const Deadline deadline = Deadline::after(losses->timeout());
+  std::unique_lock lock(mutex);
+  const auto over = [&] { return delivery.done || ended || !delivery.broken.empty(); };
+  while (!changed.wait_for(lock, std::min(kSlice, deadline.remaining() + Milliseconds(1)), over)) {
+    losses->throw_if_lost();
+    if (!deadline.expired()) continue;
+    lanes[static_cast<size_t>(delivery.peer)].receives.remove_if([&](const auto& each) { return each.get() == &delivery; });
+    losses->time_out(operation, what);
+  }
+  if (!delivery.difference.empty())
+    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{}: {}", operation, delivery.difference),
+                "tensors of the same size and type");
+  if (delivery.done) return;
+  const std::string why = delivery.broken;
+  lock.unlock();
+  if (why.empty()) throw Error(ErrorCode::aborted, "comm", fmt::format("{}: the group ended meanwhile", operation));
+  losses->explain(operation, fmt::format("the connection to {} is gone ({})", losses->name_of(delivery.peer), why));
+}
+
+class Messages::DeliveryWork : public Work {
+ public:
+  DeliveryWork(std::shared_ptr<Mailroom> mailroom, std::shared_ptr<Delivery> delivery, const char* operation, std::string what)
+      : mailroom_(std::move(mailroom)), delivery_(std::move(delivery)), operation_(operation), what_(std::move(what)) {}
+  void wait() override { mailroom_->wait(*delivery_, operation_, what_); }
+
+ private:
+  std::shared_ptr<Mailroom> mailroom_;
+  std::shared_ptr<Delivery> delivery_;
+  const char* operation_;
+  std::string what_;
+};
+
+Messages::Messages(std::vector<Descriptor> connections, std::shared_ptr<const Losses> losses)
+    : mailroom_(std::make_shared<Mailroom>(std::move(connections), std::move(losses))) {}
+
+Messages::~Messages() {
+  {
+    const std::lock_guard lock(mailroom_->mutex);
+    mailroom_->ended = true;
+    mailroom_->ring();
+    mailroom_->changed.notify_all();
+  }
+  if (mailroom_->thread.joinable()) mailroom_->thread.join();
+  mailroom_->lanes.clear();  // Closes the connections, whoever still holds a Work.
+}
+
+WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
+  mailroom_->losses->throw_if_lost();
+  auto delivery = std::make_shared<Delivery>(std::move(tensor), to, tag);
+  delivery->head = {reinterpret_cast<const std::byte*>(&delivery->header), sizeof delivery->header};
+  delivery->body = {delivery->data(), static_cast<size_t>(delivery->header.bytes)};
+  const std::lock_guard lock(mailroom_->mutex);
+  Lane& lane = mailroom_->lanes[static_cast<size_t>(to)];
+  delivery->broken = lane.broken;
+  if (lane.broken.empty()) {
+    lane.sends.push_back(delivery);
+    lane.link.send(delivery->head);
+    if (delivery->body.bytes > 0) lane.link.send(delivery->body);
+    mailroom_->start();
+  }
+  return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "send", fmt::format("rank {} to take a message (tag {})", to, tag));
+}
+
+WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {
+  mailroom_->losses->throw_if_lost();
+  auto delivery = std::make_shared<Delivery>(std::move(tensor), from, tag);
+  const std::lock_guard lock(mailroom_->mutex);
+  Lane& lane = mailroom_->lanes[static_cast<size_t>(from)];
+  const auto letter = std::find_if(lane.aside.begin(), lane.aside.end(), [&](const Letter& each) { return each.header.tag == tag; });
+  if (letter != lane.aside.end()) {
+    Lane::hand_over(*delivery, *letter);
+    lane.aside.erase(letter);
+  } else if (lane.broken.empty()) {
+    lane.receives.push_back(delivery);
+    mailroom_->start();
+  } else {
+    delivery->broken = lane.broken;
+  }
+  return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "recv", fmt::format("a message of rank {} (tag {})", from, tag));
+}
+
+}  // namespace trireme::comm

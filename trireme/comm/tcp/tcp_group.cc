@@ -1,0 +1,213 @@
+#include <sched.h>
+#include <sys/socket.h>
+#include <torch/torch.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/comm/losses.h>
+#include <trireme/comm/operation_queue.h>
+#include <trireme/comm/prepared_plan.h>
+#include <trireme/comm/tcp/exchange.h>
+#include <trireme/comm/tcp/mesh.h>
+#include <trireme/comm/tcp/messages.h>
+#include <trireme/comm/tcp/tcp_group.h>
+#include <trireme/launch/member.h>
+#include <algorithm>
+#include <map>
+
+namespace trireme::comm {
+namespace {
+
+// Of a peer that acknowledges nothing, however long an operation may take.
+constexpr Milliseconds kSilence{10000};
+
+// [rank]: the number of its host, in the order of their first ranks.
+std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& workers) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const int worker : workers)
+    hosts.push_back(numbers.try_emplace(member.peers()[static_cast<size_t>(worker)].host, static_cast<int>(numbers.size())).first->second);
+  return hosts;
+}
+
+// With more ranks than cores, one that waits without sleeping holds up the one it waits for.
+bool has_a_core_for_each_rank(const std::vector<int>& hosts, int rank) {
+  const auto here = std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(rank)]);
+  cpu_set_t cores;
+  return sched_getaffinity(0, sizeof cores, &cores) == 0 && here <= CPU_COUNT(&cores);
+}
+
+std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+
+Fold fold_of(ReduceOp op) { return op == ReduceOp::max ? Fold::max : op == ReduceOp::min ? Fold::min : Fold::sum; }
+
+class TcpGroup : public Group {
+ public:
+  TcpGroup(std::shared_ptr<Losses> losses, int rank, const std::vector<int>& hosts, Mesh mesh, const plan::CollectiveTable& plans)
+      : Group(rank, static_cast<int>(hosts.size())),
+        losses_(std::move(losses)),
+        spin_(has_a_core_for_each_rank(hosts, rank)),
+        plans_("tcp", size(), hosts, plans),
+        messages_(std::move(mesh.messages), losses_) {
+    for (Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
+  }
+  ~TcpGroup() override { abort("its group was let go"); }
+
+  std::string_view backend() const override { return "tcp"; }
+
+  // Closed connections wake this rank's own wait; the others' end too, and the coordinator tells them of whom.
+  void abort(const std::string& reason) override {
+    losses_->give_up(reason);
+    for (const Link& link : links_)
+      if (link.descriptor() >= 0) ::shutdown(link.descriptor(), SHUT_RDWR);
+  }
+
+ private:
+  WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
+    return queue_.add([this, tensor, op] {
+      const PreparedPlan& plan = plans_.choose(plan::Collective::all_reduce, static_cast<int64_t>(tensor.nbytes()));
+      perform(call_of(Operation::all_reduce, tensor, static_cast<int32_t>(op), &plan),
+              [&](Exchange& exchange) { follow(exchange, plan, tensor, fold_of(op)); });
+      if (op == ReduceOp::mean) tensor.div_(size());
+    });
+  }
+
+  // The plan sums in place, and `input` is only read.
+  WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
+    return queue_.add([this, input, output, op] {
+      const at::Tensor whole = input.clone();
+      const PreparedPlan& plan = plans_.choose(plan::Collective::reduce_scatter, static_cast<int64_t>(whole.nbytes()));
+      perform(call_of(Operation::reduce_scatter, whole, static_cast<int32_t>(op), &plan),
+              [&](Exchange& exchange) { follow(exchange, plan, whole, fold_of(op)); });
+      output.copy_(whole.view({-1}).narrow(0, rank() * output.numel(), output.numel()).view(output.sizes()));
+      if (op == ReduceOp::mean) output.div_(size());
+    });
+  }
+
+  WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
+    return queue_.add([this, input, output] {
+      const size_t block = input.nbytes();
+      std::byte* const own = bytes_of(output) + static_cast<size_t>(rank()) * block;
+      if (block > 0) std::memmove(own, input.const_data_ptr(), block);  // `input` may be that block.
+      const PreparedPlan& plan = plans_.choose(plan::Collective::all_gather, static_cast<int64_t>(output.nbytes()));
+      perform(call_of(Operation::all_gather, output, 0, &plan), [&](Exchange& exchange) { follow(exchange, plan, output, Fold::sum); });
+    });
+  }
+
+  WorkPtr do_broadcast(at::Tensor tensor, int root) override {
+    return queue_.add([this, tensor, root] {
+      // Chosen as if for root 0: what the ranks call is compared before the root matters.
+      const PreparedPlan& plan = plans_.choose(plan::Collective::broadcast, static_cast<int64_t>(tensor.nbytes()), root);
+      perform(call_of(Operation::broadcast, tensor, root, &plan), [&](Exchange& exchange) { follow(exchange, plan, tensor, Fold::sum); });
+    });
+  }
+
+  void do_gather(at::Tensor input, at::Tensor output, int root) override {
+    queue_
+        .add([&] {
+          perform(call_of(Operation::gather, input, root, nullptr), [&](Exchange& exchange) {
+            Round round(rank(), to_plan(input.scalar_type()), Fold::sum);
+            const size_t block = input.nbytes();
+            if (rank() != root) round.send(root, bytes_of(input), input.numel());
+            for (int source = 0; rank() == root && source < size(); ++source) {
+              std::byte* const place = bytes_of(output) + static_cast<size_t>(source) * block;
+              if (source != rank())
+                round.receive({source}, place, input.numel());
+              else if (block > 0)
+                std::memmove(place, input.const_data_ptr(), block);
+            }
+            exchange.run(round);
+          });
+        })
+        ->wait();
+  }
+
+  // All ranks' calls must have come for any operation to end: nothing more is needed.
+  void do_barrier() override {
+    queue_.add([this] { perform({.operation = Operation::barrier}, [](Exchange&) {}); })->wait();
+  }
+
+  WorkPtr do_send(at::Tensor tensor, int to, int tag) override { return messages_.send(std::move(tensor), to, tag); }
+  WorkPtr do_recv(at::Tensor tensor, int from, int tag) override { return messages_.receive(std::move(tensor), from, tag); }
+
+  static Call call_of(Operation operation, const at::Tensor& tensor, int32_t detail, const PreparedPlan* plan) {
+    return {.elements = tensor.numel(),
+            .operation = operation,
+            .type = static_cast<int32_t>(tensor.scalar_type()),
+            .detail = detail,
+            .algorithm = plan ? static_cast<int32_t>(plan->plan.algorithm) : 0};
+  }
+
+  // One operation at a time: the queue sees to it. After a failure nobody knows what is still on the connections.
+  template <typename Body>
+  void perform(Call call, Body body) {
+    losses_->throw_if_lost();
+    if (failure_) std::rethrow_exception(failure_);
+    call.sequence = sequence_++;
+    try {
+      Exchange exchange(links_, rank(), *losses_, spin_, call);
+      body(exchange);
+      exchange.finish();
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
+    }
+  }
+
+  void follow(Exchange& exchange, const PreparedPlan& prepared, const at::Tensor& tensor, Fold fold) {
+    const plan::CollectivePlan& plan = prepared.plan;
+    const int64_t elements = tensor.numel();
+    const auto place = [&](int64_t element) { return bytes_of(tensor) + element * static_cast<int64_t>(tensor.element_size()); };
+    for (const plan::RankRound& mine : own_rounds(prepared)) {
+      Round round(rank(), to_plan(tensor.scalar_type()), fold);
+      for (const auto& [chunk, to] : mine.sends) {
+        const auto [first, end] = plan.chunk_range(chunk, elements);
+        round.send(to, place(first), end - first);
+      }
+      for (const plan::Transfer& receive : mine.receives) {
+        const auto [first, end] = plan.chunk_range(receive.chunk, elements);
+        round.receive(receive.sources, place(first), end - first);
+      }
+      exchange.run(round);
+    }
+  }
+
+  // This rank's part of a plan, its chunks in ascending order, as they travel on a connection.
+  const std::vector<plan::RankRound>& own_rounds(const PreparedPlan& prepared) {
+    const auto [found, is_new] = own_rounds_.try_emplace(&prepared);
+    if (is_new) {
+      for (const auto& ranks : prepared.plan.rounds) {
+        plan::RankRound& mine = found->second.emplace_back(ranks[static_cast<size_t>(rank())]);
+        std::sort(mine.sends.begin(), mine.sends.end());
+        std::sort(mine.receives.begin(), mine.receives.end(),
+                  [](const plan::Transfer& a, const plan::Transfer& b) { return a.chunk < b.chunk; });
+      }
+    }
+    return found->second;
+  }
+
+  const std::shared_ptr<Losses> losses_;
+  const bool spin_;
+  const PlanChoice plans_;
+  std::map<const PreparedPlan*, std::vector<plan::RankRound>> own_rounds_;
+  std::vector<Link> links_;  // By rank.
+  uint64_t sequence_ = 0;
+  std::exception_ptr failure_;
+  Messages messages_;
+  OperationQueue queue_;  // Last: its thread uses all of the above.
+};
+
+}  // namespace
+
+std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, int rank, std::vector<int> workers,
+                                      const TcpOptions& options) {
+  Mesh mesh = connect_mesh(*member, rank, static_cast<int>(workers.size()),
+                           {.name = options.name,
+                            .address = options.address,
+                            .token = options.token,
+                            .timeout = options.timeout,
+                            .silence = std::min(kSilence, options.timeout)});
+  const std::vector<int> hosts = hosts_of(*member, workers);
+  auto losses = std::make_shared<Losses>(std::move(member), options.timeout, std::move(workers));
+  return std::make_shared<TcpGroup>(std::move(losses), rank, hosts, std::move(mesh), options.plans);
+}
+
+}  // namespace trireme::comm
