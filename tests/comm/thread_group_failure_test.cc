@@ -148,8 +148,7 @@ TEST_P(ThreadGroupFailure, AbortInTheMiddleOfCollectivesHarmsNobody) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadGroupFailure,
-                         ::testing::Values(plan::Algorithm::naive, plan::Algorithm::direct, plan::Algorithm::ring),
+INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadGroupFailure, ::testing::ValuesIn(plan::all_algorithms().begin(), plan::all_algorithms().end()),
                          [](const auto& each) { return std::string(plan::to_string(each.param)); });
 
 }  // namespace

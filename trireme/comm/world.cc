@@ -268,6 +268,8 @@ void World::agree(const std::string& what, const std::map<std::string, std::stri
   if (impl_->member && workers() > 1) impl_->member->agree(what, facts);
 }
 
+void World::set_table(plan::CollectiveTable table) { impl_->table = std::move(table); }
+
 std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
   connect(replicas);
   comm::ThreadGroupOptions threads;

@@ -5,7 +5,7 @@
 #include <trireme/comm/group.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/phase.h>
-#include <trireme/plan/collective_plan.h>
+#include <trireme/plan/collective_table.h>
 #include <map>
 #include <memory>
 #include <string>
@@ -49,6 +49,8 @@ class World {
   // COLLECTIVE. Throws Error(invalid_argument) on every worker, naming two workers and the first difference, unless `facts` are equal
   // everywhere.
   void agree(const std::string& what, const std::map<std::string, std::string>& facts);
+  // After connect(), which brings rank 0's table: groups made from now on choose their plans by this one; the same on every worker.
+  void set_table(plan::CollectiveTable table);
   // COLLECTIVE. New groups over all replicas of all workers, one for each of this worker's `replicas` (connects if that was not done).
   // Each call makes groups of their own: engines do not share any.
   std::vector<std::shared_ptr<Group>> make_groups(int replicas = 1);

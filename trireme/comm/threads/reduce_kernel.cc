@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <type_traits>
 
 namespace trireme::comm {
 namespace {
@@ -34,9 +35,34 @@ A pick(A a, A b, bool take_b) {
   return take_b ? b : a;
 }
 
+// Both may be one: what is read and written at once has one index.
+template <typename T>
+void add(T* target, const T* a, const T* b, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) target[i] = static_cast<T>(a[i] + b[i]);
+}
+
+// Element types that add up in themselves.
+template <typename T>
+void sum_plainly(T* target, std::span<const void* const> sources, int64_t first, int64_t last) {
+  std::array<T, kBlock> total;
+  for (int64_t start = first; start < last; start += kBlock) {
+    const int64_t count = std::min(kBlock, last - start);
+    const T* sum = static_cast<const T*>(sources[0]) + start;
+    for (size_t k = 1; k < sources.size(); ++k) {
+      T* into = k + 1 == sources.size() ? target + start : total.data();
+      add(into, sum, static_cast<const T*>(sources[k]) + start, count);
+      sum = into;
+    }
+  }
+}
+
 template <typename T>
 void fold_typed(Fold fold, T* target, std::span<const void* const> sources, int64_t first, int64_t last) {
   using A = typename AccumulatorOf<T>::type;
+  if constexpr (std::is_same_v<A, T>) {
+    if (fold == Fold::sum && sources.size() > 1) return sum_plainly(target, sources, first, last);
+  }
   std::array<A, kBlock> total;
   for (int64_t start = first; start < last; start += kBlock) {
     const int64_t count = std::min(kBlock, last - start);

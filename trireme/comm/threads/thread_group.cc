@@ -3,83 +3,94 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/dtype.h>
-#include <trireme/comm/threads/reduce_kernel.h>
+#include <trireme/comm/host/host_team.h>
+#include <trireme/comm/threads/plan_runner.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/threads/thread_hub.h>
 #include <cstring>
+#include <thread>
 
 namespace trireme::comm {
 namespace {
 
-// One round of a plan as the executor needs it: whether a chunk this rank writes is read by another in the same round, so that the
-// new value must be staged until all have read the old one.
-bool writes_what_others_read(const plan::CollectivePlan& plan, size_t round) {
-  for (int rank = 0; rank < plan.world_size; ++rank) {
-    for (const auto& receive : plan.rounds[round][rank].receives)
-      for (const auto& [chunk, to] : plan.rounds[round][rank].sends)
-        if (chunk == receive.chunk && to != rank) return true;
-  }
-  return false;
-}
+// At 256 KiB what a rank adds up and what it reads of another are in the second-level cache together. With more ranks than cores a barrier
+// costs more than what the cache saves.
+constexpr int64_t kPieceBytes = 256 << 10, kPieceBytesWithoutCores = 4 << 20;
 
-struct PreparedPlan {
-  explicit PreparedPlan(plan::CollectivePlan prepared) : plan(std::move(prepared)) {
-    for (size_t round = 0; round < plan.rounds.size(); ++round) staged.push_back(writes_what_others_read(plan, round));
-  }
-  plan::CollectivePlan plan;
-  std::vector<bool> staged;
-};
+int64_t piece_bytes(int size) {
+  return size <= static_cast<int>(std::thread::hardware_concurrency()) ? kPieceBytes : kPieceBytesWithoutCores;
+}
 
 class ThreadGroup : public Group {
  public:
-  ThreadGroup(int rank, std::shared_ptr<ThreadHub> hub, std::shared_ptr<const PreparedPlan> all_reduce)
-      : Group(rank, hub->size()), hub_(std::move(hub)), all_reduce_(std::move(all_reduce)) {}
+  ThreadGroup(int rank, std::shared_ptr<ThreadHub> hub, std::shared_ptr<HostTeam> team, std::shared_ptr<const PlanChoice> plans)
+      : Group(rank, hub->size()),
+        hub_(std::move(hub)),
+        team_(std::move(team)),
+        plans_(std::move(plans)),
+        runner_(rank, piece_bytes(size())),
+        tensors_(static_cast<size_t>(size())) {}
 
   std::string_view backend() const override { return "threads"; }
-  void abort(const std::string& reason) override { hub_->abort(rank(), reason); }
+  void abort(const std::string& reason) override {
+    hub_->abort(rank(), reason);
+    team_->abort(reason);
+  }
+  std::shared_ptr<HostTeam> host_team() const override { return team_; }
 
  private:
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
-    if (size() > 1) {
-      run(*all_reduce_, "all_reduce", tensor, op);
-      if (op == ReduceOp::mean) tensor.div_(size());
-    }
+    if (size() == 1) return finished_work();
+    post("all_reduce", tensor, to_string(op));
+    run(plan::Collective::all_reduce, "all_reduce", tensor, op);
+    if (op == ReduceOp::mean) tensor.div_(size());
     return finished_work();
   }
 
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
-    post("reduce_scatter", input, to_string(op));
-    const int64_t block = output.numel();
-    std::vector<const void*> sources;
-    for (int source = 0; source < size(); ++source) sources.push_back(offset(hub_->posted(source).data, rank() * block, input));
-    at::Tensor reduced = at::empty_like(output);  // `output` may be part of an input that others still read.
-    fold_range(to_plan(output.scalar_type()), fold_of(op), reduced.mutable_data_ptr(), sources, 0, block);
-    hub_->part(rank(), "reduce_scatter");
-    output.copy_(reduced);
+    const plan::Collective collective = plan::Collective::reduce_scatter;
+    const PreparedPlan& chosen = plans_->choose(collective, bytes_of(input));
+    if (chosen.plan.rounds.size() > 1) {
+      at::Tensor work = input.clone();  // Which the rounds overwrite.
+      post("reduce_scatter", work, to_string(op));
+      run(collective, "reduce_scatter", work, op);
+      output.copy_(work.view({-1}).narrow(0, rank() * output.numel(), output.numel()).view(output.sizes()));
+    } else {
+      post("reduce_scatter", input, to_string(op));
+      reduce_block(input, output, op);
+    }
     if (op == ReduceOp::mean) output.div_(size());
     return finished_work();
   }
 
+  // All that a plan of one round does, without a copy of the input.
+  void reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
+    const int64_t block = output.numel();
+    std::vector<const void*> sources;
+    for (int source = 0; source < size(); ++source) sources.push_back(offset(hub_->posted(source).data, rank() * block, input));
+    const bool apart = !output.is_alias_of(input);  // Else others still read what would be written.
+    const at::Tensor reduced = apart ? output : at::empty_like(output);
+    fold_range(to_plan(output.scalar_type()), fold_of(op), reduced.mutable_data_ptr(), sources, 0, block);
+    hub_->part(rank(), "reduce_scatter");
+    if (!apart) output.copy_(reduced);
+  }
+
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
-    // Staged likewise: `input` may be this rank's block of `output`.
-    post("all_gather", input, "all ranks");
-    at::Tensor gathered = at::empty_like(output);
-    for (int source = 0; source < size(); ++source)
-      copy(offset(gathered.mutable_data_ptr(), source * input.numel(), input), hub_->posted(source).data, input.nbytes());
-    hub_->part(rank(), "all_gather");
-    output.copy_(gathered);
+    void* own = offset(output.mutable_data_ptr(), rank() * input.numel(), input);
+    if (own != input.const_data_ptr() && input.nbytes() > 0) std::memmove(own, input.const_data_ptr(), input.nbytes());
+    post("all_gather", output, "all ranks");
+    run(plan::Collective::all_gather, "all_gather", output, ReduceOp::sum);
     return finished_work();
   }
 
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
-    post("broadcast", tensor, fmt::format("root {}", root));
-    if (rank() != root) copy(tensor.mutable_data_ptr(), hub_->posted(root).data, tensor.nbytes());
-    hub_->part(rank(), "broadcast");
+    post("broadcast", tensor, {}, root);
+    run(plan::Collective::broadcast, "broadcast", tensor, ReduceOp::sum, root);
     return finished_work();
   }
 
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
-    post("gather", input, fmt::format("root {}", root));
+    post("gather", input, {}, root);
     if (rank() == root) {
       at::Tensor gathered = at::empty_like(output);
       for (int source = 0; source < size(); ++source)
@@ -121,47 +132,28 @@ class ThreadGroup : public Group {
   }
 
   void do_barrier() override {
-    hub_->meet(rank(), {.operation = "barrier", .form = "no tensor"});
+    hub_->meet(rank(), {.operation = "barrier", .type = "no tensor"});
     hub_->part(rank(), "barrier");
   }
 
-  void run(const PreparedPlan& prepared, const char* operation, at::Tensor& tensor, ReduceOp op) {
-    post(operation, tensor, to_string(op));
-    const plan::CollectivePlan& plan = prepared.plan;
-    for (size_t round = 0; round < plan.rounds.size(); ++round) {
-      const auto& receives = plan.rounds[round][rank()].receives;
-      at::Tensor stage = prepared.staged[round] && !receives.empty() ? at::empty_like(tensor) : tensor;
-      for (const plan::Transfer& receive : receives) fold_chunk(plan, receive, tensor, stage, op);
-      const bool last = round + 1 == plan.rounds.size();
-      next_round(operation, last && !prepared.staged[round]);
-      if (!prepared.staged[round]) continue;
-      for (const plan::Transfer& receive : receives) {
-        const auto [first, end] = plan.chunk_range(receive.chunk, tensor.numel());
-        copy(offset(tensor.mutable_data_ptr(), first, tensor), offset(stage.mutable_data_ptr(), first, tensor),
-             (end - first) * tensor.element_size());
-      }
-      next_round(operation, last);
-    }
-  }
-  void next_round(const char* operation, bool was_last) {
-    if (was_last)
-      hub_->part(rank(), operation);
-    else
-      hub_->arrive_and_wait(rank(), operation);
+  // What was posted goes through the plan that fits its size, in place.
+  void run(plan::Collective collective, const char* operation, const at::Tensor& tensor, ReduceOp op, int root = 0) {
+    for (int source = 0; source < size(); ++source) tensors_[static_cast<size_t>(source)] = hub_->posted(source).data;
+    runner_.run(plans_->choose(collective, bytes_of(tensor), root), tensors_, tensor.numel(), to_plan(tensor.scalar_type()), fold_of(op),
+                [this, operation] { hub_->arrive_and_wait(rank(), operation); });
+    hub_->forget(rank());
   }
 
-  void fold_chunk(const plan::CollectivePlan& plan, const plan::Transfer& receive, const at::Tensor& tensor, at::Tensor& target,
-                  ReduceOp op) {
-    const auto [first, last] = plan.chunk_range(receive.chunk, tensor.numel());
-    std::vector<const void*> sources;
-    for (const int source : receive.sources) sources.push_back(hub_->posted(source).data);
-    fold_range(to_plan(tensor.scalar_type()), fold_of(op), target.mutable_data_ptr(), sources, first, last);
+  void post(const char* operation, const at::Tensor& tensor, std::string_view detail, int root = -1) {
+    hub_->meet(rank(), {.operation = operation,
+                        .data = tensor.mutable_data_ptr(),
+                        .elements = tensor.numel(),
+                        .type = c10::toString(tensor.scalar_type()),
+                        .detail = detail,
+                        .root = root,
+                        .owner = std::make_shared<at::Tensor>(tensor)});
   }
-
-  void post(const char* operation, const at::Tensor& tensor, std::string_view detail) {
-    hub_->meet(rank(), {operation, tensor.mutable_data_ptr(), tensor.numel(),
-                        fmt::format("{}, {}", c10::toString(tensor.scalar_type()), detail), std::make_shared<at::Tensor>(tensor)});
-  }
+  static int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
   static Fold fold_of(ReduceOp op) { return op == ReduceOp::max ? Fold::max : op == ReduceOp::min ? Fold::min : Fold::sum; }
   static void* offset(void* data, int64_t elements, const at::Tensor& like) {
     return static_cast<std::byte*>(data) + elements * static_cast<int64_t>(like.element_size());
@@ -171,7 +163,10 @@ class ThreadGroup : public Group {
   }
 
   std::shared_ptr<ThreadHub> hub_;
-  std::shared_ptr<const PreparedPlan> all_reduce_;
+  std::shared_ptr<HostTeam> team_;
+  std::shared_ptr<const PlanChoice> plans_;
+  PlanRunner runner_;
+  std::vector<void*> tensors_;  // By rank, in the collective under way.
 };
 
 }  // namespace
@@ -179,9 +174,10 @@ class ThreadGroup : public Group {
 std::vector<std::shared_ptr<Group>> make_thread_groups(int size, const ThreadGroupOptions& options) {
   if (size < 1) throw Error(ErrorCode::invalid_argument, "comm", fmt::format("a group of {} ranks", size), "at least 1");
   auto hub = std::make_shared<ThreadHub>(size, options.timeout);
-  auto all_reduce = std::make_shared<const PreparedPlan>(plan::plan_collective(plan::Collective::all_reduce, options.all_reduce, size));
+  const auto teams = make_thread_teams(size, options.timeout);
+  const auto plans = std::make_shared<const PlanChoice>("threads", size, options.hosts, options.table);
   std::vector<std::shared_ptr<Group>> groups;
-  for (int rank = 0; rank < size; ++rank) groups.push_back(std::make_shared<ThreadGroup>(rank, hub, all_reduce));
+  for (int rank = 0; rank < size; ++rank) groups.push_back(std::make_shared<ThreadGroup>(rank, hub, teams[rank], plans));
   return groups;
 }
 

@@ -1,7 +1,7 @@
 // Ranks that are threads of one process. Collectives run from CollectivePlans, reading the other ranks' tensors directly.
 #pragma once
 #include <trireme/comm/group.h>
-#include <trireme/plan/collective_plan.h>
+#include <trireme/plan/collective_table.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,7 +9,8 @@
 namespace trireme::comm {
 
 struct ThreadGroupOptions {
-  plan::Algorithm all_reduce = plan::Algorithm::direct;
+  plan::CollectiveTable table;  // Chooses the plan of each call by its size, for path "threads".
+  std::vector<int> hosts;       // [rank]: as if threads lay on several hosts. Empty: they do not.
   Milliseconds timeout{60000};
 };
 

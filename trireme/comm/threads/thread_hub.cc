@@ -8,60 +8,97 @@
 
 namespace trireme::comm {
 namespace {
+
 constexpr auto kSpin = std::chrono::microseconds(50);
-}
+constexpr uint64_t kEnded = uint64_t{1} << 31;
+
+uint64_t phase_of(uint64_t state) { return state >> 32; }
+bool ended(uint64_t state) { return (state & kEnded) != 0; }
+int arrived(uint64_t state) { return static_cast<int>(state & (kEnded - 1)); }
+uint64_t start_of(uint64_t phase) { return phase << 32; }
+
+}  // namespace
 
 ThreadHub::ThreadHub(int size, Milliseconds timeout)
     : size_(size),
       timeout_(timeout),
-      spin_(size <= static_cast<int>(std::thread::hardware_concurrency())),
+      enough_cores_(size <= static_cast<int>(std::thread::hardware_concurrency())),
       postings_(size),
-      arrivals_(size, 0) {}
+      arrivals_(size) {}
+
+void ThreadHub::throw_ending() const { throw Error(ending_->code, "comm", ending_->reason, ending_->remedy); }
 
 void ThreadHub::throw_if_ended() const {
-  if (!ended_.load(std::memory_order_acquire)) return;
-  throw Error(ending_->code, "comm", ending_->reason, ending_->remedy);
+  if (ended(state_.load(std::memory_order_acquire))) throw_ending();
 }
 
-void ThreadHub::end(ErrorCode code, const std::string& reason, const std::string& remedy) {
-  if (ended_) return;
-  ending_ = {code, reason, remedy};
-  ended_.store(true, std::memory_order_release);
-  changed_.notify_all();
+// False if all ranks had come by then. The first ending stays.
+bool ThreadHub::end_unless_passed(uint64_t phase, Ending ending) {
+  uint64_t state = state_.load(std::memory_order_acquire);
+  if (ended(state)) return true;
+  ending_ = std::move(ending);
+  while (phase_of(state) == phase) {
+    if (state_.compare_exchange_weak(state, state | kEnded, std::memory_order_acq_rel, std::memory_order_acquire)) {
+      changed_.notify_all();
+      return true;
+    }
+  }
+  ending_.reset();
+  return false;
 }
 
 void ThreadHub::arrive_and_wait(int rank, const char* operation) {
   throw_if_ended();
   if (size_ == 1) return;
-  const uint64_t phase = phase_.load(std::memory_order_acquire);
-  {
-    const std::lock_guard lock(mutex_);
-    throw_if_ended();  // Before others are let through by a rank that came too late for them.
-    ++arrivals_[rank];
-    if (++waiting_ == size_) {
-      waiting_ = 0;
-      phase_.store(phase + 1, std::memory_order_release);
-      changed_.notify_all();
+  arrivals_[rank].count.fetch_add(1, std::memory_order_relaxed);
+  uint64_t state = state_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const uint64_t phase = phase_of(state);
+  if (arrived(state) == size_) {
+    while (!ended(state)) {
+      if (!state_.compare_exchange_weak(state, start_of(phase + 1))) continue;
+      if (sleepers_.load() > 0) {
+        const std::lock_guard lock(mutex_);
+        changed_.notify_all();
+      }
       return;
     }
+    throw_ending();
   }
-  const auto passed = [&] { return phase_.load(std::memory_order_acquire) != phase || ended_.load(std::memory_order_acquire); };
-  if (spin_) {
-    const auto until = Deadline::Clock::now() + kSpin;
-    while (!passed() && Deadline::Clock::now() < until) {
-    }
+  if (!wait_until_passed(phase)) {
+    const std::lock_guard lock(mutex_);
+    end_unless_passed(
+        phase,
+        {ErrorCode::timeout, fmt::format("{}: waited {} for rank {} to arrive", operation, format_duration(timeout_), missing_beside(rank)),
+         "comm.timeout if a step takes that long; otherwise see what that rank does"});
   }
-  if (!passed()) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout_, passed)) {
-      std::string missing;
-      for (int other = 0; other < size_; ++other)
-        if (arrivals_[other] < arrivals_[rank]) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", other);
-      end(ErrorCode::timeout, fmt::format("{}: waited {} for rank {} to arrive", operation, format_duration(timeout_), missing),
-          "comm.timeout if a step takes that long; otherwise see what that rank does");
-    }
-  }
-  if (phase_.load(std::memory_order_acquire) == phase) throw_if_ended();
+  if (phase_of(state_.load(std::memory_order_acquire)) == phase) throw_ending();
+}
+
+// False after the time-out; true also when the hub has ended.
+bool ThreadHub::wait_until_passed(uint64_t phase) {
+  const auto passed = [&] {
+    const uint64_t state = state_.load();
+    return phase_of(state) != phase || ended(state);
+  };
+  const auto until = Deadline::Clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i)
+      if (passed()) return true;
+    if (!enough_cores_) std::this_thread::yield();
+  } while (Deadline::Clock::now() < until);
+  sleepers_.fetch_add(1);
+  std::unique_lock lock(mutex_);
+  const bool in_time = changed_.wait_for(lock, timeout_, passed);
+  sleepers_.fetch_sub(1);
+  return in_time;
+}
+
+// Those who have reached fewer barriers than `rank`: "1, 3".
+std::string ThreadHub::missing_beside(int rank) const {
+  std::string missing;
+  for (int other = 0; other < size_; ++other)
+    if (arrivals_[other].count.load() < arrivals_[rank].count.load()) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", other);
+  return missing;
 }
 
 void ThreadHub::meet(int rank, const Posting& posting) {
@@ -70,7 +107,8 @@ void ThreadHub::meet(int rank, const Posting& posting) {
   const auto other = std::find_if(postings_.begin(), postings_.end(), [&](const Posting& theirs) { return theirs != posting; });
   if (other == postings_.end()) return;
   const auto describe = [](int who, const Posting& what) {
-    return fmt::format("rank {} calls {} with {} elements ({})", who, what.operation, what.elements, what.form);
+    const std::string detail = what.root < 0 ? std::string(what.detail) : fmt::format("root {}", what.root);
+    return fmt::format("rank {} calls {} with {} elements ({}, {})", who, what.operation, what.elements, what.type, detail);
   };
   const std::string difference = describe(rank, posting) + ", " + describe(static_cast<int>(other - postings_.begin()), *other);
   arrive_and_wait(rank, posting.operation);  // All see a difference, and all have read the postings before one is replaced.
@@ -79,7 +117,7 @@ void ThreadHub::meet(int rank, const Posting& posting) {
 
 void ThreadHub::part(int rank, const char* operation) {
   arrive_and_wait(rank, operation);
-  postings_[rank].owner.reset();
+  forget(rank);
 }
 
 void ThreadHub::put(int from, int to, int tag, std::vector<std::byte> message) {
@@ -92,7 +130,7 @@ void ThreadHub::put(int from, int to, int tag, std::vector<std::byte> message) {
 std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
   std::unique_lock lock(mutex_);
   auto& box = mail_[{from, to, tag}];
-  if (!changed_.wait_for(lock, timeout_, [&] { return !box.empty() || ended_.load(); }))
+  if (!changed_.wait_for(lock, timeout_, [&] { return !box.empty() || ended(state_.load()); }))
     throw Error(ErrorCode::timeout, "comm",
                 fmt::format("recv: waited {} for a message of rank {} (tag {})", format_duration(timeout_), from, tag),
                 "look whether that rank sends it");
@@ -104,7 +142,9 @@ std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
 
 void ThreadHub::abort(int rank, const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  end(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank, reason), {});
+  // Whatever barrier the others are at: it is not passed any more.
+  while (!end_unless_passed(phase_of(state_.load()), {ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank, reason), {}})) {
+  }
 }
 
 }  // namespace trireme::comm
