@@ -5,46 +5,39 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/exchange.h>
+#include <trireme/parallel/step_facts.h>
 #include <cmath>
 #include <numeric>
 
 namespace trireme {
 namespace {
 
-// Facts of the step that travel behind the last bucket's gradients, so that they cost no message of their own:
-// loss sum, samples, samples of ranks that know the total, stop, then for each rank whether its loss is finite, then for each parameter
-// whether it has a gradient.
-struct TailLayout {
-  int world_size = 1;
-  int parameters = 0;
-  static constexpr int kLoss = 0, kSamples = 1, kOfKnownTotal = 2, kStop = 3, kFixed = 4;
-  int nonfinite(int rank) const { return kFixed + rank; }
-  int used(int parameter) const { return kFixed + world_size + parameter; }
-  int size() const { return kFixed + world_size + parameters; }
-};
-
-bool carries_tail(plan::DType dtype) { return dtype == plan::DType::float32 || dtype == plan::DType::float64; }
+// Half precision could not count samples: then the facts travel apart.
+bool carries_facts(plan::DType dtype) { return dtype == plan::DType::float32 || dtype == plan::DType::float64; }
 
 class AllReduceExchange : public Exchange {
  public:
   AllReduceExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, ExchangeOptions options)
-      : group_(std::move(group)), parameters_(std::move(parameters)), options_(std::move(options)) {
+      : group_(std::move(group)),
+        parameters_(std::move(parameters)),
+        options_(std::move(options)),
+        facts_(group_->size(), static_cast<int>(parameters_.size())) {
     const std::vector<plan::TensorSpec> specs = specs_of(parameters_);
     plan_ = plan::plan_buckets(specs, options_.buckets);
     plan::check(plan_, specs);
-    layout_ = {group_->size(), static_cast<int>(parameters_.size())};
     for (const auto& bucket : plan_.buckets)
       for (const int parameter : bucket.params) trainable_.push_back(parameter);
     for (size_t parameter = 0; parameter < specs.size(); ++parameter)
       if (!specs[parameter].trainable) frozen_.push_back(static_cast<int>(parameter));
-    if (group_->size() > 1) allocate();
+    if (group_->size() > 1) allocate(specs);
   }
 
   StepOutcome exchange(const Contribution& mine, const Update& update) override {
     refuse_newly_trainable();
     StepOutcome outcome = group_->size() > 1 ? reduce(mine) : alone(mine);
-    if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
-      scale(weighted_ ? 1.0 : 1.0 / static_cast<double>(outcome.samples), outcome);
+    if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
+      const double too_large = compressors_.empty() ? mine.gradient_scale : 1.0;  // Compressed gradients were scaled back before.
+      scale(1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples)), outcome);
       if (!outcome.nonfinite_gradients) {
         update(trainable_);
         outcome.updated = true;
@@ -55,20 +48,33 @@ class AllReduceExchange : public Exchange {
     return outcome;
   }
 
+  std::vector<NamedTensor> state() override {
+    std::vector<NamedTensor> all;
+    for (const auto& compressor : compressors_)
+      for (NamedTensor& part : compressor->state()) all.push_back(std::move(part));
+    return all;
+  }
+
  private:
-  void allocate() {
+  void allocate(const std::vector<plan::TensorSpec>& specs) {
+    const bool compressed = options_.compression.name != "none";
     for (const auto& bucket : plan_.buckets) {
       const bool last = &bucket == &plan_.buckets.back();
-      const int64_t tail = last && carries_tail(bucket.dtype) ? layout_.size() : 0;
+      const int64_t tail = last && !compressed && carries_facts(bucket.dtype) ? facts_.size() : 0;
       at::Tensor flat = at::zeros({bucket.elements + tail}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
-      if (tail > 0) tail_ = flat.narrow(0, bucket.elements, tail);
+      if (tail > 0) fact_values_ = flat.narrow(0, bucket.elements, tail);
       flats_.push_back(flat);
+      if (compressed) compressors_.push_back(make_compressor(group_, compressed_bucket(bucket, specs), options_.compression));
     }
-    // Half precision could not count samples: then the facts travel apart.
-    if (!tail_.defined()) {
-      tail_ = at::zeros({layout_.size()}, at::kFloat);
-      flats_.push_back(tail_);
-    }
+    if (fact_values_.defined()) return;
+    fact_values_ = at::zeros({facts_.size()}, compressed ? at::kDouble : at::kFloat);
+    if (!compressed) flats_.push_back(fact_values_);
+  }
+
+  static CompressedBucket compressed_bucket(const plan::Bucket& bucket, const std::vector<plan::TensorSpec>& specs) {
+    CompressedBucket compressed{{}, bucket.offsets, bucket.elements, to_torch(bucket.dtype)};
+    for (const int parameter : bucket.params) compressed.parameters.push_back(specs[static_cast<size_t>(parameter)]);
+    return compressed;
   }
 
   // A parameter that was frozen when the engine was made is not exchanged: with a gradient of its own, replicas would drift apart.
@@ -93,46 +99,52 @@ class AllReduceExchange : public Exchange {
 
   StepOutcome reduce(const Contribution& mine) {
     const torch::NoGradGuard no_grad;
-    fill_tail(mine);
+    const StepFacts::Summed facts = compressors_.empty() ? reduce_plainly(mine) : reduce_compressed(mine);
+    weighted_ = facts.weighted;
+    for (size_t i = 0; i < plan_.buckets.size(); ++i) unpack(plan_.buckets[i], flats_[i], facts.used);
+    return facts.outcome;
+  }
+
+  // The facts travel behind the last bucket's gradients, so that they cost no message of their own.
+  StepFacts::Summed reduce_plainly(const Contribution& mine) {
+    facts_.write(mine, group_->rank(), has_gradient(), /*gradients_are_finite=*/true, fact_values_);
     std::vector<WorkPtr> works;
+    int64_t bytes = 0;
     for (size_t i = 0; i < flats_.size(); ++i) {
       if (i < plan_.buckets.size()) pack(plan_.buckets[i], flats_[i]);
       works.push_back(group_->all_reduce_async(flats_[i]));
+      bytes += static_cast<int64_t>(flats_[i].nbytes());
     }
     for (const WorkPtr& work : works) work->wait();
-    const at::Tensor tail = tail_.to(at::kDouble);
-    const double* facts = tail.const_data_ptr<double>();
-    for (size_t i = 0; i < plan_.buckets.size(); ++i) unpack(plan_.buckets[i], flats_[i], facts);
-    return read_tail(facts);
+    StepFacts::Summed facts = facts_.read(fact_values_);
+    facts.outcome.bytes_sent = all_reduce_bytes(bytes);
+    return facts;
   }
 
-  void fill_tail(const Contribution& mine) {
-    at::Tensor facts = at::zeros({layout_.size()}, at::kDouble);
-    double* values = facts.mutable_data_ptr<double>();
-    const bool finite = std::isfinite(mine.loss_sum);
-    values[TailLayout::kLoss] = finite ? mine.loss_sum : 0;
-    values[TailLayout::kSamples] = static_cast<double>(mine.samples);
-    values[TailLayout::kOfKnownTotal] = mine.total_samples > 0 ? static_cast<double>(mine.samples) : 0;
-    values[TailLayout::kStop] = mine.wants_stop;
-    values[layout_.nonfinite(group_->rank())] = !finite;
-    for (const int parameter : trainable_) values[layout_.used(parameter)] = parameters_[parameter].tensor.grad().defined();
-    tail_.copy_(facts);
+  // The facts travel first: a NaN or an infinity would stay in the memory of what compression left out.
+  StepFacts::Summed reduce_compressed(const Contribution& mine) {
+    bool finite = true;
+    for (size_t i = 0; i < flats_.size(); ++i) {
+      pack(plan_.buckets[i], flats_[i]);
+      if (mine.gradient_scale != 1) flats_[i].div_(mine.gradient_scale);
+      finite = finite && std::isfinite(flats_[i].abs().max().item<double>());
+    }
+    facts_.write(mine, group_->rank(), has_gradient(), finite, fact_values_);
+    group_->all_reduce(fact_values_);
+    StepFacts::Summed facts = facts_.read(fact_values_);
+    facts.outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(fact_values_.nbytes()));
+    if (facts.outcome.nonfinite_gradients || !facts.outcome.nonfinite_ranks.empty() || facts.outcome.samples == 0) return facts;
+    for (size_t i = 0; i < flats_.size(); ++i) facts.outcome.bytes_sent += compressors_[i]->all_reduce(flats_[i]);
+    return facts;
   }
 
-  StepOutcome read_tail(const double* facts) {
-    // A rank without samples has no say: it may not have called backward() at all.
-    const double known = facts[TailLayout::kOfKnownTotal];
-    weighted_ = known > 0;
-    if (weighted_ && known != facts[TailLayout::kSamples])
-      throw Error(ErrorCode::invalid_argument, "parallel", "some ranks gave backward() total_samples and others did not",
-                  "total_samples on all ranks, or on none");
-    StepOutcome outcome;
-    outcome.samples = std::llround(facts[TailLayout::kSamples]);
-    outcome.loss = outcome.samples > 0 ? facts[TailLayout::kLoss] / static_cast<double>(outcome.samples) : 0;
-    outcome.stop = facts[TailLayout::kStop] > 0;
-    for (int rank = 0; rank < layout_.world_size; ++rank)
-      if (facts[layout_.nonfinite(rank)] > 0) outcome.nonfinite_ranks.push_back(rank);
-    return outcome;
+  // Patarasuk, Yuan 2009: the least that a rank can send where all do an equal part.
+  int64_t all_reduce_bytes(int64_t bytes) const { return 2 * (group_->size() - 1) * bytes / group_->size(); }
+
+  std::vector<bool> has_gradient() const {
+    std::vector<bool> has(parameters_.size(), false);
+    for (const int parameter : trainable_) has[static_cast<size_t>(parameter)] = parameters_[parameter].tensor.grad().defined();
+    return has;
   }
 
   void pack(const plan::Bucket& bucket, const at::Tensor& flat) const {
@@ -147,10 +159,10 @@ class AllReduceExchange : public Exchange {
   }
 
   // The reduced gradients are read by the update where they lie.
-  void unpack(const plan::Bucket& bucket, const at::Tensor& flat, const double* facts) {
+  void unpack(const plan::Bucket& bucket, const at::Tensor& flat, const std::vector<bool>& used) {
     for (size_t i = 0; i < bucket.params.size(); ++i) {
       const at::Tensor& parameter = parameters_[bucket.params[i]].tensor;
-      if (facts[layout_.used(bucket.params[i])] > 0)
+      if (used[static_cast<size_t>(bucket.params[i])])
         parameter.mutable_grad() = flat.narrow(0, bucket.offsets[i], parameter.numel()).view(parameter.sizes());
       else
         parameter.mutable_grad().reset();
@@ -183,11 +195,12 @@ class AllReduceExchange : public Exchange {
   std::vector<NamedTensor> parameters_;
   ExchangeOptions options_;
   plan::BucketPlan plan_;
-  TailLayout layout_;
   std::vector<int> trainable_, frozen_;
   bool weighted_ = false;          // This step's gradients are weighted by 1 / total already; else they are sums.
   std::vector<at::Tensor> flats_;  // One a bucket (and one for the facts where no bucket can carry them).
-  at::Tensor tail_;                // A view of the flat that carries the facts.
+  StepFacts facts_;
+  at::Tensor fact_values_;  // A view of the flat that carries the facts; with compression a tensor of its own.
+  std::vector<std::unique_ptr<Compressor>> compressors_;  // One a bucket; none: gradients travel as they are.
 };
 
 }  // namespace

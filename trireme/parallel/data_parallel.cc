@@ -3,6 +3,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/sync_batch_norm.h>
+#include <trireme/tensor/master_weights.h>
 #include <cmath>
 
 namespace trireme {
@@ -13,6 +15,8 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, const Data
   std::map<std::string, std::string> facts = trireme::facts_of(state);
   facts["clip_norm"] = fmt::format("{}", options.clip_norm);
   facts["bucket bytes"] = fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
+  facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank, options.compression.ratio);
+  facts["loss scaling"] = options.loss_scaling ? GradScaler(*options.loss_scaling).state().dump() : "no";
   facts["optimizer"] = c10::demangle(typeid(optimizer).name());
   const auto& parts = optimizer.param_groups();
   for (size_t i = 0; i < parts.size(); ++i)
@@ -21,25 +25,55 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, const Data
   return facts;
 }
 
-ExchangeOptions exchange_options(const DataParallelOptions& options) { return {options.clip_norm, options.gradient_norm, options.buckets}; }
+// A step that overflowed is known by its norm.
+ExchangeOptions exchange_options(const DataParallelOptions& options) {
+  return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(), options.buckets, options.compression};
+}
+
+std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
+  return tensors;
+}
+
+// What is reduced and updated: the module's parameters, or the float32 masters of those that are kept in 16 bits.
+struct Updated {
+  ModuleState state;
+  MasterWeights masters;
+  std::vector<NamedTensor> parameters;
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+
+  Updated(const torch::nn::Module& module, const OptimizerFactory& factory)
+      : state(state_of(module)), masters(tensors_of(state.parameters)), parameters(state.parameters) {
+    for (size_t i = 0; i < parameters.size(); ++i) parameters[i].tensor = masters.masters()[i];
+    optimizer = factory(parameters);
+  }
+  // An optimizer made by the caller has the module's own parameters.
+  Updated(const torch::nn::Module& module, std::shared_ptr<torch::optim::Optimizer> made)
+      : state(state_of(module)), masters({}), parameters(state.parameters), optimizer(std::move(made)) {}
+};
 
 }  // namespace
 
-struct DataParallel::Impl {
+struct DataParallel::Impl : Updated {
   std::shared_ptr<Group> group;
   std::shared_ptr<torch::nn::Module> module;
-  std::shared_ptr<torch::optim::Optimizer> optimizer;
-  ModuleState state;
   std::unique_ptr<Exchange> exchange;
+  std::optional<GradScaler> scaler;
   Contribution pending;
 
-  Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module, const OptimizerFactory& factory,
-       std::shared_ptr<torch::optim::Optimizer> made, const DataParallelOptions& options)
-      : group(std::move(the_group)), module(std::move(the_module)), state(state_of(*module)) {
-    optimizer = made ? std::move(made) : factory(state.parameters);
-    exchange = make_all_reduce_exchange(group, state.parameters, exchange_options(options));
+  Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module, Updated updated, const DataParallelOptions& options)
+      : Updated(std::move(updated)), group(std::move(the_group)), module(std::move(the_module)) {
+    check(options.compression);
+    if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
+    exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
+    sync_state();
+  }
+
+  void sync_state() {
     broadcast(state.parameters);
     broadcast(state.buffers);
+    masters.adopt();
   }
 
   void broadcast(const std::vector<NamedTensor>& tensors) {
@@ -53,25 +87,38 @@ struct DataParallel::Impl {
   }
 
   StepOutcome finish(const Update& update) {
-    const Contribution mine = std::exchange(pending, Contribution{});
-    return exchange->exchange(mine, update);
+    Contribution mine = std::exchange(pending, Contribution{});
+    if (scaler) mine.gradient_scale = scaler->scale();
+    masters.take_gradients();
+    const StepOutcome outcome = exchange->exchange(mine, update);
+    masters.publish();
+    if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty()) scaler->update(outcome.nonfinite_gradients);
+    return outcome;
   }
 };
 
-DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
-                           DataParallelOptions options)
-    : DataParallel(world, module, optimizer(state_of(*module).parameters), std::move(options)) {}
-DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, std::shared_ptr<torch::optim::Optimizer> optimizer,
-                           DataParallelOptions options) {
-  if (!optimizer)
+namespace {
+
+std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn::Module> module, Updated updated,
+                                         const DataParallelOptions& options) {
+  if (!updated.optimizer)
     throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null", "pass one, or options such as trireme::SGD{.lr = 0.1}");
   auto group = world.make_groups(1)[0];
-  world.agree("model", facts_of(state_of(*module), options, *optimizer));
-  impl_ = std::make_unique<Impl>(std::move(group), std::move(module), nullptr, std::move(optimizer), options);
+  world.agree("model", facts_of(updated.state, options, *updated.optimizer));
+  return std::make_unique<DataParallel::Impl>(std::move(group), std::move(module), std::move(updated), options);
 }
+
+}  // namespace
+
+DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
+                           DataParallelOptions options)
+    : impl_(join(world, module, Updated(*module, optimizer), options)) {}
+DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, std::shared_ptr<torch::optim::Optimizer> optimizer,
+                           DataParallelOptions options)
+    : impl_(join(world, module, Updated(*module, std::move(optimizer)), options)) {}
 DataParallel::DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
                            DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(std::move(group), std::move(module), optimizer, nullptr, options)) {}
+    : impl_(std::make_unique<Impl>(std::move(group), module, Updated(*module, optimizer), options)) {}
 DataParallel::~DataParallel() = default;
 DataParallel::DataParallel(DataParallel&&) noexcept = default;
 
@@ -80,16 +127,17 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
     throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("backward with {} samples", samples),
                 "how many samples the loss is the mean of");
   impl_->pending.total_samples = total_samples;
-  if (samples == 0) return;  // A mean over nothing is NaN: contributes nothing, not 0 x NaN.
+  // A mean over nothing is NaN: contributes nothing, not 0 x NaN. Where batch norms wait for each other, zeros go backward.
+  if (samples == 0 && !(loss.defined() && SyncBatchNorm::active())) return;
   if (loss.numel() != 1)
     throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("the loss has {} elements", loss.numel()),
                 "a scalar, such as its mean");
-  impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
+  if (samples > 0) impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
   impl_->pending.samples += samples;
   // The weight enters where backward starts, so that micro-batches add up without another pass over the gradients.
   const double weight =
       total_samples > 0 ? static_cast<double>(samples) / static_cast<double>(total_samples) : static_cast<double>(samples);
-  loss.backward(at::full_like(loss.detach(), weight));
+  loss.backward(at::full_like(loss.detach(), weight * loss_scale()));
 }
 
 StepOutcome DataParallel::step() {
@@ -101,30 +149,50 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
   bool evaluated = false;
   // The optimizer's own loop asks for losses; each answer is the global mean, with the reduced gradients in place.
   impl_->optimizer->step([&]() -> at::Tensor {
-    for (const auto& [name, tensor] : impl_->state.parameters) tensor.mutable_grad().reset();  // The last evaluation's answer.
+    impl_->masters.publish();
+    for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();  // The last evaluation's answer.
     backward(closure(), samples);
-    std::vector<at::Tensor> gradients(impl_->state.parameters.size());
+    std::vector<at::Tensor> gradients(impl_->parameters.size());
     const StepOutcome outcome = impl_->finish([&](std::span<const int> parameters) {
       for (const int p : parameters)
-        gradients[p] = impl_->state.parameters[p].tensor.grad().defined() ? impl_->state.parameters[p].tensor.grad().clone() : at::Tensor();
+        gradients[p] = impl_->parameters[p].tensor.grad().defined() ? impl_->parameters[p].tensor.grad().clone() : at::Tensor();
     });
     for (size_t p = 0; p < gradients.size(); ++p)
-      if (gradients[p].defined()) impl_->state.parameters[p].tensor.mutable_grad() = gradients[p];
+      if (gradients[p].defined()) impl_->parameters[p].tensor.mutable_grad() = gradients[p];
     if (!evaluated) first = outcome;
     evaluated = true;
     return at::scalar_tensor(outcome.nonfinite_ranks.empty() ? outcome.loss : std::nan(""), at::kDouble);
   });
-  for (const auto& [name, tensor] : impl_->state.parameters) tensor.mutable_grad().reset();
+  impl_->masters.publish();
+  for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();
   return first;
 }
 
 void DataParallel::request_stop() { impl_->pending.wants_stop = true; }
 void DataParallel::sync_buffers() { impl_->broadcast(impl_->state.buffers); }
-void DataParallel::sync_state() {
-  impl_->broadcast(impl_->state.parameters);
-  impl_->broadcast(impl_->state.buffers);
+void DataParallel::sync_state() { impl_->sync_state(); }
+
+double DataParallel::loss_scale() const { return impl_->scaler ? impl_->scaler->scale() : 1.0; }
+
+Json DataParallel::counters() const {
+  Json counters = Json::object();
+  if (impl_->scaler) counters["loss_scale"] = impl_->scaler->state();
+  return counters;
+}
+void DataParallel::load_counters(const Json& counters) {
+  if (impl_->scaler && counters.contains("loss_scale")) impl_->scaler->load(counters["loss_scale"]);
 }
 
+std::vector<NamedTensor> DataParallel::masters() const {
+  std::vector<NamedTensor> masters;
+  for (size_t i = 0; i < impl_->parameters.size(); ++i)
+    if (const auto& [name, tensor] = impl_->parameters[i]; !tensor.is_same(impl_->state.parameters[i].tensor))
+      masters.push_back({"master/" + name, tensor.detach()});
+  return masters;
+}
+std::vector<NamedTensor> DataParallel::own_state() { return impl_->exchange->state(); }
+
+const std::vector<NamedTensor>& DataParallel::updated_parameters() const { return impl_->parameters; }
 const ModuleState& DataParallel::state() const { return impl_->state; }
 torch::optim::Optimizer& DataParallel::optimizer() { return *impl_->optimizer; }
 Group& DataParallel::group() { return *impl_->group; }

@@ -2,14 +2,18 @@
 // averaged over all replicas, weighted by their samples (Li et al. 2020, "PyTorch Distributed", section 3).
 //
 // Any torch::nn module, any torch::optim optimizer. Frozen parameters stay as they are, tied ones are exchanged once, parameters without a
-// gradient on every replica are skipped. Batch norm normalises each replica's own samples and keeps running statistics per replica; rank
-// 0's are the ones that sync_buffers() hands out. Dropout draws other numbers on every replica. Several engines in one programme are fine.
+// gradient on every replica are skipped. Parameters of bfloat16 and float16 have float32 masters, unless the caller made the optimizer.
+// Batch norm normalises each replica's own samples and keeps running statistics per replica; rank 0's are the ones that sync_buffers()
+// hands out (sync_batch_norm.h: over the samples of all replicas). Dropout draws other numbers on every replica. Several engines in one
+// programme are fine.
 #pragma once
 #include <trireme/comm/world.h>
 #include <trireme/parallel/exchange.h>
+#include <trireme/parallel/grad_scaler.h>
 #include <trireme/parallel/optimizer.h>
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace trireme {
 
@@ -17,6 +21,8 @@ struct DataParallelOptions {
   double clip_norm = 0;        // Global L2 norm; 0: never.
   bool gradient_norm = false;  // Report the norm in every StepOutcome.
   plan::BucketOptions buckets;
+  CompressionOptions compression;
+  std::optional<GradScalerOptions> loss_scaling;  // For float16: losses are scaled up, gradients back; a step that overflows is skipped.
 };
 
 // One thread at a time.
@@ -57,12 +63,23 @@ class DataParallel {
   // COLLECTIVE. Every replica's parameters and buffers become rank 0's (after rank 0 has changed or loaded them).
   void sync_state();
 
+  double loss_scale() const;  // 1 without loss_scaling.
+  // What the engine keeps between steps beside parameters and optimizer state, for checkpoints. Counters and masters are the same on every
+  // rank, the rest is this rank's own; tensors are filled in place when a run goes on.
+  Json counters() const;
+  void load_counters(const Json& counters);
+  std::vector<NamedTensor> masters() const;  // "master/<parameter>", float32, of parameters that are kept in 16 bits.
+  std::vector<NamedTensor> own_state();      // "error/<parameter>", ...: of compression.
+
   const ModuleState& state() const;
+  // What the optimizer updates, by the module's names: the masters of parameters kept in 16 bits, the module's own of all others.
+  const std::vector<NamedTensor>& updated_parameters() const;
   torch::optim::Optimizer& optimizer();
   Group& group();
 
- private:
   struct Impl;
+
+ private:
   std::unique_ptr<Impl> impl_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/comm/group.h>
+#include <trireme/parallel/compression/compressor.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/plan/bucket_plan.h>
 #include <functional>
@@ -20,6 +21,7 @@ struct Contribution {
   int64_t total_samples =
       0;  // Of all replicas, if known: gradients are then already weighted by 1 / total. 0: unknown, gradients are sums.
   bool wants_stop = false;
+  double gradient_scale = 1;  // Gradients are so many times too large (loss scaling); the same on all ranks.
 };
 
 // What all replicas know alike after a step.
@@ -29,8 +31,11 @@ struct StepOutcome {
   double gradient_norm = -1;         // Before clipping; negative if it was not computed.
   bool stop = false;                 // Some replica wants to stop after this step.
   std::vector<int> nonfinite_ranks;  // Replicas whose loss was NaN or infinite. If any, nothing was updated.
-  bool nonfinite_gradients = false;  // The gradient norm was NaN or infinite; nothing was updated. Known only where the norm is computed.
+  bool nonfinite_gradients =
+      false;  // The gradient norm was NaN or infinite; nothing was updated. Known only where the norm is computed, or with compression.
   bool updated = false;
+  int64_t bytes_sent =
+      0;  // By this rank for this step, as its algorithm counts; a plain all-reduce of n ranks: 2 (n-1)/n of the gradients.
 };
 
 // Applies the reduced gradients (each parameter's .grad) to the parameters listed, by their indices. Parameters whose .grad is
@@ -42,12 +47,15 @@ class Exchange {
   virtual ~Exchange() = default;
   // COLLECTIVE. Reduces every parameter's .grad over the replicas and calls `update`. Leaves .grad undefined.
   virtual StepOutcome exchange(const Contribution& mine, const Update& update) = 0;
+  // What this rank keeps between steps (errors of compression), by name: for checkpoints, and to be filled from one.
+  virtual std::vector<NamedTensor> state() { return {}; }
 };
 
 struct ExchangeOptions {
   double clip_norm = 0;    // Gradients are scaled down to this global L2 norm; 0: never.
   bool want_norm = false;  // Compute the norm also without clipping.
   plan::BucketOptions buckets;
+  CompressionOptions compression;
 };
 
 // All-reduce into flat buckets, then the update on every replica. Works with every optimizer and every carrier.

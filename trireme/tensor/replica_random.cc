@@ -8,7 +8,6 @@
 namespace trireme {
 namespace {
 
-constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local at::Generator* current = nullptr;
 
 // Puts the thread's generator where the caller gave none, then runs the operation as usual.
@@ -19,7 +18,7 @@ void with_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     c10::IValue& value = (*stack)[first + i];
     if (arguments[i].name() == "generator" && value.isNone() && current != nullptr) value = *current;
   }
-  const c10::impl::ExcludeDispatchKeyGuard once(kKey);
+  const c10::impl::ExcludeDispatchKeyGuard once(kInterceptionKey);
   op.callBoxed(stack);
 }
 
@@ -31,7 +30,6 @@ bool takes_generator(const c10::FunctionSchema& schema) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
 // All of them, not only those that others are composed of: some kernels hand a missing generator on without a further dispatch.
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
@@ -46,13 +44,9 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
 
 ReplicaRandom::ReplicaRandom(uint64_t seed) : generator_(at::detail::createCPUGenerator(seed)), previous_(current) {
   current = &generator_;
-  c10::impl::tls_set_dispatch_key_included(kKey, true);
 }
 
-ReplicaRandom::~ReplicaRandom() {
-  current = previous_;
-  if (current == nullptr) c10::impl::tls_set_dispatch_key_included(kKey, false);
-}
+ReplicaRandom::~ReplicaRandom() { current = previous_; }
 
 void ReplicaRandom::reseed(uint64_t seed) { generator_.set_current_seed(seed); }
 

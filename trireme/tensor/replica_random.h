@@ -2,10 +2,10 @@
 // whose order of use would depend on timing.
 //
 // While a ReplicaRandom lives, every random operation of the calling thread that names no generator (dropout, initialisation,
-// randn, ...) draws from this object's generator instead; also in backward, which runs on the same thread on CPU. It works by a
-// dispatch key that this room claims and that is included for this thread only: other operations pass it at no cost.
+// randn, ...) draws from this object's generator instead; also in backward, which runs on the same thread on CPU.
 #pragma once
 #include <ATen/core/Generator.h>
+#include <trireme/tensor/interception.h>
 #include <cstdint>
 
 namespace trireme {
@@ -22,6 +22,7 @@ class ReplicaRandom {
   void reseed(uint64_t seed);
 
  private:
+  Interception interception_;
   at::Generator generator_;
   at::Generator* previous_;
 };

@@ -1,0 +1,53 @@
+#include <torch/torch.h>
+
+#include <trireme/parallel/compression/built_in.h>
+#include <trireme/parallel/compression/error_memory.h>
+#include <algorithm>
+#include <cmath>
+
+namespace trireme::compression {
+namespace {
+
+class TopK : public Compressor {
+ public:
+  TopK(std::shared_ptr<Group> group, const CompressedBucket& bucket, double ratio)
+      : group_(std::move(group)),
+        count_(std::clamp<int64_t>(std::llround(std::ceil(ratio * static_cast<double>(bucket.elements))), 1, bucket.elements)),
+        errors_(bucket) {}
+
+  int64_t all_reduce(const at::Tensor& flat) override {
+    const torch::NoGradGuard no_grad;
+    flat.add_(errors_.flat());
+    const at::Tensor chosen = std::get<1>(flat.abs().topk(count_, 0, /*largest=*/true, /*sorted=*/false));
+    const at::Tensor values = flat.index_select(0, chosen).to(at::kFloat);
+    // What travels is a float: of a double the rest stays in the memory.
+    errors_.flat().copy_(flat).index_add_(0, chosen, values.to(flat.scalar_type()), -1);
+
+    // Places, then values: 8 bytes each.
+    const at::Tensor mine = at::cat({chosen.to(at::kInt), values.view(at::kInt)});
+    const at::Tensor all = at::empty({group_->size() * 2 * count_}, at::kInt);
+    group_->all_gather(mine, all);
+    flat.zero_();
+    for (int rank = 0; rank < group_->size(); ++rank) {
+      const at::Tensor places = all.narrow(0, rank * 2 * count_, count_);
+      const at::Tensor theirs = all.narrow(0, rank * 2 * count_ + count_, count_).view(at::kFloat);
+      flat.index_add_(0, places, theirs.to(flat.scalar_type()));
+    }
+    return (group_->size() - 1) * static_cast<int64_t>(mine.nbytes());
+  }
+
+  std::vector<NamedTensor> state() override { return errors_.state(); }
+
+ private:
+  std::shared_ptr<Group> group_;
+  int64_t count_;
+  ErrorMemory errors_;
+};
+
+}  // namespace
+
+std::unique_ptr<Compressor> make_topk(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions& options) {
+  return std::make_unique<TopK>(std::move(group), bucket, options.ratio);
+}
+
+}  // namespace trireme::compression

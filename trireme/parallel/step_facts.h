@@ -1,0 +1,33 @@
+// What all replicas learn of a step besides gradients, as numbers that a sum over all replicas carries.
+#pragma once
+#include <trireme/parallel/exchange.h>
+#include <vector>
+
+namespace trireme {
+
+class StepFacts {
+ public:
+  StepFacts(int world_size, int parameters) : world_size_(world_size), parameters_(parameters) {}
+  int64_t size() const { return kFixed + world_size_ + parameters_; }
+
+  // This replica's part. `has_gradient`: by parameter. A float32 tensor counts exactly up to 2^24.
+  void write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient, bool gradients_are_finite,
+             const at::Tensor& values) const;
+
+  struct Summed {
+    StepOutcome outcome;     // Loss, samples, stop, ranks whose loss is not finite, whether some rank's gradients are not.
+    bool weighted = false;   // Gradients were weighted by 1 / total already; else they are sums.
+    std::vector<bool> used;  // By parameter: some replica has a gradient.
+  };
+  // The sum over all replicas. Throws Error(invalid_argument) if some ranks knew the total of samples and others did not.
+  Summed read(const at::Tensor& values) const;
+
+ private:
+  static constexpr int kLoss = 0, kSamples = 1, kOfKnownTotal = 2, kStop = 3, kBadGradients = 4, kFixed = 5;
+  int nonfinite(int rank) const { return kFixed + rank; }
+  int used(int parameter) const { return kFixed + world_size_ + parameter; }
+
+  int world_size_, parameters_;
+};
+
+}  // namespace trireme
