@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/exchange.h>
+#include <trireme/parallel/gradients.h>
 #include <trireme/parallel/step_facts.h>
 #include <cmath>
 #include <numeric>
@@ -171,24 +172,14 @@ class AllReduceExchange : public Exchange {
 
   // Multiplies all gradients by `factor`, then clips them; one pass over memory for both, none where neither is needed.
   void scale(double factor, StepOutcome& outcome) const {
-    const torch::NoGradGuard no_grad;
+    std::vector<at::Tensor> gradients;
+    for (const int parameter : trainable_) gradients.push_back(parameters_[parameter].tensor.grad());
     if (options_.clip_norm > 0 || options_.want_norm) {
-      double squares = 0;
-      for (const int parameter : trainable_) {
-        const at::Tensor& gradient = parameters_[parameter].tensor.grad();
-        if (!gradient.defined()) continue;
-        const double norm = at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kDouble).item<double>();
-        squares += norm * norm;
-      }
-      outcome.gradient_norm = std::sqrt(squares) * factor;
+      outcome.gradient_norm = norm_of(gradients) * factor;
       outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
-      // As torch.nn.utils.clip_grad_norm_, which adds 1e-6 to the norm.
-      if (options_.clip_norm > 0 && outcome.gradient_norm > options_.clip_norm)
-        factor *= options_.clip_norm / (outcome.gradient_norm + 1e-6);
+      factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
     }
-    if (factor == 1.0) return;
-    for (const int parameter : trainable_)
-      if (at::Tensor& gradient = parameters_[parameter].tensor.mutable_grad(); gradient.defined()) gradient.mul_(factor);
+    multiply(gradients, factor);
   }
 
   std::shared_ptr<Group> group_;

@@ -16,6 +16,7 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, const Data
   facts["clip_norm"] = fmt::format("{}", options.clip_norm);
   facts["bucket bytes"] = fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
   facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank, options.compression.ratio);
+  facts["local steps"] = fmt::format("{} {} {}", options.local.steps, options.local.after, options.local.momentum);
   facts["loss scaling"] = options.loss_scaling ? GradScaler(*options.loss_scaling).state().dump() : "no";
   facts["optimizer"] = c10::demangle(typeid(optimizer).name());
   const auto& parts = optimizer.param_groups();
@@ -66,7 +67,10 @@ struct DataParallel::Impl : Updated {
       : Updated(std::move(updated)), group(std::move(the_group)), module(std::move(the_module)) {
     check(options.compression);
     if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
+    check(options.local);
     exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
+    if (options.local.steps > 1 && group->size() > 1)
+      exchange = make_local_sgd_exchange(group, parameters, optimizer, std::move(exchange), exchange_options(options), options.local);
     sync_state();
   }
 
@@ -169,17 +173,22 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
 }
 
 void DataParallel::request_stop() { impl_->pending.wants_stop = true; }
+void DataParallel::synchronise() {
+  impl_->exchange->synchronise();
+  impl_->masters.publish();
+}
 void DataParallel::sync_buffers() { impl_->broadcast(impl_->state.buffers); }
 void DataParallel::sync_state() { impl_->sync_state(); }
 
 double DataParallel::loss_scale() const { return impl_->scaler ? impl_->scaler->scale() : 1.0; }
 
 Json DataParallel::counters() const {
-  Json counters = Json::object();
+  Json counters = {{"exchange", impl_->exchange->counters()}};
   if (impl_->scaler) counters["loss_scale"] = impl_->scaler->state();
   return counters;
 }
 void DataParallel::load_counters(const Json& counters) {
+  if (counters.contains("exchange")) impl_->exchange->load_counters(counters["exchange"]);
   if (impl_->scaler && counters.contains("loss_scale")) impl_->scaler->load(counters["loss_scale"]);
 }
 

@@ -10,6 +10,7 @@
 #include <trireme/comm/world.h>
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/grad_scaler.h>
+#include <trireme/parallel/local_sgd.h>
 #include <trireme/parallel/optimizer.h>
 #include <functional>
 #include <memory>
@@ -22,6 +23,7 @@ struct DataParallelOptions {
   bool gradient_norm = false;  // Report the norm in every StepOutcome.
   plan::BucketOptions buckets;
   CompressionOptions compression;
+  LocalSgdOptions local;                          // Replicas take several steps apart.
   std::optional<GradScalerOptions> loss_scaling;  // For float16: losses are scaled up, gradients back; a step that overflows is skipped.
 };
 
@@ -58,6 +60,8 @@ class DataParallel {
 
   // Asks that all replicas stop after the next step: its outcome says so everywhere.
   void request_stop();
+  // COLLECTIVE. Parameters that local steps drove apart are averaged: before they are evaluated, saved, or used.
+  void synchronise();
   // COLLECTIVE. Every replica's buffers become rank 0's (before evaluating or saving).
   void sync_buffers();
   // COLLECTIVE. Every replica's parameters and buffers become rank 0's (after rank 0 has changed or loaded them).

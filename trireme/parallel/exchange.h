@@ -2,6 +2,7 @@
 // runs and in what order is one implementation's business.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/base/json.h>
 #include <trireme/comm/group.h>
 #include <trireme/parallel/compression/compressor.h>
 #include <trireme/parallel/module_state.h>
@@ -49,6 +50,12 @@ class Exchange {
   virtual StepOutcome exchange(const Contribution& mine, const Update& update) = 0;
   // What this rank keeps between steps (errors of compression), by name: for checkpoints, and to be filled from one.
   virtual std::vector<NamedTensor> state() { return {}; }
+  // Where it stands, the same on every rank; likewise.
+  virtual Json counters() const { return Json::object(); }
+  virtual void load_counters(const Json&) {}
+  // COLLECTIVE. Makes the parameters of all replicas equal where they may differ between steps (local_sgd.h). Returns the bytes that this
+  // rank sent.
+  virtual int64_t synchronise() { return 0; }
 };
 
 struct ExchangeOptions {

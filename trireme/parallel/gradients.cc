@@ -1,0 +1,28 @@
+#include <torch/torch.h>
+
+#include <trireme/parallel/gradients.h>
+#include <cmath>
+
+namespace trireme {
+
+double norm_of(const std::vector<at::Tensor>& gradients) {
+  const torch::NoGradGuard no_grad;
+  double squares = 0;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    const double norm = at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kDouble).item<double>();
+    squares += norm * norm;
+  }
+  return std::sqrt(squares);
+}
+
+void multiply(const std::vector<at::Tensor>& gradients, double factor) {
+  if (factor == 1.0) return;
+  const torch::NoGradGuard no_grad;
+  for (const at::Tensor& gradient : gradients)
+    if (gradient.defined()) gradient.mul_(factor);
+}
+
+double clip_factor(double norm, double clip_norm) { return clip_norm > 0 && norm > clip_norm ? clip_norm / (norm + 1e-6) : 1.0; }
+
+}  // namespace trireme

@@ -1,0 +1,14 @@
+// What is done to gradients between their reduction and the update.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <vector>
+
+namespace trireme {
+
+// The L2 norm over all defined tensors, in float64; NaN or infinite if one of their values is.
+double norm_of(const std::vector<at::Tensor>& gradients);
+void multiply(const std::vector<at::Tensor>& gradients, double factor);  // In place; undefined ones are passed over.
+// What gradients of `norm` are multiplied by to have at most `clip_norm` (0: never), as torch.nn.utils.clip_grad_norm_ does.
+double clip_factor(double norm, double clip_norm);
+
+}  // namespace trireme

@@ -1,0 +1,156 @@
+#include <torch/torch.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/parallel/gradients.h>
+#include <trireme/parallel/local_sgd.h>
+#include <trireme/parallel/optimizer.h>
+#include <trireme/parallel/step_facts.h>
+#include <cmath>
+
+namespace trireme {
+namespace {
+
+class LocalSgdExchange : public Exchange {
+ public:
+  LocalSgdExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, std::shared_ptr<torch::optim::Optimizer> optimizer,
+                   std::unique_ptr<Exchange> together, const ExchangeOptions& exchange_options, LocalSgdOptions options)
+      : group_(std::move(group)),
+        parameters_(std::move(parameters)),
+        optimizer_(std::move(optimizer)),
+        together_(std::move(together)),
+        clip_norm_(exchange_options.clip_norm),
+        want_norm_(exchange_options.want_norm || exchange_options.clip_norm > 0),
+        options_(options),
+        facts_(group_->size(), static_cast<int>(parameters_.size())) {
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      if (parameters_[i].tensor.requires_grad()) trainable_.push_back(static_cast<int>(i));
+  }
+
+  StepOutcome exchange(const Contribution& mine, const Update& update) override {
+    StepOutcome outcome = steps_ < options_.after ? together_->exchange(mine, update) : apart(mine, update);
+    if (!outcome.updated) return outcome;
+    const bool was_apart = ++steps_ > options_.after;
+    if (was_apart && ++steps_apart_ == options_.steps) outcome.bytes_sent += synchronise();
+    return outcome;
+  }
+
+  int64_t synchronise() override {
+    if (steps_apart_ == 0) return 0;
+    steps_apart_ = 0;
+    std::vector<at::Tensor> tensors;
+    for (const int parameter : trainable_) tensors.push_back(parameters_[parameter].tensor.detach());
+    return average(tensors) + (options_.momentum ? average_momentum() : 0);
+  }
+
+  std::vector<NamedTensor> state() override { return together_->state(); }
+  Json counters() const override { return {{"steps", steps_}}; }
+  void load_counters(const Json& counters) override { steps_ = counters.value("steps", int64_t{0}); }
+
+ private:
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> all;
+    for (const int parameter : trainable_) all.push_back(parameters_[parameter].tensor.grad());
+    return all;
+  }
+
+  StepOutcome apart(const Contribution& mine, const Update& update) {
+    const std::vector<at::Tensor> own = gradients();
+    const double norm = want_norm_ ? norm_of(own) : 0;
+    std::vector<bool> has_gradient(parameters_.size(), false);
+    for (const int parameter : trainable_) has_gradient[static_cast<size_t>(parameter)] = parameters_[parameter].tensor.grad().defined();
+    const at::Tensor values = at::zeros({facts_.size()}, at::kDouble);
+    facts_.write(mine, group_->rank(), has_gradient, std::isfinite(norm), values);
+    group_->all_reduce(values);
+    const StepFacts::Summed facts = facts_.read(values);
+    StepOutcome outcome = facts.outcome;
+    outcome.bytes_sent = 2 * (group_->size() - 1) * static_cast<int64_t>(values.nbytes()) / group_->size();
+    if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
+      if (mine.samples > 0) {
+        // To the mean over this replica's samples, whatever backward weighted them by.
+        const double weight = facts.weighted ? static_cast<double>(mine.samples) / static_cast<double>(mine.total_samples)
+                                             : static_cast<double>(mine.samples);
+        const double factor = 1 / (weight * mine.gradient_scale);
+        if (want_norm_) outcome.gradient_norm = norm * factor;
+        multiply(own, factor * clip_factor(norm * factor, clip_norm_));
+        update(trainable_);
+      }
+      outcome.updated = true;
+    }
+    for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
+    return outcome;
+  }
+
+  // Each tensor becomes its mean over all replicas. Returns the bytes sent.
+  int64_t average(const std::vector<at::Tensor>& tensors) const {
+    const torch::NoGradGuard no_grad;
+    std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
+    for (const at::Tensor& tensor : tensors)
+      if (tensor.is_floating_point()) by_type[tensor.scalar_type()].push_back(tensor);
+    int64_t bytes = 0;
+    for (const auto& [type, alike] : by_type) {
+      std::vector<at::Tensor> parts;
+      for (const at::Tensor& tensor : alike) parts.push_back(tensor.reshape({-1}));
+      const at::Tensor flat = at::cat(parts);
+      group_->all_reduce(flat, ReduceOp::mean);
+      int64_t place = 0;
+      for (const at::Tensor& tensor : alike) {
+        tensor.copy_(flat.narrow(0, place, tensor.numel()).view(tensor.sizes()));
+        place += tensor.numel();
+      }
+      bytes += 2 * (group_->size() - 1) * static_cast<int64_t>(flat.nbytes()) / group_->size();
+    }
+    return bytes;
+  }
+
+  // A replica that had no samples so far may have no momentum yet: then all keep their own until the next averaging.
+  int64_t average_momentum() const {
+    const OptimizerState state = state_of(*optimizer_, parameters_);
+    if (state.kind == "opaque")
+      throw Error(ErrorCode::unsupported, "parallel", "strategy.local_momentum with an optimizer whose state has no names",
+                  "strategy.local_momentum=false");
+    std::vector<at::Tensor> tensors;
+    double elements = 0;
+    for (const auto& [name, tensor] : state.tensors) {
+      tensors.push_back(tensor.detach());
+      elements += static_cast<double>(tensor.numel());
+    }
+    const at::Tensor least = at::full({1}, elements, at::kDouble), most = least.clone();
+    group_->all_reduce(least, ReduceOp::min);
+    group_->all_reduce(most, ReduceOp::max);
+    return at::equal(least, most) ? average(tensors) : 0;
+  }
+
+  std::shared_ptr<Group> group_;
+  std::vector<NamedTensor> parameters_;
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<Exchange> together_;
+  double clip_norm_;
+  bool want_norm_;
+  LocalSgdOptions options_;
+  StepFacts facts_;
+  std::vector<int> trainable_;
+  int64_t steps_ = 0;        // Updates so far.
+  int64_t steps_apart_ = 0;  // Since the last averaging.
+};
+
+}  // namespace
+
+void check(const LocalSgdOptions& options) {
+  const auto refuse = [](const char* key, int64_t value, const char* remedy) {
+    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("{} is {}", key, value), remedy);
+  };
+  if (options.steps < 1) refuse("strategy.local_steps", options.steps, "1 (never apart) or more");
+  if (options.after < 0) refuse("strategy.local_after", options.after, "a step: 0 or more");
+}
+
+std::unique_ptr<Exchange> make_local_sgd_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+                                                  std::shared_ptr<torch::optim::Optimizer> optimizer, std::unique_ptr<Exchange> together,
+                                                  const ExchangeOptions& exchange_options, LocalSgdOptions options) {
+  check(options);
+  return std::make_unique<LocalSgdExchange>(std::move(group), std::move(parameters), std::move(optimizer), std::move(together),
+                                            exchange_options, options);
+}
+
+}  // namespace trireme
