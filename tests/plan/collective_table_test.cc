@@ -39,6 +39,8 @@ TEST(CollectiveTable, ChoosesByTheSizeThatIsReached) {
   EXPECT_EQ(chosen(kChoices, int64_t{1} << 40), Algorithm::ring);
 }
 
+TEST(CollectiveTable, SaysWhatItTakesFromWhichSize) { EXPECT_EQ(describe(kChoices), "recursive_doubling, from 65.5 KB ring"); }
+
 TEST(CollectiveTable, AnswersForItsRowsAndByTheModelForTheRest) {
   CollectiveTable table;
   table.set(kKey, kChoices);
@@ -75,7 +77,7 @@ TEST(CollectiveTable, NamesFileRowFieldAndValueOfWhatIsWrong) {
   EXPECT_THAT(refusal(R"({"rows": [7]})"), HasSubstr("table.json: row 0 is 7"));
   EXPECT_THAT(refusal(with(R"("hosts":2,)", "")), HasSubstr("row 0: hosts is missing"));
   EXPECT_THAT(refusal(with(R"("hosts":2)", R"("host":2)")), HasSubstr("'host' is not known here"));
-  EXPECT_THAT(refusal(with(R"("tcp")", R"("udp")")), AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, shm, tcp")));
+  EXPECT_THAT(refusal(with(R"("tcp")", R"("udp")")), AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, tcp")));
   EXPECT_THAT(refusal(with("all_reduce", "reduce")), AllOf(HasSubstr("collective is 'reduce'"), HasSubstr("all_reduce, reduce_scatter")));
   EXPECT_THAT(refusal(with(R"("ranks":4)", R"("ranks":-4)")), HasSubstr("ranks is -4"));
   EXPECT_THAT(refusal(with(R"("ranks":4)", R"("ranks":"4")")), HasSubstr(R"(ranks is "4", and must be a whole number)"));
@@ -90,6 +92,22 @@ TEST(CollectiveTable, NamesFileRowFieldAndValueOfWhatIsWrong) {
   EXPECT_THAT(refusal(with("all_reduce", "all_gather")), AllOf(HasSubstr("no all_gather by algorithm 'tree'"), HasSubstr("naive, direct")));
   const std::string row = R"({"path":"tcp","collective":"broadcast","ranks":2,"hosts":1,"choices":[{"from_bytes":0,"algorithm":"naive"}]})";
   EXPECT_THAT(refusal(R"({"rows": [)" + row + "," + row + "]}"), AllOf(HasSubstr("row 1"), HasSubstr("another row")));
+}
+
+TEST(CollectiveTuning, TakesTheFastestFromHalfWayBetweenTwoSizes) {
+  const auto naive = Algorithm::naive, direct = Algorithm::direct, ring = Algorithm::ring;
+  EXPECT_EQ(
+      fastest_choices(
+          {{1024, naive, 1.0}, {1024, direct, 2.0}, {4096, naive, 3.0}, {4096, direct, 2.0}, {16384, direct, 5.0}, {16384, ring, 4.0}}),
+      (SizeChoices{{0, naive}, {2048, direct}, {8192, ring}}));
+}
+
+TEST(CollectiveTuning, KeepsAnAlgorithmThatIsAsGoodAsTheFastest) {
+  const auto naive = Algorithm::naive, direct = Algorithm::direct;
+  EXPECT_EQ(
+      fastest_choices(
+          {{1024, naive, 1.0}, {1024, direct, 1.1}, {4096, naive, 1.04}, {4096, direct, 1.0}, {16384, naive, 2}, {16384, direct, 2.2}}),
+      (SizeChoices{{0, naive}}));
 }
 
 TEST(CollectiveCost, FollowsTheBoundsOfTheAlphaBetaModel) {
@@ -148,7 +166,7 @@ TEST(CollectiveDefaults, OfOneRankAreAnyPlanAtAll) {
 
 TEST(CollectiveDefaults, KnowThePathsThatRunPlans) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { default_choices("gloo", Collective::all_reduce, 2, {}); }),
-              AllOf(HasSubstr("'gloo'"), HasSubstr("threads, shm, tcp")));
+              AllOf(HasSubstr("'gloo'"), HasSubstr("threads, tcp")));
 }
 
 }  // namespace

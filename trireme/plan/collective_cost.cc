@@ -10,12 +10,12 @@
 namespace trireme::plan {
 namespace {
 
-// Ranks of one process or host pass barriers; TCP pays for two ways through the kernel, and between hosts for 1 Gbit/s Ethernet.
+// Threads pass barriers; TCP pays for two ways through the kernel, and between hosts for 1 Gbit/s Ethernet.
 constexpr LinkCost kMemory{.round_seconds = 5e-7, .message_seconds = 1e-7, .bytes_per_second = 40e9};
 constexpr LinkCost kLoopback{.round_seconds = 25e-6, .message_seconds = 8e-6, .bytes_per_second = 2e9};
 constexpr LinkCost kEthernet{.round_seconds = 80e-6, .message_seconds = 8e-6, .bytes_per_second = 119e6};
 constexpr double kPassesMemory = 20e9;
-constexpr std::array<std::string_view, 3> kPaths = {"threads", "shm", "tcp"};
+constexpr std::array<std::string_view, 2> kPaths = {"threads", "tcp"};
 
 // In chunks.
 struct Traffic {
@@ -73,7 +73,7 @@ CollectiveCost cost_of_round(const CollectivePlan& plan, const std::vector<RankR
 std::span<const std::string_view> paths_with_plans() { return kPaths; }
 
 PathCost cost_of_path(std::string_view path) {
-  if (path == "threads" || path == "shm") return {kMemory, kMemory, kPassesMemory};
+  if (path == "threads") return {kMemory, kMemory, kPassesMemory};
   if (path == "tcp") return {kLoopback, kEthernet, kPassesMemory};
   throw Error(ErrorCode::invalid_argument, "plan", fmt::format("path '{}' runs no collective plans", path),
               fmt::format("one of {}", fmt::join(kPaths, ", ")));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/units.h>
 #include <trireme/plan/collective_cost.h>
 #include <algorithm>
 #include <cmath>
@@ -118,6 +119,14 @@ size_t choose(const SizeChoices& choices, int64_t bytes) {
   return static_cast<size_t>(after - choices.begin()) - 1;
 }
 
+std::string describe(const SizeChoices& choices) {
+  std::vector<std::string> parts;
+  for (const SizeChoice& choice : choices)
+    parts.push_back(choice.from_bytes == 0 ? std::string(to_string(choice.algorithm))
+                                           : fmt::format("from {} {}", format_bytes(choice.from_bytes), to_string(choice.algorithm)));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
 CollectiveTable CollectiveTable::parse(const std::string& text, const std::string& origin) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) refuse(fmt::format("{} is no JSON", origin), "a file that trireme bench collectives --tune wrote");
@@ -191,6 +200,27 @@ SizeChoices default_choices(const std::string& path, Collective collective, int 
     const auto from = std::max(static_cast<int64_t>(std::ceil(nearest)), choices.back().from_bytes + 1);
     choices.push_back({from, algorithms[best]});
   }
+}
+
+SizeChoices fastest_choices(const std::vector<MeasuredTime>& times) {
+  constexpr double kSlack = 1.05;
+  std::map<int64_t, std::map<Algorithm, double>> by_size;
+  for (const MeasuredTime& time : times) by_size[time.bytes][time.algorithm] = time.seconds;
+  SizeChoices choices;
+  int64_t last_size = 0;
+  for (const auto& [bytes, seconds] : by_size) {
+    const auto best = std::min_element(seconds.begin(), seconds.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (choices.empty()) {
+      choices.push_back({0, best->first});
+    } else {
+      const auto current = seconds.find(choices.back().algorithm);
+      const bool stays = current != seconds.end() && current->second <= kSlack * best->second;
+      const double half_way = std::sqrt(static_cast<double>(last_size) * static_cast<double>(bytes));
+      if (!stays) choices.push_back({static_cast<int64_t>(std::ceil(half_way)), best->first});
+    }
+    last_size = bytes;
+  }
+  return choices;
 }
 
 }  // namespace trireme::plan

@@ -17,9 +17,10 @@ struct SizeChoice {
 };
 using SizeChoices = std::vector<SizeChoice>;               // Ascending; the first from 0 bytes.
 size_t choose(const SizeChoices& choices, int64_t bytes);  // The number of the one for this size.
+std::string describe(const SizeChoices& choices);          // "naive, from 32.8 KB direct"
 
 struct TableKey {
-  std::string path;  // threads, shm, tcp: the paths that run plans.
+  std::string path;  // threads, tcp: the paths that run plans.
   Collective collective = Collective::all_reduce;
   int ranks = 1;
   int hosts = 1;
@@ -49,5 +50,14 @@ class CollectiveTable {
 
 // By the cost model: at each size the cheapest of all algorithms that plan_collective makes (of equals, the first in its list).
 SizeChoices default_choices(const std::string& path, Collective collective, int ranks, const std::vector<int>& hosts);
+
+struct MeasuredTime {
+  int64_t bytes = 0;
+  Algorithm algorithm = Algorithm::direct;
+  double seconds = 0;
+};
+// The fastest at each size, sizes ascending. An algorithm stays while it takes at most 5 % longer than the fastest, so that noise
+// makes no thresholds; the next takes over half-way (as sizes multiply) between the two sizes. `times` must hold one.
+SizeChoices fastest_choices(const std::vector<MeasuredTime>& times);
 
 }  // namespace trireme::plan

@@ -10,6 +10,7 @@ namespace trireme::comm {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kAlone = std::chrono::microseconds(3);  // After that somebody else probably has the core that a rank needs.
 constexpr uint64_t kEnded = uint64_t{1} << 31;
 
 uint64_t phase_of(uint64_t state) { return state >> 32; }
@@ -80,12 +81,12 @@ bool ThreadHub::wait_until_passed(uint64_t phase) {
     const uint64_t state = state_.load();
     return phase_of(state) != phase || ended(state);
   };
-  const auto until = Deadline::Clock::now() + kSpin;
-  do {
+  const auto start = Deadline::Clock::now();
+  for (auto waited = start - start; waited < kSpin; waited = Deadline::Clock::now() - start) {
     for (int i = 0; i < 16; ++i)
       if (passed()) return true;
-    if (!enough_cores_) std::this_thread::yield();
-  } while (Deadline::Clock::now() < until);
+    if (!enough_cores_ || waited > kAlone) std::this_thread::yield();
+  }
   sleepers_.fetch_add(1);
   std::unique_lock lock(mutex_);
   const bool in_time = changed_.wait_for(lock, timeout_, passed);

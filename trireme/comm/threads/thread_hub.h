@@ -37,9 +37,9 @@ class ThreadHub {
   int size() const { return size_; }
   Milliseconds timeout() const { return timeout_; }
 
-  // All ranks have arrived. Spins briefly (giving the core away while there are fewer of them than ranks), then blocks. Throws
-  // Error(timeout) naming the ranks that are missing, or Error(aborted). A time-out ends the hub for all: who gave up reads and posts no
-  // more, so whoever comes later would wait in vain, and gets the same error.
+  // All ranks have arrived. Spins briefly, soon giving the core to whoever wants it (at once where there are fewer cores than ranks), then
+  // blocks. Throws Error(timeout) naming the ranks that are missing, or Error(aborted). A time-out ends the hub for all: who gave up reads
+  // and posts no more, so whoever comes later would wait in vain, and gets the same error.
   void arrive_and_wait(int rank, const char* operation);
   // Posts this rank's part and waits for the others'; throws Error(invalid_argument) on every rank, naming two, if they differ.
   void meet(int rank, const Posting& posting);
