@@ -40,6 +40,8 @@ class AllReduceExchange : public Exchange {
       const double too_large = compressors_.empty() ? mine.gradient_scale : 1.0;  // Compressed gradients were scaled back before.
       scale(1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples)), outcome);
       if (!outcome.nonfinite_gradients) {
+        for (const int parameter : trainable_)
+          if (!parameters_[parameter].tensor.grad().defined()) outcome.unused.push_back(parameter);
         update(trainable_);
         outcome.updated = true;
       }

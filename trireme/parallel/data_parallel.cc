@@ -3,6 +3,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/tensor/master_weights.h>
 #include <cmath>
@@ -13,6 +15,7 @@ namespace {
 std::map<std::string, std::string> facts_of(const ModuleState& state, const DataParallelOptions& options,
                                             torch::optim::Optimizer& optimizer) {
   std::map<std::string, std::string> facts = trireme::facts_of(state);
+  facts["share_parameters"] = options.share_parameters ? "yes" : "no";
   facts["clip_norm"] = fmt::format("{}", options.clip_norm);
   facts["bucket bytes"] = fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
   facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank, options.compression.ratio);
@@ -60,24 +63,81 @@ struct DataParallel::Impl : Updated {
   std::shared_ptr<Group> group;
   std::shared_ptr<torch::nn::Module> module;
   std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<fused::FusedOptimizer> own_update;  // Null: optimizer->step() is the way, or the exchange has it.
   std::optional<GradScaler> scaler;
   Contribution pending;
+  bool told_unused = false;
 
   Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module, Updated updated, const DataParallelOptions& options)
       : Updated(std::move(updated)), group(std::move(the_group)), module(std::move(the_module)) {
     check(options.compression);
     if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
     check(options.local);
-    exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
+    make_exchange(options);
     if (options.local.steps > 1 && group->size() > 1)
       exchange = make_local_sgd_exchange(group, parameters, optimizer, std::move(exchange), exchange_options(options), options.local);
     sync_state();
   }
 
+  void make_exchange(const DataParallelOptions& options) {
+    own_update = fused::FusedOptimizer::of(*optimizer, parameters);
+    const bool apart = options.compression.name != "none" || options.local.steps > 1;
+    // The same answer on every rank, also where a host has only one.
+    const bool can_share = group->hosts() < group->size() && group->host_team();
+    if (options.share_parameters && can_share && !apart && own_update)
+      exchange = make_shared_exchange(group, parameters, std::move(own_update), exchange_options(options));
+    else
+      exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
+  }
+
   void sync_state() {
-    broadcast(state.parameters);
+    if (exchange->shares_parameters()) {
+      broadcast(kept_in_16_bits());
+      if (group->rank() == 0) masters.adopt();
+      exchange->sync_parameters();
+    } else {
+      broadcast(state.parameters);
+      masters.adopt();
+    }
     broadcast(state.buffers);
-    masters.adopt();
+  }
+
+  // Those that have masters: each replica has its own copy.
+  std::vector<NamedTensor> kept_in_16_bits() const {
+    std::vector<NamedTensor> kept;
+    for (size_t i = 0; i < parameters.size(); ++i)
+      if (!parameters[i].tensor.is_same(state.parameters[i].tensor)) kept.push_back(state.parameters[i]);
+    return kept;
+  }
+
+  // The update of an exchange that leaves it to each replica.
+  void update(std::span<const int> reduced) {
+    if (!own_update) {
+      optimizer->step();
+      return;
+    }
+    const torch::NoGradGuard no_grad;
+    std::vector<int> used;
+    for (const int p : reduced)
+      if (parameters[static_cast<size_t>(p)].tensor.grad().defined()) used.push_back(p);
+    own_update->begin_step(used);
+    for (const int p : used) {
+      const at::Tensor& parameter = parameters[static_cast<size_t>(p)].tensor;
+      const at::Tensor gradient = parameter.grad().contiguous();
+      const fused::Range whole{p, 0, parameter.numel()};
+      if (own_update->layerwise()) own_update->set_norms(p, own_update->measure(whole, gradient.const_data_ptr()));
+      own_update->update(whole, gradient.const_data_ptr());
+      torch::autograd::impl::bump_version(parameter);
+    }
+  }
+
+  void tell_unused(const StepOutcome& outcome) {
+    if (told_unused || !outcome.updated) return;
+    told_unused = true;
+    if (outcome.unused.empty() || group->rank() != 0) return;
+    std::string names;
+    for (const int p : outcome.unused) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", parameters[static_cast<size_t>(p)].name);
+    log_warning("the loss of the first step depends on no replica's {}: they are not trained", names);
   }
 
   void broadcast(const std::vector<NamedTensor>& tensors) {
@@ -96,6 +156,7 @@ struct DataParallel::Impl : Updated {
     masters.take_gradients();
     const StepOutcome outcome = exchange->exchange(mine, update);
     masters.publish();
+    tell_unused(outcome);
     if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty()) scaler->update(outcome.nonfinite_gradients);
     return outcome;
   }
@@ -141,11 +202,17 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
   // The weight enters where backward starts, so that micro-batches add up without another pass over the gradients.
   const double weight =
       total_samples > 0 ? static_cast<double>(samples) / static_cast<double>(total_samples) : static_cast<double>(samples);
-  loss.backward(at::full_like(loss.detach(), weight * loss_scale()));
+  const at::Tensor start = at::full_like(loss.detach(), weight * loss_scale());
+  if (AllocationSource* const memory = impl_->exchange->gradient_memory()) {
+    const AllocationScope scope(*memory);
+    loss.backward(start);
+  } else {
+    loss.backward(start);
+  }
 }
 
 StepOutcome DataParallel::step() {
-  return impl_->finish([this](std::span<const int>) { impl_->optimizer->step(); });
+  return impl_->finish([this](std::span<const int> reduced) { impl_->update(reduced); });
 }
 
 StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64_t samples) {
@@ -202,6 +269,15 @@ std::vector<NamedTensor> DataParallel::masters() const {
 std::vector<NamedTensor> DataParallel::own_state() { return impl_->exchange->state(); }
 
 const std::vector<NamedTensor>& DataParallel::updated_parameters() const { return impl_->parameters; }
+void DataParallel::modify_parameters(const std::function<void()>& change) {
+  if (impl_->group->rank() == 0) {
+    const torch::NoGradGuard no_grad;
+    change();
+  }
+  impl_->sync_state();
+}
+bool DataParallel::shares_parameters() const { return impl_->exchange->shares_parameters(); }
+
 const ModuleState& DataParallel::state() const { return impl_->state; }
 torch::optim::Optimizer& DataParallel::optimizer() { return *impl_->optimizer; }
 Group& DataParallel::group() { return *impl_->group; }

@@ -21,6 +21,10 @@ namespace trireme {
 struct DataParallelOptions {
   double clip_norm = 0;        // Global L2 norm; 0: never.
   bool gradient_norm = false;  // Report the norm in every StepOutcome.
+  // One copy of parameters and optimizer state for all replicas of a host (shared/shared_exchange.h), where the optimizer is one of SGD,
+  // Adam, AdamW, RMSprop, Adagrad, Lars and Lamb and the carrier shares memory; else this does nothing. Code that writes parameters then
+  // does so inside modify_parameters().
+  bool share_parameters = false;
   plan::BucketOptions buckets;
   CompressionOptions compression;
   LocalSgdOptions local;                          // Replicas take several steps apart.
@@ -44,8 +48,8 @@ class DataParallel {
   DataParallel(DataParallel&&) noexcept;
 
   // Backward of `loss`, a mean over `samples` samples; several calls before a step accumulate (micro-batches). With 0 samples nothing is
-  // computed. `total_samples`: of this step over all replicas and micro-batches, if the caller knows it; needed for 16-bit gradients, and
-  // the same choice on every rank.
+  // computed, unless a SyncBatchNorm lives. `total_samples`: of this step over all replicas and micro-batches, if the caller knows it;
+  // needed for 16-bit gradients, and the same choice on every rank.
   void backward(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0);
   // COLLECTIVE. Exchanges what backward() left, updates the parameters, and clears the gradients.
   StepOutcome step();
@@ -64,6 +68,8 @@ class DataParallel {
   void synchronise();
   // COLLECTIVE. Every replica's buffers become rank 0's (before evaluating or saving).
   void sync_buffers();
+  // COLLECTIVE. Runs `change` on rank 0, then sync_state(): to load, initialise or rewrite parameters, whether they are shared or not.
+  void modify_parameters(const std::function<void()>& change);
   // COLLECTIVE. Every replica's parameters and buffers become rank 0's (after rank 0 has changed or loaded them).
   void sync_state();
 
@@ -75,6 +81,7 @@ class DataParallel {
   std::vector<NamedTensor> masters() const;  // "master/<parameter>", float32, of parameters that are kept in 16 bits.
   std::vector<NamedTensor> own_state();      // "error/<parameter>", ...: of compression.
 
+  bool shares_parameters() const;  // Whether share_parameters took effect.
   const ModuleState& state() const;
   // What the optimizer updates, by the module's names: the masters of parameters kept in 16 bits, the module's own of all others.
   const std::vector<NamedTensor>& updated_parameters() const;

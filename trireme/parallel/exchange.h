@@ -7,6 +7,7 @@
 #include <trireme/parallel/compression/compressor.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/plan/bucket_plan.h>
+#include <trireme/tensor/cpu_allocator.h>
 #include <functional>
 #include <memory>
 #include <span>
@@ -35,6 +36,7 @@ struct StepOutcome {
   bool nonfinite_gradients =
       false;  // The gradient norm was NaN or infinite; nothing was updated. Known only where the norm is computed, or with compression.
   bool updated = false;
+  std::vector<int> unused;  // Trainable parameters for which no replica had a gradient.
   int64_t bytes_sent =
       0;  // By this rank for this step, as its algorithm counts; a plain all-reduce of n ranks: 2 (n-1)/n of the gradients.
 };
@@ -53,6 +55,12 @@ class Exchange {
   // Where it stands, the same on every rank; likewise.
   virtual Json counters() const { return Json::object(); }
   virtual void load_counters(const Json&) {}
+  // Where backward should put its gradients; null: anywhere.
+  virtual AllocationSource* gradient_memory() { return nullptr; }
+  // The replicas of a host have one copy of the parameters; then sync_parameters() is COLLECTIVE and makes all replicas' parameters rank
+  // 0's, after rank 0 has changed or loaded them.
+  virtual bool shares_parameters() const { return false; }
+  virtual void sync_parameters() {}
   // COLLECTIVE. Makes the parameters of all replicas equal where they may differ between steps (local_sgd.h). Returns the bytes that this
   // rank sent.
   virtual int64_t synchronise() { return 0; }

@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/parallel/layerwise.h>
 #include <trireme/parallel/optimizer.h>
 #include <cstring>
 #include <sstream>
@@ -56,6 +57,19 @@ Adagrad::operator OptimizerFactory() const {
   return [o = *this](const std::vector<NamedTensor>& parameters) {
     return std::make_shared<torch::optim::Adagrad>(
         trainable(parameters), torch::optim::AdagradOptions(o.lr).lr_decay(o.lr_decay).weight_decay(o.weight_decay).eps(o.eps));
+  };
+}
+
+Lars::operator OptimizerFactory() const {
+  return [o = *this](const std::vector<NamedTensor>& parameters) {
+    return std::make_shared<LarsOptimizer>(trainable(parameters),
+                                           LarsOptions(o.lr).momentum(o.momentum).weight_decay(o.weight_decay).trust(o.trust));
+  };
+}
+Lamb::operator OptimizerFactory() const {
+  return [o = *this](const std::vector<NamedTensor>& parameters) {
+    return std::make_shared<LambOptimizer>(trainable(parameters),
+                                           LambOptions(o.lr).beta1(o.beta1).beta2(o.beta2).eps(o.eps).weight_decay(o.weight_decay));
   };
 }
 

@@ -42,9 +42,19 @@ struct Adagrad {
   double lr = 1e-2, lr_decay = 0, weight_decay = 0, eps = 1e-10;
   operator OptimizerFactory() const;
 };
+// layerwise.h
+struct Lars {
+  double lr = 0.1, momentum = 0.9, weight_decay = 0, trust = 1e-3;
+  operator OptimizerFactory() const;
+};
+struct Lamb {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-6, weight_decay = 0;
+  operator OptimizerFactory() const;
+};
 
-// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW, RMSprop and Adagrad are taken apart by name,
-// so that other tools can read them; any other optimizer is one opaque tensor of its archive's bytes, loadable into the same kind only.
+// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb are taken
+// apart by name, so that other tools can read them; any other optimizer is one opaque tensor of its archive's bytes, loadable into the same
+// kind only.
 struct OptimizerState {
   std::string kind;  // "SGD", "Adam", ... or "opaque"
   std::vector<NamedTensor> tensors;

@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/parallel/layerwise.h>
 #include <trireme/parallel/optimizer.h>
 #include <cstring>
 #include <sstream>
@@ -40,6 +41,17 @@ template <typename Visit>
 void visit_parts(torch::optim::AdagradParamState& s, Visit visit) {
   visit("step", s.step(), [&](int64_t n) { s.step(n); });
   visit("sum", s.sum(), [&](at::Tensor t) { s.sum(t); });
+}
+
+template <typename Visit>
+void visit_parts(LarsParamState& s, Visit visit) {
+  visit("momentum_buffer", s.momentum_buffer(), [&](at::Tensor t) { s.momentum_buffer(t); });
+}
+template <typename Visit>
+void visit_parts(LambParamState& s, Visit visit) {
+  visit("step", s.step(), [&](int64_t n) { s.step(n); });
+  visit("exp_avg", s.exp_avg(), [&](at::Tensor t) { s.exp_avg(t); });
+  visit("exp_avg_sq", s.exp_avg_sq(), [&](at::Tensor t) { s.exp_avg_sq(t); });
 }
 
 template <typename State>
@@ -142,6 +154,8 @@ const char* kind_of(const torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<const torch::optim::AdamW*>(&optimizer)) return "AdamW";
   if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer)) return "RMSprop";
   if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer)) return "Adagrad";
+  if (dynamic_cast<const LarsOptimizer*>(&optimizer)) return "Lars";
+  if (dynamic_cast<const LambOptimizer*>(&optimizer)) return "Lamb";
   return "opaque";
 }
 
@@ -154,6 +168,8 @@ OptimizerState state_of(torch::optim::Optimizer& optimizer, const std::vector<Na
   if (kind == "AdamW") return save_as<torch::optim::AdamWParamState>("AdamW", optimizer, parameters);
   if (kind == "RMSprop") return save_as<torch::optim::RMSpropParamState>("RMSprop", optimizer, parameters);
   if (kind == "Adagrad") return save_as<torch::optim::AdagradParamState>("Adagrad", optimizer, parameters);
+  if (kind == "Lars") return save_as<LarsParamState>("Lars", optimizer, parameters);
+  if (kind == "Lamb") return save_as<LambParamState>("Lamb", optimizer, parameters);
   return save_opaque(optimizer);
 }
 
@@ -168,6 +184,8 @@ void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTenso
   if (kind == "AdamW") return load_as<torch::optim::AdamWParamState>(optimizer, parameters, state);
   if (kind == "RMSprop") return load_as<torch::optim::RMSpropParamState>(optimizer, parameters, state);
   if (kind == "Adagrad") return load_as<torch::optim::AdagradParamState>(optimizer, parameters, state);
+  if (kind == "Lars") return load_as<LarsParamState>(optimizer, parameters, state);
+  if (kind == "Lamb") return load_as<LambParamState>(optimizer, parameters, state);
   load_opaque(optimizer, state);
 }
 

@@ -1,0 +1,335 @@
+#include <torch/torch.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/layerwise.h>
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace trireme::fused {
+namespace {
+
+// One rule per optimizer: its torch types, where its state tensors are, and how a step's options become a kernel's. State tensors are
+// listed in a fixed order, so that a place has the same meaning on every rank.
+struct SgdRule {
+  static constexpr bool kLayerwise = false;
+  using State = torch::optim::SGDParamState;
+  using Options = torch::optim::SGDOptions;
+  using Kernel = Sgd;
+  static int tensors(const Options& o) { return o.momentum() != 0 ? 1 : 0; }
+  static std::array<at::Tensor, 3> get(const State& s) { return {s.momentum_buffer()}; }
+  static void set(State& s, const std::vector<at::Tensor>& t) {
+    if (!t.empty()) s.momentum_buffer(t[0]);
+  }
+  static Kernel begin(State&, const Options& o, bool first) {
+    return {o.lr(), o.momentum(), o.dampening(), o.weight_decay(), o.nesterov(), first};
+  }
+  template <typename T>
+  static void run(const Kernel& k, T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
+    fused::update(k, p, g, s[0], n);
+  }
+};
+
+template <typename TheState, typename TheOptions, bool decoupled>
+struct AdamRule {
+  static constexpr bool kLayerwise = false;
+  using State = TheState;
+  using Options = TheOptions;
+  using Kernel = Adam;
+  static int tensors(const Options& o) { return o.amsgrad() ? 3 : 2; }
+  static std::array<at::Tensor, 3> get(const State& s) { return {s.exp_avg(), s.exp_avg_sq(), s.max_exp_avg_sq()}; }
+  static void set(State& s, const std::vector<at::Tensor>& t) {
+    s.exp_avg(t[0]);
+    s.exp_avg_sq(t[1]);
+    if (t.size() > 2) s.max_exp_avg_sq(t[2]);
+  }
+  static Kernel begin(State& s, const Options& o, bool) {
+    s.step(s.step() + 1);
+    return {o.lr(), std::get<0>(o.betas()), std::get<1>(o.betas()), o.eps(), o.weight_decay(), decoupled, o.amsgrad(), s.step()};
+  }
+  template <typename T>
+  static void run(const Kernel& k, T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
+    fused::update(k, p, g, s[0], s[1], s[2], n);
+  }
+};
+
+struct RmsPropRule {
+  static constexpr bool kLayerwise = false;
+  using State = torch::optim::RMSpropParamState;
+  using Options = torch::optim::RMSpropOptions;
+  using Kernel = RmsProp;
+  // In the order of get(): a later one brings the earlier ones with it.
+  static int tensors(const Options& o) { return o.centered() ? 3 : o.momentum() > 0 ? 2 : 1; }
+  static std::array<at::Tensor, 3> get(const State& s) { return {s.square_avg(), s.momentum_buffer(), s.grad_avg()}; }
+  static void set(State& s, const std::vector<at::Tensor>& t) {
+    s.square_avg(t[0]);
+    if (t.size() > 1) s.momentum_buffer(t[1]);
+    if (t.size() > 2) s.grad_avg(t[2]);
+  }
+  static Kernel begin(State& s, const Options& o, bool) {
+    s.step(s.step() + 1);
+    return {o.lr(), o.alpha(), o.eps(), o.weight_decay(), o.momentum(), o.centered()};
+  }
+  template <typename T>
+  static void run(const Kernel& k, T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
+    fused::update(k, p, g, s[0], s[1], s[2], n);
+  }
+};
+
+struct AdagradRule {
+  static constexpr bool kLayerwise = false;
+  using State = torch::optim::AdagradParamState;
+  using Options = torch::optim::AdagradOptions;
+  using Kernel = Adagrad;
+  static int tensors(const Options&) { return 1; }
+  static std::array<at::Tensor, 3> get(const State& s) { return {s.sum()}; }
+  static void set(State& s, const std::vector<at::Tensor>& t) { s.sum(t[0]); }
+  static Kernel begin(State& s, const Options& o, bool) {
+    s.step(s.step() + 1);
+    return {o.lr(), o.lr_decay(), o.weight_decay(), o.eps(), s.step()};
+  }
+  template <typename T>
+  static void run(const Kernel& k, T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
+    fused::update(k, p, g, s[0], n);
+  }
+};
+
+// A layerwise rule's kernel, with what becomes known between measuring and updating.
+struct LarsRule {
+  static constexpr bool kLayerwise = true;
+  using State = LarsParamState;
+  using Options = LarsOptions;
+  struct Kernel {
+    Lars lars;
+    double trust;
+    bool adapts;
+  };
+  static int tensors(const Options&) { return 1; }
+  static std::array<at::Tensor, 3> get(const State& s) { return {s.momentum_buffer()}; }
+  static void set(State& s, const std::vector<at::Tensor>& t) { s.momentum_buffer(t[0]); }
+  static Kernel begin(State&, const Options& o, bool) { return {{o.lr(), o.momentum(), o.weight_decay()}, o.trust(), o.adapt_vectors()}; }
+  static void know_shape(Kernel& k, int64_t dims) {
+    k.adapts = k.adapts || dims > 1;
+    if (!k.adapts) k.lars.weight_decay = 0;
+  }
+  template <typename T>
+  static Squares measure(const Kernel& k, const T* p, const T* g, const std::array<T*, 3>&, int64_t n) {
+    return fused::measure(k.lars, p, g, n);
+  }
+  static void know_norms(Kernel& k, const Squares& squares) {
+    const double weight = std::sqrt(squares.parameter), slope = std::sqrt(squares.direction);
+    if (k.adapts && weight > 0 && slope > 0) k.lars.lr *= k.trust * weight / (slope + k.lars.weight_decay * weight);
+  }
+  template <typename T>
+  static void run(const Kernel& k, T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
+    fused::update(k.lars, p, g, s[0], n);
+  }
+};
+
+struct LambRule {
+  static constexpr bool kLayerwise = true;
+  using State = LambParamState;
+  using Options = LambOptions;
+  struct Kernel {
+    Lamb lamb;
+    double rate;
+    bool adapts;
+  };
+  static int tensors(const Options&) { return 2; }
+  static std::array<at::Tensor, 3> get(const State& s) { return {s.exp_avg(), s.exp_avg_sq()}; }
+  static void set(State& s, const std::vector<at::Tensor>& t) {
+    s.exp_avg(t[0]);
+    s.exp_avg_sq(t[1]);
+  }
+  static Kernel begin(State& s, const Options& o, bool) {
+    s.step(s.step() + 1);
+    return {{o.beta1(), o.beta2(), o.eps(), o.weight_decay(), s.step()}, o.lr(), o.adapt_vectors()};
+  }
+  static void know_shape(Kernel& k, int64_t dims) { k.adapts = k.adapts || dims > 1; }
+  template <typename T>
+  static Squares measure(const Kernel& k, const T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
+    return fused::advance(k.lamb, p, g, s[0], s[1], n);
+  }
+  static void know_norms(Kernel& k, const Squares& squares) {
+    const double weight = std::sqrt(squares.parameter), direction = std::sqrt(squares.direction);
+    if (k.adapts && weight > 0 && direction > 0) k.rate *= weight / direction;
+  }
+  template <typename T>
+  static void run(const Kernel& k, T* p, const T*, const std::array<T*, 3>& s, int64_t n) {
+    fused::update(k.lamb, k.rate, p, s[0], s[1], n);
+  }
+};
+
+template <typename Rule>
+class Fused : public FusedOptimizer {
+ public:
+  Fused(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) : optimizer_(optimizer) {
+    for (const auto& [name, tensor] : parameters) parts_.push_back({name, tensor});
+  }
+
+  // Whether every parameter of the optimizer is one of the list, and of a kind that kernels know.
+  bool fits() {
+    size_t known = 0;
+    for (size_t group = 0; group < optimizer_.param_groups().size(); ++group) {
+      for (const at::Tensor& tensor : optimizer_.param_groups()[group].params()) {
+        const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& each) { return each.tensor.is_same(tensor); });
+        const bool knows = tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
+        if (part == parts_.end() || part->group >= 0 || !knows || !tensor.is_contiguous()) return false;
+        part->group = static_cast<int>(group);
+        ++known;
+      }
+    }
+    return known > 0;
+  }
+
+  int state_tensors(int parameter) const override { return part(parameter).group < 0 ? 0 : Rule::tensors(options(part(parameter))); }
+
+  void place_state(int parameter, std::vector<at::Tensor> places, bool copy) override {
+    const torch::NoGradGuard no_grad;
+    Part& mine = part(parameter);
+    mine.places = std::move(places);
+    are_placed_ = true;
+    if (typename Rule::State* const state = find_state(mine)) {
+      const auto values = Rule::get(*state);
+      for (size_t i = 0; copy && i < mine.places.size(); ++i)
+        if (values[i].defined()) mine.places[i].copy_(values[i].view_as(mine.places[i]));
+      Rule::set(*state, mine.places);
+    }
+  }
+
+  bool state_is_placed(int parameter) const override {
+    const Part& mine = part(parameter);
+    const typename Rule::State* const state = find_state(mine);
+    if (!state) return true;
+    const auto values = Rule::get(*state);
+    for (size_t i = 0; i < mine.places.size(); ++i)
+      if (!values[i].defined() || values[i].const_data_ptr() != mine.places[i].const_data_ptr()) return false;
+    return true;
+  }
+
+  void begin_step(const std::vector<int>& parameters) override {
+    for (const int parameter : parameters) {
+      Part& mine = part(parameter);
+      const auto needed = static_cast<size_t>(Rule::tensors(options(mine)));
+      typename Rule::State* state = find_state(mine);
+      if (!are_placed_) mine.places = own_places(mine, state, needed);
+      if (mine.places.size() < needed)
+        throw Error(ErrorCode::unsupported, "parallel",
+                    fmt::format("the optimizer's options for '{}' now need {} state tensors, and {} were planned", mine.name, needed,
+                                mine.places.size()),
+                    "momentum, amsgrad and the like from the start, as the engine is made");
+      const bool first = state == nullptr;
+      if (first) {
+        auto made = std::make_unique<typename Rule::State>();
+        state = made.get();
+        Rule::set(*state, mine.places);
+        optimizer_.state()[mine.tensor.unsafeGetTensorImpl()] = std::move(made);
+      }
+      mine.kernel = Rule::begin(*state, options(mine), first);
+      if constexpr (Rule::kLayerwise) Rule::know_shape(mine.kernel, mine.tensor.dim());
+      for (size_t i = 0; i < mine.places.size(); ++i) mine.state[i] = mine.places[i].mutable_data_ptr();
+      mine.data = mine.tensor.mutable_data_ptr();
+      mine.is_double = mine.tensor.scalar_type() == at::kDouble;
+    }
+  }
+
+  void update(const Range& range, const void* gradient) override {
+    Part& mine = part(range.parameter);
+    mine.is_double ? run<double>(mine, range, gradient) : run<float>(mine, range, gradient);
+  }
+
+  bool layerwise() const override { return Rule::kLayerwise; }
+  Squares measure(const Range& range, const void* gradient) override {
+    if constexpr (Rule::kLayerwise) {
+      Part& mine = part(range.parameter);
+      return mine.is_double ? measure_as<double>(mine, range, gradient) : measure_as<float>(mine, range, gradient);
+    }
+    return {};
+  }
+  void set_norms(int parameter, const Squares& squares) override {
+    if constexpr (Rule::kLayerwise) Rule::know_norms(part(parameter).kernel, squares);
+  }
+
+ private:
+  struct Part {
+    std::string name;
+    at::Tensor tensor;
+    int group = -1;  // Of the optimizer; -1: not optimized.
+    std::vector<at::Tensor> places;
+    // Of the step under way.
+    typename Rule::Kernel kernel{};
+    std::array<void*, 3> state{};
+    void* data = nullptr;
+    bool is_double = false;
+  };
+
+  Part& part(int parameter) { return parts_[static_cast<size_t>(parameter)]; }
+  const Part& part(int parameter) const { return parts_[static_cast<size_t>(parameter)]; }
+  const typename Rule::Options& options(const Part& mine) const {
+    return static_cast<const typename Rule::Options&>(optimizer_.param_groups()[static_cast<size_t>(mine.group)].options());
+  }
+  typename Rule::State* find_state(const Part& mine) const {
+    const auto found = optimizer_.state().find(mine.tensor.unsafeGetTensorImpl());
+    return found == optimizer_.state().end() ? nullptr : static_cast<typename Rule::State*>(found->second.get());
+  }
+
+  // Nobody gave places: the state is this replica's own, as in torch::optim.
+  static std::vector<at::Tensor> own_places(const Part& mine, typename Rule::State* state, size_t needed) {
+    std::array<at::Tensor, 3> values;
+    if (state) values = Rule::get(*state);
+    std::vector<at::Tensor> places;
+    for (size_t i = 0; i < needed; ++i)
+      places.push_back(values[i].defined() ? values[i].contiguous() : at::zeros_like(mine.tensor, at::MemoryFormat::Contiguous));
+    if (state) Rule::set(*state, places);
+    return places;
+  }
+
+  template <typename T>
+  std::array<T*, 3> state_at(const Part& mine, int64_t from) const {
+    std::array<T*, 3> at{};
+    for (size_t i = 0; i < mine.places.size(); ++i) at[i] = static_cast<T*>(mine.state[i]) + from;
+    return at;
+  }
+  template <typename T>
+  void run(Part& mine, const Range& range, const void* gradient) {
+    Rule::run(mine.kernel, static_cast<T*>(mine.data) + range.from, static_cast<const T*>(gradient), state_at<T>(mine, range.from),
+              range.count);
+  }
+  template <typename T>
+  Squares measure_as(Part& mine, const Range& range, const void* gradient) {
+    return Rule::measure(mine.kernel, static_cast<const T*>(mine.data) + range.from, static_cast<const T*>(gradient),
+                         state_at<T>(mine, range.from), range.count);
+  }
+
+  torch::optim::Optimizer& optimizer_;
+  std::vector<Part> parts_;
+  bool are_placed_ = false;
+};
+
+template <typename Rule>
+std::unique_ptr<FusedOptimizer> make(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) {
+  auto made = std::make_unique<Fused<Rule>>(optimizer, parameters);
+  if (!made->fits()) return nullptr;
+  return made;
+}
+
+}  // namespace
+
+std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) {
+  namespace optim = torch::optim;
+  // Exactly these types: a class derived from one may do something else in its step().
+  const std::type_info& type = typeid(optimizer);
+  if (type == typeid(optim::SGD)) return make<SgdRule>(optimizer, parameters);
+  if (type == typeid(optim::Adam)) return make<AdamRule<optim::AdamParamState, optim::AdamOptions, false>>(optimizer, parameters);
+  if (type == typeid(optim::AdamW)) return make<AdamRule<optim::AdamWParamState, optim::AdamWOptions, true>>(optimizer, parameters);
+  if (type == typeid(optim::RMSprop)) return make<RmsPropRule>(optimizer, parameters);
+  if (type == typeid(optim::Adagrad)) return make<AdagradRule>(optimizer, parameters);
+  if (type == typeid(LarsOptimizer)) return make<LarsRule>(optimizer, parameters);
+  if (type == typeid(LambOptimizer)) return make<LambRule>(optimizer, parameters);
+  return nullptr;
+}
+
+}  // namespace trireme::fused

@@ -1,0 +1,464 @@
+#include <torch/torch.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/parallel/gradients.h>
+#include <trireme/parallel/shared/gradient_slots.h>
+#include <trireme/parallel/shared/layout.h>
+#include <trireme/parallel/shared/shared_exchange.h>
+#include <trireme/parallel/shared/step_table.h>
+#include <trireme/parallel/step_facts.h>
+#include <cmath>
+#include <cstring>
+
+namespace trireme {
+namespace {
+
+using shared::Piece;
+using shared::StepTable;
+using shared::Trouble;
+
+// Elements that are reduced and updated at once: with momentum, a piece's values fill a quarter of a small second-level cache, and the
+// reduced gradient stays in the first.
+constexpr int64_t kRun = 4096;
+// What travels between hosts at once.
+constexpr int64_t kBetweenHostsBytes = 8 << 20;
+
+class SharedExchange : public Exchange {
+ public:
+  SharedExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, std::unique_ptr<fused::FusedOptimizer> optimizer,
+                 ExchangeOptions options)
+      : group_(std::move(group)),
+        team_(group_->host_team()),
+        parameters_(std::move(parameters)),
+        optimizer_(std::move(optimizer)),
+        options_(std::move(options)),
+        facts_(group_->size(), count()),
+        layout_(shared::lay_out(entries(), team_->size())),
+        table_(nullptr, 0, 0, 0) {
+    install_cpu_allocator();
+    for (const auto& [name, tensor] : parameters_) trainable_.push_back(tensor.requires_grad());
+    allocate();
+    move_in();
+  }
+
+  AllocationSource* gradient_memory() override { return slots_.get(); }
+  bool shares_parameters() const override { return true; }
+
+  StepOutcome exchange(const Contribution& mine, const Update&) override {
+    const torch::NoGradGuard no_grad;
+    table_.next_step();
+    post(mine);
+    team_->meet({"step", count(), "gradients"});
+    throw_trouble();
+    adopt_new_state();
+    const StepFacts::Summed facts = sum_facts();
+    StepOutcome outcome = facts.outcome;
+    if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
+      find_used(facts.used, outcome);
+      const double factor = 1.0 / (mine.gradient_scale * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
+      if (is_fused())
+        update_fused(factor);
+      else
+        update_agreed(factor, outcome);
+      outcome.updated = !outcome.nonfinite_gradients;
+    }
+    team_->barrier("update");
+    finish(outcome.updated);
+    return outcome;
+  }
+
+  void sync_parameters() override {
+    const torch::NoGradGuard no_grad;
+    team_->meet({"sync parameters", count(), "shared"});
+    if (team_->rank() == 0)
+      for (int p = 0; p < count(); ++p)  // Loading may have given it a storage of its own.
+        if (parameter(p).data_ptr() != shared_view(p).data_ptr()) shared_view(p).copy_(parameter(p));
+    lead([&](Group& leaders) {
+      for (int p = 0; p < count(); ++p) leaders.broadcast(shared_view(p).view({-1}), 0);
+    });
+    team_->barrier("sync parameters");
+    for (int p = 0; p < count(); ++p)
+      if (parameter(p).data_ptr() != shared_view(p).data_ptr()) parameter(p).set_data(shared_view(p));
+    remember_versions();
+    team_->barrier("sync parameters");  // Nobody writes before all have moved.
+  }
+
+ private:
+  int count() const { return static_cast<int>(parameters_.size()); }
+  at::Tensor& parameter(int p) { return parameters_[static_cast<size_t>(p)].tensor; }
+  const at::Tensor& parameter(int p) const { return parameters_[static_cast<size_t>(p)].tensor; }
+  bool between_hosts() const { return group_->hosts() > 1; }
+  bool wants_norm() const { return options_.clip_norm > 0 || options_.want_norm; }
+  bool is_fused() const { return !wants_norm() && !optimizer_->layerwise() && !between_hosts(); }
+
+  std::vector<shared::Entry> entries() const {
+    std::vector<shared::Entry> all;
+    for (int p = 0; p < count(); ++p)
+      all.push_back({parameter(p).numel(), static_cast<size_t>(parameter(p).element_size()), parameter(p).requires_grad(),
+                     optimizer_->state_tensors(p)});
+    return all;
+  }
+
+  void allocate() {
+    model_ = team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes, "parameters and optimizer state");
+    // Slots of all ranks, then room for all ranks' copies of gradients that lie elsewhere, which is reserved when it is needed, then the
+    // gradients reduced over this host, if there are others.
+    const size_t ranks = static_cast<size_t>(team_->size()), one = std::max<size_t>(64, layout_.gradient_bytes);
+    gradients_ = team_->allocate((2 * ranks + 1) * one, ranks * one, "gradients");
+    host_gradients_ = 2 * ranks * one;
+    if (between_hosts() && team_->rank() == 0) gradients_->reserve(host_gradients_, one);
+    std::vector<size_t> bytes;
+    for (const shared::Entry& entry : entries()) bytes.push_back(entry.trainable ? entry.bytes() : 0);
+    const size_t rank = static_cast<size_t>(team_->rank());
+    slots_ = std::make_unique<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one, layout_.gradients, bytes);
+
+    // Where facts of all hosts arrive, behind the table.
+    const size_t table_bytes = StepTable::bytes_for(team_->size(), count(), facts_.size());
+    const size_t whole = table_bytes + static_cast<size_t>(facts_.size()) * sizeof(double);
+    table_memory_ = team_->allocate(whole, whole, "facts of a step");
+    table_ = StepTable(table_memory_->data(), team_->size(), count(), facts_.size());
+    all_facts_ = at::from_blob(table_memory_->data() + table_bytes, {facts_.size()}, at::TensorOptions().dtype(at::kDouble));
+  }
+
+  at::Tensor view(const std::shared_ptr<net::SharedMemory>& memory, size_t offset, const at::Tensor& like) const {
+    return at::from_blob(memory->data() + offset, like.sizes(), [memory](void*) {}, like.options().requires_grad(false));
+  }
+  at::Tensor shared_view(int p) const { return view(model_, layout_.parameters[static_cast<size_t>(p)], parameter(p)); }
+
+  // The team's first rank brings the values; then all ranks' modules and optimizers look at the shared ones.
+  void move_in() {
+    const torch::NoGradGuard no_grad;
+    if (team_->rank() == 0)
+      for (int p = 0; p < count(); ++p) shared_view(p).copy_(parameter(p));
+    place_state(team_->rank() == 0);
+    team_->barrier("shared parameters");
+    for (int p = 0; p < count(); ++p) parameter(p).set_data(shared_view(p));
+    remember_versions();
+    team_->barrier("shared parameters");
+  }
+
+  void place_state(bool copy) {
+    for (int p = 0; p < count(); ++p) {
+      std::vector<at::Tensor> places;
+      for (const size_t offset : layout_.states[static_cast<size_t>(p)]) places.push_back(view(model_, offset, parameter(p)));
+      optimizer_->place_state(p, std::move(places), copy);
+    }
+  }
+
+  void remember_versions() {
+    versions_.clear();
+    for (int p = 0; p < count(); ++p) versions_.push_back(static_cast<int64_t>(parameter(p)._version()));
+  }
+
+  // Before the meeting: what the others must know, and a look at whether the user's code left the parameters alone.
+  void post(const Contribution& mine) {
+    StepTable::Head& head = table_.head(team_->rank());
+    head = {Trouble::none, 0, 0, 0};
+    std::vector<bool> has(static_cast<size_t>(count()), false);
+    int64_t* const places = table_.gradients(team_->rank());
+    for (int p = 0; p < count(); ++p) {
+      const at::Tensor& tensor = parameter(p);
+      places[p] = StepTable::kNoGradient;
+      if (const Trouble trouble = trouble_with(p); trouble != Trouble::none && head.trouble == Trouble::none) {
+        head.trouble = trouble;
+        head.parameter = p;
+      }
+      if (!optimizer_->state_is_placed(p)) head.state_is_new = 1;
+      if (!tensor.grad().defined() || head.trouble != Trouble::none) continue;
+      at::Tensor gradient = tensor.grad();
+      if (!gradient.is_contiguous() || gradient.scalar_type() != tensor.scalar_type())
+        gradient = gradient.to(tensor.scalar_type()).contiguous();
+      has[static_cast<size_t>(p)] = true;
+      places[p] = tensor.numel() == 0 ? 0 : static_cast<int64_t>(slots_->publish(p, gradient.const_data_ptr()));
+    }
+    facts_.write(mine, group_->rank(), has, /*gradients_are_finite=*/true,
+                 at::from_blob(table_.facts(team_->rank()), {facts_.size()}, at::TensorOptions().dtype(at::kDouble)));
+  }
+
+  Trouble trouble_with(int p) const {
+    const auto i = static_cast<size_t>(p);
+    if (parameter(p).const_data_ptr() != model_->data() + layout_.parameters[i]) return Trouble::moved;
+    if (static_cast<int64_t>(parameter(p)._version()) != versions_[i]) return Trouble::rewritten;
+    if (!trainable_[i] && parameter(p).grad().defined()) return Trouble::newly_trainable;
+    return Trouble::none;
+  }
+
+  void throw_trouble() const {
+    for (int rank = 0; rank < team_->size(); ++rank) {
+      const StepTable::Head& head = table_.head(rank);
+      if (head.trouble == Trouble::none) continue;
+      const std::string& name = parameters_[static_cast<size_t>(head.parameter)].name;
+      const std::string whose = fmt::format("rank {}: parameter '{}'", rank, name);
+      if (head.trouble == Trouble::newly_trainable)
+        throw Error(ErrorCode::invalid_argument, "parallel", whose + " has a gradient, but it was frozen when DataParallel was made",
+                    "make a new DataParallel after requires_grad_(true)");
+      throw Error(
+          ErrorCode::invalid_argument, "parallel",
+          whose + (head.trouble == Trouble::moved ? " was given another storage (module.to(), load, set_data)" : " was written in place") +
+              ", but all replicas of a host share one copy of it",
+          "change parameters inside modify_parameters(), or set share_parameters to false");
+    }
+  }
+
+  // After load_state() every rank's optimizer has state of its own: the first rank's becomes the common one.
+  void adopt_new_state() {
+    bool is_new = false;
+    for (int rank = 0; rank < team_->size(); ++rank) is_new = is_new || table_.head(rank).state_is_new != 0;
+    if (!is_new) return;
+    if (team_->rank() == 0) place_state(true);
+    team_->barrier("optimizer state");
+    if (team_->rank() != 0) place_state(false);
+    team_->barrier("optimizer state");
+  }
+
+  StepFacts::Summed sum_facts() {
+    const auto row = [&](int rank) { return at::from_blob(table_.facts(rank), {facts_.size()}, at::TensorOptions().dtype(at::kDouble)); };
+    if (!between_hosts()) {
+      at::Tensor sum = row(0).clone();
+      for (int rank = 1; rank < team_->size(); ++rank) sum += row(rank);
+      return facts_.read(sum);
+    }
+    lead([&](Group& leaders) {
+      all_facts_.copy_(row(0));
+      for (int rank = 1; rank < team_->size(); ++rank) all_facts_ += row(rank);
+      leaders.all_reduce(all_facts_);
+    });
+    team_->barrier("facts");
+    return facts_.read(all_facts_.clone());
+  }
+
+  // What the host's first rank does with the other hosts; if it fails, the others of its host must not wait for it.
+  template <typename Action>
+  void lead(Action action) {
+    const auto leaders = group_->between_hosts();
+    if (!leaders) return;
+    try {
+      action(*leaders);
+    } catch (const std::exception& error) {
+      team_->abort(error.what());
+      throw;
+    }
+  }
+
+  void find_used(const std::vector<bool>& used, StepOutcome& outcome) {
+    used_.clear();
+    for (int p = 0; p < count(); ++p) {
+      if (!trainable_[static_cast<size_t>(p)]) continue;
+      if (used[static_cast<size_t>(p)])
+        used_.push_back(p);
+      else
+        outcome.unused.push_back(p);
+    }
+    is_used_ = used;
+    optimizer_->begin_step(used_);
+  }
+
+  // All replicas' gradients of parameter p that there are, in the order of ranks.
+  void sources_of(int p, std::vector<const std::byte*>& sources) const {
+    sources.clear();
+    for (int rank = 0; rank < team_->size(); ++rank)
+      if (const int64_t place = table_.gradients(rank)[p]; place != StepTable::kNoGradient) sources.push_back(gradients_->data() + place);
+  }
+
+  // Calls visit(range, sources from the range's first element) for the runs of this rank's shard that somebody has a gradient for.
+  template <typename T, typename Visit>
+  void for_runs(const Piece& piece, const std::vector<const std::byte*>& whole, Visit visit) {
+    std::vector<const T*> sources(whole.size());
+    for (int64_t from = piece.from; from < piece.to; from += kRun) {
+      const fused::Range range{piece.parameter, from, std::min(kRun, piece.to - from)};
+      for (size_t k = 0; k < whole.size(); ++k) sources[k] = reinterpret_cast<const T*>(whole[k]) + from;
+      visit(range, std::span<const T* const>(sources));
+    }
+  }
+  // Calls visit(piece, T{}) for the pieces of this rank's shard whose parameter some replica of the job has a gradient for.
+  template <typename Visit>
+  void for_shard(Visit visit) {
+    for (const Piece& piece : layout_.shards[static_cast<size_t>(team_->rank())]) {
+      if (!is_used_[static_cast<size_t>(piece.parameter)]) continue;
+      if (parameter(piece.parameter).scalar_type() == at::kDouble)
+        visit(piece, double{});
+      else
+        visit(piece, float{});
+    }
+  }
+
+  void update_fused(double factor) {
+    std::vector<const std::byte*> whole;
+    for_shard([&](const Piece& piece, auto type) {
+      using T = decltype(type);
+      T reduced[kRun];
+      sources_of(piece.parameter, whole);
+      for_runs<T>(piece, whole, [&](const fused::Range& range, std::span<const T* const> sources) {
+        if (sources.size() == 1 && factor == 1) return optimizer_->update(range, sources[0]);
+        fused::sum_scaled(sources, factor, reduced, range.count);
+        optimizer_->update(range, reduced);
+      });
+    });
+  }
+
+  void update_agreed(double factor, StepOutcome& outcome) {
+    reduce_shard(factor);
+    if (between_hosts()) reduce_between_hosts();
+    double clip = 1;
+    if (wants_norm()) {
+      outcome.gradient_norm = agree_on_norm();
+      outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
+      if (outcome.nonfinite_gradients) return;
+      clip = clip_factor(outcome.gradient_norm, options_.clip_norm);
+    }
+    scale_shard(clip);
+    if (optimizer_->layerwise()) agree_on_layers();
+    for_shard([&](const Piece& piece, auto type) {
+      using T = decltype(type);
+      for_runs<T>(piece, {reduced_at(piece.parameter)},
+                  [&](const fused::Range& range, std::span<const T* const> reduced) { optimizer_->update(range, reduced[0]); });
+    });
+  }
+
+  // Where the reduced gradient of parameter p arises: over the first replica's own, which nobody else reads in this shard; between hosts in
+  // memory that is in the same order on each.
+  std::byte* reduced_at(int p) const {
+    if (between_hosts()) return gradients_->data() + host_gradients_ + layout_.gradients[static_cast<size_t>(p)];
+    std::vector<const std::byte*> sources;
+    sources_of(p, sources);
+    return const_cast<std::byte*>(sources.front());
+  }
+
+  void reduce_shard(double factor) {
+    std::vector<const std::byte*> whole;
+    for_shard([&](const Piece& piece, auto type) {
+      using T = decltype(type);
+      sources_of(piece.parameter, whole);
+      T* const target = reinterpret_cast<T*>(reduced_at(piece.parameter));
+      if (whole.empty())  // Only other hosts have one.
+        std::memset(target + piece.from, 0, static_cast<size_t>(piece.to - piece.from) * sizeof(T));
+      for_runs<T>(piece, whole, [&](const fused::Range& range, std::span<const T* const> sources) {
+        if (!sources.empty()) fused::sum_scaled(sources, factor, target + range.from, range.count);
+      });
+    });
+  }
+
+  void reduce_between_hosts() {
+    team_->barrier("reduced on this host");
+    lead([&](Group& leaders) {
+      std::vector<WorkPtr> works;
+      for (const auto& [offset, elements, type] : runs_between_hosts()) {
+        const int64_t each = kBetweenHostsBytes / static_cast<int64_t>(c10::elementSize(type));
+        std::byte* const data = gradients_->data() + host_gradients_ + offset;
+        for (int64_t from = 0; from < elements; from += each)
+          works.push_back(leaders.all_reduce_async(
+              at::from_blob(data + from * static_cast<int64_t>(c10::elementSize(type)), {std::min(each, elements - from)}, type)));
+      }
+      for (const WorkPtr& work : works) work->wait();
+    });
+    team_->barrier("reduced on all hosts");
+  }
+
+  struct Run {
+    size_t offset;
+    int64_t elements;
+    at::ScalarType type;
+  };
+  // Used parameters that lie side by side travel together; the gaps of alignment between them travel too.
+  std::vector<Run> runs_between_hosts() const {
+    std::vector<Run> runs;
+    int before = -1;
+    for (const int p : used_) {
+      const size_t offset = layout_.gradients[static_cast<size_t>(p)];
+      const at::ScalarType type = parameter(p).scalar_type();
+      if (!runs.empty() && runs.back().type == type && before + 1 == p)
+        runs.back().elements = static_cast<int64_t>((offset - runs.back().offset) / c10::elementSize(type)) + parameter(p).numel();
+      else
+        runs.push_back({offset, parameter(p).numel(), type});
+      before = p;
+    }
+    return runs;
+  }
+
+  double agree_on_norm() {
+    double mine = 0;
+    for_shard([&](const Piece& piece, auto type) {
+      using T = decltype(type);
+      for_runs<T>(piece, {reduced_at(piece.parameter)}, [&](const fused::Range& range, std::span<const T* const> reduced) {
+        mine += fused::sum_of_squares(reduced[0], range.count);
+      });
+    });
+    table_.head(team_->rank()).squares = mine;
+    team_->barrier("gradient norm");
+    double sum = 0;
+    for (int rank = 0; rank < team_->size(); ++rank) sum += table_.head(rank).squares;
+    return std::sqrt(sum);
+  }
+
+  void scale_shard(double factor) {
+    if (factor == 1) return;
+    for_shard([&](const Piece& piece, auto type) {
+      using T = decltype(type);
+      T* const target = reinterpret_cast<T*>(reduced_at(piece.parameter));
+      for_runs<T>(piece, {reduced_at(piece.parameter)}, [&](const fused::Range& range, std::span<const T* const> reduced) {
+        fused::sum_scaled(reduced, factor, target + range.from, range.count);
+      });
+    });
+  }
+
+  void agree_on_layers() {
+    fused::Squares* const mine = table_.squares(team_->rank());
+    for (int p = 0; p < count(); ++p) mine[p] = {};
+    for_shard([&](const Piece& piece, auto type) {
+      using T = decltype(type);
+      for_runs<T>(piece, {reduced_at(piece.parameter)}, [&](const fused::Range& range, std::span<const T* const> reduced) {
+        const fused::Squares part = optimizer_->measure(range, reduced[0]);
+        mine[range.parameter].parameter += part.parameter;
+        mine[range.parameter].direction += part.direction;
+      });
+    });
+    team_->barrier("layer norms");
+    for (const int p : used_) {
+      fused::Squares sum;
+      for (int rank = 0; rank < team_->size(); ++rank) {
+        sum.parameter += table_.squares(rank)[p].parameter;
+        sum.direction += table_.squares(rank)[p].direction;
+      }
+      optimizer_->set_norms(p, sum);
+    }
+  }
+
+  void finish(bool updated) {
+    // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
+    for (int p = 0; p < count(); ++p) parameter(p).mutable_grad().reset();
+    if (!updated) return;
+    // Autograd cannot see a write through another tensor.
+    for (const int p : used_) torch::autograd::impl::bump_version(parameter(p));
+    remember_versions();
+  }
+
+  std::shared_ptr<Group> group_;
+  std::shared_ptr<comm::HostTeam> team_;
+  std::vector<NamedTensor> parameters_;
+  std::unique_ptr<fused::FusedOptimizer> optimizer_;
+  ExchangeOptions options_;
+  StepFacts facts_;
+  shared::Layout layout_;
+  std::shared_ptr<net::SharedMemory> model_, gradients_, table_memory_;
+  size_t host_gradients_ = 0;  // Offset in gradients_.
+  std::unique_ptr<shared::GradientSlots> slots_;
+  StepTable table_;
+  at::Tensor all_facts_;
+  std::vector<bool> trainable_;  // When the engine was made.
+  std::vector<int64_t> versions_;
+  // Of the step under way.
+  std::vector<int> used_;
+  std::vector<bool> is_used_;
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_shared_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+                                               std::unique_ptr<fused::FusedOptimizer> optimizer, ExchangeOptions options) {
+  return std::make_unique<SharedExchange>(std::move(group), std::move(parameters), std::move(optimizer), std::move(options));
+}
+
+}  // namespace trireme

@@ -1,0 +1,45 @@
+// What the ranks of a host tell each other in a step besides gradients; lies in shared memory.
+#pragma once
+#include <trireme/net/shared_memory.h>
+#include <trireme/parallel/fused/kernels.h>
+#include <cstdint>
+#include <memory>
+
+namespace trireme::shared {
+
+// What a rank found wrong with a parameter before the step.
+enum class Trouble : int64_t { none, moved, rewritten, newly_trainable };
+
+// One row a rank, twice: rows of successive steps are different memory, so that a fast rank does not overwrite what a slow one reads.
+class StepTable {
+ public:
+  static size_t bytes_for(int ranks, int parameters, int64_t facts);
+  StepTable(std::byte* memory, int ranks, int parameters, int64_t facts)
+      : memory_(memory), ranks_(ranks), parameters_(parameters), facts_(facts) {}
+
+  static constexpr int64_t kNoGradient = -1;
+  struct Head {
+    Trouble trouble;
+    int64_t parameter;     // That it is about.
+    int64_t state_is_new;  // The optimizer's state does not lie in the shared memory (any more).
+    double squares;        // Of this rank's shard of the reduced gradient.
+  };
+  void next_step() { set_ = 1 - set_; }
+  Head& head(int rank) const { return *reinterpret_cast<Head*>(row(rank)); }
+  double* facts(int rank) const { return reinterpret_cast<double*>(row(rank) + sizeof(Head)); }
+  // Where in the shared memory each parameter's gradient begins, or kNoGradient.
+  int64_t* gradients(int rank) const { return reinterpret_cast<int64_t*>(facts(rank) + facts_); }
+  // Of this rank's part of each parameter (layerwise optimizers).
+  fused::Squares* squares(int rank) const { return reinterpret_cast<fused::Squares*>(gradients(rank) + parameters_); }
+
+ private:
+  static size_t row_bytes(int parameters, int64_t facts);
+  std::byte* row(int rank) const { return memory_ + static_cast<size_t>(set_ * ranks_ + rank) * row_bytes(parameters_, facts_); }
+
+  std::byte* memory_;
+  int ranks_, parameters_;
+  int64_t facts_;
+  int set_ = 0;
+};
+
+}  // namespace trireme::shared
