@@ -1,7 +1,7 @@
 """The same training in Python's DistributedDataParallel, from the same initial weights and the same batches.
 
 Started by torchrun. Arguments: weights (safetensors), batches (JSON of `trireme plan --json --batches`), digits.csv.gz, training
-indices (JSON list), output (JSON), learning rate, momentum, dtype, strides (JSON list).
+indices (JSON list), output (JSON), learning rate, momentum, dtype, strides (JSON list), type of autocast (may be left out).
 """
 
 import gzip
@@ -19,6 +19,7 @@ from model_of_weights import model_of
 
 def main():
     weights_file, plan_file, digits, split_file, output, lr, momentum, dtype, strides = sys.argv[1:10]
+    autocast = sys.argv[10] if len(sys.argv) > 10 else ""
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.set_num_threads(1)
@@ -38,7 +39,8 @@ def main():
     for batch in batches:
         first, last = len(batch) * rank // world, len(batch) * (rank + 1) // world
         share = batch[first:last]
-        loss = torch.nn.functional.cross_entropy(replica(data[share]), target[share])
+        with torch.autocast("cpu", getattr(torch, autocast or "bfloat16"), enabled=bool(autocast)):
+            loss = torch.nn.functional.cross_entropy(replica(data[share]), target[share])
         optimizer.zero_grad(set_to_none=True)
         # DDP averages over ranks: shares of different sizes are weighted back to a mean over samples.
         (loss * len(share) * world / len(batch)).backward()

@@ -31,6 +31,8 @@ struct Config {
     std::string name = "sgd";  // sgd, adam, adamw, rmsprop, adagrad
     double lr = 0.01, momentum = 0, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, alpha = 0.99;
     bool nesterov = false;
+    std::string scale_lr = "none";  // none, linear, sqrt
+    int64_t base_batch = 0;         // The global batch that lr was found for.
   } optimizer;
   struct {
     std::string name = "constant";    // constant, step, cosine
@@ -42,15 +44,24 @@ struct Config {
     std::string name = "auto";        // auto, one_device, mirrored, multi_worker
     int replicas = -1;                // Per worker; -1: 1, or the host's cores (at most 8) for mirrored.
     std::string all_reduce = "auto";  // auto, naive, direct, ring
+    bool sync_batch_norm = false;
+    std::string compression = "none";  // none, bf16, fp16, int8, topk, powersgd
+    int compression_rank = 2;          // powersgd
+    double compression_ratio = 0.01;   // topk
+    int64_t local_steps = 1, local_after = 0;
+    bool local_momentum = false;
     int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;
   } strategy;
   struct {
     int64_t epochs = -1, steps = -1;  // One of them; default 10 epochs.
     int64_t seed = 1;
-    std::string dtype = "float32";  // float32, float64
-    int accumulate = 1;             // Micro-batches a step, on every replica.
-    double clip_norm = 0;           // 0: no clipping.
-    int64_t evaluate_every = 1;     // Epochs; 0: only at the end.
+    std::string dtype = "float32";      // float32, float64, bfloat16, float16
+    std::string precision = "float32";  // float32, bf16, fp16
+    double loss_scale = 65536;          // fp16: where it starts.
+    double ema_decay = 0;               // 0: no average.
+    int accumulate = 1;                 // Micro-batches a step, on every replica.
+    double clip_norm = 0;               // 0: no clipping.
+    int64_t evaluate_every = 1;         // Epochs; 0: only at the end.
   } train;
   struct {
     std::string name = "cpu";

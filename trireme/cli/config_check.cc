@@ -76,6 +76,42 @@ class Checker {
     }
   }
 
+  void scaled_rate() const {
+    if (config_.optimizer.scale_lr != "none" && config_.optimizer.base_batch < 1) {
+      refuse("optimizer.scale_lr",
+             fmt::format("optimizer.scale_lr is {}, but optimizer.base_batch does not say for which batch optimizer.lr was found",
+                         config_.optimizer.scale_lr),
+             "optimizer.base_batch=256");
+    }
+  }
+
+  void precision() const {
+    const auto& train = config_.train;
+    if (train.precision != "float32" && train.dtype != "float32") {
+      refuse("train.precision",
+             fmt::format("train.precision is {} and train.dtype is {}: autocast needs parameters of float32", train.precision, train.dtype),
+             "train.dtype=float32, or leave train.precision out");
+    }
+    if (given_.contains("train.loss_scale") && train.precision != "fp16" && train.dtype != "float16") {
+      refuse("train.loss_scale", "train.loss_scale is for train.precision fp16 or train.dtype float16", "leave train.loss_scale out");
+    }
+  }
+
+  void local_steps() const {
+    const auto& strategy = config_.strategy;
+    if (strategy.local_steps == 1) {
+      for (const std::string_view key : {"strategy.local_after", "strategy.local_momentum"}) {
+        if (given_.contains(key)) refuse(key, fmt::format("{} is given, but strategy.local_steps is 1", key), "strategy.local_steps=8");
+      }
+    } else if (strategy.compression != "none") {
+      refuse(
+          "strategy.local_steps",
+          fmt::format("strategy.local_steps is {} and strategy.compression is {}: local steps send no gradients that could be compressed",
+                      strategy.local_steps, strategy.compression),
+          "one of them");
+    }
+  }
+
   void schedule() const {
     if (config_.schedule.name == "step" && config_.schedule.every == 0) {
       refuse("schedule.name", "schedule.name is step, but schedule.every does not say after how many epochs", "schedule.every=10");
@@ -148,6 +184,9 @@ void check(const Config& config, const GivenKeys& given) {
   checker.model();
   checker.data();
   checker.optimizer();
+  checker.scaled_rate();
+  checker.precision();
+  checker.local_steps();
   checker.schedule();
   checker.strategy();
   checker.length();

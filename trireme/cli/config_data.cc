@@ -71,6 +71,11 @@ Dataset read_data(const Config& config) {
   return data;
 }
 
+plan::DType reduced_dtype(const Config& config) {
+  const plan::DType dtype = plan::dtype_from_string(config.train.dtype);
+  return plan::bytes_of(dtype) == 2 ? plan::DType::float32 : dtype;
+}
+
 models::ModelOptions model_for(const Config& config, const Dataset& data) {
   models::ModelOptions model = config.model;
   if (models::family_of(model) != models::Family::gpt || !data.text) return model;

@@ -4,6 +4,7 @@
 #include <trireme/data/image_table.h>
 #include <trireme/data/text_tokens.h>
 #include <trireme/plan/data_plan.h>
+#include <trireme/plan/tensor_spec.h>
 #include <memory>
 
 namespace trireme::cli {
@@ -22,5 +23,8 @@ Dataset read_data(const Config& config);
 
 // The model's options with what the data decides: gpt's vocabulary and context where they are left to it.
 models::ModelOptions model_for(const Config& config, const Dataset& data);
+
+// The type that gradients are reduced in: train.dtype's, but float32 where parameters are kept in 16 bits.
+plan::DType reduced_dtype(const Config& config);
 
 }  // namespace trireme::cli

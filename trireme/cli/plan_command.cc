@@ -26,7 +26,7 @@ int show(const PlanArguments& arguments) {
   const Config config = load_config(arguments.source);
   const ResolvedStrategy strategy = check_with_workers(config, arguments.workers);
   const Dataset dataset = read_data(config);
-  const auto parameters = models::parameter_shapes(model_for(config, dataset), dataset.input, plan::dtype_from_string(config.train.dtype));
+  const auto parameters = models::parameter_shapes(model_for(config, dataset), dataset.input, reduced_dtype(config));
 
   const plan::Mesh mesh({{"data", strategy.world_size}});
   const plan::DataPlan data(

@@ -7,6 +7,7 @@
 #include <trireme/cli/config_data.h>
 #include <trireme/cli/paths.h>
 #include <trireme/cli/worker_commands.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/data/text_source.h>
 #include <trireme/models/build.h>
 #include <trireme/train/stop_signal.h>
@@ -68,7 +69,15 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.shuffle = config.data.shuffle;
   options.drop_last = config.data.drop_last;
-  options.dtype = config.train.dtype == "float64" ? at::kDouble : at::kFloat;
+  options.dtype = to_torch(plan::dtype_from_string(config.train.dtype));
+  if (config.train.precision == "bf16") options.autocast = at::kBFloat16;
+  if (config.train.precision == "fp16") options.autocast = at::kHalf;
+  if (config.train.precision == "fp16" || config.train.dtype == "float16") options.loss_scaling = {.initial = config.train.loss_scale};
+  options.ema_decay = config.train.ema_decay;
+  options.sync_batch_norm = config.strategy.sync_batch_norm;
+  options.compression = {config.strategy.compression, config.strategy.compression_rank, config.strategy.compression_ratio};
+  options.local = {config.strategy.local_steps, config.strategy.local_after, config.strategy.local_momentum};
+  options.rate_scaling = {config.optimizer.scale_lr, config.optimizer.base_batch};
   options.accumulate = config.train.accumulate;
   options.clip_norm = config.train.clip_norm;
   options.schedule = {config.schedule.name, config.schedule.gamma, 0, config.schedule.minimum, config.schedule.warmup_steps, 0};

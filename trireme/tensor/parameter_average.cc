@@ -27,17 +27,15 @@ void ParameterAverage::reset() const {
 
 ParameterAverage::InUse::InUse(const ParameterAverage* average) : average_(average) {
   if (average_ == nullptr) return;
-  const torch::NoGradGuard no_grad;
   for (size_t i = 0; i < average_->parameters_.size(); ++i) {
-    own_.push_back(average_->parameters_[i].detach().clone());
-    average_->parameters_[i].copy_(average_->averages_[i]);
+    const at::Tensor& parameter = average_->parameters_[i];
+    own_.push_back(parameter.detach());
+    parameter.set_data(average_->averages_[i].to(parameter.scalar_type()));
   }
 }
 
 ParameterAverage::InUse::~InUse() {
-  if (average_ == nullptr) return;
-  const torch::NoGradGuard no_grad;
-  for (size_t i = 0; i < own_.size(); ++i) average_->parameters_[i].copy_(own_[i]);
+  for (size_t i = 0; i < own_.size(); ++i) average_->parameters_[i].set_data(own_[i]);
 }
 
 }  // namespace trireme

@@ -14,7 +14,7 @@ class ParameterAverage {
   void reset() const;   // The averages become the parameters.
   const std::vector<at::Tensor>& averages() const { return averages_; }  // In the order of the parameters, at least float32.
 
-  // While one lives, the parameters hold the averages.
+  // While one lives, the parameters are the averages. Their own memory is left as it is: others may share it.
   class InUse {
    public:
     explicit InUse(const ParameterAverage* average);  // Null: nothing changes.

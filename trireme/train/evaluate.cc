@@ -8,7 +8,8 @@ namespace trireme {
 
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
   if (job.loss) return job.loss(output, target);
-  return torch::nn::functional::cross_entropy(output, target.reshape({-1}));
+  const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
+  return torch::nn::functional::cross_entropy(half ? output.to(at::kFloat) : output, target.reshape({-1}));
 }
 
 int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {

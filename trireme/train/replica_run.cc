@@ -3,8 +3,12 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
+#include <trireme/parallel/sync_batch_norm.h>
+#include <trireme/tensor/autocast.h>
+#include <trireme/tensor/parameter_average.h>
 #include <trireme/tensor/replica_random.h>
 #include <trireme/train/evaluate.h>
+#include <trireme/train/first_lines.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/stop_signal.h>
@@ -27,31 +31,41 @@ class ReplicaRun {
         job_(setting.job),
         test_(setting.test),
         group_(setting.group),
+        norm_group_(setting.norm_group),
         pss_(setting.pss),
         leads_worker_(setting.leads_worker),
         random_(mix64(setting.options.seed, uint64_t{0})),
         model_(make_model()),
-        replica_(group_, model_.module, job_.optimizer, {options_.clip_norm, wants_norm(), options_.buckets}),
+        replica_(group_, model_.module, job_.optimizer, engine_options()),
         loader_(setting.train, loader_options(), group_->rank(), group_->size()),
         saver_(options_.checkpoint.dir, options_.checkpoint.keep, {setting.train->size(), options_.seed, options_.batch, options_.config},
                *group_),
         context_{group_->rank(), group_->size(), *model_.module} {
     total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * loader_.batches_per_epoch();
     fill_schedule();
-    for (const auto& part : replica_.optimizer().param_groups()) base_rates_.push_back(part.options().get_lr());
+    const double scale = rate_scale(options_.rate_scaling, options_.batch);
+    for (const auto& part : replica_.optimizer().param_groups()) base_rates_.push_back(part.options().get_lr() * scale);
+    if (options_.ema_decay > 0) average_.emplace(options_.ema_decay, trainable());
   }
 
   ReplicaResult run() {
     resume();
     start();
-    while (progress_.step < total_steps_ && !stopping_) step();
+    while (!is_done() && !stopping_) step();
     finish();
     return std::move(result_);
   }
 
  private:
   bool first() const { return group_->rank() == 0; }
-  bool wants_norm() const { return options_.clip_norm > 0; }
+  // By steps, or by the data: a skipped step uses data and is none.
+  bool is_done() const { return options_.steps >= 0 ? progress_.step >= total_steps_ : progress_.position.epoch >= options_.epochs; }
+  std::vector<at::Tensor> trainable() const {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : replica_.state().parameters)
+      if (tensor.requires_grad()) tensors.push_back(tensor);
+    return tensors;
+  }
   void phase(Phase phase, int64_t step) {
     if (leads_worker_) world_.set_phase(phase, step);
   }
@@ -63,10 +77,38 @@ class ReplicaRun {
     Model model = job_.model();
     if (!model.module || !model.forward)
       throw Error(ErrorCode::invalid_argument, "train", "the model factory gave no module or no forward function", "set both");
-    model.module->to(options_.dtype);
+    convert(*model.module);
     model.module->train();
     if (leads_worker_) world_.agree("model", facts_of(state_of(*model.module)));
     return model;
+  }
+
+  // Statistics of batch norms are too fine for 16 bits.
+  void convert(torch::nn::Module& module) const {
+    module.to(options_.dtype);
+    if (options_.dtype != at::kHalf && options_.dtype != at::kBFloat16) return;
+    for (const auto& part : module.modules()) {
+      if (part->as<torch::nn::BatchNorm1d>() || part->as<torch::nn::BatchNorm2d>() || part->as<torch::nn::BatchNorm3d>())
+        part->to(at::kFloat);
+    }
+  }
+
+  DataParallelOptions engine_options() const {
+    return {.clip_norm = options_.clip_norm,
+            .gradient_norm = options_.clip_norm > 0,
+            .buckets = options_.buckets,
+            .compression = options_.compression,
+            .local = options_.local,
+            .loss_scaling = options_.loss_scaling};
+  }
+
+  EngineState engine_state() {
+    EngineState state{replica_.counters(), replica_.masters(), replica_.own_state()};
+    if (!average_) return state;
+    size_t next = 0;
+    for (const auto& [name, tensor] : replica_.state().parameters)
+      if (tensor.requires_grad()) state.shared.push_back({"ema/" + name, average_->averages()[next++]});
+    return state;
   }
 
   LoaderOptions loader_options() const {
@@ -90,12 +132,18 @@ class ReplicaRun {
 
   void resume() {
     phase(Phase::checkpoint);
-    if (auto found = saver_.restore(replica_)) {
+    EngineState engine = engine_state();
+    if (auto found = saver_.restore(replica_, engine)) {
+      replica_.load_counters(engine.counters);
+      const bool averaged =
+          std::any_of(found->shared.begin(), found->shared.end(), [](const auto& name) { return name.starts_with("ema/"); });
+      if (average_ && !averaged) average_->reset();
       progress_ = std::move(found->progress);
       loader_.seek(progress_.position);
       result_.report.resumed_from_step = progress_.step;
       result_.report.checkpoint = found->path;
-      if (progress_.step > total_steps_ && first())
+      const bool beyond = options_.steps >= 0 ? progress_.step > total_steps_ : progress_.position.epoch > options_.epochs;
+      if (beyond && first())
         log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained", progress_.step, total_steps_);
     }
   }
@@ -112,6 +160,8 @@ class ReplicaRun {
     for (const auto& [name, tensor] : replica_.state().parameters) start.parameters += tensor.numel();
     result_.report.parameters = start.parameters;
     tell([&](monitor::Sink& sink) { sink.on_start(start); });
+    for (const std::string& line : first_lines(options_, group_->size(), base_rates_.empty() ? 0 : base_rates_[0]))
+      tell([&](monitor::Sink& sink) { sink.on_message(line); });
     call([&](Callback& callback) { callback.on_fit_start(context_); });
     if (total_steps_ == 0) save();  // Nothing to train: the initial weights are what was asked for.
   }
@@ -128,9 +178,17 @@ class ReplicaRun {
     const StepOutcome outcome = replica_.step();
     require_finite(outcome);
 
-    ++progress_.step;
+    // Without an update it was no step, but its data is used.
     progress_.position = batch.next;
-    progress_.loss_history.push_back(outcome.loss);
+    if (outcome.updated) {
+      ++progress_.step;
+      progress_.loss_history.push_back(outcome.loss);
+      if (average_) average_->update();
+    } else {
+      ++progress_.skipped_steps;
+    }
+    sent_bytes_ += static_cast<double>(outcome.bytes_sent);
+    ++exchanges_;
     const double seconds = seconds_since(started);
     result_.train_seconds += seconds;
     result_.train_samples += batch.global_size;
@@ -138,24 +196,42 @@ class ReplicaRun {
       result_.report.seconds_to_first_step = options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
     stopping_ = outcome.stop;
     announce(batch, outcome, rate, seconds);
-    after_step(batch);
+    after_step(batch, outcome.updated);
   }
 
   void compute(const Batch& batch) {
     for (int part = 0; part < options_.accumulate; ++part) {
       const auto [from, to] = plan::DataPlan::share(batch.size(), part, options_.accumulate);
       if (from == to) {
-        replica_.backward({}, 0, batch.global_size);
+        compute_nothing(batch);
         continue;
       }
       step_phase(Phase::forward);
       const bool whole = to - from == batch.size();
       const at::Tensor data = whole ? batch.data : batch.data.narrow(0, from, to - from);
       const at::Tensor target = whole ? batch.target : batch.target.narrow(0, from, to - from);
-      const at::Tensor loss = loss_of(job_, model_.forward(data), target);
+      at::Tensor loss;
+      {
+        const Autocast mixed(options_.autocast);
+        const auto together = norms_together();
+        loss = loss_of(job_, model_.forward(data), target);
+      }
       step_phase(Phase::backward);
       replica_.backward(loss, to - from, batch.global_size);
     }
+  }
+
+  std::optional<SyncBatchNorm> norms_together() const {
+    if (!norm_group_) return std::nullopt;
+    return std::optional<SyncBatchNorm>(std::in_place, norm_group_);
+  }
+
+  // A replica without samples keeps silent, unless other replicas' batch norms wait for it.
+  void compute_nothing(const Batch& batch) {
+    const auto together = norms_together();
+    if (!together) return replica_.backward({}, 0, batch.global_size);
+    const Autocast mixed(options_.autocast);
+    replica_.backward(model_.forward(batch.data.narrow(0, 0, 0)).sum(), 0, batch.global_size);
   }
 
   double set_rate() {
@@ -166,7 +242,7 @@ class ReplicaRun {
   }
 
   void require_finite(const StepOutcome& outcome) const {
-    if (outcome.nonfinite_gradients)
+    if (outcome.nonfinite_gradients && !options_.loss_scaling)
       throw Error(ErrorCode::internal, "train",
                   fmt::format("the gradients of step {} are NaN or infinite; nothing was updated", progress_.step + 1),
                   "a smaller optimizer.lr, or a look at the data");
@@ -179,22 +255,26 @@ class ReplicaRun {
   }
 
   void announce(const Batch& batch, const StepOutcome& outcome, double rate, double seconds) {
+    if (!outcome.updated) {
+      const std::string line = fmt::format("gradients overflowed: step skipped, loss scale now {:g}", replica_.loss_scale());
+      return tell([&](monitor::Sink& sink) { sink.on_message(line); });
+    }
     const monitor::StepRecord record{progress_.step,        batch.position.epoch, outcome.loss, rate,
                                      outcome.gradient_norm, batch.global_size,    seconds};
     tell([&](monitor::Sink& sink) { sink.on_step(record); });
     call([&](Callback& callback) { callback.on_step(context_, record); });
   }
 
-  void after_step(const Batch& batch) {
+  void after_step(const Batch& batch, bool updated) {
     const bool epoch_over = batch.next.epoch != batch.position.epoch;
-    const bool last = progress_.step == total_steps_;
+    const bool last = is_done();
     if (epoch_over) {
       call([&](Callback& callback) { callback.on_epoch_end(context_, batch.position.epoch); });
       const bool due = options_.evaluate_every > 0 && batch.next.epoch % options_.evaluate_every == 0;
       if (due && !last && !stopping_) evaluate_now(batch.position.epoch);
     }
     const CheckpointOptions& every = options_.checkpoint;
-    const bool by_step = every.every_steps > 0 && progress_.step % every.every_steps == 0;
+    const bool by_step = updated && every.every_steps > 0 && progress_.step % every.every_steps == 0;
     const bool by_epoch = epoch_over && every.every_epochs > 0 && batch.next.epoch % every.every_epochs == 0;
     if (by_step || by_epoch || last || stopping_) save();
   }
@@ -202,7 +282,10 @@ class ReplicaRun {
   void evaluate_now(int64_t epoch) {
     if (!test_) return;
     phase(Phase::evaluate);
+    replica_.synchronise();
     replica_.sync_buffers();
+    const ParameterAverage::InUse averages(average_ ? &*average_ : nullptr);
+    const Autocast mixed(options_.autocast);
     result_.report.eval = evaluate(model_, job_, *test_, evaluation_batch(), options_.dtype, *group_);
     const monitor::EvalRecord record{progress_.step, epoch, result_.report.eval->loss, result_.report.eval->accuracy};
     tell([&](monitor::Sink& sink) { sink.on_eval(record); });
@@ -213,7 +296,8 @@ class ReplicaRun {
   void save() {
     if (options_.checkpoint.dir.empty()) return;
     phase(Phase::checkpoint);
-    const std::string path = saver_.save(replica_, progress_);
+    replica_.synchronise();
+    const std::string path = saver_.save(replica_, progress_, engine_state());
     result_.report.checkpoint = path;
     if (path.empty()) return;
     tell([&](monitor::Sink& sink) { sink.on_message("checkpoint saved: " + path); });
@@ -222,6 +306,7 @@ class ReplicaRun {
 
   void finish() {
     Report& report = result_.report;
+    replica_.synchronise();
     // Who asks to stop is waiting; the checkpoint holds all that an evaluation needs.
     if (!stopping_) evaluate_now(std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)));
     call([&](Callback& callback) { callback.on_fit_end(context_); });
@@ -231,7 +316,14 @@ class ReplicaRun {
     report.world_size = group_->size();
     report.strategy = options_.strategy;
     report.workers = world_.workers();
-    report.stopped = stopping_ && progress_.step < total_steps_;
+    report.stopped = stopping_ && !is_done();
+    report.skipped_steps = progress_.skipped_steps;
+    report.precision = precision_of(options_);
+    report.learning_rate_scale = rate_scale(options_.rate_scaling, options_.batch);
+    report.compression = options_.compression.name;
+    report.local_steps = options_.local.steps;
+    report.loss_scale = replica_.loss_scale();
+    if (exchanges_ > 0) report.exchange_bytes_per_step = sent_bytes_ / exchanges_;
     report.parameters_sha256 = sha256_of(replica_.state().parameters);
     const auto tail = std::min<size_t>(progress_.loss_history.size(), std::max<int64_t>(1, loader_.batches_per_epoch()));
     for (size_t i = progress_.loss_history.size() - tail; i < progress_.loss_history.size(); ++i)
@@ -267,7 +359,7 @@ class ReplicaRun {
   const TrainerOptions& options_;
   const Job& job_;
   std::shared_ptr<const Source> test_;
-  std::shared_ptr<Group> group_;
+  std::shared_ptr<Group> group_, norm_group_;
   monitor::PssSampler& pss_;
   const bool leads_worker_;
   const SteadyClock::time_point created_ = SteadyClock::now();
@@ -281,6 +373,8 @@ class ReplicaRun {
   std::vector<double> base_rates_;
   int64_t total_steps_ = 0;
   Progress progress_;
+  std::optional<ParameterAverage> average_;
+  double sent_bytes_ = 0, exchanges_ = 0;
   bool stopping_ = false;
   ReplicaResult result_;
 };

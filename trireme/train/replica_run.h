@@ -20,8 +20,9 @@ struct ReplicaSetting {
   std::shared_ptr<const Source> train;
   std::shared_ptr<const Source> test;  // May be null.
   std::shared_ptr<Group> group;
-  monitor::PssSampler& pss;  // Of this process.
-  bool leads_worker = true;  // The first replica of its process tells heartbeats what is being done.
+  std::shared_ptr<Group> norm_group;  // Of batch norms over all replicas; null: each normalises its own samples.
+  monitor::PssSampler& pss;           // Of this process.
+  bool leads_worker = true;           // The first replica of its process tells heartbeats what is being done.
 };
 
 // COLLECTIVE over the group; on the calling thread.

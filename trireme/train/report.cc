@@ -24,6 +24,13 @@ Json Report::to_json() const {
       eval ? Json{{"loss", number(eval->loss)}, {"accuracy", number(eval->accuracy)}, {"samples", eval->samples}} : Json(nullptr);
   // No figure where no step was run.
   const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
+  json["skipped_steps"] = skipped_steps;
+  json["precision"] = precision;
+  json["loss_scale"] = loss_scale;
+  json["learning_rate_scale"] = learning_rate_scale;
+  json["compression"] = compression;
+  json["local_steps"] = local_steps;
+  json["exchange_bytes_per_step"] = exchange_bytes_per_step;
   json["samples_per_second"] = measured(samples_per_second);
   json["wall_seconds"] = wall_seconds;
   json["seconds_to_first_step"] = measured(seconds_to_first_step);

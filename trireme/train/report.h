@@ -20,10 +20,17 @@ struct Report {
   int workers = 1;
   int world_size = 1;
   std::string strategy;
-  std::vector<double> loss_history;  // Global mean loss of each step, from the very first.
-  double train_loss = 0;             // Mean over the last epoch's worth of steps.
-  std::optional<Evaluation> eval;    // Of the end.
-  double samples_per_second = 0;     // Training steps alone, all replicas.
+  std::vector<double> loss_history;    // Global mean loss of each step, from the very first.
+  int64_t skipped_steps = 0;           // Whose gradients overflowed under loss scaling.
+  std::string precision = "float32";   // What forward computes in, and what parameters are: "bf16 (parameters float32)".
+  double loss_scale = 1;               // At the end.
+  double learning_rate_scale = 1;      // By optimizer.scale_lr.
+  std::string compression = "none";    // Of gradients.
+  int64_t local_steps = 1;             // Between two averagings of parameters.
+  double exchange_bytes_per_step = 0;  // What rank 0 sent to the others, mean over the steps of this process.
+  double train_loss = 0;               // Mean over the last epoch's worth of steps.
+  std::optional<Evaluation> eval;      // Of the end.
+  double samples_per_second = 0;       // Training steps alone, all replicas.
   double wall_seconds = 0;
   double seconds_to_first_step = 0;  // From the start of the command (or of this process) to the end of the first step.
   double cpu_seconds = 0;            // All processes.

@@ -70,19 +70,6 @@ void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
                   "a smaller optimizer.lr, train.clip_norm, or a look at the data; older checkpoints are as they were");
 }
 
-// A JSON value of rank 0 becomes everybody's.
-Json share(Group& group, const Json& value) {
-  if (group.size() == 1) return value;
-  std::vector<std::uint8_t> bytes = Json::to_cbor(value);
-  at::Tensor length = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);
-  group.broadcast(length, 0);
-  at::Tensor content = at::empty({length.item<int64_t>()}, at::kByte);
-  if (group.rank() == 0) std::memcpy(content.mutable_data_ptr(), bytes.data(), bytes.size());
-  group.broadcast(content, 0);
-  const auto* data = static_cast<const uint8_t*>(content.const_data_ptr());
-  return Json::from_cbor(data, data + content.numel());
-}
-
 Json describe(const OptimizerState& state) {
   Json tensors = Json::array();
   for (const auto& [name, tensor] : state.tensors)
@@ -129,11 +116,12 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
   if (batch != facts_.batch) log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
-std::optional<Saver::Restored> Saver::restore(DataParallel& replica) {
+std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState& engine) {
   std::optional<checkpoint::Saved> saved;
   if (folder_) saved = folder_->newest();
   Json head = Json::object();
   OptimizerState optimizer;
+  std::map<std::string, at::Tensor> of_engine;
   if (saved) {
     check_facts(saved->manifest);
     load_into(replica.state().parameters, *saved);
@@ -142,19 +130,30 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica) {
     optimizer.kind = saved->manifest.optimizer.value("kind", "");
     optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
     if (saved->optimizer)
-      for (const auto& view : saved->optimizer->tensors()) optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
+      for (const auto& view : saved->optimizer->tensors()) {
+        if (belongs_to_engine(view.spec.name))
+          of_engine.emplace(view.spec.name, tensor_of(view));
+        else
+          optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
+      }
     head = {{"found", true},
             {"step", saved->manifest.step},
+            {"skipped", saved->manifest.extra.value("skipped_steps", int64_t{0})},
+            {"counters", saved->manifest.extra.value("counters", Json::object())},
+            {"ranks", saved->manifest.extra.value("world_size", 0)},
             {"epoch", saved->manifest.position.epoch},
             {"consumed", saved->manifest.position.consumed}};
   }
   head = share(group_, head);
   if (!head.contains("found")) return std::nullopt;
   replica.sync_state();
-  load_state(replica.optimizer(), replica.state().parameters, share(group_, std::move(optimizer)));
+  load_state(replica.optimizer(), replica.updated_parameters(), share(group_, std::move(optimizer)));
   Restored restored;
+  engine.counters = head["counters"];
+  restored.shared = trireme::restore(engine, of_engine, head["ranks"], group_);
   Progress& progress = restored.progress;
   progress.step = head["step"];
+  progress.skipped_steps = head["skipped"];
   progress.position = {head["epoch"], head["consumed"]};
   if (saved) {
     progress.loss_history = saved->manifest.loss_history;
@@ -164,8 +163,9 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica) {
   return restored;
 }
 
-std::string Saver::save(DataParallel& replica, const Progress& progress) {
+std::string Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine) {
   replica.sync_buffers();
+  const std::vector<NamedTensor> of_engine = collect(engine, group_);
   if (!folder_) return {};
   require_finite(replica.state().parameters, progress.step);
   checkpoint::Manifest manifest;
@@ -175,12 +175,15 @@ std::string Saver::save(DataParallel& replica, const Progress& progress) {
   manifest.loss_history = progress.loss_history;
   manifest.config = facts_.config;
   manifest.extra = {{"samples", facts_.samples}, {"seed", facts_.seed}, {"batch", facts_.batch}, {"world_size", group_.size()}};
-  const OptimizerState optimizer = state_of(replica.optimizer(), replica.state().parameters);
+  manifest.extra["skipped_steps"] = progress.skipped_steps;
+  manifest.extra["counters"] = engine.counters;
+  const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
   manifest.optimizer = {{"kind", optimizer.kind}, {"counters", optimizer.counters}};
   Views model, optimizer_views;
   model.add(replica.state().parameters);
   model.add(replica.state().buffers);
   optimizer_views.add(optimizer.tensors);
+  optimizer_views.add(of_engine);
   return folder_->save(std::move(manifest), model.views, optimizer_views.views).string();
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/train/engine_state.h>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace trireme {
@@ -11,6 +13,7 @@ namespace trireme {
 // Where a run stands; equal on every replica (loss_history: on rank 0).
 struct Progress {
   int64_t step = 0;             // Committed.
+  int64_t skipped_steps = 0;    // Whose gradients overflowed under loss scaling: data was used, nothing updated.
   plan::DataPosition position;  // Of the next batch.
   std::vector<double> loss_history;
 };
@@ -32,12 +35,14 @@ class Saver {
   // naming the tensor or the fact in which checkpoint and run differ.
   struct Restored {
     Progress progress;
-    std::string path;  // On rank 0.
+    std::set<std::string> shared;  // Which of the engine's shared tensors the checkpoint had.
+    std::string path;              // On rank 0.
   };
-  std::optional<Restored> restore(DataParallel& replica);
-  // COLLECTIVE (buffers are handed out). Returns the path on rank 0, empty elsewhere. Throws Error(internal) naming the tensor, and leaves
-  // older checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail for ever.
-  std::string save(DataParallel& replica, const Progress& progress);
+  std::optional<Restored> restore(DataParallel& replica, EngineState& engine);
+  // COLLECTIVE (buffers are handed out, every rank's own state is collected). Returns the path on rank 0, empty elsewhere. Throws
+  // Error(internal) naming the tensor, and leaves older checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail
+  // for ever.
+  std::string save(DataParallel& replica, const Progress& progress, const EngineState& engine);
 
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;

@@ -23,6 +23,22 @@ void check(const ScheduleOptions& options) {
     refuse(fmt::format("schedule.minimum of {}", options.minimum), "a fraction in 0..1");
 }
 
+void check(const RateScaling& scaling) {
+  if (scaling.rule != "none" && scaling.rule != "linear" && scaling.rule != "sqrt")
+    refuse(fmt::format("optimizer.scale_lr is '{}'", scaling.rule), "none, linear or sqrt");
+  if (scaling.rule != "none" && scaling.base_batch < 1)
+    refuse(fmt::format("optimizer.scale_lr is {}, but optimizer.base_batch is {}", scaling.rule, scaling.base_batch),
+           "the global batch that optimizer.lr was found for");
+  if (scaling.rule == "none" && scaling.base_batch != 0)
+    refuse(fmt::format("optimizer.base_batch is {}, but optimizer.scale_lr is none", scaling.base_batch), "optimizer.scale_lr=linear");
+}
+
+double rate_scale(const RateScaling& scaling, int64_t batch) {
+  if (scaling.rule == "none") return 1;
+  const double ratio = static_cast<double>(batch) / static_cast<double>(scaling.base_batch);
+  return scaling.rule == "linear" ? ratio : std::sqrt(ratio);
+}
+
 double rate_factor(const ScheduleOptions& options, int64_t step) {
   if (step < options.warmup_steps) return static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps + 1);
   const int64_t since = step - options.warmup_steps;

@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/tensor/parameter_average.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
@@ -17,6 +18,18 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "train", what, remedy);
 }
 
+bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+void check_precision(const TrainerOptions& o) {
+  if (o.dtype != at::kFloat && o.dtype != at::kDouble && !is_half(o.dtype))
+    refuse(fmt::format("train.dtype of {}", c10::toString(o.dtype)), "float32, float64, bfloat16 or float16");
+  if (!o.autocast) return;
+  if (!is_half(*o.autocast)) refuse(fmt::format("train.precision of {}", c10::toString(*o.autocast)), "float32, bf16 or fp16");
+  if (o.dtype != at::kFloat)
+    refuse(fmt::format("train.precision of {} with train.dtype {}", c10::toString(*o.autocast), c10::toString(o.dtype)),
+           "train.dtype=float32");
+}
+
 void check_numbers(const TrainerOptions& o) {
   if (o.replicas < 1) refuse(fmt::format("{} replicas a worker", o.replicas), "at least 1");
   if (o.batch < 1) refuse(fmt::format("a global batch of {}", o.batch), "at least 1");
@@ -24,6 +37,14 @@ void check_numbers(const TrainerOptions& o) {
   if (o.accumulate < 1) refuse(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
   if (o.clip_norm < 0) refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
   if (o.checkpoint.keep < 1) refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
+  if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
+  check(o.rate_scaling);
+  check(o.compression);
+  check(o.local);
+  if (o.local.steps > 1 && o.compression.name != "none")
+    refuse(fmt::format("strategy.local_steps of {} with strategy.compression {}", o.local.steps, o.compression.name),
+           "one of them: local steps send no gradients that could be compressed");
+  check_precision(o);
   ScheduleOptions schedule = o.schedule;
   if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;  // Filled in once the epoch's length is known.
   check(schedule);
@@ -54,6 +75,11 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   // What decides which collectives run, and what they hold.
   facts["accumulate, clip_norm"] = fmt::format("{} {}", o.accumulate, o.clip_norm);
   facts["dtype, shuffle, drop_last"] = fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
+  facts["precision"] = fmt::format("{} {} {}", o.autocast ? c10::toString(*o.autocast) : "-", o.loss_scaling.has_value(), o.ema_decay);
+  facts["sync_batch_norm"] = o.sync_batch_norm ? "yes" : "no";
+  facts["compression"] = fmt::format("{} {} {}", o.compression.name, o.compression.rank, o.compression.ratio);
+  facts["local steps"] = fmt::format("{} {} {}", o.local.steps, o.local.after, o.local.momentum);
+  facts["rate scaling"] = fmt::format("{} {}", o.rate_scaling.rule, o.rate_scaling.base_batch);
   facts["schedule"] = fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum, o.schedule.every_steps,
                                   o.schedule_every_epochs, o.schedule.warmup_steps);
   facts["evaluate_every, test samples"] = fmt::format("{} {}", o.evaluate_every, test ? test->size() : 0);
@@ -92,6 +118,7 @@ std::vector<ReplicaResult> run_in_threads(std::vector<ReplicaSetting> settings) 
       } catch (const std::exception& error) {
         first_error.keep(std::current_exception());
         setting.group->abort(brief(error));
+        if (setting.norm_group) setting.norm_group->abort(brief(error));
       }
     });
   }
@@ -105,6 +132,7 @@ std::vector<ReplicaResult> run_in_threads(std::vector<ReplicaSetting> settings) 
 Trainer::Trainer(World& world, TrainerOptions options) : world_(world), options_(std::move(options)) {
   check_numbers(options_);
   options_.strategy = resolve_strategy(options_, world_.workers());
+  if ((options_.dtype == at::kHalf || options_.autocast == at::kHalf) && !options_.loss_scaling) options_.loss_scaling.emplace();
 }
 
 Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::shared_ptr<const Source> test) {
@@ -123,7 +151,10 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
   world_.agree("configuration", facts_of(options_, job, *train, test.get()));
   auto groups = world_.make_groups(options_.replicas);
   std::vector<ReplicaSetting> settings;
-  for (auto& group : groups) settings.push_back({world_, options_, job, train, test, group, pss, settings.empty()});
+  std::vector<std::shared_ptr<Group>> norm_groups(groups.size());
+  if (options_.sync_batch_norm) norm_groups = world_.make_groups(options_.replicas);
+  for (size_t i = 0; i < groups.size(); ++i)
+    settings.push_back({world_, options_, job, train, test, groups[i], norm_groups[i], pss, settings.empty()});
 
   // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
   std::vector<ReplicaResult> results;

@@ -4,6 +4,7 @@
 #include <trireme/data/loader.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/monitor/sink.h>
+#include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/train/callback.h>
@@ -12,6 +13,7 @@
 #include <trireme/train/schedule.h>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,9 +47,17 @@ struct TrainerOptions {
   uint64_t seed = 1;
   bool shuffle = true;
   bool drop_last = false;
+  // Of parameters and data. bfloat16 and float16: with float32 masters, batch norms stay float32.
   at::ScalarType dtype = at::kFloat;
-  int accumulate = 1;  // Micro-batches a step: each replica's share is computed in so many parts.
+  std::optional<at::ScalarType> autocast;         // bfloat16 or float16: forward computes in it where that is safe; dtype float32.
+  std::optional<GradScalerOptions> loss_scaling;  // With float16 it is on by itself.
+  int accumulate = 1;                             // Micro-batches a step: each replica's share is computed in so many parts.
   double clip_norm = 0;
+  double ema_decay = 0;          // Above 0: an average of the parameters is kept; evaluation uses it.
+  bool sync_batch_norm = false;  // Batch norm over the samples of all replicas.
+  CompressionOptions compression;
+  LocalSgdOptions local;
+  RateScaling rate_scaling;
   ScheduleOptions schedule;  // every_steps and total_steps are filled in by the Trainer where 0.
   int64_t schedule_every_epochs = 0;
   int64_t evaluate_every = 1;  // Epochs; 0: only at the end.
@@ -65,8 +75,12 @@ struct TrainerOptions {
   double started_at = 0;         // Unix time at which the command began; 0: now.
 };
 
+// A step whose gradients overflow under loss scaling is skipped on all ranks: its data counts as used, but it is no step. Schedule,
+// averages, the optimizer's counters and loss_history stay as they were.
+//
 // Dropout and every other random operation draw from a generator per replica, started anew each step from (seed, step, rank); batch norm
-// normalises each replica's own samples, and rank 0's running statistics are the ones that are evaluated and saved.
+// normalises each replica's own samples (unless sync_batch_norm), and rank 0's running statistics are the ones that are evaluated and
+// saved.
 class Trainer {
  public:
   // Throws Error(invalid_argument) naming the option; nothing connects before fit().
