@@ -262,6 +262,12 @@ TEST(CollectivePlan, RefusesWhatMakesNoSenseWithTheChoicesThatFit) {
               HasSubstr("naive, direct, ring, recursive_doubling, hierarchical"));
 }
 
+TEST(CollectivePlan, KnowsWhichAlgorithmsDoTheSame) {
+  EXPECT_THAT(distinct_algorithms_of(Collective::reduce_scatter, 4),
+              testing::ElementsAre(Algorithm::naive, Algorithm::ring, Algorithm::halving_doubling));
+  EXPECT_THAT(distinct_algorithms_of(Collective::broadcast, 1), testing::ElementsAre(Algorithm::naive));
+}
+
 TEST(CollectivePlan, ReadsNamesAndOffersTheChoicesForAnUnknownOne) {
   for (const Algorithm algorithm : all_algorithms()) EXPECT_EQ(algorithm_from_string(to_string(algorithm)), algorithm);
   for (const Collective collective : all_collectives()) EXPECT_EQ(collective_from_string(to_string(collective)), collective);

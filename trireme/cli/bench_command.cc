@@ -1,9 +1,14 @@
 // `trireme bench`: measures this machine. Processes are started through the supervisor, threads inside the worker.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/units.h>
+#include <trireme/cli/bench_paths.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/supervisor.h>
+#include <trireme/plan/collective_cost.h>
+#include <trireme/plan/collective_table.h>
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,27 +16,26 @@ namespace trireme::cli {
 namespace {
 
 struct BenchArguments {
-  std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto", path = "threads";
+  std::string model = "mlp", op, bytes = "25MB", algorithm = "auto", path = "threads", output;
   int64_t batch = 0, steps = 50;
   int workers = 2;
-  bool json = false;
+  bool json = false, tune = false;
 };
 
-// The worker's measuring subcommand under `workers` processes (gloo) or in one process with threads.
+// The worker's measuring subcommand under `workers` processes, or in one process with threads.
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   if (arguments.workers < 1)
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
   if (arguments.batch < 0)
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--batch {} is below 0", arguments.batch),
                 "samples per rank, or 0 for the model's own");
-  if (arguments.path != "threads" && arguments.path != "gloo")
-    throw Error(ErrorCode::unsupported, "cli", fmt::format("--path {} is not in this version", arguments.path), "threads or gloo");
+  const BenchPath& path = find_bench_path(arguments.path);
   words.insert(words.end(),
                {"--workers", std::to_string(arguments.workers), "--path", arguments.path, "--steps", std::to_string(arguments.steps)});
   if (arguments.json) words.push_back("--json");
   // One thread a rank, as peers are measured.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
-  if (arguments.path == "threads" || arguments.workers == 1) return become_worker(std::move(words));
+  if (path.in_threads || arguments.workers == 1) return become_worker(std::move(words));
   launch::SupervisorOptions options;
   options.workers = arguments.workers;
   options.prefix_output = false;
@@ -40,9 +44,49 @@ int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   return launch::supervise(options);
 }
 
+bool runs_plans(std::string_view path) {
+  const auto known = plan::paths_with_plans();
+  return std::find(known.begin(), known.end(), path) != known.end();
+}
+
+void check_algorithm(const BenchArguments& arguments) {
+  if (arguments.algorithm == "auto") return;
+  const plan::Algorithm algorithm = plan::algorithm_from_string(arguments.algorithm);
+  if (!runs_plans(arguments.path))
+    throw Error(ErrorCode::unsupported, "cli",
+                fmt::format("--algorithm {}: path {} has an algorithm of its own", arguments.algorithm, arguments.path),
+                fmt::format("--path {}, or --algorithm auto", fmt::join(plan::paths_with_plans(), " or ")));
+  plan::plan_collective(plan::collective_from_string(arguments.op), algorithm, std::max(1, arguments.workers));
+}
+
+// A table is written beside the rows that it has already: they and the folder must be all right before anything is measured.
+void check_tuning(const BenchArguments& arguments) {
+  if (!runs_plans(arguments.path))
+    throw Error(ErrorCode::unsupported, "cli", fmt::format("--tune: path {} has an algorithm of its own", arguments.path),
+                fmt::format("--path {}", fmt::join(plan::paths_with_plans(), " or ")));
+  if (arguments.output.empty()) return;
+  require_writable_folder(std::filesystem::absolute(arguments.output).parent_path());
+  if (std::filesystem::exists(arguments.output)) plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
+}
+
+int bench_collectives(BenchArguments arguments) {
+  if (!arguments.op.empty()) plan::collective_from_string(arguments.op);
+  find_bench_path(arguments.path);
+  if (arguments.tune) {
+    check_tuning(arguments);
+    return measure(arguments, {"bench-collectives", "--tune", "--op", arguments.op, "--output", arguments.output});
+  }
+  if (!arguments.output.empty())
+    throw Error(ErrorCode::invalid_argument, "cli", "--output is for the table of --tune", "--tune, or no --output");
+  if (arguments.op.empty()) arguments.op = "all_reduce";
+  check_algorithm(arguments);
+  parse_bytes(arguments.bytes);
+  return measure(arguments, {"bench-collectives", "--op", arguments.op, "--bytes", arguments.bytes, "--algorithm", arguments.algorithm});
+}
+
 void add_common(CLI::App* command, const std::shared_ptr<BenchArguments>& arguments) {
   command->add_option("--workers", arguments->workers, "Ranks (default 2)");
-  command->add_option("--path", arguments->path, "What carries the bytes: threads or gloo");
+  command->add_option("--path", arguments->path, fmt::format("What carries the bytes: {}", bench_path_names()));
   command->add_option("--steps", arguments->steps, "Measured repetitions (default 50)");
   command->add_flag("--json", arguments->json, "One JSON object");
 }
@@ -66,22 +110,19 @@ void add_bench(CLI::App& app, Action& action) {
     };
   });
 
-  CLI::App* collectives = bench->add_subcommand("collectives", "One collective operation");
-  collectives->add_option("--op", arguments->op, "all_reduce, reduce_scatter, all_gather or broadcast");
+  CLI::App* collectives = bench->add_subcommand("collectives", "One collective operation, or with --tune the fastest algorithms");
+  collectives->add_option("--op", arguments->op,
+                          "all_reduce (default), reduce_scatter, all_gather or broadcast; with --tune all of them, unless one is given");
   collectives->add_option("--bytes", arguments->bytes, "Size of the tensor, e.g. 4KB, 25MB");
-  collectives->add_option("--algorithm", arguments->algorithm, "Between threads: auto, naive, direct or ring");
+  collectives->add_option("--algorithm", arguments->algorithm,
+                          fmt::format("auto, or one of docs/collectives.md, between {}", fmt::join(plan::paths_with_plans(), " or ")));
+  collectives->add_flag("--tune", arguments->tune, "Time all algorithms at many sizes, and say which `auto` should take (comm.table)");
+  collectives->add_option("--output", arguments->output, "With --tune: write the table to this file, beside other rows that are there");
   add_common(collectives, arguments);
-  collectives->footer("Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads --json");
-  collectives->callback([arguments, &action] {
-    action = [arguments] {
-      static constexpr std::string_view kOps[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
-      if (std::find(std::begin(kOps), std::end(kOps), arguments->op) == std::end(kOps))
-        throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--op {} is not known", arguments->op),
-                    fmt::format("{}", fmt::join(kOps, ", ")));
-      return measure(*arguments,
-                     {"bench-collectives", "--op", arguments->op, "--bytes", arguments->bytes, "--algorithm", arguments->algorithm});
-    };
-  });
+  collectives->footer(
+      "Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads --json\n"
+      "         trireme bench collectives --tune --workers 4 --output table.json");
+  collectives->callback([arguments, &action] { action = [arguments] { return bench_collectives(*arguments); }; });
 }
 
 }  // namespace trireme::cli

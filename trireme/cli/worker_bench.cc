@@ -2,28 +2,30 @@
 #include <torch/torch.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/units.h>
+#include <trireme/cli/bench_paths.h>
+#include <trireme/cli/worker_bench.h>
 #include <trireme/cli/worker_commands.h>
-#include <trireme/comm/world.h>
 #include <trireme/models/build.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/parallel/data_parallel.h>
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <thread>
 
 namespace trireme::cli {
 namespace {
 
-struct WorkerBenchArguments {
-  std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto", path = "threads";
-  int64_t batch = 0, steps = 50;
-  int workers = 2;
-  bool json = false;
-};
-
 using SteadyClock = std::chrono::steady_clock;
+
+}  // namespace
+
+WorldOptions world_options_of(const WorkerBenchArguments& arguments) {
+  WorldOptions options;
+  options.backend = find_bench_path(arguments.path).backend;
+  return options;
+}
+
+int threads_of(const WorkerBenchArguments& arguments) { return find_bench_path(arguments.path).in_threads ? arguments.workers : 1; }
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -55,22 +57,12 @@ std::vector<double> on_every_rank(World& world, int threads, const std::function
   return results[0];
 }
 
-// Each repetition starts together: the time is that of the slowest rank, as users feel it.
-std::vector<double> repeat(Group& group, int64_t warm_up, int64_t times, const std::function<void()>& action) {
-  std::vector<double> seconds;
-  for (int64_t i = -warm_up; i < times; ++i) {
-    group.barrier();
-    const auto start = SteadyClock::now();
-    action();
-    if (i >= 0) seconds.push_back(std::chrono::duration<double>(SteadyClock::now() - start).count());
-  }
-  return seconds;
-}
-
 void require_steps(const WorkerBenchArguments& arguments) {
   if (arguments.steps < 1)
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--steps {} is below 1", arguments.steps), "1 or more");
 }
+
+namespace {
 
 int bench_step(const WorkerBenchArguments& arguments) {
   require_steps(arguments);
@@ -79,13 +71,13 @@ int bench_step(const WorkerBenchArguments& arguments) {
   options = models::resolve(options);
   const models::InputSpec input = models::default_input(options);
   const int64_t batch = arguments.batch > 0 ? arguments.batch : models::default_batch(options);
-  World world = World::join();
-  const int threads = arguments.path == "threads" ? arguments.workers : 1;
+  World world = World::join(world_options_of(arguments));
+  const int threads = threads_of(arguments);
   double timed_cpu = 0;
   const std::vector<double> seconds = on_every_rank(world, threads, [&](std::shared_ptr<Group> group) {
     torch::manual_seed(1);
     const Model model = models::make_factory(options, input)();
-    DataParallel replica(group, model.module, SGD{.lr = 1e-3, .momentum = 0.9});
+    DataParallel replica(group, model.module, SGD{.lr = 1e-3, .momentum = 0.9}, {.share_parameters = true});
     std::vector<int64_t> shape = input.shape;
     shape.insert(shape.begin(), batch);
     const bool tokens = options.name == "gpt";
@@ -109,7 +101,7 @@ int bench_step(const WorkerBenchArguments& arguments) {
     const int ranks = arguments.workers;
     const double middle = median(seconds);
     // A process of its own per rank: rank 0's share stands for each.
-    const double cpu = arguments.path == "threads" ? timed_cpu : timed_cpu * ranks;
+    const double cpu = threads > 1 ? timed_cpu : timed_cpu * ranks;
     const Json json = {{"model", arguments.model},
                        {"path", arguments.path},
                        {"workers", ranks},
@@ -125,55 +117,6 @@ int bench_step(const WorkerBenchArguments& arguments) {
       fmt::print("{} x{} over {}: {:.2f} ms a step (best {:.2f}), {:.0f} samples/s, {:.4f} CPU seconds a step\n", arguments.model, ranks,
                  arguments.path, json["median_ms"].get<double>(), json["min_ms"].get<double>(), json["samples_per_second"].get<double>(),
                  cpu);
-  }
-  world.leave();
-  return 0;
-}
-
-int bench_collectives(const WorkerBenchArguments& arguments) {
-  require_steps(arguments);
-  const int64_t elements = std::max<int64_t>(1, parse_bytes(arguments.bytes) / 4);
-  const int n = arguments.workers;
-  WorldOptions options;
-  options.all_reduce = arguments.algorithm;
-  World world = World::join(options);
-  const std::vector<double> seconds = on_every_rank(world, arguments.path == "threads" ? n : 1, [&](std::shared_ptr<Group> group) {
-    const int64_t block = std::max<int64_t>(1, elements / n);
-    at::Tensor whole = at::ones({block * n});
-    at::Tensor part = at::ones({block});
-    std::function<void()> action;
-    if (arguments.op == "all_reduce")
-      action = [&] { group->all_reduce(whole); };
-    else if (arguments.op == "reduce_scatter")
-      action = [&] { group->reduce_scatter(whole, part); };
-    else if (arguments.op == "all_gather")
-      action = [&] { group->all_gather(part, whole); };
-    else if (arguments.op == "broadcast")
-      action = [&] { group->broadcast(whole, 0); };
-    else
-      throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--op {} is not known", arguments.op),
-                  "all_reduce, reduce_scatter, all_gather or broadcast");
-    return repeat(*group, 3, arguments.steps, action);
-  });
-  if (world.worker() == 0) {
-    const double middle = median(seconds);
-    const double bytes = static_cast<double>(elements) * 4;
-    // Bus bandwidth as nccl-tests defines it: what each link carries.
-    const double factor = arguments.op == "all_reduce" ? 2.0 * (n - 1) / n : arguments.op == "broadcast" ? 1.0 : 1.0 * (n - 1) / n;
-    const Json json = {{"op", arguments.op},
-                       {"path", arguments.path},
-                       {"workers", n},
-                       {"bytes", static_cast<int64_t>(bytes)},
-                       {"algorithm", arguments.algorithm},
-                       {"median_us", middle * 1e6},
-                       {"min_us", *std::min_element(seconds.begin(), seconds.end()) * 1e6},
-                       {"bus_gbytes_per_second", bytes * factor / middle / 1e9}};
-    if (arguments.json)
-      fmt::print("{}\n", json.dump());
-    else
-      fmt::print("{} of {} x{} over {}: {:.1f} us (best {:.1f}), {:.2f} GB/s on the bus\n", arguments.op,
-                 format_bytes(static_cast<int64_t>(bytes)), n, arguments.path, json["median_us"].get<double>(),
-                 json["min_us"].get<double>(), json["bus_gbytes_per_second"].get<double>());
   }
   world.leave();
   return 0;
@@ -198,8 +141,12 @@ void add_worker_bench(CLI::App& app, WorkerAction& action) {
   collectives->add_option("--op", arguments->op);
   collectives->add_option("--bytes", arguments->bytes);
   collectives->add_option("--algorithm", arguments->algorithm);
+  collectives->add_flag("--tune", arguments->tune);
+  collectives->add_option("--output", arguments->output);
   add_common(collectives);
-  collectives->callback([arguments, &action] { action = [arguments] { return bench_collectives(*arguments); }; });
+  collectives->callback([arguments, &action] {
+    action = [arguments] { return arguments->tune ? tune_collectives(*arguments) : bench_collectives(*arguments); };
+  });
 }
 
 }  // namespace trireme::cli

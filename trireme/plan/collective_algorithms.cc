@@ -102,6 +102,19 @@ std::vector<Algorithm> algorithms_of(Collective collective) {
   return algorithms;
 }
 
+std::vector<Algorithm> distinct_algorithms_of(Collective collective, int world_size) {
+  std::vector<CollectivePlan> plans;
+  std::vector<Algorithm> algorithms;
+  for (const Algorithm algorithm : algorithms_of(collective)) {
+    CollectivePlan plan = plan_collective(collective, algorithm, world_size);
+    const bool known = std::any_of(plans.begin(), plans.end(), [&](const auto& other) { return other.rounds == plan.rounds; });
+    if (known) continue;
+    algorithms.push_back(algorithm);
+    plans.push_back(std::move(plan));
+  }
+  return algorithms;
+}
+
 CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int world_size, int root, const std::vector<int>& hosts) {
   check_ranks(world_size, root, hosts);
   const Builder build = builder_of(collective, algorithm);

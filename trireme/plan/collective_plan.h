@@ -33,16 +33,21 @@ std::span<const Collective> all_collectives();
 std::span<const Algorithm> all_algorithms();
 std::vector<Algorithm> algorithms_of(Collective collective);  // Those that plan_collective makes for it, for any world size.
 
+// The same, but of those that make the same plan for so many ranks of one host, the first.
+std::vector<Algorithm> distinct_algorithms_of(Collective collective, int world_size);
+
 // `chunk` of the executing rank becomes the sum, in this order, of the same chunk on `sources` (the rank itself
 // may be one of them); one source is a copy. The order is fixed by the plan, so that results are bit-identical in every run.
 struct Transfer {
   int chunk = 0;
   std::vector<int> sources;
+  bool operator==(const Transfer&) const = default;
 };
 // What one rank does in one round. `sends` is the view of the same from the sender's side: (chunk, receiving rank).
 struct RankRound {
   std::vector<Transfer> receives;
   std::vector<std::pair<int, int>> sends;
+  bool operator==(const RankRound&) const = default;
 };
 
 struct CollectivePlan {

@@ -1,0 +1,22 @@
+#include <gmock/gmock.h>
+#include <trireme/cli/bench_paths.h>
+#include <trireme/plan/collective_cost.h>
+
+#include "../base/expect_error.h"
+
+namespace trireme::cli {
+namespace {
+
+TEST(BenchPaths, AreFoundByNameAndListedForAnUnknownOne) {
+  EXPECT_TRUE(find_bench_path("threads").in_threads);
+  EXPECT_EQ(find_bench_path("gloo").backend, "gloo");
+  EXPECT_THAT(message_of(ErrorCode::unsupported, [] { find_bench_path("pigeon"); }),
+              testing::AllOf(testing::HasSubstr("--path pigeon"), testing::HasSubstr(bench_path_names())));
+}
+
+TEST(BenchPaths, HoldEveryPathThatRunsPlans) {
+  for (const std::string_view path : plan::paths_with_plans()) EXPECT_NO_THROW(find_bench_path(path)) << path;
+}
+
+}  // namespace
+}  // namespace trireme::cli

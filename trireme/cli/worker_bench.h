@@ -1,0 +1,30 @@
+// What the measuring subcommands of `trireme-worker` have in common.
+#pragma once
+#include <trireme/comm/world.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace trireme::cli {
+
+struct WorkerBenchArguments {
+  std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto", path = "threads", output;
+  int64_t batch = 0, steps = 50;
+  int workers = 2;
+  bool json = false, tune = false;
+};
+
+WorldOptions world_options_of(const WorkerBenchArguments& arguments);
+int threads_of(const WorkerBenchArguments& arguments);      // Ranks in this process.
+void require_steps(const WorkerBenchArguments& arguments);  // Throws Error(invalid_argument).
+double median(std::vector<double> values);                  // Of at least one.
+
+// COLLECTIVE. Runs `rank_body` once a rank: in threads of this process, or here if the ranks are processes. Returns what this worker's
+// first rank measured.
+std::vector<double> on_every_rank(World& world, int threads, const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body);
+
+int bench_collectives(const WorkerBenchArguments& arguments);
+int tune_collectives(const WorkerBenchArguments& arguments);
+
+}  // namespace trireme::cli
