@@ -7,6 +7,7 @@
 #include <trireme/cli/config_data.h>
 #include <trireme/cli/config_keys.h>
 #include <trireme/cli/config_value.h>
+#include <trireme/plan/collective_plan.h>
 #include <fstream>
 
 namespace trireme::cli {
@@ -247,6 +248,23 @@ TEST_F(ConfigRules, CheckModelHeartbeatAndCheckpoint) {
   EXPECT_THAT(message("model: {channels: [8, 8], strides: [1]}\n"), HasSubstr("model.strides has 1 entries"));
   EXPECT_THAT(message("comm: {heartbeat_interval: 5s, heartbeat_timeout: 5s}\n"), HasSubstr("the timeout must be longer"));
   EXPECT_THAT(message("checkpoint.every: sometimes\n"), HasSubstr("run.yaml:1: checkpoint.every is \"sometimes\""));
+}
+
+TEST_F(ConfigRules, CheckTheTableOfCollectivesBeforeAnythingStarts) {
+  EXPECT_THAT(message("comm.table: /no/such/table.json\n"), AllOf(HasSubstr("comm.table is /no/such/table.json"), HasSubstr("there is no file")));
+  const auto table = [this](const std::string& rows) { return "comm.table: " + file("{\"rows\": [" + rows + "]}", "table.json").string() + "\n"; };
+  EXPECT_THAT(message(table(R"({"path":"udp","collective":"all_reduce","ranks":2,"hosts":1,"choices":[]})")),
+              AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, tcp"), HasSubstr("--tune")));
+  EXPECT_EQ(load(table("")).comm.table, (folder_ / "table.json").string());
+}
+
+TEST_F(ConfigRules, OfferTheAlgorithmsOfAnAllReduce) {
+  EXPECT_THAT(message("strategy.all_reduce: rign\n"),
+              HasSubstr("auto, naive, direct, ring, recursive_doubling, halving_doubling, tree, hierarchical"));
+  for (const plan::Algorithm algorithm : plan::algorithms_of(plan::Collective::all_reduce)) {
+    const std::string name(plan::to_string(algorithm));
+    EXPECT_EQ(load("strategy.all_reduce: " + name + "\n").strategy.all_reduce, name);
+  }
 }
 
 TEST(ConfigCheckpointEvery, ReadsStepsAndEpochs) {

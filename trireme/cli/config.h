@@ -43,7 +43,7 @@ struct Config {
   struct {
     std::string name = "auto";        // auto, one_device, mirrored, multi_worker
     int replicas = -1;                // Per worker; -1: 1, or the host's cores (at most 8) for mirrored.
-    std::string all_reduce = "auto";  // auto, naive, direct, ring
+    std::string all_reduce = "auto";  // auto, or an algorithm of docs/collectives.md
     bool sync_batch_norm = false;
     std::string compression = "none";  // none, bf16, fp16, int8, topk, powersgd
     int compression_rank = 2;          // powersgd
@@ -70,6 +70,7 @@ struct Config {
   struct {
     std::string backend = "auto";  // auto, threads, gloo
     std::string interface = "";    // Name or address to bind; empty: loopback, or the route to the rendezvous.
+    std::string table;             // File with choices of collective algorithms; empty: defaults.
     Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{10000};
   } comm;
   struct {

@@ -2,8 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/cli/config_check.h>
 #include <trireme/cli/config_value.h>
+#include <trireme/plan/collective_table.h>
 #include <algorithm>
 
 namespace trireme::cli {
@@ -144,6 +146,16 @@ class Checker {
     }
   }
 
+  void table() const {
+    if (config_.comm.table.empty()) return;
+    try {
+      plan::CollectiveTable::parse(read_file(config_.comm.table), config_.comm.table);
+    } catch (const Error& error) {
+      refuse("comm.table", fmt::format("comm.table is {}, which is no table of collectives: {}", config_.comm.table, brief(error)),
+             "a file that trireme bench collectives --tune --output FILE wrote");
+    }
+  }
+
   void checkpoint() const {
     try {
       parse_every(config_.checkpoint.every);
@@ -191,6 +203,7 @@ void check(const Config& config, const GivenKeys& given) {
   checker.strategy();
   checker.length();
   checker.comm();
+  checker.table();
   checker.checkpoint();
 }
 

@@ -1,11 +1,12 @@
 // `trireme plan`: what a run would do, for any world size, without running it or loading LibTorch.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/config_data.h>
 #include <trireme/cli/paths.h>
 #include <trireme/plan/bucket_plan.h>
-#include <trireme/plan/collective_plan.h>
+#include <trireme/plan/collective_table.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/mesh.h>
 #include <algorithm>
@@ -20,6 +21,20 @@ struct PlanArguments {
   bool json = false;
 };
 
+plan::SizeChoices all_reduce_choices(const Config& config, const std::string& path, int ranks) {
+  plan::CollectiveTable table;
+  if (!config.comm.table.empty()) table = plan::CollectiveTable::parse(read_file(config.comm.table), config.comm.table);
+  if (config.strategy.all_reduce != "auto")
+    table.always(plan::Collective::all_reduce, plan::algorithm_from_string(config.strategy.all_reduce));
+  return table.choices(path, plan::Collective::all_reduce, ranks, {});
+}
+
+int64_t largest_bucket(const plan::BucketPlan& plan) {
+  int64_t bytes = 0;
+  for (const plan::Bucket& bucket : plan.buckets) bytes = std::max(bytes, bucket.elements * plan::bytes_of(bucket.dtype));
+  return bytes;
+}
+
 int show(const PlanArguments& arguments) {
   if (arguments.workers < 1)
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
@@ -32,15 +47,16 @@ int show(const PlanArguments& arguments) {
   const plan::DataPlan data(
       {dataset.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
   const plan::BucketPlan buckets = plan::plan_buckets(parameters, {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes});
-  const std::string algorithm = config.strategy.all_reduce == "auto" ? "direct" : config.strategy.all_reduce;
-  const plan::CollectivePlan all_reduce =
-      plan::plan_collective(plan::Collective::all_reduce, plan::algorithm_from_string(algorithm), strategy.world_size);
+  const std::string path = strategy.workers == 1 ? "threads" : "tcp";
+  const plan::SizeChoices choices = all_reduce_choices(config, path, strategy.world_size);
+  const plan::CollectivePlan all_reduce = plan::plan_collective(
+      plan::Collective::all_reduce, choices[plan::choose(choices, largest_bucket(buckets))].algorithm, strategy.world_size);
   check(mesh);
   check(data, strategy.world_size);
   check(buckets, parameters);
   check(all_reduce);
-  // Between processes Gloo carries the all-reduce by an algorithm of its own; the plan is what threads of one process run.
-  const bool runs_plan = strategy.workers == 1;
+  // Shared memory, Gloo and MPI have algorithms of their own; the plan is what threads of one process run, and TCP.
+  const bool runs_plan = strategy.workers == 1 || config.comm.backend == "tcp";
 
   std::vector<std::vector<int64_t>> batches;
   plan::DataPosition position;
@@ -54,7 +70,8 @@ int show(const PlanArguments& arguments) {
                 {"data", data.to_json(strategy.world_size)},
                 {"buckets", buckets.to_json()},
                 {"all_reduce", all_reduce.to_json()}};
-    out["all_reduce"]["carrier"] = runs_plan ? "threads" : "gloo";
+    out["all_reduce"]["carrier"] = strategy.workers == 1 ? "threads" : config.comm.backend;
+    out["all_reduce"]["choices"] = plan::describe(choices);
     if (arguments.batches > 0) {
       // Batches count within the training part; where that was split off, it lists which samples of the file it holds.
       out["batches"] = batches;
@@ -69,8 +86,9 @@ int show(const PlanArguments& arguments) {
   }
   fmt::print("strategy: {} ({} workers x {} replicas)\n\n{}\n{}\n{}\n", strategy.name, strategy.workers, strategy.replicas_per_worker,
              mesh.describe(), data.describe(strategy.world_size), buckets.describe());
-  fmt::print("{}", all_reduce.describe());
-  if (!runs_plan) fmt::print("(between processes Gloo reduces by its own ring; threads of one process run the plan above)\n");
+  fmt::print("all_reduce over {}: {}; the largest bucket:\n\n{}", path, plan::describe(choices), all_reduce.describe());
+  if (!runs_plan)
+    fmt::print("(comm.backend {} sums by an algorithm of its own; threads and tcp run the plan above)\n", config.comm.backend);
   for (size_t i = 0; i < batches.size(); ++i) fmt::print("batch {}: {}\n", i, fmt::join(batches[i], " "));
   return kExitOk;
 }

@@ -106,8 +106,9 @@ int train(const TrainArguments& arguments) {
                 "leave --workers to the launcher");
   const int workers = launched ? identity.workers : arguments.workers.value_or(1);
   const ResolvedStrategy strategy = check_with_workers(config, workers);
-  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && config.strategy.all_reduce != "auto")
-    log_warning("strategy.all_reduce={} is for threads; between processes Gloo reduces by its own algorithm", config.strategy.all_reduce);
+  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && config.comm.backend != "tcp" && config.strategy.all_reduce != "auto")
+    log_warning("strategy.all_reduce={} is for threads and tcp; comm.backend {} sums by an algorithm of its own", config.strategy.all_reduce,
+                config.comm.backend);
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     check_model_and_data(config);

@@ -37,7 +37,7 @@ OptimizerFactory optimizer_of(const Config& config) {
 // The keys that change what is computed: what all ranks must have alike. Paths, addresses and listeners may differ from host to host.
 Json keys_to_agree(const Config& config) {
   static constexpr std::string_view kOwn[] = {
-      "run.",         "monitor.",    "cost.",       "checkpoint.dir",   "comm.interface",   "device.",
+      "run.",         "monitor.",    "cost.",       "checkpoint.dir",   "comm.interface",   "comm.table", "device.",
       "data.path",    "data.images", "data.labels", "data.test_images", "data.test_labels", "data.threads",
       "data.prefetch"};
   Json keys = Json::object();
@@ -52,6 +52,7 @@ WorldOptions world_options(const Config& config) {
   WorldOptions options;
   options.backend = config.comm.backend;
   options.all_reduce = config.strategy.all_reduce;
+  options.table = config.comm.table;
   options.interface = config.comm.interface;
   options.timeout = config.comm.timeout;
   options.heartbeat_interval = config.comm.heartbeat_interval;

@@ -1,0 +1,57 @@
+"""`trireme bench collectives`: figures for scripts, tables that training takes, and what is refused before anything starts."""
+
+import json
+import unittest
+
+from support import DIGITS, TRIREME, SystemTest
+
+ALGORITHMS = ("naive", "direct", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical")
+
+
+class BenchCollectives(SystemTest):
+    def bench(self, *words, **options):
+        return self.run_to_end(TRIREME, "bench", "collectives", *words, **options)
+
+    def test_every_path_and_algorithm_prints_one_json_object(self):
+        for path, algorithms in (("threads", ALGORITHMS), ("tcp", ("auto", "tree")), ("shm", ("auto",))):
+            for algorithm in algorithms:
+                code, out, err = self.bench("--bytes", "4KB", "--workers", "3", "--path", path, "--algorithm", algorithm, "--steps", "3", "--json")
+                self.assertEqual(code, 0, err)
+                figures = json.loads(out)
+                self.assertEqual((figures["path"], figures["algorithm"], figures["workers"]), (path, algorithm, 3))
+                self.assertGreater(figures["bus_gbytes_per_second"], 0)
+
+    def test_a_tuned_table_grows_and_is_used_by_training(self):
+        table = self.folder / "table.json"
+        for workers in ("2", "3"):
+            code, _, err = self.bench("--tune", "--op", "broadcast", "--workers", workers, "--steps", "1", "--output", table, timeout=120)
+            self.assertEqual(code, 0, err)
+        rows = json.loads(table.read_text())["rows"]
+        self.assertEqual([(row["path"], row["collective"], row["ranks"], row["hosts"]) for row in rows],
+                         [("threads", "broadcast", 2, 1), ("threads", "broadcast", 3, 1)])
+        report = self.train("--set", f"comm.table={table}", "--set", "strategy.replicas=3", "--set", "train.steps=2")
+        self.assertEqual(report["world_size"], 3)
+
+    def test_wrong_input_is_refused_with_what_fits(self):
+        broken = self.folder / "broken.json"
+        broken.write_text('{"rows": [7]}')
+        for words, part in (
+            (("--op", "scan"), "all_reduce, reduce_scatter, all_gather, broadcast"),
+            (("--path", "pigeon"), "threads, shm, tcp, gloo"),
+            (("--algorithm", "rign"), "naive, direct, ring"),
+            (("--op", "broadcast", "--algorithm", "direct"), "naive, ring, tree, hierarchical"),
+            (("--path", "gloo", "--algorithm", "ring"), "--path threads or tcp"),
+            (("--path", "gloo", "--tune"), "--path threads or tcp"),
+            (("--output", "x"), "--tune"),
+            (("--tune", "--output", broken), "row 0 is 7"),
+        ):
+            code, out, err = self.bench(*words)
+            self.assertEqual((code, out), (2, ""), words)
+            self.assertIn(part, err)
+        code, _, err = self.run_to_end(TRIREME, "train", DIGITS, "--set", f"comm.table={broken}")
+        self.assertEqual(code, 2)
+        self.assertIn("row 0 is 7", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
