@@ -122,7 +122,7 @@ TEST(ProcessGroupFailure, AWorkerThatDoesNotComeEndsInTimeout) {
 TEST(ProcessGroupFailure, SigpipeIsIgnoredUnlessTheProgrammeHandlesIt) {
   const auto handler_after = [](void (*handler)(int)) {
     std::signal(SIGPIPE, handler);
-    Workers workers(2);
+    Workers workers(2, options_for("gloo"));
     workers.make_groups();
     workers.leave();
     return std::signal(SIGPIPE, SIG_IGN);

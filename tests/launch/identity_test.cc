@@ -95,6 +95,38 @@ TEST(Identity, WithoutAnAgentWorker0HoldsTheMastersPort) {
   EXPECT_TRUE(zero.hosts_coordinator);
 }
 
+const std::map<std::string, std::string> kOpenMpi{{"OMPI_COMM_WORLD_RANK", "3"},
+                                                  {"OMPI_COMM_WORLD_SIZE", "4"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                                  {"OMPI_MCA_ess_base_jobid", "17"}};
+
+TEST(Identity, MpirunGivesNumbersAndAJobButNoRendezvous) {
+  const Identity worker = resolve(kOpenMpi);
+  EXPECT_EQ(worker.launcher, Launcher::mpirun);
+  EXPECT_EQ(worker.worker, 3);
+  EXPECT_EQ(worker.workers, 4);
+  EXPECT_EQ(worker.local_worker, 1);
+  EXPECT_EQ(worker.local_workers, 2);
+  EXPECT_EQ(worker.job_id, "mpirun-17");
+  EXPECT_FALSE(worker.rendezvous || worker.agent_store || worker.hosts_coordinator);
+  EXPECT_TRUE(resolve(with(with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_LOCAL_RANK", "0")).hosts_coordinator);
+  EXPECT_THAT(worker.describe(), AllOf(HasSubstr("worker 3 of 4"), HasSubstr("started by mpirun")));
+}
+
+TEST(Identity, MpichsMpirunIsUnderstood) {
+  const Identity worker = resolve({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  EXPECT_EQ(worker.launcher, Launcher::mpirun);
+  EXPECT_EQ(worker.worker, 1);
+  EXPECT_EQ(worker.local_workers, 2);
+}
+
+TEST(Identity, MpirunMayStartWhatAnotherLauncherHasNumbered) {
+  auto both = kOpenMpi;
+  both.insert({{"TRIREME_WORKER", "0"}, {"TRIREME_WORKERS", "1"}});
+  EXPECT_EQ(resolve(both).launcher, Launcher::trireme);
+}
+
 TEST(Identity, OneWorkerMeetsNobody) {
   const Identity torchrun = resolve({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_EQ(torchrun.launcher, Launcher::torchrun);

@@ -10,10 +10,11 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{}: {}", operation, what), remedy);
 }
 
-void check_tensor(std::string_view operation, const at::Tensor& tensor) {
+void check_tensor(std::string_view operation, const at::Tensor& tensor, at::Device device) {
   if (!tensor.defined()) refuse(operation, "the tensor is undefined", "pass a tensor on every rank");
-  if (!tensor.device().is_cpu())
-    refuse(operation, fmt::format("the tensor is on {}, this group carries CPU tensors", tensor.device().str()), "tensor.cpu()");
+  if (tensor.device() != device)
+    refuse(operation, fmt::format("the tensor is on {}, this group carries tensors on {}", tensor.device().str(), device.str()),
+           fmt::format("tensor.to({})", device.str()));
   if (!tensor.is_contiguous()) refuse(operation, "the tensor is not contiguous", "tensor.contiguous()");
   switch (tensor.scalar_type()) {
     case at::kFloat:
@@ -43,8 +44,8 @@ void check_tag(std::string_view operation, int tag) {
 }
 
 // `large` must hold `size` blocks of `small`.
-void check_blocks(std::string_view operation, const at::Tensor& small, const at::Tensor& large, int size) {
-  check_tensor(operation, large);
+void check_blocks(std::string_view operation, const at::Tensor& small, const at::Tensor& large, int size, at::Device device) {
+  check_tensor(operation, large, device);
   if (small.scalar_type() != large.scalar_type())
     refuse(operation,
            fmt::format("input and output differ in type ({}, {})", c10::toString(small.scalar_type()), c10::toString(large.scalar_type())),
@@ -93,41 +94,41 @@ WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) { return started(p
 WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) { return started(prepare_recv(tensor, from, tag)); }
 
 WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  check_tensor("all_reduce", tensor);
+  check_tensor("all_reduce", tensor, device());
   check_op("all_reduce", tensor, op);
   return do_all_reduce(values_of(tensor), op);
 }
 WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
-  check_tensor("reduce_scatter", output);
+  check_tensor("reduce_scatter", output, device());
   check_op("reduce_scatter", output, op);
-  check_blocks("reduce_scatter", output, input, size_);
+  check_blocks("reduce_scatter", output, input, size_, device());
   return do_reduce_scatter(values_of(input), values_of(output), op);
 }
 WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
-  check_tensor("all_gather", input);
-  check_blocks("all_gather", input, output, size_);
+  check_tensor("all_gather", input, device());
+  check_blocks("all_gather", input, output, size_, device());
   return do_all_gather(values_of(input), values_of(output));
 }
 WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
-  check_tensor("broadcast", tensor);
+  check_tensor("broadcast", tensor, device());
   check_rank("broadcast", "root", root, size_);
   return do_broadcast(values_of(tensor), root);
 }
 void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) {
-  check_tensor("gather", input);
+  check_tensor("gather", input, device());
   check_rank("gather", "root", root, size_);
-  if (rank_ == root) check_blocks("gather", input, output, size_);
+  if (rank_ == root) check_blocks("gather", input, output, size_, device());
   do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
 WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag) {
-  check_tensor("send", tensor);
+  check_tensor("send", tensor, device());
   check_rank("send", "receiver", to, size_);
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
   check_tag("send", tag);
   return do_send(values_of(tensor), to, tag);
 }
 WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag) {
-  check_tensor("recv", tensor);
+  check_tensor("recv", tensor, device());
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
   check_tag("recv", tag);

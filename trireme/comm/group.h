@@ -1,9 +1,9 @@
 // The ranks that act together, and what they can do: one interface, several carriers.
 //
 // Every operation is COLLECTIVE (send and recv: pairwise): all ranks of the group call the same operations in the same order.
-// Tensors are contiguous CPU tensors of float32, float64, float16, bfloat16, int32, int64 or uint8; autograd records nothing of
-// what happens to them. Every wait ends by the group's time-out in Error(timeout), or earlier in Error(peer_lost) once a peer is known
-// to be lost; no operation comes through after that. One thread at a time per rank.
+// Tensors are contiguous, on device() (the CPU, but for NCCL), of float32, float64, float16, bfloat16, int32, int64 or uint8; autograd
+// records nothing of what happens to them. Every wait ends by the group's time-out in Error(timeout), or earlier in Error(peer_lost) once a
+// peer is known to be lost; no operation comes through after that. One thread at a time per rank.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
@@ -24,8 +24,9 @@ std::string_view to_string(ReduceOp op);
 class Work {
  public:
   virtual ~Work() = default;  // Waits for nothing; what was started is finished by the group.
-  virtual void start() {}     // Lets it go on without being waited for. Until then a backend may leave it to wait(), in the thread that calls it.
-  virtual void wait() = 0;    // Throws Error(timeout | peer_lost | aborted).
+  virtual void start() {
+  }  // Lets it go on without being waited for. Until then a backend may leave it to wait(), in the thread that calls it.
+  virtual void wait() = 0;  // Throws Error(timeout | peer_lost | aborted).
 };
 using WorkPtr = std::unique_ptr<Work>;
 
@@ -34,7 +35,8 @@ class Group {
   virtual ~Group() = default;
   int rank() const { return rank_; }
   int size() const { return size_; }
-  virtual std::string_view backend() const = 0;  // "threads", "gloo", "hybrid"
+  virtual std::string_view backend() const = 0;  // "threads", "shm", "tcp", "gloo", "mpi", "nccl", "hybrid"
+  virtual at::Device device() const { return at::kCPU; }
 
   // In place. The order of additions depends on the position in the tensor and on size() only, so runs repeat bit for bit.
   [[nodiscard]] WorkPtr all_reduce_async(at::Tensor tensor, ReduceOp op = ReduceOp::sum);

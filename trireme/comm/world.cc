@@ -9,6 +9,8 @@
 #include <trireme/comm/host/host_map.h>
 #include <trireme/comm/host/shm_group.h>
 #include <trireme/comm/hybrid_group.h>
+#include <trireme/comm/mpi/mpi_group.h>
+#include <trireme/comm/nccl/nccl_group.h>
 #include <trireme/comm/tcp/tcp_group.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/world.h>
@@ -32,22 +34,28 @@ void choose_by_name(plan::CollectiveTable& table, const std::string& all_reduce)
   if (all_reduce != "auto") table.always(plan::Collective::all_reduce, plan::algorithm_from_string(all_reduce));
 }
 
-// Gloo is proven at scale; ours serves where it was left out.
-std::string carrier_between_hosts(const std::string& backend) {
+// MPI where mpirun brought it, with the fabric's own ways; else Gloo, proven at scale; ours serves where both were left out.
+std::string carrier_between_hosts(const std::string& backend, launch::Launcher launcher) {
   if (backend != "auto" && backend != "shm") return backend;
+  if (launcher == launch::Launcher::mpirun && comm::mpi_is_compiled_in()) return "mpi";
   return comm::gloo_is_compiled_in() ? "gloo" : "tcp";
 }
 
-void check_backend(const std::string& backend) {
+void check_backend(const std::string& backend, const launch::Identity& identity) {
   std::vector<std::string> here{"auto", "threads", "shm", "tcp"};
   if (comm::gloo_is_compiled_in()) here.push_back("gloo");
+  if (comm::mpi_is_compiled_in()) here.push_back("mpi");
+  if (comm::nccl_is_compiled_in()) here.push_back("nccl");
   if (std::find(here.begin(), here.end(), backend) == here.end())
     throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", backend),
                 fmt::format("{}", fmt::join(here, ", ")));
+  if (backend == "mpi" && identity.workers > 1 && identity.launcher != launch::Launcher::mpirun)
+    throw Error(ErrorCode::invalid_argument, "comm", "comm.backend mpi joins workers that mpirun started, and these were started otherwise",
+                "mpirun -n N PROGRAM, or comm.backend: auto");
 }
 
-void check_options(const WorldOptions& options) {
-  check_backend(options.backend);
+void check_options(const WorldOptions& options, const launch::Identity& identity) {
+  check_backend(options.backend, identity);
   if (options.timeout <= Milliseconds(0))
     throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()),
                 "a time above 0, such as 60s");
@@ -59,7 +67,7 @@ struct World::Impl {
   WorldOptions options;
   launch::Identity identity;
   Environment environment;
-  std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (torchrun's rank 0).
+  std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (rank 0 of torchrun and mpirun).
   std::optional<launch::TokenFile> token_file;
   std::shared_ptr<launch::Member> member;  // Empty while unconnected, and when alone.
   bool connected = false;
@@ -79,7 +87,11 @@ struct World::Impl {
   std::pair<net::Endpoint, std::string> rendezvous();
   std::pair<net::Endpoint, std::string> host_coordinator();
   std::pair<net::Endpoint, std::string> find_coordinator();
+  std::pair<net::Endpoint, std::string> meet_by_mpi();
+  net::Endpoint start_coordinator(const std::string& token);
   bool all_on_this_host() const { return identity.local_workers == identity.workers; }
+  // mpirun hands out no rendezvous; others may have handed out no token.
+  bool meets_by_file() const { return !identity.token || identity.launcher == launch::Launcher::mpirun; }
   std::string store_key() const { return fmt::format("trireme/{}/coordinator", identity.generation); }
   std::string bind_address() const;
   const comm::HostMap& host_map();
@@ -91,14 +103,14 @@ struct World::Impl {
 
 std::pair<net::Endpoint, std::string> World::Impl::rendezvous() {
   if (identity.rendezvous && !identity.hosts_coordinator && identity.token) return {*identity.rendezvous, *identity.token};
+  if (identity.launcher == launch::Launcher::mpirun && !all_on_this_host()) return meet_by_mpi();
   if (!identity.token && !all_on_this_host())
     throw Error(ErrorCode::invalid_argument, "comm", "the workers are on several hosts and have no common token",
                 "the same TRIREME_JOB_TOKEN (or TRIREME_JOB_TOKEN_FILE) on every host");
   return identity.hosts_coordinator ? host_coordinator() : find_coordinator();
 }
 
-std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
-  const std::string token = identity.token ? *identity.token : net::make_token();
+net::Endpoint World::Impl::start_coordinator(const std::string& token) {
   net::Endpoint listen{"127.0.0.1", 0};
   if (identity.rendezvous)
     listen = *identity.rendezvous;
@@ -106,14 +118,21 @@ std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
     listen.host = net::address_of_interface(options.interface);
   else if (identity.agent_store && !all_on_this_host())
     listen.host = identity.agent_store->host;  // MASTER_ADDR is this host.
+  else if (!all_on_this_host())
+    listen.host = net::address_of_this_host(Deadline::after(options.timeout));
   launch::MembershipOptions rules;
   rules.workers = identity.workers;
   rules.generation = identity.generation;
   rules.join_timeout = options.timeout;
   rules.heartbeat_timeout = options.heartbeat_timeout;
   coordinator = std::make_unique<launch::Coordinator>(listen, token, rules);
-  const net::Endpoint endpoint = coordinator->endpoint();
-  if (!identity.token)
+  return coordinator->endpoint();
+}
+
+std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
+  const std::string token = identity.token ? *identity.token : net::make_token();
+  const net::Endpoint endpoint = start_coordinator(token);
+  if (meets_by_file())
     token_file.emplace(launch::TokenFile::create(launch::token_folder(environment), identity.job_id, {token, endpoint}));
   else if (identity.agent_store)
     comm::publish(*identity.agent_store, store_key(), endpoint.describe(), Deadline::after(options.timeout));
@@ -122,7 +141,7 @@ std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
 
 std::pair<net::Endpoint, std::string> World::Impl::find_coordinator() {
   const Deadline deadline = Deadline::after(options.timeout);
-  if (!identity.token) {
+  if (meets_by_file()) {
     const auto found = launch::TokenFile::wait(launch::token_folder(environment), identity.job_id, deadline);
     if (!found)
       throw Error(ErrorCode::timeout, "comm",
@@ -132,6 +151,16 @@ std::pair<net::Endpoint, std::string> World::Impl::find_coordinator() {
   }
   if (identity.rendezvous) return {*identity.rendezvous, *identity.token};
   return {net::parse_endpoint(comm::look_up(*identity.agent_store, store_key(), deadline)), *identity.token};
+}
+
+std::pair<net::Endpoint, std::string> World::Impl::meet_by_mpi() {
+  Json found;
+  if (identity.hosts_coordinator) {
+    const std::string token = identity.token ? *identity.token : net::make_token();
+    found = {{"coordinator", start_coordinator(token).describe()}, {"token", token}};
+  }
+  found = Json::parse(comm::hand_out_by_mpi(found.dump(), identity.worker, identity.workers, options.timeout));
+  return {net::parse_endpoint(found.at("coordinator").get<std::string>()), found.at("token").get<std::string>()};
 }
 
 // The address the other processes reach this one by: the named interface's, else the one that faces the rendezvous.
@@ -191,10 +220,14 @@ std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
 
 // What joins processes that share no memory: `members`, by rank of the group.
 std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int rank, const std::vector<int>& members) {
-  const std::string carrier = carrier_between_hosts(options.backend);
+  const std::string carrier = carrier_between_hosts(options.backend, identity.launcher);
   if (carrier == "tcp")
     return comm::make_tcp_group(member, rank, members,
                                 {.name = name, .address = bind_address(), .token = job_token, .plans = table, .timeout = options.timeout});
+  if (carrier == "mpi") return comm::make_mpi_group(member, rank, members, options.timeout);
+  if (carrier == "nccl")
+    return comm::make_nccl_group(member, rank, static_cast<int>(members.size()),
+                                 {.name = name, .device = identity.local_worker, .timeout = options.timeout});
   comm::GlooOptions gloo;
   gloo.name = name;
   gloo.address = bind_address();
@@ -218,11 +251,11 @@ World& World::operator=(World&&) noexcept = default;
 World World::join(WorldOptions options) { return join(std::move(options), Environment::of_process()); }
 
 World World::join(WorldOptions options, const Environment& environment) {
-  check_options(options);
   auto impl = std::make_unique<Impl>();
+  impl->identity = launch::resolve_identity(environment);
+  check_options(options, impl->identity);
   impl->table = read_table(options);
   choose_by_name(impl->table, options.all_reduce);
-  impl->identity = launch::resolve_identity(environment);
   impl->environment = environment;
   impl->options = std::move(options);
   if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
@@ -293,6 +326,7 @@ double World::coordinator_cpu_seconds() {
 }
 
 void World::leave() {
+  comm::leave_mpi(Deadline::after(impl_->options.timeout));
   if (impl_->member) impl_->member->leave();
   // Who hosts the coordinator stays until the others have said goodbye too.
   if (impl_->coordinator) impl_->coordinator->wait_until_all_left(Deadline::after(impl_->options.timeout));

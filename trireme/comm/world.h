@@ -14,7 +14,7 @@
 namespace trireme {
 
 struct WorldOptions {
-  std::string backend = "auto";     // Between processes: auto, shm, gloo. Between threads of one process always memory.
+  std::string backend = "auto";     // Between processes: auto, shm, tcp, gloo, mpi, nccl. Between threads always memory.
   std::string all_reduce = "auto";  // How sums are made where plans of ours are run (docs/collectives.md): an algorithm, or by the table.
   std::string table;                // File that `trireme bench collectives --tune` wrote; empty: defaults. All work with rank 0's.
   std::string host;                 // Workers share memory if they are on one machine and this is the same; default TRIREME_HOST.
@@ -27,7 +27,7 @@ struct WorldOptions {
 // Passed by reference, never global. Movable. Threads may share it after connect(); connect, agree, groups and leave belong to one.
 class World {
  public:
-  // Who am I: `trireme launch`, torchrun, or alone. Connects nothing yet. Throws Error(invalid_argument) for an environment that
+  // Who am I: `trireme launch`, torchrun, mpirun, or alone. Connects nothing yet. Throws Error(invalid_argument) for an environment that
   // contradicts itself or an option out of range.
   static World join(WorldOptions options = {});
   static World join(WorldOptions options, const Environment& environment);

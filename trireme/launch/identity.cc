@@ -2,6 +2,7 @@
 #include <trireme/base/error.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/secret_file.h>
+#include <unistd.h>
 
 namespace trireme::launch {
 namespace {
@@ -95,6 +96,37 @@ Identity from_torchrun(const Environment& environment) {
   return identity;
 }
 
+// mpirun hands out no rendezvous: inside a host its workers meet by the token file, between hosts through MPI itself.
+Identity from_mpirun(const Environment& environment, const Names& names, const std::string& job) {
+  Identity identity;
+  identity.launcher = Launcher::mpirun;
+  read_numbers(environment, names, identity);
+  identity.hosts_coordinator = identity.workers > 1 && identity.worker == 0;
+  identity.job_id = "mpirun-" + job;
+  return identity;
+}
+
+Identity from_openmpi(const Environment& environment) {
+  return from_mpirun(environment,
+                     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                     environment.get("OMPI_MCA_ess_base_jobid").value_or("openmpi"));
+}
+
+// Hydra names no job, but is the parent of all that it starts on a host.
+Identity from_mpich(const Environment& environment) {
+  return from_mpirun(environment, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, std::to_string(getppid()));
+}
+
+std::string_view to_string(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::alone: return "no launcher";
+    case Launcher::trireme: return "trireme launch";
+    case Launcher::torchrun: return "torchrun";
+    case Launcher::mpirun: return "mpirun";
+  }
+  return "no launcher";
+}
+
 std::optional<std::string> token_from(const Environment& environment) {
   if (const auto token = environment.get("TRIREME_JOB_TOKEN")) {
     if (token->empty())
@@ -115,6 +147,10 @@ Identity resolve_identity(const Environment& environment) {
     identity = from_trireme(environment);
   } else if (any_of("RANK", "WORLD_SIZE")) {
     identity = from_torchrun(environment);
+  } else if (any_of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) {
+    identity = from_openmpi(environment);
+  } else if (any_of("PMI_RANK", "PMI_SIZE")) {
+    identity = from_mpich(environment);
   }
   identity.token = token_from(environment);
   return identity;
@@ -123,7 +159,7 @@ Identity resolve_identity(const Environment& environment) {
 std::string Identity::describe() const {
   if (launcher == Launcher::alone) return "alone: one worker, started by no launcher";
   std::string text = fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}", worker, workers, local_worker,
-                                 local_workers, generation, launcher == Launcher::trireme ? "trireme launch" : "torchrun");
+                                 local_workers, generation, to_string(launcher));
   if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
   if (agent_store) text += fmt::format("; the coordinator's address is published in the store at {}", agent_store->describe());
   if (hosts_coordinator) text += "; this worker runs the coordinator";

@@ -7,7 +7,7 @@
 
 namespace trireme::launch {
 
-enum class Launcher { alone, trireme, torchrun };
+enum class Launcher { alone, trireme, torchrun, mpirun };
 
 struct Identity {
   Launcher launcher = Launcher::alone;
@@ -17,18 +17,18 @@ struct Identity {
   int local_workers = 1;
   int generation = 0;
   std::optional<net::Endpoint> rendezvous;  // Where the coordinator is; empty when alone, or when it is published (below).
-  bool hosts_coordinator = false;           // True: this process must run the coordinator (torchrun's rank 0).
+  bool hosts_coordinator = false;           // True: this process must run the coordinator (rank 0 of torchrun and mpirun).
   // torchrun: the coordinator's address is published through this key-value store (torchrun's agent or rank 0 holds the port).
   std::optional<net::Endpoint> agent_store;
-  std::string job_id;                // Names the token file on loopback.
+  std::string job_id;                // Names the token file by which the workers of one host meet where no rendezvous is given.
   std::optional<std::string> token;  // TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE.
   std::string describe() const;      // For `doctor` and logs; never shows the token.
 };
 
 // Understands `trireme launch` (TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER, TRIREME_LOCAL_WORKERS, TRIREME_RENDEZVOUS,
-// TRIREME_GENERATION), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), or neither:
-// alone. Throws Error(invalid_argument) naming the variable that is missing, malformed or out of range, or a token file that others may
-// read.
+// TRIREME_GENERATION), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), mpirun
+// (OpenMPI's OMPI_COMM_WORLD_*, MPICH's PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone. Throws Error(invalid_argument) naming the
+// variable that is missing, malformed or out of range, or a token file that others may read.
 Identity resolve_identity(const Environment& environment);
 
 }  // namespace trireme::launch

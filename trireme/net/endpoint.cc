@@ -7,6 +7,7 @@
 #include <trireme/base/error.h>
 #include <trireme/net/message.h>
 #include <trireme/net/sockets.h>
+#include <unistd.h>
 #include <charconv>
 #include <map>
 #include <vector>
@@ -89,6 +90,15 @@ std::string address_of_interface(const std::string& name_or_address) {
   if (found != addresses.end()) return found->second;
   throw Error(ErrorCode::not_found, "net", fmt::format("this machine has no network interface '{}' with an address", name_or_address),
               "one of " + describe_interfaces());
+}
+
+std::string address_of_this_host(Deadline deadline) {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  for (const auto& endpoint : resolve({name, 0}, deadline))
+    if (!endpoint.address().is_loopback()) return endpoint.address().to_string();
+  throw Error(ErrorCode::not_found, "net", fmt::format("the name of this host, '{}', leads others to no address of it", name),
+              "comm.interface: one of " + describe_interfaces());
 }
 
 }  // namespace trireme::net

@@ -4,24 +4,13 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
-#include <trireme/base/units.h>
-#include <trireme/comm/gloo/control_store.h>
+#include <trireme/comm/c10d_group.h>
+#include <trireme/comm/control_store.h>
 #include <trireme/comm/gloo/gloo_group.h>
-#include <condition_variable>
 #include <csignal>
-#include <mutex>
-#include <set>
-#include <thread>
 
 namespace trireme::comm {
 namespace {
-
-// How long after a broken connection the coordinator is given to say who was lost.
-constexpr Milliseconds kVerdictWait{2000};
-// How often a wait looks whether a peer was lost meanwhile.
-constexpr Milliseconds kSlice{100};
-// By how much Gloo's own time-out is later than ours, so that it is ours that is reported.
-constexpr Milliseconds kMargin{1000};
 
 // Gloo writes to sockets in a way that raises SIGPIPE: a peer that has just gone would end this process without a word. Where the
 // programme has not said what it wants, the write fails instead, and becomes peer_lost.
@@ -32,271 +21,23 @@ void ignore_broken_pipes() {
   if (is_default) std::signal(SIGPIPE, SIG_IGN);
 }
 
-c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::mean: return c10d::ReduceOp::SUM;  // Gloo has no mean: divided afterwards.
-    case ReduceOp::max: return c10d::ReduceOp::MAX;
-    case ReduceOp::min: return c10d::ReduceOp::MIN;
-  }
-  return c10d::ReduceOp::SUM;
-}
-
-// Turns what Gloo throws into our errors; shared by all waits of a group.
-class Losses {
- public:
-  Losses(std::shared_ptr<launch::Member> member, Milliseconds timeout) : member_(std::move(member)), timeout_(timeout) {}
-  Milliseconds timeout() const { return timeout_; }
-  void throw_if_lost() const { member_->throw_if_lost(); }
-  bool is_lost() const { return member_->is_lost(); }
-
-  // `since`: the deadline that began with the operation. What breaks off after it was Gloo's own time-out.
-  [[noreturn]] void explain(const char* operation, const std::string& what, Deadline since) const {
-    if (since.expired()) time_out(operation);
-    for (const Deadline until = Deadline::after(kVerdictWait); !until.expired() && !member_->is_lost();)
-      std::this_thread::sleep_for(Milliseconds(5));
-    member_->throw_if_lost();
-    throw Error(ErrorCode::peer_lost, "comm", fmt::format("{} broke off: {}", operation, what.substr(0, what.find('\n'))),
-                "see the other ranks' output for the first error");
-  }
-  [[noreturn]] void time_out(const char* operation) const {
-    member_->throw_if_lost();
-    throw Error(ErrorCode::timeout, "comm", fmt::format("{}: no end after {}", operation, format_duration(timeout_)),
-                "comm.timeout if a step takes that long; otherwise see which rank did not come");
-  }
-
- private:
-  std::shared_ptr<launch::Member> member_;
-  Milliseconds timeout_;
-};
-
-class CollectiveWork : public Work {
- public:
-  CollectiveWork(const char* operation, std::shared_ptr<const Losses> losses, c10::intrusive_ptr<c10d::Work> work,
-                 std::function<void()> after = {})
-      : operation_(operation), losses_(std::move(losses)), work_(std::move(work)), after_(std::move(after)) {}
-
-  // In slices, because Gloo cannot be told to give up: the loss of a peer that is not our neighbour is known here first.
-  void wait() override {
-    const Deadline deadline = Deadline::after(losses_->timeout());
-    while (!finished_within_slice()) {
-      losses_->throw_if_lost();
-      if (deadline.expired()) losses_->time_out(operation_);
-    }
-    if (after_) after_();
-  }
-
- private:
-  bool finished_within_slice() {
-    try {
-      work_->wait(kSlice);
-      return true;
-    } catch (const std::exception& error) {
-      if (!work_->isCompleted()) return false;
-      losses_->explain(operation_, error.what(), begun_);
-    }
-  }
-
-  const char* operation_;
-  std::shared_ptr<const Losses> losses_;
-  const Deadline begun_ = Deadline::after(losses_->timeout());
-  c10::intrusive_ptr<c10d::Work> work_;
-  std::function<void()> after_;
-};
-
-// Point-to-point waits under way: Gloo's time-out there closes every connection, so they are not sliced but aborted from
-// a thread of ours when a peer is lost.
-class PairwiseWaits {
- public:
-  explicit PairwiseWaits(std::shared_ptr<const Losses> losses) : losses_(std::move(losses)), watcher_([this] { watch(); }) {}
-  ~PairwiseWaits() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    watcher_.join();
-  }
-  void add(c10d::Work* work) {
-    const std::lock_guard lock(mutex_);
-    waits_.insert(work);
-  }
-  void remove(c10d::Work* work) {
-    const std::lock_guard lock(mutex_);
-    waits_.erase(work);
-  }
-
- private:
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kSlice, [this] { return ended_; })) {
-      if (!losses_->is_lost()) continue;
-      for (c10d::Work* work : waits_) work->abort();
-    }
-  }
-
-  std::shared_ptr<const Losses> losses_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::set<c10d::Work*> waits_;
-  bool ended_ = false;
-  std::thread watcher_;
-};
-
-class PairwiseWork : public Work {
- public:
-  PairwiseWork(const char* operation, std::shared_ptr<const Losses> losses, std::shared_ptr<PairwiseWaits> waits,
-               c10::intrusive_ptr<c10d::Work> work)
-      : operation_(operation), losses_(std::move(losses)), waits_(std::move(waits)), work_(std::move(work)) {}
-  void wait() override {
-    losses_->throw_if_lost();
-    waits_->add(work_.get());
-    bool done = false;
-    std::string what = "the wait was given up";
-    const Deadline deadline = Deadline::after(losses_->timeout());
-    try {
-      done = work_->wait(losses_->timeout());
-    } catch (const std::exception& error) {
-      what = error.what();
-    }
-    waits_->remove(work_.get());
-    if (done) return;
-    if (deadline.expired()) losses_->time_out(operation_);
-    losses_->explain(operation_, what, begun_);
-  }
-
- private:
-  const char* operation_;
-  std::shared_ptr<const Losses> losses_;
-  const Deadline begun_ = Deadline::after(losses_->timeout());
-  std::shared_ptr<PairwiseWaits> waits_;
-  c10::intrusive_ptr<c10d::Work> work_;
-};
-
-class GlooGroup : public Group {
- public:
-  GlooGroup(std::shared_ptr<launch::Member> member, int rank, int size, const GlooOptions& options)
-      : Group(rank, size), losses_(std::make_shared<Losses>(member, options.timeout)), waits_(std::make_shared<PairwiseWaits>(losses_)) {
-    ignore_broken_pipes();
-    auto store = c10::make_intrusive<ControlStore>(member, "gloo/" + options.name + "/", options.timeout);
-    auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout + kMargin);
-    try {
-      gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
-      gloo_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      member->throw_if_lost();
-      const std::string what = error.what();
-      throw Error(ErrorCode::io, "comm",
-                  fmt::format("Gloo cannot connect the ranks from address {}: {}", options.address, what.substr(0, what.find('\n'))),
-                  "comm.interface: the name or address of the network interface that the other hosts reach");
-    }
-  }
-
-  std::string_view backend() const override { return "gloo"; }
-  void abort(const std::string&) override {}  // Other processes learn of it from the coordinator.
-
- private:
-  WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
-    if (size() == 1 || tensor.numel() == 0) return finished_work();
-    std::function<void()> after;
-    if (op == ReduceOp::mean) after = [tensor, n = size()] { tensor.div_(n); };
-    return start(
-        "all_reduce",
-        [&] {
-          c10d::AllreduceOptions options;
-          options.reduceOp = to_c10d(op);
-          std::vector<at::Tensor> tensors{tensor};
-          return gloo_->allreduce(tensors, options);
-        },
-        std::move(after));
-  }
-
-  // Gloo's own reduce_scatter takes twice as long as its all_reduce for large tensors; so reduce all and keep a block.
-  WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
-    at::Tensor whole = input.clone();
-    WorkPtr reduction = do_all_reduce(whole, op);
-    reduction->wait();
-    output.copy_(whole.view({-1}).narrow(0, rank() * output.numel(), output.numel()).view(output.sizes()));
-    return finished_work();
-  }
-
-  WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
-    if (input.numel() == 0) return finished_work();
-    return start("all_gather", [&] {
-      std::vector<std::vector<at::Tensor>> outputs{blocks_of(output, input)};
-      std::vector<at::Tensor> inputs{input};
-      return gloo_->allgather(outputs, inputs);
-    });
-  }
-
-  WorkPtr do_broadcast(at::Tensor tensor, int root) override {
-    if (size() == 1 || tensor.numel() == 0) return finished_work();
-    return start("broadcast", [&] {
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      std::vector<at::Tensor> tensors{tensor};
-      return gloo_->broadcast(tensors, options);
-    });
-  }
-
-  void do_gather(at::Tensor input, at::Tensor output, int root) override {
-    if (input.numel() == 0) return;
-    start("gather", [&] {
-      c10d::GatherOptions options;
-      options.rootRank = root;
-      std::vector<std::vector<at::Tensor>> outputs;
-      if (rank() == root) outputs.push_back(blocks_of(output, input));
-      std::vector<at::Tensor> inputs{input};
-      return gloo_->gather(outputs, inputs, options);
-    })->wait();
-  }
-
-  WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    losses_->throw_if_lost();
-    std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>("send", losses_, waits_, started("send", [&] { return gloo_->send(tensors, to, tag); }));
-  }
-  WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    losses_->throw_if_lost();
-    std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>("recv", losses_, waits_, started("recv", [&] { return gloo_->recv(tensors, from, tag); }));
-  }
-
-  // An all_reduce: Gloo's own barrier cannot be waited for in slices.
-  void do_barrier() override { do_all_reduce(at::zeros({1}, at::kByte), ReduceOp::sum)->wait(); }
-
-  template <typename Start>
-  c10::intrusive_ptr<c10d::Work> started(const char* operation, Start begin) {
-    try {
-      const std::lock_guard one_at_a_time(starting_);  // Threads of a hybrid group send and receive through one Gloo group.
-      return begin();
-    } catch (const std::exception& error) {
-      losses_->explain(operation, error.what(), Deadline::after(losses_->timeout()));
-    }
-  }
-  template <typename Start>
-  WorkPtr start(const char* operation, Start begin, std::function<void()> after = {}) {
-    losses_->throw_if_lost();
-    return std::make_unique<CollectiveWork>(operation, losses_, started(operation, begin), std::move(after));
-  }
-  std::vector<at::Tensor> blocks_of(const at::Tensor& output, const at::Tensor& input) const {
-    std::vector<at::Tensor> blocks;
-    for (const at::Tensor& block : output.view({size(), -1}).unbind(0)) blocks.push_back(block.view(input.sizes()));
-    return blocks;
-  }
-
-  std::shared_ptr<Losses> losses_;
-  std::shared_ptr<PairwiseWaits> waits_;
-  std::mutex starting_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
-};
-
 }  // namespace
 
 std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, int rank, int size, const GlooOptions& options) {
-  return std::make_shared<GlooGroup>(std::move(member), rank, size, options);
+  ignore_broken_pipes();
+  auto store = c10::make_intrusive<ControlStore>(member, "gloo/" + options.name + "/", options.timeout);
+  auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout + kC10dMargin);
+  try {
+    gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
+    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
+    return make_c10d_group("gloo", at::kCPU, std::move(backend), std::make_shared<Losses>(member, options.timeout));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    member->throw_if_lost();
+    throw Error(ErrorCode::io, "comm", fmt::format("Gloo cannot connect the ranks from address {}: {}", options.address, brief(error)),
+                "comm.interface: the name or address of the network interface that the other hosts reach");
+  }
 }
 bool gloo_is_compiled_in() { return true; }
 

@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+#include <sched.h>
+#include <trireme/base/error.h>
+#include <trireme/comm/mpi/mpi_calls.h>
+#include <trireme/comm/mpi/mpi_group.h>
+#include <thread>
+#include <vector>
+
+namespace trireme::comm {
+namespace {
+
+// A wait that takes longer is one for a rank that is late: it may sleep between questions.
+constexpr auto kEager = std::chrono::milliseconds(20);
+constexpr auto kNap = std::chrono::microseconds(50);
+
+}  // namespace
+
+std::mutex& mpi_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::string complaint_of(int code) {
+  if (code == MPI_SUCCESS) return {};
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  return std::string(text, static_cast<size_t>(length));
+}
+
+bool mpi_is_running() {
+  const std::lock_guard lock(mpi_mutex());
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  return started && !ended;
+}
+
+void ensure_mpi(int worker, int workers) {
+  if (!mpi_is_running()) {
+    int provided = MPI_THREAD_SINGLE;
+    const std::string complaint = call_mpi(MPI_Init_thread, nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    if (!complaint.empty()) throw Error(ErrorCode::io, "comm", "MPI does not start: " + complaint);
+    if (provided < MPI_THREAD_SERIALIZED)
+      throw Error(ErrorCode::unsupported, "comm", "this MPI can be called from its first thread only", "an MPI with MPI_THREAD_SERIALIZED");
+  }
+  int rank = -1, size = 0;
+  call_mpi(MPI_Comm_rank, MPI_COMM_WORLD, &rank);
+  call_mpi(MPI_Comm_size, MPI_COMM_WORLD, &size);
+  call_mpi(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  if (rank != worker || size != workers)
+    throw Error(ErrorCode::invalid_argument, "comm",
+                fmt::format("MPI says rank {} of {}, and the environment worker {} of {}", rank, size, worker, workers),
+                "mpirun of the MPI that Trireme was built with");
+}
+
+MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()>& look) {
+  const auto eager_until = Deadline::Clock::now() + kEager;
+  for (MpiEnd end;;) {
+    int done = 0;
+    end.complaint = call_mpi(MPI_Test, &request, &done, &end.status);
+    end.done = done != 0;
+    if (end.done || !end.complaint.empty()) return end;
+    look();
+    if (deadline.expired()) return end;
+    // Somebody else may need the core to send what is waited for here.
+    if (Deadline::Clock::now() < eager_until)
+      ::sched_yield();
+    else
+      std::this_thread::sleep_for(kNap);
+  }
+}
+
+std::string hand_out_by_mpi(const std::string& text, int worker, int workers, Milliseconds timeout) {
+  ensure_mpi(worker, workers);
+  const Deadline deadline = Deadline::after(timeout);
+  std::vector<char> bytes(text.begin(), text.end());
+  int length = static_cast<int>(bytes.size());
+  const auto broadcast = [&](void* data, int count, MPI_Datatype type) {
+    MPI_Request request;
+    std::string complaint = call_mpi(MPI_Ibcast, data, count, type, 0, MPI_COMM_WORLD, &request);
+    const MpiEnd end = complaint.empty() ? await(request, deadline, [] {}) : MpiEnd{true, complaint, {}};
+    if (!end.done)
+      throw Error(ErrorCode::timeout, "comm", "worker 0 told MPI no address of the coordinator in time", "see what worker 0 does");
+    if (!end.complaint.empty()) throw Error(ErrorCode::io, "comm", "MPI hands out no address of the coordinator: " + end.complaint);
+  };
+  broadcast(&length, 1, MPI_INT);
+  bytes.resize(static_cast<size_t>(length));
+  broadcast(bytes.data(), length, MPI_CHAR);
+  return {bytes.begin(), bytes.end()};
+}
+
+void leave_mpi(Deadline deadline) {
+  if (!mpi_is_running()) return;
+  // MPI_Finalize may wait for ranks that are never to come; all are about to call it once they have met here.
+  MPI_Request request;
+  if (!call_mpi(MPI_Ibarrier, MPI_COMM_WORLD, &request).empty()) return;
+  const MpiEnd end = await(request, deadline, [] {});
+  if (end.done && end.complaint.empty()) call_mpi(MPI_Finalize);
+}
+
+}  // namespace trireme::comm

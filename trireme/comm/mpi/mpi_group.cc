@@ -1,0 +1,214 @@
+#include <torch/torch.h>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/comm/losses.h>
+#include <trireme/comm/mpi/mpi_calls.h>
+#include <trireme/comm/mpi/mpi_group.h>
+#include <trireme/comm/mpi/mpi_reduction.h>
+#include <trireme/comm/operation_queue.h>
+#include <trireme/launch/member.h>
+#include <limits>
+#include <map>
+
+namespace trireme::comm {
+namespace {
+
+// MPI may still read and write what a failed wait was for.
+void leave_to_mpi(std::vector<at::Tensor> tensors) {
+  static std::mutex mutex;
+  static auto* const left = new std::vector<at::Tensor>;
+  const std::lock_guard lock(mutex);
+  left->insert(left->end(), tensors.begin(), tensors.end());
+}
+
+int in_range(int64_t count, const char* of_what) {
+  if (count > std::numeric_limits<int>::max())
+    throw Error(ErrorCode::unsupported, "comm", fmt::format("MPI counts up to 2^31-1, and the tensor has {} {}", count, of_what),
+                "smaller tensors, or comm.backend: auto");
+  return static_cast<int>(count);
+}
+int count_of(const at::Tensor& tensor) { return in_range(tensor.numel(), "elements"); }
+
+class MpiGroup : public Group {
+ public:
+  MpiGroup(std::shared_ptr<Losses> losses, int rank, int size, MPI_Comm ranks)
+      : Group(rank, size), losses_(std::move(losses)), ranks_(ranks) {}
+
+  std::string_view backend() const override { return "mpi"; }
+  void abort(const std::string& reason) override { losses_->give_up(reason); }
+
+ private:
+  WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
+    return queue_.add([this, tensor, op] {
+      complete("all_reduce", {tensor}, [&](MPI_Request* request) {
+        const MPI_Op reduction = mpi_op_of(tensor.scalar_type(), op);
+        return call_mpi(MPI_Iallreduce, MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), reduction, ranks_,
+                        request);
+      });
+      if (op == ReduceOp::mean) tensor.div_(size());
+    });
+  }
+
+  WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
+    return queue_.add([this, input, output, op] {
+      const at::Tensor block = at::empty_like(output);  // `output` may be part of `input`.
+      complete("reduce_scatter", {input, block}, [&](MPI_Request* request) {
+        const MPI_Op reduction = mpi_op_of(block.scalar_type(), op);
+        return call_mpi(MPI_Ireduce_scatter_block, input.const_data_ptr(), block.mutable_data_ptr(), count_of(block), type_of(block),
+                        reduction, ranks_, request);
+      });
+      output.copy_(block);
+      if (op == ReduceOp::mean) output.div_(size());
+    });
+  }
+
+  WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
+    return queue_.add([this, input, output] {
+      put_own_block(input, output);
+      complete("all_gather", {output}, [&](MPI_Request* request) {
+        return call_mpi(MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, output.mutable_data_ptr(), count_of(input), type_of(output),
+                        ranks_, request);
+      });
+    });
+  }
+
+  WorkPtr do_broadcast(at::Tensor tensor, int root) override {
+    return queue_.add([this, tensor, root] {
+      complete("broadcast", {tensor}, [&](MPI_Request* request) {
+        return call_mpi(MPI_Ibcast, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), root, ranks_, request);
+      });
+    });
+  }
+
+  void do_gather(at::Tensor input, at::Tensor output, int root) override {
+    queue_
+        .add([&] {
+          const bool here = rank() == root;
+          if (here) put_own_block(input, output);
+          complete("gather", {input, output}, [&](MPI_Request* request) {
+            const void* from = here ? MPI_IN_PLACE : input.const_data_ptr();
+            void* to = here ? output.mutable_data_ptr() : nullptr;
+            const int count = count_of(input);
+            return call_mpi(MPI_Igather, from, count, type_of(input), to, count, type_of(input), root, ranks_, request);
+          });
+        })
+        ->wait();
+  }
+
+  void do_barrier() override {
+    queue_.add([this] { complete("barrier", {}, [&](MPI_Request* request) { return call_mpi(MPI_Ibarrier, ranks_, request); }); })->wait();
+  }
+
+  // Messages need no queue: MPI keeps them apart by their tags, and any thread may wait for its own.
+  class Message : public Work {
+   public:
+    Message(MpiGroup& group, const char* operation, at::Tensor tensor, MPI_Request request)
+        : losses_(group.losses_), operation_(operation), tensor_(std::move(tensor)), request_(request) {}
+    ~Message() override {
+      if (!waited_) leave_to_mpi({tensor_});
+    }
+    void wait() override {
+      const MpiEnd end = await_or_leave(*losses_, operation_, {tensor_}, request_);
+      waited_ = true;
+      int bytes = static_cast<int>(tensor_.nbytes());
+      const bool received = std::string_view(operation_) == "recv";
+      if (received && end.complaint.empty()) call_mpi(MPI_Get_count, &end.status, MPI_BYTE, &bytes);
+      if (!end.complaint.empty() || bytes != static_cast<int>(tensor_.nbytes()))
+        throw Error(ErrorCode::invalid_argument, "comm",
+                    fmt::format("{}: the tensor has {} bytes, the message {}", operation_, tensor_.nbytes(),
+                                end.complaint.empty() ? fmt::format("{}", bytes) : "not: " + end.complaint),
+                    "tensors of the same size and type");
+    }
+
+   private:
+    std::shared_ptr<Losses> losses_;
+    const char* operation_;
+    at::Tensor tensor_;
+    MPI_Request request_;
+    bool waited_ = false;
+  };
+  WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
+    losses_->throw_if_lost();
+    MPI_Request request;
+    check("send", call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to, tag, ranks_, &request));
+    return std::make_unique<Message>(*this, "send", std::move(tensor), request);
+  }
+  WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
+    losses_->throw_if_lost();
+    MPI_Request request;
+    check("recv", call_mpi(MPI_Irecv, tensor.mutable_data_ptr(), byte_count_of(tensor), MPI_BYTE, from, tag, ranks_, &request));
+    return std::make_unique<Message>(*this, "recv", std::move(tensor), request);
+  }
+
+  template <typename Start>
+  void complete(const char* operation, std::vector<at::Tensor> tensors, Start start) {
+    losses_->throw_if_lost();
+    MPI_Request request;
+    check(operation, start(&request));
+    check(operation, await_or_leave(*losses_, operation, std::move(tensors), request).complaint);
+  }
+  static MpiEnd await_or_leave(const Losses& losses, const char* operation, std::vector<at::Tensor> tensors, MPI_Request& request) {
+    try {
+      MpiEnd end = await(request, Deadline::after(losses.timeout()), [&] { losses.throw_if_lost(); });
+      if (end.done || !end.complaint.empty()) return end;
+    } catch (const Error&) {
+      leave_to_mpi(std::move(tensors));
+      throw;
+    }
+    leave_to_mpi(std::move(tensors));
+    losses.time_out(operation, "the other ranks");
+  }
+  void check(const char* operation, const std::string& complaint) const {
+    if (!complaint.empty()) losses_->explain(operation, complaint);
+  }
+
+  static MPI_Datatype type_of(const at::Tensor& tensor) { return mpi_type_of(tensor.scalar_type()); }
+  static int byte_count_of(const at::Tensor& tensor) { return in_range(static_cast<int64_t>(tensor.nbytes()), "bytes"); }
+  void put_own_block(const at::Tensor& input, const at::Tensor& output) const {
+    if (input.numel() == 0) return;
+    auto* const place = static_cast<std::byte*>(output.mutable_data_ptr()) + static_cast<size_t>(rank()) * input.nbytes();
+    std::memmove(place, input.const_data_ptr(), input.nbytes());  // `input` may be that block.
+  }
+
+  const std::shared_ptr<Losses> losses_;
+  const MPI_Comm ranks_;  // Freed by MPI_Finalize: freeing it alone is an operation of all ranks.
+  OperationQueue queue_;  // Last: its thread uses all of the above.
+};
+
+// Members alone take part, unlike in MPI_Comm_split.
+MPI_Comm communicator_of(const std::vector<int>& members, int tag, const Losses& losses) {
+  MPI_Group world, group;
+  MPI_Comm ranks;
+  const std::lock_guard lock(mpi_mutex());
+  MPI_Comm_group(MPI_COMM_WORLD, &world);
+  MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group);
+  const std::string complaint = complaint_of(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &ranks));
+  MPI_Group_free(&group);
+  MPI_Group_free(&world);
+  if (!complaint.empty()) losses.explain("making a group", complaint);
+  MPI_Comm_set_errhandler(ranks, MPI_ERRORS_RETURN);
+  return ranks;
+}
+
+}  // namespace
+
+bool mpi_is_compiled_in() { return true; }
+
+std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, int rank, std::vector<int> members, Milliseconds timeout) {
+  const auto& peers = member->peers();
+  ensure_mpi(members[static_cast<size_t>(rank)], static_cast<int>(peers.size()));
+  // MPI makes a communicator without a deadline: only when all are there. This wait has one.
+  std::string names;
+  for (const int each : members) names += fmt::format("{}.", each);
+  static std::map<std::string, int> made;  // Groups of the same members are made in the same order by all of them.
+  const int number = made[names]++;
+  const std::string key = fmt::format("mpi/{}/{}", names, number);
+  const int64_t size = static_cast<int64_t>(members.size());
+  if (member->add(key, 1) == size) member->set(key + "/all", "here");
+  member->get(key + "/all", Deadline::after(timeout));
+  auto losses = std::make_shared<Losses>(std::move(member), timeout, members);
+  const MPI_Comm ranks = communicator_of(members, number % 1024, *losses);
+  return std::make_shared<MpiGroup>(std::move(losses), rank, static_cast<int>(members.size()), ranks);
+}
+
+}  // namespace trireme::comm
