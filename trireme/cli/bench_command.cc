@@ -9,8 +9,11 @@
 #include <trireme/launch/supervisor.h>
 #include <trireme/plan/collective_cost.h>
 #include <trireme/plan/collective_table.h>
+#include <unistd.h>
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 
 namespace trireme::cli {
 namespace {
@@ -21,6 +24,18 @@ struct BenchArguments {
   int workers = 2;
   bool json = false, tune = false;
 };
+
+[[noreturn]] void become_mpirun(int workers, const std::vector<std::string>& words) {
+  std::vector<std::string> command{"mpirun", "-n", std::to_string(workers), "--oversubscribe"};
+  if (geteuid() == 0) command.push_back("--allow-run-as-root");  // Who measures as root has decided so.
+  command.insert(command.end(), words.begin(), words.end());
+  std::vector<char*> arguments;
+  for (std::string& word : command) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execvp(arguments[0], arguments.data());
+  throw Error(ErrorCode::not_found, "cli",
+              fmt::format("--path mpi starts its ranks by mpirun, which cannot be run: {}", std::strerror(errno)), "install openmpi-bin");
+}
 
 // The worker's measuring subcommand under `workers` processes, or in one process with threads.
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
@@ -36,10 +51,11 @@ int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   // One thread a rank, as peers are measured.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
   if (path.in_threads || arguments.workers == 1) return become_worker(std::move(words));
+  words.insert(words.begin(), sibling_program("trireme-worker").string());
+  if (path.backend == "mpi") become_mpirun(arguments.workers, words);
   launch::SupervisorOptions options;
   options.workers = arguments.workers;
   options.prefix_output = false;
-  words.insert(words.begin(), sibling_program("trireme-worker").string());
   options.command = std::move(words);
   return launch::supervise(options);
 }

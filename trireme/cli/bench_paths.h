@@ -14,10 +14,8 @@ struct BenchPath {
   std::string_view backend;  // comm.backend between processes.
 };
 inline constexpr BenchPath kBenchPaths[] = {
-    {"threads", true, "auto"},
-    {"shm", false, "shm"},
-    {"tcp", false, "tcp"},
-    {"gloo", false, "gloo"},
+    {"threads", true, "auto"}, {"shm", false, "shm"}, {"tcp", false, "tcp"},
+    {"gloo", false, "gloo"},   {"mpi", false, "mpi"},  // Processes that mpirun starts.
 };
 
 inline std::string bench_path_names() {

@@ -68,7 +68,7 @@ struct Config {
     int threads = 0;  // Per replica; 0: cores / replicas of the host, at least 1.
   } device;
   struct {
-    std::string backend = "auto";  // auto, threads, gloo
+    std::string backend = "auto";  // auto, threads, shm, tcp, gloo, mpi
     std::string interface = "";    // Name or address to bind; empty: loopback, or the route to the rendezvous.
     std::string table;             // File with choices of collective algorithms; empty: defaults.
     Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{10000};

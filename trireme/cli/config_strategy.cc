@@ -34,10 +34,10 @@ int replicas_per_worker(const Config& config, const std::string& strategy, int c
 void check_backend(const std::string& backend, const ResolvedStrategy& strategy) {
   if (backend == "threads" && strategy.workers > 1) {
     refuse(fmt::format("comm.backend is threads, which connects the replicas of one process, but there are {} workers", strategy.workers),
-           "comm.backend=gloo or auto");
+           "comm.backend=auto, shm, tcp or gloo");
   }
-  if (backend == "gloo" && strategy.name == "mirrored") {
-    refuse("comm.backend is gloo, which connects processes, but strategy mirrored is one process",
+  if (backend != "auto" && backend != "threads" && strategy.name == "mirrored") {
+    refuse(fmt::format("comm.backend is {}, which connects processes, but strategy mirrored is one process", backend),
            "comm.backend=threads or auto, or strategy.name=multi_worker with --workers 2");
   }
 }

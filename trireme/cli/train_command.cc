@@ -109,6 +109,9 @@ int train(const TrainArguments& arguments) {
   if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && config.comm.backend != "tcp" && config.strategy.all_reduce != "auto")
     log_warning("strategy.all_reduce={} is for threads and tcp; comm.backend {} sums by an algorithm of its own", config.strategy.all_reduce,
                 config.comm.backend);
+  if (!launched && workers > 1 && config.comm.backend == "mpi")
+    throw Error(ErrorCode::invalid_argument, "cli", "comm.backend is mpi, which joins workers that mpirun starts",
+                fmt::format("mpirun -n {} trireme train ..., without --workers", workers));
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     check_model_and_data(config);

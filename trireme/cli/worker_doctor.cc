@@ -7,6 +7,8 @@
 #include <trireme/cli/paths.h>
 #include <trireme/cli/worker_commands.h>
 #include <trireme/comm/gloo/gloo_group.h>
+#include <trireme/comm/mpi/mpi_group.h>
+#include <trireme/comm/nccl/nccl_group.h>
 #include <trireme/launch/identity.h>
 #include <unistd.h>
 #include <thread>
@@ -42,8 +44,13 @@ Json findings() {
                       {"local_workers", identity.local_workers},
                       {"rendezvous", identity.rendezvous ? identity.rendezvous->describe() : ""},
                       {"token", identity.token ? "set" : "not set"}};
+  const auto state = [](bool here, const char* missing) { return std::string(here ? "compiled in" : missing); };
   json["carriers"] = {{"threads", "compiled in"},
-                      {"gloo", comm::gloo_is_compiled_in() ? "compiled in" : "not compiled in (libgloo-dev was missing)"}};
+                      {"shm", "compiled in"},
+                      {"tcp", "compiled in"},
+                      {"gloo", state(comm::gloo_is_compiled_in(), "not compiled in (TRIREME_GLOO was off)")},
+                      {"mpi", state(comm::mpi_is_compiled_in(), "not compiled in (libopenmpi-dev was missing, or TRIREME_MPI off)")},
+                      {"nccl", state(comm::nccl_is_compiled_in(), "not compiled in (TRIREME_NCCL was off)")}};
   json["threads"] = {{"operators", at::get_num_threads()},
                      {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "not set"},
                      {"MKL_NUM_THREADS", std::getenv("MKL_NUM_THREADS") ? std::getenv("MKL_NUM_THREADS") : "not set"}};
