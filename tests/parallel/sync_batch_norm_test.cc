@@ -169,6 +169,21 @@ TEST(SyncBatchNorm, NormalisesBfloat16InFloat) {
   });
 }
 
+TEST(SyncBatchNorm, MayBeFollowedByAnActivationInPlace) {
+  const auto groups = thread_groups(2);
+  on_ranks(groups, [&](Group& group) {
+    const auto gradient = [&](bool in_place) {
+      const at::Tensor x = images(4, at::kDouble, group.rank()).x.requires_grad_(true);
+      at::Tensor y = torch::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
+      (in_place ? y.relu_() : y.relu()).square().sum().backward();
+      return x.grad();
+    };
+    const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
+    const at::Tensor expected = gradient(false);
+    EXPECT_TRUE(at::equal(gradient(true), expected));
+  });
+}
+
 TEST(SyncBatchNorm, RefusesOneValuePerChannelOverAll) {
   const auto groups = thread_groups(2);
   const auto endings = endings_of(groups, [&](Group& group) {

@@ -55,6 +55,13 @@ class Numerics(SystemTest):
         self.assertLess(local["train_loss"], 1.2 * plain["train_loss"])
         self.assertEqual(local["parameters_sha256"], again["parameters_sha256"])
 
+    def test_a_resnet_trains_alike_on_one_device_and_on_two_workers(self):
+        words = settings(model__name="resnet18", data__batch=8, train__steps=2, train__dtype="float64", data__test_fraction=0.01)
+        one = self.train(*words, name="one")
+        two = self.train(*words, *settings(strategy__sync_batch_norm="true"), "--workers", 2, name="two")
+        self.assertEqual(one["parameters"], 11_172_810)  # One channel and a 3x3 stem, ten classes.
+        self.assert_close(two["loss_history"], one["loss_history"], 1e-10)
+
     def test_sixteen_bits_train_nearly_alike(self):
         words = (*QUICK, *settings(train__steps=100))
         plain = self.train(*words, name="plain")

@@ -75,14 +75,17 @@ void update_running(const std::optional<at::Tensor>& running, const at::Tensor& 
   if (running && running->defined()) running->mul_(1 - momentum).add_(now.to(running->scalar_type()), momentum);
 }
 
+at::Tensor normalised(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& inverse_deviation) {
+  return (input.to(statistics_type(input)) - along_channels(mean, input)).mul_(along_channels(inverse_deviation, input));
+}
+
 // (input - mean) / deviation, where mean and deviation depend on the inputs of all replicas.
 class Normalise : public torch::autograd::Function<Normalise> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const at::Tensor& mean,
                             const at::Tensor& inverse_deviation, double count, std::shared_ptr<Group> group) {
-    const at::Tensor output =
-        (input.to(statistics_type(input)) - along_channels(mean, input)).mul_(along_channels(inverse_deviation, input));
-    context->save_for_backward({input, output, inverse_deviation});
+    const at::Tensor output = normalised(input, mean, inverse_deviation);
+    context->save_for_backward({input, mean, inverse_deviation});  // Not the output: an activation in place may follow.
     context->saved_data["count"] = count;
     context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(std::move(group)));
     return output;
@@ -93,7 +96,8 @@ class Normalise : public torch::autograd::Function<Normalise> {
     if (at::GradMode::is_enabled())
       throw Error(ErrorCode::unsupported, "parallel", "gradients of gradients through a SyncBatchNorm", "backward() without create_graph");
     const auto saved = context->get_saved_variables();
-    const at::Tensor &input = saved[0], &output = saved[1], &inverse_deviation = saved[2], &gradient = grads[0];
+    const at::Tensor &input = saved[0], &inverse_deviation = saved[2], &gradient = grads[0];
+    const at::Tensor output = normalised(input, saved[1], inverse_deviation);
     const std::vector<int64_t> dims = all_but_channels(input);
     const at::Tensor means = at::cat({gradient.sum(dims), (gradient * output).sum(dims)}).to(at::kDouble);
     static_cast<Holder&>(*context->saved_data["group"].toCapsule()).group->all_reduce(means);
