@@ -159,6 +159,11 @@ TEST(CollectiveDefaults, GoOverTheNetworkOnceAHost) {
   EXPECT_EQ(chosen(default_choices("tcp", Collective::all_reduce, 8, hosts), 25 << 20), Algorithm::hierarchical);
 }
 
+TEST(CollectiveDefaults, LetNoBurstsMeetWhereBytesCount) {
+  const Algorithm large = chosen(default_choices("tcp", Collective::all_reduce, 4, {0, 1, 2, 3}), 25 << 20);
+  EXPECT_TRUE(large == Algorithm::ring || large == Algorithm::halving_doubling) << to_string(large);
+}
+
 TEST(CollectiveDefaults, OfOneRankAreAnyPlanAtAll) {
   for (const Collective collective : all_collectives())
     EXPECT_EQ(default_choices("threads", collective, 1, {}).size(), 1U) << to_string(collective);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 namespace trireme::plan {
 namespace {
@@ -13,13 +14,14 @@ namespace {
 // Threads pass barriers; TCP pays for two ways through the kernel, and between hosts for 1 Gbit/s Ethernet.
 constexpr LinkCost kMemory{.round_seconds = 5e-7, .message_seconds = 1e-7, .bytes_per_second = 40e9};
 constexpr LinkCost kLoopback{.round_seconds = 10e-6, .message_seconds = 3e-6, .bytes_per_second = 1.5e9};
-constexpr LinkCost kEthernet{.round_seconds = 80e-6, .message_seconds = 8e-6, .bytes_per_second = 119e6};
+constexpr LinkCost kEthernet{.round_seconds = 80e-6, .message_seconds = 8e-6, .bytes_per_second = 119e6, .shared = 0.91};
 constexpr double kPassesCache = 80e9, kPassesMemory = 20e9;  // What choices hang on between threads is small enough for caches.
 constexpr std::array<std::string_view, 2> kPaths = {"threads", "tcp"};
 
 // In chunks.
 struct Traffic {
   int64_t in = 0, out = 0;
+  std::set<int> senders;  // Hosts.
 };
 struct RankLoad {
   int64_t inside = 0, remote = 0;  // Chunks received from ranks of the same host, and of others.
@@ -40,6 +42,7 @@ RankLoad load_of(const CollectivePlan& plan, const RankRound& actions, int rank,
       } else {
         ++load.remote;
         ++network[host_of(plan, rank)].in;
+        network[host_of(plan, rank)].senders.insert(host_of(plan, source));
         ++network[host_of(plan, source)].out;
       }
     }
@@ -61,8 +64,10 @@ CollectiveCost cost_of_round(const CollectivePlan& plan, const std::vector<RankR
     passes = std::max(passes, static_cast<double>(load.passes));
   }
   double chunks_between = 0;
-  for (const auto& [host, traffic] : network)
-    chunks_between = std::max(chunks_between, static_cast<double>(std::max(traffic.in, traffic.out)));
+  for (const auto& [host, traffic] : network) {
+    const double in = static_cast<double>(traffic.in) / (traffic.senders.size() > 1 ? path.between.shared : 1);
+    chunks_between = std::max({chunks_between, in, static_cast<double>(traffic.out)});
+  }
   const double link_seconds = std::max(chunks_inside / path.inside.bytes_per_second, chunks_between / path.between.bytes_per_second);
   slowest.seconds_per_byte = (link_seconds + passes / path.memory_bytes_per_second) / plan.chunks;
   return slowest;

@@ -11,6 +11,7 @@ struct LinkCost {
   double round_seconds = 0;     // What a round costs however little it moves: a barrier, or a message's way.
   double message_seconds = 0;   // What each chunk that a rank receives costs it besides.
   double bytes_per_second = 1;  // That a rank receives; between hosts: that a host receives, and that it sends, for all its ranks.
+  double shared = 1;            // What is left of these where several hosts send to one at once: their bursts meet before its link.
 };
 struct PathCost {
   LinkCost inside;                     // Between ranks of one host.

@@ -19,18 +19,21 @@ namespace {
 // Of a peer that acknowledges nothing, however long an operation may take.
 constexpr Milliseconds kSilence{10000};
 
-// [rank]: the number of its host, in the order of their first ranks.
+// [rank]: the number of its host, in the order of their first ranks. By address: what counts is which bytes cross a network.
 std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& workers) {
   std::map<std::string, int> numbers;
   std::vector<int> hosts;
   for (const int worker : workers)
-    hosts.push_back(numbers.try_emplace(member.peers()[static_cast<size_t>(worker)].host, static_cast<int>(numbers.size())).first->second);
+    hosts.push_back(
+        numbers.try_emplace(member.peers()[static_cast<size_t>(worker)].address, static_cast<int>(numbers.size())).first->second);
   return hosts;
 }
 
 // With more ranks than cores, one that waits without sleeping holds up the one it waits for.
-bool has_a_core_for_each_rank(const std::vector<int>& hosts, int rank) {
-  const auto here = std::count(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(rank)]);
+bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<int>& workers, int rank) {
+  const auto host_of = [&](int worker) { return member.peers()[static_cast<size_t>(worker)].host; };
+  const std::string host = host_of(workers[static_cast<size_t>(rank)]);
+  const auto here = std::count_if(workers.begin(), workers.end(), [&](int worker) { return host_of(worker) == host; });
   cpu_set_t cores;
   return sched_getaffinity(0, sizeof cores, &cores) == 0 && here <= CPU_COUNT(&cores);
 }
@@ -41,10 +44,11 @@ Fold fold_of(ReduceOp op) { return op == ReduceOp::max ? Fold::max : op == Reduc
 
 class TcpGroup : public Group {
  public:
-  TcpGroup(std::shared_ptr<Losses> losses, int rank, const std::vector<int>& hosts, Mesh mesh, const plan::CollectiveTable& plans)
+  TcpGroup(std::shared_ptr<Losses> losses, int rank, const std::vector<int>& hosts, bool spin, Mesh mesh,
+           const plan::CollectiveTable& plans)
       : Group(rank, static_cast<int>(hosts.size())),
         losses_(std::move(losses)),
-        spin_(has_a_core_for_each_rank(hosts, rank)),
+        spin_(spin),
         plans_("tcp", size(), hosts, plans),
         messages_(std::move(mesh.messages), losses_) {
     for (Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
@@ -52,6 +56,7 @@ class TcpGroup : public Group {
   ~TcpGroup() override { abort("its group was let go"); }
 
   std::string_view backend() const override { return "tcp"; }
+  bool runs_in_background() const override { return true; }
 
   // Closed connections wake this rank's own wait; the others' end too, and the coordinator tells them of whom.
   void abort(const std::string& reason) override {
@@ -206,8 +211,9 @@ std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, in
                             .timeout = options.timeout,
                             .silence = std::min(kSilence, options.timeout)});
   const std::vector<int> hosts = hosts_of(*member, workers);
+  const bool spin = has_a_core_for_each_rank(*member, workers, rank);
   auto losses = std::make_shared<Losses>(std::move(member), options.timeout, std::move(workers));
-  return std::make_shared<TcpGroup>(std::move(losses), rank, hosts, std::move(mesh), options.plans);
+  return std::make_shared<TcpGroup>(std::move(losses), rank, hosts, spin, std::move(mesh), options.plans);
 }
 
 }  // namespace trireme::comm
