@@ -94,6 +94,39 @@ TEST_P(Collective, AllReduceGivesTheReductionOnEveryRank) {
   });
 }
 
+// Carriers that cut tensors into pieces have several here, and a short last one.
+TEST_P(Collective, LargeTensorsOfManyPiecesAreReducedRightEachTime) {
+  on_ranks([&](Group& group) {
+    for (const int64_t count : {5000, 131072, 262145, 700001}) {
+      const at::Tensor expected = reduction_of(size(), count, at::kFloat, ReduceOp::sum);
+      for (int repeat = 0; repeat < 10; ++repeat) {
+        const at::Tensor tensor = part_of(group.rank(), count, at::kFloat);
+        group.all_reduce(tensor);
+        ASSERT_TRUE(tensor.equal(expected)) << count << " elements, repeat " << repeat;
+      }
+      const at::Tensor sent = part_of(1 % size(), count, at::kFloat);
+      const at::Tensor received = group.rank() == 1 % size() ? sent.clone() : at::zeros_like(sent);
+      group.broadcast(received, 1 % size());
+      ASSERT_TRUE(received.equal(sent)) << count;
+    }
+  });
+}
+
+TEST_P(Collective, SharedTensorsAreReducedWhereTheyLie) {
+  on_ranks([&](Group& group) {
+    const at::Tensor tensor = group.shared_tensor({3, 100003}, at::kFloat);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      tensor.copy_(part_of(group.rank(), tensor.numel(), at::kFloat).view(tensor.sizes()));
+      group.all_reduce(tensor);
+      ASSERT_TRUE(tensor.view({-1}).equal(reduction_of(size(), tensor.numel(), at::kFloat, ReduceOp::sum)));
+    }
+    const at::Tensor row = tensor[1];
+    row.fill_(group.rank());
+    group.all_reduce(row, ReduceOp::max);
+    ASSERT_TRUE(row.equal(at::full_like(row, size() - 1)));
+  });
+}
+
 TEST_P(Collective, ReduceScatterGivesEachRankItsBlock) {
   on_ranks([&](Group& group) {
     for (const at::ScalarType type : kTypes)

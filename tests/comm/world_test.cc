@@ -100,7 +100,9 @@ TEST(World, WorkersOfTorchrunMeetAtRankZero) {
 }
 
 TEST(World, EachCallMakesGroupsOfTheirOwn) {
-  Workers workers(2);
+  WorldOptions options = testing::world_options();
+  options.backend = "gloo";  // Which works while the caller goes on.
+  Workers workers(2, options);
   workers.on_each([](World& world) {
     const auto first = world.make_groups(), second = world.make_groups();
     const at::Tensor a = at::ones({2}), b = at::full({2}, 5.0);

@@ -1,8 +1,11 @@
 #include <torch/torch.h>
 // After torch.h.
+#include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <trireme/tensor/cpu_allocator.h>
+#include <atomic>
+#include <cstring>
 #include <thread>
 
 namespace trireme {
@@ -55,33 +58,70 @@ TEST(CpuAllocator, BlocksAreAlignedAndApart) {
   for (const at::Tensor& tensor : tensors) EXPECT_TRUE((tensor == static_cast<double>(tensor.numel())).all().item<bool>());
 }
 
+// Memory that libraries take and give back by the pointer alone (oneDNN's does).
+TEST(CpuAllocator, RawMemoryComesAndGoes) {
+  install_cpu_allocator();
+  for (const size_t bytes : {1, 1000, 100000, 10000000}) {
+    void* const data = c10::GetCPUAllocator()->raw_allocate(bytes);
+    std::memset(data, 1, bytes);
+    c10::GetCPUAllocator()->raw_deallocate(data);
+  }
+}
+
+TEST(CpuAllocator, ConvolutionsRunInItsMemory) {
+  install_cpu_allocator();
+  torch::nn::Conv2d layer(torch::nn::Conv2dOptions(3, 16, 3).stride(2));
+  for (int i = 0; i < 3; ++i) layer(at::randn({8, 3, 32, 32})).sum().backward();
+  EXPECT_TRUE(layer->weight.grad().isfinite().all().item<bool>());
+}
+
 class OneBlock : public AllocationSource {
  public:
-  c10::DataPtr try_allocate(size_t bytes) override {
-    if (bytes != sizeof place_) return {};
-    return {place_, place_, [](void*) {}, c10::Device(c10::kCPU)};
+  void* try_allocate(size_t bytes) override { return bytes == kBytes && !taken_.exchange(true) ? place_ + kBlockHeaderBytes : nullptr; }
+  void give_back(void* data) override {
+    EXPECT_EQ(data, place_ + kBlockHeaderBytes);
+    taken_ = false;
   }
-  bool holds(const at::Tensor& tensor) const { return tensor.const_data_ptr() == place_; }
+  bool holds(const at::Tensor& tensor) const { return tensor.const_data_ptr() == place_ + kBlockHeaderBytes; }
 
  private:
-  alignas(64) float place_[100];
+  static constexpr size_t kBytes = 400;
+  alignas(64) std::byte place_[kBlockHeaderBytes + kBytes];
+  std::atomic<bool> taken_{false};
 };
 
 TEST(AllocationScope, OffersThisThreadsTensorsToItsSource) {
   install_cpu_allocator();
-  OneBlock outer, inner;
+  auto outer = std::make_shared<OneBlock>(), inner = std::make_shared<OneBlock>();
   {
     const AllocationScope scope(outer);
-    EXPECT_TRUE(outer.holds(at::empty({100})));
-    EXPECT_FALSE(outer.holds(at::empty({99})));
+    EXPECT_TRUE(outer->holds(at::empty({100})));
+    EXPECT_FALSE(outer->holds(at::empty({99})));
     {
       const AllocationScope nested(inner);
-      EXPECT_TRUE(inner.holds(at::empty({100})));
+      EXPECT_TRUE(inner->holds(at::empty({100})));
     }
-    EXPECT_TRUE(outer.holds(at::empty({100})));
-    std::thread([&] { EXPECT_FALSE(outer.holds(at::empty({100}))); }).join();
+    EXPECT_TRUE(outer->holds(at::empty({100})));
+    std::thread([&] { EXPECT_FALSE(outer->holds(at::empty({100}))); }).join();
+    void* const raw = c10::GetCPUAllocator()->raw_allocate(400);
+    c10::GetCPUAllocator()->raw_deallocate(raw);
   }
-  EXPECT_FALSE(outer.holds(at::empty({100})));
+  EXPECT_FALSE(outer->holds(at::empty({100})));
+}
+
+TEST(AllocationScope, ATensorOutlivesScopeAndHolder) {
+  install_cpu_allocator();
+  auto source = std::make_shared<OneBlock>();
+  const std::weak_ptr<OneBlock> watched = source;
+  at::Tensor tensor;
+  {
+    const AllocationScope scope(std::move(source));
+    tensor = at::full({100}, 3.0);
+  }
+  EXPECT_FALSE(watched.expired());
+  EXPECT_EQ(tensor.sum().item<double>(), 300);
+  tensor.reset();
+  EXPECT_TRUE(watched.expired());
 }
 
 }  // namespace

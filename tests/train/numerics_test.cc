@@ -75,7 +75,9 @@ TEST(TrainerBatchNorm, OverAllReplicasWorksOnProcesses) {
   testing::Workers workers(3);
   workers.on_each([&](World& world) {
     const Report report = Trainer(world, options).fit(job<PairNormClassifier>(), clouds(34));
-    if (world.worker() == 0) EXPECT_LT(difference(report.loss_history, reference.loss_history), 1e-10);
+    if (world.worker() == 0) {
+      EXPECT_LT(difference(report.loss_history, reference.loss_history), 1e-10);
+    }
   });
   workers.leave();
 }
@@ -266,7 +268,9 @@ TEST_P(Compressed, TrainsLikeThreadsOnProcesses) {
   testing::Workers workers(2);
   workers.on_each([&](World& world) {
     const Report report = Trainer(world, options(1)).fit(job(), clouds(90));
-    if (world.worker() == 0) EXPECT_LT(difference(report.loss_history, threads.loss_history), 1e-4);
+    if (world.worker() == 0) {
+      EXPECT_LT(difference(report.loss_history, threads.loss_history), 1e-4);
+    }
   });
   workers.leave();
 }

@@ -30,6 +30,7 @@ struct Config {
   struct {
     std::string name = "sgd";  // sgd, adam, adamw, rmsprop, adagrad
     double lr = 0.01, momentum = 0, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, alpha = 0.99;
+    double trust = 1e-3;  // lars
     bool nesterov = false;
     std::string scale_lr = "none";  // none, linear, sqrt
     int64_t base_batch = 0;         // The global batch that lr was found for.
@@ -44,6 +45,7 @@ struct Config {
     std::string name = "auto";        // auto, one_device, mirrored, multi_worker
     int replicas = -1;                // Per worker; -1: 1, or the host's cores (at most 8) for mirrored.
     std::string all_reduce = "auto";  // auto, or an algorithm of docs/collectives.md
+    bool share_parameters = true;
     bool sync_batch_norm = false;
     std::string compression = "none";  // none, bf16, fp16, int8, topk, powersgd
     int compression_rank = 2;          // powersgd

@@ -21,7 +21,7 @@ std::vector<Key> make_key_table() {
   const OnlyFor drops_out{"model.name", {"mlp", "cnn", "tiny", "mlpbig"}};
   const OnlyFor idx{"data.name", {"idx"}}, text{"data.name", {"text"}}, images{"data.name", {"digits", "idx"}};
   const OnlyFor resnet{"model.name", {"resnet18", "resnet50"}};
-  const OnlyFor adam{"optimizer.name", {"adam", "adamw"}};
+  const OnlyFor adam{"optimizer.name", {"adam", "adamw", "lamb"}};
   return {
     {.name = "model.name", .kind = Kind::choice, .slot = TRIREME_SLOT(model.name), .meaning = "The model (docs/models.md).",
      .choices = {"mlp", "cnn", "gpt", "resnet18", "resnet50", "tiny", "mlpbig"}},
@@ -69,18 +69,19 @@ std::vector<Key> make_key_table() {
     {.name = "data.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(data.threads), .meaning = "Threads that prepare batches ahead, per replica; 0: none.", .range = from_to(0, 256)},
     {.name = "data.prefetch", .kind = Kind::whole, .slot = TRIREME_SLOT(data.prefetch), .meaning = "Batches held ready, per replica.", .range = from_to(1, 1024)},
 
-    {.name = "optimizer.name", .kind = Kind::choice, .slot = TRIREME_SLOT(optimizer.name), .meaning = "The update rule, as torch::optim has it.",
-     .choices = {"sgd", "adam", "adamw", "rmsprop", "adagrad"}},
+    {.name = "optimizer.name", .kind = Kind::choice, .slot = TRIREME_SLOT(optimizer.name), .meaning = "The update rule, as torch::optim or its paper has it.",
+     .choices = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lars", "lamb"}},
     {.name = "optimizer.lr", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.lr), .meaning = "Learning rate, before the schedule.", .range = at_least(0)},
-    {.name = "optimizer.momentum", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.momentum), .meaning = "sgd, rmsprop: share of the last update that goes on.",
-     .range = from_below(0, 1), .only_for = {"optimizer.name", {"sgd", "rmsprop"}}},
+    {.name = "optimizer.momentum", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.momentum), .meaning = "sgd, rmsprop, lars: share of the last update that goes on.",
+     .range = from_below(0, 1), .only_for = {"optimizer.name", {"sgd", "rmsprop", "lars"}}},
     {.name = "optimizer.weight_decay", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.weight_decay), .meaning = "Pull of the weights towards 0.", .range = at_least(0)},
-    {.name = "optimizer.beta1", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.beta1), .meaning = "adam, adamw: decay of the mean gradient.", .range = from_below(0, 1), .only_for = adam},
-    {.name = "optimizer.beta2", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.beta2), .meaning = "adam, adamw: decay of the mean squared gradient.", .range = from_below(0, 1), .only_for = adam},
-    {.name = "optimizer.eps", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.eps), .meaning = "All but sgd: added to the divisor.",
-     .range = above(0), .only_for = {"optimizer.name", {"adam", "adamw", "rmsprop", "adagrad"}}},
+    {.name = "optimizer.beta1", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.beta1), .meaning = "adam, adamw, lamb: decay of the mean gradient.", .range = from_below(0, 1), .only_for = adam},
+    {.name = "optimizer.beta2", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.beta2), .meaning = "adam, adamw, lamb: decay of the mean squared gradient.", .range = from_below(0, 1), .only_for = adam},
+    {.name = "optimizer.eps", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.eps), .meaning = "All but sgd and lars: added to the divisor.",
+     .range = above(0), .only_for = {"optimizer.name", {"adam", "adamw", "rmsprop", "adagrad", "lamb"}}},
     {.name = "optimizer.alpha", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.alpha), .meaning = "rmsprop: decay of the mean squared gradient.",
      .range = from_below(0, 1), .only_for = {"optimizer.name", {"rmsprop"}}},
+    {.name = "optimizer.trust", .kind = Kind::number, .slot = TRIREME_SLOT(optimizer.trust), .meaning = "lars: the share of a layer's norm that a step may move it by.", .range = above(0), .only_for = {"optimizer.name", {"lars"}}},
     {.name = "optimizer.nesterov", .kind = Kind::flag, .slot = TRIREME_SLOT(optimizer.nesterov), .meaning = "sgd: Nesterov's momentum.", .only_for = {"optimizer.name", {"sgd"}}},
 
     {.name = "optimizer.scale_lr", .kind = Kind::choice, .slot = TRIREME_SLOT(optimizer.scale_lr), .meaning = "How the learning rate follows data.batch / optimizer.base_batch: not at all, in proportion, or as its square root.",
@@ -104,6 +105,7 @@ std::vector<Key> make_key_table() {
      .range = from_to(1, 1024), .automatic = -1},
     {.name = "strategy.all_reduce", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.all_reduce), .meaning = "How sums are made between threads and over tcp (docs/collectives.md); auto: by size, from comm.table.",
      .choices = {"auto", "naive", "direct", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical"}},
+    {.name = "strategy.share_parameters", .kind = Kind::flag, .slot = TRIREME_SLOT(strategy.share_parameters), .meaning = "One copy of parameters and optimizer state for all replicas of a host, where the optimizer and the carrier allow it."},
     {.name = "strategy.sync_batch_norm", .kind = Kind::flag, .slot = TRIREME_SLOT(strategy.sync_batch_norm), .meaning = "Batch norm over the samples of all replicas, as one device with the whole batch computes it."},
     {.name = "strategy.compression", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.compression), .meaning = "How gradients are made smaller before they are sent (docs/compression.md).",
      .choices = {"none", "bf16", "fp16", "int8", "topk", "powersgd"}},

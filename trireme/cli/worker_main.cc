@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/cli/worker_commands.h>
+#include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>
 #include <cstdio>
 #include <cstdlib>
@@ -40,6 +41,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   trireme::keep_freed_memory();
+  trireme::install_cpu_allocator();
   try {
     trireme::cli::end_at_once(trireme::cli::run(argc, argv));
   } catch (const trireme::Error& error) {

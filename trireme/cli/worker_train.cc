@@ -31,15 +31,16 @@ OptimizerFactory optimizer_of(const Config& config) {
   if (o.name == "adamw") return AdamW{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
   if (o.name == "rmsprop")
     return RMSprop{.lr = o.lr, .alpha = o.alpha, .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum};
+  if (o.name == "lars") return Lars{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .trust = o.trust};
+  if (o.name == "lamb") return Lamb{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
   return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
 }
 
 // The keys that change what is computed: what all ranks must have alike. Paths, addresses and listeners may differ from host to host.
 Json keys_to_agree(const Config& config) {
   static constexpr std::string_view kOwn[] = {
-      "run.",         "monitor.",    "cost.",       "checkpoint.dir",   "comm.interface",   "comm.table", "device.",
-      "data.path",    "data.images", "data.labels", "data.test_images", "data.test_labels", "data.threads",
-      "data.prefetch"};
+      "run.",      "monitor.",    "cost.",       "checkpoint.dir",   "comm.interface",   "comm.table",   "device.",
+      "data.path", "data.images", "data.labels", "data.test_images", "data.test_labels", "data.threads", "data.prefetch"};
   Json keys = Json::object();
   for (const auto& [key, value] : flatten(config)) {
     const bool own = std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view prefix) { return key.starts_with(prefix); });
@@ -75,6 +76,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   if (config.train.precision == "fp16") options.autocast = at::kHalf;
   if (config.train.precision == "fp16" || config.train.dtype == "float16") options.loss_scaling = {.initial = config.train.loss_scale};
   options.ema_decay = config.train.ema_decay;
+  options.share_parameters = config.strategy.share_parameters;
   options.sync_batch_norm = config.strategy.sync_batch_norm;
   options.compression = {config.strategy.compression, config.strategy.compression_rank, config.strategy.compression_ratio};
   options.local = {config.strategy.local_steps, config.strategy.local_after, config.strategy.local_momentum};

@@ -145,6 +145,7 @@ class C10dGroup : public Group {
         backend_(std::move(backend)) {}
 
   std::string_view backend() const override { return name_; }
+  bool runs_in_background() const override { return true; }
   at::Device device() const override { return device_; }
   void abort(const std::string& reason) override { losses_->give_up(reason); }  // Other processes learn of it from the coordinator.
 

@@ -61,6 +61,8 @@ class Group {
   void recv(const at::Tensor& tensor, int from, int tag = 0) { prepare_recv(tensor, from, tag)->wait(); }
   void barrier();
 
+  // Whether what *_async starts goes on without this thread, so that it can compute meanwhile.
+  virtual bool runs_in_background() const { return false; }
   // COLLECTIVE. A tensor that the other ranks of this host reach where it lies, so that all_reduce() of it (or of a contiguous part, the
   // same on every rank) copies nothing twice; uninitialised. An ordinary tensor where the carrier has no such memory.
   virtual at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type);

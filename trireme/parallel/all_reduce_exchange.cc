@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/exchange.h>
+#include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/step_facts.h>
 #include <cmath>
@@ -23,18 +24,21 @@ class AllReduceExchange : public Exchange {
         parameters_(std::move(parameters)),
         options_(std::move(options)),
         facts_(group_->size(), static_cast<int>(parameters_.size())) {
-    const std::vector<plan::TensorSpec> specs = specs_of(parameters_);
-    plan_ = plan::plan_buckets(specs, options_.buckets);
-    plan::check(plan_, specs);
-    for (const auto& bucket : plan_.buckets)
-      for (const int parameter : bucket.params) trainable_.push_back(parameter);
-    for (size_t parameter = 0; parameter < specs.size(); ++parameter)
-      if (!specs[parameter].trainable) frozen_.push_back(static_cast<int>(parameter));
-    if (group_->size() > 1) allocate(specs);
+    for (size_t parameter = 0; parameter < parameters_.size(); ++parameter)
+      if (!parameters_[parameter].tensor.requires_grad()) frozen_.push_back(static_cast<int>(parameter));
+    plan({});
+    if (group_->size() > 1 && group_->runs_in_background() && compressors_.empty()) watch();
+  }
+
+  void expect_last_backward() override {
+    if (!watch_) return;
+    watch_->arm(true);
   }
 
   StepOutcome exchange(const Contribution& mine, const Update& update) override {
+    if (watch_) watch_->arm(false);
     refuse_newly_trainable();
+    if (watch_ && !in_ready_order_) order_by_readiness();
     StepOutcome outcome = group_->size() > 1 ? reduce(mine) : alone(mine);
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       const double too_large = compressors_.empty() ? mine.gradient_scale : 1.0;  // Compressed gradients were scaled back before.
@@ -48,6 +52,7 @@ class AllReduceExchange : public Exchange {
     }
     // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
     for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
+    forget_progress();
     return outcome;
   }
 
@@ -59,6 +64,70 @@ class AllReduceExchange : public Exchange {
   }
 
  private:
+  void plan(std::span<const int> ready_order) {
+    const std::vector<plan::TensorSpec> specs = specs_of(parameters_);
+    plan_ = plan::plan_buckets(specs, options_.buckets, ready_order);
+    plan::check(plan_, specs);
+    trainable_.clear();
+    bucket_of_.assign(parameters_.size(), -1);
+    for (size_t i = 0; i < plan_.buckets.size(); ++i)
+      for (const int parameter : plan_.buckets[i].params) {
+        trainable_.push_back(parameter);
+        bucket_of_[static_cast<size_t>(parameter)] = static_cast<int>(i);
+      }
+    flats_.clear();
+    fact_values_.reset();
+    if (group_->size() > 1) allocate(specs);
+    forget_progress();
+  }
+
+  void watch() {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : parameters_) tensors.push_back(tensor);
+    watch_ = std::make_unique<GradientWatch>(tensors, [this](int parameter) { ready(parameter); });
+  }
+
+  // In backward: full buckets leave, in the plan's order on every rank. The last one waits for the facts of the step.
+  void ready(int parameter) {
+    const auto i = static_cast<size_t>(parameter);
+    if (is_ready_[i])
+      throw Error(ErrorCode::unsupported, "parallel",
+                  fmt::format("parameter '{}' got a second gradient in one backward, when the first was on its way", parameters_[i].name),
+                  "backward() and step() apart, which send nothing before step()");
+    is_ready_[i] = true;
+    ready_order_.push_back(parameter);
+    --missing_[static_cast<size_t>(bucket_of_[i])];
+    if (!in_ready_order_) return;
+    const torch::NoGradGuard no_grad;
+    while (works_.size() + 1 < plan_.buckets.size() && missing_[works_.size()] == 0) send(works_.size());
+  }
+
+  void send(size_t flat) {
+    if (flat < plan_.buckets.size()) pack(plan_.buckets[flat], flats_[flat]);
+    works_.push_back(group_->all_reduce_async(flats_[flat]));
+  }
+
+  void forget_progress() {
+    works_.clear();
+    ready_order_.clear();
+    is_ready_.assign(parameters_.size(), false);
+    missing_.clear();
+    for (const auto& bucket : plan_.buckets) missing_.push_back(static_cast<int>(bucket.params.size()));
+  }
+
+  // Buckets follow the order in which rank 0 saw gradients become ready in the first step. Nothing was sent in that step before, so that
+  // every step, also the first of a resumed run, adds in the same order.
+  void order_by_readiness() {
+    in_ready_order_ = true;
+    at::Tensor order = at::full({static_cast<int64_t>(trainable_.size())}, -1, at::kLong);
+    for (size_t i = 0; i < ready_order_.size(); ++i) order[static_cast<int64_t>(i)] = ready_order_[i];
+    group_->broadcast(order, 0);
+    std::vector<int> known;
+    for (int64_t i = 0; i < order.numel(); ++i)
+      if (const auto parameter = order[i].item<int64_t>(); parameter >= 0) known.push_back(static_cast<int>(parameter));
+    plan(known);
+  }
+
   void allocate(const std::vector<plan::TensorSpec>& specs) {
     const bool compressed = options_.compression.name != "none";
     for (const auto& bucket : plan_.buckets) {
@@ -111,14 +180,11 @@ class AllReduceExchange : public Exchange {
   // The facts travel behind the last bucket's gradients, so that they cost no message of their own.
   StepFacts::Summed reduce_plainly(const Contribution& mine) {
     facts_.write(mine, group_->rank(), has_gradient(), /*gradients_are_finite=*/true, fact_values_);
-    std::vector<WorkPtr> works;
+    for (size_t i = works_.size(); i < flats_.size(); ++i) send(i);  // Those that did not leave during backward.
+    for (const WorkPtr& work : works_) work->wait();
+    works_.clear();
     int64_t bytes = 0;
-    for (size_t i = 0; i < flats_.size(); ++i) {
-      if (i < plan_.buckets.size()) pack(plan_.buckets[i], flats_[i]);
-      works.push_back(group_->all_reduce_async(flats_[i]));
-      bytes += static_cast<int64_t>(flats_[i].nbytes());
-    }
-    for (const WorkPtr& work : works) work->wait();
+    for (const at::Tensor& flat : flats_) bytes += static_cast<int64_t>(flat.nbytes());
     StepFacts::Summed facts = facts_.read(fact_values_);
     facts.outcome.bytes_sent = all_reduce_bytes(bytes);
     return facts;
@@ -194,6 +260,14 @@ class AllReduceExchange : public Exchange {
   StepFacts facts_;
   at::Tensor fact_values_;  // A view of the flat that carries the facts; with compression a tensor of its own.
   std::vector<std::unique_ptr<Compressor>> compressors_;  // One a bucket; none: gradients travel as they are.
+  std::unique_ptr<GradientWatch> watch_;                  // Where the carrier works while backward does.
+  std::vector<int> bucket_of_;                            // By parameter; -1: frozen.
+  bool in_ready_order_ = false;
+  // Of the step under way.
+  std::vector<WorkPtr> works_;  // Buckets on their way, in the plan's order.
+  std::vector<int> ready_order_;
+  std::vector<bool> is_ready_;
+  std::vector<int> missing_;  // By bucket: gradients that are not ready.
 };
 
 }  // namespace

@@ -203,12 +203,17 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
   const double weight =
       total_samples > 0 ? static_cast<double>(samples) / static_cast<double>(total_samples) : static_cast<double>(samples);
   const at::Tensor start = at::full_like(loss.detach(), weight * loss_scale());
-  if (AllocationSource* const memory = impl_->exchange->gradient_memory()) {
-    const AllocationScope scope(*memory);
+  if (auto memory = impl_->exchange->gradient_memory()) {
+    const AllocationScope scope(std::move(memory));
     loss.backward(start);
   } else {
     loss.backward(start);
   }
+}
+
+void DataParallel::last_backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
+  impl_->exchange->expect_last_backward();
+  backward(loss, samples, total_samples);
 }
 
 StepOutcome DataParallel::step() {

@@ -54,10 +54,13 @@ class DataParallel {
   // COLLECTIVE. Exchanges what backward() left, updates the parameters, and clears the gradients.
   StepOutcome step();
   // COLLECTIVE. Both in one.
+  // Gradients travel while backward runs, where the carrier can.
   StepOutcome step(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0) {
-    backward(loss, samples, total_samples);
+    last_backward(loss, samples, total_samples);
     return step();
   }
+  // backward() of the last micro-batch before step(): its gradients may travel while it runs.
+  void last_backward(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0);
   // COLLECTIVE. For optimizers that evaluate the loss several times (LBFGS): `closure` computes the mean loss over this replica's
   // `samples` samples; every evaluation is exchanged, so all replicas take the same path.
   StepOutcome step(const std::function<at::Tensor()>& closure, int64_t samples);

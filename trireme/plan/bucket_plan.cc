@@ -15,6 +15,25 @@ void require_positive(std::string_view option, int64_t bytes) {
   throw Error(ErrorCode::invalid_argument, "plan", fmt::format("{} is {}, and must be positive", option, bytes), "a size such as 25MB");
 }
 
+// `ready_order`, then the rest, last declared first.
+std::vector<int> whole_order(size_t params, std::span<const int> ready_order) {
+  std::vector<int> order;
+  std::vector<bool> known(params, false);
+  const auto add = [&](int param) {
+    known[static_cast<size_t>(param)] = true;
+    order.push_back(param);
+  };
+  for (const int param : ready_order) {
+    if (param < 0 || param >= static_cast<int>(params) || known[static_cast<size_t>(param)])
+      throw Error(ErrorCode::invalid_argument, "plan",
+                  fmt::format("the ready order names parameter {} of {}, which is outside or there already", param, params));
+    add(param);
+  }
+  for (int param = static_cast<int>(params) - 1; param >= 0; --param)
+    if (!known[static_cast<size_t>(param)]) add(param);
+  return order;
+}
+
 // "7..4, 2": runs of neighbours, as a plan of a model's parameters is made of them.
 std::string runs_of(const std::vector<int>& numbers) {
   std::string text;
@@ -30,7 +49,7 @@ std::string runs_of(const std::vector<int>& numbers) {
 
 }  // namespace
 
-BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions& options) {
+BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions& options, std::span<const int> ready_order) {
   require_positive("capacity_bytes", options.capacity_bytes);
   require_positive("first_bytes", options.first_bytes);
   struct Open {
@@ -40,7 +59,8 @@ BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions&
   std::map<DType, Open> open;
   BucketPlan plan;
   bool first_is_open = false;
-  for (int param = static_cast<int>(params.size()) - 1; param >= 0; --param) {
+  const std::vector<int> order = whole_order(params.size(), ready_order);
+  for (const int param : order) {
     const TensorSpec& spec = params[static_cast<size_t>(param)];
     if (!spec.trainable) continue;
     auto& [bucket, capacity_bytes] = open[spec.dtype];
@@ -58,8 +78,12 @@ BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions&
     bucket.elements += spec.elements();
   }
   for (auto& [dtype, last] : open) plan.buckets.push_back(std::move(last.bucket));
-  // A bucket is ready with its last gradient: the one declared first.
-  std::sort(plan.buckets.begin(), plan.buckets.end(), [](const Bucket& a, const Bucket& b) { return a.params.back() > b.params.back(); });
+  // A bucket is ready with its last gradient.
+  std::vector<int> place(params.size());
+  for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int>(i);
+  std::sort(plan.buckets.begin(), plan.buckets.end(), [&](const Bucket& a, const Bucket& b) {
+    return place[static_cast<size_t>(a.params.back())] < place[static_cast<size_t>(b.params.back())];
+  });
   return plan;
 }
 

@@ -27,10 +27,10 @@ struct BucketPlan {
   Json to_json() const;
 };
 
-// Groups trainable parameters by dtype, last declared first (the order in which backward finishes them).
-// Untrainable ones are left out. Any thread; never communicates.
-// Throws Error(invalid_argument) naming the option if a size is not positive.
-BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions& options);
+// Groups trainable parameters by dtype, in the order in which backward finishes their gradients: `ready_order` as far as it goes (each
+// index at most once), then last declared first. Untrainable ones are left out. Any thread; never communicates. Throws
+// Error(invalid_argument) naming the option if a size is not positive, or the parameter if the order names one twice.
+BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions& options, std::span<const int> ready_order = {});
 
 // Throws Error(internal) naming the parameter that is missing, doubled, overlapping, or of another dtype than its bucket.
 void check(const BucketPlan& plan, std::span<const TensorSpec> params);

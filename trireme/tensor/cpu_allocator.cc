@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace trireme {
@@ -14,7 +16,7 @@ namespace {
 constexpr size_t kSmallest = size_t{64} << 10;  // Smaller blocks glibc itself keeps.
 constexpr size_t kHugePage = size_t{2} << 20;
 
-thread_local AllocationSource* this_threads_source = nullptr;
+thread_local std::shared_ptr<AllocationSource> this_threads_source;
 
 // Blocks are of sizes an eighth of a power of two apart, so that one serves slightly different tensors.
 size_t rounded(size_t bytes) {
@@ -28,7 +30,10 @@ class Kept;
 struct Header {
   alignas(64) size_t bytes;
   const Kept* taken_by;
+  std::shared_ptr<AllocationSource>* source;  // Null for memory of our own.
 };
+static_assert(sizeof(Header) == kBlockHeaderBytes);
+Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<std::byte*>(data) - sizeof(Header)); }
 
 void* from_system(size_t bytes) {
   void* block = nullptr;
@@ -36,6 +41,7 @@ void* from_system(size_t bytes) {
   if (posix_memalign(&block, whole >= kHugePage ? kHugePage : 64, whole) != 0) return nullptr;
   if (whole >= kHugePage) madvise(block, whole, MADV_HUGEPAGE);  // A wish; any answer will do.
   static_cast<Header*>(block)->bytes = bytes;
+  static_cast<Header*>(block)->source = nullptr;
   return block;
 }
 
@@ -101,49 +107,58 @@ void* take_block(size_t bytes) {
   return from_system(bytes);
 }
 
+// LibTorch's way back for every block; also by raw_deallocate(), which knows nothing but the pointer.
 void give_back(void* data) {
-  void* const block = static_cast<std::byte*>(data) - sizeof(Header);
-  if (!thread_is_ending && static_cast<Header*>(block)->taken_by == &of_thread.kept) return of_thread.kept.put(block);
+  if (data == nullptr) return;
+  Header* const header = header_of(data);
+  if (header->source != nullptr) {
+    const std::unique_ptr<std::shared_ptr<AllocationSource>> source(header->source);
+    return (*source)->give_back(data);
+  }
+  if (header->bytes < kSmallest) return std::free(header);
+  if (!thread_is_ending && header->taken_by == &of_thread.kept) return of_thread.kept.put(header);
   const std::lock_guard lock(common().mutex);
-  common().kept.put(block);
+  common().kept.put(header);
 }
 
 class CpuAllocator : public c10::Allocator {
  public:
-  explicit CpuAllocator(c10::Allocator* ordinary) : ordinary_(ordinary) {}
-
   c10::DataPtr allocate(size_t bytes) override {
-    if (this_threads_source != nullptr) {
-      if (c10::DataPtr placed = this_threads_source->try_allocate(bytes)) return placed;
-    }
-    if (bytes < kSmallest) return ordinary_->allocate(bytes);
-    void* const block = take_block(rounded(bytes));
-    if (block == nullptr) return ordinary_->allocate(bytes);  // Throws LibTorch's error for too little memory.
-    static_cast<Header*>(block)->taken_by = thread_is_ending ? nullptr : &of_thread.kept;
-    void* const data = static_cast<std::byte*>(block) + sizeof(Header);
+    void* const data = bytes == 0 ? nullptr : take(bytes);
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
-  // raw_allocate() would need one deleter for all blocks: those who use it get ordinary memory.
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 
  private:
-  c10::Allocator* const ordinary_;
+  static void* take(size_t bytes) {
+    if (this_threads_source) {
+      if (void* const placed = this_threads_source->try_allocate(bytes)) {
+        header_of(placed)->source = new std::shared_ptr<AllocationSource>(this_threads_source);
+        return placed;
+      }
+    }
+    void* const block = bytes < kSmallest ? from_system(bytes) : take_block(rounded(bytes));
+    TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "not enough memory: a tensor of ", bytes, " bytes");
+    static_cast<Header*>(block)->taken_by = thread_is_ending ? nullptr : &of_thread.kept;
+    return static_cast<std::byte*>(block) + sizeof(Header);
+  }
 };
 
 }  // namespace
 
 void install_cpu_allocator() {
   static const bool installed = [] {
-    static CpuAllocator allocator(c10::GetCPUAllocator());
+    static CpuAllocator allocator;
     c10::SetCPUAllocator(&allocator, 100);
     return true;
   }();
   static_cast<void>(installed);
 }
 
-AllocationScope::AllocationScope(AllocationSource& source) : previous_(this_threads_source) { this_threads_source = &source; }
-AllocationScope::~AllocationScope() { this_threads_source = previous_; }
+AllocationScope::AllocationScope(std::shared_ptr<AllocationSource> source)
+    : previous_(std::exchange(this_threads_source, std::move(source))) {}
+AllocationScope::~AllocationScope() { this_threads_source = std::move(previous_); }
 
 void release_kept_memory() {
   if (!thread_is_ending) of_thread.kept.release();

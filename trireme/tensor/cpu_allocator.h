@@ -6,6 +6,7 @@
 #pragma once
 #include <c10/core/Allocator.h>
 #include <cstddef>
+#include <memory>
 
 namespace trireme {
 
@@ -13,24 +14,29 @@ namespace trireme {
 // do it when they are made. The process's resident size stays at its peak. Any thread.
 void install_cpu_allocator();
 
-// Somewhere else that tensors may lie.
+// Bytes in front of every block that belong to the allocator.
+constexpr size_t kBlockHeaderBytes = 64;
+
+// Somewhere else that tensors may lie. It lives until the last of them is freed.
 class AllocationSource {
  public:
   virtual ~AllocationSource() = default;
-  // Memory for exactly `bytes`, at least 64-byte aligned, or null to leave it to the ordinary allocator.
-  virtual c10::DataPtr try_allocate(size_t bytes) = 0;
+  // Memory for exactly `bytes`, 64-byte aligned, with kBlockHeaderBytes in front that are writable too; or null to leave it to the ordinary
+  // memory.
+  virtual void* try_allocate(size_t bytes) = 0;
+  virtual void give_back(void* data) = 0;  // Any thread.
 };
 
 // While it lives, this thread's CPU tensors are offered to `source` first (on CPU, backward runs on the thread that calls it). Does nothing
 // before install_cpu_allocator(). Scopes nest; the innermost alone is asked.
 class AllocationScope {
  public:
-  explicit AllocationScope(AllocationSource& source);
+  explicit AllocationScope(std::shared_ptr<AllocationSource> source);
   ~AllocationScope();
   AllocationScope(const AllocationScope&) = delete;
 
  private:
-  AllocationSource* previous_;
+  std::shared_ptr<AllocationSource> previous_;
 };
 
 // Gives the blocks this thread keeps back to the system.

@@ -96,6 +96,7 @@ class ReplicaRun {
   DataParallelOptions engine_options() const {
     return {.clip_norm = options_.clip_norm,
             .gradient_norm = options_.clip_norm > 0,
+            .share_parameters = options_.share_parameters && options_.ema_decay == 0,
             .buckets = options_.buckets,
             .compression = options_.compression,
             .local = options_.local,
@@ -217,7 +218,10 @@ class ReplicaRun {
         loss = loss_of(job_, model_.forward(data), target);
       }
       step_phase(Phase::backward);
-      replica_.backward(loss, to - from, batch.global_size);
+      if (part + 1 == options_.accumulate)
+        replica_.last_backward(loss, to - from, batch.global_size);
+      else
+        replica_.backward(loss, to - from, batch.global_size);
     }
   }
 

@@ -66,6 +66,9 @@ struct TrainerOptions {
   int loader_threads = 1;
   int prefetch = 2;
   int threads = 1;  // Of each replica's operators.
+  // One copy of parameters and optimizer state for the replicas of a host (DataParallelOptions); code in callbacks must not write
+  // parameters. Not with ema_decay, whose evaluation puts other values there.
+  bool share_parameters = true;
   plan::BucketOptions buckets;
   // Listeners.
   std::vector<std::shared_ptr<monitor::Sink>> sinks;  // Called on rank 0.

@@ -141,16 +141,24 @@ class ShmGroup : public Group {
   // Laying out for the next round happens before the barrier, so a round has one barrier.
   void reduce_staged(const at::Tensor& tensor, ReduceOp op) {
     const Cut cut = cut_of(tensor);
-    const int64_t piece = kHalfBytes / cut.element_bytes;
+    const int64_t lines = 64 * size();
+    const int64_t piece = std::min(kHalfBytes / cut.element_bytes, (cut.elements + lines - 1) / lines * lines);
     const int64_t rounds = (cut.elements + piece - 1) / piece;
     const auto range = [&](int64_t round) {
       return std::pair(std::min(cut.elements, round * piece), std::min(cut.elements, (round + 1) * piece));
     };
     const int start = next_parity();
     const auto parity = [&](int64_t round) { return static_cast<int>((start + round) % 2); };
+    // A rank's part of a piece lies at the same place in every round, also in the last, shorter one: what it has reduced there may still be
+    // read by slower ranks while the round after the next is laid out around it.
+    const auto part = [&](int64_t round, int of) {
+      const auto [first, last] = range(round);
+      const auto [from, to] = part_of(first, first + piece, of, size());
+      return std::pair(std::min(from, last), std::min(to, last));
+    };
     const auto lay_out = [&](int64_t round) {
       const auto [first, last] = range(round);
-      const auto [from, to] = part_of(first, last, rank(), size());
+      const auto [from, to] = part(round, rank());
       copy_bytes(half(rank(), parity(round)), cut.at(first), (from - first) * cut.element_bytes);
       copy_bytes(half(rank(), parity(round)) + (to - first) * cut.element_bytes, cut.at(to), (last - to) * cut.element_bytes);
     };
@@ -158,7 +166,7 @@ class ShmGroup : public Group {
     team_->barrier("all_reduce");
     for (int64_t round = 0; round < rounds; ++round) {
       const auto [first, last] = range(round);
-      const auto [from, to] = part_of(first, last, rank(), size());
+      const auto [from, to] = part(round, rank());
       std::vector<const void*> sources;  // As if each began at the tensor's element 0.
       for (int of = 0; of < size(); ++of) sources.push_back(of == rank() ? cut.data : half(of, parity(round)) - first * cut.element_bytes);
       fold(tensor, op, cut.data, sources, from, to);
@@ -167,7 +175,7 @@ class ShmGroup : public Group {
       team_->barrier("all_reduce");
       for (int of = 0; of < size(); ++of) {
         if (of == rank()) continue;
-        const auto [theirs, end] = part_of(first, last, of, size());
+        const auto [theirs, end] = part(round, of);
         copy_bytes(cut.at(theirs), half(of, parity(round)) + (theirs - first) * cut.element_bytes, (end - theirs) * cut.element_bytes);
       }
     }

@@ -35,6 +35,7 @@ class MpiGroup : public Group {
       : Group(rank, size), losses_(std::move(losses)), ranks_(ranks) {}
 
   std::string_view backend() const override { return "mpi"; }
+  bool runs_in_background() const override { return true; }
   void abort(const std::string& reason) override { losses_->give_up(reason); }
 
  private:

@@ -4,6 +4,7 @@
 #pragma once
 #include <trireme/net/shared_memory.h>
 #include <trireme/tensor/cpu_allocator.h>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,26 +12,29 @@
 
 namespace trireme::shared {
 
-// One thread at a time; what was allocated here may be freed by any thread and may outlive this object.
+// One thread at a time; what was allocated here may be freed by any thread.
 class GradientSlots : public AllocationSource {
  public:
-  // `offsets`: where each parameter's slot begins in `memory`, behind `begin`; `bytes`: its size (0: none). Behind `spill` there is room
-  // for the same again that is not reserved yet: for gradients whose slot is taken by something else.
+  // `offsets`: where each parameter's slot begins in `memory`, behind `begin`, with kBlockHeaderBytes free in front of it; `bytes`: its
+  // size (0: none). Behind `spill` there is room for the same again that is not reserved yet: for gradients whose slot is taken by
+  // something else.
   GradientSlots(std::shared_ptr<net::SharedMemory> memory, size_t begin, size_t spill, std::vector<size_t> offsets,
                 std::vector<size_t> bytes);
 
-  c10::DataPtr try_allocate(size_t bytes) override;
+  void* try_allocate(size_t bytes) override;
+  void give_back(void* data) override;
   // Offset in the memory at which the others find parameter `index`'s gradient; `data` holds `bytes` of it now. Throws Error(io) when there
   // is no memory for a copy.
   size_t publish(int index, const void* data);
 
  private:
-  struct Slot;
+  int slot_at(const void* data) const;
+
   std::shared_ptr<net::SharedMemory> memory_;
   size_t begin_, end_, spill_;
   std::vector<size_t> offsets_, bytes_;
-  std::vector<bool> spilled_;                 // By parameter: its part of the spill is reserved.
-  std::vector<std::shared_ptr<Slot>> slots_;  // By parameter.
+  std::vector<bool> spilled_;                   // By parameter: its part of the spill is reserved.
+  std::unique_ptr<std::atomic<bool>[]> taken_;  // By parameter.
   std::map<size_t, std::vector<int>> by_size_;
 };
 

@@ -6,7 +6,8 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-size_t take(size_t& end, size_t bytes) {
+size_t take(size_t& end, size_t bytes, size_t in_front = 0) {
+  end += in_front;
   const size_t place = end;
   end += (bytes + kLine - 1) / kLine * kLine;
   return place;
@@ -32,7 +33,7 @@ Layout lay_out(const std::vector<Entry>& entries, int ranks) {
   Layout layout;
   for (const Entry& entry : entries) {
     layout.parameters.push_back(take(layout.model_bytes, entry.bytes()));
-    layout.gradients.push_back(entry.trainable ? take(layout.gradient_bytes, entry.bytes()) : 0);
+    layout.gradients.push_back(entry.trainable ? take(layout.gradient_bytes, entry.bytes(), kLine) : 0);
   }
   // State behind the parameters, in the same order: a rank's shard is then one run of each.
   layout.states.resize(entries.size());

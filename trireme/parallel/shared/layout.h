@@ -25,8 +25,8 @@ struct Layout {
   std::vector<size_t> parameters;           // Offset of each parameter in the model's memory; multiples of 64.
   std::vector<std::vector<size_t>> states;  // Of each of its state tensors, likewise.
   size_t model_bytes = 0;
-  std::vector<size_t> gradients;           // Offset of each trainable parameter in one rank's gradient memory.
-  size_t gradient_bytes = 0;               // Of one rank.
+  std::vector<size_t> gradients;  // Offset of each trainable parameter in one rank's gradient memory; 64 bytes in front of each are free.
+  size_t gradient_bytes = 0;      // Of one rank.
   std::vector<std::vector<Piece>> shards;  // By rank: its part of all trainable elements, about equal in bytes; cut at cache lines.
 };
 

@@ -44,7 +44,7 @@ class SharedExchange : public Exchange {
     move_in();
   }
 
-  AllocationSource* gradient_memory() override { return slots_.get(); }
+  std::shared_ptr<AllocationSource> gradient_memory() override { return slots_; }
   bool shares_parameters() const override { return true; }
 
   StepOutcome exchange(const Contribution& mine, const Update&) override {
@@ -113,7 +113,7 @@ class SharedExchange : public Exchange {
     std::vector<size_t> bytes;
     for (const shared::Entry& entry : entries()) bytes.push_back(entry.trainable ? entry.bytes() : 0);
     const size_t rank = static_cast<size_t>(team_->rank());
-    slots_ = std::make_unique<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one, layout_.gradients, bytes);
+    slots_ = std::make_shared<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one, layout_.gradients, bytes);
 
     // Where facts of all hosts arrive, behind the table.
     const size_t table_bytes = StepTable::bytes_for(team_->size(), count(), facts_.size());
@@ -444,7 +444,7 @@ class SharedExchange : public Exchange {
   shared::Layout layout_;
   std::shared_ptr<net::SharedMemory> model_, gradients_, table_memory_;
   size_t host_gradients_ = 0;  // Offset in gradients_.
-  std::unique_ptr<shared::GradientSlots> slots_;
+  std::shared_ptr<shared::GradientSlots> slots_;
   StepTable table_;
   at::Tensor all_facts_;
   std::vector<bool> trainable_;  // When the engine was made.
