@@ -27,7 +27,7 @@ class Numerics(SystemTest):
 
     def test_compressed_training_reaches_the_loss_with_fewer_bytes_and_goes_on_exactly(self):
         words = (*QUICK, *settings(train__steps=200, model__hidden="[256,128]"))  # Large enough for blocks and factors to pay.
-        plain = self.train(*words, "--workers", 2, name="plain")
+        plain = self.train(*words, *settings(strategy__share_parameters="false"), "--workers", 2, name="plain")
         most_bytes = {"bf16": 0.51, "fp16": 0.52, "int8": 0.28, "topk": 0.15, "powersgd": 0.12}
         for name, share in most_bytes.items():
             with self.subTest(name):
@@ -47,7 +47,7 @@ class Numerics(SystemTest):
 
     def test_local_steps_send_less_and_end_averaged(self):
         words = (*QUICK, *settings(train__steps=100))
-        plain = self.train(*words, "--workers", 2, name="plain")
+        plain = self.train(*words, *settings(strategy__share_parameters="false"), "--workers", 2, name="plain")
         local = self.train(*words, *settings(strategy__local_steps=5, strategy__local_after=20), "--workers", 2, name="local")
         again = self.train(*words, *settings(strategy__local_steps=5, strategy__local_after=20), "--workers", 2, name="again")
         self.assertEqual(local["local_steps"], 5)

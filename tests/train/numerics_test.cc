@@ -285,6 +285,7 @@ TEST(TrainerLocalSteps, EndAndSaveAfterAnAveraging) {
     return fit(options, job(), clouds(90), clouds(60, 2));
   };
   const Folder plain_folder, undisturbed, interrupted;
+  options.share_parameters = false;  // Replicas that share memory send nothing.
   const Report plain = run(plain_folder, 12);
   options.local = {.steps = 4, .after = 2};
   const Report whole = run(undisturbed, 12);

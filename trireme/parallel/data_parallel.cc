@@ -252,6 +252,10 @@ void DataParallel::synchronise() {
 void DataParallel::sync_buffers() { impl_->broadcast(impl_->state.buffers); }
 void DataParallel::sync_state() { impl_->sync_state(); }
 
+void DataParallel::sync_masters() {
+  if (impl_->exchange->shares_parameters()) impl_->exchange->sync_parameters();
+}
+
 double DataParallel::loss_scale() const { return impl_->scaler ? impl_->scaler->scale() : 1.0; }
 
 Json DataParallel::counters() const {

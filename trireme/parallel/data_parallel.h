@@ -81,6 +81,8 @@ class DataParallel {
   // rank, the rest is this rank's own; tensors are filled in place when a run goes on.
   Json counters() const;
   void load_counters(const Json& counters);
+  // COLLECTIVE. After masters() were filled: they are taken as rank 0 has them.
+  void sync_masters();
   std::vector<NamedTensor> masters() const;  // "master/<parameter>", float32, of parameters that are kept in 16 bits.
   std::vector<NamedTensor> own_state();      // "error/<parameter>", ...: of compression.
 

@@ -136,6 +136,7 @@ class ReplicaRun {
     EngineState engine = engine_state();
     if (auto found = saver_.restore(replica_, engine)) {
       replica_.load_counters(engine.counters);
+      replica_.sync_masters();
       const bool averaged =
           std::any_of(found->shared.begin(), found->shared.end(), [](const auto& name) { return name.starts_with("ema/"); });
       if (average_ && !averaged) average_->reset();
