@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 WARM_UP = 5  # As `trireme bench step` does.
 
 
-def training_step(model_name, tuned=False, bucket_mb=25):
+def training_step(model_name, tuned=False, bucket_mb=25, apart=False):
     torch.manual_seed(1)
     make_model, make_batch = MODELS[model_name]
-    model = DistributedDataParallel(make_model(), bucket_cap_mb=bucket_mb, gradient_as_bucket_view=tuned)
+    model = make_model() if apart else DistributedDataParallel(make_model(), bucket_cap_mb=bucket_mb, gradient_as_bucket_view=tuned)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=tuned)
     inputs, targets = make_batch()
 
@@ -65,7 +65,7 @@ def run_rank(rank, port, arguments):
     store = dist.TCPStore("127.0.0.1", port, arguments.ranks, is_master=rank == 0, timeout=timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=arguments.ranks)
     if arguments.command == "step":
-        figures = measure(training_step(arguments.model, arguments.tuned, arguments.bucket_mb), arguments.steps)
+        figures = measure(training_step(arguments.model, arguments.tuned, arguments.bucket_mb, arguments.apart), arguments.steps)
     else:
         tensor = torch.zeros(arguments.bytes // 4)
         figures = measure(lambda: dist.all_reduce(tensor), arguments.steps, prepare=dist.barrier)
@@ -96,6 +96,7 @@ def main():
     parser.add_argument("--steps", type=int)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--tuned", action="store_true")
+    parser.add_argument("--apart", action="store_true", help="step: no exchange between the ranks")
     parser.add_argument("--bucket-mb", type=float, default=25)
     arguments = parser.parse_args()
     if arguments.command == "first-step":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures Trireme beside PyTorch on this machine, with 2 ranks of one thread each.
 
-  bench/run.py                                the whole suite, below 10 minutes
+  bench/run.py                                the whole suite, below 15 minutes
   bench/run.py step --model mlp --model gpt   only training steps, of these models (tiny, mlp, mlpbig, cnn, gpt)
   bench/run.py noise startup collectives      other parts alone
   bench/run.py --write                        the whole suite, and docs/benchmarks.md from it
@@ -11,17 +11,19 @@ is faster. Let nothing else run. Needs build/bin/trireme, and the Python of the 
 """
 
 import argparse
+import concurrent.futures
 import functools
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
 from pairs import Measurement, compare, interleave
-from report import Row, Section, markdown, table
+from report import Row, Section, markdown, median_of, table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRIREME = ROOT / "build/bin/trireme"
@@ -30,9 +32,10 @@ PEER = ROOT / "bench/peer.py"
 RANKS = 2
 TIMEOUT_S = 180  # Of one run.
 PARTS = ("noise", "step", "startup", "collectives")
-SIZES = {"4 KB": 4096, "1 MB": 1 << 20, "25 MB": 25 << 20}
+SIZES = {"4 KB": 4096, "1 MB": 1 << 20, "25 MB": 25 << 20, "100 MB": 100 << 20}
+STEP_PATHS = ("shm", "threads")
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
-REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 5, "4 KB": 1000, "1 MB": 300, "25 MB": 40}  # 2 seconds or less.
+REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10}  # 2 seconds or less.
 BUCKETS_MB = (1, 25, 100)
 FEWEST_ROUNDS = 5
 NOISY = 0.05  # Widest interval of ours against ours that lets us believe the rest.
@@ -63,9 +66,19 @@ def our_step(model, path, steps):
     return Measurement(figures["median_ms"] / 1e3, figures["min_ms"] / 1e3, figures["cpu_seconds_per_step"])
 
 
-def ddp_step(model, steps, bucket_mb=None):
-    """As shipped, or tuned with buckets of that size."""
+def our_copies(model, steps):
+    """One replica in each of as many processes as there are ranks, at once, that know nothing of each other."""
+    words = [TRIREME, "bench", "step", "--model", model, "--workers", 1, "--path", "threads", "--steps", steps, "--json"]
+    with concurrent.futures.ThreadPoolExecutor(RANKS) as starts:
+        all_figures = list(starts.map(run, [words] * RANKS))
+    slowest = max(all_figures, key=lambda figures: figures["median_ms"])
+    return Measurement(slowest["median_ms"] / 1e3, slowest["min_ms"] / 1e3, sum(figures["cpu_seconds_per_step"] for figures in all_figures))
+
+
+def ddp_step(model, steps, bucket_mb=None, apart=False):
+    """As shipped, or tuned with buckets of that size; `apart`: the tuned step without DDP, so without any exchange."""
     tuning = ["--tuned", "--bucket-mb", bucket_mb] if bucket_mb else []
+    tuning += ["--apart"] if apart else []
     figures = run([PYTHON, PEER, "step", "--model", model, "--ranks", RANKS, "--steps", steps, *tuning], KEEP_MEMORY if bucket_mb else {})
     return Measurement(figures["median_s"], figures["min_s"], figures["cpu_s"])
 
@@ -103,7 +116,7 @@ def progress(text):
 
 
 def measure_noise(rounds, steps):
-    contender = functools.partial(our_step, "mlp", "gloo", steps["mlp"])
+    contender = functools.partial(our_step, "mlp", "shm", steps["mlp"])
     taken = interleave({"ours": contender, "ours again": contender}, rounds, progress)
     comparison = compare(taken["ours"], taken["ours again"])
     width = comparison.high - comparison.low
@@ -117,19 +130,42 @@ def measure_noise(rounds, steps):
 def rows_of_step(model, rounds, steps):
     quick = max(3, steps[model] // 4)
     bucket_mb = min(BUCKETS_MB, key=lambda size: ddp_step(model, quick, size).best)
-    ours = {f"ours, {path}": functools.partial(our_step, model, path, steps[model]) for path in ("gloo", "threads")}
-    tuned = f"DDP tuned ({bucket_mb} MB buckets)"
-    peers = {"DDP as shipped": functools.partial(ddp_step, model, steps[model]), tuned: functools.partial(ddp_step, model, steps[model], bucket_mb)}
+    ours = {f"ours, {path}": functools.partial(our_step, model, path, steps[model]) for path in STEP_PATHS}
+    peers = {
+        "DDP as shipped": functools.partial(ddp_step, model, steps[model]),
+        "DDP tuned": functools.partial(ddp_step, model, steps[model], bucket_mb),
+        "tuned, no exchange": functools.partial(ddp_step, model, steps[model], bucket_mb, apart=True),
+        "ours, two copies apart": functools.partial(our_copies, model, steps[model]),
+    }
     progress(f"step of {model}")
     taken = interleave(ours | peers, rounds, progress)
     return [Row(model, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
 
 
+def summary_of_steps(rows):
+    """The share of the gap between tuned DDP and no exchange at all that is closed, and the geometric means of the ratios."""
+    lines = []
+    for path in STEP_PATHS:
+        mine = {(row.what, row.peer_name): row for row in rows if row.our_name == f"ours, {path}"}
+        models = list(dict.fromkeys(model for model, _ in mine))
+        shares = []
+        for model in models:
+            tuned, bound = (median_of(mine[model, peer].peers) for peer in ("DDP tuned", "tuned, no exchange"))
+            shares.append(f"{model} {(tuned - median_of(mine[model, 'DDP tuned'].ours)) / (tuned - bound):.2f}")
+        means = {peer: statistics.geometric_mean(compare(mine[model, peer].ours, mine[model, peer].peers).ratio for model in models)
+                 for peer in ("DDP as shipped", "DDP tuned")}
+        lines.append(f"`{path}`: share of the gap closed, (tuned - ours) / (tuned - no exchange): {', '.join(shares)}; geometric mean of the speed "
+                     f"ratios {means['DDP tuned']:.2f} (tuned), {means['DDP as shipped']:.2f} (as shipped).")
+    return "\n\n".join(lines)
+
+
 def measure_steps(models, rounds, steps):
-    note = ("Forward, backward, exchange and SGD with momentum (learning rate 1e-3, momentum 0.9) on random data. `gloo`: two processes; "
+    note = ("Forward, backward, exchange and SGD with momentum (learning rate 1e-3, momentum 0.9) on random data. `shm`: two processes; "
             "`threads`: two replicas in one process. Tuned: gradient_as_bucket_view, the fused optimizer, the best of three bucket sizes "
-            f"({', '.join(map(str, BUCKETS_MB))} MB), glibc told to keep freed memory.")
-    return Section("Training step", note, [row for model in models for row in rows_of_step(model, rounds, steps)])
+            f"({', '.join(map(str, BUCKETS_MB))} MB), glibc told to keep freed memory. No exchange: the same without DDP. Two copies apart: our "
+            "step with one replica in each of two processes that know nothing of each other, the slower one.")
+    rows = [row for model in models for row in rows_of_step(model, rounds, steps)]
+    return Section("Training step", f"{note}\n\n{summary_of_steps(rows)}", rows)
 
 
 def measure_startup(rounds):
@@ -142,16 +178,19 @@ def measure_collectives(rounds, repetitions):
     rows = []
     for name, size in SIZES.items():
         progress(f"all_reduce of {name}")
-        contenders = {f"ours, {path}": functools.partial(our_all_reduce, path, size, repetitions[name]) for path in ("gloo", "threads")}
-        taken = interleave(contenders | {"c10d Gloo": functools.partial(gloo_all_reduce, size, repetitions[name])}, rounds, progress)
-        rows += [Row(name, mine, taken[mine], "c10d Gloo", taken["c10d Gloo"]) for mine in contenders]
-    return Section("all_reduce", "Ordinary float tensors, a barrier before each repetition.", rows)
+        contenders = {f"ours, {path}": functools.partial(our_all_reduce, path, size, repetitions[name]) for path in ("shm", "threads", "tcp")}
+        peers = {"c10d Gloo": functools.partial(gloo_all_reduce, size, repetitions[name]),
+                 "OpenMPI": functools.partial(our_all_reduce, "mpi", size, repetitions[name])}
+        taken = interleave(contenders | peers, rounds, progress)
+        rows += [Row(name, mine, taken[mine], peer, taken[peer]) for mine in contenders for peer in peers]
+    note = "Ordinary float tensors, a barrier before each repetition. OpenMPI: its MPI_Iallreduce, called by Trireme's carrier `mpi`."
+    return Section("all_reduce", note, rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
-    parser.add_argument("--model", action="append", choices=MODELS, help="for the part step; may be repeated (default: tiny, mlp, cnn)")
+    parser.add_argument("--model", action="append", choices=MODELS, help="for the part step; may be repeated (default: all)")
     parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help=f"of each comparison (default: {FEWEST_ROUNDS})")
     parser.add_argument("--steps", type=int, help="repetitions in each run (default: about 2 seconds' worth)")
     parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md")
@@ -169,7 +208,7 @@ def main():
     steps = dict.fromkeys(REPETITIONS, arguments.steps) if arguments.steps else REPETITIONS
     measure = {
         "noise": lambda: measure_noise(rounds, steps),
-        "step": lambda: measure_steps(arguments.model or ["tiny", "mlp", "cnn"], rounds, steps),
+        "step": lambda: measure_steps(arguments.model or MODELS, rounds, steps),
         "startup": lambda: measure_startup(rounds),
         "collectives": lambda: measure_collectives(rounds, steps),
     }

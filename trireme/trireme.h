@@ -7,5 +7,6 @@
 #include <trireme/data/source.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>
 #include <trireme/train/trainer.h>

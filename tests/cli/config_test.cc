@@ -251,8 +251,11 @@ TEST_F(ConfigRules, CheckModelHeartbeatAndCheckpoint) {
 }
 
 TEST_F(ConfigRules, CheckTheTableOfCollectivesBeforeAnythingStarts) {
-  EXPECT_THAT(message("comm.table: /no/such/table.json\n"), AllOf(HasSubstr("comm.table is /no/such/table.json"), HasSubstr("there is no file")));
-  const auto table = [this](const std::string& rows) { return "comm.table: " + file("{\"rows\": [" + rows + "]}", "table.json").string() + "\n"; };
+  EXPECT_THAT(message("comm.table: /no/such/table.json\n"),
+              AllOf(HasSubstr("comm.table is /no/such/table.json"), HasSubstr("there is no file")));
+  const auto table = [this](const std::string& rows) {
+    return "comm.table: " + file("{\"rows\": [" + rows + "]}", "table.json").string() + "\n";
+  };
   EXPECT_THAT(message(table(R"({"path":"udp","collective":"all_reduce","ranks":2,"hosts":1,"choices":[]})")),
               AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, tcp"), HasSubstr("--tune")));
   EXPECT_EQ(load(table("")).comm.table, (folder_ / "table.json").string());

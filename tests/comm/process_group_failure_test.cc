@@ -37,7 +37,8 @@ const std::vector<Wait>& waits() {
       {"reduce_scatter", [](Group& group) { group.reduce_scatter(at::ones({10 * group.size()}), at::ones({10})); }},
       {"broadcast", [](Group& group) { group.broadcast(at::ones({10}), 1); }},
       // Every rank its own root, so that all wait; where ranks compare what they call, that alone would be an error.
-      {"gather", [](Group& group) { group.gather(at::ones({10}), at::ones({10 * group.size()}), group.backend() == "tcp" ? 0 : group.rank()); }},
+      {"gather",
+       [](Group& group) { group.gather(at::ones({10}), at::ones({10 * group.size()}), group.backend() == "tcp" ? 0 : group.rank()); }},
       {"recv", [](Group& group) { group.recv(at::ones({10}), 1); }},
       {"barrier", [](Group& group) { group.barrier(); }},
   };
@@ -163,6 +164,37 @@ TEST(ProcessGroupFailure, ALostProcessEndsTheWaitsOfAllThreadsOfAnother) {
   EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::peer_lost)) << endings[0].what;
   EXPECT_TRUE(endings[1].failed);
   for (const Ending& ending : endings) EXPECT_THAT(ending.what, HasSubstr("worker 1"));
+}
+
+// Carriers of ours compare what ranks call before a byte is read.
+class Mismatch : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Carriers, Mismatch, ::testing::Values("shm", "tcp"), [](const auto& each) { return each.param; });
+
+TEST_P(Mismatch, OfTheOperationIsNamedOnBothSides) {
+  Workers workers(2, options_for(GetParam()));
+  const Groups groups = workers.make_groups();
+  const auto endings = endings_of(groups, [](Group& group) {
+    if (group.rank() == 0)
+      group.all_reduce(at::ones({10}));
+    else
+      group.broadcast(at::ones({10}), 0);
+  });
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
+    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("all_reduce"), HasSubstr("rank 1"), HasSubstr("broadcast")));
+  }
+  workers.leave();
+}
+
+TEST_P(Mismatch, OfTheSizeIsNamedOnBothSides) {
+  Workers workers(2, options_for(GetParam()));
+  const Groups groups = workers.make_groups();
+  const auto endings = endings_of(groups, [](Group& group) { group.all_reduce(at::ones({group.rank() == 0 ? 500000 : 10})); });
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
+    EXPECT_THAT(ending.what, AllOf(HasSubstr("500000"), HasSubstr("10 elements")));
+  }
+  workers.leave();
 }
 
 }  // namespace

@@ -107,8 +107,8 @@ int train(const TrainArguments& arguments) {
   const int workers = launched ? identity.workers : arguments.workers.value_or(1);
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && config.comm.backend != "tcp" && config.strategy.all_reduce != "auto")
-    log_warning("strategy.all_reduce={} is for threads and tcp; comm.backend {} sums by an algorithm of its own", config.strategy.all_reduce,
-                config.comm.backend);
+    log_warning("strategy.all_reduce={} is for threads and tcp; comm.backend {} sums by an algorithm of its own",
+                config.strategy.all_reduce, config.comm.backend);
   if (!launched && workers > 1 && config.comm.backend == "mpi")
     throw Error(ErrorCode::invalid_argument, "cli", "comm.backend is mpi, which joins workers that mpirun starts",
                 fmt::format("mpirun -n {} trireme train ..., without --workers", workers));
