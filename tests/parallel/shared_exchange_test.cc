@@ -213,6 +213,23 @@ TEST_P(SharedBy, ANonfiniteLossUpdatesNothing) {
   });
 }
 
+TEST_P(SharedBy, AStepWhoseGradientsOverflowIsNoStepForTheOptimizer) {
+  const auto expected = trained_alone(Adam{.lr = 0.01});
+  run(GetParam(), Adam{.lr = 0.01}, {.gradient_norm = true}, [&](DataParallel& replica, Mlp& net, Group& group) {
+    for (int step = 0; step < kSteps; ++step) {
+      const Data mine = data_of(13, step).share(group.rank(), group.size());
+      if (step % 2 == 0) {
+        const at::Tensor loss = (net.first->weight.sum() * 0).sqrt();  // Finite, unlike its slope.
+        const StepOutcome skipped = replica.step(loss, 4);
+        EXPECT_TRUE(skipped.nonfinite_gradients);
+        EXPECT_FALSE(skipped.updated);
+      }
+      EXPECT_TRUE(replica.step(loss_on(net, mine), mine.size()).updated);
+    }
+    EXPECT_LT(difference(net, *expected), kClose);
+  });
+}
+
 // What user code may do to a parameter, and the words that tell of it.
 struct Meddling {
   std::string name;

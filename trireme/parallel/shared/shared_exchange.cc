@@ -253,7 +253,6 @@ class SharedExchange : public Exchange {
         outcome.unused.push_back(p);
     }
     is_used_ = used;
-    optimizer_->begin_step(used_);
   }
 
   // All replicas' gradients of parameter p that there are, in the order of ranks.
@@ -286,6 +285,7 @@ class SharedExchange : public Exchange {
   }
 
   void update_fused(double factor) {
+    optimizer_->begin_step(used_);
     std::vector<const std::byte*> whole;
     for_shard([&](const Piece& piece, auto type) {
       using T = decltype(type);
@@ -309,6 +309,7 @@ class SharedExchange : public Exchange {
       if (outcome.nonfinite_gradients) return;
       clip = clip_factor(outcome.gradient_norm, options_.clip_norm);
     }
+    optimizer_->begin_step(used_);  // Not before: a step that overflowed is none, also for the optimizer's counters.
     scale_shard(clip);
     if (optimizer_->layerwise()) agree_on_layers();
     for_shard([&](const Piece& piece, auto type) {
