@@ -1,4 +1,5 @@
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 #include <sys/mman.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <bit>
@@ -162,8 +163,11 @@ AllocationScope::~AllocationScope() { this_threads_source = std::move(previous_)
 
 void release_kept_memory() {
   if (!thread_is_ending) of_thread.kept.release();
-  const std::lock_guard lock(common().mutex);
-  common().kept.release();
+  {
+    const std::lock_guard lock(common().mutex);
+    common().kept.release();
+  }
+  malloc_trim(0);  // glibc would keep what it was given back.
 }
 
 }  // namespace trireme

@@ -42,6 +42,7 @@ class SharedExchange : public Exchange {
     for (const auto& [name, tensor] : parameters_) trainable_.push_back(tensor.requires_grad());
     allocate();
     move_in();
+    release_kept_memory();  // The parameters' former storage, which no step would use again.
   }
 
   std::shared_ptr<AllocationSource> gradient_memory() override { return slots_; }
