@@ -13,6 +13,7 @@
 namespace trireme::comm {
 namespace {
 
+using net::Descriptor;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
-#include <sched.h>
 
+#include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/config.h>
 #include <algorithm>
@@ -14,11 +14,6 @@ constexpr int kMostMirroredByDefault = 8;
   throw Error(ErrorCode::invalid_argument, "config", what, remedy);
 }
 
-int cores_of_this_process() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
-}
-
 std::string strategy_name(const Config& config, int workers) {
   if (config.strategy.name != "auto") return config.strategy.name;
   if (workers > 1) return "multi_worker";
@@ -28,7 +23,7 @@ std::string strategy_name(const Config& config, int workers) {
 int replicas_per_worker(const Config& config, const std::string& strategy, int cores) {
   if (config.strategy.replicas > 0) return config.strategy.replicas;
   if (strategy != "mirrored") return 1;
-  return std::min(cores > 0 ? cores : cores_of_this_process(), kMostMirroredByDefault);
+  return std::min(cores > 0 ? cores : usable_cores(), kMostMirroredByDefault);
 }
 
 void check_backend(const std::string& backend, const ResolvedStrategy& strategy) {

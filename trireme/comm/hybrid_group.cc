@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 #include <trireme/base/error.h>
+#include <trireme/comm/blocks.h>
 #include <trireme/comm/hybrid_group.h>
 #include <algorithm>
 
@@ -54,7 +55,7 @@ class HybridGroup : public Group {
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     at::Tensor whole = input.clone();
     all_reduce(whole, op);
-    output.copy_(whole.view({-1}).narrow(0, rank() * output.numel(), output.numel()).view(output.sizes()));
+    take_block(output, whole, rank());
     return finished_work();
   }
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {

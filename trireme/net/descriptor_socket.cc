@@ -6,7 +6,6 @@
 #include <trireme/base/units.h>
 #include <trireme/net/control.h>
 #include <trireme/net/descriptor_socket.h>
-#include <unistd.h>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -28,10 +27,10 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
 }
 
-int open_socket() {
+Descriptor open_socket() {
   const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (made < 0) fail("a Unix socket");
-  return made;
+  return Descriptor(made);
 }
 
 bool same_user(int connected) {
@@ -52,6 +51,25 @@ void wait_for(int socket, short events, Deadline deadline, const char* what) {
   }
 }
 
+[[noreturn]] void partner_gone() {
+  throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+}
+
+// A message of one byte with room for a descriptor beside it.
+struct WithDescriptor {
+  char byte = 'd';
+  iovec data{&byte, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  WithDescriptor() {
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+  }
+  WithDescriptor(const WithDescriptor&) = delete;  // It points into itself.
+};
+
 constexpr const char* kPartner = "another process of this host to share its memory";
 
 }  // namespace
@@ -59,91 +77,65 @@ constexpr const char* kPartner = "another process of this host to share its memo
 DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline deadline) {
   DescriptorSocket made(open_socket());
   const auto [address, length] = address_of(name);
-  while (::connect(made.socket_, reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+  while (::connect(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     if ((errno != EAGAIN && errno != EINTR) || deadline.expired()) fail("connecting to the process that shares memory");
     poll(nullptr, 0, 1);  // Its queue is full for the moment; poll cannot tell when it is not.
   }
-  if (!same_user(made.socket_))
+  if (!same_user(made.socket_.get()))
     throw Error(ErrorCode::io, "net", "the process that offers shared memory belongs to another user",
                 "one user for all workers of a host");
   return made;
 }
 
-DescriptorSocket::DescriptorSocket(DescriptorSocket&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
-DescriptorSocket::~DescriptorSocket() {
-  if (socket_ >= 0) ::close(socket_);
-}
-
-void DescriptorSocket::wait(short events, Deadline deadline) const { wait_for(socket_, events, deadline, kPartner); }
+void DescriptorSocket::wait(short events, Deadline deadline) const { wait_for(socket_.get(), events, deadline, kPartner); }
 
 void DescriptorSocket::send_number(int64_t number, Deadline deadline) {
   wait(POLLOUT, deadline);
-  if (::send(socket_, &number, sizeof number, MSG_NOSIGNAL) != sizeof number)
-    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+  if (::send(socket_.get(), &number, sizeof number, MSG_NOSIGNAL) != sizeof number) partner_gone();
 }
 
 int64_t DescriptorSocket::receive_number(Deadline deadline) {
   wait(POLLIN, deadline);
   int64_t number = 0;
-  if (::recv(socket_, &number, sizeof number, 0) != sizeof number)
-    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+  if (::recv(socket_.get(), &number, sizeof number, 0) != sizeof number) partner_gone();
   return number;
 }
 
 void DescriptorSocket::send_descriptor(int descriptor, Deadline deadline) {
   wait(POLLOUT, deadline);
-  char byte = 'd';
-  iovec data{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  WithDescriptor sent;
+  cmsghdr* const header = CMSG_FIRSTHDR(&sent.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  if (sendmsg(socket_, &message, MSG_NOSIGNAL) != 1)
-    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+  if (sendmsg(socket_.get(), &sent.message, MSG_NOSIGNAL) != 1) partner_gone();
 }
 
-int DescriptorSocket::receive_descriptor(Deadline deadline) {
+Descriptor DescriptorSocket::receive_descriptor(Deadline deadline) {
   wait(POLLIN, deadline);
-  char byte = 0;
-  iovec data{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  if (recvmsg(socket_, &message, MSG_CMSG_CLOEXEC) != 1)
-    throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  WithDescriptor received;
+  if (recvmsg(socket_.get(), &received.message, MSG_CMSG_CLOEXEC) != 1) partner_gone();
+  const cmsghdr* const header = CMSG_FIRSTHDR(&received.message);
   if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
     throw Error(ErrorCode::corrupt, "net", "a process of this host sent no descriptor where one was due");
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-  return descriptor;
+  return Descriptor(descriptor);
 }
 
 DescriptorListener::DescriptorListener() : socket_(open_socket()), name_("trireme-" + make_token()) {
   const auto [address, length] = address_of(name_);
-  if (bind(socket_, reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(socket_, 64) != 0) {
-    ::close(socket_);
+  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(socket_.get(), 64) != 0)
     fail("listening on a Unix socket");
-  }
 }
-DescriptorListener::~DescriptorListener() { ::close(socket_); }
 
 DescriptorSocket DescriptorListener::accept(Deadline deadline) {
   for (;;) {
-    wait_for(socket_, POLLIN, deadline, kPartner);
-    const int accepted = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    wait_for(socket_.get(), POLLIN, deadline, kPartner);
+    const int accepted = accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (accepted < 0) continue;
-    DescriptorSocket partner(accepted);
+    DescriptorSocket partner{Descriptor(accepted)};
     if (same_user(accepted)) return partner;
   }
 }

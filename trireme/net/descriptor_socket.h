@@ -2,7 +2,9 @@
 // stay behind, and out of reach of other network namespaces, which therefore count as other hosts.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/net/descriptor.h>
 #include <string>
+#include <utility>
 
 namespace trireme::net {
 
@@ -11,33 +13,28 @@ class DescriptorSocket {
  public:
   // Throws Error(io) if nobody listens under this name here, or who does is another user.
   static DescriptorSocket connect(const std::string& name, Deadline deadline);
-  explicit DescriptorSocket(int socket) : socket_(socket) {}
-  DescriptorSocket(DescriptorSocket&& other) noexcept;
-  DescriptorSocket& operator=(DescriptorSocket&&) = delete;
-  ~DescriptorSocket();
+  explicit DescriptorSocket(Descriptor socket) : socket_(std::move(socket)) {}
 
   void send_number(int64_t number, Deadline deadline);
   int64_t receive_number(Deadline deadline);
-  // The receiver owns what arrives. Throw Error(timeout | peer_lost | corrupt).
+  // Throw Error(timeout | peer_lost | corrupt).
   void send_descriptor(int descriptor, Deadline deadline);
-  int receive_descriptor(Deadline deadline);
+  Descriptor receive_descriptor(Deadline deadline);
 
  private:
   void wait(short events, Deadline deadline) const;
-  int socket_;
+  Descriptor socket_;
 };
 
 class DescriptorListener {
  public:
   DescriptorListener();  // Under a name nobody can guess. Throws Error(io).
-  ~DescriptorListener();
-  DescriptorListener(const DescriptorListener&) = delete;
   const std::string& name() const { return name_; }
   // The next process of the same user; others are turned away. Throws Error(timeout).
   DescriptorSocket accept(Deadline deadline);
 
  private:
-  int socket_;
+  Descriptor socket_;
   std::string name_;
 };
 

@@ -1,5 +1,4 @@
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <trireme/net/futex.h>
 #include <unistd.h>
@@ -25,11 +24,6 @@ void pause_core() {
 #else
   std::this_thread::yield();
 #endif
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
 }
 
 }  // namespace trireme::net

@@ -10,7 +10,5 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t expected);
 void futex_wake_all(std::atomic<uint32_t>& word);
 // For loops that spin: leaves the core's resources to its other thread.
 void pause_core();
-// Cores this process may run on.
-int usable_cores();
 
 }  // namespace trireme::net

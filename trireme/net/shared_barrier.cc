@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <trireme/base/cores.h>
 #include <trireme/base/units.h>
+#include <trireme/net/fixed_text.h>
 #include <trireme/net/futex.h>
 #include <trireme/net/shared_barrier.h>
 #include <algorithm>
@@ -11,13 +13,6 @@ namespace {
 
 // Waking a thread costs about as much as this, so spinning longer could not win it back.
 constexpr auto kSpin = std::chrono::microseconds(100);
-template <size_t Size>
-void write_text(std::array<char, Size>& target, const std::string& text) {
-  const size_t length = std::min(text.size(), Size - 1);
-  std::memcpy(target.data(), text.data(), length);
-  target[length] = 0;
-}
-
 }  // namespace
 
 BarrierView::BarrierView(SharedBarrier& barrier, int rank, int size, Options options)

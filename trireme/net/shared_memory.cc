@@ -74,31 +74,30 @@ SharedMemory SharedMemory::create(size_t bytes, Sharing sharing, std::string pur
   SharedMemory memory;
   memory.purpose_ = std::move(purpose);
   if (sharing == Sharing::processes) {
-    memory.descriptor_ = memfd_create("trireme", MFD_CLOEXEC);
-    if (memory.descriptor_ < 0) refuse(memory.purpose_, bytes, std::strerror(errno));
-    if (ftruncate(memory.descriptor_, static_cast<off_t>(bytes)) != 0) refuse(memory.purpose_, bytes, std::strerror(errno));
+    memory.descriptor_ = Descriptor(memfd_create("trireme", MFD_CLOEXEC));
+    if (!memory.descriptor_) refuse(memory.purpose_, bytes, std::strerror(errno));
+    if (ftruncate(memory.descriptor_.get(), static_cast<off_t>(bytes)) != 0) refuse(memory.purpose_, bytes, std::strerror(errno));
   }
-  memory.data_ = map(bytes, memory.descriptor_, memory.purpose_);
+  memory.data_ = map(bytes, memory.descriptor(), memory.purpose_);
   memory.bytes_ = bytes;
   if (sharing == Sharing::threads && bytes >= kHugePage) madvise(memory.data_, bytes, MADV_HUGEPAGE);  // A wish; any answer will do.
   return memory;
 }
 
-SharedMemory SharedMemory::open(int descriptor, std::string purpose) {
+SharedMemory SharedMemory::open(Descriptor descriptor, std::string purpose) {
   SharedMemory memory;
-  memory.descriptor_ = descriptor;
+  memory.descriptor_ = std::move(descriptor);
   memory.purpose_ = std::move(purpose);
   struct stat facts {};
-  if (fstat(descriptor, &facts) != 0 || facts.st_size <= 0)
+  if (fstat(memory.descriptor(), &facts) != 0 || facts.st_size <= 0)
     throw Error(ErrorCode::corrupt, "net", fmt::format("the descriptor received for {} is no memory segment", memory.purpose_));
   memory.bytes_ = static_cast<size_t>(facts.st_size);
-  memory.data_ = map(memory.bytes_, descriptor, memory.purpose_);
+  memory.data_ = map(memory.bytes_, memory.descriptor(), memory.purpose_);
   return memory;
 }
 
 SharedMemory::~SharedMemory() {
   if (data_) munmap(data_, bytes_);
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
@@ -114,9 +113,9 @@ void SharedMemory::reserve(size_t from, size_t bytes) {
   // A control group that is full kills instead of refusing, so the size is compared first.
   if (const int64_t available = available_memory_bytes(); static_cast<int64_t>(bytes) > available)
     refuse(purpose_, bytes, fmt::format("{} are available", format_bytes(available)));
-  if (descriptor_ < 0) return;
+  if (!descriptor_) return;
   int failure = 0;
-  do failure = posix_fallocate(descriptor_, static_cast<off_t>(from), static_cast<off_t>(bytes));
+  do failure = posix_fallocate(descriptor(), static_cast<off_t>(from), static_cast<off_t>(bytes));
   while (failure == EINTR);
   if (failure != 0) refuse(purpose_, bytes, std::strerror(failure));
 }

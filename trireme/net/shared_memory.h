@@ -3,7 +3,7 @@
 // Between processes it is a memfd: not bound by the size of /dev/shm, without a name that could stay behind, gone with the last process
 // that holds it however that ends. Between threads it is anonymous memory, which may use huge pages.
 #pragma once
-#include <trireme/base/deadline.h>
+#include <trireme/net/descriptor.h>
 #include <cstddef>
 #include <string>
 
@@ -16,8 +16,8 @@ class SharedMemory {
   // Addresses for `bytes`, all zero. Memory stands behind a range only after reserve(). `purpose` is for messages ("parameters").
   // Throws Error(io).
   static SharedMemory create(size_t bytes, Sharing sharing, std::string purpose);
-  // The same memory from a descriptor that another process sent; closes it also on failure. Throws Error(io | corrupt).
-  static SharedMemory open(int descriptor, std::string purpose);
+  // The same memory from a descriptor that another process sent. Throws Error(io | corrupt).
+  static SharedMemory open(Descriptor descriptor, std::string purpose);
   SharedMemory() = default;
   ~SharedMemory();
   SharedMemory(SharedMemory&& other) noexcept;
@@ -25,7 +25,7 @@ class SharedMemory {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
-  int descriptor() const { return descriptor_; }  // -1 between threads.
+  int descriptor() const { return descriptor_.get(); }  // -1 between threads.
 
   // Memory for this range, for every process, from now on: where there is too little, this throws Error(io) with sizes and remedy, and no
   // later access dies of SIGBUS. Any process that has it open may call it; twice does no harm.
@@ -36,7 +36,7 @@ class SharedMemory {
  private:
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::string purpose_;
 };
 

@@ -2,6 +2,7 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/host/host_team.h>
 #include <trireme/net/descriptor_socket.h>
+#include <trireme/net/fixed_text.h>
 #include <array>
 #include <cstring>
 
@@ -20,12 +21,6 @@ struct PostedIntent {
            std::strcmp(form.data(), other.form.data()) == 0;
   }
 };
-
-void write_text(std::array<char, kTextBytes>& target, std::string_view text) {
-  const size_t length = std::min(text.size(), target.size() - 1);
-  std::memcpy(target.data(), text.data(), length);
-  target[length] = 0;
-}
 
 std::string describe(int rank, const PostedIntent& intent) {
   return fmt::format("rank {} calls {} with {} elements ({})", rank, intent.operation.data(), intent.elements, intent.form.data());
@@ -90,15 +85,13 @@ HostTeam::Control& HostTeam::control() const {
   static_assert(sizeof(Control) <= kControlBytes);
   return *reinterpret_cast<Control*>(process_->control.data());
 }
-bool HostTeam::spans_processes() const { return process_->processes > 1; }
-bool HostTeam::same_process(int other) const { return other / process_->replicas == process_->process; }
 void HostTeam::barrier(const char* operation) { barrier_.arrive_and_wait(operation); }
 
 void HostTeam::meet(const Intent& intent) {
   auto& posted = control().intents[meetings_++ % 2];
   PostedIntent& mine = posted[static_cast<size_t>(rank_)];
-  write_text(mine.operation, intent.operation);
-  write_text(mine.form, intent.form);
+  net::write_text(mine.operation, intent.operation);
+  net::write_text(mine.form, intent.form);
   mine.elements = intent.elements;
   barrier_.arrive_and_wait(intent.operation);
   for (int other = 0; other < size_; ++other) {

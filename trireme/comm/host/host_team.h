@@ -29,9 +29,6 @@ class HostTeam {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  bool spans_processes() const;
-  // Address space of rank `other` is this one's: pointers may be handed over.
-  bool same_process(int other) const;
 
   // COLLECTIVE. All ranks have arrived; what each wrote to shared memory before is seen by all after it.
   void barrier(const char* operation);

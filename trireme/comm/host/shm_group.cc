@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/host/mailboxes.h>
 #include <trireme/comm/host/shm_group.h>
@@ -22,8 +23,6 @@ namespace {
 constexpr int64_t kHalfBytes = 512 << 10;
 // Below this every rank reads everything of all others: one barrier instead of two.
 constexpr int64_t kNaiveBytes = 16 << 10;
-
-Fold fold_of(ReduceOp op) { return op == ReduceOp::max ? Fold::max : op == ReduceOp::min ? Fold::min : Fold::sum; }
 
 void copy_bytes(void* to, const void* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -273,14 +272,7 @@ class ShmGroup : public Group {
   class Receiving : public Work {
    public:
     Receiving(Mailboxes& mail, at::Tensor tensor, int from, int tag) : mail_(mail), tensor_(std::move(tensor)), from_(from), tag_(tag) {}
-    void wait() override {
-      const std::vector<std::byte> message = mail_.take(from_, tag_);
-      if (message.size() != tensor_.nbytes())
-        throw Error(ErrorCode::invalid_argument, "comm",
-                    fmt::format("recv: rank {} sent {} bytes, the tensor has {}", from_, message.size(), tensor_.nbytes()),
-                    "tensors of the same size and type");
-      copy_bytes(tensor_.mutable_data_ptr(), message.data(), static_cast<int64_t>(message.size()));
-    }
+    void wait() override { take_message(tensor_, mail_.take(from_, tag_), from_); }
 
    private:
     Mailboxes& mail_;

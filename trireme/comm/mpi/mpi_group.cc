@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/comm/blocks.h>
 #include <trireme/comm/losses.h>
 #include <trireme/comm/mpi/mpi_calls.h>
 #include <trireme/comm/mpi/mpi_group.h>
@@ -65,7 +66,7 @@ class MpiGroup : public Group {
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
     return queue_.add([this, input, output] {
-      put_own_block(input, output);
+      put_block(output, input, rank());
       complete("all_gather", {output}, [&](MPI_Request* request) {
         return call_mpi(MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, output.mutable_data_ptr(), count_of(input), type_of(output),
                         ranks_, request);
@@ -85,7 +86,7 @@ class MpiGroup : public Group {
     queue_
         .add([&] {
           const bool here = rank() == root;
-          if (here) put_own_block(input, output);
+          if (here) put_block(output, input, rank());
           complete("gather", {input, output}, [&](MPI_Request* request) {
             const void* from = here ? MPI_IN_PLACE : input.const_data_ptr();
             void* to = here ? output.mutable_data_ptr() : nullptr;
@@ -165,11 +166,6 @@ class MpiGroup : public Group {
 
   static MPI_Datatype type_of(const at::Tensor& tensor) { return mpi_type_of(tensor.scalar_type()); }
   static int byte_count_of(const at::Tensor& tensor) { return in_range(static_cast<int64_t>(tensor.nbytes()), "bytes"); }
-  void put_own_block(const at::Tensor& input, const at::Tensor& output) const {
-    if (input.numel() == 0) return;
-    auto* const place = static_cast<std::byte*>(output.mutable_data_ptr()) + static_cast<size_t>(rank()) * input.nbytes();
-    std::memmove(place, input.const_data_ptr(), input.nbytes());  // `input` may be that block.
-  }
 
   const std::shared_ptr<Losses> losses_;
   const MPI_Comm ranks_;  // Freed by MPI_Finalize: freeing it alone is an operation of all ranks.

@@ -1,6 +1,7 @@
-#include <sched.h>
 #include <sys/socket.h>
 #include <torch/torch.h>
+#include <trireme/base/cores.h>
+#include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/losses.h>
 #include <trireme/comm/operation_queue.h>
@@ -34,13 +35,10 @@ bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<in
   const auto host_of = [&](int worker) { return member.peers()[static_cast<size_t>(worker)].host; };
   const std::string host = host_of(workers[static_cast<size_t>(rank)]);
   const auto here = std::count_if(workers.begin(), workers.end(), [&](int worker) { return host_of(worker) == host; });
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof cores, &cores) == 0 && here <= CPU_COUNT(&cores);
+  return here <= usable_cores();
 }
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
-
-Fold fold_of(ReduceOp op) { return op == ReduceOp::max ? Fold::max : op == ReduceOp::min ? Fold::min : Fold::sum; }
 
 class TcpGroup : public Group {
  public:
@@ -51,7 +49,7 @@ class TcpGroup : public Group {
         spin_(spin),
         plans_("tcp", size(), hosts, plans),
         messages_(std::move(mesh.messages), losses_) {
-    for (Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
+    for (net::Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
   }
   ~TcpGroup() override { abort("its group was let go"); }
 
@@ -82,16 +80,14 @@ class TcpGroup : public Group {
       const PreparedPlan& plan = plans_.choose(plan::Collective::reduce_scatter, static_cast<int64_t>(whole.nbytes()));
       perform(call_of(Operation::reduce_scatter, whole, static_cast<int32_t>(op), &plan),
               [&](Exchange& exchange) { follow(exchange, plan, whole, fold_of(op)); });
-      output.copy_(whole.view({-1}).narrow(0, rank() * output.numel(), output.numel()).view(output.sizes()));
+      take_block(output, whole, rank());
       if (op == ReduceOp::mean) output.div_(size());
     });
   }
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
     return queue_.add([this, input, output] {
-      const size_t block = input.nbytes();
-      std::byte* const own = bytes_of(output) + static_cast<size_t>(rank()) * block;
-      if (block > 0) std::memmove(own, input.const_data_ptr(), block);  // `input` may be that block.
+      put_block(output, input, rank());
       const PreparedPlan& plan = plans_.choose(plan::Collective::all_gather, static_cast<int64_t>(output.nbytes()));
       perform(call_of(Operation::all_gather, output, 0, &plan), [&](Exchange& exchange) { follow(exchange, plan, output, Fold::sum); });
     });

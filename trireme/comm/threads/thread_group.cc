@@ -1,7 +1,9 @@
 #include <torch/torch.h>
 
+#include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/host/host_team.h>
 #include <trireme/comm/threads/plan_runner.h>
@@ -17,9 +19,7 @@ namespace {
 // costs more than what the cache saves.
 constexpr int64_t kPieceBytes = 256 << 10, kPieceBytesWithoutCores = 4 << 20;
 
-int64_t piece_bytes(int size) {
-  return size <= static_cast<int>(std::thread::hardware_concurrency()) ? kPieceBytes : kPieceBytesWithoutCores;
-}
+int64_t piece_bytes(int size) { return size <= usable_cores() ? kPieceBytes : kPieceBytesWithoutCores; }
 
 class ThreadGroup : public Group {
  public:
@@ -54,7 +54,7 @@ class ThreadGroup : public Group {
       at::Tensor work = input.clone();  // Which the rounds overwrite.
       post("reduce_scatter", work, to_string(op));
       run(collective, "reduce_scatter", work, op);
-      output.copy_(work.view({-1}).narrow(0, rank() * output.numel(), output.numel()).view(output.sizes()));
+      take_block(output, work, rank());
     } else {
       post("reduce_scatter", input, to_string(op));
       reduce_block(input, output, op);
@@ -76,8 +76,7 @@ class ThreadGroup : public Group {
   }
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
-    void* own = offset(output.mutable_data_ptr(), rank() * input.numel(), input);
-    if (own != input.const_data_ptr() && input.nbytes() > 0) std::memmove(own, input.const_data_ptr(), input.nbytes());
+    put_block(output, input, rank());
     post("all_gather", output, "all ranks");
     run(plan::Collective::all_gather, "all_gather", output, ReduceOp::sum);
     return finished_work();
@@ -113,14 +112,7 @@ class ThreadGroup : public Group {
    public:
     Receive(std::shared_ptr<ThreadHub> hub, at::Tensor tensor, int from, int to, int tag)
         : hub_(std::move(hub)), tensor_(std::move(tensor)), from_(from), to_(to), tag_(tag) {}
-    void wait() override {
-      const std::vector<std::byte> message = hub_->take(from_, to_, tag_);
-      if (message.size() != tensor_.nbytes())
-        throw Error(ErrorCode::invalid_argument, "comm",
-                    fmt::format("recv: rank {} sent {} bytes, the tensor has {}", from_, message.size(), tensor_.nbytes()),
-                    "tensors of the same size and type");
-      copy(tensor_.mutable_data_ptr(), message.data(), message.size());
-    }
+    void wait() override { take_message(tensor_, hub_->take(from_, to_, tag_), from_); }
 
    private:
     std::shared_ptr<ThreadHub> hub_;
@@ -154,7 +146,6 @@ class ThreadGroup : public Group {
                         .owner = std::make_shared<at::Tensor>(tensor)});
   }
   static int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
-  static Fold fold_of(ReduceOp op) { return op == ReduceOp::max ? Fold::max : op == ReduceOp::min ? Fold::min : Fold::sum; }
   static void* offset(void* data, int64_t elements, const at::Tensor& like) {
     return static_cast<std::byte*>(data) + elements * static_cast<int64_t>(like.element_size());
   }

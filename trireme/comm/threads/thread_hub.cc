@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/comm/threads/thread_hub.h>
@@ -21,11 +22,7 @@ uint64_t start_of(uint64_t phase) { return phase << 32; }
 }  // namespace
 
 ThreadHub::ThreadHub(int size, Milliseconds timeout)
-    : size_(size),
-      timeout_(timeout),
-      enough_cores_(size <= static_cast<int>(std::thread::hardware_concurrency())),
-      postings_(size),
-      arrivals_(size) {}
+    : size_(size), timeout_(timeout), enough_cores_(size <= usable_cores()), postings_(size), arrivals_(size) {}
 
 void ThreadHub::throw_ending() const { throw Error(ending_->code, "comm", ending_->reason, ending_->remedy); }
 

@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace trireme::comm {
+namespace trireme::net {
 
 class Descriptor {
  public:
@@ -23,4 +23,4 @@ class Descriptor {
   int number_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme::net
