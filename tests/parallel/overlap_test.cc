@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/gradient_watch.h>
+#include <trireme/parallel/shared/between_hosts.h>
 
 namespace trireme {
 namespace {
@@ -39,7 +40,23 @@ TEST(GradientWatch, AGraphThatOutlivesItCallsNothing) {
   loss.backward();
 }
 
-class Overlap : public ::testing::TestWithParam<std::string> {};
+// Each rank a host of its own, or the first two together on one, with one copy of the parameters.
+struct Way {
+  std::string carrier;
+  std::vector<std::string> hosts;
+};
+class Overlap : public ::testing::TestWithParam<Way> {
+ protected:
+  static WorldOptions world_options() {
+    WorldOptions options = testing::world_options();
+    options.backend = GetParam().hosts.empty() ? GetParam().carrier : "auto";
+    return options;
+  }
+  // Buckets of one parameter each.
+  static DataParallelOptions engine_options() {
+    return {.share_parameters = !GetParam().hosts.empty(), .buckets = {.capacity_bytes = 8, .first_bytes = 8}};
+  }
+};
 
 TEST_P(Overlap, TrainsAsOneDevice) {
   Mlp expected;
@@ -49,16 +66,12 @@ TEST_P(Overlap, TrainsAsOneDevice) {
     loss_on(expected, data_of(13, step)).backward();
     optimizer.step();
   }
-  WorldOptions options = testing::world_options();
-  options.backend = GetParam();
-  Workers workers(3, options);
+  Workers workers(3, world_options(), GetParam().hosts);
   const auto groups = workers.make_groups();
   on_ranks(groups, [&](Group& group) {
-    EXPECT_TRUE(group.runs_in_background());
+    EXPECT_TRUE(group.runs_in_background() || !GetParam().hosts.empty());
     auto net = std::make_shared<Mlp>();
-    // Buckets of one parameter each.
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1, .momentum = 0.9},
-                         {.buckets = {.capacity_bytes = 8, .first_bytes = 8}});
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1, .momentum = 0.9}, engine_options());
     for (int step = 0; step < 5; ++step) {
       const Data mine = data_of(13, step).share(group.rank(), group.size());
       if (step % 2 == 0) {
@@ -76,17 +89,14 @@ TEST_P(Overlap, TrainsAsOneDevice) {
 }
 
 TEST_P(Overlap, AReplicaWithoutSamplesAndParametersWithoutGradientsHoldNobodyUp) {
-  WorldOptions options = testing::world_options();
-  options.backend = GetParam();
-  Workers workers(2, options);
+  Workers workers(3, world_options(), GetParam().hosts);
   const auto groups = workers.make_groups();
   on_ranks(groups, [&](Group& group) {
     auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1},
-                         {.buckets = {.capacity_bytes = 8, .first_bytes = 8}});
-    for (int step = 0; step < 4; ++step) {
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1}, engine_options());
+    for (int step = 0; step < 6; ++step) {
       StepOutcome outcome;
-      if (group.rank() == step % 2)
+      if (group.rank() == step % 3)
         outcome = replica.step(net->second(at::ones({4, 10}, at::kDouble)).sum(), 4);
       else
         outcome = replica.step(at::Tensor(), 0);
@@ -96,7 +106,44 @@ TEST_P(Overlap, AReplicaWithoutSamplesAndParametersWithoutGradientsHoldNobodyUp)
   });
   workers.leave();
 }
-INSTANTIATE_TEST_SUITE_P(Carriers, Overlap, ::testing::Values("gloo", "tcp"), [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(Carriers, Overlap, ::testing::Values(Way{"gloo", {}}, Way{"tcp", {}}, Way{"hosts", {"a", "a", "b"}}),
+                         [](const auto& each) { return each.param.carrier; });
+
+TEST(BetweenHosts, WhatAllRanksOfAHostHaveIsReducedAndSentInBackward) {
+  Workers workers(3, testing::world_options(), {"a", "a", "b"});
+  const auto groups = workers.make_groups();
+  on_ranks(groups, [&](Group& group) {
+    Mlp net;
+    const std::vector<NamedTensor> parameters = state_of(net).parameters;
+    int reductions = 0;
+    std::optional<shared::BetweenHosts> between;
+    const auto reduce = [&](int p) {
+      ++reductions;
+      std::fill_n(reinterpret_cast<double*>(between->reduced(p)), parameters[static_cast<size_t>(p)].tensor.numel(),
+                  group.rank() < 2 ? 2 : 1);
+    };
+    between.emplace(groups[static_cast<size_t>(group.rank())], parameters, plan::BucketOptions{.capacity_bytes = 8, .first_bytes = 8},
+                    shared::BetweenHosts::Actions{[](int) {}, reduce});
+    for (int step = 0; step < 2; ++step) {
+      reductions = 0;
+      between->expect_last_backward();
+      loss_on(net, data_of(4)).backward();
+      between->backward_ended();
+      EXPECT_EQ(between->buckets_in_backward(), 4);
+      group.host_team()->barrier("test");
+      at::Tensor facts = at::ones({1}, at::kDouble);
+      if (group.between_hosts()) between->all_reduce(*group.between_hosts(), facts);
+      between->next_step();
+      group.host_team()->barrier("test");
+      for (int p = 0; p < 4; ++p) EXPECT_EQ(*reinterpret_cast<double*>(between->reduced(p)), 3);  // 2 of host a, 1 of host b.
+      at::Tensor all = at::full({1}, reductions, at::kLong);
+      group.all_reduce(all);
+      EXPECT_EQ(all.item<int64_t>(), 2 * 4);  // Each parameter once on each host.
+      net.zero_grad();
+    }
+  });
+  workers.leave();
+}
 
 }  // namespace
 }  // namespace trireme

@@ -4,6 +4,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/bucket_progress.h>
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/gradients.h>
@@ -52,7 +53,8 @@ class AllReduceExchange : public Exchange {
     }
     // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
     for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
-    forget_progress();
+    works_.clear();
+    progress_->next_step();
     return outcome;
   }
 
@@ -69,16 +71,11 @@ class AllReduceExchange : public Exchange {
     plan_ = plan::plan_buckets(specs, options_.buckets, ready_order);
     plan::check(plan_, specs);
     trainable_.clear();
-    bucket_of_.assign(parameters_.size(), -1);
-    for (size_t i = 0; i < plan_.buckets.size(); ++i)
-      for (const int parameter : plan_.buckets[i].params) {
-        trainable_.push_back(parameter);
-        bucket_of_[static_cast<size_t>(parameter)] = static_cast<int>(i);
-      }
+    for (const plan::Bucket& bucket : plan_.buckets) trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
     flats_.clear();
     fact_values_.reset();
     if (group_->size() > 1) allocate(specs);
-    forget_progress();
+    progress_ = std::make_unique<BucketProgress>(plan_, parameters_);
   }
 
   void watch() {
@@ -89,17 +86,10 @@ class AllReduceExchange : public Exchange {
 
   // In backward: full buckets leave, in the plan's order on every rank. The last one waits for the facts of the step.
   void ready(int parameter) {
-    const auto i = static_cast<size_t>(parameter);
-    if (is_ready_[i])
-      throw Error(ErrorCode::unsupported, "parallel",
-                  fmt::format("parameter '{}' got a second gradient in one backward, when the first was on its way", parameters_[i].name),
-                  "backward() and step() apart, which send nothing before step()");
-    is_ready_[i] = true;
-    ready_order_.push_back(parameter);
-    --missing_[static_cast<size_t>(bucket_of_[i])];
+    progress_->ready(parameter);
     if (!in_ready_order_) return;
     const torch::NoGradGuard no_grad;
-    while (works_.size() + 1 < plan_.buckets.size() && missing_[works_.size()] == 0) send(works_.size());
+    while (works_.size() + 1 < plan_.buckets.size() && progress_->is_complete(works_.size())) send(works_.size());
   }
 
   void send(size_t flat) {
@@ -107,20 +97,12 @@ class AllReduceExchange : public Exchange {
     works_.push_back(group_->all_reduce_async(flats_[flat]));
   }
 
-  void forget_progress() {
-    works_.clear();
-    ready_order_.clear();
-    is_ready_.assign(parameters_.size(), false);
-    missing_.clear();
-    for (const auto& bucket : plan_.buckets) missing_.push_back(static_cast<int>(bucket.params.size()));
-  }
-
   // Buckets follow the order in which rank 0 saw gradients become ready in the first step. Nothing was sent in that step before, so that
   // every step, also the first of a resumed run, adds in the same order.
   void order_by_readiness() {
     in_ready_order_ = true;
     at::Tensor order = at::full({static_cast<int64_t>(trainable_.size())}, -1, at::kLong);
-    for (size_t i = 0; i < ready_order_.size(); ++i) order[static_cast<int64_t>(i)] = ready_order_[i];
+    for (size_t i = 0; i < progress_->order().size(); ++i) order[static_cast<int64_t>(i)] = progress_->order()[i];
     group_->broadcast(order, 0);
     std::vector<int> known;
     for (int64_t i = 0; i < order.numel(); ++i)
@@ -149,14 +131,9 @@ class AllReduceExchange : public Exchange {
     return compressed;
   }
 
-  // A parameter that was frozen when the engine was made is not exchanged: with a gradient of its own, replicas would drift apart.
   void refuse_newly_trainable() const {
-    for (const int parameter : frozen_) {
-      if (!parameters_[parameter].tensor.grad().defined()) continue;
-      throw Error(ErrorCode::invalid_argument, "parallel",
-                  fmt::format("parameter '{}' has a gradient, but it was frozen when DataParallel was made", parameters_[parameter].name),
-                  "make a new DataParallel after requires_grad_(true)");
-    }
+    for (const int parameter : frozen_)
+      if (parameters_[parameter].tensor.grad().defined()) throw newly_trainable(fmt::format("parameter '{}'", parameters_[parameter].name));
   }
 
   StepOutcome alone(const Contribution& mine) {
@@ -186,7 +163,7 @@ class AllReduceExchange : public Exchange {
     int64_t bytes = 0;
     for (const at::Tensor& flat : flats_) bytes += static_cast<int64_t>(flat.nbytes());
     StepFacts::Summed facts = facts_.read(fact_values_);
-    facts.outcome.bytes_sent = all_reduce_bytes(bytes);
+    facts.outcome.bytes_sent = all_reduce_bytes(bytes, group_->size());
     return facts;
   }
 
@@ -201,14 +178,11 @@ class AllReduceExchange : public Exchange {
     facts_.write(mine, group_->rank(), has_gradient(), finite, fact_values_);
     group_->all_reduce(fact_values_);
     StepFacts::Summed facts = facts_.read(fact_values_);
-    facts.outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(fact_values_.nbytes()));
+    facts.outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(fact_values_.nbytes()), group_->size());
     if (facts.outcome.nonfinite_gradients || !facts.outcome.nonfinite_ranks.empty() || facts.outcome.samples == 0) return facts;
     for (size_t i = 0; i < flats_.size(); ++i) facts.outcome.bytes_sent += compressors_[i]->all_reduce(flats_[i]);
     return facts;
   }
-
-  // Patarasuk, Yuan 2009: the least that a rank can send where all do an equal part.
-  int64_t all_reduce_bytes(int64_t bytes) const { return 2 * (group_->size() - 1) * bytes / group_->size(); }
 
   std::vector<bool> has_gradient() const {
     std::vector<bool> has(parameters_.size(), false);
@@ -261,13 +235,10 @@ class AllReduceExchange : public Exchange {
   at::Tensor fact_values_;  // A view of the flat that carries the facts; with compression a tensor of its own.
   std::vector<std::unique_ptr<Compressor>> compressors_;  // One a bucket; none: gradients travel as they are.
   std::unique_ptr<GradientWatch> watch_;                  // Where the carrier works while backward does.
-  std::vector<int> bucket_of_;                            // By parameter; -1: frozen.
   bool in_ready_order_ = false;
   // Of the step under way.
+  std::unique_ptr<BucketProgress> progress_;
   std::vector<WorkPtr> works_;  // Buckets on their way, in the plan's order.
-  std::vector<int> ready_order_;
-  std::vector<bool> is_ready_;
-  std::vector<int> missing_;  // By bucket: gradients that are not ready.
 };
 
 }  // namespace

@@ -112,23 +112,10 @@ struct DataParallel::Impl : Updated {
 
   // The update of an exchange that leaves it to each replica.
   void update(std::span<const int> reduced) {
-    if (!own_update) {
+    if (own_update)
+      fused::update_alone(*own_update, parameters, reduced);
+    else
       optimizer->step();
-      return;
-    }
-    const torch::NoGradGuard no_grad;
-    std::vector<int> used;
-    for (const int p : reduced)
-      if (parameters[static_cast<size_t>(p)].tensor.grad().defined()) used.push_back(p);
-    own_update->begin_step(used);
-    for (const int p : used) {
-      const at::Tensor& parameter = parameters[static_cast<size_t>(p)].tensor;
-      const at::Tensor gradient = parameter.grad().contiguous();
-      const fused::Range whole{p, 0, parameter.numel()};
-      if (own_update->layerwise()) own_update->set_norms(p, own_update->measure(whole, gradient.const_data_ptr()));
-      own_update->update(whole, gradient.const_data_ptr());
-      torch::autograd::impl::bump_version(parameter);
-    }
   }
 
   void tell_unused(const StepOutcome& outcome) {

@@ -6,6 +6,7 @@
 #include <trireme/parallel/fused/fused_optimizer.h>
 #include <trireme/parallel/layerwise.h>
 #include <trireme/parallel/module_state.h>
+#include <numeric>
 
 namespace trireme {
 namespace {
@@ -34,24 +35,14 @@ at::Tensor step_alone(torch::optim::Optimizer& optimizer, const torch::optim::Op
     const at::AutoGradMode enable_grad(true);
     loss = closure();
   }
-  const torch::NoGradGuard no_grad;
   std::vector<NamedTensor> parameters;
-  std::vector<int> used;
   for (const auto& group : optimizer.param_groups())
-    for (const at::Tensor& parameter : group.params()) {
-      if (parameter.grad().defined()) used.push_back(static_cast<int>(parameters.size()));
-      parameters.push_back({std::to_string(parameters.size()), parameter});
-    }
+    for (const at::Tensor& parameter : group.params()) parameters.push_back({std::to_string(parameters.size()), parameter});
   const auto fused = fused::FusedOptimizer::of(optimizer, parameters);
   if (!fused) throw Error(ErrorCode::unsupported, "parallel", "a parameter is not contiguous float32 or float64", "float32 masters of it");
-  fused->begin_step(used);
-  for (const int p : used) {
-    const fused::Range whole{p, 0, parameters[static_cast<size_t>(p)].tensor.numel()};
-    const at::Tensor gradient = parameters[static_cast<size_t>(p)].tensor.grad().contiguous();
-    fused->set_norms(p, fused->measure(whole, gradient.const_data_ptr()));
-    fused->update(whole, gradient.const_data_ptr());
-    torch::autograd::impl::bump_version(parameters[static_cast<size_t>(p)].tensor);
-  }
+  std::vector<int> all(parameters.size());
+  std::iota(all.begin(), all.end(), 0);
+  fused::update_alone(*fused, parameters, all);
   return loss;
 }
 

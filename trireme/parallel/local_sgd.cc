@@ -65,7 +65,7 @@ class LocalSgdExchange : public Exchange {
     group_->all_reduce(values);
     const StepFacts::Summed facts = facts_.read(values);
     StepOutcome outcome = facts.outcome;
-    outcome.bytes_sent = 2 * (group_->size() - 1) * static_cast<int64_t>(values.nbytes()) / group_->size();
+    outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(values.nbytes()), group_->size());
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       if (mine.samples > 0) {
         // To the mean over this replica's samples, whatever backward weighted them by.
@@ -99,7 +99,7 @@ class LocalSgdExchange : public Exchange {
         tensor.copy_(flat.narrow(0, place, tensor.numel()).view(tensor.sizes()));
         place += tensor.numel();
       }
-      bytes += 2 * (group_->size() - 1) * static_cast<int64_t>(flat.nbytes()) / group_->size();
+      bytes += all_reduce_bytes(static_cast<int64_t>(flat.nbytes()), group_->size());
     }
     return bytes;
   }

@@ -332,4 +332,20 @@ std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& opti
   return nullptr;
 }
 
+void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters, std::span<const int> candidates) {
+  const torch::NoGradGuard no_grad;
+  std::vector<int> used;
+  for (const int p : candidates)
+    if (parameters[static_cast<size_t>(p)].tensor.grad().defined()) used.push_back(p);
+  optimizer.begin_step(used);
+  for (const int p : used) {
+    const at::Tensor& parameter = parameters[static_cast<size_t>(p)].tensor;
+    const at::Tensor gradient = parameter.grad().contiguous();
+    const Range whole{p, 0, parameter.numel()};
+    if (optimizer.layerwise()) optimizer.set_norms(p, optimizer.measure(whole, gradient.const_data_ptr()));
+    optimizer.update(whole, gradient.const_data_ptr());
+    torch::autograd::impl::bump_version(parameter);
+  }
+}
+
 }  // namespace trireme::fused

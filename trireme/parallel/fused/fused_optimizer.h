@@ -5,6 +5,7 @@
 #include <trireme/parallel/fused/kernels.h>
 #include <trireme/parallel/module_state.h>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,5 +49,9 @@ class FusedOptimizer {
   virtual Squares measure(const Range&, const void*) { return {}; }
   virtual void set_norms(int, const Squares&) {}
 };
+
+// The update of whole parameters of one replica by their own gradients: step() of the optimizer that it is of. Those of `candidates`
+// (indices into `parameters`) without a gradient are left alone.
+void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters, std::span<const int> candidates);
 
 }  // namespace trireme::fused

@@ -16,7 +16,9 @@ GradientSlots::GradientSlots(std::shared_ptr<net::SharedMemory> memory, size_t b
       taken_(std::make_unique<std::atomic<bool>[]>(bytes_.size())) {
   for (size_t i = 0; i < bytes_.size(); ++i) {
     end_ = std::max(end_, begin_ + offsets_[i] + bytes_[i]);
-    if (bytes_[i] > 0) by_size_[bytes_[i]].push_back(static_cast<int>(i));
+    if (bytes_[i] == 0) continue;
+    by_size_[bytes_[i]].push_back(static_cast<int>(i));
+    slot_at_[offsets_[i]] = static_cast<int>(i);
   }
 }
 
@@ -31,12 +33,9 @@ void* GradientSlots::try_allocate(size_t bytes) {
 
 void GradientSlots::give_back(void* data) { taken_[static_cast<size_t>(slot_at(data))].store(false, std::memory_order_release); }
 
-// The parameter whose slot begins there. Offsets of trainable parameters ascend; the others have no slot.
+// The parameter whose slot begins there.
 int GradientSlots::slot_at(const void* data) const {
-  const auto offset = static_cast<size_t>(static_cast<const std::byte*>(data) - memory_->data()) - begin_;
-  for (size_t i = 0; i < offsets_.size(); ++i)
-    if (bytes_[i] > 0 && offsets_[i] == offset) return static_cast<int>(i);
-  return 0;
+  return slot_at_.at(static_cast<size_t>(static_cast<const std::byte*>(data) - memory_->data()) - begin_);
 }
 
 size_t GradientSlots::publish(int index, const void* data) {

@@ -6,8 +6,8 @@
 #include <trireme/tensor/cpu_allocator.h>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 namespace trireme::shared {
@@ -35,7 +35,8 @@ class GradientSlots : public AllocationSource {
   std::vector<size_t> offsets_, bytes_;
   std::vector<bool> spilled_;                   // By parameter: its part of the spill is reserved.
   std::unique_ptr<std::atomic<bool>[]> taken_;  // By parameter.
-  std::map<size_t, std::vector<int>> by_size_;
+  std::unordered_map<size_t, std::vector<int>> by_size_;
+  std::unordered_map<size_t, int> slot_at_;  // By offset.
 };
 
 }  // namespace trireme::shared

@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/shared/between_hosts.h>
 #include <trireme/parallel/shared/gradient_slots.h>
 #include <trireme/parallel/shared/layout.h>
 #include <trireme/parallel/shared/shared_exchange.h>
@@ -23,8 +24,6 @@ using shared::Trouble;
 // Elements that are reduced and updated at once: with momentum, a piece's values fill a quarter of a small second-level cache, and the
 // reduced gradient stays in the first.
 constexpr int64_t kRun = 4096;
-// What travels between hosts at once.
-constexpr int64_t kBetweenHostsBytes = 8 << 20;
 
 class SharedExchange : public Exchange {
  public:
@@ -46,17 +45,21 @@ class SharedExchange : public Exchange {
   }
 
   std::shared_ptr<AllocationSource> gradient_memory() override { return slots_; }
+  void expect_last_backward() override {
+    if (between_) between_->expect_last_backward();
+  }
   bool shares_parameters() const override { return true; }
 
   StepOutcome exchange(const Contribution& mine, const Update&) override {
     const torch::NoGradGuard no_grad;
-    table_.next_step();
+    if (between_) between_->backward_ended();
     post(mine);
     team_->meet({"step", count(), "gradients"});
     throw_trouble();
     adopt_new_state();
-    const StepFacts::Summed facts = sum_facts();
+    const StepFacts::Summed facts = between_ ? reduce_between_hosts() : facts_.read(sum_of_facts());
     StepOutcome outcome = facts.outcome;
+    if (group_->between_hosts()) outcome.bytes_sent = all_reduce_bytes(between_->bucket_bytes(), group_->hosts());
     if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
       find_used(facts.used, outcome);
       const double factor = 1.0 / (mine.gradient_scale * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
@@ -91,9 +94,8 @@ class SharedExchange : public Exchange {
   int count() const { return static_cast<int>(parameters_.size()); }
   at::Tensor& parameter(int p) { return parameters_[static_cast<size_t>(p)].tensor; }
   const at::Tensor& parameter(int p) const { return parameters_[static_cast<size_t>(p)].tensor; }
-  bool between_hosts() const { return group_->hosts() > 1; }
   bool wants_norm() const { return options_.clip_norm > 0 || options_.want_norm; }
-  bool is_fused() const { return !wants_norm() && !optimizer_->layerwise() && !between_hosts(); }
+  bool is_fused() const { return !wants_norm() && !optimizer_->layerwise() && !between_; }
 
   std::vector<shared::Entry> entries() const {
     std::vector<shared::Entry> all;
@@ -105,12 +107,13 @@ class SharedExchange : public Exchange {
 
   void allocate() {
     model_ = team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes, "parameters and optimizer state");
-    // Slots of all ranks, then room for all ranks' copies of gradients that lie elsewhere, which is reserved when it is needed, then the
-    // gradients reduced over this host, if there are others.
+    // Slots of all ranks, then room for all ranks' copies of gradients that lie elsewhere, which is reserved when it is needed.
     const size_t ranks = static_cast<size_t>(team_->size()), one = std::max<size_t>(64, layout_.gradient_bytes);
-    gradients_ = team_->allocate((2 * ranks + 1) * one, ranks * one, "gradients");
-    host_gradients_ = 2 * ranks * one;
-    if (between_hosts() && team_->rank() == 0) gradients_->reserve(host_gradients_, one);
+    gradients_ = team_->allocate(2 * ranks * one, ranks * one, "gradients");
+    if (group_->hosts() > 1)
+      between_ = std::make_unique<shared::BetweenHosts>(
+          group_, parameters_, options_.buckets,
+          shared::BetweenHosts::Actions{[this](int p) { publish(p); }, [this](int p) { reduce({p, 0, parameter(p).numel()}); }});
     std::vector<size_t> bytes;
     for (const shared::Entry& entry : entries()) bytes.push_back(entry.trainable ? entry.bytes() : 0);
     const size_t rank = static_cast<size_t>(team_->rank());
@@ -157,26 +160,30 @@ class SharedExchange : public Exchange {
   // Before the meeting: what the others must know, and a look at whether the user's code left the parameters alone.
   void post(const Contribution& mine) {
     StepTable::Head& head = table_.head(team_->rank());
-    head = {Trouble::none, 0, 0, 0};
+    head = {Trouble::none, 0, 0, 0, between_ ? between_->buckets_in_backward() : 0};
     std::vector<bool> has(static_cast<size_t>(count()), false);
-    int64_t* const places = table_.gradients(team_->rank());
     for (int p = 0; p < count(); ++p) {
-      const at::Tensor& tensor = parameter(p);
-      places[p] = StepTable::kNoGradient;
+      const bool is_published = between_ && between_->is_published(p);
+      if (!is_published) table_.gradients(team_->rank())[p] = StepTable::kNoGradient;
       if (const Trouble trouble = trouble_with(p); trouble != Trouble::none && head.trouble == Trouble::none) {
         head.trouble = trouble;
         head.parameter = p;
       }
       if (!optimizer_->state_is_placed(p)) head.state_is_new = 1;
-      if (!tensor.grad().defined() || head.trouble != Trouble::none) continue;
-      at::Tensor gradient = tensor.grad();
-      if (!gradient.is_contiguous() || gradient.scalar_type() != tensor.scalar_type())
-        gradient = gradient.to(tensor.scalar_type()).contiguous();
+      if (!parameter(p).grad().defined() || head.trouble != Trouble::none) continue;
       has[static_cast<size_t>(p)] = true;
-      places[p] = tensor.numel() == 0 ? 0 : static_cast<int64_t>(slots_->publish(p, gradient.const_data_ptr()));
+      if (!is_published) publish(p);
     }
     facts_.write(mine, group_->rank(), has, /*gradients_are_finite=*/true,
                  at::from_blob(table_.facts(team_->rank()), {facts_.size()}, at::TensorOptions().dtype(at::kDouble)));
+  }
+
+  void publish(int p) {
+    const at::Tensor& tensor = parameter(p);
+    at::Tensor gradient = tensor.grad();
+    if (!gradient.is_contiguous() || gradient.scalar_type() != tensor.scalar_type())
+      gradient = gradient.to(tensor.scalar_type()).contiguous();
+    table_.gradients(team_->rank())[p] = tensor.numel() == 0 ? 0 : static_cast<int64_t>(slots_->publish(p, gradient.const_data_ptr()));
   }
 
   Trouble trouble_with(int p) const {
@@ -193,9 +200,7 @@ class SharedExchange : public Exchange {
       if (head.trouble == Trouble::none) continue;
       const std::string& name = parameters_[static_cast<size_t>(head.parameter)].name;
       const std::string whose = fmt::format("rank {}: parameter '{}'", rank, name);
-      if (head.trouble == Trouble::newly_trainable)
-        throw Error(ErrorCode::invalid_argument, "parallel", whose + " has a gradient, but it was frozen when DataParallel was made",
-                    "make a new DataParallel after requires_grad_(true)");
+      if (head.trouble == Trouble::newly_trainable) throw newly_trainable(whose);
       throw Error(
           ErrorCode::invalid_argument, "parallel",
           whose + (head.trouble == Trouble::moved ? " was given another storage (module.to(), load, set_data)" : " was written in place") +
@@ -215,20 +220,11 @@ class SharedExchange : public Exchange {
     team_->barrier("optimizer state");
   }
 
-  StepFacts::Summed sum_facts() {
+  at::Tensor sum_of_facts() const {
     const auto row = [&](int rank) { return at::from_blob(table_.facts(rank), {facts_.size()}, at::TensorOptions().dtype(at::kDouble)); };
-    if (!between_hosts()) {
-      at::Tensor sum = row(0).clone();
-      for (int rank = 1; rank < team_->size(); ++rank) sum += row(rank);
-      return facts_.read(sum);
-    }
-    lead([&](Group& leaders) {
-      all_facts_.copy_(row(0));
-      for (int rank = 1; rank < team_->size(); ++rank) all_facts_ += row(rank);
-      leaders.all_reduce(all_facts_);
-    });
-    team_->barrier("facts");
-    return facts_.read(all_facts_.clone());
+    at::Tensor sum = row(0).clone();
+    for (int rank = 1; rank < team_->size(); ++rank) sum += row(rank);
+    return sum;
   }
 
   // What the host's first rank does with the other hosts; if it fails, the others of its host must not wait for it.
@@ -263,159 +259,129 @@ class SharedExchange : public Exchange {
       if (const int64_t place = table_.gradients(rank)[p]; place != StepTable::kNoGradient) sources.push_back(gradients_->data() + place);
   }
 
-  // Calls visit(range, sources from the range's first element) for the runs of this rank's shard that somebody has a gradient for.
-  template <typename T, typename Visit>
-  void for_runs(const Piece& piece, const std::vector<const std::byte*>& whole, Visit visit) {
-    std::vector<const T*> sources(whole.size());
-    for (int64_t from = piece.from; from < piece.to; from += kRun) {
-      const fused::Range range{piece.parameter, from, std::min(kRun, piece.to - from)};
-      for (size_t k = 0; k < whole.size(); ++k) sources[k] = reinterpret_cast<const T*>(whole[k]) + from;
-      visit(range, std::span<const T* const>(sources));
+  // Calls visit(T{}) with the element type of parameter p.
+  template <typename Visit>
+  void with_type(int p, Visit visit) const {
+    if (parameter(p).scalar_type() == at::kDouble)
+      visit(double{});
+    else
+      visit(float{});
+  }
+  const std::vector<Piece>& shard() const { return layout_.shards[static_cast<size_t>(team_->rank())]; }
+
+  // Calls visit(range, scaled gradient of the range) for the runs of this rank's shard that some replica of the job has a gradient for.
+  // `sources_for` fills in what is added up for a parameter, in the order of ranks.
+  template <typename SourcesFor, typename Visit>
+  void for_runs(double factor, SourcesFor sources_for, Visit visit) const {
+    std::vector<const std::byte*> whole;
+    for (const Piece& piece : shard()) {
+      if (!is_used_[static_cast<size_t>(piece.parameter)]) continue;
+      sources_for(piece.parameter, whole);
+      with_type(piece.parameter, [&](auto type) {
+        using T = decltype(type);
+        T scaled[kRun];
+        std::vector<const T*> sources(whole.size());
+        for (int64_t from = piece.from; from < piece.to; from += kRun) {
+          const fused::Range range{piece.parameter, from, std::min(kRun, piece.to - from)};
+          for (size_t k = 0; k < whole.size(); ++k) sources[k] = reinterpret_cast<const T*>(whole[k]) + from;
+          if (sources.size() == 1 && factor == 1) {
+            visit(range, sources[0]);
+          } else {
+            fused::sum_scaled(std::span<const T* const>(sources), factor, scaled, range.count);
+            visit(range, static_cast<const T*>(scaled));
+          }
+        }
+      });
     }
   }
-  // Calls visit(piece, T{}) for the pieces of this rank's shard whose parameter some replica of the job has a gradient for.
   template <typename Visit>
-  void for_shard(Visit visit) {
-    for (const Piece& piece : layout_.shards[static_cast<size_t>(team_->rank())]) {
-      if (!is_used_[static_cast<size_t>(piece.parameter)]) continue;
-      if (parameter(piece.parameter).scalar_type() == at::kDouble)
-        visit(piece, double{});
-      else
-        visit(piece, float{});
-    }
+  void for_reduced(double factor, Visit visit) const {
+    for_runs(factor, [this](int p, std::vector<const std::byte*>& sources) { sources = {reduced(p)}; }, visit);
   }
 
   void update_fused(double factor) {
     optimizer_->begin_step(used_);
-    std::vector<const std::byte*> whole;
-    for_shard([&](const Piece& piece, auto type) {
-      using T = decltype(type);
-      T reduced[kRun];
-      sources_of(piece.parameter, whole);
-      for_runs<T>(piece, whole, [&](const fused::Range& range, std::span<const T* const> sources) {
-        if (sources.size() == 1 && factor == 1) return optimizer_->update(range, sources[0]);
-        fused::sum_scaled(sources, factor, reduced, range.count);
-        optimizer_->update(range, reduced);
-      });
-    });
+    for_runs(
+        factor, [this](int p, std::vector<const std::byte*>& sources) { sources_of(p, sources); },
+        [&](const fused::Range& range, const auto* gradient) { optimizer_->update(range, gradient); });
   }
 
+  // Where something about the whole gradient must be known before the update, or other hosts have a part in it.
   void update_agreed(double factor, StepOutcome& outcome) {
-    reduce_shard(factor);
-    if (between_hosts()) reduce_between_hosts();
-    double clip = 1;
+    if (!between_) reduce_left(0);
     if (wants_norm()) {
-      outcome.gradient_norm = agree_on_norm();
+      outcome.gradient_norm = agree_on_norm(factor);
       outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
       if (outcome.nonfinite_gradients) return;
-      clip = clip_factor(outcome.gradient_norm, options_.clip_norm);
+      factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
     }
     optimizer_->begin_step(used_);  // Not before: a step that overflowed is none, also for the optimizer's counters.
-    scale_shard(clip);
-    if (optimizer_->layerwise()) agree_on_layers();
-    for_shard([&](const Piece& piece, auto type) {
-      using T = decltype(type);
-      for_runs<T>(piece, {reduced_at(piece.parameter)},
-                  [&](const fused::Range& range, std::span<const T* const> reduced) { optimizer_->update(range, reduced[0]); });
-    });
+    if (optimizer_->layerwise()) agree_on_layers(factor);
+    for_reduced(factor, [&](const fused::Range& range, const auto* gradient) { optimizer_->update(range, gradient); });
   }
 
   // Where the reduced gradient of parameter p arises: over the first replica's own, which nobody else reads in this shard; between hosts in
-  // memory that is in the same order on each.
-  std::byte* reduced_at(int p) const {
-    if (between_hosts()) return gradients_->data() + host_gradients_ + layout_.gradients[static_cast<size_t>(p)];
-    std::vector<const std::byte*> sources;
-    sources_of(p, sources);
-    return const_cast<std::byte*>(sources.front());
+  // the bucket that travels.
+  std::byte* reduced(int p) const {
+    if (between_) return between_->reduced(p);
+    for (int rank = 0; rank < team_->size(); ++rank)
+      if (const int64_t place = table_.gradients(rank)[p]; place != StepTable::kNoGradient) return gradients_->data() + place;
+    throw Error(ErrorCode::internal, "parallel", fmt::format("no replica has a gradient of parameter {}", p));
   }
 
-  void reduce_shard(double factor) {
+  void reduce(const Piece& piece) {
     std::vector<const std::byte*> whole;
-    for_shard([&](const Piece& piece, auto type) {
+    sources_of(piece.parameter, whole);
+    with_type(piece.parameter, [&](auto type) {
       using T = decltype(type);
-      sources_of(piece.parameter, whole);
-      T* const target = reinterpret_cast<T*>(reduced_at(piece.parameter));
-      if (whole.empty())  // Only other hosts have one.
-        std::memset(target + piece.from, 0, static_cast<size_t>(piece.to - piece.from) * sizeof(T));
-      for_runs<T>(piece, whole, [&](const fused::Range& range, std::span<const T* const> sources) {
-        if (!sources.empty()) fused::sum_scaled(sources, factor, target + range.from, range.count);
-      });
+      T* const target = reinterpret_cast<T*>(reduced(piece.parameter)) + piece.from;
+      std::vector<const T*> sources;
+      for (const std::byte* source : whole) sources.push_back(reinterpret_cast<const T*>(source) + piece.from);
+      if (sources.empty())  // Only other hosts have one.
+        std::memset(target, 0, static_cast<size_t>(piece.to - piece.from) * sizeof(T));
+      else
+        fused::sum_scaled(std::span<const T* const>(sources), 1.0, target, piece.to - piece.from);
     });
   }
 
-  void reduce_between_hosts() {
+  // This rank's shard of what was not reduced while backward ran, where each rank had so many buckets complete.
+  void reduce_left(int in_backward) {
+    for (const Piece& piece : shard())
+      if (between_ ? between_->is_left(piece.parameter, in_backward) : is_used_[static_cast<size_t>(piece.parameter)]) reduce(piece);
+  }
+
+  // Gradients travel before it is known whether the step counts: they left while others still worked on theirs.
+  StepFacts::Summed reduce_between_hosts() {
+    int64_t in_backward = table_.head(0).buckets_in_backward;
+    for (int rank = 1; rank < team_->size(); ++rank) in_backward = std::min(in_backward, table_.head(rank).buckets_in_backward);
+    reduce_left(static_cast<int>(in_backward));
     team_->barrier("reduced on this host");
     lead([&](Group& leaders) {
-      std::vector<WorkPtr> works;
-      for (const auto& [offset, elements, type] : runs_between_hosts()) {
-        const int64_t each = kBetweenHostsBytes / static_cast<int64_t>(c10::elementSize(type));
-        std::byte* const data = gradients_->data() + host_gradients_ + offset;
-        for (int64_t from = 0; from < elements; from += each)
-          works.push_back(leaders.all_reduce_async(
-              at::from_blob(data + from * static_cast<int64_t>(c10::elementSize(type)), {std::min(each, elements - from)}, type)));
-      }
-      for (const WorkPtr& work : works) work->wait();
+      all_facts_.copy_(sum_of_facts());
+      between_->all_reduce(leaders, all_facts_);
     });
+    between_->next_step();
     team_->barrier("reduced on all hosts");
+    return facts_.read(all_facts_.clone());
   }
 
-  struct Run {
-    size_t offset;
-    int64_t elements;
-    at::ScalarType type;
-  };
-  // Used parameters that lie side by side travel together; the gaps of alignment between them travel too.
-  std::vector<Run> runs_between_hosts() const {
-    std::vector<Run> runs;
-    int before = -1;
-    for (const int p : used_) {
-      const size_t offset = layout_.gradients[static_cast<size_t>(p)];
-      const at::ScalarType type = parameter(p).scalar_type();
-      if (!runs.empty() && runs.back().type == type && before + 1 == p)
-        runs.back().elements = static_cast<int64_t>((offset - runs.back().offset) / c10::elementSize(type)) + parameter(p).numel();
-      else
-        runs.push_back({offset, parameter(p).numel(), type});
-      before = p;
-    }
-    return runs;
-  }
-
-  double agree_on_norm() {
+  double agree_on_norm(double factor) {
     double mine = 0;
-    for_shard([&](const Piece& piece, auto type) {
-      using T = decltype(type);
-      for_runs<T>(piece, {reduced_at(piece.parameter)}, [&](const fused::Range& range, std::span<const T* const> reduced) {
-        mine += fused::sum_of_squares(reduced[0], range.count);
-      });
-    });
+    for_reduced(1.0, [&](const fused::Range& range, const auto* gradient) { mine += fused::sum_of_squares(gradient, range.count); });
     table_.head(team_->rank()).squares = mine;
     team_->barrier("gradient norm");
     double sum = 0;
     for (int rank = 0; rank < team_->size(); ++rank) sum += table_.head(rank).squares;
-    return std::sqrt(sum);
+    return std::sqrt(sum) * factor;
   }
 
-  void scale_shard(double factor) {
-    if (factor == 1) return;
-    for_shard([&](const Piece& piece, auto type) {
-      using T = decltype(type);
-      T* const target = reinterpret_cast<T*>(reduced_at(piece.parameter));
-      for_runs<T>(piece, {reduced_at(piece.parameter)}, [&](const fused::Range& range, std::span<const T* const> reduced) {
-        fused::sum_scaled(reduced, factor, target + range.from, range.count);
-      });
-    });
-  }
-
-  void agree_on_layers() {
+  void agree_on_layers(double factor) {
     fused::Squares* const mine = table_.squares(team_->rank());
     for (int p = 0; p < count(); ++p) mine[p] = {};
-    for_shard([&](const Piece& piece, auto type) {
-      using T = decltype(type);
-      for_runs<T>(piece, {reduced_at(piece.parameter)}, [&](const fused::Range& range, std::span<const T* const> reduced) {
-        const fused::Squares part = optimizer_->measure(range, reduced[0]);
-        mine[range.parameter].parameter += part.parameter;
-        mine[range.parameter].direction += part.direction;
-      });
+    for_reduced(factor, [&](const fused::Range& range, const auto* gradient) {
+      const fused::Squares part = optimizer_->measure(range, gradient);
+      mine[range.parameter].parameter += part.parameter;
+      mine[range.parameter].direction += part.direction;
     });
     team_->barrier("layer norms");
     for (const int p : used_) {
@@ -431,6 +397,7 @@ class SharedExchange : public Exchange {
   void finish(bool updated) {
     // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
     for (int p = 0; p < count(); ++p) parameter(p).mutable_grad().reset();
+    table_.next_step();
     if (!updated) return;
     // Autograd cannot see a write through another tensor.
     for (const int p : used_) torch::autograd::impl::bump_version(parameter(p));
@@ -445,11 +412,11 @@ class SharedExchange : public Exchange {
   StepFacts facts_;
   shared::Layout layout_;
   std::shared_ptr<net::SharedMemory> model_, gradients_, table_memory_;
-  size_t host_gradients_ = 0;  // Offset in gradients_.
   std::shared_ptr<shared::GradientSlots> slots_;
   StepTable table_;
   at::Tensor all_facts_;
-  std::vector<bool> trainable_;  // When the engine was made.
+  std::unique_ptr<shared::BetweenHosts> between_;  // Null: there is no other host.
+  std::vector<bool> trainable_;                    // When the engine was made.
   std::vector<int64_t> versions_;
   // Of the step under way.
   std::vector<int> used_;

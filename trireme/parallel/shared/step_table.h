@@ -20,9 +20,10 @@ class StepTable {
   static constexpr int64_t kNoGradient = -1;
   struct Head {
     Trouble trouble;
-    int64_t parameter;     // That it is about.
-    int64_t state_is_new;  // The optimizer's state does not lie in the shared memory (any more).
-    double squares;        // Of this rank's shard of the reduced gradient.
+    int64_t parameter;            // That it is about.
+    int64_t state_is_new;         // The optimizer's state does not lie in the shared memory (any more).
+    double squares;               // Of this rank's shard of the reduced gradient.
+    int64_t buckets_in_backward;  // Complete before the step, for other hosts (between_hosts.h).
   };
   void next_step() { set_ = 1 - set_; }
   Head& head(int rank) const { return *reinterpret_cast<Head*>(row(rank)); }

@@ -1,0 +1,98 @@
+#include <torch/torch.h>
+
+#include <trireme/comm/dtype.h>
+#include <trireme/parallel/shared/between_hosts.h>
+#include <atomic>
+
+namespace trireme::shared {
+namespace {
+
+constexpr size_t kLine = 64;
+size_t whole_lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+}  // namespace
+
+// In the memory's beginning, one line a bucket.
+struct alignas(kLine) BetweenHosts::Flags {
+  std::atomic<int> arrived;   // Ranks that have it complete in backward.
+  std::atomic<bool> reduced;  // By the last of them.
+  bool travels_in_backward;   // Of bucket 0 only: the first rank's carrier works in the background.
+};
+
+BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters, const plan::BucketOptions& options,
+                           Actions actions)
+    : group_(std::move(group)),
+      team_(group_->host_team()),
+      actions_(std::move(actions)),
+      plan_(plan::plan_buckets(specs_of(parameters), options)),
+      progress_(plan_, parameters),
+      place_(parameters.size(), 0),
+      bucket_of_(parameters.size(), 0) {
+  size_t end = std::max<size_t>(1, plan_.buckets.size()) * sizeof(Flags);
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    const plan::Bucket& bucket = plan_.buckets[b];
+    begin_.push_back(end);
+    for (size_t i = 0; i < bucket.params.size(); ++i) {
+      const auto p = static_cast<size_t>(bucket.params[i]);
+      place_[p] = end + static_cast<size_t>(bucket.offsets[i]) * c10::elementSize(to_torch(bucket.dtype));
+      bucket_of_[p] = static_cast<int>(b);
+    }
+    end += whole_lines(static_cast<size_t>(bucket.elements) * c10::elementSize(to_torch(bucket.dtype)));
+  }
+  memory_ = team_->allocate(end, end, "gradients between hosts");
+  if (const auto leaders = group_->between_hosts()) flags(0).travels_in_backward = leaders->runs_in_background();
+  team_->barrier("gradients between hosts");
+  if (!flags(0).travels_in_backward) return;
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : parameters) tensors.push_back(tensor);
+  watch_ = std::make_unique<GradientWatch>(tensors, [this](int parameter) { ready(parameter); });
+}
+
+BetweenHosts::Flags& BetweenHosts::flags(size_t bucket) const { return reinterpret_cast<Flags*>(memory_->data())[bucket]; }
+
+void BetweenHosts::watch(bool on) {
+  if (watch_) watch_->arm(on);
+}
+
+void BetweenHosts::ready(int parameter) {
+  const torch::NoGradGuard no_grad;
+  progress_.ready(parameter);
+  actions_.publish(parameter);
+  for (auto bucket = static_cast<size_t>(arrived_); bucket < plan_.buckets.size() && progress_.is_complete(bucket); ++bucket) {
+    ++arrived_;
+    if (flags(bucket).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < team_->size()) continue;
+    for (const int p : plan_.buckets[bucket].params) actions_.reduce(p);
+    flags(bucket).reduced.store(true, std::memory_order_release);
+  }
+  send_reduced();
+}
+
+void BetweenHosts::send_reduced() {
+  if (!group_->between_hosts()) return;
+  while (works_.size() < plan_.buckets.size() && flags(works_.size()).reduced.load(std::memory_order_acquire)) send(works_.size());
+}
+
+void BetweenHosts::send(size_t bucket) {
+  const plan::Bucket& part = plan_.buckets[bucket];
+  const at::Tensor flat = at::from_blob(memory_->data() + begin_[bucket], {part.elements}, to_torch(part.dtype));
+  works_.push_back(group_->between_hosts()->all_reduce_async(flat));
+}
+
+void BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts) {
+  while (works_.size() < plan_.buckets.size()) send(works_.size());
+  leaders.all_reduce(facts);
+  for (const WorkPtr& work : works_) work->wait();
+}
+
+void BetweenHosts::next_step() {
+  progress_.next_step();
+  works_.clear();
+  arrived_ = 0;
+  if (team_->rank() != 0) return;
+  for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
+    flags(bucket).arrived.store(0, std::memory_order_relaxed);
+    flags(bucket).reduced.store(false, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace trireme::shared

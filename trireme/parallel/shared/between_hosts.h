@@ -1,0 +1,67 @@
+// Gradients of a host on their way to the other hosts: reduced over the host's ranks into buckets, which its first rank all-reduces with
+// the first ranks of the other hosts (hierarchical all-reduce; Goyal et al. 2017, section 4), while backward runs where that is possible.
+//
+// In backward, the last of the host's ranks to complete a bucket reduces it, and the first rank sends it at its own next gradient. Buckets
+// that were not complete on all ranks before the step are reduced by all ranks together, each its shard. All hosts send buckets in the
+// plan's order, so how far each came in backward is its own business.
+#pragma once
+#include <trireme/comm/group.h>
+#include <trireme/comm/host/host_team.h>
+#include <trireme/parallel/bucket_progress.h>
+#include <trireme/parallel/gradient_watch.h>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace trireme::shared {
+
+// One rank's. Used by the thread that calls backward and step.
+class BetweenHosts {
+ public:
+  struct Actions {
+    std::function<void(int parameter)> publish;  // The other ranks of the host can read this rank's gradient from now on.
+    std::function<void(int parameter)> reduce;   // Adds all ranks' gradients of a parameter up, into reduced().
+  };
+  // COLLECTIVE over all ranks. `parameters` must outlive it.
+  BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters, const plan::BucketOptions& options,
+               Actions actions);
+
+  std::byte* reduced(int parameter) const { return memory_->data() + place_[static_cast<size_t>(parameter)]; }
+  bool is_published(int parameter) const { return progress_.is_ready(parameter); }
+  int64_t bucket_bytes() const { return plan_.bytes(); }
+
+  // The next backward is the step's last.
+  void expect_last_backward() { watch(true); }
+  void backward_ended() { watch(false); }
+  int buckets_in_backward() const { return arrived_; }  // Those that this rank had complete.
+  // Whether a parameter is still to be reduced when all ranks of the host had the first `in_backward` buckets complete.
+  bool is_left(int parameter, int in_backward) const { return bucket_of_[static_cast<size_t>(parameter)] >= in_backward; }
+  // The host's first rank, when all is reduced on this host: everything that is left travels, then `facts`.
+  void all_reduce(Group& leaders, const at::Tensor& facts);
+  // When all have met in the step.
+  void next_step();
+
+ private:
+  struct Flags;
+  Flags& flags(size_t bucket) const;
+  void watch(bool on);
+  void ready(int parameter);
+  void send_reduced();
+  void send(size_t bucket);
+
+  std::shared_ptr<Group> group_;
+  std::shared_ptr<comm::HostTeam> team_;
+  Actions actions_;
+  plan::BucketPlan plan_;
+  BucketProgress progress_;
+  std::vector<size_t> place_;   // By parameter: offset in the memory.
+  std::vector<int> bucket_of_;  // By parameter.
+  std::vector<size_t> begin_;   // By bucket: offset in the memory.
+  std::shared_ptr<net::SharedMemory> memory_;
+  std::unique_ptr<GradientWatch> watch_;  // Null where nothing can travel in backward.
+  // Of the step under way.
+  int arrived_ = 0;
+  std::vector<WorkPtr> works_;  // The first rank's: buckets sent.
+};
+
+}  // namespace trireme::shared
