@@ -257,7 +257,7 @@ TEST_F(ConfigRules, CheckTheTableOfCollectivesBeforeAnythingStarts) {
     return "comm.table: " + file("{\"rows\": [" + rows + "]}", "table.json").string() + "\n";
   };
   EXPECT_THAT(message(table(R"({"path":"udp","collective":"all_reduce","ranks":2,"hosts":1,"choices":[]})")),
-              AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, tcp"), HasSubstr("--tune")));
+              AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, shm, tcp"), HasSubstr("--tune")));
   EXPECT_EQ(load(table("")).comm.table, (folder_ / "table.json").string());
 }
 

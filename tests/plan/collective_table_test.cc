@@ -77,7 +77,7 @@ TEST(CollectiveTable, NamesFileRowFieldAndValueOfWhatIsWrong) {
   EXPECT_THAT(refusal(R"({"rows": [7]})"), HasSubstr("table.json: row 0 is 7"));
   EXPECT_THAT(refusal(with(R"("hosts":2,)", "")), HasSubstr("row 0: hosts is missing"));
   EXPECT_THAT(refusal(with(R"("hosts":2)", R"("host":2)")), HasSubstr("'host' is not known here"));
-  EXPECT_THAT(refusal(with(R"("tcp")", R"("udp")")), AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, tcp")));
+  EXPECT_THAT(refusal(with(R"("tcp")", R"("udp")")), AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, shm, tcp")));
   EXPECT_THAT(refusal(with("all_reduce", "reduce")), AllOf(HasSubstr("collective is 'reduce'"), HasSubstr("all_reduce, reduce_scatter")));
   EXPECT_THAT(refusal(with(R"("ranks":4)", R"("ranks":-4)")), HasSubstr("ranks is -4"));
   EXPECT_THAT(refusal(with(R"("ranks":4)", R"("ranks":"4")")), HasSubstr(R"(ranks is "4", and must be a whole number)"));
@@ -171,7 +171,7 @@ TEST(CollectiveDefaults, OfOneRankAreAnyPlanAtAll) {
 
 TEST(CollectiveDefaults, KnowThePathsThatRunPlans) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { default_choices("gloo", Collective::all_reduce, 2, {}); }),
-              AllOf(HasSubstr("'gloo'"), HasSubstr("threads, tcp")));
+              AllOf(HasSubstr("'gloo'"), HasSubstr("threads, shm, tcp")));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ class BenchCollectives(SystemTest):
         return self.run_to_end(TRIREME, "bench", "collectives", *words, **options)
 
     def test_every_path_and_algorithm_prints_one_json_object(self):
-        for path, algorithms in (("threads", ALGORITHMS), ("tcp", ("auto", "tree")), ("shm", ("auto",))):
+        for path, algorithms in (("threads", ALGORITHMS), ("tcp", ("auto", "tree")), ("shm", ("auto", *ALGORITHMS))):
             for algorithm in algorithms:
                 code, out, err = self.bench("--bytes", "4KB", "--workers", "3", "--path", path, "--algorithm", algorithm, "--steps", "3", "--json")
                 self.assertEqual(code, 0, err)
@@ -32,6 +32,15 @@ class BenchCollectives(SystemTest):
         report = self.train("--set", f"comm.table={table}", "--set", "strategy.replicas=3", "--set", "train.steps=2")
         self.assertEqual(report["world_size"], 3)
 
+    def test_a_table_for_shared_memory_is_tuned_and_used_by_training(self):
+        table = self.folder / "table.json"
+        code, _, err = self.bench("--tune", "--op", "all_reduce", "--path", "shm", "--workers", "2", "--steps", "1", "--output", table, timeout=120)
+        self.assertEqual(code, 0, err)
+        rows = json.loads(table.read_text())["rows"]
+        self.assertEqual([(row["path"], row["collective"], row["ranks"], row["hosts"]) for row in rows], [("shm", "all_reduce", 2, 1)])
+        report = self.train("--set", f"comm.table={table}", "--workers", "2", "--set", "strategy.share_parameters=false", "--set", "train.steps=2")
+        self.assertEqual(report["world_size"], 2)
+
     def test_wrong_input_is_refused_with_what_fits(self):
         broken = self.folder / "broken.json"
         broken.write_text('{"rows": [7]}')
@@ -40,8 +49,8 @@ class BenchCollectives(SystemTest):
             (("--path", "pigeon"), "threads, shm, tcp, gloo"),
             (("--algorithm", "rign"), "naive, direct, ring"),
             (("--op", "broadcast", "--algorithm", "direct"), "naive, ring, tree, hierarchical"),
-            (("--path", "gloo", "--algorithm", "ring"), "--path threads or tcp"),
-            (("--path", "gloo", "--tune"), "--path threads or tcp"),
+            (("--path", "gloo", "--algorithm", "ring"), "--path threads or shm or tcp"),
+            (("--path", "gloo", "--tune"), "--path threads or shm or tcp"),
             (("--output", "x"), "--tune"),
             (("--tune", "--output", broken), "row 0 is 7"),
         ):

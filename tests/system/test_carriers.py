@@ -36,13 +36,15 @@ class Carriers(SystemTest):
             report = self.train(*STEPS, "--workers", "2", "--set", f"comm.backend={backend}", name=backend)
             self.assert_close(report["loss_history"], reference, 1e-5)
 
-    def test_tcp_runs_every_algorithm_and_repeats_bit_for_bit(self):
+    def test_carriers_of_ours_run_every_algorithm_and_repeat_bit_for_bit(self):
         reference = self.reference()
-        for algorithm in ("naive", "ring", "halving_doubling"):
-            words = (*STEPS, "--workers", "3", "--set", "comm.backend=tcp", "--set", f"strategy.all_reduce={algorithm}")
-            first = self.train(*words, name=f"{algorithm}-1")
-            self.assert_close(first["loss_history"], reference, 1e-5)
-            self.assertEqual(first["parameters_sha256"], self.train(*words, name=f"{algorithm}-2")["parameters_sha256"])
+        for backend in ("shm", "tcp"):
+            for algorithm in ("naive", "ring", "halving_doubling"):
+                words = (*STEPS, "--workers", "3", "--set", f"comm.backend={backend}", "--set", f"strategy.all_reduce={algorithm}",
+                         "--set", "strategy.share_parameters=false")
+                first = self.train(*words, name=f"{backend}-{algorithm}-1")
+                self.assert_close(first["loss_history"], reference, 1e-5)
+                self.assertEqual(first["parameters_sha256"], self.train(*words, name=f"{backend}-{algorithm}-2")["parameters_sha256"])
 
     def test_processes_with_threads_train_over_tcp(self):
         report = self.train(*STEPS, "--workers", "2", "--set", "comm.backend=tcp", "--set", "strategy.replicas=2", name="threads")

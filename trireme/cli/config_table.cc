@@ -103,7 +103,7 @@ std::vector<Key> make_key_table() {
      .choices = {"auto", "one_device", "mirrored", "multi_worker"}},
     {.name = "strategy.replicas", .kind = Kind::whole, .slot = TRIREME_SLOT(strategy.replicas), .meaning = "Replicas in each worker; auto: 1, for mirrored the cores (at most 8).",
      .range = from_to(1, 1024), .automatic = -1},
-    {.name = "strategy.all_reduce", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.all_reduce), .meaning = "How sums are made between threads and over tcp (docs/collectives.md); auto: by size, from comm.table.",
+    {.name = "strategy.all_reduce", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.all_reduce), .meaning = "How sums are made between threads, in shared memory and over tcp (docs/collectives.md); auto: by size, from comm.table.",
      .choices = {"auto", "naive", "direct", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical"}},
     {.name = "strategy.share_parameters", .kind = Kind::flag, .slot = TRIREME_SLOT(strategy.share_parameters), .meaning = "One copy of parameters and optimizer state for all replicas of a host, where the optimizer and the carrier allow it."},
     {.name = "strategy.sync_batch_norm", .kind = Kind::flag, .slot = TRIREME_SLOT(strategy.sync_batch_norm), .meaning = "Batch norm over the samples of all replicas, as one device with the whole batch computes it."},

@@ -47,7 +47,8 @@ int show(const PlanArguments& arguments) {
   const plan::DataPlan data(
       {dataset.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
   const plan::BucketPlan buckets = plan::plan_buckets(parameters, {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes});
-  const std::string path = strategy.workers == 1 ? "threads" : "tcp";
+  const bool shares_memory = config.comm.backend == "auto" || config.comm.backend == "shm";  // If the workers are on one host.
+  const std::string path = strategy.workers == 1 ? "threads" : shares_memory ? "shm" : "tcp";
   const plan::SizeChoices choices = all_reduce_choices(config, path, strategy.world_size);
   const plan::CollectivePlan all_reduce = plan::plan_collective(
       plan::Collective::all_reduce, choices[plan::choose(choices, largest_bucket(buckets))].algorithm, strategy.world_size);
@@ -55,8 +56,8 @@ int show(const PlanArguments& arguments) {
   check(data, strategy.world_size);
   check(buckets, parameters);
   check(all_reduce);
-  // Shared memory, Gloo and MPI have algorithms of their own; the plan is what threads of one process run, and TCP.
-  const bool runs_plan = strategy.workers == 1 || config.comm.backend == "tcp";
+  // Gloo and MPI have algorithms of their own; the plan is what ranks that share memory run, and TCP.
+  const bool runs_plan = strategy.workers == 1 || shares_memory || config.comm.backend == "tcp";
 
   std::vector<std::vector<int64_t>> batches;
   plan::DataPosition position;
@@ -88,7 +89,7 @@ int show(const PlanArguments& arguments) {
              mesh.describe(), data.describe(strategy.world_size), buckets.describe());
   fmt::print("all_reduce over {}: {}; the largest bucket:\n\n{}", path, plan::describe(choices), all_reduce.describe());
   if (!runs_plan)
-    fmt::print("(comm.backend {} sums by an algorithm of its own; threads and tcp run the plan above)\n", config.comm.backend);
+    fmt::print("(comm.backend {} sums by an algorithm of its own; threads, shm and tcp run the plan above)\n", config.comm.backend);
   for (size_t i = 0; i < batches.size(); ++i) fmt::print("batch {}: {}\n", i, fmt::join(batches[i], " "));
   return kExitOk;
 }

@@ -106,8 +106,9 @@ int train(const TrainArguments& arguments) {
                 "leave --workers to the launcher");
   const int workers = launched ? identity.workers : arguments.workers.value_or(1);
   const ResolvedStrategy strategy = check_with_workers(config, workers);
-  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && config.comm.backend != "tcp" && config.strategy.all_reduce != "auto")
-    log_warning("strategy.all_reduce={} is for threads and tcp; comm.backend {} sums by an algorithm of its own",
+  const bool runs_no_plans = config.comm.backend == "gloo" || config.comm.backend == "mpi";
+  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans && config.strategy.all_reduce != "auto")
+    log_warning("strategy.all_reduce={} is for threads, shm and tcp; comm.backend {} sums by an algorithm of its own",
                 config.strategy.all_reduce, config.comm.backend);
   if (!launched && workers > 1 && config.comm.backend == "mpi")
     throw Error(ErrorCode::invalid_argument, "cli", "comm.backend is mpi, which joins workers that mpirun starts",

@@ -23,7 +23,7 @@ struct PreparedPlan {
 // The plans of one group. Any thread; a plan that was handed out stays where it is.
 class PlanChoice {
  public:
-  // `path`: threads or tcp; `hosts`: [rank], empty: all on one. Throws Error(invalid_argument) for an unknown path.
+  // `path`: threads, shm or tcp; `hosts`: [rank], empty: all on one. Throws Error(invalid_argument) for an unknown path.
   PlanChoice(const std::string& path, int ranks, std::vector<int> hosts, const plan::CollectiveTable& table);
 
   // By what the table chooses for this size, the same on every rank. bytes: of the whole tensor (reduce_scatter's input, all_gather's

@@ -194,7 +194,8 @@ std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
   if (here.size() == 1) {
     parts.local = local();
   } else {
-    parts.local = comm::make_shm_groups(comm::meet_on_host(member, map, identity.worker, threads, name, options.timeout), options.timeout);
+    parts.local = comm::make_shm_groups(comm::meet_on_host(member, map, identity.worker, threads, name, options.timeout),
+                                        {.table = table, .timeout = options.timeout});
   }
   if (map.one_host()) return parts.local;
 

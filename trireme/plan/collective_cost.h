@@ -18,7 +18,7 @@ struct PathCost {
   LinkCost between;                    // Between hosts.
   double memory_bytes_per_second = 1;  // That a rank reads and writes while it adds and copies.
 };
-std::span<const std::string_view> paths_with_plans();  // threads, tcp: who carries bytes by plans of ours.
+std::span<const std::string_view> paths_with_plans();  // threads, shm, tcp: who carries bytes by plans of ours.
 // Of one of these paths. Measured on a small machine, to choose by and not to promise. Throws Error(invalid_argument) with the choices
 // for another name.
 PathCost cost_of_path(std::string_view path);

@@ -20,7 +20,7 @@ size_t choose(const SizeChoices& choices, int64_t bytes);  // The number of the 
 std::string describe(const SizeChoices& choices);          // "naive, from 32.8 KB direct"
 
 struct TableKey {
-  std::string path;  // threads, tcp: the paths that run plans.
+  std::string path;  // threads, shm, tcp: the paths that run plans.
   Collective collective = Collective::all_reduce;
   int ranks = 1;
   int hosts = 1;

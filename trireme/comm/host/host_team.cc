@@ -10,7 +10,7 @@ namespace trireme::comm {
 namespace {
 
 constexpr size_t kControlBytes = 64 << 10;
-constexpr size_t kTextBytes = 48;
+constexpr size_t kTextBytes = 96;
 
 // As Intent, for memory that other processes read.
 struct PostedIntent {

@@ -2,13 +2,19 @@
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/comm/host/host_team.h>
+#include <trireme/plan/collective_table.h>
 #include <memory>
 #include <vector>
 
 namespace trireme::comm {
 
-// COLLECTIVE over the teams' host: one group for each of this process's ranks. Ordinary tensors pass through staging memory in pieces that
-// stay in the caches; those made by shared_tensor() are reduced where they lie.
-std::vector<std::shared_ptr<Group>> make_shm_groups(const std::vector<std::shared_ptr<HostTeam>>& teams, Milliseconds timeout);
+struct ShmGroupOptions {
+  plan::CollectiveTable table;  // Chooses the plan of each call by its size, for path "shm": the same on every rank.
+  Milliseconds timeout{60000};
+};
+
+// COLLECTIVE over the teams' host: one group for each of this process's ranks. Collectives run from CollectivePlans. Ordinary tensors pass
+// through staging memory in pieces that stay in the caches; those made by shared_tensor() are reduced where they lie.
+std::vector<std::shared_ptr<Group>> make_shm_groups(const std::vector<std::shared_ptr<HostTeam>>& teams, const ShmGroupOptions& options);
 
 }  // namespace trireme::comm

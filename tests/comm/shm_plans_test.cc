@@ -1,0 +1,252 @@
+// Every plan between processes of one host: what threads make of a plan, bit for bit, and the table decides which one.
+#include <torch/torch.h>
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "ranks.h"
+
+namespace trireme {
+namespace {
+
+using plan::Algorithm;
+using ::testing::AllOf;
+using testing::Groups;
+using ::testing::HasSubstr;
+using testing::on_ranks;
+
+struct Case {
+  Algorithm algorithm;
+  int workers, replicas;
+  int size() const { return workers * replicas; }
+};
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  return fmt::format("{}_{}x{}", plan::to_string(info.param.algorithm), info.param.workers, info.param.replicas);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Algorithm algorithm : plan::all_algorithms())
+    for (const auto& [workers, replicas] : {std::pair{2, 1}, {3, 1}, {4, 1}, {2, 2}}) all.push_back({algorithm, workers, replicas});
+  return all;
+}
+
+plan::CollectiveTable always(Algorithm algorithm) {
+  plan::CollectiveTable table;
+  for (const plan::Collective collective : plan::all_collectives()) {
+    const auto fits = plan::algorithms_of(collective);
+    if (std::find(fits.begin(), fits.end(), algorithm) != fits.end()) table.always(collective, algorithm);
+  }
+  return table;
+}
+
+Groups groups_by(testing::Workers& workers, int replicas, const plan::CollectiveTable& table) {
+  workers.on_each([&](World& world) {
+    world.connect(replicas);
+    world.set_table(table);
+  });
+  return workers.make_groups(replicas);
+}
+
+Groups threads_by(int size, const plan::CollectiveTable& table) {
+  return comm::make_thread_groups(size, {.table = table, .timeout = Milliseconds(20000)});
+}
+
+// Of very different sizes: their sum depends on the order.
+at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
+  const at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank) + 1);
+  return (at::randn({count}, generator, at::kFloat) * at::exp2(at::randint(-6, 6, {count}, generator).to(at::kFloat))).to(type);
+}
+
+// What body(group) returns on each rank.
+template <typename Body>
+std::vector<at::Tensor> outcomes(const Groups& groups, Body body) {
+  std::vector<at::Tensor> results(groups.size());
+  on_ranks(groups, [&](Group& group) { results[static_cast<size_t>(group.rank())] = body(group); });
+  return results;
+}
+
+void expect_same_bits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected, const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t rank = 0; rank < actual.size(); ++rank) {
+    ASSERT_EQ(actual[rank].nbytes(), expected[rank].nbytes());
+    EXPECT_TRUE(actual[rank].nbytes() == 0 ||
+                std::memcmp(actual[rank].const_data_ptr(), expected[rank].const_data_ptr(), actual[rank].nbytes()) == 0)
+        << what << " on rank " << rank;
+  }
+}
+
+class ShmPlans : public ::testing::TestWithParam<Case> {
+ protected:
+  ShmPlans() : size_(GetParam().size()), workers_(GetParam().workers) {
+    const plan::CollectiveTable table = always(GetParam().algorithm);
+    groups_ = groups_by(workers_, GetParam().replicas, table);
+    threads_ = threads_by(size_, table);
+  }
+  void TearDown() override { workers_.leave(); }
+  // On both; `body` must make the same of both.
+  template <typename Body>
+  void expect_what_threads_leave(const std::string& what, Body body) {
+    expect_same_bits(outcomes(groups_, body), outcomes(threads_, body), what);
+  }
+
+  int size_;
+  testing::Workers workers_;
+  Groups groups_, threads_;
+};
+
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
+// From none for most ranks to several pieces of staging memory, and no multiples of anything.
+constexpr int64_t kCounts[] = {0, 1, 2, 3, 5, 17, 1000, 10007, 262147, 700001};
+
+TEST_P(ShmPlans, AreWhatCarriesThem) { EXPECT_EQ(groups_[0]->backend(), "shm"); }
+
+TEST_P(ShmPlans, AddUpWithTheBitsOfThePlan) {
+  for (const at::ScalarType type : kTypes)
+    for (const int64_t count : kCounts)
+      expect_what_threads_leave(fmt::format("{} x {}", count, c10::toString(type)), [&](Group& group) {
+        const at::Tensor tensor = part_of(group.rank(), count, type);
+        group.all_reduce(tensor);
+        return tensor;
+      });
+}
+
+TEST_P(ShmPlans, KnowEveryReduction) {
+  for (const ReduceOp op : {ReduceOp::mean, ReduceOp::max, ReduceOp::min})
+    for (const int64_t count : {1, 1001, 300007})
+      expect_what_threads_leave(fmt::format("{} of {}", to_string(op), count), [&](Group& group) {
+        const at::Tensor tensor = part_of(group.rank(), count, at::kFloat);
+        group.all_reduce(tensor, op);
+        return tensor;
+      });
+}
+
+TEST_P(ShmPlans, ReduceSharedTensorsWhereTheyLieWithTheSameBits) {
+  for (const int64_t count : {1, 777, 400003})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean})
+      expect_what_threads_leave(fmt::format("{} of {}", to_string(op), count), [&](Group& group) {
+        const at::Tensor whole = group.shared_tensor({count + 10}, at::kFloat);
+        whole.fill_(-1);
+        const at::Tensor tensor = whole.narrow(0, 7, count);
+        tensor.copy_(part_of(group.rank(), count, at::kFloat));
+        group.all_reduce(tensor, op);
+        EXPECT_EQ(whole[6].item<float>(), -1);
+        EXPECT_EQ(whole[count + 7].item<float>(), -1);
+        return tensor;
+      });
+}
+
+TEST_P(ShmPlans, GiveEachRankItsBlockOfTheSum) {
+  for (const int64_t count : {0, 1, 1000, 150001})
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean})
+      expect_what_threads_leave(fmt::format("{} of {}", to_string(op), count), [&](Group& group) {
+        const at::Tensor input = part_of(group.rank(), count * size_, at::kFloat), before = input.clone();
+        const at::Tensor output = at::empty({count});
+        group.reduce_scatter(input, output, op);
+        EXPECT_TRUE(input.equal(before)) << "the input is only read";
+        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count, count);  // Another's block of the input.
+        group.reduce_scatter(input, own, op);
+        EXPECT_TRUE(own.equal(output)) << "into its input";
+        return output;
+      });
+}
+
+TEST_P(ShmPlans, CollectBlocksAndHandOutTensors) {
+  on_ranks(groups_, [&](Group& group) {
+    for (const int64_t count : {0, 1, 2, 1000, 150001}) {
+      std::vector<at::Tensor> parts;
+      for (int rank = 0; rank < size_; ++rank) parts.push_back(part_of(rank, count, at::kFloat));
+      const at::Tensor all = at::empty({count * size_});
+      group.all_gather(parts[static_cast<size_t>(group.rank())], all);
+      EXPECT_TRUE(all.equal(at::cat(parts))) << count;
+      for (int root = 0; root < size_; ++root) {
+        const at::Tensor tensor = part_of(group.rank(), count, at::kFloat);
+        group.broadcast(tensor, root);
+        EXPECT_TRUE(tensor.equal(parts[static_cast<size_t>(root)])) << count << " from " << root;
+      }
+    }
+  });
+}
+
+// One after the other through the same staging memory.
+TEST_P(ShmPlans, MixWithOtherCollectives) {
+  on_ranks(groups_, [&](Group& group) {
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      const int64_t count = 1 + repeat * 20011;
+      const at::Tensor sum = at::full({count}, group.rank() + 1, at::kFloat), root = at::full({count}, group.rank(), at::kInt);
+      const at::Tensor all = at::empty({3 * size_}, at::kLong);
+      group.all_reduce(sum);
+      group.broadcast(root, repeat % size_);
+      group.gather(at::full({3}, group.rank(), at::kLong), all, 0);
+      group.barrier();
+      ASSERT_TRUE(sum.equal(at::full({count}, size_ * (size_ + 1) / 2, at::kFloat))) << repeat;
+      ASSERT_TRUE(root.equal(at::full({count}, repeat % size_, at::kInt))) << repeat;
+      ASSERT_TRUE(group.rank() != 0 || all.equal(at::arange(size_, at::kLong).repeat_interleave(3))) << repeat;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, ShmPlans, ::testing::ValuesIn(cases()), name_of);
+
+std::vector<at::Tensor> sums(const Groups& groups, int64_t count) {
+  return outcomes(groups, [&](Group& group) {
+    const at::Tensor tensor = part_of(group.rank(), count, at::kFloat);
+    group.all_reduce(tensor);
+    return tensor;
+  });
+}
+
+TEST(ShmPlanChoice, FollowsTheTableBySize) {
+  plan::CollectiveTable table;
+  table.set({"shm", plan::Collective::all_reduce, 4, 1}, {{0, Algorithm::tree}, {4096, Algorithm::ring}, {1 << 20, Algorithm::direct}});
+  table.set({"threads", plan::Collective::all_reduce, 4, 1}, {{0, Algorithm::halving_doubling}});
+  testing::Workers workers(4);
+  const Groups chosen = groups_by(workers, 1, plan::CollectiveTable::parse(table.to_text(), "table.json"));
+  for (const auto& [count, algorithm] : {std::pair{1023, Algorithm::tree}, {1024, Algorithm::ring}, {300000, Algorithm::direct}}) {
+    expect_same_bits(sums(chosen, count), sums(testing::thread_groups(4, algorithm), count), fmt::format("{} elements", count));
+    const at::Tensor sum = sums(chosen, count)[0];
+    for (const Algorithm other : {Algorithm::tree, Algorithm::ring, Algorithm::direct, Algorithm::halving_doubling})
+      EXPECT_EQ(sum.equal(sums(testing::thread_groups(4, other), count)[0]), other == algorithm) << count;
+  }
+  workers.leave();
+}
+
+TEST(ShmPlanChoice, FollowsTheNameThatIsAskedFor) {
+  WorldOptions options = testing::world_options();
+  options.backend = "shm";
+  options.all_reduce = "ring";
+  testing::Workers workers(3, options);
+  const Groups groups = workers.make_groups();
+  for (const int64_t count : {100, 100000}) {
+    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::ring), count), fmt::format("{} elements", count));
+    EXPECT_FALSE(sums(groups, count)[0].equal(sums(testing::thread_groups(3, Algorithm::direct), count)[0]));
+  }
+  workers.leave();
+}
+
+TEST(ShmPlanChoice, WithoutATableReadsEveryOther) {
+  testing::Workers workers(3);
+  const Groups groups = workers.make_groups();
+  for (const int64_t count : {10, 1000, 10000, 1000000})
+    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::naive), count), fmt::format("{} elements", count));
+  workers.leave();
+}
+
+TEST(ShmPlanChoice, ThatDiffersBetweenRanksIsNamedOnBoth) {
+  testing::Workers workers(2);
+  workers.on_each([](World& world) {
+    world.connect();
+    world.set_table(always(world.worker() == 0 ? Algorithm::naive : Algorithm::ring));
+  });
+  const Groups groups = workers.make_groups();
+  const auto endings = testing::endings_of(groups, [](Group& group) { group.all_reduce(at::ones({1000})); });
+  for (const testing::Ending& ending : endings) {
+    EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
+    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("sum by naive"), HasSubstr("rank 1"), HasSubstr("sum by ring")));
+  }
+}
+
+}  // namespace
+}  // namespace trireme
