@@ -3,6 +3,9 @@
 // After torch.h.
 #include <gmock/gmock.h>
 
+#include <trireme/comm/host/host_team.h>
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "ranks.h"
@@ -245,6 +248,33 @@ TEST(ShmPlanChoice, ThatDiffersBetweenRanksIsNamedOnBoth) {
   for (const testing::Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
     EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("sum by naive"), HasSubstr("rank 1"), HasSubstr("sum by ring")));
+  }
+}
+
+// It has agreed to the call, and comes to no round.
+TEST(ShmPlanFailure, APeerThatIsLostInTheMiddleEndsThePlanOfTheOthers) {
+  testing::Workers workers(3);
+  Groups groups = groups_by(workers, 1, always(Algorithm::ring));
+  std::vector<testing::Ending> endings(groups.size());
+  const auto start = std::chrono::steady_clock::now();
+  testing::on_threads(3, [&](int rank) {
+    const auto i = static_cast<size_t>(rank);
+    if (rank == 1) {
+      groups[i]->host_team()->meet({"all_reduce", 1000, "Float, sum by ring"});
+      groups[i].reset();
+      workers.vanish(rank);
+      return;
+    }
+    try {
+      groups[i]->all_reduce(at::ones({1000}));
+    } catch (const Error& error) {
+      endings[i] = {true, error.code(), error.what()};
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+  for (const size_t survivor : {0, 2}) {
+    EXPECT_EQ(to_string(endings[survivor].code), to_string(ErrorCode::peer_lost)) << endings[survivor].what;
+    EXPECT_THAT(endings[survivor].what, HasSubstr("worker 1"));
   }
 }
 

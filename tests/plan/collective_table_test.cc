@@ -164,6 +164,19 @@ TEST(CollectiveDefaults, LetNoBurstsMeetWhereBytesCount) {
   EXPECT_TRUE(large == Algorithm::ring || large == Algorithm::halving_doubling) << to_string(large);
 }
 
+// Which the carrier runs with the fewest barriers.
+TEST(CollectiveDefaults, BetweenProcessesOfAHostReadEveryOther) {
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    const SizeChoices choices = default_choices("shm", Collective::all_reduce, ranks, {});
+    ASSERT_EQ(choices.size(), 2U) << ranks << ": " << describe(choices);
+    EXPECT_EQ(choices[0].algorithm, Algorithm::naive);
+    EXPECT_EQ(choices[1].algorithm, Algorithm::direct);
+    for (const Collective other : {Collective::reduce_scatter, Collective::all_gather, Collective::broadcast})
+      for (const SizeChoice& choice : default_choices("shm", other, ranks, {}))
+        EXPECT_EQ(plan_collective(other, choice.algorithm, ranks).rounds.size(), 1U) << ranks << " " << to_string(other);
+  }
+}
+
 TEST(CollectiveDefaults, OfOneRankAreAnyPlanAtAll) {
   for (const Collective collective : all_collectives())
     EXPECT_EQ(default_choices("threads", collective, 1, {}).size(), 1U) << to_string(collective);

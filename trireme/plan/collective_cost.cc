@@ -11,8 +11,10 @@
 namespace trireme::plan {
 namespace {
 
-// Ranks that share memory pass barriers; TCP pays for two ways through the kernel, and between hosts for 1 Gbit/s Ethernet.
+// Ranks that share memory pass barriers, processes between them two copies through staging memory; TCP pays for two ways through the
+// kernel, and between hosts for 1 Gbit/s Ethernet.
 constexpr LinkCost kMemory{.round_seconds = 5e-7, .message_seconds = 1e-7, .bytes_per_second = 40e9};
+constexpr LinkCost kStaging{.round_seconds = 4e-6, .message_seconds = 1e-7, .bytes_per_second = 40e9};
 constexpr LinkCost kLoopback{.round_seconds = 10e-6, .message_seconds = 3e-6, .bytes_per_second = 1.5e9};
 constexpr LinkCost kEthernet{.round_seconds = 80e-6, .message_seconds = 8e-6, .bytes_per_second = 119e6, .shared = 0.91};
 constexpr double kPassesCache = 80e9, kPassesMemory = 20e9;  // What choices hang on in shared memory is small enough for caches.
@@ -78,7 +80,8 @@ CollectiveCost cost_of_round(const CollectivePlan& plan, const std::vector<RankR
 std::span<const std::string_view> paths_with_plans() { return kPaths; }
 
 PathCost cost_of_path(std::string_view path) {
-  if (path == "threads" || path == "shm") return {kMemory, kMemory, kPassesCache};
+  if (path == "threads") return {kMemory, kMemory, kPassesCache};
+  if (path == "shm") return {kStaging, kStaging, kPassesCache};
   if (path == "tcp") return {kLoopback, kEthernet, kPassesMemory};
   throw Error(ErrorCode::invalid_argument, "plan", fmt::format("path '{}' runs no collective plans", path),
               fmt::format("one of {}", fmt::join(kPaths, ", ")));
