@@ -9,11 +9,12 @@
 namespace trireme::compression {
 namespace {
 
-// A parameter seen as a matrix: the first dimension by all others.
+// A parameter seen as a matrix: the first dimension by all others. Factors are kept transposed, a column in one piece: products of a large
+// matrix with a few strided columns take many times as long.
 struct Matrix {
   std::string name;
   int64_t offset = 0, rows = 0, columns = 0, rank = 0;
-  at::Tensor q;  // [columns, rank], of the last step: the same on every replica.
+  at::Tensor q;  // [rank, columns], of the last step: the same on every replica.
   at::Tensor in(const at::Tensor& flat) const { return flat.narrow(0, offset, rows * columns).view({rows, columns}); }
 };
 
@@ -60,22 +61,23 @@ class PowerSgd : public Compressor {
     flat.add_(errors_.flat());
     // P = M Q, and with it what is not compressed.
     std::vector<at::Tensor> first, ps, qs;
-    for (const Matrix& matrix : matrices_) ps.push_back(at::matmul(matrix.in(flat), matrix.q));
+    for (const Matrix& matrix : matrices_) ps.push_back(at::matmul(matrix.q, matrix.in(flat).t()));
     first = ps;
     for (const auto& [offset, length] : whole_) first.push_back(flat.narrow(0, offset, length));
     int64_t sent = reduce(first);
     // Orthogonal columns; a factorisation gives some also where P has none of its own (gradients of zero), so that Q never dies.
-    for (at::Tensor& p : ps) p = std::get<0>(at::linalg_qr(p, "reduced"));
+    for (at::Tensor& p : ps) p = std::get<0>(at::linalg_qr(p.t(), "reduced")).t().contiguous();
     // Q = M^T P.
-    for (size_t i = 0; i < matrices_.size(); ++i) qs.push_back(at::matmul(matrices_[i].in(flat).t(), ps[i]));
+    for (size_t i = 0; i < matrices_.size(); ++i) qs.push_back(at::matmul(ps[i], matrices_[i].in(flat)));
     sent += reduce(qs);
     // Everybody puts P Q^T in the place of the sum; each keeps its own part less its share of that.
     for (size_t i = 0; i < matrices_.size(); ++i) {
       Matrix& matrix = matrices_[i];
       matrix.q.copy_(qs[i]);
-      const at::Tensor sum = at::matmul(ps[i], qs[i].t()), mine = matrix.in(flat);
-      matrix.in(errors_.flat()).copy_(mine).sub_(sum, 1.0 / group_->size());
-      mine.copy_(sum);
+      at::Tensor mine = matrix.in(flat);
+      const at::Tensor left = matrix.in(errors_.flat()).copy_(mine);
+      at::mm_out(mine, ps[i].t(), qs[i]);
+      left.sub_(mine, 1.0 / group_->size());
     }
     return sent;
   }
@@ -95,7 +97,7 @@ class PowerSgd : public Compressor {
   static at::Tensor first_q(const CompressedBucket& bucket, size_t parameter, int64_t columns, int64_t rank) {
     const std::string hash = sha256_hex(bucket.parameters[parameter].name);
     const auto generator = at::detail::createCPUGenerator(std::stoull(hash.substr(0, 15), nullptr, 16));
-    return at::randn({columns, rank}, generator, at::TensorOptions().dtype(bucket.dtype));
+    return at::randn({rank, columns}, generator, at::TensorOptions().dtype(bucket.dtype));
   }
 
   int64_t reduce(const std::vector<at::Tensor>& tensors) {
