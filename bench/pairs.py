@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run of one contender. Seconds of one repetition; `cpu` over all ranks, None where it was not taken."""
+    """One run of one contender. Seconds of one repetition; `cpu` over all ranks. None: not taken."""
 
     median: float
     best: float
     cpu: float | None = None
+    sent_bytes: int | None = None  # By rank 0 for a step.
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
   peer.py step --model mlp --steps 40 [--tuned --bucket-mb 25]     training steps under DistributedDataParallel
   peer.py all_reduce --bytes 4096 --steps 200                      c10d's all_reduce over Gloo
-  torchrun --nproc-per-node 2 peer.py first-step                   the time of day when the first step is done
+  torchrun --nproc-per-node 2 peer.py first-step --model mlp       the time of day when the first step is done
 
-The first two start their ranks themselves, and print one JSON object. Threads a rank: OMP_NUM_THREADS.
+The first two start their ranks themselves, or are one rank of several with --rank and --store. Rank 0 prints one JSON object.
+Threads a rank: OMP_NUM_THREADS.
 """
 
 import argparse
@@ -20,15 +21,27 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from peer_models import MODELS
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 WARM_UP = 5  # As `trireme bench step` does.
+HOOKS = ("fp16", "powersgd")  # The one for bf16 is not for Gloo.
 
 
-def training_step(model_name, tuned=False, bucket_mb=25, apart=False):
+def add_hook(model, name):
+    """Compression as DistributedDataParallel ships it."""
+    if name == "powersgd":
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)  # At 2 it may start.
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif name:
+        model.register_comm_hook(None, getattr(default_hooks, f"{name}_compress_hook"))
+
+
+def training_step(model_name, tuned=False, bucket_mb=25, apart=False, hook=None):
     torch.manual_seed(1)
     make_model, make_batch = MODELS[model_name]
     model = make_model() if apart else DistributedDataParallel(make_model(), bucket_cap_mb=bucket_mb, gradient_as_bucket_view=tuned)
+    add_hook(model, hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=tuned)
     inputs, targets = make_batch()
 
@@ -61,11 +74,11 @@ def measure(action, steps, prepare=lambda: None):
     return {"median_s": statistics.median(seconds), "min_s": min(seconds), "cpu_s": cpu.item()}
 
 
-def run_rank(rank, port, arguments):
-    store = dist.TCPStore("127.0.0.1", port, arguments.ranks, is_master=rank == 0, timeout=timedelta(seconds=60))
+def run_rank(rank, host, port, arguments):
+    store = dist.TCPStore(host, port, arguments.ranks, is_master=rank == 0, timeout=timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=arguments.ranks)
     if arguments.command == "step":
-        figures = measure(training_step(arguments.model, arguments.tuned, arguments.bucket_mb, arguments.apart), arguments.steps)
+        figures = measure(training_step(arguments.model, arguments.tuned, arguments.bucket_mb, arguments.apart, arguments.hook), arguments.steps)
     else:
         tensor = torch.zeros(arguments.bytes // 4)
         figures = measure(lambda: dist.all_reduce(tensor), arguments.steps, prepare=dist.barrier)
@@ -80,9 +93,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def first_step():
+def first_step(model):
     dist.init_process_group("gloo")
-    training_step("digits")()
+    training_step(model)()
     if dist.get_rank() == 0:
         print(json.dumps({"time_of_day": time.time()}), flush=True)
     dist.destroy_process_group()
@@ -98,11 +111,17 @@ def main():
     parser.add_argument("--tuned", action="store_true")
     parser.add_argument("--apart", action="store_true", help="step: no exchange between the ranks")
     parser.add_argument("--bucket-mb", type=float, default=25)
+    parser.add_argument("--hook", choices=HOOKS, help="step: gradients are compressed")
+    parser.add_argument("--rank", type=int, help="only this one, which meets the others at --store")
+    parser.add_argument("--store", metavar="HOST:PORT")
     arguments = parser.parse_args()
     if arguments.command == "first-step":
-        return first_step()
+        return first_step(arguments.model)
+    if arguments.rank is not None:
+        host, port = arguments.store.rsplit(":", 1)
+        return run_rank(arguments.rank, host, int(port), arguments)
     # Forked after the import: the start is not timed, and two imports would take two seconds.
-    torch.multiprocessing.start_processes(run_rank, (free_port(), arguments), nprocs=arguments.ranks, start_method="fork")
+    torch.multiprocessing.start_processes(run_rank, ("127.0.0.1", free_port(), arguments), nprocs=arguments.ranks, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,29 @@ def cnn(channels=(3, 32, 64, 64, 128, 128, 256), strides=(1, 2, 1, 2, 1, 2), cla
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], classes))
 
 
+class ResidualBlock(nn.Module):
+    def __init__(self, channels_in, channels, stride):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False), nn.BatchNorm2d(channels)
+        self.conv2, self.norm2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels)
+        self.shortcut = nn.Identity()
+        if stride != 1 or channels_in != channels:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        inner = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        return F.relu(self.norm2(self.conv2(inner)) + self.shortcut(x), inplace=True)
+
+
+def resnet18(classes=1000):
+    stem = [nn.Conv2d(3, 64, 7, 2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
+    widths = [64, 64, 128, 256, 512]
+    blocks = []
+    for stage, (channels_in, channels) in enumerate(zip(widths, widths[1:])):
+        blocks += [ResidualBlock(channels_in, channels, 1 if stage == 0 else 2), ResidualBlock(channels, channels, 1)]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
@@ -47,8 +70,8 @@ class Gpt(nn.Module):
         return self.head(self.final_norm(self.blocks(x))).flatten(0, 1)
 
 
-def images(*shape):
-    return torch.randn(*shape), torch.randint(10, (shape[0],))
+def images(*shape, classes=10):
+    return torch.randn(*shape), torch.randint(classes, (shape[0],))
 
 
 # name -> (the model, one rank's batch and its targets)
@@ -58,5 +81,5 @@ MODELS = {
     "mlpbig": (lambda: mlp(2048, [4096] * 2), lambda: images(64, 2048)),
     "cnn": (cnn, lambda: images(32, 3, 32, 32)),
     "gpt": (Gpt, lambda: (torch.randint(8192, (8, 128)), torch.randint(8192, (8 * 128,)))),
-    "digits": (lambda: mlp(64, [1024] * 3), lambda: images(32, 64)),
+    "resnet18": (resnet18, lambda: images(8, 3, 224, 224, classes=1000)),
 }

@@ -29,9 +29,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
+    """Comparisons (Row), or with headings of its own: tuples of cells."""
+
     title: str
     note: str
-    rows: list[Row]
+    rows: list[Row | tuple]
+    headings: tuple = HEADINGS
 
 
 def median_of(measurements):
@@ -49,8 +52,8 @@ def in_ms(seconds):
 
 def aligned(section):
     """The section's rows under their headings, as cells of equal width."""
-    lines = [HEADINGS] + [row.cells() for row in section.rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    lines = [section.headings] + [row.cells() if isinstance(row, Row) else row for row in section.rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(section.headings))]
     return [[cell.ljust(width) for cell, width in zip(line, widths)] for line in lines]
 
 
@@ -58,14 +61,19 @@ def table(section):
     return "\n".join([f"\n{section.title}. {section.note}", *("  ".join(line).rstrip() for line in aligned(section))])
 
 
-def markdown_section(section):
+def markdown_section(section, command, rounds):
     heading, *lines = (f"| {' | '.join(line)} |" for line in aligned(section))
-    return "\n".join([f"## {section.title}", section.note, "", heading, "|---" * len(HEADINGS) + "|", *lines])
+    origin = f"Measured on {datetime.date.today().isoformat()} by `{command}`; {rounds} rounds."
+    return "\n".join([f"## {section.title}", section.note, "", origin, "", heading, "|---" * len(section.headings) + "|", *lines])
 
 
-def markdown(sections, command, rounds, trireme, python):
-    return PAGE.format(date=datetime.date.today().isoformat(), command=command, rounds=rounds, machine=machine(), versions=versions(trireme, python),
-                       sections="\n\n".join(markdown_section(section) for section in sections))
+def markdown(sections, order, page, command, rounds, trireme, python):
+    """`page` with these sections in the place of those that it has. What another machine or version measured is left out."""
+    head = HEAD.format(machine=machine(), versions=versions(trireme, python))
+    kept = page.removeprefix(head) if page.startswith(head) else ""
+    texts = {text.split("\n", 1)[0]: f"## {text.strip()}" for text in kept.split("\n## ")[1:]}
+    texts |= {section.title: markdown_section(section, command, rounds) for section in sections}
+    return head + "\n\n".join(texts[title] for title in order if title in texts) + "\n"
 
 
 def machine():
@@ -87,18 +95,17 @@ def output_of(*command):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout.strip()
 
 
-PAGE = """\
+HEAD = """\
 # Benchmarks
 
-Trireme beside PyTorch, measured in one run; `make bench` repeats it. This page is written by `{command}`.
+Trireme beside PyTorch and OpenMPI; `make bench` repeats it, and `bench/run.py PART --write` one part of it. That script writes this page.
 
-- Date: {date}
 - Machine: {machine}
 - Versions: {versions}
 
-Two ranks, one thread each. Every comparison ran its contenders in turn, {rounds} rounds. Milliseconds are the median over the rounds of rank 0's
-median; CPU milliseconds are those of all ranks. `peer / ours` is the median of the rounds' ratios, so above 1 Trireme is faster; `95 %` is its
-bootstrap interval; `best / best` compares the best repetition of each side. A difference that the interval does not show is none.
+Two ranks, one thread each, unless it says otherwise. Every comparison ran its contenders in turn, round by round. Milliseconds are the median
+over the rounds of rank 0's median; CPU milliseconds are those of all ranks. `peer / ours` is the median of the rounds' ratios, so above 1 Trireme
+is faster; `95 %` is its bootstrap interval; `best / best` compares the best repetition of each side. A difference that the interval does
+not show is none.
 
-{sections}
 """

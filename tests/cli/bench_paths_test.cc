@@ -14,6 +14,8 @@ TEST(BenchPaths, AreFoundByNameAndListedForAnUnknownOne) {
               testing::AllOf(testing::HasSubstr("--path pigeon"), testing::HasSubstr(bench_path_names())));
 }
 
+TEST(BenchPaths, ShareMemoryBetweenThreadsAndByShmOnly) { EXPECT_EQ(bench_path_names(/*sharing_memory=*/true), "threads, shm"); }
+
 TEST(BenchPaths, HoldEveryPathThatRunsPlans) {
   for (const std::string_view path : plan::paths_with_plans()) EXPECT_NO_THROW(find_bench_path(path)) << path;
 }

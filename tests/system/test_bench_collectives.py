@@ -1,9 +1,10 @@
 """`trireme bench collectives`: figures for scripts, tables that training takes, and what is refused before anything starts."""
 
 import json
+import socket
 import unittest
 
-from support import DIGITS, TRIREME, SystemTest
+from support import DIGITS, TRIREME, SystemTest, environment
 
 ALGORITHMS = ("naive", "direct", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical")
 
@@ -20,6 +21,25 @@ class BenchCollectives(SystemTest):
                 figures = json.loads(out)
                 self.assertEqual((figures["path"], figures["algorithm"], figures["workers"]), (path, algorithm, 3))
                 self.assertGreater(figures["bus_gbytes_per_second"], 0)
+
+    def test_tensors_that_ranks_share_are_reduced_where_ranks_share_memory(self):
+        for path in ("threads", "shm"):
+            code, out, err = self.bench("--bytes", "64KB", "--workers", "3", "--path", path, "--shared-tensors", "--steps", "3", "--json")
+            self.assertEqual(code, 0, err)
+            self.assertEqual(json.loads(out)["tensors"], "shared")
+
+    def test_launchers_of_several_hosts_measure_together(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            rendezvous = "127.0.0.1:%d" % probe.getsockname()[1]
+        env = environment(TRIREME_JOB_TOKEN="a token of this test")
+        words = [TRIREME, "bench", "collectives", "--bytes", "4KB", "--path", "tcp", "--steps", "3", "--json", "--nodes", "2", "--rendezvous",
+                 rendezvous]
+        other = self.start(*words, "--node", "1", env=env)
+        code, out, err = self.run_to_end(*words, "--node", "0", env=env)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out)["workers"], 2)
+        self.assertEqual(other.wait(timeout=30), 0)
 
     def test_a_tuned_table_grows_and_is_used_by_training(self):
         table = self.folder / "table.json"
@@ -53,6 +73,11 @@ class BenchCollectives(SystemTest):
             (("--path", "gloo", "--tune"), "--path threads or shm or tcp"),
             (("--output", "x"), "--tune"),
             (("--tune", "--output", broken), "row 0 is 7"),
+            (("--shared-tensors", "--path", "tcp"), "one host, --path threads, shm"),
+            (("--shared-tensors", "--path", "shm", "--nodes", "2", "--rendezvous", "127.0.0.1:9"), "share no memory"),
+            (("--shared-tensors", "--op", "broadcast"), "--op all_reduce"),
+            (("--shared-tensors", "--tune"), "no --tune"),
+            (("--path", "threads", "--nodes", "2"), "--path tcp, shm or gloo"),
         ):
             code, out, err = self.bench(*words)
             self.assertEqual((code, out), (2, ""), words)

@@ -3,8 +3,10 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/units.h>
+#include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/config_keys.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/plan/collective_cost.h>
@@ -18,12 +20,7 @@
 namespace trireme::cli {
 namespace {
 
-struct BenchArguments {
-  std::string model = "mlp", op, bytes = "25MB", algorithm = "auto", path = "threads", output;
-  int64_t batch = 0, steps = 50;
-  int workers = 2;
-  bool json = false, tune = false;
-};
+constexpr const char* kModels = "tiny, mlp, mlpbig, cnn, gpt, resnet18 or resnet50";
 
 [[noreturn]] void become_mpirun(int workers, const std::vector<std::string>& words) {
   std::vector<std::string> command{"mpirun", "-n", std::to_string(workers), "--oversubscribe"};
@@ -39,8 +36,7 @@ struct BenchArguments {
 
 // The worker's measuring subcommand under `workers` processes, or in one process with threads.
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
-  if (arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
+  check_ranks(arguments);
   if (arguments.batch < 0)
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--batch {} is below 0", arguments.batch),
                 "samples per rank, or 0 for the model's own");
@@ -50,10 +46,11 @@ int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   if (arguments.json) words.push_back("--json");
   // One thread a rank, as peers are measured.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
-  if (path.in_threads || arguments.workers == 1) return become_worker(std::move(words));
+  if (path.in_threads || (arguments.workers == 1 && arguments.node.nodes == 1)) return become_worker(std::move(words));
   words.insert(words.begin(), sibling_program("trireme-worker").string());
   if (path.backend == "mpi") become_mpirun(arguments.workers, words);
   launch::SupervisorOptions options;
+  arguments.node.apply(options);
   options.workers = arguments.workers;
   options.prefix_output = false;
   options.command = std::move(words);
@@ -85,29 +82,71 @@ void check_tuning(const BenchArguments& arguments) {
   if (std::filesystem::exists(arguments.output)) plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
 }
 
+void check_shared_tensors(const BenchArguments& arguments) {
+  if (!arguments.shared_tensors) return;
+  const auto refuse = [](const std::string& what, const std::string& remedy) {
+    throw Error(ErrorCode::unsupported, "cli", "--shared-tensors: " + what, remedy);
+  };
+  if (arguments.tune) refuse("a table is for ordinary tensors", "no --tune");
+  if (arguments.op != "all_reduce") refuse(fmt::format("{} has no use for them", arguments.op), "--op all_reduce");
+  if (!find_bench_path(arguments.path).shares_memory || arguments.node.nodes > 1)
+    refuse(fmt::format("ranks connected by {}{} share no memory", arguments.path, arguments.node.nodes > 1 ? " across hosts" : ""),
+           fmt::format("one host, --path {}", bench_path_names(/*sharing_memory=*/true)));
+}
+
 int bench_collectives(BenchArguments arguments) {
   if (!arguments.op.empty()) plan::collective_from_string(arguments.op);
+  if (arguments.op.empty() && !arguments.tune) arguments.op = "all_reduce";
   find_bench_path(arguments.path);
+  check_shared_tensors(arguments);
   if (arguments.tune) {
     check_tuning(arguments);
     return measure(arguments, {"bench-collectives", "--tune", "--op", arguments.op, "--output", arguments.output});
   }
   if (!arguments.output.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "--output is for the table of --tune", "--tune, or no --output");
-  if (arguments.op.empty()) arguments.op = "all_reduce";
   check_algorithm(arguments);
   parse_bytes(arguments.bytes);
-  return measure(arguments, {"bench-collectives", "--op", arguments.op, "--bytes", arguments.bytes, "--algorithm", arguments.algorithm});
+  std::vector<std::string> words{"bench-collectives", "--op", arguments.op, "--bytes", arguments.bytes, "--algorithm", arguments.algorithm};
+  if (arguments.shared_tensors) words.push_back("--shared-tensors");
+  return measure(arguments, std::move(words));
+}
+
+int bench_step(const BenchArguments& arguments) {
+  models::resolve({.name = arguments.model});  // Refuses an unknown model here, once.
+  const auto& known = find_key("strategy.compression")->choices;
+  if (std::find(known.begin(), known.end(), arguments.compression) == known.end())
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--compression {} is not known", arguments.compression),
+                fmt::format("{}", fmt::join(known, ", ")));
+  if (arguments.compression_rank < 1)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--compression-rank {} is below 1", arguments.compression_rank),
+                "1 or more");
+  return measure(arguments, {"bench-step", "--model", arguments.model, "--batch", std::to_string(arguments.batch), "--compression",
+                             arguments.compression, "--compression-rank", std::to_string(arguments.compression_rank)});
 }
 
 void add_common(CLI::App* command, const std::shared_ptr<BenchArguments>& arguments) {
   command->add_option("--workers", arguments->workers, "Ranks (default 2)");
   command->add_option("--path", arguments->path, fmt::format("What carries the bytes: {}", bench_path_names()));
-  command->add_option("--steps", arguments->steps, "Measured repetitions (default 50)");
   command->add_flag("--json", arguments->json, "One JSON object");
 }
 
+void add_repetitions(CLI::App* command, const std::shared_ptr<BenchArguments>& arguments) {
+  command->add_option("--steps", arguments->steps, "Measured repetitions (default 50)");
+  arguments->node.add_to(*command);
+}
+
 }  // namespace
+
+void check_ranks(const BenchArguments& arguments) {
+  if (arguments.workers < 1)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
+  const BenchPath& path = find_bench_path(arguments.path);
+  if (arguments.node.nodes > 1 && (path.in_threads || path.backend == "mpi"))
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--nodes {}: path {} does not start ranks on several hosts", arguments.node.nodes, arguments.path),
+                "--path tcp, shm or gloo");
+}
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
@@ -115,16 +154,14 @@ void add_bench(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<BenchArguments>();
 
   CLI::App* step = bench->add_subcommand("step", "Training steps of a model on random data");
-  step->add_option("--model", arguments->model, "tiny, mlp, mlpbig, cnn or gpt");
+  step->add_option("--model", arguments->model, kModels);
   step->add_option("--batch", arguments->batch, "Samples per rank (default: the model's in the suite)");
+  step->add_option("--compression", arguments->compression, "How gradients are made smaller (docs/compression.md; default: none)");
+  step->add_option("--compression-rank", arguments->compression_rank, "powersgd: columns of each factor (default 2)");
   add_common(step, arguments);
+  add_repetitions(step, arguments);
   step->footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");
-  step->callback([arguments, &action] {
-    action = [arguments] {
-      models::resolve({.name = arguments->model});  // Refuses an unknown model here, once.
-      return measure(*arguments, {"bench-step", "--model", arguments->model, "--batch", std::to_string(arguments->batch)});
-    };
-  });
+  step->callback([arguments, &action] { action = [arguments] { return bench_step(*arguments); }; });
 
   CLI::App* collectives = bench->add_subcommand("collectives", "One collective operation, or with --tune the fastest algorithms");
   collectives->add_option("--op", arguments->op,
@@ -134,11 +171,21 @@ void add_bench(CLI::App& app, Action& action) {
                           fmt::format("auto, or one of docs/collectives.md, between {}", fmt::join(plan::paths_with_plans(), " or ")));
   collectives->add_flag("--tune", arguments->tune, "Time all algorithms at many sizes, and say which `auto` should take (comm.table)");
   collectives->add_option("--output", arguments->output, "With --tune: write the table to this file, beside other rows that are there");
+  collectives->add_flag("--shared-tensors", arguments->shared_tensors,
+                        fmt::format("all_reduce of Group::shared_tensor(), between {}", bench_path_names(/*sharing_memory=*/true)));
   add_common(collectives, arguments);
+  add_repetitions(collectives, arguments);
   collectives->footer(
       "Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads --json\n"
       "         trireme bench collectives --tune --workers 4 --output table.json");
   collectives->callback([arguments, &action] { action = [arguments] { return bench_collectives(*arguments); }; });
+
+  CLI::App* startup = bench->add_subcommand("startup", "From the launch to the end of the first step of a model, on random data");
+  startup->add_option("--model", arguments->model, kModels);
+  startup->add_option("--repeats", arguments->repeats, "Starts, one after the other (default 5)");
+  add_common(startup, arguments);
+  startup->footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
+  startup->callback([arguments, &action] { action = [arguments] { return bench_startup(*arguments); }; });
 }
 
 }  // namespace trireme::cli

@@ -12,15 +12,17 @@ struct BenchPath {
   std::string_view name;
   bool in_threads;           // Ranks are threads of one process; else processes that the launcher starts.
   std::string_view backend;  // comm.backend between processes.
+  bool shares_memory;        // Ranks of a host reach each other's tensors where they lie (Group::shared_tensor()).
 };
 inline constexpr BenchPath kBenchPaths[] = {
-    {"threads", true, "auto"}, {"shm", false, "shm"}, {"tcp", false, "tcp"},
-    {"gloo", false, "gloo"},   {"mpi", false, "mpi"},  // Processes that mpirun starts.
+    {"threads", true, "auto", true}, {"shm", false, "shm", true},  {"tcp", false, "tcp", false},
+    {"gloo", false, "gloo", false},  {"mpi", false, "mpi", false},  // Processes that mpirun starts.
 };
 
-inline std::string bench_path_names() {
+inline std::string bench_path_names(bool sharing_memory = false) {
   std::vector<std::string_view> names;
-  for (const BenchPath& path : kBenchPaths) names.push_back(path.name);
+  for (const BenchPath& path : kBenchPaths)
+    if (path.shares_memory || !sharing_memory) names.push_back(path.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -9,10 +9,10 @@
 namespace trireme::cli {
 
 struct WorkerBenchArguments {
-  std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto", path = "threads", output;
+  std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto", path = "threads", output, compression = "none";
   int64_t batch = 0, steps = 50;
-  int workers = 2;
-  bool json = false, tune = false;
+  int workers = 2, compression_rank = 2;
+  bool json = false, tune = false, shared_tensors = false;
 };
 
 WorldOptions world_options_of(const WorkerBenchArguments& arguments);
@@ -24,6 +24,8 @@ double median(std::vector<double> values);                  // Of at least one.
 // first rank measured.
 std::vector<double> on_every_rank(World& world, int threads, const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body);
 
+int bench_step(const WorkerBenchArguments& arguments);
+int bench_first_step(const WorkerBenchArguments& arguments);
 int bench_collectives(const WorkerBenchArguments& arguments);
 int tune_collectives(const WorkerBenchArguments& arguments);
 

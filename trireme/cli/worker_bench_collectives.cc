@@ -20,8 +20,11 @@ constexpr int kWarmUp = 3;
 // The operation on tensors of so many bytes, as a user calls it.
 class Operation {
  public:
-  Operation(plan::Collective collective, int64_t bytes, int ranks)
-      : collective_(collective), part_(at::ones({std::max<int64_t>(1, bytes / 4 / ranks)})), whole_(at::ones({part_.numel() * ranks})) {}
+  Operation(plan::Collective collective, int64_t bytes, Group& group, bool shared)
+      : collective_(collective), part_(at::ones({std::max<int64_t>(1, bytes / 4 / group.size())})) {
+    const int64_t elements = part_.numel() * group.size();
+    whole_ = shared ? group.shared_tensor({elements}, at::kFloat).fill_(1) : at::ones({elements});
+  }
 
   void run(Group& group) const {
     switch (collective_) {
@@ -70,6 +73,7 @@ void print(const WorkerBenchArguments& arguments, plan::Collective collective, s
                      {"workers", n},
                      {"bytes", bytes},
                      {"algorithm", arguments.algorithm},
+                     {"tensors", arguments.shared_tensors ? "shared" : "ordinary"},
                      {"median_us", middle * 1e6},
                      {"min_us", *std::min_element(seconds.begin(), seconds.end()) * 1e6},
                      {"bus_gbytes_per_second", static_cast<double>(bytes) * bus_factor(collective, n) / middle / 1e9}};
@@ -91,7 +95,7 @@ int times_at(int64_t bytes, int64_t most) {
 std::vector<double> time_algorithms(const std::vector<std::shared_ptr<Group>>& groups, plan::Collective collective, int64_t most) {
   std::vector<double> medians;
   for (const int64_t bytes : kTunedBytes) {
-    const Operation operation(collective, bytes, groups[0]->size());
+    const Operation operation(collective, bytes, *groups[0], /*shared=*/false);
     const int times = times_at(bytes, most);
     std::vector<std::vector<double>> seconds(groups.size());
     for (int i = -kWarmUp; i < times; ++i) {
@@ -133,7 +137,7 @@ int bench_collectives(const WorkerBenchArguments& arguments) {
   world.connect(threads_of(arguments));
   if (arguments.algorithm != "auto") world.set_table(always(collective, plan::algorithm_from_string(arguments.algorithm)));
   const std::vector<double> seconds = on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
-    const Operation operation(collective, bytes, arguments.workers);
+    const Operation operation(collective, bytes, *group, arguments.shared_tensors);
     std::vector<double> times;
     for (int64_t i = -kWarmUp; i < arguments.steps; ++i) {
       const double one = operation.seconds(*group);

@@ -1,0 +1,158 @@
+"""What is run, once, for one measurement: Trireme, and its peers on the same machine."""
+
+import concurrent.futures
+import contextlib
+import functools
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from pairs import Measurement
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TRIREME = pathlib.Path(os.environ.get("TRIREME_BIN", ROOT / "build/bin")) / "trireme"
+PYTHON = ROOT / ".venv/bin/python"
+PEER = ROOT / "bench/peer.py"
+OPENMPI_SOURCE = ROOT / "bench/openmpi_allreduce.c"
+TIMEOUT_S = 180  # Of one run.
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+# Memory that was freed stays with the process, instead of being faulted in anew every step: what trireme-worker asks of glibc.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_TOP_PAD_": str(64 << 20)}
+
+
+def progress(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def run(command, extra_environment=()):
+    """The JSON object that `command` prints."""
+    environment = {**os.environ, **ONE_THREAD, **dict(extra_environment)}
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"bench: no end after {TIMEOUT_S} s: {' '.join(words)}")
+    except subprocess.CalledProcessError as failure:
+        sys.exit(f"bench: exit code {failure.returncode}: {' '.join(words)}\n{failure.stderr}")
+    return object_in(done.stdout)
+
+
+def object_in(text):
+    return json.loads(text[text.index("{"):])
+
+
+# ---- Training steps ----
+
+
+def our_step_words(model, path, ranks, steps, compression="none"):
+    return [TRIREME, "bench", "step", "--model", model, "--workers", ranks, "--path", path, "--steps", steps, "--compression", compression, "--json"]
+
+
+def measurement_of_our_step(figures):
+    return Measurement(figures["median_ms"] / 1e3, figures["min_ms"] / 1e3, figures["cpu_seconds_per_step"], figures["bytes_sent_per_step"])
+
+
+def our_step(model, path, ranks, steps):
+    return measurement_of_our_step(run(our_step_words(model, path, ranks, steps)))
+
+
+def our_copies(model, ranks, steps):
+    """One replica in each of as many processes as there are ranks, at once, that know nothing of each other."""
+    words = our_step_words(model, "threads", 1, steps)
+    with concurrent.futures.ThreadPoolExecutor(ranks) as starts:
+        all_figures = list(starts.map(run, [words] * ranks))
+    slowest = max(all_figures, key=lambda figures: figures["median_ms"])
+    return Measurement(slowest["median_ms"] / 1e3, slowest["min_ms"] / 1e3, sum(figures["cpu_seconds_per_step"] for figures in all_figures))
+
+
+def ddp_step_words(model, ranks, steps, bucket_mb=None, hook=None, apart=False):
+    """As shipped, or tuned with buckets of that size; `apart`: the tuned step without DDP, so without any exchange."""
+    words = [PYTHON, PEER, "step", "--model", model, "--ranks", ranks, "--steps", steps]
+    words += ["--tuned", "--bucket-mb", bucket_mb] if bucket_mb else []
+    words += ["--hook", hook] if hook else []
+    return words + (["--apart"] if apart else [])
+
+
+def measurement_of_peer(figures):
+    return Measurement(figures["median_s"], figures["min_s"], figures["cpu_s"])
+
+
+def ddp_step(model, ranks, steps, bucket_mb=None, apart=False):
+    return measurement_of_peer(run(ddp_step_words(model, ranks, steps, bucket_mb, apart=apart), KEEP_MEMORY if bucket_mb else {}))
+
+
+# ---- all_reduce ----
+
+
+def our_all_reduce_words(path, size, ranks, steps, shared=False):
+    words = [TRIREME, "bench", "collectives", "--op", "all_reduce", "--bytes", size, "--workers", ranks, "--path", path, "--steps", steps, "--json"]
+    return words + (["--shared-tensors"] if shared else [])
+
+
+def measurement_of_our_all_reduce(figures):
+    return Measurement(figures["median_us"] / 1e6, figures["min_us"] / 1e6)
+
+
+def our_all_reduce(path, size, ranks, steps, shared=False):
+    return measurement_of_our_all_reduce(run(our_all_reduce_words(path, size, ranks, steps, shared)))
+
+
+def gloo_all_reduce_words(size, ranks, steps):
+    return [PYTHON, PEER, "all_reduce", "--bytes", size, "--ranks", ranks, "--steps", steps]
+
+
+def gloo_all_reduce(size, ranks, steps):
+    figures = run(gloo_all_reduce_words(size, ranks, steps))
+    return Measurement(figures["median_s"], figures["min_s"])
+
+
+@contextlib.contextmanager
+def openmpi():
+    """A contender like gloo_all_reduce: MPI_Allreduce in a C programme, compiled here. None where there is no OpenMPI."""
+    if not (shutil.which("mpicc") and shutil.which("mpirun")):
+        progress("OpenMPI is left out: there is no mpicc or no mpirun (apt-get install libopenmpi-dev openmpi-bin)")
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        program = pathlib.Path(folder) / "openmpi_allreduce"
+        subprocess.run(["mpicc", "-O2", "-std=c11", "-Wall", "-Wextra", "-o", program, OPENMPI_SOURCE], check=True, timeout=TIMEOUT_S)
+        yield functools.partial(openmpi_all_reduce, program)
+
+
+def openmpi_all_reduce(program, size, ranks, steps):
+    words = ["mpirun", "-n", ranks, "--bind-to", "none"]  # Nobody is pinned.
+    words += ["--oversubscribe"] if ranks > os.cpu_count() else []
+    words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    figures = run([*words, program, size, steps])
+    return Measurement(figures["median_s"], figures["min_s"])
+
+
+# ---- Start ----
+
+
+def our_first_step(ranks):
+    figures = run([TRIREME, "bench", "startup", "--model", "mlp", "--workers", ranks, "--path", "shm", "--repeats", 1, "--json"])
+    return Measurement(figures["median_ms"] / 1e3, figures["min_ms"] / 1e3)
+
+
+def torchrun_first_step(ranks):
+    launched = time.time()
+    seconds = run([PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, PEER, "first-step"])["time_of_day"] - launched
+    return Measurement(seconds, seconds)
+
+
+# ---- Training ----
+
+
+def losses_of_training(compression, steps, keys):
+    """The losses of a run of two workers over TCP, and the test loss at its end."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {**keys, "train.steps": steps, "strategy.compression": compression, "comm.backend": "tcp", "run.dir": folder}
+        report = run([TRIREME, "train", "--workers", 2, "--json", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))])
+    return report["loss_history"], report["eval"]["loss"], report["exchange_bytes_per_step"]
