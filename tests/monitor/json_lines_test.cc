@@ -43,6 +43,47 @@ TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
   EXPECT_EQ(lines[4].at("report"), (Json{{"steps", 1}}));
 }
 
+TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "run.jsonl";
+  const ContinueRecord from{1, 40, {2, 640}, {1437, 64, ~uint64_t{0}, true, false}, {{"runs", Json::array()}}};
+  const CommitRecord commit{1, 41, {2, 640}, 64, {22, 21, 21}}, skipped{1, 41, {2, 704}, 64, {22, 21, 21}, false};
+  const auto sink = make_json_lines(file);
+  sink->on_continue(from);
+  sink->on_commit(commit);
+  sink->on_commit(skipped);
+
+  const auto lines = read_json_lines(file);
+  ASSERT_EQ(lines.size(), 3u);
+  Json text = lines[1];
+  text.erase("time");
+  EXPECT_EQ(text, Json::parse(R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,"samples":64,"shares":[22,21,21]})"));
+  const auto read = std::get<ContinueRecord>(*event_of(lines[0]));
+  EXPECT_EQ(read.generation, 1);
+  EXPECT_EQ(read.step, 40);
+  EXPECT_EQ(read.position, from.position);
+  EXPECT_EQ(read.data.seed, from.data.seed);
+  EXPECT_EQ(read.data.samples, 1437);
+  EXPECT_EQ(read.ledger, from.ledger);
+  EXPECT_EQ(std::get<CommitRecord>(*event_of(lines[1])), commit);
+  EXPECT_EQ(std::get<CommitRecord>(*event_of(lines[2])), skipped);
+}
+
+TEST(JsonLines, RecordsOfSamplesThatLackAFieldAreNone) {
+  const CommitRecord commit{1, 41, {2, 640}, 64, {64}};
+  for (const char* field : {"generation", "step", "epoch", "first", "samples", "shares"}) {
+    Json json = to_json(commit);
+    json.erase(field);
+    EXPECT_FALSE(event_of(json)) << field;
+    json[field] = "x";
+    EXPECT_FALSE(event_of(json)) << field;
+  }
+  Json from = to_json(ContinueRecord{});
+  EXPECT_TRUE(event_of(from));
+  from["data"].erase("seed");
+  EXPECT_FALSE(event_of(from));
+}
+
 TEST(JsonLines, NumbersThatJsonLacksAreStrings) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";

@@ -64,6 +64,31 @@ struct Writer {
     json["text"] = message.text;
     return json;
   }
+  Json operator()(const ContinueRecord& from) const {
+    Json json = head("continue", time);
+    json["generation"] = from.generation;
+    json["step"] = from.step;
+    json["epoch"] = from.position.epoch;
+    json["first"] = from.position.consumed;
+    json["data"] = {{"samples", from.data.samples},
+                    {"batch", from.data.batch},
+                    {"seed", from.data.seed},
+                    {"shuffle", from.data.shuffle},
+                    {"drop_last", from.data.drop_last}};
+    if (!from.ledger.is_null()) json["ledger"] = from.ledger;
+    return json;
+  }
+  Json operator()(const CommitRecord& commit) const {
+    Json json = head("commit", time);
+    json["generation"] = commit.generation;
+    json["step"] = commit.step;
+    json["epoch"] = commit.position.epoch;
+    json["first"] = commit.position.consumed;
+    json["samples"] = commit.samples;
+    json["shares"] = commit.shares;
+    if (!commit.updated) json["skipped"] = true;
+    return json;
+  }
   Json operator()(const RunEnd& end) const {
     Json json = head("end", time);
     json["stopped"] = end.stopped;

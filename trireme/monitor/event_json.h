@@ -9,10 +9,10 @@ namespace trireme::monitor {
 struct Message {
   std::string text;
 };
-using Event = std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd>;
+using Event = std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord>;
 
-// {"event": "start" | "step" | "eval" | "message" | "end", "time": ..., fields as in sink.h}; without "time" if none is given.
-// NaN and infinities become strings.
+// {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit", "time": ..., fields as in sink.h}; without "time" if
+// none is given. NaN and infinities become strings; a position is {"epoch": ..., "first": ...}.
 Json to_json(const Event& event, std::optional<double> unix_seconds = std::nullopt);
 // One line, no line break at its end. Bytes that are not UTF-8 are replaced.
 std::string to_line(const Json& json);

@@ -1,4 +1,5 @@
 #include <trireme/monitor/event_json.h>
+#include <algorithm>
 #include <limits>
 
 namespace trireme::monitor {
@@ -54,6 +55,23 @@ class Reader {
   void operator()(const char* key, Json& value) {
     if (const Json* field = find(key)) value = *field;
   }
+  void operator()(const char* key, uint64_t& value) {
+    const Json* field = find(key);
+    if (field && field->is_number_unsigned())
+      value = field->get<uint64_t>();
+    else
+      complete_ = false;
+  }
+  void operator()(const char* key, std::vector<int64_t>& values) {
+    const Json* field = find(key);
+    const bool whole = field && field->is_array() &&
+                       std::all_of(field->begin(), field->end(), [](const Json& value) { return value.is_number_integer(); });
+    if (whole)
+      values = field->get<std::vector<int64_t>>();
+    else
+      complete_ = false;
+  }
+  void refuse() { complete_ = false; }
   bool has(const char* key) const { return json_.contains(key); }
 
  private:
@@ -107,6 +125,40 @@ Message read_message(Reader& read) {
   return message;
 }
 
+void read_position(Reader& read, plan::DataPosition& position) {
+  read("epoch", position.epoch);
+  read("first", position.consumed);
+}
+
+ContinueRecord read_continue(Reader& read) {
+  ContinueRecord from;
+  read("generation", from.generation);
+  read("step", from.step);
+  read_position(read, from.position);
+  Json data;
+  read("data", data);
+  if (read.has("ledger")) read("ledger", from.ledger);
+  Reader of_data(data);
+  of_data("samples", from.data.samples);
+  of_data("batch", from.data.batch);
+  of_data("seed", from.data.seed);
+  of_data("shuffle", from.data.shuffle);
+  of_data("drop_last", from.data.drop_last);
+  if (!of_data.complete()) read.refuse();
+  return from;
+}
+
+CommitRecord read_commit(Reader& read) {
+  CommitRecord commit;
+  read("generation", commit.generation);
+  read("step", commit.step);
+  read_position(read, commit.position);
+  read("samples", commit.samples);
+  read("shares", commit.shares);
+  commit.updated = !read.has("skipped");
+  return commit;
+}
+
 RunEnd read_end(Reader& read) {
   RunEnd end;
   read("stopped", end.stopped);
@@ -130,6 +182,10 @@ std::optional<Event> event_of(const Json& json) {
     event = read_eval(read);
   else if (kind == "message")
     event = read_message(read);
+  else if (kind == "continue")
+    event = read_continue(read);
+  else if (kind == "commit")
+    event = read_commit(read);
   else if (kind == "end")
     event = read_end(read);
   else

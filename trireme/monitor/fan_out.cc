@@ -15,6 +15,12 @@ class FanOut : public Sink {
   void on_eval(const EvalRecord& eval) override {
     for (const auto& sink : sinks_) sink->on_eval(eval);
   }
+  void on_continue(const ContinueRecord& from) override {
+    for (const auto& sink : sinks_) sink->on_continue(from);
+  }
+  void on_commit(const CommitRecord& commit) override {
+    for (const auto& sink : sinks_) sink->on_commit(commit);
+  }
   void on_message(const std::string& text) override {
     for (const auto& sink : sinks_) sink->on_message(text);
   }

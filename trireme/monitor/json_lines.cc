@@ -18,6 +18,8 @@ class JsonLines : public Sink {
   void on_start(const RunStart& start) override { write(start); }
   void on_step(const StepRecord& step) override { write(step); }
   void on_eval(const EvalRecord& eval) override { write(eval); }
+  void on_continue(const ContinueRecord& from) override { write(from); }
+  void on_commit(const CommitRecord& commit) override { write(commit); }
   void on_message(const std::string& text) override { write(Message{text}); }
   void on_end(const RunEnd& end) override { write(end); }
 

@@ -1,6 +1,7 @@
 // What a run says of itself while it runs, and who listens: progress, JSON lines, TensorBoard.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/plan/data_plan.h>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -35,6 +36,25 @@ struct EvalRecord {
   int64_t step = 0, epoch = 0;  // As in StepRecord: the newest step, and the epoch it belongs to.
   double loss = 0, accuracy = 0;
 };
+// Which samples a step used: one record for every batch that counts as used, so that the ledger can be proved from the log.
+struct CommitRecord {
+  int64_t generation = 0;
+  int64_t step = 0;             // As in StepRecord; of a skipped batch: the step before it.
+  plan::DataPosition position;  // Of the batch's first sample.
+  int64_t samples = 0;
+  std::vector<int64_t> shares;  // How many of them each rank took, in the order of ranks.
+  bool updated = true;          // False: the batch was skipped. Its samples are used, but there was no step.
+  bool operator==(const CommitRecord&) const = default;
+};
+// Training goes on from here: at the start, after a resume, after a regrouping, after a roll-back. What was recorded of this position and
+// later ones does not count any more.
+struct ContinueRecord {
+  int64_t generation = 0;
+  int64_t step = 0;             // Committed so far.
+  plan::DataPosition position;  // Of the next batch.
+  plan::DataPlanOptions data;   // How batches are cut from here on.
+  Json ledger;                  // What is known of the samples before (train/ledger.h); null: nothing.
+};
 struct RunEnd {
   bool stopped = false;  // Asked to stop before its end.
   // The report (docs/report.md). Sinks read strategy, workers, steps, epochs, train_loss, eval {loss, accuracy}, samples_per_second,
@@ -50,6 +70,8 @@ class Sink {
   virtual void on_start(const RunStart&) {}
   virtual void on_step(const StepRecord&) {}
   virtual void on_eval(const EvalRecord&) {}
+  virtual void on_continue(const ContinueRecord&) {}
+  virtual void on_commit(const CommitRecord&) {}
   virtual void on_message(const std::string&) {}  // "checkpoint saved: ..."
   virtual void on_end(const RunEnd&) {}
 };

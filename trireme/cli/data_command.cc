@@ -1,0 +1,37 @@
+// `trireme data`: what a run did with its data, without LibTorch.
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/cli/commands.h>
+#include <trireme/train/ledger_audit.h>
+
+namespace trireme::cli {
+namespace {
+
+int audit(const std::vector<std::string>& runs, bool json) {
+  std::vector<std::filesystem::path> logs;
+  for (const std::string& run : runs)
+    for (auto& log : logs_of(run)) logs.push_back(std::move(log));
+  const LedgerAudit audit = audit_logs(logs);
+  if (json)
+    fmt::print("{}\n", audit.to_json().dump(2));
+  else
+    fmt::print("{}", audit.describe());
+  return audit.passed() ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("data", "What a run did with its data");
+  command->require_subcommand(1);
+  CLI::App* audit_command =
+      command->add_subcommand("audit", "Prove from a run's logs that each sample of each finished epoch was used exactly once");
+  auto runs = std::make_shared<std::vector<std::string>>();
+  auto json = std::make_shared<bool>(false);
+  audit_command->add_option("run", *runs, "The run's folder (run.dir) or its log; several, if it was started several times")->required();
+  audit_command->add_flag("--json", *json, "As JSON");
+  audit_command->footer("Ends with 1 if a sample was lost or used twice.\nExample: trireme data audit runs/digits-20260131-101500");
+  audit_command->callback([runs, json, &action] { action = [runs, json] { return audit(*runs, *json); }; });
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/monitor/event_json.h>
+#include <trireme/train/ledger_audit.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <variant>
+
+namespace trireme {
+namespace {
+
+using monitor::CommitRecord;
+using monitor::ContinueRecord;
+
+struct Record {
+  double time = 0;
+  std::variant<ContinueRecord, CommitRecord> what;
+  std::string where;  // "log.jsonl:812"
+};
+
+bool at_or_after(plan::DataPosition a, plan::DataPosition b) { return a.epoch != b.epoch ? a.epoch > b.epoch : a.consumed >= b.consumed; }
+bool speaks_of_samples(const std::string& line) {
+  return line.find("\"commit\"") != std::string::npos || line.find("\"continue\"") != std::string::npos;
+}
+
+// The next process appends to the line that was torn when the last one died: its own record is whole.
+Json parse(const std::string& line) {
+  Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_discarded()) return json;
+  const size_t last = line.rfind("{\"event\":");
+  return last == std::string::npos ? json : Json::parse(line.substr(last), nullptr, /*allow_exceptions=*/false);
+}
+
+class Auditor {
+ public:
+  void read(const std::filesystem::path& log) {
+    std::ifstream file(log);
+    if (!file) throw Error(ErrorCode::io, "ledger", fmt::format("cannot read {}: {}", log.string(), std::strerror(errno)));
+    int64_t number = 0, torn = 0, first_torn = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      if (line.empty()) continue;
+      const Json json = parse(line);
+      if (json.is_discarded() && torn++ == 0) first_torn = number;
+      if (json.is_discarded() || !speaks_of_samples(line)) continue;
+      const std::string where = fmt::format("{}:{}", log.filename().string(), number);
+      const auto event = monitor::event_of(json);
+      if (!event) {
+        audit_.faults.push_back(fmt::format("{}: this record of samples cannot be read", where));
+        continue;
+      }
+      Record record{monitor::read_number(json.value("time", Json(0))).value_or(0), {}, where};
+      if (const auto* from = std::get_if<ContinueRecord>(&*event))
+        record.what = *from;
+      else if (const auto* commit = std::get_if<CommitRecord>(&*event))
+        record.what = *commit;
+      else
+        continue;
+      records_.push_back(std::move(record));
+    }
+    if (torn > 0)
+      audit_.notes.push_back(fmt::format("{}: {} torn line{}, the first is line {}", log.string(), torn, torn > 1 ? "s" : "", first_torn));
+    ++logs_;
+  }
+
+  LedgerAudit finish() {
+    if (records_.empty() && audit_.faults.empty())
+      throw Error(ErrorCode::not_found, "ledger", "the logs hold no record of samples",
+                  "the folder of a run that had monitor.json_lines on");
+    // One file is in order as it is; between files only the time tells.
+    if (logs_ > 1) std::stable_sort(records_.begin(), records_.end(), [](const Record& a, const Record& b) { return a.time < b.time; });
+    for (const Record& record : records_) std::visit([&](const auto& what) { take(what, record); }, record.what);
+    replay();
+    return std::move(audit_);
+  }
+
+ private:
+  void take(const ContinueRecord& from, const Record& record) {
+    if (begun_) ++audit_.continuations;
+    begun_ = true;
+    const auto undone = std::erase_if(counted_, [&](const Record* counted) {
+      const auto* commit = std::get_if<CommitRecord>(&counted->what);
+      return commit && at_or_after(commit->position, from.position);
+    });
+    audit_.taken_back += static_cast<int64_t>(undone);
+    counted_.push_back(&record);
+  }
+  void take(const CommitRecord& commit, const Record& record) {
+    for (auto counted = counted_.rbegin(); counted != counted_.rend(); ++counted) {
+      const auto* known = std::get_if<CommitRecord>(&(*counted)->what);
+      if (known && known->step < commit.step) break;
+      if (known && *known == commit) return void(++audit_.written_twice);
+    }
+    counted_.push_back(&record);
+  }
+
+  void replay() {
+    Ledger ledger;
+    for (const Record* record : counted_) {
+      try {
+        if (const auto* from = std::get_if<ContinueRecord>(&record->what)) {
+          if (ledger.empty() && from->ledger.is_object() && from->step > 0)
+            audit_.notes.push_back(
+                fmt::format("{}: up to step {} the checkpoint's ledger speaks for logs that are not here", record->where, from->step));
+          ledger.go_on(*from);
+        } else {
+          ledger.commit(std::get<CommitRecord>(record->what));
+          ++audit_.batches;
+        }
+      } catch (const Error& error) {
+        audit_.faults.push_back(fmt::format("{}: {}", record->where, brief(error)));
+      }
+    }
+    if (const auto begin = ledger.begin(); !ledger.empty() && (begin.epoch > 0 || begin.consumed > 0))
+      audit_.notes.push_back(fmt::format("nothing is known of what came before sample {} of epoch {}", begin.consumed, begin.epoch));
+    audit_.samples = ledger.samples();
+    audit_.finished_epochs = ledger.finished_epochs();
+    for (std::string& fault : ledger.faults()) audit_.faults.push_back(std::move(fault));
+  }
+
+  LedgerAudit audit_;
+  int logs_ = 0;
+  bool begun_ = false;
+  std::vector<Record> records_;
+  std::vector<const Record*> counted_;
+};
+
+}  // namespace
+
+std::vector<std::filesystem::path> logs_of(const std::filesystem::path& run) {
+  if (!std::filesystem::exists(run))
+    throw Error(ErrorCode::not_found, "ledger", fmt::format("{} does not exist", run.string()), "the folder of a run (run.dir)");
+  if (!std::filesystem::is_directory(run)) return {run};
+  std::vector<std::filesystem::path> logs;
+  for (const auto& entry : std::filesystem::directory_iterator(run))
+    if (entry.path().extension() == ".jsonl") logs.push_back(entry.path());
+  if (logs.empty())
+    throw Error(ErrorCode::not_found, "ledger", fmt::format("{} holds no log (*.jsonl)", run.string()),
+                "the folder of a run that had monitor.json_lines on");
+  std::sort(logs.begin(), logs.end());
+  return logs;
+}
+
+LedgerAudit audit_logs(std::span<const std::filesystem::path> logs) {
+  Auditor auditor;
+  for (const auto& log : logs) auditor.read(log);
+  return auditor.finish();
+}
+
+std::string LedgerAudit::describe() const {
+  std::string text =
+      fmt::format("{} batches, {} epoch{} finished: {} uses of samples expected, {} seen once, {} lost, {} repeated\n", batches,
+                  finished_epochs, finished_epochs == 1 ? "" : "s", samples.expected, samples.seen_once, samples.lost, samples.repeated);
+  if (continuations > 0 || written_twice > 0)
+    text += fmt::format("gone on {} time{}: {} batches taken back and done again, {} records written twice\n", continuations,
+                        continuations == 1 ? "" : "s", taken_back, written_twice);
+  for (const std::string& note : notes) text += fmt::format("note: {}\n", note);
+  for (const std::string& fault : faults) text += fmt::format("WRONG: {}\n", fault);
+  if (passed()) text += "each sample was used exactly once\n";
+  return text;
+}
+
+Json LedgerAudit::to_json() const {
+  return {{"passed", passed()},
+          {"samples", samples.to_json()},
+          {"finished_epochs", finished_epochs},
+          {"batches", batches},
+          {"written_twice", written_twice},
+          {"taken_back", taken_back},
+          {"continuations", continuations},
+          {"faults", faults},
+          {"notes", notes}};
+}
+
+}  // namespace trireme
