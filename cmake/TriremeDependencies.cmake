@@ -9,4 +9,5 @@ find_package(CLI11 REQUIRED)
 include(FindLibTorch)
 
 find_path(TRIREME_ASIO_INCLUDE asio.hpp REQUIRED)
+find_path(TRIREME_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_path(TRIREME_GLOO_INCLUDE gloo/config.h REQUIRED)

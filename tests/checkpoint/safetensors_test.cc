@@ -1,7 +1,7 @@
 #include <trireme/checkpoint/safetensors.h>
 
 #include <gmock/gmock.h>
-#include <trireme/base/hash.h>
+#include <trireme/checkpoint/digest.h>
 
 #include "checkpoint_testing.h"
 #include "file_size_limit.h"
@@ -76,11 +76,10 @@ TEST_F(Safetensors, KeepsNamesThatNeedEscapes) {
   EXPECT_NE(SafetensorsFile(path_).find(tensor.spec.name), nullptr);
 }
 
-TEST_F(Safetensors, ReturnsTheHashOfTheFile) {
+TEST_F(Safetensors, ReturnsTheDigestOfTheFile) {
   const OwnedTensor tensor("big", {1 << 20});  // 4 MiB: several chunks.
-  const std::string sha = write_safetensors(path_, {tensor.view()});
-  EXPECT_EQ(sha, sha256_hex(read_file(path_)));
-  EXPECT_EQ(sha, SafetensorsFile(path_).sha256());
+  const std::string digest = write_safetensors(path_, {tensor.view()});
+  EXPECT_EQ(digest, digest_of_file(path_, digest, 2));
 }
 
 TEST_F(Safetensors, RefusesATensorThatDoesNotFitItsBytes) {
@@ -106,7 +105,8 @@ TEST_F(Safetensors, LeavesTheOldFileWhenTheDiskIsFull) {
   write_safetensors(path_, {small.view()});
   {
     const FileSizeLimit limit(100'000);
-    EXPECT_TRUE(fails_with(ErrorCode::io, {path_, "File too large", "100000 bytes"}, [&] { write_safetensors(path_, {big.view()}); }));
+    EXPECT_TRUE(fails_with(ErrorCode::io, {folder_, "model.safetensors", "File too large", "100000 bytes"},
+                           [&] { write_safetensors(path_, {big.view()}); }));
   }
   EXPECT_THAT(names_in(folder_), ElementsAre("model.safetensors"));
   EXPECT_EQ(SafetensorsFile(path_).find("w")->bytes.size(), 16u);
@@ -115,7 +115,7 @@ TEST_F(Safetensors, LeavesTheOldFileWhenTheDiskIsFull) {
 TEST_F(Safetensors, SaysWhyAFileCannotBeWrittenOrOpened) {
   const OwnedTensor tensor("w", {2});
   const auto missing = folder_ / "no" / "such" / "file";
-  EXPECT_TRUE(fails_with(ErrorCode::io, {missing, "No such file"}, [&] { write_safetensors(missing, {tensor.view()}); }));
+  EXPECT_TRUE(fails_with(ErrorCode::io, {missing.parent_path(), "No such file"}, [&] { write_safetensors(missing, {tensor.view()}); }));
   EXPECT_TRUE(fails_with(ErrorCode::not_found, {missing, "No such file"}, [&] { SafetensorsFile file(missing); }));
   EXPECT_TRUE(fails_with(ErrorCode::io, {folder_, "Is a directory"}, [&] { SafetensorsFile file(folder_); }));
 }

@@ -5,124 +5,151 @@
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
 #include <trireme/base/version.h>
+#include <trireme/checkpoint/folder_lock.h>
 #include <trireme/checkpoint/leftovers.h>
 #include <trireme/checkpoint/output_file.h>
+#include <trireme/checkpoint/step_name.h>
 #include <algorithm>
-#include <charconv>
-#include <functional>
 
 namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string name_of_step(int64_t step) { return fmt::format("step-{:09}", step); }
-
-std::optional<int64_t> step_of_name(const std::string& name) {
-  constexpr std::string_view kPrefix = "step-";
-  if (!name.starts_with(kPrefix)) return {};
-  int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc() || stop != end || name != name_of_step(step)) return {};
-  return step;
-}
-
-std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+void make_folders(FileSystem& files, const fs::path& path) {
+  if (path.empty() || fs::exists(path)) return;
+  make_folders(files, path.parent_path());
   try {
-    return {fs::directory_iterator(folder), fs::directory_iterator()};
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::io, "checkpoint", fmt::format("cannot list {}: {}", folder.string(), error.code().message()),
-                "check that the folder exists and can be read");
+    files.make_folder(path);
+  } catch (const Error&) {
+    if (!fs::is_directory(path)) throw;  // Otherwise somebody else was quicker.
   }
 }
 
-// Newest first.
-std::vector<int64_t> steps_in(const fs::path& folder) {
-  std::vector<int64_t> steps;
-  for (const auto& entry : entries_of(folder))
-    if (const auto step = step_of_name(entry.path().filename()); step && entry.is_directory()) steps.push_back(*step);
-  std::sort(steps.begin(), steps.end(), std::greater<>());
-  return steps;
-}
-
-// Removes what is not finished when the scope ends; what got its name by then is elsewhere.
-struct Unfinished {
-  fs::path path;
-  ~Unfinished() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-};
-
-// Gives `written` its name. One that had the name is moved aside first, so that a crash leaves the old one or the new one to find.
-void take_place(const fs::path& written, const fs::path& place) {
-  const fs::path aside = place.parent_path() / replaced_name(place.filename().string());
-  const bool replaces = fs::exists(place);
-  if (replaces) fs::rename(place, aside);
-  try {
-    fs::rename(written, place);
-  } catch (const fs::filesystem_error&) {
-    if (replaces) fs::rename(aside, place);
-    throw;
-  }
-  sync_folder(place.parent_path());
-  if (std::error_code ignored; replaces) fs::remove_all(aside, ignored);  // If not now, by the next process that opens the folder.
+OutgoingFile safetensors(const char* name, const SafetensorsLayout& layout, const std::vector<TensorView>& tensors) {
+  OutgoingFile file{name, {std::as_bytes(std::span(layout.header))}};
+  for (const size_t i : layout.order) file.pieces.push_back(tensors[i].bytes);
+  return file;
 }
 
 }  // namespace
 
-Folder::Folder(fs::path path, FolderOptions options) : path_(std::move(path)), options_(options) {
-  if (options_.keep < 1)
-    throw Error(ErrorCode::invalid_argument, "checkpoint", fmt::format("keep is {}, at least 1 checkpoint has to be kept", options_.keep),
-                "2");
-  require_writable_folder(path_);
-  clean_leftovers(path_);
+Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files)
+    : path_(std::move(path)), retention_(retention), files_(files) {
+  const auto refuse = [](const std::string& what, const char* remedy) {
+    throw Error(ErrorCode::invalid_argument, "checkpoint", what, remedy);
+  };
+  if (retention.keep < 1) refuse(fmt::format("keep is {}, at least 1 checkpoint has to be kept", retention.keep), "2");
+  if (retention.keep_every < 0 || retention.keep_best < 0)
+    refuse(fmt::format("keep_every is {} and keep_best {}", retention.keep_every, retention.keep_best), "0 or more");
+  make_folders(files_, path_);
+  lock_ = lock_folder(files_, path_);
+  clean_leftovers(files_, path_);
 }
 
+fs::path Folder::path_of(int64_t step) const { return path_ / name_of_step(step); }
+
 fs::path Folder::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer) {
+  const SafetensorsLayout model_layout = lay_out(model, {{"format", "pt"}}), optimizer_layout = lay_out(optimizer);
+  return save(std::move(manifest),
+              {safetensors(kModelFile, model_layout, model), safetensors(kOptimizerFile, optimizer_layout, optimizer)});
+}
+
+fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& content) {
   if (manifest.step < 0)
     throw Error(ErrorCode::invalid_argument, "checkpoint", fmt::format("a checkpoint of step {} was asked for", manifest.step),
                 "0 or more");
-  const std::string name = name_of_step(manifest.step);
-  const fs::path place = path_ / name;
+  const fs::path place = path_of(manifest.step);
+  const fs::path unfinished = path_ / writing_name(place.filename().string());
   try {
-    const Unfinished unfinished{path_ / writing_name(name)};
-    const fs::path& written = unfinished.path;
-    fs::create_directory(written);
-    manifest.version = version();
-    manifest.files[kModelFile] = write_safetensors(written / kModelFile, model, {{"format", "pt"}});
-    manifest.files[kOptimizerFile] = write_safetensors(written / kOptimizerFile, optimizer);
-    write_file_atomically(written / kManifestFile, to_text(manifest));
-    take_place(written, place);
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::io, "checkpoint", fmt::format("cannot save {}: {}", place.string(), error.code().message()),
-                "check the disk and the folder's permissions");
+    write(manifest, content, unfinished);
+    take_place(unfinished, place);
+  } catch (const Error&) {
+    try {
+      if (fs::exists(unfinished)) remove_tree(files_, unfinished);
+    } catch (const Error& error) {
+      log_warning("what was written so far stays until the next start: {}", error.what());
+    }
+    throw;
   }
+  known_losses_[manifest.step] = evaluation_loss(manifest);
   prune(manifest.step);
   return place;
 }
 
-// Renamed first, so that a removal that is cut off leaves no half checkpoint under a checkpoint's name.
-void Folder::prune(int64_t saved_step) const {
+void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content, const fs::path& unfinished) {
+  if (fs::exists(unfinished)) remove_tree(files_, unfinished);
+  files_.make_folder(unfinished);
+  manifest.version = version();
+  for (const OutgoingFile& outgoing : content) {
+    OutputFile file(files_, unfinished / outgoing.name);
+    for (const auto& piece : outgoing.pieces) file.write(piece);
+    manifest.files[outgoing.name] = file.finish();
+  }
+  OutputFile file(files_, unfinished / kManifestFile);
+  file.write(to_text(manifest));
+  file.finish();
+  files_.sync_folder(unfinished);
+}
+
+// Gives `written` its name. One that had the name is moved aside first, so that a crash leaves the old one or the new one to find.
+void Folder::take_place(const fs::path& written, const fs::path& place) {
+  const fs::path aside = path_ / replaced_name(place.filename().string());
+  const bool replaces = fs::exists(place);
+  if (replaces) files_.rename(place, aside);
   try {
-    int kept = 0;
-    for (const int64_t step : steps_in(path_)) {
-      if (step > saved_step || ++kept <= options_.keep) continue;
-      const std::string name = name_of_step(step);
-      fs::rename(path_ / name, path_ / writing_name(name));
-      fs::remove_all(path_ / writing_name(name));
-    }
-  } catch (const std::exception& error) {  // The new one is safe: what could not be removed only takes space.
+    files_.rename(written, place);
+    files_.sync_folder(path_);
+  } catch (const Error&) {
+    if (replaces && !fs::exists(place)) files_.rename(aside, place);
+    throw;
+  }
+  if (!replaces) return;
+  try {
+    remove_tree(files_, aside);
+  } catch (const Error& error) {  // The new one is safe. By the next process that opens the folder, if not now.
+    log_warning("cannot remove the checkpoint that was replaced: {}", error.what());
+  }
+}
+
+// Renamed first, and durably: a removal that is cut off leaves no half checkpoint under a checkpoint's name.
+void Folder::prune(int64_t saved_step) {
+  try {
+    const std::vector<int64_t> steps = outdated(losses(), saved_step, retention_);
+    if (steps.empty()) return;
+    const auto doomed = [&](int64_t step) { return path_ / writing_name(name_of_step(step)); };
+    for (const int64_t step : steps) files_.rename(path_of(step), doomed(step));
+    files_.sync_folder(path_);
+    for (const int64_t step : steps) remove_tree(files_, doomed(step));
+  } catch (const Error& error) {  // The new one is safe: what could not be removed only takes space.
     log_warning("cannot remove an old checkpoint: {}", error.what());
   }
+}
+
+Losses Folder::losses() {
+  Losses losses;
+  for (const int64_t step : steps_in(files_, path_)) {
+    auto known = known_losses_.find(step);
+    if (known == known_losses_.end()) {
+      std::optional<double> loss;
+      const fs::path manifest = path_of(step) / kManifestFile;
+      try {
+        if (retention_.keep_best > 0) loss = evaluation_loss(manifest_from_text(read_file(manifest), manifest.string()));
+      } catch (const Error&) {
+        loss.reset();  // Damaged: not the best of anything.
+      }
+      known = known_losses_.emplace(step, loss).first;
+    }
+    losses.insert(*known);
+  }
+  return losses;
 }
 
 std::optional<Saved> Folder::newest() const { return newest_in(path_); }
 
 std::optional<Saved> newest_in(const fs::path& folder) {
   std::string damages;
-  for (const int64_t step : steps_in(folder)) {
+  for (const int64_t step : steps_in(disk(), folder)) {
     const fs::path path = folder / name_of_step(step);
     try {
       Saved saved = open_checkpoint(path);
@@ -142,10 +169,9 @@ std::optional<Saved> newest_in(const fs::path& folder) {
 bool has_checkpoints(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return false;
-  const auto entries = entries_of(path);
-  return std::any_of(entries.begin(), entries.end(), [](const fs::directory_entry& entry) {
-    const std::string name = entry.path().filename();
-    return entry.is_directory() && (step_of_name(name) || is_replaced_name(name));
+  const auto entries = disk().list(path);
+  return std::any_of(entries.begin(), entries.end(), [](const FileSystem::Entry& entry) {
+    return entry.is_folder && (step_of_name(entry.name) || is_replaced_name(entry.name));
   });
 }
 

@@ -1,13 +1,17 @@
 // A folder of checkpoints: step-000000120/{manifest.json, model.safetensors, optimizer.safetensors}. No torch.
 //
 // A checkpoint is written under another name, fsynced and renamed, so one that can be seen is whole; its manifest carries each
-// file's SHA-256 and its own, so one that was damaged later is never chosen. One thread of one process at a time writes into a folder.
+// file's hash and its own, so one that was damaged later is never chosen. One job at a time writes into a folder, by one thread.
 #pragma once
+#include <trireme/checkpoint/file_system.h>
 #include <trireme/checkpoint/manifest.h>
+#include <trireme/checkpoint/retention.h>
 #include <trireme/checkpoint/safetensors.h>
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace trireme::checkpoint {
@@ -22,18 +26,22 @@ struct Saved {
   std::unique_ptr<SafetensorsFile> model, optimizer;
 };
 
-struct FolderOptions {
-  int keep = 2;  // The newest so many are kept; older ones are removed only after a newer one is durable. At least 1.
+// A file of a checkpoint: its bytes in pieces, in order.
+struct OutgoingFile {
+  std::string name;
+  std::vector<std::span<const std::byte>> pieces;
 };
 
 class Folder {
  public:
-  // Creates the folder and proves that it can be written. Throws Error(io) with path and reason. Removes leftovers of writes that were cut
-  // off.
-  explicit Folder(std::filesystem::path path, FolderOptions options = {});
-  // Returns the checkpoint's path once it is durable. Throws Error(io) (no space, ...): older checkpoints stay as they were.
-  // One of the same step is replaced. Ones of later steps (damaged, or of another run) are left alone.
+  // Creates the folder and takes its lock, so that no other job writes there as long as this lives. Removes leftovers of writes that were
+  // cut off. Throws Error(io) with path and reason, Error(invalid_argument) naming who has the folder.
+  explicit Folder(std::filesystem::path path, RetentionOptions retention = {}, FileSystem& files = disk());
+  // Returns the checkpoint's path once it is durable; only then those that have outlived their time are removed. Throws Error(io) (no
+  // space, ...): older checkpoints stay as they were. One of the same step is replaced.
   std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer);
+  std::filesystem::path save(Manifest manifest, const std::vector<OutgoingFile>& content);
+  std::filesystem::path path_of(int64_t step) const;
   // The newest checkpoint whose hashes hold; damaged newer ones are logged by name with what is wrong, and skipped. Empty if the folder
   // holds none at all. Throws Error(corrupt) naming each if all are damaged: starting anew silently would be a loss. Throws
   // Error(unsupported) if the newest is of a newer Trireme: it is whole, and going on from an older one would be a loss too.
@@ -41,10 +49,16 @@ class Folder {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  void prune(int64_t saved_step) const;
+  void write(Manifest& manifest, const std::vector<OutgoingFile>& content, const std::filesystem::path& unfinished);
+  void take_place(const std::filesystem::path& written, const std::filesystem::path& place);
+  void prune(int64_t saved_step);
+  Losses losses();
 
   std::filesystem::path path_;
-  FolderOptions options_;
+  RetentionOptions retention_;
+  FileSystem& files_;
+  std::unique_ptr<FileSystem::Lock> lock_;
+  Losses known_losses_;  // Read once: a long run's manifests are long.
 };
 
 // Folder::newest() of a folder that is only read. Throws likewise.

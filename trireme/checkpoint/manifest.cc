@@ -58,6 +58,13 @@ void require_seal(std::string_view text, const std::string& where) {
 
 }  // namespace
 
+std::optional<double> evaluation_loss(const Manifest& manifest) {
+  const auto evaluation = manifest.extra.find("evaluation");
+  if (evaluation == manifest.extra.end() || !evaluation->is_object()) return {};
+  const auto loss = evaluation->find("loss");
+  return loss != evaluation->end() && loss->is_number() ? std::optional(loss->get<double>()) : std::nullopt;
+}
+
 std::string to_text(const Manifest& manifest) {
   const std::pair<const char*, Json> fields[] = {
       {"format", manifest.format},   {"version", manifest.version},

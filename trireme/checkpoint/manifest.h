@@ -6,6 +6,7 @@
 #include <trireme/plan/data_plan.h>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,8 +24,11 @@ struct Manifest {
   Json optimizer = Json::object();           // Kind and scalar state, e.g. {"name": "Adam", "steps": {...}}.
   Json config = Json::object();              // The configuration the run had.
   Json extra = Json::object();               // Whatever else the engine keeps.
-  std::map<std::string, std::string> files;  // File -> SHA-256. Filled by save().
+  std::map<std::string, std::string> files;  // File -> digest (digest.h). Filled by save().
 };
+
+// The loss of an evaluation at the manifest's step, if there was one: extra["evaluation"]["loss"].
+std::optional<double> evaluation_loss(const Manifest& manifest);
 
 // The text of manifest.json.
 std::string to_text(const Manifest& manifest);

@@ -5,6 +5,7 @@
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -19,10 +20,18 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
-// Writes all tensors, those with wide elements first and otherwise in order (so that each lies at a multiple of its element size, which
-// readers want), and fsyncs. Returns the file's SHA-256 (hashed while writing). Throws Error(io) with path, reason and bytes written; a
-// partly written file is removed, and a file that was there before stays. Throws Error(invalid_argument) for a view whose bytes do not fit
-// its spec.
+// A file of these tensors before it is written: the header, then each tensor's bytes in `order`. Those with wide elements come first, so
+// that each lies at a multiple of its element size, which readers want.
+struct SafetensorsLayout {
+  std::string header;
+  std::vector<size_t> order;  // Indices of the tensors.
+  uint64_t bytes = 0;         // Of the whole file.
+};
+// Throws Error(invalid_argument) for a view whose bytes do not fit its spec, or a name that the format cannot hold.
+SafetensorsLayout lay_out(const std::vector<TensorView>& tensors, const std::map<std::string, std::string>& metadata = {});
+
+// Writes a file by itself, under another name until it is whole and durable: what was there stays until then. Returns its digest
+// (digest.h). Throws Error(io) with path, reason and bytes written, and as lay_out() does.
 std::string write_safetensors(const std::filesystem::path& path, const std::vector<TensorView>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
@@ -37,7 +46,6 @@ class SafetensorsFile {
   const std::vector<TensorView>& tensors() const;  // In the order of their bytes.
   const TensorView* find(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const;
-  std::string sha256() const;  // Of the whole file.
 
  private:
   struct Impl;

@@ -3,6 +3,7 @@
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/folder.h>
+#include <trireme/checkpoint/folder_lock.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/config_data.h>
 #include <trireme/cli/node_options.h>
@@ -22,6 +23,7 @@ namespace {
 struct TrainArguments {
   ConfigSource source;
   std::optional<int> workers;
+  std::string elastic;
   std::string report;
   bool quiet = false, fresh = false, json = false, keys = false;
   NodeOptions node;
@@ -58,6 +60,7 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.workers = strategy.workers;
+  if (!arguments.elastic.empty()) options.elastic = launch::parse_elastic(arguments.elastic, "--elastic");
   options.heartbeat_timeout = config.comm.heartbeat_timeout;
   options.join_timeout = config.comm.timeout;
   if (options.nodes == 1 && !config.comm.interface.empty()) options.rendezvous.host = net::address_of_interface(config.comm.interface);
@@ -104,7 +107,12 @@ int train(const TrainArguments& arguments) {
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--workers {} contradicts the launcher, which started {}", *arguments.workers, identity.workers),
                 "leave --workers to the launcher");
-  const int workers = launched ? identity.workers : arguments.workers.value_or(1);
+  std::optional<launch::Elastic> elastic;
+  if (!arguments.elastic.empty()) elastic = launch::parse_elastic(arguments.elastic, "--elastic");
+  if (elastic && launched)
+    throw Error(ErrorCode::invalid_argument, "cli", "--elastic under another launcher: workers are replaced by trireme train itself",
+                "trireme train ... --elastic, started by itself");
+  const int workers = launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   const bool runs_no_plans = config.comm.backend == "gloo" || config.comm.backend == "mpi";
   if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans && config.strategy.all_reduce != "auto")
@@ -117,11 +125,12 @@ int train(const TrainArguments& arguments) {
   if (!launched || identity.worker == 0) {
     check_model_and_data(config);
     check_report(arguments.report);
+    checkpoint::require_free(checkpoint_dir(config));
     if (arguments.fresh) move_aside(checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));
     if (!arguments.report.empty()) require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());
   }
-  if (!launched && (workers > 1 || arguments.node.nodes > 1)) return supervise_workers(arguments, config, strategy);
+  if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic)) return supervise_workers(arguments, config, strategy);
   set_threads(config, strategy, launched ? identity.local_workers : 1);
   return become_worker(worker_arguments(arguments, config));
 }
@@ -134,6 +143,8 @@ void add_train(CLI::App& app, Action& action) {
   command->add_option("config", arguments->source.file, "YAML file; without it all keys have their defaults");
   command->add_option("--set", arguments->source.set, "key=value, after the file; may be repeated")->expected(1)->take_all();
   command->add_option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
+  command->add_option("--elastic", arguments->elastic,
+                      "MIN:MAX: workers that are lost are replaced while the others go on; `trireme scale N` changes their number");
   command->add_option("--report", arguments->report, "Write the report (JSON) to this file as well");
   command->add_flag("--fresh", arguments->fresh, "Start anew: checkpoints of the folder are moved aside");
   command->add_flag("--quiet", arguments->quiet, "No progress and no summary");

@@ -98,9 +98,9 @@ OptimizerState share(Group& group, OptimizerState state) {
 
 Saver::Saver(std::string dir, int keep, RunFacts facts, Group& group) : facts_(std::move(facts)), group_(group) {
   if (dir.empty() || group.rank() != 0) return;
-  checkpoint::FolderOptions options;
-  options.keep = keep;
-  folder_.emplace(std::move(dir), options);
+  checkpoint::RetentionOptions retention;
+  retention.keep = keep;
+  folder_.emplace(std::move(dir), retention);
 }
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {

@@ -1,0 +1,164 @@
+// A save that is cut off anywhere, with whatever the disk then has of it; and one whose operations fail.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <trireme/base/log.h>
+#include <fstream>
+
+#include "crash_state.h"
+#include "folder_testing.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class Crash : public CheckpointFolder {
+ protected:
+  Crash() {
+    set_log_level(LogLevel::error);
+    Folder folder(runs_);
+    for (const int step : {1, 2}) save(folder, step);
+    fs::copy(runs_, before_, fs::copy_options::recursive);
+    fs::remove(before_ / ".lock");
+  }
+  ~Crash() override { set_log_level(LogLevel::info); }
+
+  // The trace of saving `step`, which holds `start`.
+  const std::vector<Operation>& traced_save(int64_t step, int start) {
+    Folder folder(runs_, {.keep = 2}, files_);
+    files_.trace.clear();
+    save(folder, step, start);
+    return files_.trace;
+  }
+
+  // Calls check(number of operations that were done) for the state after a crash behind each operation: all that was not durable lost, all
+  // there, all names there but no bytes, and at random.
+  void at_each_crash(const std::vector<Operation>& trace, const std::function<void(size_t)>& check) {
+    std::mt19937_64 random(5);
+    for (size_t count = 0; count <= trace.size(); ++count) {
+      std::vector<std::function<bool(size_t)>> choices = {[](size_t) { return false; }, [](size_t) { return true; },
+                                                          [&](size_t i) { return trace[i].kind != Operation::Kind::write; }};
+      for (int i = 0; i < 12; ++i) choices.emplace_back([&](size_t) { return random() % 2 == 0; });
+      for (const auto& survives : choices) {
+        fs::remove_all(state_);
+        fs::copy(before_, state_, fs::copy_options::recursive);
+        crash_into(state_, runs_, trace, count, survives);
+        check(count);
+        if (HasFailure()) FAIL() << "after operation " << count << " of " << trace.size();
+      }
+    }
+  }
+
+  // The position behind the sync that makes the new checkpoint's name durable.
+  size_t durable_at(const std::vector<Operation>& trace) const {
+    for (size_t i = 0; i < trace.size(); ++i)
+      if (trace[i].kind == Operation::Kind::sync_folder && trace[i].path == runs_) return i + 1;
+    return trace.size() + 1;
+  }
+
+  fs::path before_ = folder_ / "before", state_ = folder_ / "state";
+  TracingFileSystem files_;
+};
+
+TEST_F(Crash, AnywhereInASaveLeavesTheNewestWholeCheckpointToFind) {
+  const auto trace = traced_save(3, 3);
+  const size_t durable = durable_at(trace);
+  ASSERT_LE(durable, trace.size());
+  at_each_crash(trace, [&](size_t count) {
+    const auto found = newest_in(state_);
+    ASSERT_TRUE(found);
+    EXPECT_GE(found->manifest.step, count >= durable ? 3 : 2);
+    EXPECT_EQ(first_weight(*found), static_cast<float>(found->manifest.step));
+    if (count < durable) {  // Nothing may be gone before its successor is durable.
+      EXPECT_EQ(open_checkpoint(state_ / "step-000000001").manifest.step, 1);
+      EXPECT_EQ(open_checkpoint(state_ / "step-000000002").manifest.step, 2);
+    }
+  });
+}
+
+TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanGoOnWith) {
+  const auto trace = traced_save(3, 3);
+  at_each_crash(trace, [&](size_t) {
+    Folder folder(state_);
+    const int64_t step = newest_step(folder);
+    EXPECT_GE(step, 2);
+    save(folder, step + 1);
+    EXPECT_EQ(newest_step(folder), step + 1);
+    for (const std::string& name : names_in(state_)) EXPECT_THAT(name, testing::AnyOf(".lock", testing::StartsWith("step-")));
+  });
+}
+
+TEST_F(Crash, WhileACheckpointOfTheSameStepIsReplacedLeavesTheOldOneOrTheNewOne) {
+  const auto trace = traced_save(2, 70);
+  at_each_crash(trace, [&](size_t count) {
+    Folder folder(state_);
+    const auto found = folder.newest();
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->manifest.step, 2);
+    EXPECT_THAT(first_weight(*found), testing::AnyOf(2, 70));
+    if (count == trace.size()) {
+      EXPECT_EQ(first_weight(*found), 70);
+    }
+  });
+}
+
+TEST_F(Crash, FailureOfAnyOperationIsSaidAndCostsNothing) {
+  for (const int reason : {EIO, ENOSPC}) {
+    for (size_t failing = 0;; ++failing) {
+      fs::remove_all(state_);
+      fs::copy(before_, state_, fs::copy_options::recursive);
+      TracingFileSystem files;
+      Folder folder(state_, {.keep = 2}, files);
+      files.asked = 0;
+      files.fail_at = failing;
+      files.reason = reason;
+      int64_t expected = 3;
+      try {
+        save(folder, 3);
+      } catch (const Error& error) {
+        expected = 2;
+        EXPECT_EQ(error.code(), ErrorCode::io);
+        EXPECT_THAT(error.what(), HasSubstr(state_.string()));
+        EXPECT_THAT(error.what(), HasSubstr(std::strerror(reason)));
+      }
+      const bool all_seen = files.asked <= failing;
+      files.fail_at = std::numeric_limits<size_t>::max();
+      // A folder that could not be synced may have its new name all the same.
+      EXPECT_GE(newest_step(folder), expected);
+      if (expected == 2) {
+        EXPECT_EQ(open_checkpoint(state_ / "step-000000001").manifest.step, 1);
+      }
+      save(folder, 4);
+      EXPECT_EQ(newest_step(folder), 4);
+      if (HasFailure()) FAIL() << "operation " << failing;
+      if (all_seen) break;
+    }
+  }
+}
+
+TEST_F(Crash, AFullDiskIsSaidWhateverFits) {
+  TracingFileSystem files;
+  Folder folder(runs_, {.keep = 2}, files);
+  uint64_t whole = 0;
+  {
+    TracingFileSystem counting;
+    Folder elsewhere(folder_ / "elsewhere", {}, counting);
+    counting.free_bytes = 1 << 20;
+    save(elsewhere, 3);
+    whole = (1 << 20) - counting.free_bytes;
+  }
+  ASSERT_GT(whole, 800u);
+  for (uint64_t room = 0; room < whole; room += 29) {
+    files.free_bytes = room;
+    EXPECT_TRUE(fails_with(ErrorCode::io, {runs_, "No space left on device", "bytes", "another disk"}, [&] { save(folder, 3); })) << room;
+    EXPECT_EQ(newest_step(folder), 2);
+    EXPECT_THAT(names_in(runs_), testing::ElementsAre(".lock", "step-000000001", "step-000000002"));
+  }
+  files.free_bytes = whole;
+  save(folder, 3);
+  EXPECT_EQ(newest_step(folder), 3);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

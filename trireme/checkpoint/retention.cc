@@ -1,0 +1,36 @@
+#include <trireme/checkpoint/retention.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+namespace trireme::checkpoint {
+namespace {
+
+std::set<int64_t> best_of(const Losses& checkpoints, int count) {
+  std::vector<std::pair<double, int64_t>> ranked;
+  for (const auto& [step, loss] : checkpoints)
+    if (loss && std::isfinite(*loss)) ranked.emplace_back(*loss, step);
+  std::sort(ranked.begin(), ranked.end());
+  std::set<int64_t> best;
+  for (const auto& [loss, step] : ranked)
+    if (static_cast<int>(best.size()) < count) best.insert(step);
+  return best;
+}
+
+}  // namespace
+
+std::vector<int64_t> outdated(const Losses& checkpoints, int64_t saved, const RetentionOptions& options) {
+  const std::set<int64_t> best = best_of(checkpoints, options.keep_best);
+  std::vector<int64_t> steps;
+  int kept = 0;
+  for (auto newest = checkpoints.rbegin(); newest != checkpoints.rend(); ++newest) {
+    const int64_t step = newest->first;
+    if (step > saved || ++kept <= options.keep) continue;
+    if (options.keep_every > 0 && step % options.keep_every == 0) continue;
+    if (!best.contains(step)) steps.push_back(step);
+  }
+  return steps;
+}
+
+}  // namespace trireme::checkpoint

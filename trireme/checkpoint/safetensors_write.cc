@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/checkpoint/leftovers.h>
+#include <trireme/checkpoint/output_file.h>
+#include <trireme/checkpoint/safetensors.h>
+#include <trireme/checkpoint/safetensors_header.h>
+#include <algorithm>
+#include <numeric>
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+void require_fit(const TensorView& tensor) {
+  const bool negative = std::any_of(tensor.spec.shape.begin(), tensor.spec.shape.end(), [](int64_t size) { return size < 0; });
+  if (negative || static_cast<uint64_t>(tensor.spec.bytes()) != tensor.bytes.size())
+    throw Error(
+        ErrorCode::invalid_argument, "checkpoint",
+        fmt::format("the tensor {} is {}, which does not fit its {} bytes", tensor.spec.name, tensor.spec.describe(), tensor.bytes.size()),
+        "pass a contiguous tensor's whole storage");
+}
+
+}  // namespace
+
+SafetensorsLayout lay_out(const std::vector<TensorView>& tensors, const std::map<std::string, std::string>& metadata) {
+  SafetensorsLayout layout;
+  layout.order.resize(tensors.size());
+  std::iota(layout.order.begin(), layout.order.end(), size_t{0});
+  std::stable_sort(layout.order.begin(), layout.order.end(),
+                   [&](size_t a, size_t b) { return plan::bytes_of(tensors[a].spec.dtype) > plan::bytes_of(tensors[b].spec.dtype); });
+  SafetensorsHeader header{{}, metadata};
+  uint64_t position = 0;
+  for (const size_t i : layout.order) {
+    require_fit(tensors[i]);
+    header.tensors.push_back({tensors[i].spec, position, position + tensors[i].bytes.size()});
+    position += tensors[i].bytes.size();
+  }
+  layout.header = header_bytes(header);
+  layout.bytes = layout.header.size() + position;
+  return layout;
+}
+
+std::string write_safetensors(const fs::path& path, const std::vector<TensorView>& tensors,
+                              const std::map<std::string, std::string>& metadata) {
+  const SafetensorsLayout layout = lay_out(tensors, metadata);
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path unfinished = folder / writing_name(path.filename().string());
+  try {
+    OutputFile file(disk(), unfinished);
+    file.write(layout.header);
+    for (const size_t i : layout.order) file.write(tensors[i].bytes);
+    std::string digest = file.finish();
+    disk().rename(unfinished, path);
+    disk().sync_folder(folder);
+    return digest;
+  } catch (const Error&) {
+    std::error_code ignored;
+    fs::remove(unfinished, ignored);
+    throw;
+  }
+}
+
+}  // namespace trireme::checkpoint
