@@ -19,6 +19,10 @@ class NotPermitted(Exception):
     pass
 
 
+class RunFailed(SystemExit):
+    """Ends the suite, unless somebody knows better."""
+
+
 class Hosts:
     """Use by `with`: what was made is removed at the end, whatever the end."""
 
@@ -100,7 +104,7 @@ class Hosts:
                     process.wait()
         for process, (_, error) in zip(processes, outputs):
             if process.returncode != 0:
-                sys.exit(f"bench: exit code {process.returncode}: {' '.join(process.args)}\n{error}")
+                raise RunFailed(f"bench: exit code {process.returncode}: {' '.join(process.args)}\n{error}")
         return object_in(outputs[0][0])
 
 

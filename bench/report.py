@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pairs import Measurement, compare
 
+BUSY = 0.7  # Load before the suite's own, above which others must have been running.
 HEADINGS = ("what", "ours", "peer", "ours, ms", "peer, ms", "CPU ms, ours / peer", "peer / ours", "95 %", "best / best")
 
 
@@ -61,18 +62,21 @@ def table(section):
     return "\n".join([f"\n{section.title}. {section.note}", *("  ".join(line).rstrip() for line in aligned(section))])
 
 
-def markdown_section(section, command, rounds):
+def markdown_section(section, origin):
     heading, *lines = (f"| {' | '.join(line)} |" for line in aligned(section))
-    origin = f"Measured on {datetime.date.today().isoformat()} by `{command}`; {rounds} rounds."
     return "\n".join([f"## {section.title}", section.note, "", origin, "", heading, "|---" * len(section.headings) + "|", *lines])
 
 
-def markdown(sections, order, page, command, rounds, trireme, python):
-    """`page` with these sections in the place of those that it has. What another machine or version measured is left out."""
+def markdown(sections, order, page, command, rounds, load, trireme, python):
+    """`page` with these sections in the place of those that it has. What another machine or version measured is left out. `load`: of the machine
+    before the first run."""
+    origin = f"Measured on {datetime.date.today().isoformat()} by `{command}`; {rounds} rounds."
+    if load > BUSY:
+        origin += f" Other programmes kept the machine busy (load {load:.1f}): trust the ratios more than the times, and neither much."
     head = HEAD.format(machine=machine(), versions=versions(trireme, python))
     kept = page.removeprefix(head) if page.startswith(head) else ""
     texts = {text.split("\n", 1)[0]: f"## {text.strip()}" for text in kept.split("\n## ")[1:]}
-    texts |= {section.title: markdown_section(section, command, rounds) for section in sections}
+    texts |= {section.title: markdown_section(section, origin) for section in sections}
     return head + "\n\n".join(texts[title] for title in order if title in texts) + "\n"
 
 

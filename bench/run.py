@@ -12,6 +12,7 @@ and compression make network namespaces, and remove them; where they may not, th
 """
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -62,6 +63,7 @@ def main():
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),
         "compression-loss": measure_compression_loss,
     }
+    load = os.getloadavg()[0]
     started = time.monotonic()
     sections = []
     for part in PARTS:
@@ -72,7 +74,7 @@ def main():
     if arguments.write and sections:
         command = " ".join(["bench/run.py", *sys.argv[1:]])
         page = PAGE.read_text() if PAGE.exists() else ""
-        PAGE.write_text(markdown(sections, PARTS.values(), page, command, rounds, TRIREME, PYTHON))
+        PAGE.write_text(markdown(sections, PARTS.values(), page, command, rounds, load, TRIREME, PYTHON))
 
 
 if __name__ == "__main__":
