@@ -1,0 +1,62 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/train/faults.h>
+#include <trireme/train/faults_words.h>
+#include <algorithm>
+#include <array>
+
+namespace trireme {
+namespace {
+
+using faults::kPlaces, faults::kSlowParts;
+
+size_t order_of(Phase phase) {
+  const auto found = std::find_if(kPlaces.begin(), kPlaces.end(), [phase](const auto& place) { return place.phase == phase; });
+  return static_cast<size_t>(found - kPlaces.begin());
+}
+template <size_t n>
+std::string_view name_of(Phase phase, const std::array<faults::Place, n>& places) {
+  return std::find_if(places.begin(), places.end(), [phase](const auto& place) { return place.phase == phase; })->name;
+}
+
+std::string duration_text(Milliseconds duration) { return fmt::format("{}ms", duration.count()); }
+
+std::string random_text(const Fault& fault) {
+  std::vector<std::string_view> kinds;
+  for (const FaultKind kind : fault.kinds) kinds.push_back(to_string(kind));
+  return fmt::format("random:seed={},faults={},steps={},kinds={}", fault.seed, fault.count, fault.steps, fmt::join(kinds, "+"));
+}
+
+}  // namespace
+
+std::string_view to_string(FaultKind kind) { return faults::kKinds.at(static_cast<size_t>(kind)); }
+
+std::string Fault::text() const {
+  const std::string when = fmt::format("@step={},phase={}", step, order_of(phase) < kPlaces.size() ? name_of(phase, kPlaces) : "backward");
+  switch (kind) {
+    case FaultKind::random: return random_text(*this);
+    case FaultKind::drop: return fmt::format("drop:link={}-{}@step={}", rank, peer, step);
+    case FaultKind::disk_full: return fmt::format("disk-full:rank={}@step={}", rank, step);
+    case FaultKind::corrupt: return fmt::format("corrupt:rank={},collective@step={}", rank, step);
+    case FaultKind::slow: return fmt::format("slow:rank={},{}={}@step={}", rank, name_of(phase, kSlowParts), duration_text(duration), step);
+    case FaultKind::stop: return fmt::format("stop:rank={}{}{}", rank, when, duration.count() > 0 ? ",for=" + duration_text(duration) : "");
+    case FaultKind::kill: break;
+  }
+  return fmt::format("kill:rank={}{}", rank, when);
+}
+
+std::string to_text(const std::vector<Fault>& faults) {
+  std::vector<std::string> texts;
+  for (const Fault& fault : faults) texts.push_back(fault.text());
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+bool is_due(const Fault& fault, int rank, Phase phase, int64_t step) {
+  const bool concerns = rank == fault.rank || (fault.kind == FaultKind::drop && rank == fault.peer);
+  if (!concerns || order_of(phase) == kPlaces.size()) return false;
+  if (fault.kind == FaultKind::slow) return step >= fault.step && phase == fault.phase;
+  if (fault.phase == Phase::checkpoint) return step >= fault.step && phase == Phase::checkpoint;
+  return step == fault.step && phase != Phase::checkpoint && order_of(phase) >= order_of(fault.phase);
+}
+
+}  // namespace trireme

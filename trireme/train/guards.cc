@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/train/guards.h>
+#include <algorithm>
+#include <cmath>
+
+namespace trireme {
+namespace {
+
+constexpr int kMostInARow = 10;
+constexpr const char* kRemedy = "a smaller optimizer.lr, train.clip_norm, or a look at the data";
+
+// Of the lower middle; 0 if there are not yet `window` values.
+double median(const std::deque<double>& values, int64_t window) {
+  if (static_cast<int64_t>(values.size()) < window) return 0;
+  std::vector<double> sorted(values.begin(), values.end());
+  const auto middle = sorted.begin() + static_cast<int64_t>((sorted.size() - 1) / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  return *middle;
+}
+
+void keep(std::deque<double>& values, double value, int64_t window) {
+  values.push_back(value);
+  while (static_cast<int64_t>(values.size()) > window) values.pop_front();
+}
+
+std::deque<double> read(const Json& state, const char* key) {
+  std::deque<double> values;
+  if (!state.is_object() || !state.contains(key) || !state[key].is_array()) return values;
+  for (const Json& value : state[key])
+    if (value.is_number()) values.push_back(value.get<double>());
+  return values;
+}
+
+}  // namespace
+
+void check(const GuardOptions& options) {
+  const auto refuse = [](const std::string& what, const std::string& remedy) {
+    throw Error(ErrorCode::invalid_argument, "train", what, remedy);
+  };
+  if (options.policy != "stop" && options.policy != "skip" && options.policy != "rollback")
+    refuse(fmt::format("guard.policy is '{}'", options.policy), "stop, skip or rollback");
+  if (options.spike != 0 && !(options.spike > 1))
+    refuse(fmt::format("guard.spike is {}, and must be 0 (off) or above 1", options.spike), "guard.spike=10");
+  if (options.window < 2) refuse(fmt::format("guard.window is {}", options.window), "at least 2");
+  if (options.check_replicas_every < 0) refuse(fmt::format("guard.check_replicas_every is {}", options.check_replicas_every), "0 or more");
+}
+
+Guard::Guard(GuardOptions options) : options_(std::move(options)) { check(options_); }
+
+bool Guard::accepts(double loss, double gradient_norm) const {
+  if (!std::isfinite(loss) || std::isnan(gradient_norm) || std::isinf(gradient_norm)) return false;
+  if (options_.spike == 0) return true;
+  const double usual_loss = median(losses_, options_.window), usual_norm = median(norms_, options_.window);
+  const bool loss_spikes = usual_loss > 0 && loss > options_.spike * usual_loss;
+  const bool norm_spikes = usual_norm > 0 && gradient_norm > options_.spike * usual_norm;
+  return !loss_spikes && !norm_spikes;
+}
+
+std::string Guard::what_is_wrong(const Step& step) const {
+  if (!step.nonfinite_ranks.empty())
+    return fmt::format("the loss of step {} is NaN or infinite on rank {}", step.number, fmt::join(step.nonfinite_ranks, ", "));
+  if (step.nonfinite_gradients) return fmt::format("the gradients of step {} are NaN or infinite", step.number);
+  const auto spike = [&](const char* what, double value, double usual) {
+    return fmt::format("the {} of step {} is {:.4g}, {:.3g} times the median of the last {} steps", what, step.number, value, value / usual,
+                       options_.window);
+  };
+  const double usual_loss = median(losses_, options_.window);
+  if (usual_loss > 0 && step.loss > options_.spike * usual_loss) return spike("loss", step.loss, usual_loss);
+  return spike("gradient norm", step.gradient_norm, median(norms_, options_.window));
+}
+
+GuardVerdict Guard::judge(const Step& step) {
+  const bool finite = step.nonfinite_ranks.empty() && !step.nonfinite_gradients;
+  if (step.nonfinite_ranks.empty() && step.nonfinite_gradients && step.overflow_is_expected) return {};
+  if (finite && accepts(step.loss, step.gradient_norm)) {
+    tripped_in_a_row_ = 0;
+    if (options_.spike > 0) {
+      keep(losses_, step.loss, options_.window);
+      if (step.gradient_norm >= 0) keep(norms_, step.gradient_norm, options_.window);
+    }
+    return {};
+  }
+  const std::string what = what_is_wrong(step) + "; nothing was updated";
+  if (options_.policy == "stop") return {GuardAction::stop, what, std::string(kRemedy) + ", or guard.policy=skip"};
+  if (++tripped_in_a_row_ >= kMostInARow)
+    return {GuardAction::stop, fmt::format("{}, for the {}th batch in a row", what, tripped_in_a_row_), kRemedy};
+  const bool is_first = rolled_back_from_.emplace(step.position.epoch, step.position.consumed).second;
+  const bool rolls_back = options_.policy == "rollback" && is_first;
+  return {rolls_back ? GuardAction::rollback : GuardAction::skip, what, {}};
+}
+
+Json Guard::state() const { return {{"losses", losses_}, {"norms", norms_}}; }
+
+void Guard::load(const Json& state) {
+  losses_ = read(state, "losses");
+  norms_ = read(state, "norms");
+}
+
+}  // namespace trireme
