@@ -23,6 +23,9 @@ target_compile_options(trireme_flags INTERFACE "$<BUILD_INTERFACE:${warnings}>")
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
+  if(TRIREME_SANITIZE MATCHES "thread")
+    target_compile_options(trireme_flags INTERFACE -Wno-tsan) # LibTorch's headers have fences that it cannot see.
+  endif()
 endif()
 target_link_libraries(trireme_flags INTERFACE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
 

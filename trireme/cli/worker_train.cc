@@ -104,26 +104,46 @@ struct Files {
   std::filesystem::path report, log, events;
 };
 
+// Opens its listeners when there is something to hear: on rank 0, which in an elastic job may be another process later.
+class OnDemand : public monitor::Sink {
+ public:
+  using Open = std::function<std::vector<std::unique_ptr<monitor::Sink>>()>;
+  explicit OnDemand(Open open) : open_(std::move(open)) {}
+  void on_start(const monitor::RunStart& start) override {
+    sinks_ = monitor::make_fan_out(open_());
+    sinks_->on_start(start);
+  }
+  void on_step(const monitor::StepRecord& step) override { sinks_->on_step(step); }
+  void on_eval(const monitor::EvalRecord& eval) override { sinks_->on_eval(eval); }
+  void on_continue(const monitor::ContinueRecord& from) override { sinks_->on_continue(from); }
+  void on_commit(const monitor::CommitRecord& commit) override { sinks_->on_commit(commit); }
+  void on_message(const std::string& text) override { sinks_->on_message(text); }
+  void on_end(const monitor::RunEnd& end) override { sinks_->on_end(end); }
+
+ private:
+  Open open_;
+  std::unique_ptr<monitor::Sink> sinks_;
+};
+
 // Rank 0's listeners, and where they write.
 Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrainArguments& arguments) {
-  Files files;
   const std::filesystem::path dir = config.run.dir;
   require_writable_folder(dir);
-  files.report = dir / "report.json";
-  if (config.monitor.progress && !arguments.quiet) {
+  Files files{dir / "report.json", {}, {}};
+  if (config.monitor.json_lines) files.log = dir / "log.jsonl";
+  if (config.monitor.tensorboard) files.events = dir / "events";
+  const bool progress = config.monitor.progress && !arguments.quiet, json = arguments.json;
+  options.sinks.push_back(std::make_shared<OnDemand>([files, progress, json] {
+    std::vector<std::unique_ptr<monitor::Sink>> sinks;
     const char* mode = std::getenv("TRIREME_PROGRESS");
     const bool to_launcher = mode != nullptr && std::string_view(mode) == "lines";
-    std::FILE* out = arguments.json ? stderr : stdout;
-    options.sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout) : monitor::make_progress(out, isatty(fileno(out)) != 0));
-  }
-  if (config.monitor.json_lines) {
-    files.log = dir / "log.jsonl";
-    options.sinks.push_back(monitor::make_json_lines(files.log));
-  }
-  if (config.monitor.tensorboard) {
-    files.events = dir / "events";
-    options.sinks.push_back(monitor::make_tensorboard(files.events));
-  }
+    std::FILE* const out = json ? stderr : stdout;
+    if (progress)
+      sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout) : monitor::make_progress(out, isatty(fileno(out)) != 0));
+    if (!files.log.empty()) sinks.push_back(monitor::make_json_lines(files.log));
+    if (!files.events.empty()) sinks.push_back(monitor::make_tensorboard(files.events));
+    return sinks;
+  }));
   return files;
 }
 
@@ -162,8 +182,7 @@ int train(const WorkerTrainArguments& arguments) {
   const ResolvedStrategy strategy = check_with_workers(config, world.workers());
   Dataset data = read_data(config);
   TrainerOptions options = trainer_options(config, strategy, data.input);
-  Files files;
-  if (world.worker() == 0) files = add_sinks(options, config, arguments);
+  const Files files = add_sinks(options, config, arguments);
 
   Job job;
   job.name = fmt::format("{} on {}", config.model.name, config.data.name);
@@ -172,7 +191,7 @@ int train(const WorkerTrainArguments& arguments) {
   const Sources sources = sources_of(std::move(data));
   Trainer trainer(world, options);
   Report report = trainer.fit(job, sources.train, sources.test);
-  if (world.worker() == 0) publish(report, files, options, arguments);
+  if (world.worker() == 0 && !report.dismissed) publish(report, files, options, arguments);
   world.leave();
   return report.stopped ? kExitStopped : kExitOk;
 }

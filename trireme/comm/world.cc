@@ -14,6 +14,7 @@
 #include <trireme/comm/tcp/tcp_group.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/world.h>
+#include <trireme/launch/arrival.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/member.h>
 #include <trireme/launch/token_file.h>
@@ -24,6 +25,8 @@ namespace trireme {
 namespace {
 
 constexpr Milliseconds kFarewell{2000};
+// A newcomer waits until the others come to the end of a step, whatever they do now. When the coordinator gives up, it says so.
+constexpr Milliseconds kUntilWanted{std::chrono::hours(24)};
 
 // Of this worker's file, if it has one; `all_reduce` by name goes before it.
 plan::CollectiveTable read_table(const WorldOptions& options) {
@@ -35,9 +38,10 @@ void choose_by_name(plan::CollectiveTable& table, const std::string& all_reduce)
 }
 
 // MPI where mpirun brought it, with the fabric's own ways; else Gloo, proven at scale; ours serves where both were left out.
-std::string carrier_between_hosts(const std::string& backend, launch::Launcher launcher) {
+std::string carrier_between_hosts(const std::string& backend, const launch::Identity& identity) {
   if (backend != "auto" && backend != "shm") return backend;
-  if (launcher == launch::Launcher::mpirun && comm::mpi_is_compiled_in()) return "mpi";
+  if (identity.elastic) return "tcp";  // Its waits end as soon as a loss is known.
+  if (identity.launcher == launch::Launcher::mpirun && comm::mpi_is_compiled_in()) return "mpi";
   return comm::gloo_is_compiled_in() ? "gloo" : "tcp";
 }
 
@@ -56,6 +60,10 @@ void check_backend(const std::string& backend, const launch::Identity& identity)
 
 void check_options(const WorldOptions& options, const launch::Identity& identity) {
   check_backend(options.backend, identity);
+  const bool can_regroup = options.backend == "auto" || options.backend == "shm" || options.backend == "tcp";
+  if (identity.elastic && !can_regroup)
+    throw Error(ErrorCode::unsupported, "comm",
+                fmt::format("comm.backend {} in an elastic job: it cannot go on without a lost peer", options.backend), "auto, shm or tcp");
   if (options.timeout <= Milliseconds(0))
     throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()),
                 "a time above 0, such as 60s");
@@ -71,6 +79,8 @@ struct World::Impl {
   std::optional<launch::TokenFile> token_file;
   std::shared_ptr<launch::Member> member;  // Empty while unconnected, and when alone.
   bool connected = false;
+  bool placed = false;      // Of an elastic job: in a generation.
+  int64_t first_step = -1;  // Committed before this generation.
   int replicas = 1;
   int groups_made = 0;
   std::optional<comm::HostMap> hosts;
@@ -221,7 +231,7 @@ std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
 
 // What joins processes that share no memory: `members`, by rank of the group.
 std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int rank, const std::vector<int>& members) {
-  const std::string carrier = carrier_between_hosts(options.backend, identity.launcher);
+  const std::string carrier = carrier_between_hosts(options.backend, identity);
   if (carrier == "tcp")
     return comm::make_tcp_group(member, rank, members,
                                 {.name = name, .address = bind_address(), .token = job_token, .plans = table, .timeout = options.timeout});
@@ -278,6 +288,9 @@ void World::connect(int replicas) {
                   "the same number for every engine of a programme");
     return;
   }
+  if (is_elastic() && !impl_->placed && !regroup(-1, ""))
+    throw Error(ErrorCode::aborted, "comm", "the job has as many workers as it wants", "trireme scale N takes more in");
+  if (impl_->connected) return;  // By that.
   const bool alone = impl_->identity.launcher == launch::Launcher::alone || (workers() == 1 && !impl_->identity.rendezvous);
   if (!alone) {
     const auto [endpoint, token] = impl_->rendezvous();
@@ -296,6 +309,36 @@ void World::connect(int replicas) {
   const int world_size = workers() * replicas;
   if (world_size > 1) set_process_rank(worker() * replicas, world_size);  // Its first replica speaks for the process.
 }
+
+bool World::is_elastic() const { return impl_->identity.elastic.has_value(); }
+bool World::regroup_wanted() const { return impl_->member && impl_->member->regroup_wanted(); }
+bool World::lost_a_worker() const { return impl_->member && impl_->member->is_lost(); }
+int64_t World::step_of_generation() const { return impl_->first_step; }
+
+bool World::regroup(int64_t step, const std::string& reason) {
+  launch::Identity& identity = impl_->identity;
+  launch::Arrival arrival(*identity.rendezvous, *identity.token, identity.elastic->process, step, reason,
+                          Deadline::after(impl_->options.timeout));
+  impl_->member.reset();
+  const auto place = arrival.wait(Deadline::after(kUntilWanted));
+  if (!place) return false;
+  identity.generation = place->generation;
+  identity.worker = place->worker;
+  identity.workers = identity.local_workers = place->workers;
+  identity.local_worker = place->worker;
+  impl_->first_step = place->step;
+  impl_->placed = true;
+  impl_->connected = false;
+  impl_->hosts.reset();
+  impl_->groups_made = 0;
+  connect(impl_->replicas);
+  return true;
+}
+
+void World::tell_first_step(int64_t step) {
+  if (impl_->member) impl_->member->tell_first_step(step);
+}
+Json World::generations() { return is_elastic() && impl_->member ? impl_->member->generations() : Json::array(); }
 
 void World::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
   connect(impl_->replicas);

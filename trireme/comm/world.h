@@ -49,6 +49,20 @@ class World {
   // COLLECTIVE. Throws Error(invalid_argument) on every worker, naming two workers and the first difference, unless `facts` are equal
   // everywhere.
   void agree(const std::string& what, const std::map<std::string, std::string>& facts);
+  // Elastic jobs (`trireme train --elastic MIN:MAX`): the number of workers changes while they run.
+  bool is_elastic() const;
+  // The members of this generation shall meet again after this step, since somebody joins or the job shrinks. Cheap; any thread.
+  bool regroup_wanted() const;
+  bool lost_a_worker() const;  // This generation is over. Cheap; any thread.
+  // COLLECTIVE over those who are left and those who join. Leaves the generation, with all groups made in it, and connects in the next
+  // one: worker(), workers() and ranks are others then, and worker 0 has the newest state. `step`: committed steps that this process
+  // has the state of, -1: none. `reason`: the error for which it gave its step up, or empty. False: the job goes on without this
+  // process. Throws Error(peer_lost) when no generation can form any more, Error(timeout).
+  bool regroup(int64_t step, const std::string& reason);
+  int64_t step_of_generation() const;  // Committed steps that worker 0 came with.
+  void tell_first_step(int64_t step);  // Worker 0: the first one of this generation is committed.
+  Json generations();                  // What was, one entry a generation (launch/generations.h); of a job that is not elastic: empty.
+
   // After connect(), which brings rank 0's table: groups made from now on choose their plans by this one; the same on every worker.
   void set_table(plan::CollectiveTable table);
   // COLLECTIVE. New groups over all replicas of all workers, one for each of this worker's `replicas` (connects if that was not done).

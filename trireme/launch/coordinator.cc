@@ -1,6 +1,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/launch/coordinator.h>
+#include <trireme/launch/generations.h>
 #include <trireme/launch/key_value_store.h>
 #include <trireme/launch/protocol.h>
 #include <condition_variable>
@@ -32,7 +33,10 @@ JoinRequest join_request_from(const Json& message, const std::string& peer, Cloc
 }  // namespace
 
 struct Coordinator::Impl {
-  explicit Impl(const MembershipOptions& membership_options) : options(membership_options), membership(membership_options) {}
+  Impl(const MembershipOptions& membership_options, const std::optional<RosterOptions>& elastic)
+      : options(membership_options), membership(std::make_unique<Membership>(membership_options)) {
+    if (elastic) generations.emplace(*elastic, actions());
+  }
 
   net::ServerEvents events();
   void receive(net::ConnectionId connection, const Json& message);
@@ -40,15 +44,20 @@ struct Coordinator::Impl {
   Membership::Messages join(net::ConnectionId connection, const Json& message, Clock::time_point now);
   void end(net::ConnectionId connection, const std::string& reason);
   void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
+  Generations::Actions actions();
+  bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
+  void note_losses(Clock::time_point now);
 
-  const MembershipOptions options;
-  std::mutex mutex;  // Guards what follows.
+  MembershipOptions options;  // Of the current generation.
+  std::mutex mutex;           // Guards what follows.
   std::condition_variable changed;
-  Membership membership;
+  std::unique_ptr<Membership> membership;  // Of the current generation.
+  std::optional<Generations> generations;  // Of an elastic job.
   KeyValueStore store;
   std::unordered_map<net::ConnectionId, std::string> peers;  // Addresses of all connections.
   std::unordered_map<net::ConnectionId, int> worker_of;      // Of those that have joined.
   std::unordered_map<int, net::ConnectionId> connection_of;
+  bool any_step_finished = false;  // In a generation before this one.
   std::unique_ptr<net::ControlServer> server;
 };
 
@@ -72,17 +81,20 @@ net::ServerEvents Coordinator::Impl::events() {
               [this] {
                 std::lock_guard lock(mutex);
                 const auto now = Clock::now();
-                deliver(membership.tick(now));
+                deliver(membership->tick(now));
                 deliver(store.tick(now));
+                note_losses(now);
+                if (generations) generations->tick(now);
               }};
 }
 
 // Throws for a message that cannot be read: the server closes that connection then.
 void Coordinator::Impl::receive(net::ConnectionId connection, const Json& message) {
   const auto now = Clock::now();
+  if (generations && of_generations(connection, message, now)) return;
   if (message.at("op") == "join") return deliver(join(connection, message, now), connection);
   if (!worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a message came before its sender had joined");
-  if (const auto refused = membership.refuse_generation(message.at("generation").get<int>())) {
+  if (const auto refused = membership->refuse_generation(message.at("generation").get<int>())) {
     if (message.contains("id")) deliver({{worker_of.at(connection), reply_to(message.at("id").get<int64_t>(), *refused)}});
     return;
   }
@@ -92,7 +104,7 @@ void Coordinator::Impl::receive(net::ConnectionId connection, const Json& messag
 Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const Json& message, Clock::time_point now) {
   if (worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a worker joined twice on one connection");
   const JoinRequest request = join_request_from(message, peers.at(connection), now);
-  auto messages = membership.join(request, now);
+  auto messages = membership->join(request, now);
   for (const auto& [to, answer] : messages) {
     if (to != Membership::Outgoing::kSender) continue;
     log_warning("launch: refused {} as worker {}: {}", peers.at(connection), request.worker, answer.at("what").get<std::string>());
@@ -107,16 +119,25 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
   const int worker = worker_of.at(connection);
   const std::string op = message.at("op").get<std::string>();
   if (op == "beat") {
-    membership.beat(worker, {phase_from_string(message.at("phase").get<std::string>()), message.at("step").get<int64_t>()}, now);
+    membership->beat(worker, {phase_from_string(message.at("phase").get<std::string>()), message.at("step").get<int64_t>()}, now);
     return {};
   }
-  membership.heard(worker, now);
-  if (op == "goodbye") return membership.goodbye(worker);
+  membership->heard(worker, now);
+  if (op == "goodbye") {
+    auto messages = membership->goodbye(worker);
+    if (generations) generations->left(worker, now);
+    return messages;
+  }
   const auto id = message.at("id").get<int64_t>();
   if (op == "agree")
-    return membership.agree(worker, id, message.at("what").get<std::string>(), message.at("facts").get<Facts>(), now,
-                            deadline_in(message, now));
-  if (op == "barrier") return membership.barrier(worker, id, message.at("name").get<std::string>(), now, deadline_in(message, now));
+    return membership->agree(worker, id, message.at("what").get<std::string>(), message.at("facts").get<Facts>(), now,
+                             deadline_in(message, now));
+  if (op == "barrier") return membership->barrier(worker, id, message.at("name").get<std::string>(), now, deadline_in(message, now));
+  if (op == "generations") {
+    Json reply = reply_to(id);
+    reply["generations"] = generations ? generations->history() : Json::array();
+    return {{worker, std::move(reply)}};
+  }
   if (op == "cpu_seconds") {
     Json reply = reply_to(id);
     reply["seconds"] = process_cpu_seconds();
@@ -127,12 +148,66 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
 
 void Coordinator::Impl::end(net::ConnectionId connection, const std::string& reason) {
   peers.erase(connection);
+  if (generations) generations->closed(connection, Clock::now());
   const auto found = worker_of.find(connection);
   if (found == worker_of.end()) return;
   const int worker = found->second;
   worker_of.erase(found);
   connection_of.erase(worker);
-  deliver(membership.lost(worker, reason));
+  if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
+  deliver(membership->lost(worker, reason));
+  note_losses(Clock::now());
+}
+
+// What the membership's rules found, in an elastic job.
+void Coordinator::Impl::note_losses(Clock::time_point now) {
+  if (!generations) return;
+  const int generation = options.generation;
+  for (const LostWorker& lost : membership->take_losses()) {
+    generations->lost_worker(lost.worker, lost.last, lost.describe(), now);
+    if (options.generation != generation) return;  // The next one has formed.
+  }
+}
+
+// Messages of processes that are between two generations, and about generations.
+bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now) {
+  const std::string op = message.at("op").get<std::string>();
+  if (op == "arrive") {
+    generations->arrive(connection, message, now);
+  } else if (op == "stepped") {
+    if (message.at("generation") == options.generation) generations->stepped(message.at("step").get<int64_t>(), now);
+  } else if (op == "resize") {
+    const std::string refused = generations->resize(message.at("target").get<int>(), now);
+    server->send(connection, {{"op", "resized"}, {"generation", options.generation}, {"workers", options.workers}, {"refused", refused}});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Generations::Actions Coordinator::Impl::actions() {
+  return {.answer =
+              [this](net::ConnectionId connection, Json message) {
+                message["generation"] = options.generation;
+                server->send(connection, std::move(message));
+              },
+          .close = [this](net::ConnectionId connection) { server->close(connection); },
+          .start =
+              [this](int generation, int workers) {
+                options.generation = generation;
+                options.workers = workers;
+                worker_of.clear();  // Those of the generation before are strangers from now on.
+                connection_of.clear();
+                any_step_finished = any_step_finished || membership->any_step_finished();
+                membership = std::make_unique<Membership>(options);
+                store = KeyValueStore();
+              },
+          .lose = [this](int worker, const std::string& reason) { deliver(membership->lost(worker, reason)); },
+          .interrupt =
+              [this] {
+                for (const auto& [worker, connection] : connection_of)
+                  server->send(connection, {{"op", "regroup"}, {"generation", options.generation}});
+              }};
 }
 
 // Sends, and ends the waits that have become hopeless by what has just happened.
@@ -148,15 +223,15 @@ void Coordinator::Impl::deliver(const Membership::Messages& messages, net::Conne
     }
   };
   for (const auto& message : messages) send(message);
-  for (const auto& message : store.fail_waits([&](int worker) { return membership.nobody_to_wait_for(worker); })) send(message);
+  for (const auto& message : store.fail_waits([&](int worker) { return membership->nobody_to_wait_for(worker); })) send(message);
   changed.notify_all();
 }
 
-Coordinator::Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options) {
+Coordinator::Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic) {
   if (options.workers < 1)
     throw Error(ErrorCode::invalid_argument, "launch",
                 fmt::format("a job of {} workers cannot run; at least 1 is needed", options.workers));
-  impl_ = std::make_unique<Impl>(options);
+  impl_ = std::make_unique<Impl>(options, elastic);
   std::lock_guard lock(impl_->mutex);  // The first events may come before `server` is there.
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
@@ -167,32 +242,70 @@ net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); 
 
 PhaseAt Coordinator::last_phase(int worker) const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->membership.last_phase(worker);
+  return impl_->membership->last_phase(worker);
 }
 
 bool Coordinator::said_goodbye(int worker) const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->membership.said_goodbye(worker);
+  return impl_->membership->said_goodbye(worker);
 }
 
 bool Coordinator::any_step_finished() const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->membership.any_step_finished();
+  return impl_->any_step_finished || impl_->membership->any_step_finished();
 }
 
 std::optional<LostWorker> Coordinator::first_loss() const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->membership.first_loss();
+  return impl_->membership->first_loss();
 }
 
 void Coordinator::report_lost(int worker, const std::string& reason) {
   std::lock_guard lock(impl_->mutex);
-  impl_->deliver(impl_->membership.lost(worker, reason));
+  impl_->deliver(impl_->membership->lost(worker, reason));
+}
+
+void Coordinator::report_lost_process(int64_t process, const std::string& reason) {
+  std::lock_guard lock(impl_->mutex);
+  const auto now = Clock::now();
+  if (const auto worker = impl_->generations->worker_of(process)) {
+    impl_->deliver(impl_->membership->lost(*worker, reason));
+    impl_->note_losses(now);
+  } else {
+    impl_->generations->lost_while_waiting(process, reason, now);
+  }
+}
+
+std::optional<int> Coordinator::worker_of(int64_t process) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->worker_of(process);
+}
+
+std::optional<PhaseAt> Coordinator::last_phase_of_process(int64_t process) const {
+  std::lock_guard lock(impl_->mutex);
+  if (const auto worker = impl_->generations->worker_of(process)) return impl_->membership->last_phase(*worker);
+  if (!impl_->generations->was_member(process)) return std::nullopt;
+  return impl_->generations->last_phase(process);
+}
+
+int Coordinator::target() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->target();
+}
+
+std::vector<LostProcess> Coordinator::take_lost() {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->take_lost();
+}
+
+std::string Coordinator::failure() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->failure();
 }
 
 bool Coordinator::wait_until_all_left(Deadline deadline) const {
   std::unique_lock lock(impl_->mutex);
-  return impl_->changed.wait_until(lock, deadline.at(), [&] { return !impl_->membership.anyone_present(); });
+  return impl_->changed.wait_until(lock, deadline.at(), [&] { return !impl_->membership->anyone_present(); });
 }
 
 }  // namespace trireme::launch

@@ -2,6 +2,7 @@
 // launcher, or in worker 0 under torchrun.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/launch/generations.h>
 #include <trireme/launch/membership.h>
 #include <trireme/net/control.h>
 #include <functional>
@@ -13,8 +14,8 @@ namespace trireme::launch {
 
 class Coordinator {
  public:
-  // Starts listening. Throws Error(io) naming the address if it cannot.
-  Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options);
+  // Starts listening. With `elastic` workers are numbered anew in each generation. Throws Error(io) naming the address if it cannot.
+  Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic = {});
   ~Coordinator();
   net::Endpoint endpoint() const;
 
@@ -29,6 +30,15 @@ class Coordinator {
   // Until every worker that joined has left or was lost; false at the deadline. A worker that hosts the coordinator calls
   // this after its own Member is gone, on success and on failure: else the others would miss what they are being told.
   bool wait_until_all_left(Deadline deadline) const;
+
+  // Of elastic jobs, where processes are told apart by the numbers that their supervisor gave them (launch/roster.h).
+  void report_lost_process(int64_t process, const std::string& reason);
+  std::optional<int> worker_of(int64_t process) const;  // In the current generation, while it works there.
+  // Where it is or was when it was lost; empty if it never was a member.
+  std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
+  int target() const;                    // Workers wanted (`trireme scale`).
+  std::vector<LostProcess> take_lost();  // Since the last call.
+  std::string failure() const;           // Why no generation can form any more; empty: it may.
 
  private:
   struct Impl;

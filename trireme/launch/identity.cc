@@ -3,6 +3,7 @@
 #include <trireme/launch/identity.h>
 #include <trireme/launch/secret_file.h>
 #include <unistd.h>
+#include <charconv>
 
 namespace trireme::launch {
 namespace {
@@ -59,10 +60,14 @@ Identity from_trireme(const Environment& environment) {
   identity.launcher = Launcher::trireme;
   read_numbers(environment, {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"}, identity);
   identity.generation = environment.get_int("TRIREME_GENERATION").value_or(0);
+  if (const auto text = environment.get("TRIREME_ELASTIC")) {
+    identity.elastic = parse_elastic(*text, "environment variable TRIREME_ELASTIC");
+    identity.elastic->process = required(environment, "TRIREME_PROCESS", "TRIREME_ELASTIC");
+  }
   if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
     identity.rendezvous = endpoint_from("TRIREME_RENDEZVOUS", *text);
-  } else if (identity.workers > 1) {
-    throw missing("TRIREME_RENDEZVOUS", "TRIREME_WORKERS");
+  } else if (identity.workers > 1 || identity.elastic) {
+    throw missing("TRIREME_RENDEZVOUS", identity.elastic ? "TRIREME_ELASTIC" : "TRIREME_WORKERS");
   }
   return identity;
 }
@@ -154,6 +159,23 @@ Identity resolve_identity(const Environment& environment) {
   }
   identity.token = token_from(environment);
   return identity;
+}
+
+Elastic parse_elastic(const std::string& text, const std::string& where) {
+  const auto wrong = [&](const std::string& why) {
+    return Error(ErrorCode::invalid_argument, "launch", fmt::format("{} is '{}': {}", where, text, why),
+                 "MIN:MAX, such as 1:4: the job goes on with MIN workers and never has more than MAX");
+  };
+  Elastic elastic;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, elastic.minimum);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != ':') throw wrong("not two numbers with a colon between them");
+  const auto second = std::from_chars(first.ptr + 1, end, elastic.maximum);
+  if (second.ec != std::errc() || second.ptr != end) throw wrong("not two numbers with a colon between them");
+  if (elastic.minimum < 1) throw wrong("a job has at least 1 worker");
+  if (elastic.maximum < elastic.minimum) throw wrong("the maximum is below the minimum");
+  if (elastic.maximum > kMaxWorkers) throw wrong(fmt::format("more than {} workers", kMaxWorkers));
+  return elastic;
 }
 
 std::string Identity::describe() const {

@@ -9,6 +9,12 @@ namespace trireme::launch {
 
 enum class Launcher { alone, trireme, torchrun, mpirun };
 
+// How many workers a job may have while it runs, and which process of it this is (launch/roster.h).
+struct Elastic {
+  int minimum = 1, maximum = 1;
+  int64_t process = 0;
+};
+
 struct Identity {
   Launcher launcher = Launcher::alone;
   int worker = 0;  // This process, 0..workers-1.
@@ -20,15 +26,19 @@ struct Identity {
   bool hosts_coordinator = false;           // True: this process must run the coordinator (rank 0 of torchrun and mpirun).
   // torchrun: the coordinator's address is published through this key-value store (torchrun's agent or rank 0 holds the port).
   std::optional<net::Endpoint> agent_store;
+  std::optional<Elastic> elastic;    // Then worker and workers are told by each generation.
   std::string job_id;                // Names the token file by which the workers of one host meet where no rendezvous is given.
   std::optional<std::string> token;  // TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE.
   std::string describe() const;      // For `doctor` and logs; never shows the token.
 };
 
 // Understands `trireme launch` (TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER, TRIREME_LOCAL_WORKERS, TRIREME_RENDEZVOUS,
-// TRIREME_GENERATION), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), mpirun
-// (OpenMPI's OMPI_COMM_WORLD_*, MPICH's PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone. Throws Error(invalid_argument) naming the
-// variable that is missing, malformed or out of range, or a token file that others may read.
+// TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with TRIREME_PROCESS), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+// MASTER_PORT, TORCHELASTIC_*), mpirun (OpenMPI's OMPI_COMM_WORLD_*, MPICH's PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone. Throws
+// Error(invalid_argument) naming the variable that is missing, malformed or out of range, or a token file that others may read.
 Identity resolve_identity(const Environment& environment);
+
+// "MIN:MAX" workers. `where` names the option in messages. Throws Error(invalid_argument).
+Elastic parse_elastic(const std::string& text, const std::string& where);
 
 }  // namespace trireme::launch

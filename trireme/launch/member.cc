@@ -56,6 +56,7 @@ struct Member::Impl {
   std::vector<Peer> peers;  // Written by the constructor only.
   std::atomic<uint64_t> phase{packed(Phase::connecting, -1)};
   std::atomic<bool> is_lost{false};
+  std::atomic<bool> regroup_wanted{false};
 
   std::mutex mutex;  // Guards what follows.
   std::condition_variable changed;
@@ -85,6 +86,8 @@ void Member::Impl::receive(const Json& message) {
   std::lock_guard lock(mutex);
   if (op == "joined" || op == "refused") {
     admission = message;
+  } else if (op == "regroup") {
+    regroup_wanted = true;
   } else if (op == "lost") {
     lose(lost_from(message));
   } else if (op == "reply") {
@@ -261,6 +264,10 @@ void Member::throw_if_lost() const {
   if (const auto who = lost())
     throw Error(ErrorCode::peer_lost, "launch", who->describe(), "run the job again; it goes on from its last checkpoint");
 }
+
+bool Member::regroup_wanted() const { return impl_->regroup_wanted; }
+void Member::tell_first_step(int64_t step) { impl_->send({{"op", "stepped"}, {"step", step}}); }
+Json Member::generations() { return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations"); }
 
 double Member::coordinator_cpu_seconds() {
   return impl_->ask({{"op", "cpu_seconds"}}, "asking for the coordinator's CPU time").at("seconds").get<double>();

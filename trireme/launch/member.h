@@ -59,6 +59,11 @@ class Member {
   // Throws Error(peer_lost) if lost(); the message names worker, host, phase and reason.
   void throw_if_lost() const;
 
+  // Of elastic jobs.
+  bool regroup_wanted() const;         // All shall arrive for the next generation after this step. Cheap; any thread.
+  void tell_first_step(int64_t step);  // The first one of this generation is committed; for the job's history.
+  Json generations();                  // The history (generations.h).
+
   double coordinator_cpu_seconds();  // CPU time of the process that runs the coordinator, for reports.
   // Says goodbye and closes. Further losses are not this worker's business.
   void leave();

@@ -117,9 +117,10 @@ Membership::Messages Membership::lost(int worker, const std::string& reason) {
     return {};
   }
   gone.state = State::lost;
+  losses_.push_back({worker, gone.request.host, gone.request.pid, gone.last, reason});
   if (ended_) return {};  // It follows from what ended the generation: the others know that already.
 
-  first_loss_ = LostWorker{worker, gone.request.host, gone.request.pid, gone.last, reason};
+  first_loss_ = losses_.back();
   ended_ = Failure{ErrorCode::peer_lost, first_loss_->describe(), "run the job again; it goes on from its last checkpoint"};
   Messages messages = to_present(lost_message(*first_loss_));
   append(messages, meetings_->fail_all([&](const std::string&) { return *ended_; }));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trireme::launch {
@@ -91,6 +92,7 @@ class Membership {
   bool any_step_finished() const;  // Some worker was seen in the second step or later.
   bool anyone_present() const;     // Joined, and neither left nor lost.
   const std::optional<LostWorker>& first_loss() const { return first_loss_; }
+  std::vector<LostWorker> take_losses() { return std::exchange(losses_, {}); }  // All of them, since the last call.
 
  private:
   enum class State { absent, joined, left, lost };
@@ -123,6 +125,7 @@ class Membership {
   std::optional<Time> last_tick_;
   std::optional<Failure> ended_;  // Why this generation is over.
   std::optional<LostWorker> first_loss_;
+  std::vector<LostWorker> losses_;
   bool lost_by_silence_ = false;  // first_loss_ was.
   std::string last_refusal_;      // Of a joiner: it may explain who is missing.
   int64_t furthest_step_ = -1;

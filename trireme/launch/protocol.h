@@ -10,11 +10,18 @@
 //     find      key                              add          key, amount
 //     compare_set  key, expected, desired        erase        key
 //     count                                      cpu_seconds
+//     generations
+//   and in an elastic job (generations.h)
+//     arrive    process, step, reason                                  answered by noted, then by formed, dismissed or failed; before join
+//     stepped   step                             resize       target   answered by resized
 //   coordinator -> worker
 //     joined    peers: [{worker, host, address, pid}]
 //     refused   error, what, remedy
 //     lost      worker, host, pid, phase, step, reason
 //     reply     id, and the result or (error, what, remedy)
+//     regroup                                                          arrive after this step
+//     formed    number, worker, workers, step, cause
+//     failed    what
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>

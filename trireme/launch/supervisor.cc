@@ -11,12 +11,15 @@
 #include <trireme/launch/relay.h>
 #include <trireme/launch/signals.h>
 #include <trireme/launch/supervisor_options.h>
+#include <trireme/launch/token_file.h>
 #include <trireme/launch/verdict.h>
 #include <trireme/launch/worker_environment.h>
 #include <unistd.h>
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -27,6 +30,8 @@ namespace {
 using Clock = Deadline::Clock;
 
 constexpr Milliseconds kLookAtCoordinator{100};
+constexpr Milliseconds kLookAtElastic{20};
+constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die before they are members: something is wrong with them.
 constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
 constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
 constexpr Milliseconds kReapTimeout{2000};
@@ -50,10 +55,12 @@ void say(const std::string& text) {
 }
 
 struct Worker {
-  int number;  // In the whole job.
+  int number;        // In the whole job; of an elastic one: its place, which a replacement takes over.
+  int64_t identity;  // Of an elastic job: this incarnation.
   ChildProcess process;
   int signal_sent = 0;
   bool ended = false;
+  bool counts = true;  // For the job's end; no longer once it is replaced.
 };
 
 class Job {
@@ -63,11 +70,16 @@ class Job {
 
  private:
   void start_workers();
+  void start_worker(int local_worker);
   void wait(Milliseconds at_most);
   void take_signals();
   void take_ends();
   WorkerEnd end_of(const Worker& worker, const ProcessEnd& end) const;
   void report_failures(size_t first_new);
+  bool goes_on_without(const Worker& worker, const WorkerEnd& end);
+  void end_the_lost();
+  void replace();
+  PhaseAt last_phase(const Worker& worker) const;
   void note_loss();
   void kill_no_later_than(Clock::time_point at);
   void keep_deadlines();
@@ -83,7 +95,11 @@ class Job {
   std::string token_;
   std::unique_ptr<Coordinator> coordinator_;  // On node 0.
   OutputRelay relay_;
-  std::vector<Worker> workers_;
+  std::optional<TokenFile> job_file_;  // Of an elastic job: for `trireme scale`.
+  std::list<Worker> workers_;
+  int64_t processes_started_ = 0;
+  std::map<int, int> early_deaths_;  // Of an elastic job, by place: in a row, before they were members.
+  bool finishing_ = false;           // Of an elastic job: some worker's work is done.
 
   JobEnd end_;
   std::optional<Clock::time_point> stop_asked_;
@@ -99,7 +115,18 @@ Job::Job(const SupervisorOptions& options)
   if (options.node != 0) return;
   const MembershipOptions membership{
       .workers = options.workers, .join_timeout = options.join_timeout, .heartbeat_timeout = options.heartbeat_timeout};
-  coordinator_ = std::make_unique<Coordinator>(options.rendezvous, token_, membership);
+  std::optional<RosterOptions> roster;
+  if (options.elastic)
+    roster = RosterOptions{.minimum = options.elastic->minimum,
+                           .maximum = options.elastic->maximum,
+                           .target = options.workers,
+                           .first_timeout = options.join_timeout,
+                           .regroup_timeout = options.join_timeout,
+                           .refill_timeout = options.join_timeout};
+  coordinator_ = std::make_unique<Coordinator>(options.rendezvous, token_, membership, roster);
+  if (options.elastic)
+    job_file_.emplace(
+        TokenFile::create(token_folder(Environment::of_process()), elastic_job_id(::getpid()), {token_, coordinator_->endpoint()}));
 }
 
 int Job::run() {
@@ -109,13 +136,18 @@ int Job::run() {
     say(error.what());
     return exit_code_of(error);
   }
-  while (end_.workers.size() < workers_.size()) {
+  while (std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.ended; })) {
     wait(until_next_deadline());
     take_signals();
     relay_.run_once();
     take_ends();
     // Losses that no child's end shows: a worker of another host, or one that is silent.
-    if (coordinator_ && !lost_ && coordinator_->first_loss()) note_loss();
+    if (options_.elastic) {
+      end_the_lost();
+      replace();
+    } else if (coordinator_ && !lost_ && coordinator_->first_loss()) {
+      note_loss();
+    }
     keep_deadlines();
   }
   const Verdict verdict = finish();
@@ -125,15 +157,19 @@ int Job::run() {
 
 void Job::start_workers() {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
+  for (int i = 0; i < local.count; ++i) start_worker(i);
+}
+
+void Job::start_worker(int local_worker) {
+  const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   const JobFacts facts{.rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous,
                        .token = token_,
-                       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
-  const std::vector<std::string> inherited = environment_of_this_process();
-  for (int i = 0; i < local.count; ++i) {
-    Worker worker{local.first + i, ChildProcess(options_.command, worker_environment(options_, facts, i, inherited))};
-    relay_.add_worker(worker.number, worker.process.release_output(), worker.process.release_error_output());
-    workers_.push_back(std::move(worker));
-  }
+                       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+                       .process = processes_started_};
+  Worker worker{local.first + local_worker, processes_started_++,
+                ChildProcess(options_.command, worker_environment(options_, facts, local_worker, environment_of_this_process()))};
+  relay_.add_worker(worker.number, worker.process.release_output(), worker.process.release_error_output());
+  workers_.push_back(std::move(worker));
 }
 
 // Until a signal (a child's end is one), output, room for output, or the time is over.
@@ -165,7 +201,9 @@ void Job::take_ends() {
     if (worker.ended) continue;
     if (const std::optional<ProcessEnd> end = worker.process.poll_end()) {
       worker.ended = true;
-      end_.workers.push_back(end_of(worker, *end));
+      const WorkerEnd how = end_of(worker, *end);
+      worker.counts = !goes_on_without(worker, how);
+      if (worker.counts) end_.workers.push_back(how);
     } else {
       running.push_back(worker.process.pid());
     }
@@ -181,8 +219,53 @@ WorkerEnd Job::end_of(const Worker& worker, const ProcessEnd& end) const {
           .end = end,
           .at = std::chrono::duration_cast<Milliseconds>(Clock::now() - started_),
           .signal_sent = worker.signal_sent,
-          .last = coordinator_ ? coordinator_->last_phase(worker.number) : PhaseAt{},
-          .said_goodbye = coordinator_ && coordinator_->said_goodbye(worker.number)};
+          .last = last_phase(worker),
+          .said_goodbye = coordinator_ && !options_.elastic && coordinator_->said_goodbye(worker.number)};
+}
+
+PhaseAt Job::last_phase(const Worker& worker) const {
+  if (!coordinator_) return {};
+  if (!options_.elastic) return coordinator_->last_phase(worker.number);
+  return coordinator_->last_phase_of_process(worker.identity).value_or(PhaseAt{});
+}
+
+// In an elastic job a worker that was killed or lost is no reason to end; one that failed for good is, as it would fail again.
+bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
+  if (!options_.elastic) return false;
+  const bool finished = !end.end.by_signal && end.end.code == kExitOk;
+  finishing_ = finishing_ || finished;
+  if (finished || stop_asked_ || lost_ || !coordinator_->failure().empty()) return false;
+  if (!end.end.by_signal && end.end.code != kExitRetry) return false;
+  const bool was_member = coordinator_->last_phase_of_process(worker.identity).has_value();
+  int& early = early_deaths_[worker.number];
+  early = was_member ? 0 : early + 1;
+  if (early >= kEarlyDeaths) return false;
+  coordinator_->report_lost_process(worker.identity, end.end.describe());
+  say(fmt::format("worker process {} (pid {}) was lost{}: {}; the job goes on", worker.number, end.pid,
+                  end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(), end.end.describe()));
+  return true;
+}
+
+// Those that the others go on without but that still live, silent or stopped: they must not come back.
+void Job::end_the_lost() {
+  for (const LostProcess& lost : coordinator_->take_lost())
+    for (Worker& worker : workers_) {
+      if (worker.identity != lost.process || worker.ended) continue;
+      say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number, worker.process.pid(), lost.text));
+      worker.signal_sent = SIGKILL;
+      worker.process.signal_group(SIGKILL);
+    }
+}
+
+// As many workers as are wanted, in the places that are free.
+void Job::replace() {
+  if (stop_asked_ || lost_ || finishing_ || !coordinator_->failure().empty()) return;
+  for (int place = 0; place < coordinator_->target(); ++place) {
+    const bool taken =
+        std::ranges::any_of(workers_, [&](const Worker& worker) { return worker.number == place && (!worker.ended || worker.counts); });
+    if (!taken) start_worker(place);
+  }
+  std::erase_if(workers_, [](const Worker& worker) { return worker.ended && !worker.counts; });
 }
 
 void Job::report_failures(size_t first_new) {
@@ -228,6 +311,7 @@ void Job::signal_all(int signal) {
 
 Milliseconds Job::until_next_deadline() const {
   Milliseconds wait = coordinator_ && !lost_ ? kLookAtCoordinator : Milliseconds(60000);
+  if (options_.elastic) wait = kLookAtElastic;
   for (const auto& at : {terminate_at_, kill_at_}) {
     if (at) wait = std::min(wait, std::chrono::ceil<Milliseconds>(std::max(Clock::duration::zero(), *at - Clock::now())));
   }

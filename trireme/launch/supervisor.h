@@ -1,8 +1,10 @@
 // Starts the workers of one host, watches them, and ends the job as one: `trireme launch`, `trireme train --workers N`.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/launch/identity.h>
 #include <trireme/net/message.h>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,8 @@ struct SupervisorOptions {
   net::Endpoint rendezvous{"127.0.0.1", 0};                      // Where the coordinator listens (node 0) or is found (others need a port).
   std::vector<std::string> command;                              // Program and arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
+  // Workers that die are replaced while the others go on, and their number may change (docs/recovery.md). On one node.
+  std::optional<Elastic> elastic;
   int threads_per_worker = 0;  // OMP_NUM_THREADS and MKL_NUM_THREADS; 0: cores / local workers, at least 1. Variables set by the user win.
   bool prefix_output = true;   // "[2] " before each line of worker 2.
   Milliseconds stop_grace{30000};  // From passing SIGTERM on until SIGKILL.

@@ -111,6 +111,8 @@ void publish(const fs::path& draft, const fs::path& path, const std::string& job
 
 }  // namespace
 
+std::string elastic_job_id(pid_t launcher) { return "elastic-" + std::to_string(launcher); }
+
 fs::path token_folder(const Environment& environment) {
   const auto runtime = environment.get("XDG_RUNTIME_DIR");
   const bool usable = runtime && !runtime->empty() && fs::is_directory(*runtime);

@@ -16,6 +16,8 @@ namespace trireme::launch {
 // $XDG_RUNTIME_DIR/trireme, or /tmp/trireme-UID. Makes it with mode 0700. Throws Error(invalid_argument) if it belongs to
 // somebody else or others may enter it.
 std::filesystem::path token_folder(const Environment& environment);
+// Under which name the launcher of an elastic job leaves its address and token.
+std::string elastic_job_id(pid_t launcher);
 
 class TokenFile {
  public:

@@ -26,6 +26,11 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
   variables["TRIREME_LOCAL_WORKERS"] = std::to_string(local.count);
   variables["TRIREME_RENDEZVOUS"] = facts.rendezvous.describe();
   variables["TRIREME_GENERATION"] = "0";
+  if (options.elastic) {  // Later ones have higher numbers.
+    variables["TRIREME_WORKERS"] = variables["TRIREME_LOCAL_WORKERS"] = std::to_string(options.elastic->maximum);
+    variables["TRIREME_ELASTIC"] = std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
+    variables["TRIREME_PROCESS"] = std::to_string(facts.process);
+  }
   variables["TRIREME_JOB_TOKEN"] = facts.token;
   variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above is the one that was read from it.
 

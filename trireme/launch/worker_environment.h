@@ -17,7 +17,8 @@ LocalWorkers local_workers_of(int workers, int nodes, int node);
 struct JobFacts {
   net::Endpoint rendezvous;  // As bound.
   std::string token;
-  int cores = 1;  // Of this host, shared by its workers.
+  int cores = 1;        // Of this host, shared by its workers.
+  int64_t process = 0;  // Of an elastic job.
 };
 
 // `inherited` ("NAME=value") with options.environment and the variables of trireme/launch/identity.h on top, and the thread counts

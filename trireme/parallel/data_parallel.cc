@@ -232,6 +232,7 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
 }
 
 void DataParallel::request_stop() { impl_->pending.wants_stop = true; }
+void DataParallel::request_regroup() { impl_->pending.wants_regroup = true; }
 void DataParallel::synchronise() {
   impl_->exchange->synchronise();
   impl_->masters.publish();

@@ -67,6 +67,8 @@ class DataParallel {
 
   // Asks that all replicas stop after the next step: its outcome says so everywhere.
   void request_stop();
+  // Likewise, that all leave this generation for the next (World::regroup).
+  void request_regroup();
   // COLLECTIVE. Parameters that local steps drove apart are averaged: before they are evaluated, saved, or used.
   void synchronise();
   // COLLECTIVE. Every replica's buffers become rank 0's (before evaluating or saving).

@@ -23,6 +23,7 @@ struct Contribution {
   int64_t total_samples =
       0;  // Of all replicas, if known: gradients are then already weighted by 1 / total. 0: unknown, gradients are sums.
   bool wants_stop = false;
+  bool wants_regroup = false;
   double gradient_scale = 1;  // Gradients are so many times too large (loss scaling); the same on all ranks.
 };
 
@@ -32,6 +33,7 @@ struct StepOutcome {
   int64_t samples = 0;
   double gradient_norm = -1;         // Before clipping; negative if it was not computed.
   bool stop = false;                 // Some replica wants to stop after this step.
+  bool regroup = false;              // Some replica knows that the members of the job change after this step.
   std::vector<int> nonfinite_ranks;  // Replicas whose loss was NaN or infinite. If any, nothing was updated.
   bool nonfinite_gradients =
       false;  // The gradient norm was NaN or infinite; nothing was updated. Known only where the norm is computed, or with compression.

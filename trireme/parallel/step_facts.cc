@@ -15,6 +15,7 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
   fact[kSamples] = static_cast<double>(mine.samples);
   fact[kOfKnownTotal] = mine.total_samples > 0 ? static_cast<double>(mine.samples) : 0;
   fact[kStop] = mine.wants_stop;
+  fact[kRegroup] = mine.wants_regroup;
   fact[kBadGradients] = !gradients_are_finite;
   fact[nonfinite(rank)] = !finite;
   for (int parameter = 0; parameter < parameters_; ++parameter) fact[used(parameter)] = has_gradient[static_cast<size_t>(parameter)];
@@ -34,6 +35,7 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   outcome.samples = std::llround(fact[kSamples]);
   outcome.loss = outcome.samples > 0 ? fact[kLoss] / static_cast<double>(outcome.samples) : 0;
   outcome.stop = fact[kStop] > 0;
+  outcome.regroup = fact[kRegroup] > 0;
   outcome.nonfinite_gradients = fact[kBadGradients] > 0;
   for (int rank = 0; rank < world_size_; ++rank)
     if (fact[nonfinite(rank)] > 0) outcome.nonfinite_ranks.push_back(rank);

@@ -15,7 +15,7 @@ class StepFacts {
              const at::Tensor& values) const;
 
   struct Summed {
-    StepOutcome outcome;     // Loss, samples, stop, ranks whose loss is not finite, whether some rank's gradients are not.
+    StepOutcome outcome;     // Loss, samples, stop, regroup, ranks whose loss is not finite, whether some rank's gradients are not.
     bool weighted = false;   // Gradients were weighted by 1 / total already; else they are sums.
     std::vector<bool> used;  // By parameter: some replica has a gradient.
   };
@@ -23,7 +23,7 @@ class StepFacts {
   Summed read(const at::Tensor& values) const;
 
  private:
-  static constexpr int kLoss = 0, kSamples = 1, kOfKnownTotal = 2, kStop = 3, kBadGradients = 4, kFixed = 5;
+  static constexpr int kLoss = 0, kSamples = 1, kOfKnownTotal = 2, kStop = 3, kRegroup = 4, kBadGradients = 5, kFixed = 6;
   int nonfinite(int rank) const { return kFixed + rank; }
   int used(int parameter) const { return kFixed + world_size_ + parameter; }
 

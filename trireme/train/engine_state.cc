@@ -8,7 +8,6 @@
 namespace trireme {
 namespace {
 
-std::string shared_name(const std::string& name) { return "engine/" + name; }
 std::string own_name(int rank, const std::string& name) { return fmt::format("rank{}/{}", rank, name); }
 
 bool fits(const std::map<std::string, at::Tensor>& saved, const std::string& name, const at::Tensor& tensor) {
@@ -51,6 +50,8 @@ void share_out(const std::vector<NamedTensor>& own, const std::map<std::string, 
 }
 
 }  // namespace
+
+std::string shared_name(const std::string& name) { return "engine/" + name; }
 
 std::vector<NamedTensor> collect(const EngineState& state, Group& group) {
   std::vector<NamedTensor> all;

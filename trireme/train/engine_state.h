@@ -19,7 +19,8 @@ struct EngineState {
 // COLLECTIVE. On rank 0 all of it, by names of a file: "engine/<shared>", "rank3/<own>"; elsewhere empty. Rank 0 holds every rank's own
 // tensors at once.
 std::vector<NamedTensor> collect(const EngineState& state, Group& group);
-bool belongs_to_engine(const std::string& name);  // One of the names above.
+std::string shared_name(const std::string& name);  // "engine/<name>"
+bool belongs_to_engine(const std::string& name);   // One of the names above.
 
 // COLLECTIVE. Fills `state` from what rank 0 read (by name; others pass nothing), written by `saved_ranks` ranks. Returns the shared names
 // that were there, the same on every rank. With another number of ranks "error/..." are added up and shared out evenly, of all else

@@ -23,46 +23,100 @@ using SteadyClock = std::chrono::steady_clock;
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-class ReplicaRun {
+}  // namespace
+
+struct ReplicaRun::Impl {
  public:
-  explicit ReplicaRun(const ReplicaSetting& setting)
+  explicit Impl(const ReplicaSetting& setting)
       : world_(setting.world),
         options_(setting.options),
         job_(setting.job),
+        train_(setting.train),
         test_(setting.test),
-        group_(setting.group),
-        norm_group_(setting.norm_group),
         pss_(setting.pss),
         leads_worker_(setting.leads_worker),
         random_(mix64(setting.options.seed, uint64_t{0})),
-        model_(make_model()),
-        replica_(group_, model_.module, job_.optimizer, engine_options()),
-        loader_(setting.train, loader_options(), group_->rank(), group_->size()),
-        saver_(options_.checkpoint.dir, options_.checkpoint.keep, {setting.train->size(), options_.seed, options_.batch, options_.config},
-               *group_),
-        context_{group_->rank(), group_->size(), *model_.module} {
-    total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * loader_.batches_per_epoch();
-    fill_schedule();
-    const double scale = rate_scale(options_.rate_scaling, options_.batch);
-    for (const auto& part : replica_.optimizer().param_groups()) base_rates_.push_back(part.options().get_lr() * scale);
-    if (options_.ema_decay > 0) average_.emplace(options_.ema_decay, trainable());
+        model_(make_model()) {}
+
+  End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
+    bind(std::move(group), std::move(norm_group));
+    if (first() && !std::exchange(announced_, true)) announce_start();
+    if (!std::exchange(started_, true)) start();
+    while (!is_done() && !stopping_ && !regroup_) step();
+    if (regroup_ && !is_done() && !stopping_) return End::regroup;
+    finish();
+    return End::finished;
   }
 
-  ReplicaResult run() {
-    resume();
-    start();
-    while (!is_done() && !stopping_) step();
-    finish();
-    return std::move(result_);
+  int64_t committed() const { return started_ ? progress_.step : -1; }
+  // What does not outlive a generation: also that rank 0's folder is another process's business from now on.
+  void unbind() {
+    if (!replica_) return;
+    if (started_) kept_ = keep();
+    if (in_step_) restore_buffers();
+    saver_.reset();
+    loader_.reset();
+    replica_.reset();
+    group_.reset();
+    norm_group_.reset();
   }
+  ReplicaResult take_result() { return std::move(result_); }
 
  private:
+  // A generation's engine, loader and saver; then the state of rank 0, from its memory or the newest checkpoint, becomes everybody's.
+  void bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
+    group_ = std::move(group);
+    norm_group_ = std::move(norm_group);
+    if (leads_worker_) world_.agree("model", facts_of(trireme::state_of(*model_.module)));
+    regroup_ = in_step_ = false;
+    is_first_step_ = true;
+    for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters) tensor.mutable_grad().reset();  // Of a step given up.
+    replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
+    loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
+    saver_.emplace(options_.checkpoint.dir, options_.checkpoint.keep,
+                   RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_);
+    const bool stop = context_ && context_->stop;
+    context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
+    if (base_rates_.empty()) {
+      total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * loader_->batches_per_epoch();
+      fill_schedule();
+      const double scale = rate_scale(options_.rate_scaling, options_.batch);
+      for (const auto& part : replica_->optimizer().param_groups()) base_rates_.push_back(part.options().get_lr() * scale);
+      if (options_.ema_decay > 0) average_.emplace(options_.ema_decay, trainable());
+    }
+    resume();
+  }
+
+  // Tensors stay where they are.
+  RunState keep() {
+    RunState kept;
+    kept.progress = progress_;
+    kept.optimizer = trireme::state_of(replica_->optimizer(), replica_->updated_parameters());
+    const EngineState engine = engine_state();
+    kept.counters = engine.counters;
+    for (const auto& [name, tensor] : engine.shared) kept.engine.emplace(shared_name(name), tensor);
+    own_ = engine.own;
+    return kept;
+  }
+
+  // A step that was given up may have moved running statistics.
+  void remember_buffers() {
+    if (!world_.is_elastic()) return;
+    before_step_.clear();
+    for (const auto& [name, tensor] : replica_->state().buffers) before_step_.push_back(tensor.clone());
+    in_step_ = true;
+  }
+  void restore_buffers() {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < before_step_.size(); ++i) replica_->state().buffers[i].tensor.copy_(before_step_[i]);
+  }
+
   bool first() const { return group_->rank() == 0; }
   // By steps, or by the data: a skipped step uses data and is none.
   bool is_done() const { return options_.steps >= 0 ? progress_.step >= total_steps_ : progress_.position.epoch >= options_.epochs; }
   std::vector<at::Tensor> trainable() const {
     std::vector<at::Tensor> tensors;
-    for (const auto& [name, tensor] : replica_.state().parameters)
+    for (const auto& [name, tensor] : replica_->state().parameters)
       if (tensor.requires_grad()) tensors.push_back(tensor);
     return tensors;
   }
@@ -79,7 +133,6 @@ class ReplicaRun {
       throw Error(ErrorCode::invalid_argument, "train", "the model factory gave no module or no forward function", "set both");
     convert(*model.module);
     model.module->train();
-    if (leads_worker_) world_.agree("model", facts_of(state_of(*model.module)));
     return model;
   }
 
@@ -96,7 +149,8 @@ class ReplicaRun {
   DataParallelOptions engine_options() const {
     return {.clip_norm = options_.clip_norm,
             .gradient_norm = options_.clip_norm > 0,
-            .share_parameters = options_.share_parameters && options_.ema_decay == 0,
+            // A process that dies inside an update of shared memory would leave it torn.
+            .share_parameters = options_.share_parameters && options_.ema_decay == 0 && !world_.is_elastic(),
             .buckets = options_.buckets,
             .compression = options_.compression,
             .local = options_.local,
@@ -104,10 +158,10 @@ class ReplicaRun {
   }
 
   EngineState engine_state() {
-    EngineState state{replica_.counters(), replica_.masters(), replica_.own_state()};
+    EngineState state{replica_->counters(), replica_->masters(), replica_->own_state()};
     if (!average_) return state;
     size_t next = 0;
-    for (const auto& [name, tensor] : replica_.state().parameters)
+    for (const auto& [name, tensor] : replica_->state().parameters)
       if (tensor.requires_grad()) state.shared.push_back({"ema/" + name, average_->averages()[next++]});
     return state;
   }
@@ -127,21 +181,25 @@ class ReplicaRun {
   void fill_schedule() {
     schedule_ = options_.schedule;
     if (schedule_.total_steps == 0) schedule_.total_steps = total_steps_;
-    if (schedule_.every_steps == 0) schedule_.every_steps = options_.schedule_every_epochs * loader_.batches_per_epoch();
+    if (schedule_.every_steps == 0) schedule_.every_steps = options_.schedule_every_epochs * loader_->batches_per_epoch();
     check(schedule_);
   }
 
   void resume() {
     phase(Phase::checkpoint);
     EngineState engine = engine_state();
-    if (auto found = saver_.restore(replica_, engine)) {
-      replica_.load_counters(engine.counters);
-      replica_.sync_masters();
+    if (auto found = saver_->restore(*replica_, engine, std::exchange(kept_, std::nullopt))) {
+      replica_->load_counters(engine.counters);
+      for (const auto& [name, tensor] : engine.own)  // Rank 0 has only its own: each keeps what it has.
+        for (const auto& [kept_name, kept] : own_)
+          if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes()) tensor.copy_(kept);
+      replica_->sync_masters();
       const bool averaged =
           std::any_of(found->shared.begin(), found->shared.end(), [](const auto& name) { return name.starts_with("ema/"); });
       if (average_ && !averaged) average_->reset();
       progress_ = std::move(found->progress);
-      loader_.seek(progress_.position);
+      loader_->seek(progress_.position);
+      if (found->from_memory) return;
       result_.report.resumed_from_step = progress_.step;
       result_.report.checkpoint = found->path;
       const bool beyond = options_.steps >= 0 ? progress_.step > total_steps_ : progress_.position.epoch > options_.epochs;
@@ -150,7 +208,8 @@ class ReplicaRun {
     }
   }
 
-  void start() {
+  // To who listens on rank 0; in an elastic job that may be another process later.
+  void announce_start() {
     monitor::RunStart start;
     start.name = job_.name;
     start.strategy = options_.strategy;
@@ -158,26 +217,31 @@ class ReplicaRun {
     start.world_size = group_->size();
     start.total_steps = total_steps_;
     start.first_step = progress_.step;
-    start.steps_per_epoch = loader_.batches_per_epoch();
-    for (const auto& [name, tensor] : replica_.state().parameters) start.parameters += tensor.numel();
-    result_.report.parameters = start.parameters;
+    start.steps_per_epoch = loader_->batches_per_epoch();
+    for (const auto& [name, tensor] : replica_->state().parameters) start.parameters += tensor.numel();
     tell([&](monitor::Sink& sink) { sink.on_start(start); });
     for (const std::string& line : first_lines(options_, group_->size(), base_rates_.empty() ? 0 : base_rates_[0]))
       tell([&](monitor::Sink& sink) { sink.on_message(line); });
-    call([&](Callback& callback) { callback.on_fit_start(context_); });
+  }
+
+  void start() {
+    call([&](Callback& callback) { callback.on_fit_start(*context_); });
     if (total_steps_ == 0) save();  // Nothing to train: the initial weights are what was asked for.
   }
 
   void step() {
     const auto started = SteadyClock::now();
+    remember_buffers();
     random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1), static_cast<uint64_t>(group_->rank())));
     step_phase(Phase::data);
-    const Batch batch = loader_.next();
+    const Batch batch = loader_->next();
     compute(batch);
     const double rate = set_rate();
     step_phase(Phase::exchange);
-    if (context_.stop || StopSignal::requested()) replica_.request_stop();
-    const StepOutcome outcome = replica_.step();
+    if (context_->stop || StopSignal::requested()) replica_->request_stop();
+    if (world_.regroup_wanted()) replica_->request_regroup();
+    const StepOutcome outcome = replica_->step();
+    in_step_ = false;
     require_finite(outcome);
 
     // Without an update it was no step, but its data is used.
@@ -197,6 +261,8 @@ class ReplicaRun {
     if (result_.report.seconds_to_first_step == 0)
       result_.report.seconds_to_first_step = options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
     stopping_ = outcome.stop;
+    regroup_ = outcome.regroup;
+    if (first() && std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step);
     announce(batch, outcome, rate, seconds);
     after_step(batch, outcome.updated);
   }
@@ -220,9 +286,9 @@ class ReplicaRun {
       }
       step_phase(Phase::backward);
       if (part + 1 == options_.accumulate)
-        replica_.last_backward(loss, to - from, batch.global_size);
+        replica_->last_backward(loss, to - from, batch.global_size);
       else
-        replica_.backward(loss, to - from, batch.global_size);
+        replica_->backward(loss, to - from, batch.global_size);
     }
   }
 
@@ -234,14 +300,14 @@ class ReplicaRun {
   // A replica without samples keeps silent, unless other replicas' batch norms wait for it.
   void compute_nothing(const Batch& batch) {
     const auto together = norms_together();
-    if (!together) return replica_.backward({}, 0, batch.global_size);
+    if (!together) return replica_->backward({}, 0, batch.global_size);
     const Autocast mixed(options_.autocast);
-    replica_.backward(model_.forward(batch.data.narrow(0, 0, 0)).sum(), 0, batch.global_size);
+    replica_->backward(model_.forward(batch.data.narrow(0, 0, 0)).sum(), 0, batch.global_size);
   }
 
   double set_rate() {
     const double factor = rate_factor(schedule_, progress_.step);
-    auto& groups = replica_.optimizer().param_groups();
+    auto& groups = replica_->optimizer().param_groups();
     for (size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(base_rates_[i] * factor);
     return base_rates_.empty() ? 0 : base_rates_[0] * factor;
   }
@@ -261,20 +327,20 @@ class ReplicaRun {
 
   void announce(const Batch& batch, const StepOutcome& outcome, double rate, double seconds) {
     if (!outcome.updated) {
-      const std::string line = fmt::format("gradients overflowed: step skipped, loss scale now {:g}", replica_.loss_scale());
+      const std::string line = fmt::format("gradients overflowed: step skipped, loss scale now {:g}", replica_->loss_scale());
       return tell([&](monitor::Sink& sink) { sink.on_message(line); });
     }
     const monitor::StepRecord record{progress_.step,        batch.position.epoch, outcome.loss, rate,
                                      outcome.gradient_norm, batch.global_size,    seconds};
     tell([&](monitor::Sink& sink) { sink.on_step(record); });
-    call([&](Callback& callback) { callback.on_step(context_, record); });
+    call([&](Callback& callback) { callback.on_step(*context_, record); });
   }
 
   void after_step(const Batch& batch, bool updated) {
     const bool epoch_over = batch.next.epoch != batch.position.epoch;
     const bool last = is_done();
     if (epoch_over) {
-      call([&](Callback& callback) { callback.on_epoch_end(context_, batch.position.epoch); });
+      call([&](Callback& callback) { callback.on_epoch_end(*context_, batch.position.epoch); });
       const bool due = options_.evaluate_every > 0 && batch.next.epoch % options_.evaluate_every == 0;
       if (due && !last && !stopping_) evaluate_now(batch.position.epoch);
     }
@@ -287,35 +353,39 @@ class ReplicaRun {
   void evaluate_now(int64_t epoch) {
     if (!test_) return;
     phase(Phase::evaluate);
-    replica_.synchronise();
-    replica_.sync_buffers();
+    replica_->synchronise();
+    replica_->sync_buffers();
     const ParameterAverage::InUse averages(average_ ? &*average_ : nullptr);
     const Autocast mixed(options_.autocast);
     result_.report.eval = evaluate(model_, job_, *test_, evaluation_batch(), options_.dtype, *group_);
     const monitor::EvalRecord record{progress_.step, epoch, result_.report.eval->loss, result_.report.eval->accuracy};
     tell([&](monitor::Sink& sink) { sink.on_eval(record); });
-    call([&](Callback& callback) { callback.on_evaluate(context_, record); });
+    call([&](Callback& callback) { callback.on_evaluate(*context_, record); });
   }
   int64_t evaluation_batch() const { return std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024)); }
 
   void save() {
     if (options_.checkpoint.dir.empty()) return;
     phase(Phase::checkpoint);
-    replica_.synchronise();
-    const std::string path = saver_.save(replica_, progress_, engine_state());
+    replica_->synchronise();
+    const std::string path = saver_->save(*replica_, progress_, engine_state());
     result_.report.checkpoint = path;
     if (path.empty()) return;
     tell([&](monitor::Sink& sink) { sink.on_message("checkpoint saved: " + path); });
-    call([&](Callback& callback) { callback.on_checkpoint(context_, path); });
+    call([&](Callback& callback) { callback.on_checkpoint(*context_, path); });
   }
 
+  // Also after a regrouping, when a worker was lost before all had finished.
   void finish() {
     Report& report = result_.report;
-    replica_.synchronise();
+    report.train_loss = 0;
+    report.parameters = 0;
+    replica_->synchronise();
     // Who asks to stop is waiting; the checkpoint holds all that an evaluation needs.
     if (!stopping_) evaluate_now(std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)));
-    call([&](Callback& callback) { callback.on_fit_end(context_); });
+    if (!std::exchange(ended_, true)) call([&](Callback& callback) { callback.on_fit_end(*context_); });
     phase(Phase::idle);
+    for (const auto& [name, tensor] : replica_->state().parameters) report.parameters += tensor.numel();
     report.steps = progress_.step;
     report.epochs = progress_.position.epoch;
     report.world_size = group_->size();
@@ -327,15 +397,28 @@ class ReplicaRun {
     report.learning_rate_scale = rate_scale(options_.rate_scaling, options_.batch);
     report.compression = options_.compression.name;
     report.local_steps = options_.local.steps;
-    report.loss_scale = replica_.loss_scale();
+    report.loss_scale = replica_->loss_scale();
     if (exchanges_ > 0) report.exchange_bytes_per_step = sent_bytes_ / exchanges_;
-    report.parameters_sha256 = sha256_of(replica_.state().parameters);
-    const auto tail = std::min<size_t>(progress_.loss_history.size(), std::max<int64_t>(1, loader_.batches_per_epoch()));
+    report.parameters_sha256 = sha256_of(replica_->state().parameters);
+    const auto tail = std::min<size_t>(progress_.loss_history.size(), std::max<int64_t>(1, loader_->batches_per_epoch()));
     for (size_t i = progress_.loss_history.size() - tail; i < progress_.loss_history.size(); ++i)
       report.train_loss += progress_.loss_history[i] / static_cast<double>(tail);
-    report.loss_history = std::move(progress_.loss_history);
+    report.loss_history = progress_.loss_history;
+    report.generations = generations();
     add_process_totals(report);
     result_.rank = group_->rank();
+  }
+
+  // What the coordinator noted; a job that is not elastic has one.
+  Json generations() {
+    if (world_.is_elastic()) return world_.generations();
+    return Json::array({{{"generation", world_.identity().generation},
+                         {"world_size", group_->size()},
+                         {"first_step", result_.report.resumed_from_step + 1},
+                         {"cause", "start"},
+                         {"lost_ranks", Json::array()},
+                         {"phase", ""},
+                         {"seconds_to_first_step", result_.report.seconds_to_first_step}}});
   }
 
   // Sums over processes: one replica of each speaks for it.
@@ -363,17 +446,27 @@ class ReplicaRun {
   World& world_;
   const TrainerOptions& options_;
   const Job& job_;
-  std::shared_ptr<const Source> test_;
-  std::shared_ptr<Group> group_, norm_group_;
+  std::shared_ptr<const Source> train_, test_;
   monitor::PssSampler& pss_;
   const bool leads_worker_;
   const SteadyClock::time_point created_ = SteadyClock::now();
   ReplicaRandom random_;  // Before the model, which is drawn from it.
   Model model_;
-  DataParallel replica_;
-  Loader loader_;
-  Saver saver_;
-  TrainContext context_;
+  // Of a generation (of the whole run, if the job is not elastic).
+  std::shared_ptr<Group> group_, norm_group_;
+  std::optional<DataParallel> replica_;
+  std::optional<Loader> loader_;
+  std::optional<Saver> saver_;
+  std::optional<TrainContext> context_;
+  bool is_first_step_ = true;
+  bool regroup_ = false;  // All agreed to after this step.
+  bool in_step_ = false;
+  std::vector<at::Tensor> before_step_;  // Buffers.
+  // Between two generations.
+  std::optional<RunState> kept_;
+  std::vector<NamedTensor> own_;
+  // Of the run.
+  bool announced_ = false, started_ = false, ended_ = false;
   ScheduleOptions schedule_;
   std::vector<double> base_rates_;
   int64_t total_steps_ = 0;
@@ -384,11 +477,16 @@ class ReplicaRun {
   ReplicaResult result_;
 };
 
-}  // namespace
-
-ReplicaResult run_replica(const ReplicaSetting& setting) {
+ReplicaRun::ReplicaRun(const ReplicaSetting& setting) {
   at::set_num_threads(setting.options.threads);
-  return ReplicaRun(setting).run();
+  impl_ = std::make_unique<Impl>(setting);
 }
+ReplicaRun::~ReplicaRun() = default;
+ReplicaRun::End ReplicaRun::run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
+  return impl_->run(std::move(group), std::move(norm_group));
+}
+void ReplicaRun::unbind() { impl_->unbind(); }
+int64_t ReplicaRun::committed() const { return impl_->committed(); }
+ReplicaResult ReplicaRun::take_result() { return impl_->take_result(); }
 
 }  // namespace trireme

@@ -19,13 +19,28 @@ struct ReplicaSetting {
   const Job& job;
   std::shared_ptr<const Source> train;
   std::shared_ptr<const Source> test;  // May be null.
-  std::shared_ptr<Group> group;
-  std::shared_ptr<Group> norm_group;  // Of batch norms over all replicas; null: each normalises its own samples.
-  monitor::PssSampler& pss;           // Of this process.
-  bool leads_worker = true;           // The first replica of its process tells heartbeats what is being done.
+  monitor::PssSampler& pss;            // Of this process.
+  bool leads_worker = true;            // The first replica of its process tells heartbeats what is being done.
 };
 
-// COLLECTIVE over the group; on the calling thread.
-ReplicaResult run_replica(const ReplicaSetting& setting);
+// Used by one thread, the one that makes it; model and progress live as long as it does, all else as long as a generation.
+class ReplicaRun {
+ public:
+  explicit ReplicaRun(const ReplicaSetting& setting);  // Makes the model.
+  ~ReplicaRun();
+
+  enum class End { finished, regroup };
+  // COLLECTIVE over the group. Trains to the end, or until all agreed to regroup after a step (elastic jobs). norm_group: of batch norms
+  // over all replicas; null: each normalises its own samples. After an error of a lost peer, unbind() and run() in the next generation's
+  // groups goes on behind the newest step that a survivor has committed.
+  End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
+  void unbind();              // Keeps the state in memory, and lets go of the groups and of the checkpoint folder.
+  int64_t committed() const;  // Steps that it has the state of; -1: none yet.
+  ReplicaResult take_result();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 }  // namespace trireme

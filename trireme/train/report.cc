@@ -40,6 +40,7 @@ Json Report::to_json() const {
   json["checkpoint"] = checkpoint;
   json["parameters"] = parameters;
   json["parameters_sha256"] = parameters_sha256;
+  json["generations"] = generations;
   json["files"] = files;
   json["loss_history"] = losses;
   return json;

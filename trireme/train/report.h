@@ -40,7 +40,10 @@ struct Report {
   std::string parameters_sha256;
   int64_t parameters = 0;
   int64_t resumed_from_step = 0;
-  bool stopped = false;         // Asked to stop before its end; state was saved.
+  bool stopped = false;  // Asked to stop before its end; state was saved.
+  // Of an elastic job: {generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step} each; else one.
+  Json generations = Json::array();
+  bool dismissed = false;       // This process's help was not wanted any more; the job goes on without it.
   Json files = Json::object();  // {"report": ..., "events": ..., "log": ...}
 
   Json to_json() const;

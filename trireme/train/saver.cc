@@ -116,50 +116,62 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
   if (batch != facts_.batch) log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
-std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState& engine) {
-  std::optional<checkpoint::Saved> saved;
-  if (folder_) saved = folder_->newest();
+// The newest checkpoint; parameters and buffers go straight into the replica.
+std::optional<RunState> Saver::read(DataParallel& replica) const {
+  const auto saved = folder_->newest();
+  if (!saved) return std::nullopt;
+  check_facts(saved->manifest);
+  load_into(replica.state().parameters, *saved);
+  load_into(replica.state().buffers, *saved);
+  refuse_surplus(replica.state(), *saved);
+  RunState state;
+  state.optimizer.kind = saved->manifest.optimizer.value("kind", "");
+  state.optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
+  if (saved->optimizer)
+    for (const auto& view : saved->optimizer->tensors()) {
+      if (belongs_to_engine(view.spec.name))
+        state.engine.emplace(view.spec.name, tensor_of(view));
+      else
+        state.optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
+    }
+  state.progress = {saved->manifest.step, saved->manifest.extra.value("skipped_steps", int64_t{0}), saved->manifest.position,
+                    saved->manifest.loss_history};
+  state.counters = saved->manifest.extra.value("counters", Json::object());
+  state.ranks = saved->manifest.extra.value("world_size", 0);
+  state.path = saved->path.string();
+  log_info("resumed from {} at step {}", state.path, state.progress.step);
+  return state;
+}
+
+std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState& engine, std::optional<RunState> kept) {
+  const bool from_memory = kept.has_value();
+  std::optional<RunState> state;
+  if (group_.rank() == 0) state = from_memory ? std::move(kept) : folder_ ? read(replica) : std::nullopt;
   Json head = Json::object();
-  OptimizerState optimizer;
-  std::map<std::string, at::Tensor> of_engine;
-  if (saved) {
-    check_facts(saved->manifest);
-    load_into(replica.state().parameters, *saved);
-    load_into(replica.state().buffers, *saved);
-    refuse_surplus(replica.state(), *saved);
-    optimizer.kind = saved->manifest.optimizer.value("kind", "");
-    optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
-    if (saved->optimizer)
-      for (const auto& view : saved->optimizer->tensors()) {
-        if (belongs_to_engine(view.spec.name))
-          of_engine.emplace(view.spec.name, tensor_of(view));
-        else
-          optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
-      }
+  if (state)
     head = {{"found", true},
-            {"step", saved->manifest.step},
-            {"skipped", saved->manifest.extra.value("skipped_steps", int64_t{0})},
-            {"counters", saved->manifest.extra.value("counters", Json::object())},
-            {"ranks", saved->manifest.extra.value("world_size", 0)},
-            {"epoch", saved->manifest.position.epoch},
-            {"consumed", saved->manifest.position.consumed}};
-  }
+            {"from_memory", from_memory},
+            {"step", state->progress.step},
+            {"skipped", state->progress.skipped_steps},
+            {"losses", state->progress.loss_history},
+            {"counters", state->counters},
+            {"ranks", state->ranks},
+            {"epoch", state->progress.position.epoch},
+            {"consumed", state->progress.position.consumed}};
   head = share(group_, head);
   if (!head.contains("found")) return std::nullopt;
-  replica.sync_state();
-  load_state(replica.optimizer(), replica.updated_parameters(), share(group_, std::move(optimizer)));
+  if (!state) state.emplace();
   Restored restored;
+  restored.from_memory = head["from_memory"];
+  if (!restored.from_memory) replica.sync_state();  // A new engine has rank 0's parameters already.
+  load_state(replica.optimizer(), replica.updated_parameters(), share(group_, std::move(state->optimizer)));
   engine.counters = head["counters"];
-  restored.shared = trireme::restore(engine, of_engine, head["ranks"], group_);
-  Progress& progress = restored.progress;
-  progress.step = head["step"];
-  progress.skipped_steps = head["skipped"];
-  progress.position = {head["epoch"], head["consumed"]};
-  if (saved) {
-    progress.loss_history = saved->manifest.loss_history;
-    restored.path = saved->path.string();
-    log_info("resumed from {} at step {}", saved->path.string(), progress.step);
-  }
+  std::vector<NamedTensor> of_single_ranks;
+  if (restored.from_memory) of_single_ranks.swap(engine.own);
+  restored.shared = trireme::restore(engine, state->engine, head["ranks"], group_);
+  if (restored.from_memory) engine.own.swap(of_single_ranks);
+  restored.progress = {head["step"], head["skipped"], {head["epoch"], head["consumed"]}, head["losses"]};
+  restored.path = state->path;
   return restored;
 }
 

@@ -3,6 +3,7 @@
 #include <trireme/checkpoint/folder.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/train/engine_state.h>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -18,6 +19,16 @@ struct Progress {
   std::vector<double> loss_history;
 };
 
+// All that a run goes on from, as one rank has it: read from a checkpoint, or kept in memory while a job regroups.
+struct RunState {
+  Progress progress;
+  OptimizerState optimizer;
+  Json counters = Json::object();            // EngineState's.
+  std::map<std::string, at::Tensor> engine;  // Its tensors by their names in a file (engine_state.h).
+  int ranks = 0;                             // That wrote them; 0: those of single ranks are not there.
+  std::string path;                          // Of the checkpoint; empty: from memory.
+};
+
 // Facts of the data and the run that a checkpoint must fit.
 struct RunFacts {
   int64_t samples = 0;  // Of the training set.
@@ -31,14 +42,16 @@ class Saver {
   // On rank 0 with a folder: proves it can be written. `dir` may be empty: then nothing is saved or found.
   Saver(std::string dir, int keep, RunFacts facts, Group& group);
 
-  // COLLECTIVE. Rank 0's newest whole checkpoint becomes the state of every replica. Empty if there is none. Throws Error(invalid_argument)
-  // naming the tensor or the fact in which checkpoint and run differ.
+  // COLLECTIVE. What rank 0 has `kept`, else its newest whole checkpoint, becomes the state of every replica (kept parameters and buffers
+  // are in rank 0's module; what other ranks kept does not count). Empty if there is neither. Of what is kept, tensors of single ranks
+  // stay as they are. Throws Error(invalid_argument) naming the tensor or the fact in which checkpoint and run differ.
   struct Restored {
     Progress progress;
     std::set<std::string> shared;  // Which of the engine's shared tensors the checkpoint had.
     std::string path;              // On rank 0.
+    bool from_memory = false;
   };
-  std::optional<Restored> restore(DataParallel& replica, EngineState& engine);
+  std::optional<Restored> restore(DataParallel& replica, EngineState& engine, std::optional<RunState> kept = std::nullopt);
   // COLLECTIVE (buffers are handed out, every rank's own state is collected). Returns the path on rank 0, empty elsewhere. Throws
   // Error(internal) naming the tensor, and leaves older checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail
   // for ever.
@@ -46,6 +59,7 @@ class Saver {
 
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;
+  std::optional<RunState> read(DataParallel& replica) const;
   RunFacts facts_;
   Group& group_;
   std::optional<checkpoint::Folder> folder_;  // On rank 0.

@@ -14,6 +14,8 @@
 namespace trireme {
 namespace {
 
+constexpr int kGenerationsInVain = 20;
+
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "train", what, remedy);
 }
@@ -49,6 +51,14 @@ void check_numbers(const TrainerOptions& o) {
   if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;  // Filled in once the epoch's length is known.
   check(schedule);
   if (o.threads < 1) refuse(fmt::format("{} threads a replica", o.threads), "at least 1");
+}
+
+void check_elastic(const TrainerOptions& o) {
+  if (o.replicas > 1)
+    refuse(fmt::format("{} replicas a worker in an elastic job", o.replicas), "one replica a worker: a worker is what can be lost");
+  if (o.local.steps > 1)
+    refuse(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
+           "1: between averagings no worker has the whole state");
 }
 
 // The strategy's name once workers and replicas are known; what contradicts it is refused with what would fit.
@@ -89,6 +99,26 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   return facts;
 }
 
+struct Groups {
+  std::shared_ptr<Group> group, norms;  // norms: of batch norms over all replicas, or null.
+};
+
+std::vector<Groups> make_groups(World& world, const TrainerOptions& options) {
+  std::vector<Groups> groups;
+  for (auto& group : world.make_groups(options.replicas)) groups.push_back({std::move(group), nullptr});
+  if (!options.sync_batch_norm) return groups;
+  auto norms = world.make_groups(options.replicas);
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].norms = std::move(norms[i]);
+  return groups;
+}
+
+// Whether the others are to be met again after this error, rather than the run be ended.
+bool is_of_lost_peer(const std::exception& error, const World& world) {
+  if (world.lost_a_worker()) return true;
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  return known && (known->code() == ErrorCode::peer_lost || known->code() == ErrorCode::timeout || known->code() == ErrorCode::aborted);
+}
+
 // The first error of several replicas: the others' are its consequences.
 class FirstError {
  public:
@@ -105,26 +135,61 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-std::vector<ReplicaResult> run_in_threads(std::vector<ReplicaSetting> settings) {
+ReplicaResult run_to_the_end(const ReplicaSetting& setting, const Groups& groups) {
+  ReplicaRun run(setting);
+  run.run(groups.group, groups.norms);
+  return run.take_result();
+}
+
+std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& settings, const std::vector<Groups>& groups) {
   std::vector<ReplicaResult> results(settings.size());
   FirstError first_error;
   std::vector<std::thread> threads;
   for (size_t i = 0; i < settings.size(); ++i) {
     threads.emplace_back([&, i] {
-      const ReplicaSetting& setting = settings[i];
-      set_thread_rank(setting.group->rank(), setting.group->size());
+      set_thread_rank(groups[i].group->rank(), groups[i].group->size());
       try {
-        results[i] = run_replica(setting);
+        results[i] = run_to_the_end(settings[i], groups[i]);
       } catch (const std::exception& error) {
         first_error.keep(std::current_exception());
-        setting.group->abort(brief(error));
-        if (setting.norm_group) setting.norm_group->abort(brief(error));
+        groups[i].group->abort(brief(error));
+        if (groups[i].norms) groups[i].norms->abort(brief(error));
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   first_error.rethrow();
   return results;
+}
+
+// One generation after the other. Each begins with the newest state that a member has in memory; a member that was lost inside a step
+// takes nothing with it, as the others give that step up or have committed it.
+std::optional<ReplicaResult> run_through_generations(const ReplicaSetting& setting, const std::function<void()>& agree) {
+  ReplicaRun run(setting);  // Before the others are met: they lose no time by this one's start.
+  World& world = setting.world;
+  int in_vain = 0;  // Generations in a row without a committed step.
+  int64_t before = -1;
+  std::string reason;
+  for (bool first = true;; first = false) {
+    try {
+      if (first)
+        world.connect(1);
+      else if (!world.regroup(run.committed(), reason))
+        return std::nullopt;
+      reason.clear();
+      agree();
+      const Groups groups = make_groups(world, setting.options)[0];
+      if (run.run(groups.group, groups.norms) == ReplicaRun::End::finished) return run.take_result();
+    } catch (const std::exception& error) {
+      if (!is_of_lost_peer(error, world)) throw;
+      reason = brief(error);
+      in_vain = run.committed() > before ? 0 : in_vain + 1;
+      before = run.committed();
+      if (in_vain == kGenerationsInVain) throw;
+      log_warning("step {} given up: {}", run.committed() + 1, reason);
+    }
+    run.unbind();
+  }
 }
 
 }  // namespace
@@ -141,34 +206,42 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
   const int world_size = world_.workers() * options_.replicas;
   if (options_.batch < world_size)
     refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size), "a batch of at least one sample a replica");
+  if (world_.is_elastic()) check_elastic(options_);
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;
   monitor::PssSampler pss;
   const StopSignal stop_signal;
 
-  world_.set_phase(Phase::connecting);
-  world_.connect(options_.replicas);
-  world_.agree("configuration", facts_of(options_, job, *train, test.get()));
-  auto groups = world_.make_groups(options_.replicas);
+  const auto agree = [&] { world_.agree("configuration", facts_of(options_, job, *train, test.get())); };
   std::vector<ReplicaSetting> settings;
-  std::vector<std::shared_ptr<Group>> norm_groups(groups.size());
-  if (options_.sync_batch_norm) norm_groups = world_.make_groups(options_.replicas);
-  for (size_t i = 0; i < groups.size(); ++i)
-    settings.push_back({world_, options_, job, train, test, groups[i], norm_groups[i], pss, settings.empty()});
-
-  // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
+  for (int i = 0; i < options_.replicas; ++i) settings.push_back({world_, options_, job, train, test, pss, settings.empty()});
   std::vector<ReplicaResult> results;
-  if (settings.size() == 1)
-    results.push_back(run_replica(settings[0]));
-  else
-    results = run_in_threads(settings);
+  if (world_.is_elastic()) {
+    auto result = run_through_generations(settings[0], agree);
+    if (!result) {
+      Report report;
+      report.dismissed = true;
+      return report;
+    }
+    results.push_back(std::move(*result));
+  } else {
+    world_.set_phase(Phase::connecting);
+    world_.connect(options_.replicas);
+    agree();
+    const std::vector<Groups> groups = make_groups(world_, options_);
+    // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
+    if (settings.size() == 1)
+      results.push_back(run_to_the_end(settings[0], groups[0]));
+    else
+      results = run_in_threads(settings, groups);
+  }
 
   Report report = std::move(results[0].report);
   report.samples_per_second = results[0].train_seconds > 0 ? static_cast<double>(results[0].train_samples) / results[0].train_seconds : 0;
   report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (began > 0) report.wall_seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - began;
   if (results[0].rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
-  report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, world_size);
+  report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, report.world_size);
   return report;
 }
 

@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+#include <trireme/launch/generations.h>
+
+#include <algorithm>
+
+namespace trireme::launch {
+
+void Generations::arrive(net::ConnectionId connection, const Json& message, Time now) {
+  const auto process = message.at("process").get<Roster::Process>();
+  const auto worker = worker_of(process);
+  waiting_[connection] = process;
+  if (!began_) began_ = now;
+  actions_.answer(connection, {{"op", "noted"}});
+  const Roster::Decisions decisions = roster_.arrive(process, message.at("step").get<int64_t>(), now);
+  // The others may wait for it inside the step that it gave up.
+  const std::string reason = message.at("reason").get<std::string>();
+  if (worker && !reason.empty()) actions_.lose(*worker, "it gave the step up: " + reason);
+  act(decisions);
+}
+
+void Generations::closed(net::ConnectionId connection, Time now) {
+  const auto found = waiting_.find(connection);
+  if (found == waiting_.end()) return;
+  const Roster::Process process = found->second;
+  waiting_.erase(found);
+  lost_while_waiting(process, "connection closed while it waited for the next generation", now);
+}
+
+void Generations::lost_worker(int worker, PhaseAt last, const std::string& text, Time now) {
+  const Roster::Process process = members_.at(static_cast<size_t>(worker));
+  if (!roster_.is_member(process)) return;
+  last_phases_[process] = last;
+  lost_ranks_.push_back(worker);
+  if (phase_.empty()) phase_ = last.describe();
+  note_cause(text, now);
+  lost_.push_back({process, text});
+  act(roster_.lost(process, now));
+}
+
+void Generations::lost_while_waiting(Roster::Process process, const std::string& text, Time now) {
+  if (!roster_.is_waiting(process)) return;
+  lost_.push_back({process, text});
+  act(roster_.lost(process, now));
+}
+
+void Generations::left(int worker, Time now) { act(roster_.left(members_.at(static_cast<size_t>(worker)), now)); }
+
+std::string Generations::resize(int target, Time now) {
+  if (target < minimum_ || target > maximum_)
+    return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}", target, minimum_, maximum_);
+  if (target < roster_.target()) note_cause("asked for fewer workers", now);
+  act(roster_.resize(target, now));
+  return {};
+}
+
+void Generations::tick(Time now) { act(roster_.tick(now)); }
+
+void Generations::stepped(int64_t step, Time now) {
+  if (history_.empty() || !history_.back()["seconds_to_first_step"].is_null()) return;
+  history_.back()["first_step"] = step;
+  history_.back()["seconds_to_first_step"] = std::chrono::duration<double>(now - began_.value_or(now)).count();
+  began_.reset();
+}
+
+bool Generations::is_waiting(int worker) const { return roster_.is_waiting(members_.at(static_cast<size_t>(worker))); }
+
+std::optional<int> Generations::worker_of(Roster::Process process) const {
+  if (!roster_.is_member(process)) return std::nullopt;
+  return static_cast<int>(std::ranges::find(members_, process) - members_.begin());
+}
+
+void Generations::note_cause(const std::string& cause, Time now) {
+  if (cause_.empty()) {
+    cause_ = cause;
+    began_ = now;
+  }
+}
+
+void Generations::act(const Roster::Decisions& decisions) {
+  const auto answer = [this](Roster::Process process, const Json& message) {
+    const auto found = std::ranges::find(waiting_, process, [](const auto& each) { return each.second; });
+    if (found == waiting_.end()) return;
+    const net::ConnectionId connection = found->first;
+    waiting_.erase(found);
+    actions_.answer(connection, message);
+    actions_.close(connection);
+  };
+  const auto now = std::chrono::steady_clock::now();
+  if (!decisions.interrupt.empty()) {
+    note_cause("a worker joined", now);
+    actions_.interrupt();
+  }
+  for (const Roster::Process process : decisions.dismissed) answer(process, {{"op", "dismissed"}});
+  for (const Roster::Process process : decisions.missed) lost_.push_back({process, "it did not come to the regrouping"});
+  if (!decisions.failure.empty()) {
+    failure_ = decisions.failure;
+    for (const auto& [connection, process] : std::exchange(waiting_, {})) {
+      actions_.answer(connection, {{"op", "failed"}, {"what", failure_}});
+      actions_.close(connection);
+    }
+  }
+  for (const auto& formed : decisions.formed) {
+    members_ = formed.members;
+    for (const Roster::Process process : members_) last_phases_.try_emplace(process);
+    history_.push_back({{"generation", formed.number},
+                        {"world_size", members_.size()},
+                        {"first_step", formed.step < 0 ? 1 : formed.step + 1},
+                        {"cause", cause_},
+                        {"lost_ranks", std::exchange(lost_ranks_, Json::array())},
+                        {"phase", std::exchange(phase_, {})},
+                        {"seconds_to_first_step", nullptr}});
+    cause_.clear();
+    if (!began_) began_ = now;
+    actions_.start(formed.number, static_cast<int>(members_.size()));
+    for (size_t worker = 0; worker < members_.size(); ++worker)
+      answer(members_[worker], {{"op", "formed"},
+                                {"number", formed.number},
+                                {"worker", worker},
+                                {"workers", members_.size()},
+                                {"step", formed.step},
+                                {"cause", history_.back()["cause"]}});
+  }
+}
+
+}  // namespace trireme::launch

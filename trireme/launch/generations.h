@@ -1,0 +1,80 @@
+// An elastic job as the coordinator sees it: which process is which worker of which generation, who waits, and what was.
+//
+// Not for several threads at once.
+#pragma once
+#include <trireme/base/json.h>
+#include <trireme/launch/membership.h>
+#include <trireme/launch/roster.h>
+#include <trireme/net/control.h>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trireme::launch {
+
+// A process that the job goes on without. The supervisor ends it, should it still live, and starts another.
+struct LostProcess {
+  Roster::Process process = 0;
+  std::string text;  // For people.
+};
+
+class Generations {
+ public:
+  using Time = Roster::Time;
+  struct Actions {
+    std::function<void(net::ConnectionId, Json)> answer;              // To one that waits.
+    std::function<void(net::ConnectionId)> close;                     // After what was answered.
+    std::function<void(int generation, int workers)> start;           // A new Membership takes the place of the last.
+    std::function<void(int worker, const std::string& reason)> lose;  // A worker of the current generation.
+    std::function<void()> interrupt;                                  // Tell the current generation's workers.
+  };
+  Generations(const RosterOptions& options, Actions actions)
+      : minimum_(options.minimum), maximum_(options.maximum), roster_(options), actions_(std::move(actions)) {}
+
+  void arrive(net::ConnectionId connection, const Json& message, Time now);
+  void closed(net::ConnectionId connection, Time now);  // Of one that waits; others are ignored.
+  // Of the current generation.
+  void lost_worker(int worker, PhaseAt last, const std::string& text, Time now);
+  void lost_while_waiting(Roster::Process process, const std::string& text, Time now);
+  void left(int worker, Time now);
+  // Empty, or why it cannot be.
+  std::string resize(int target, Time now);
+  void tick(Time now);
+  // The first step of the current generation is committed.
+  void stepped(int64_t step, Time now);
+
+  int generation() const { return roster_.generation(); }
+  int target() const { return roster_.target(); }
+  bool is_waiting(int worker) const;  // It has come to the regrouping.
+  std::optional<int> worker_of(Roster::Process process) const;
+  bool was_member(Roster::Process process) const { return last_phases_.contains(process); }  // Ever.
+  // Where a process was when it was lost; of one that was a member once.
+  PhaseAt last_phase(Roster::Process process) const { return last_phases_.at(process); }
+  // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step}]
+  const Json& history() const { return history_; }
+  std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
+  const std::string& failure() const { return failure_; }  // No generation can form any more.
+
+ private:
+  void act(const Roster::Decisions& decisions);
+  void note_cause(const std::string& cause, Time now);
+
+  const int minimum_, maximum_;
+  Roster roster_;
+  Actions actions_;
+  std::map<net::ConnectionId, Roster::Process> waiting_;
+  std::vector<Roster::Process> members_;            // By worker, of the current generation.
+  std::map<Roster::Process, PhaseAt> last_phases_;  // Of all that were members; filled in when they are lost.
+  std::vector<LostProcess> lost_;
+  std::string failure_;
+  Json history_ = Json::array();
+  // Of the next generation.
+  std::string cause_ = "start";
+  Json lost_ranks_ = Json::array();
+  std::string phase_;
+  std::optional<Time> began_;  // When its cause came up.
+};
+
+}  // namespace trireme::launch
