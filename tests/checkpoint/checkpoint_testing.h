@@ -17,8 +17,8 @@ namespace trireme::checkpoint {
 
 class TemporaryFolder : public testing::Test {
  protected:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
+  explicit TemporaryFolder(const std::filesystem::path& base = std::filesystem::temp_directory_path()) {
+    std::string pattern = (base / "trireme-checkpoint-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
   }
   ~TemporaryFolder() override {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <trireme/base/log.h>
+#include <unistd.h>
 #include <fstream>
 
 #include "crash_state.h"
@@ -15,7 +16,7 @@ using testing::HasSubstr;
 
 class Crash : public CheckpointFolder {
  protected:
-  Crash() {
+  Crash() : CheckpointFolder(in_memory()) {
     set_log_level(LogLevel::error);
     Folder folder(runs_);
     for (const int step : {1, 2}) save(folder, step);
@@ -23,6 +24,9 @@ class Crash : public CheckpointFolder {
     fs::remove(before_ / ".lock");
   }
   ~Crash() override { set_log_level(LogLevel::info); }
+
+  // Thousands of small files: a disk would take its time.
+  static fs::path in_memory() { return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path(); }
 
   // The trace of saving `step`, which holds `start`.
   const std::vector<Operation>& traced_save(int64_t step, int start) {
@@ -80,7 +84,8 @@ TEST_F(Crash, AnywhereInASaveLeavesTheNewestWholeCheckpointToFind) {
 TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanGoOnWith) {
   const auto trace = traced_save(3, 3);
   at_each_crash(trace, [&](size_t) {
-    Folder folder(state_);
+    TracingFileSystem quick;  // It does not sync.
+    Folder folder(state_, {}, quick);
     const int64_t step = newest_step(folder);
     EXPECT_GE(step, 2);
     save(folder, step + 1);
@@ -92,7 +97,8 @@ TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanGoOnWith) {
 TEST_F(Crash, WhileACheckpointOfTheSameStepIsReplacedLeavesTheOldOneOrTheNewOne) {
   const auto trace = traced_save(2, 70);
   at_each_crash(trace, [&](size_t count) {
-    Folder folder(state_);
+    TracingFileSystem quick;
+    Folder folder(state_, {}, quick);
     const auto found = folder.newest();
     ASSERT_TRUE(found);
     EXPECT_EQ(found->manifest.step, 2);

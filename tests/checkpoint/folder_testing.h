@@ -8,6 +8,7 @@ namespace trireme::checkpoint {
 
 class CheckpointFolder : public TemporaryFolder {
  protected:
+  using TemporaryFolder::TemporaryFolder;
   static std::filesystem::path save(Folder& folder, int64_t step, int start = -1) {
     Manifest manifest;
     manifest.step = step;

@@ -47,10 +47,12 @@ Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files)
   clean_leftovers(files_, path_);
 }
 
+SafetensorsLayout lay_out_model(const std::vector<TensorView>& tensors) { return lay_out(tensors, {{"format", "pt"}}); }
+
 fs::path Folder::path_of(int64_t step) const { return path_ / name_of_step(step); }
 
 fs::path Folder::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer) {
-  const SafetensorsLayout model_layout = lay_out(model, {{"format", "pt"}}), optimizer_layout = lay_out(optimizer);
+  const SafetensorsLayout model_layout = lay_out_model(model), optimizer_layout = lay_out(optimizer);
   return save(std::move(manifest),
               {safetensors(kModelFile, model_layout, model), safetensors(kOptimizerFile, optimizer_layout, optimizer)});
 }

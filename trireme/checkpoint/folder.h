@@ -26,6 +26,9 @@ struct Saved {
   std::unique_ptr<SafetensorsFile> model, optimizer;
 };
 
+// How model.safetensors is laid out: with the metadata that says its tensors have PyTorch's layout.
+SafetensorsLayout lay_out_model(const std::vector<TensorView>& tensors);
+
 // A file of a checkpoint: its bytes in pieces, in order.
 struct OutgoingFile {
   std::string name;

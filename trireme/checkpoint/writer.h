@@ -1,0 +1,65 @@
+// Saves without a stall: a save copies, a thread of low priority writes. No torch.
+//
+// Two snapshots in memory: while one is written the next may be taken; the second one is only made when a save finds the first one busy.
+// DeepFreeze (Nicolae et al. 2020) and CheckFreq (Mohan et al. 2021) split a checkpoint into snapshot and persist in the same way.
+#pragma once
+#include <trireme/checkpoint/folder.h>
+#include <trireme/checkpoint/snapshot.h>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace trireme::checkpoint {
+
+struct WriterOptions {
+  bool background = true;  // Otherwise save() returns once the checkpoint is durable, and needs no memory for a snapshot.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // For a write that a save or wait() waits for.
+};
+
+// One thread calls it. Errors of the writing thread come out of the next call, once; older checkpoints stay then.
+class Writer {
+ public:
+  explicit Writer(Folder folder, WriterOptions options = {});
+  ~Writer();  // Waits for what is being written; errors that nobody asked for are logged.
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  // Returns when the tensors have been copied: they may change then. Waits for the older write if both snapshots are busy. Returns the path
+  // that the checkpoint will have. Throws as Folder::save() does, for this save or an earlier one (then nothing was copied),
+  // Error(timeout).
+  std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer);
+  // Until all is durable. Throws likewise.
+  void wait();
+  // The checkpoints that have become durable since the last call, oldest first. Throws an error that is due.
+  std::vector<std::filesystem::path> take_saved();
+  const Folder& folder() const { return folder_; }
+
+ private:
+  struct Pending {
+    Manifest manifest;
+    Snapshot* snapshot;
+  };
+  void write_on(std::stop_token stop);
+  void throw_if_failed();  // Call it with the mutex.
+  Snapshot& idle_snapshot(std::unique_lock<std::mutex>& lock);
+  template <typename Condition>
+  void wait_until(std::unique_lock<std::mutex>& lock, Condition condition);
+
+  Folder folder_;
+  const WriterOptions options_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Pending> pending_;  // The first one is being written.
+  std::array<Snapshot, 2> snapshots_;
+  std::vector<std::filesystem::path> saved_;
+  std::exception_ptr error_;
+  std::jthread thread_;  // Last: it ends before what it uses.
+};
+
+}  // namespace trireme::checkpoint
