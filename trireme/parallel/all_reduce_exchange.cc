@@ -44,7 +44,7 @@ class AllReduceExchange : public Exchange {
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       const double too_large = compressors_.empty() ? mine.gradient_scale : 1.0;  // Compressed gradients were scaled back before.
       scale(1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples)), outcome);
-      if (!outcome.nonfinite_gradients) {
+      if (!outcome.nonfinite_gradients && (!options_.accept || options_.accept(outcome.loss, outcome.gradient_norm))) {
         for (const int parameter : trainable_)
           if (!parameters_[parameter].tensor.grad().defined()) outcome.unused.push_back(parameter);
         update(trainable_);

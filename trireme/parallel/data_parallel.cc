@@ -31,7 +31,8 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, const Data
 
 // A step that overflowed is known by its norm.
 ExchangeOptions exchange_options(const DataParallelOptions& options) {
-  return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(), options.buckets, options.compression};
+  return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(), options.buckets, options.compression,
+          options.accept};
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {

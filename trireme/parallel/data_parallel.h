@@ -29,6 +29,8 @@ struct DataParallelOptions {
   CompressionOptions compression;
   LocalSgdOptions local;                          // Replicas take several steps apart.
   std::optional<GradScalerOptions> loss_scaling;  // For float16: losses are scaled up, gradients back; a step that overflows is skipped.
+  // ExchangeOptions::accept. Not asked while local steps keep replicas apart.
+  std::function<bool(double loss, double gradient_norm)> accept;
 };
 
 // One thread at a time.

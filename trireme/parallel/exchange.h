@@ -75,6 +75,9 @@ struct ExchangeOptions {
   bool want_norm = false;  // Compute the norm also without clipping.
   plan::BucketOptions buckets;
   CompressionOptions compression;
+  // Asked on every rank with the same values once loss and gradient norm (negative: not computed) are known, before the update; where it
+  // says no, nothing is updated. It must answer the same on every rank. Empty: always yes.
+  std::function<bool(double loss, double gradient_norm)> accept;
 };
 
 // All-reduce into flat buckets, then the update on every replica. Works with every optimizer and every carrier.

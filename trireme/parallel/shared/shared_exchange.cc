@@ -64,10 +64,9 @@ class SharedExchange : public Exchange {
       find_used(facts.used, outcome);
       const double factor = 1.0 / (mine.gradient_scale * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
       if (is_fused())
-        update_fused(factor);
+        outcome.updated = update_fused(factor);
       else
-        update_agreed(factor, outcome);
-      outcome.updated = !outcome.nonfinite_gradients;
+        outcome.updated = update_agreed(factor, outcome);
     }
     team_->barrier("update");
     finish(outcome.updated);
@@ -95,7 +94,7 @@ class SharedExchange : public Exchange {
   at::Tensor& parameter(int p) { return parameters_[static_cast<size_t>(p)].tensor; }
   const at::Tensor& parameter(int p) const { return parameters_[static_cast<size_t>(p)].tensor; }
   bool wants_norm() const { return options_.clip_norm > 0 || options_.want_norm; }
-  bool is_fused() const { return !wants_norm() && !optimizer_->layerwise() && !between_; }
+  bool is_fused() const { return !wants_norm() && !optimizer_->layerwise() && !between_ && !options_.accept; }
 
   std::vector<shared::Entry> entries() const {
     std::vector<shared::Entry> all;
@@ -299,25 +298,29 @@ class SharedExchange : public Exchange {
     for_runs(factor, [this](int p, std::vector<const std::byte*>& sources) { sources = {reduced(p)}; }, visit);
   }
 
-  void update_fused(double factor) {
+  bool update_fused(double factor) {
     optimizer_->begin_step(used_);
     for_runs(
         factor, [this](int p, std::vector<const std::byte*>& sources) { sources_of(p, sources); },
         [&](const fused::Range& range, const auto* gradient) { optimizer_->update(range, gradient); });
+    return true;
   }
 
-  // Where something about the whole gradient must be known before the update, or other hosts have a part in it.
-  void update_agreed(double factor, StepOutcome& outcome) {
+  // Where something about the whole gradient must be known before the update, or other hosts have a part in it. Returns whether there was
+  // one.
+  bool update_agreed(double factor, StepOutcome& outcome) {
     if (!between_) reduce_left(0);
     if (wants_norm()) {
       outcome.gradient_norm = agree_on_norm(factor);
       outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
-      if (outcome.nonfinite_gradients) return;
-      factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
+      if (outcome.nonfinite_gradients) return false;
     }
+    if (options_.accept && !options_.accept(outcome.loss, outcome.gradient_norm)) return false;
+    factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
     optimizer_->begin_step(used_);  // Not before: a step that overflowed is none, also for the optimizer's counters.
     if (optimizer_->layerwise()) agree_on_layers(factor);
     for_reduced(factor, [&](const fused::Range& range, const auto* gradient) { optimizer_->update(range, gradient); });
+    return true;
   }
 
   // Where the reduced gradient of parameter p arises: over the first replica's own, which nobody else reads in this shard; between hosts in
