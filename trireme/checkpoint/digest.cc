@@ -29,6 +29,15 @@ PieceDigest canonical(XXH128_hash_t hash) {
   return digest;
 }
 
+class XxhState {
+ public:
+  XxhState() { XXH3_128bits_reset(state_.get()); }
+  XXH3_state_t* get() const { return state_.get(); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{XXH3_createState(), &XXH3_freeState};  // It must be aligned.
+};
+
 std::string sha256_of(const InputFile& file) {
   std::vector<std::byte> buffer(std::min<uint64_t>(file.size(), 1 << 20));
   Sha256 sha;
@@ -44,6 +53,15 @@ std::string sha256_of(const InputFile& file) {
 
 PieceDigest digest_of_piece(std::span<const std::byte> piece) { return canonical(XXH3_128bits(piece.data(), piece.size())); }
 
+PieceDigest digest_of_piece(std::span<const std::span<std::byte>> parts) {
+  if (parts.size() == 1) return digest_of_piece(parts[0]);
+  const XxhState state;
+  for (const auto& part : parts) XXH3_128bits_update(state.get(), part.data(), part.size());
+  return canonical(XXH3_128bits_digest(state.get()));
+}
+
+bool is_tree_digest(std::string_view text) { return text.starts_with(kKind); }
+
 std::string digest_text(std::span<const PieceDigest> pieces) {
   std::string text(kKind);
   for (const std::byte byte : digest_of_piece(std::as_bytes(pieces))) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
@@ -51,11 +69,10 @@ std::string digest_text(std::span<const PieceDigest> pieces) {
 }
 
 struct Digest::State {
-  XXH3_state_t* xxh = XXH3_createState();
-  ~State() { XXH3_freeState(xxh); }
+  XxhState xxh;
 };
 
-Digest::Digest() : state_(std::make_unique<State>()) { XXH3_128bits_reset(state_->xxh); }
+Digest::Digest() : state_(std::make_unique<State>()) {}
 Digest::~Digest() = default;
 
 void Digest::update(std::span<const std::byte> bytes) {
@@ -66,17 +83,17 @@ void Digest::update(std::span<const std::byte> bytes) {
       pieces_.push_back(digest_of_piece(part));
       continue;
     }
-    XXH3_128bits_update(state_->xxh, part.data(), part.size());
+    XXH3_128bits_update(state_->xxh.get(), part.data(), part.size());
     in_piece_ += part.size();
     if (in_piece_ < kDigestPiece) continue;
-    pieces_.push_back(canonical(XXH3_128bits_digest(state_->xxh)));
-    XXH3_128bits_reset(state_->xxh);
+    pieces_.push_back(canonical(XXH3_128bits_digest(state_->xxh.get())));
+    XXH3_128bits_reset(state_->xxh.get());
     in_piece_ = 0;
   }
 }
 
 std::string Digest::text() {
-  if (in_piece_ > 0) pieces_.push_back(canonical(XXH3_128bits_digest(state_->xxh)));
+  if (in_piece_ > 0) pieces_.push_back(canonical(XXH3_128bits_digest(state_->xxh.get())));
   return digest_text(pieces_);
 }
 
@@ -84,7 +101,7 @@ std::string digest_of_file(const std::filesystem::path& path, std::string_view l
   const InputFile file(path);
   const bool is_sha = like.size() == 64 && like.find(':') == std::string_view::npos;
   if (is_sha) return sha256_of(file);
-  if (!like.starts_with(kKind))
+  if (!is_tree_digest(like))
     throw Error(ErrorCode::unsupported, "checkpoint",
                 fmt::format("the hash of {} is {}, of a kind this build does not know", path.string(), like), "a newer Trireme");
   std::vector<PieceDigest> pieces((file.size() + kDigestPiece - 1) / kDigestPiece);

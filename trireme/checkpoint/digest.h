@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme::checkpoint {
@@ -19,8 +20,11 @@ inline constexpr size_t kDigestPiece = 256 << 10;
 using PieceDigest = std::array<std::byte, 16>;  // Canonical: most significant byte first.
 
 PieceDigest digest_of_piece(std::span<const std::byte> piece);
+PieceDigest digest_of_piece(std::span<const std::span<std::byte>> parts);  // Of a piece that lies in several places.
 // "xxh3-256k:" and 32 hexadecimal digits. `pieces` in order; all but the last of kDigestPiece bytes; an empty file has none.
 std::string digest_text(std::span<const PieceDigest> pieces);
+
+bool is_tree_digest(std::string_view text);
 
 // Incremental, for bytes that come in parts of any size. One thread.
 class Digest {

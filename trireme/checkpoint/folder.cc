@@ -149,25 +149,6 @@ Losses Folder::losses() {
 
 std::optional<Saved> Folder::newest() const { return newest_in(path_); }
 
-std::optional<Saved> newest_in(const fs::path& folder) {
-  std::string damages;
-  for (const int64_t step : steps_in(disk(), folder)) {
-    const fs::path path = folder / name_of_step(step);
-    try {
-      Saved saved = open_checkpoint(path);
-      if (!damages.empty()) log_warning("using the newest whole checkpoint, {}", path.string());
-      return saved;
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::unsupported) throw;
-      log_warning("skipping the checkpoint {}: {}", path.string(), error.what());
-      damages += fmt::format("\n  {}", error.what());
-    }
-  }
-  if (damages.empty()) return {};
-  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("every checkpoint in {} is damaged:{}", folder.string(), damages),
-              "restore one from a backup, or choose another checkpoint.dir to start anew");
-}
-
 bool has_checkpoints(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return false;

@@ -44,4 +44,11 @@ void InputFile::read(uint64_t offset, std::span<std::byte> bytes) const {
   }
 }
 
+void InputFile::read(uint64_t offset, std::span<const std::span<std::byte>> parts) const {
+  for (const auto& part : parts) {
+    read(offset, part);
+    offset += part.size();
+  }
+}
+
 }  // namespace trireme::checkpoint

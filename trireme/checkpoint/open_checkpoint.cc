@@ -2,8 +2,10 @@
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/log.h>
 #include <trireme/checkpoint/digest.h>
-#include <trireme/checkpoint/folder.h>
+#include <trireme/checkpoint/open_checkpoint.h>
+#include <trireme/checkpoint/step_name.h>
 
 namespace trireme::checkpoint {
 namespace {
@@ -14,15 +16,9 @@ Error corrupt(const fs::path& file, std::string_view what) {
   return Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} {}", file.string(), what), "an older checkpoint");
 }
 
-void verify(const fs::path& path, const std::string& expected) {
-  if (std::error_code ignored; !fs::is_regular_file(path, ignored)) throw corrupt(path, "is missing");
-  if (const std::string actual = digest_of_file(path, expected, usable_cores()); actual != expected)
-    throw corrupt(path, fmt::format("was changed or cut off: its hash is {}, the manifest says {}", actual, expected));
-}
-
 }  // namespace
 
-Saved open_checkpoint(const fs::path& path) {
+Saved open_manifest(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored))
     throw Error(ErrorCode::not_found, "checkpoint", fmt::format("there is no checkpoint {}", path.string()),
@@ -32,13 +28,55 @@ Saved open_checkpoint(const fs::path& path) {
   Saved saved{path, manifest_from_text(read_file(manifest_path), manifest_path.string()), nullptr, nullptr};
   for (const char* required : {kModelFile, kOptimizerFile})
     if (!saved.manifest.files.contains(required)) throw corrupt(manifest_path, fmt::format("does not list {}", required));
-  for (const auto& [name, expected] : saved.manifest.files) {
+  for (const auto& [name, digest] : saved.manifest.files) {
     if (fs::path(name).filename() != name) throw corrupt(manifest_path, fmt::format("lists {}, which is no file beside it", name));
-    verify(path / name, expected);
+    if (!fs::is_regular_file(path / name, ignored)) throw corrupt(path / name, "is missing");
   }
-  saved.model = std::make_unique<SafetensorsFile>(path / kModelFile);
-  saved.optimizer = std::make_unique<SafetensorsFile>(path / kOptimizerFile);
   return saved;
 }
+
+void open_files(Saved& saved) {
+  saved.model = std::make_unique<SafetensorsFile>(saved.path / kModelFile);
+  saved.optimizer = std::make_unique<SafetensorsFile>(saved.path / kOptimizerFile);
+}
+
+void require_digest(const fs::path& file, const std::string& actual, const std::string& expected) {
+  if (actual != expected)
+    throw corrupt(file, fmt::format("was changed or cut off: its hash is {}, the manifest says {}", actual, expected));
+}
+
+void verify(const Saved& saved) {
+  for (const auto& [name, expected] : saved.manifest.files)
+    require_digest(saved.path / name, digest_of_file(saved.path / name, expected, usable_cores()), expected);
+}
+
+Saved open_checkpoint(const fs::path& path) {
+  Saved saved = open_manifest(path);
+  verify(saved);
+  open_files(saved);
+  return saved;
+}
+
+std::optional<Saved> newest_whole(const fs::path& folder, const std::function<Saved(const fs::path&)>& open) {
+  std::string damages;
+  for (const int64_t step : steps_in(disk(), folder)) {
+    const fs::path path = folder / name_of_step(step);
+    try {
+      Saved saved = open(path);
+      if (!damages.empty()) log_warning("using the newest whole checkpoint, {}", path.string());
+      return saved;
+    } catch (const Error& error) {
+      const bool damaged = error.code() == ErrorCode::corrupt || error.code() == ErrorCode::io || error.code() == ErrorCode::not_found;
+      if (!damaged) throw;
+      log_warning("skipping the checkpoint {}: {}", path.string(), error.what());
+      damages += fmt::format("\n  {}", error.what());
+    }
+  }
+  if (damages.empty()) return {};
+  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("every checkpoint in {} is damaged:{}", folder.string(), damages),
+              "restore one from a backup, or choose another checkpoint.dir to start anew");
+}
+
+std::optional<Saved> newest_in(const fs::path& folder) { return newest_whole(folder, open_checkpoint); }
 
 }  // namespace trireme::checkpoint

@@ -76,6 +76,10 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 const std::vector<TensorView>& SafetensorsFile::tensors() const { return impl_->tensors; }
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return impl_->metadata; }
 
+uint64_t SafetensorsFile::offset_of(const TensorView& tensor) const {
+  return static_cast<uint64_t>(tensor.bytes.data() - impl_->mapping.bytes().data());
+}
+
 const TensorView* SafetensorsFile::find(const std::string& name) const {
   const auto found = impl_->index.find(name);
   return found == impl_->index.end() ? nullptr : &impl_->tensors[found->second];

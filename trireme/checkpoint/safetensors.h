@@ -45,6 +45,7 @@ class SafetensorsFile {
   SafetensorsFile(SafetensorsFile&&) noexcept;
   const std::vector<TensorView>& tensors() const;  // In the order of their bytes.
   const TensorView* find(const std::string& name) const;
+  uint64_t offset_of(const TensorView& tensor) const;  // Of one of tensors(): its first byte's place in the file.
   const std::map<std::string, std::string>& metadata() const;
 
  private:

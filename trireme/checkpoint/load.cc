@@ -1,0 +1,109 @@
+#include <trireme/checkpoint/load.h>
+
+#include <fmt/format.h>
+#include <trireme/base/cores.h>
+#include <trireme/base/error.h>
+#include <trireme/checkpoint/digest.h>
+#include <trireme/checkpoint/input_file.h>
+#include <trireme/checkpoint/open_checkpoint.h>
+#include <trireme/checkpoint/parallel.h>
+#include <algorithm>
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A stretch of a file and where it goes.
+struct Stretch {
+  uint64_t begin = 0;
+  std::span<std::byte> to;
+  uint64_t end() const { return begin + to.size(); }
+};
+
+std::vector<Stretch> stretches_of(const SafetensorsFile& file, const std::vector<Destination>& destinations) {
+  std::vector<Stretch> stretches;
+  for (const auto& [tensor, bytes] : destinations) {
+    if (file.find(tensor->spec.name) != tensor) continue;  // Of the other file.
+    if (tensor->bytes.size() != bytes.size())
+      throw Error(ErrorCode::invalid_argument, "checkpoint",
+                  fmt::format("the tensor {} has {} bytes, its place {}", tensor->spec.name, tensor->bytes.size(), bytes.size()),
+                  "a place of the tensor's size");
+    if (!bytes.empty()) stretches.push_back({file.offset_of(*tensor), bytes});
+  }
+  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+  return stretches;
+}
+
+// Reads [begin, end) to its places, what has none into `scratch`, and hashes it there.
+PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end, const std::vector<Stretch>& stretches,
+                       std::span<std::byte> scratch) {
+  auto next = std::partition_point(stretches.begin(), stretches.end(), [&](const Stretch& each) { return each.end() <= begin; });
+  std::vector<std::span<std::byte>> parts;
+  for (uint64_t at = begin; at < end;) {
+    const bool placed = next != stretches.end() && next->begin <= at;
+    const uint64_t stop = std::min(end, placed ? next->end() : next != stretches.end() ? next->begin : end);
+    parts.push_back(placed ? next->to.subspan(at - next->begin, stop - at) : scratch.subspan(at - begin, stop - at));
+    if (placed) ++next;
+    at = stop;
+  }
+  file.read(begin, parts);
+  return digest_of_piece(parts);
+}
+
+struct Reading {
+  Reading(const fs::path& path, const SafetensorsFile& header, const std::vector<Destination>& destinations)
+      : file(path), stretches(stretches_of(header, destinations)), pieces((file.size() + kDigestPiece - 1) / kDigestPiece) {}
+  InputFile file;
+  std::vector<Stretch> stretches;
+  std::vector<PieceDigest> pieces;
+};
+
+void read(std::vector<Reading*> readings) {
+  size_t all = 0;
+  for (const Reading* reading : readings) all += reading->pieces.size();
+  in_parallel(all, usable_cores(), [&](size_t from, size_t to) {
+    std::vector<std::byte> scratch(kDigestPiece);
+    size_t first = 0;
+    for (Reading* reading : readings) {
+      const size_t count = reading->pieces.size();
+      for (size_t i = std::max(from, first); i < std::min(to, first + count); ++i) {
+        const uint64_t begin = (i - first) * kDigestPiece;
+        reading->pieces[i - first] =
+            read_piece(reading->file, begin, std::min(reading->file.size(), begin + kDigestPiece), reading->stretches, scratch);
+      }
+      first += count;
+    }
+  });
+}
+
+}  // namespace
+
+Saved load_checkpoint(const fs::path& path, const Place& place) {
+  Saved saved = open_manifest(path);
+  const std::string &model_hash = saved.manifest.files.at(kModelFile), &optimizer_hash = saved.manifest.files.at(kOptimizerFile);
+  std::vector<Destination> destinations;
+  try {
+    open_files(saved);
+    destinations = place(saved);
+  } catch (const std::exception&) {
+    verify(saved);  // Damage would explain it.
+    throw;
+  }
+  if (!is_tree_digest(model_hash) || !is_tree_digest(optimizer_hash)) {  // Checkpoints of Trireme's first weeks.
+    verify(saved);
+    for (const auto& [tensor, bytes] : destinations) std::copy(tensor->bytes.begin(), tensor->bytes.end(), bytes.begin());
+    return saved;
+  }
+  Reading model(path / kModelFile, *saved.model, destinations), optimizer(path / kOptimizerFile, *saved.optimizer, destinations);
+  read({&model, &optimizer});
+  require_digest(path / kModelFile, digest_text(model.pieces), model_hash);
+  require_digest(path / kOptimizerFile, digest_text(optimizer.pieces), optimizer_hash);
+  return saved;
+}
+
+std::optional<Saved> load_newest(const fs::path& folder, const Place& place) {
+  return newest_whole(folder, [&](const fs::path& path) { return load_checkpoint(path, place); });
+}
+
+}  // namespace trireme::checkpoint
