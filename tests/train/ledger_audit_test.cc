@@ -118,6 +118,7 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
   Ledger ledger;
   ledger.go_on({0, 0, {}, kData, {}});
   for (int number = 1; number <= 6; ++number) ledger.commit(step(number));
+  write(step(6));  // Told again by who took over.
   go_on(6, 0, "log.jsonl", ledger.to_json());
   steps(7, 8);
   LedgerAudit audit = this->audit();
@@ -177,6 +178,11 @@ TEST_F(AuditOfDamagedLogs, ATornLineThatNobodyRepeatsIsALoss) {
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples.lost, 10);
   EXPECT_THAT(audit.notes, SizeIs(1));
+}
+
+TEST_F(AuditOfDamagedLogs, StepsWithoutABeginningProveNothing) {
+  steps(1, 4);
+  EXPECT_THAT(audit().faults, ElementsAre(HasSubstr("4 records of samples, and none that says where the run begins")));
 }
 
 TEST_F(AuditOfDamagedLogs, RecordsWithWrongFieldsAreNamedByLine) {

@@ -34,7 +34,7 @@ struct Fault {
   std::string text() const;
 };
 
-// Throws Error(invalid_argument) naming the fault by its number and text, the word, its value, and what fits.
+// "none" and nothing are none. Throws Error(invalid_argument) naming the fault by its number and text, the word, its value, and what fits.
 std::vector<Fault> parse_faults(std::string_view text);
 std::string to_text(const std::vector<Fault>& faults);
 // What a run over `world_size` replicas suffers: each `random` is replaced by its faults, the same for the same seed and world size.

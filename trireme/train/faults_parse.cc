@@ -203,6 +203,7 @@ Fault parse_fault(size_t number, std::string_view text) {
 
 std::vector<Fault> parse_faults(std::string_view text) {
   std::vector<Fault> faults;
+  if (trimmed(text) == "none") return faults;
   size_t number = 0;
   for (const std::string_view part : split(text, ";")) {
     ++number;

@@ -4,9 +4,9 @@
 namespace trireme {
 namespace {
 
-class File : public checkpoint::FileSystem::File {
+class FillableFile : public checkpoint::FileSystem::File {
  public:
-  File(std::unique_ptr<checkpoint::FileSystem::File> file, std::filesystem::path path, std::atomic<bool>& full)
+  FillableFile(std::unique_ptr<checkpoint::FileSystem::File> file, std::filesystem::path path, std::atomic<bool>& full)
       : file_(std::move(file)), path_(std::move(path)), full_(full) {}
 
   size_t write(std::span<const std::byte> bytes) override {
@@ -27,7 +27,7 @@ class File : public checkpoint::FileSystem::File {
 }  // namespace
 
 std::unique_ptr<checkpoint::FileSystem::File> FullDisk::create(const std::filesystem::path& path) {
-  return std::make_unique<File>(files_.create(path), path, full_);
+  return std::make_unique<FillableFile>(files_.create(path), path, full_);
 }
 
 }  // namespace trireme

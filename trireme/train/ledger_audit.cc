@@ -72,6 +72,7 @@ class Auditor {
     // One file is in order as it is; between files only the time tells.
     if (logs_ > 1) std::stable_sort(records_.begin(), records_.end(), [](const Record& a, const Record& b) { return a.time < b.time; });
     for (const Record& record : records_) std::visit([&](const auto& what) { take(what, record); }, record.what);
+    if (!begun_) audit_.faults.push_back(fmt::format("{} records of samples, and none that says where the run begins", early_));
     replay();
     return std::move(audit_);
   }
@@ -88,6 +89,7 @@ class Auditor {
     counted_.push_back(&record);
   }
   void take(const CommitRecord& commit, const Record& record) {
+    if (!begun_) return void(++early_);  // Of a predecessor, told again by who took over.
     for (auto counted = counted_.rbegin(); counted != counted_.rend(); ++counted) {
       const auto* known = std::get_if<CommitRecord>(&(*counted)->what);
       if (known && known->step < commit.step) break;
@@ -123,6 +125,7 @@ class Auditor {
   LedgerAudit audit_;
   int logs_ = 0;
   bool begun_ = false;
+  int64_t early_ = 0;  // Records before the first one that says where training goes on.
   std::vector<Record> records_;
   std::vector<const Record*> counted_;
 };
