@@ -75,7 +75,11 @@ fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& conten
     throw;
   }
   known_losses_[manifest.step] = evaluation_loss(manifest);
-  prune(manifest.step);
+  try {
+    remove_outdated(manifest.step);
+  } catch (const Error& error) {  // The new one is safe: what could not be removed only takes space.
+    log_warning("cannot remove an old checkpoint: {}", error.what());
+  }
   return place;
 }
 
@@ -115,17 +119,19 @@ void Folder::take_place(const fs::path& written, const fs::path& place) {
 }
 
 // Renamed first, and durably: a removal that is cut off leaves no half checkpoint under a checkpoint's name.
-void Folder::prune(int64_t saved_step) {
-  try {
-    const std::vector<int64_t> steps = outdated(losses(), saved_step, retention_);
-    if (steps.empty()) return;
-    const auto doomed = [&](int64_t step) { return path_ / writing_name(name_of_step(step)); };
-    for (const int64_t step : steps) files_.rename(path_of(step), doomed(step));
-    files_.sync_folder(path_);
-    for (const int64_t step : steps) remove_tree(files_, doomed(step));
-  } catch (const Error& error) {  // The new one is safe: what could not be removed only takes space.
-    log_warning("cannot remove an old checkpoint: {}", error.what());
-  }
+std::vector<int64_t> Folder::remove_outdated(int64_t saved_step) {
+  const std::vector<int64_t> steps = outdated(losses(), saved_step, retention_);
+  if (steps.empty()) return steps;
+  const auto doomed = [&](int64_t step) { return path_ / writing_name(name_of_step(step)); };
+  for (const int64_t step : steps) files_.rename(path_of(step), doomed(step));
+  files_.sync_folder(path_);
+  for (const int64_t step : steps) remove_tree(files_, doomed(step));
+  return steps;
+}
+
+std::vector<int64_t> Folder::prune() {
+  const auto whole = newest();
+  return whole ? remove_outdated(whole->manifest.step) : std::vector<int64_t>{};
 }
 
 Losses Folder::losses() {

@@ -45,6 +45,9 @@ class Folder {
   std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer);
   std::filesystem::path save(Manifest manifest, const std::vector<OutgoingFile>& content);
   std::filesystem::path path_of(int64_t step) const;
+  // Removes what `retention` does not keep, as save() does; never the newest whole one, and nothing newer. Returns the steps removed.
+  // Throws Error(corrupt) and removes nothing if none is whole.
+  std::vector<int64_t> prune();
   // The newest checkpoint whose hashes hold; damaged newer ones are logged by name with what is wrong, and skipped. Empty if the folder
   // holds none at all. Throws Error(corrupt) naming each if all are damaged: starting anew silently would be a loss. Throws
   // Error(unsupported) if the newest is of a newer Trireme: it is whole, and going on from an older one would be a loss too.
@@ -54,7 +57,7 @@ class Folder {
  private:
   void write(Manifest& manifest, const std::vector<OutgoingFile>& content, const std::filesystem::path& unfinished);
   void take_place(const std::filesystem::path& written, const std::filesystem::path& place);
-  void prune(int64_t saved_step);
+  std::vector<int64_t> remove_outdated(int64_t saved_step);
   Losses losses();
 
   std::filesystem::path path_;

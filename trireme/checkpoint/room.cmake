@@ -1,1 +1,1 @@
-target_link_libraries(trireme_checkpoint_plain PRIVATE xxhash)
+target_link_libraries(trireme_checkpoint_plain PRIVATE xxhash ZLIB::ZLIB)

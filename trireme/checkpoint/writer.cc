@@ -109,10 +109,10 @@ void Writer::write_on(std::stop_token stop) {
       error = std::current_exception();
     }
     lock.lock();
-    if (error)
-      error_ = error;
-    else
+    if (!error)
       saved_.push_back(folder_.path_of(next.manifest.step));
+    else if (!error_)
+      error_ = error;
     pending_.pop_front();
     changed_.notify_all();
   }

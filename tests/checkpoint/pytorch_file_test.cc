@@ -1,0 +1,108 @@
+#include <trireme/checkpoint/pytorch_file.h>
+
+#include <gmock/gmock.h>
+#include <trireme/checkpoint/pickle.h>
+#include <trireme/checkpoint/zip_archive.h>
+
+#include "checkpoint_testing.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+using plan::DType;
+using testing::ElementsAre;
+
+class PytorchFile : public TemporaryFolder {
+ protected:
+  // An archive around a pickle, with one storage "0" of 6 floats that count from 0.
+  void write(const std::string& pickle) {
+    OutputFile file(disk(), path_);
+    ZipWriter zip(file);
+    const OwnedTensor storage("", {6});
+    zip.add("any/data.pkl", std::as_bytes(std::span(pickle)));
+    zip.add("any/data/0", storage.bytes);
+    zip.finish();
+    file.finish();
+  }
+  static std::string tensor(int offset, const std::string& shape, const std::string& stride, const std::string& type = "FloatStorage") {
+    return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07" + std::string(3, '\0') + "storagectorch\n" + type + "\nX\x01" +
+           std::string(3, '\0') + "0X\x03" + std::string(3, '\0') + "cpuK\x06tQK" + std::string(1, static_cast<char>(offset)) + shape +
+           stride + "\x89" + "ccollections\nOrderedDict\n)RtR";
+  }
+  static std::string dict(const std::string& name, const std::string& value) {
+    return std::string("\x80\x02}X", 4) + static_cast<char>(name.size()) + std::string(3, '\0') + name + value + "s.";
+  }
+  std::vector<float> floats_of(const std::string& pickle) {
+    write(pickle);
+    const auto tensors = read_pytorch(path_);
+    std::vector<float> values(tensors.at(0).bytes.size() / 4);
+    std::memcpy(values.data(), tensors[0].bytes.data(), tensors[0].bytes.size());
+    return values;
+  }
+
+  std::filesystem::path path_ = folder_ / "model.pt";
+};
+
+TEST_F(PytorchFile, GivesBackWhatWasWritten) {
+  std::vector<OwnedTensor> tensors;
+  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32, DType::int64, DType::uint8})
+    tensors.emplace_back("layer." + std::string(to_string(dtype)), std::vector<int64_t>{3, 5}, dtype, 7);
+  tensors.emplace_back("scalar", std::vector<int64_t>{});
+  tensors.emplace_back("empty", std::vector<int64_t>{0, 4});
+  std::vector<TensorView> views;
+  for (const auto& tensor : tensors) views.push_back(tensor.view());
+  write_pytorch(path_, views);
+  const auto read = read_pytorch(path_);
+  ASSERT_EQ(read.size(), tensors.size());
+  for (size_t i = 0; i < read.size(); ++i) {
+    EXPECT_EQ(read[i].spec.describe(), tensors[i].spec.describe());
+    EXPECT_EQ(read[i].spec.name, tensors[i].spec.name);
+    EXPECT_EQ(read[i].bytes, tensors[i].bytes);
+  }
+  EXPECT_THAT(names_in(folder_), ElementsAre("model.pt"));
+}
+
+TEST_F(PytorchFile, PutsStridedTensorsInOrder) {
+  EXPECT_THAT(floats_of(dict("w", tensor(0, "K\x02K\x03\x86", "K\x03K\x01\x86"))), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(floats_of(dict("w", tensor(0, "K\x03K\x02\x86", "K\x01K\x03\x86"))), ElementsAre(0, 3, 1, 4, 2, 5));  // Transposed.
+  EXPECT_THAT(floats_of(dict("w", tensor(2, "K\x02\x85", "K\x02\x85"))), ElementsAre(2, 4));
+  EXPECT_THAT(floats_of(dict("w", tensor(5, "K\x03\x85", std::string("K\0\x85", 3)))), ElementsAre(5, 5, 5));  // Expanded.
+}
+
+TEST_F(PytorchFile, RefusesTensorsBeyondTheirStorage) {
+  for (const auto& [shape, stride] : {std::pair<std::string, std::string>{"K\x07\x85", "K\x01\x85"},
+                                      {"K\x02\x85", "K\x06\x85"},
+                                      {"K\x02K\x03\x86", "K\x01\x85"},
+                                      {"J\xff\xff\xff\x7f\x85", "J\xff\xff\xff\x7f\x85"},
+                                      {"J\xff\xff\xff\xff\x85", "K\x01\x85"},
+                                      {"K\x02\x85", "J\xff\xff\xff\xff\x85"}}) {
+    write(dict("w", tensor(0, shape, stride)));
+    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_}, [&] { read_pytorch(path_); }));
+  }
+  write(dict("w", tensor(0, "J\xff\xff\xff\x0f\x85", std::string("K\0\x85", 3))));  // 1 GB out of 24 bytes.
+  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_}, [&] { read_pytorch(path_); }));
+}
+
+TEST_F(PytorchFile, SaysWhatItCannotRead) {
+  write(dict("w", tensor(0, "K\x06\x85", "K\x01\x85", "ComplexFloatStorage")));
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {path_, "'w'", "ComplexFloatStorage"}, [&] { read_pytorch(path_); }));
+  write(std::string("\x80\x02}.", 4));
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"no tensors"}, [&] { read_pytorch(path_); }));
+  write(std::string("\x80\x02P1\n.", 6));
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"opcode 0x50"}, [&] { read_pytorch(path_); }));
+  overwrite(path_, "no zip at all, but long enough to hold an end record");
+  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_, "no list of entries"}, [&] { read_pytorch(path_); }));
+}
+
+// Depth and cycles cost nothing but their own size.
+TEST_F(PytorchFile, HostilePicklesEndInAnError) {
+  std::string deep(1'000'000, ']');
+  deep += std::string(999'999, 'a') + ".";
+  const auto bytes = std::as_bytes(std::span(deep));
+  EXPECT_NE(read_pickle(bytes, "deep").root, nullptr);
+  write(std::string("\x80\x02}q\0X\x01\0\0\0ah\0s.", 15));  // A dict that holds itself.
+  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"nested too deep"}, [&] { read_pytorch(path_); }));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+#include <trireme/checkpoint/tensor_file.h>
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <unordered_map>
+
+namespace trireme::checkpoint {
+namespace {
+
+template <typename T>
+T element(const std::byte* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+double from_half(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const double sign = bits >> 15 != 0 ? -1 : 1;
+  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
+  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+}
+
+double value_of(plan::DType dtype, const std::byte* bytes) {
+  switch (dtype) {
+    case plan::DType::float32: return element<float>(bytes);
+    case plan::DType::float64: return element<double>(bytes);
+    case plan::DType::float16: return from_half(element<uint16_t>(bytes));
+    case plan::DType::bfloat16: return std::bit_cast<float>(static_cast<uint32_t>(element<uint16_t>(bytes)) << 16);
+    case plan::DType::int32: return element<int32_t>(bytes);
+    case plan::DType::int64: return static_cast<double>(element<int64_t>(bytes));
+    case plan::DType::uint8: return element<uint8_t>(bytes);
+  }
+  return NAN;
+}
+
+// Of elements, as text; empty if there is none.
+std::string largest_difference(const TensorView& a, const TensorView& b) {
+  if (std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end())) return {};
+  const auto width = static_cast<size_t>(plan::bytes_of(a.spec.dtype));
+  double largest = 0;
+  size_t differing = 0, nans = 0;
+  for (size_t at = 0; at < a.bytes.size(); at += width) {
+    const double x = value_of(a.spec.dtype, &a.bytes[at]), y = value_of(b.spec.dtype, &b.bytes[at]);
+    if (std::isnan(x) && std::isnan(y)) continue;
+    if (x == y && std::memcmp(&a.bytes[at], &b.bytes[at], width) == 0) continue;
+    ++differing;
+    if (std::isnan(x) || std::isnan(y))
+      ++nans;
+    else if (x != y)
+      largest = std::max(largest, std::abs(x - y));
+  }
+  if (differing == 0) return {};
+  return fmt::format("{} of {} elements differ, by {:.6g} at most{}", differing, a.bytes.size() / width, largest,
+                     nans > 0 ? fmt::format(", {} of them are NaN on one side", nans) : "");
+}
+
+}  // namespace
+
+std::vector<std::string> differences(const TensorFile& a, const TensorFile& b) {
+  std::unordered_map<std::string, const TensorView*> others;
+  for (const TensorView& tensor : b.tensors) others.emplace(tensor.spec.name, &tensor);
+  std::vector<std::string> lines;
+  for (const TensorView& tensor : a.tensors) {
+    const auto found = others.find(tensor.spec.name);
+    if (found == others.end()) {
+      lines.push_back(fmt::format("{}: only in the first", tensor.spec.name));
+      continue;
+    }
+    const TensorView& other = *found->second;
+    others.erase(found);
+    if (tensor.spec.shape != other.spec.shape || tensor.spec.dtype != other.spec.dtype)
+      lines.push_back(fmt::format("{}: {} and {}", tensor.spec.name, tensor.spec.describe(), other.spec.describe()));
+    else if (const std::string largest = largest_difference(tensor, other); !largest.empty())
+      lines.push_back(fmt::format("{}: {}", tensor.spec.name, largest));
+  }
+  for (const TensorView& tensor : b.tensors)
+    if (others.contains(tensor.spec.name)) lines.push_back(fmt::format("{}: only in the second", tensor.spec.name));
+  return lines;
+}
+
+}  // namespace trireme::checkpoint

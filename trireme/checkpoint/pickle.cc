@@ -1,0 +1,232 @@
+#include <trireme/checkpoint/pickle.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <map>
+
+namespace trireme::checkpoint {
+namespace {
+
+using Kind = PickleNode::Kind;
+
+constexpr size_t kLongestName = 1000;  // Of a class: a file cannot make us keep many copies of a long one.
+
+class Machine {
+ public:
+  Machine(std::span<const std::byte> bytes, const std::string& where) : bytes_(bytes), where_(where) {}
+
+  Pickle run() {
+    for (;;) {
+      const auto opcode = static_cast<unsigned char>(number(1));
+      if (opcode == '.') break;
+      step(opcode);
+    }
+    pickle_.root = pop();
+    return std::move(pickle_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} holds a damaged pickle: {} at byte {}", where_, what, at_),
+                "a fresh copy of the file");
+  }
+
+  PickleValue make(Kind kind) {
+    pickle_.nodes.emplace_back().kind = kind;
+    return &pickle_.nodes.back();
+  }
+
+  std::span<const std::byte> take(uint64_t count) {
+    if (count > bytes_.size() - at_) fail("it ends");
+    at_ += count;
+    return bytes_.subspan(at_ - count, count);
+  }
+  uint64_t number(int size) {
+    uint64_t value = 0;
+    int shift = 0;
+    for (const std::byte byte : take(static_cast<uint64_t>(size))) {
+      value |= static_cast<uint64_t>(byte) << shift;
+      shift += 8;
+    }
+    return value;
+  }
+  std::string text(uint64_t size) {
+    const auto part = take(size);
+    return {reinterpret_cast<const char*>(part.data()), part.size()};
+  }
+  std::string line() {
+    std::string text_of_line;
+    for (char next = 0; (next = static_cast<char>(number(1))) != '\n';) text_of_line += next;
+    return text_of_line;
+  }
+
+  void push(PickleValue value) { stack_.push_back(value); }
+  PickleValue pop() {
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("it takes what is not there");
+    const PickleValue value = stack_.back();
+    stack_.pop_back();
+    return value;
+  }
+  PickleValue top() {
+    const PickleValue value = pop();
+    push(value);
+    return value;
+  }
+  std::vector<PickleValue> pop_to_mark() {
+    if (marks_.empty()) fail("it has no mark");
+    std::vector<PickleValue> items(stack_.begin() + static_cast<long>(marks_.back()), stack_.end());
+    stack_.resize(marks_.back());
+    marks_.pop_back();
+    return items;
+  }
+  void push_list(std::vector<PickleValue> items) {
+    const PickleValue list = make(Kind::list);
+    list->items = std::move(items);
+    push(list);
+  }
+  void push_tuple(int size) {
+    std::vector<PickleValue> items(static_cast<size_t>(size));
+    for (auto item = items.rbegin(); item != items.rend(); ++item) *item = pop();
+    push_list(std::move(items));
+  }
+  void push_text(std::string value) {
+    const PickleValue node = make(Kind::text);
+    node->text = std::move(value);
+    push(node);
+  }
+  void push_integer(int64_t value, Kind kind = Kind::integer) {
+    const PickleValue node = make(kind);
+    node->integer = value;
+    push(node);
+  }
+  void push_global(const std::string& module, const std::string& name) {
+    if (module.size() + name.size() > kLongestName) fail("it has an endless name");
+    const PickleValue node = make(Kind::global);
+    node->text = module + "." + name;
+    push(node);
+  }
+  void push_long(uint64_t size) {
+    if (size > 8) fail("it has a number beyond 64 bits");
+    uint64_t value = number(static_cast<int>(size));
+    if (size > 0 && size < 8 && (value >> (8 * size - 1) & 1) != 0) value |= ~uint64_t{0} << (8 * size);
+    push_integer(static_cast<int64_t>(value));
+  }
+
+  void set_items(const std::vector<PickleValue>& items) {
+    const PickleValue target = top();
+    if (items.size() % 2 != 0 || target->kind != Kind::dict) fail("it fills what is no dict");
+    for (size_t i = 0; i < items.size(); i += 2) target->entries.emplace_back(items[i], items[i + 1]);
+  }
+  void append(const std::vector<PickleValue>& items) {
+    const PickleValue target = top();
+    if (target->kind != Kind::list) fail("it appends to what is no list");
+    target->items.insert(target->items.end(), items.begin(), items.end());
+  }
+  void construct() {
+    const PickleValue arguments = pop(), callable = pop();
+    if (arguments->kind != Kind::list || callable->kind != Kind::global) fail("it constructs what is no class");
+    const PickleValue object = make(callable->text == "collections.OrderedDict" ? Kind::dict : Kind::object);
+    object->text = callable->text;
+    object->arguments = arguments;
+    push(object);
+  }
+  // The attributes of a dict (PyTorch's _metadata) say nothing of tensors.
+  void build() {
+    const PickleValue state = pop(), target = top();
+    if (target->kind == Kind::object) target->state = state;
+  }
+
+  void step(unsigned char opcode) {
+    switch (opcode) {
+      case 0x80: number(1); break;  // PROTO
+      case 0x95: number(8); break;  // FRAME
+      case '(': marks_.push_back(stack_.size()); break;
+      case '0': pop(); break;
+      case 'N': push(make(Kind::none)); break;
+      case 0x88: push_integer(1, Kind::boolean); break;
+      case 0x89: push_integer(0, Kind::boolean); break;
+      case 'K': push_integer(static_cast<int64_t>(number(1))); break;
+      case 'M': push_integer(static_cast<int64_t>(number(2))); break;
+      case 'J': push_integer(static_cast<int32_t>(number(4))); break;
+      case 0x8a: push_long(number(1)); break;
+      case 'G': number(8), push(make(Kind::real)); break;
+      case 'X': push_text(text(number(4))); break;
+      case 0x8c: push_text(text(number(1))); break;
+      case 0x8d: push_text(text(number(8))); break;
+      case 'U':
+      case 'C': push_text(text(number(1))); break;
+      case 'T':
+      case 'B': push_text(text(number(4))); break;
+      case '}': push(make(Kind::dict)); break;
+      case ']':
+      case ')':
+      case 0x8f: push_list({}); break;
+      case 't':
+      case 'l': push_list(pop_to_mark()); break;
+      case 0x85:
+      case 0x86:
+      case 0x87: push_tuple(opcode - 0x84); break;
+      case 'd': {
+        const auto items = pop_to_mark();
+        push(make(Kind::dict));
+        set_items(items);
+        break;
+      }
+      case 's': {
+        const PickleValue value = pop(), key = pop();
+        set_items({key, value});
+        break;
+      }
+      case 'u': set_items(pop_to_mark()); break;
+      case 'a': append({pop()}); break;
+      case 'e':
+      case 0x90: append(pop_to_mark()); break;
+      case 'c': {
+        const std::string module = line();
+        push_global(module, line());
+        break;
+      }
+      case 0x93: {
+        const PickleValue name = pop(), module = pop();
+        push_global(module->text, name->text);
+        break;
+      }
+      case 'R':
+      case 0x81: construct(); break;
+      case 'b': build(); break;
+      case 'Q': {
+        const PickleValue id = pop(), reference = make(Kind::persistent);
+        reference->arguments = id;
+        push(reference);
+        break;
+      }
+      case 'q': memo_[number(1)] = top(); break;
+      case 'r': memo_[number(4)] = top(); break;
+      case 0x94: memo_.emplace(memo_.size(), top()); break;
+      case 'h': recall(number(1)); break;
+      case 'j': recall(number(4)); break;
+      default:
+        throw Error(ErrorCode::unsupported, "checkpoint", fmt::format("{} has the pickle opcode {:#04x}", where_, opcode),
+                    "a state dict of tensors: torch.save(model.state_dict(), path)");
+    }
+  }
+  void recall(uint64_t index) {
+    const auto found = memo_.find(index);
+    if (found == memo_.end()) fail("it recalls what it never kept");
+    push(found->second);
+  }
+
+  std::span<const std::byte> bytes_;
+  const std::string& where_;
+  Pickle pickle_;
+  uint64_t at_ = 0;
+  std::vector<PickleValue> stack_;
+  std::vector<size_t> marks_;
+  std::map<uint64_t, PickleValue> memo_;
+};
+
+}  // namespace
+
+Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where) { return Machine(bytes, where).run(); }
+
+}  // namespace trireme::checkpoint

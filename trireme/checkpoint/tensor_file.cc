@@ -1,0 +1,44 @@
+#include <trireme/checkpoint/tensor_file.h>
+
+#include <trireme/base/error.h>
+#include <trireme/checkpoint/input_file.h>
+
+namespace trireme::checkpoint {
+
+namespace fs = std::filesystem;
+
+Saved open_saved(const fs::path& path) {
+  if (fs::exists(path / kManifestFile)) return open_checkpoint(path);
+  if (has_checkpoints(path))
+    if (auto saved = newest_in(path)) return std::move(*saved);
+  throw Error(ErrorCode::not_found, "checkpoint", path.string() + " holds no checkpoint",
+              "the folder given as checkpoint.dir, or one step-... folder in it");
+}
+
+TensorFile open_tensors(const fs::path& path) {
+  TensorFile file;
+  if (fs::is_directory(path)) {
+    file.saved = open_saved(path);
+    file.tensors = file.saved->model->tensors();
+    file.aliases = file.saved->manifest.aliases;
+    return file;
+  }
+  std::byte start[2] = {};
+  const InputFile input(path);
+  if (input.size() >= sizeof start) input.read(0, start);
+  const bool is_zip = start[0] == std::byte{'P'} && start[1] == std::byte{'K'};
+  const bool is_old_pickle = start[0] == std::byte{0x80};
+  if (is_old_pickle)
+    throw Error(ErrorCode::unsupported, "checkpoint", path.string() + " has PyTorch's format of before 1.6",
+                "loading it in Python and torch.save(state_dict, path) once more");
+  if (is_zip) {
+    file.loaded = read_pytorch(path);
+    for (const LoadedTensor& tensor : file.loaded) file.tensors.push_back(tensor.view());
+  } else {
+    file.safetensors = std::make_unique<SafetensorsFile>(path);
+    file.tensors = file.safetensors->tensors();
+  }
+  return file;
+}
+
+}  // namespace trireme::checkpoint

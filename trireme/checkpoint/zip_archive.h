@@ -1,0 +1,53 @@
+// Zip files of entries that are stored as they are, as PyTorch writes them. No torch.
+//
+// Format: APPNOTE.TXT of PKWARE, sections 4.3 and 4.5.3 (zip64).
+#pragma once
+#include <trireme/checkpoint/input_file.h>
+#include <trireme/checkpoint/output_file.h>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::checkpoint {
+
+class ZipReader {
+ public:
+  // Throws Error(not_found | io), Error(corrupt) naming the file for what is no zip.
+  explicit ZipReader(const std::filesystem::path& path);
+  struct Entry {
+    uint64_t header = 0, bytes = 0;
+    uint32_t crc = 0;
+  };
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+  // The whole entry, its checksum compared. Throws Error(corrupt), also if there is none of that name.
+  std::vector<std::byte> read(const std::string& name) const;
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const;
+  std::filesystem::path path_;
+  InputFile file_;
+  std::map<std::string, Entry> entries_;
+};
+
+// Writes entries one after the other; each one's bytes start at a multiple of 64. Sizes beyond 32 bits are refused.
+class ZipWriter {
+ public:
+  explicit ZipWriter(OutputFile& file) : file_(file) {}
+  void add(const std::string& name, std::span<const std::byte> bytes);
+  void finish();  // The list of entries.
+
+ private:
+  struct Entry {
+    std::string name;
+    uint32_t header, bytes, crc;
+  };
+  OutputFile& file_;
+  uint64_t position_ = 0;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace trireme::checkpoint
