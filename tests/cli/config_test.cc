@@ -149,6 +149,22 @@ TEST_F(ConfigErrors, NameTheExpectedType) {
   EXPECT_THAT(message("", {"model=cnn"}), HasSubstr("try: --set model.name=cnn"));
 }
 
+TEST_F(ConfigErrors, NameTheFaultAndTheExpectation) {
+  EXPECT_THAT(message("", {"inject.faults=kill:rank=1@step=4; stp:rank=0@step=5"}),
+              AllOf(HasSubstr("--set: inject.faults: "), HasSubstr("fault 2, 'stp:rank=0@step=5'"), HasSubstr("try: stop")));
+  EXPECT_THAT(message("inject.expect: same\n"), AllOf(HasSubstr("run.yaml:1: inject.expect"), HasSubstr("'same'")));
+  EXPECT_EQ(load("inject: {faults: \"kill:rank=1@step=4\", expect: none}\n").inject.faults, "kill:rank=1@step=4");
+}
+
+TEST_F(ConfigRules, GuardsFitTogether) {
+  EXPECT_THAT(message("guard.policy: hope\n"), HasSubstr("one of stop, skip, rollback"));
+  EXPECT_THAT(message("guard.spike: 0.5\n"), HasSubstr("guard.spike is 0.5, but a spike is above the median"));
+  EXPECT_THAT(message("guard.window: 1\n"), HasSubstr("2 to 1000000"));
+  EXPECT_THAT(message("guard.check_replicas_every: 5\nstrategy.local_steps: 4\n"),
+              HasSubstr("guard.check_replicas_every is given, but strategy.local_steps is 4"));
+  EXPECT_EQ(load("guard: {policy: rollback, spike: 10, window: 100}\n").guard.spike, 10);
+}
+
 TEST_F(ConfigErrors, NameTheAllowedRange) {
   EXPECT_THAT(message("data.batch: 0\n"), AllOf(HasSubstr("at least 1"), HasSubstr("try: data.batch=64 (the default)")));
   EXPECT_THAT(message("", {"optimizer.lr=-0.1"}), HasSubstr("--set: optimizer.lr is \"-0.1\"; expected: number, at least 0"));

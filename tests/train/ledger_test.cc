@@ -108,6 +108,7 @@ TEST(Ledger, ARollBackTakesBackWhatCameLater) {
   training.step = 4;
   training.go_on();
   EXPECT_EQ(training.ledger.samples(), (SampleCount{64, 64, 0, 0}));
+  EXPECT_FALSE(training.ledger.newest());
   training.take(10);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{200, 200, 0, 0}));
   EXPECT_THAT(training.ledger.faults(), IsEmpty());
@@ -211,6 +212,8 @@ TEST(Ledger, ComesBackFromJson) {
   again.ledger = Ledger::from_json(json, "test");
   again.go_on();
   EXPECT_EQ(again.ledger.to_json(), json);
+  EXPECT_EQ(again.ledger.newest(), training.ledger.newest());
+  EXPECT_FALSE(again.ledger.newest()->updated);
   for (Training* each : {&training, &again}) each->take(10);
   EXPECT_EQ(again.ledger.samples(), training.ledger.samples());
   EXPECT_TRUE(again.ledger.samples().exactly_once());

@@ -66,6 +66,15 @@ struct Config {
     int64_t evaluate_every = 1;         // Epochs; 0: only at the end.
   } train;
   struct {
+    std::string policy = "stop";  // stop, skip, rollback
+    double spike = 0;             // 0: off.
+    int64_t window = 32;
+    int64_t check_replicas_every = 0;  // Steps; 0: never.
+  } guard;
+  struct {
+    std::string faults = "none", expect = "none";  // docs/recovery.md
+  } inject;
+  struct {
     std::string name = "cpu";
     int threads = 0;  // Per replica; 0: cores / replicas of the host, at least 1.
   } device;

@@ -6,6 +6,8 @@
 #include <trireme/cli/config_check.h>
 #include <trireme/cli/config_value.h>
 #include <trireme/plan/collective_table.h>
+#include <trireme/train/expectations.h>
+#include <trireme/train/faults.h>
 #include <algorithm>
 
 namespace trireme::cli {
@@ -114,6 +116,33 @@ class Checker {
     }
   }
 
+  void guard() const {
+    const auto& guard = config_.guard;
+    if (guard.spike != 0 && guard.spike <= 1) {
+      refuse("guard.spike", fmt::format("guard.spike is {}, but a spike is above the median: 0 (off) or more than 1", guard.spike),
+             "guard.spike=10");
+    }
+    if (config_.strategy.local_steps == 1) return;
+    for (const auto& [key, is_on] : {std::pair<std::string_view, bool>{"guard.spike", guard.spike != 0},
+                                     {"guard.check_replicas_every", guard.check_replicas_every != 0}}) {
+      if (is_on)
+        refuse(key, fmt::format("{} is given, but strategy.local_steps is {}: replicas go apart", key, config_.strategy.local_steps),
+               "strategy.local_steps=1");
+    }
+  }
+
+  void inject() const {
+    const auto pass_on = [this](std::string_view key, auto parse) {
+      try {
+        parse();
+      } catch (const Error& error) {
+        throw located(key, error);
+      }
+    };
+    pass_on("inject.faults", [this] { parse_faults(config_.inject.faults); });
+    pass_on("inject.expect", [this] { parse_expectations(config_.inject.expect); });
+  }
+
   void schedule() const {
     if (config_.schedule.name == "step" && config_.schedule.every == 0) {
       refuse("schedule.name", "schedule.name is step, but schedule.every does not say after how many epochs", "schedule.every=10");
@@ -172,6 +201,12 @@ class Checker {
     throw Error(ErrorCode::invalid_argument, "config", found == given_.end() ? what : found->second.origin + ": " + what, remedy);
   }
 
+  // The message of a room above, with who gave the key its value.
+  Error located(std::string_view key, const Error& error) const {
+    const auto found = given_.find(key);
+    return {error.code(), "config", fmt::format("{}{}: {}", found == given_.end() ? "" : found->second.origin + ": ", key, brief(error))};
+  }
+
   const Config& config_;
   const GivenKeys& given_;
 };
@@ -199,6 +234,8 @@ void check(const Config& config, const GivenKeys& given) {
   checker.scaled_rate();
   checker.precision();
   checker.local_steps();
+  checker.guard();
+  checker.inject();
   checker.schedule();
   checker.strategy();
   checker.length();

@@ -134,6 +134,15 @@ std::vector<Key> make_key_table() {
     {.name = "train.clip_norm", .kind = Kind::number, .slot = TRIREME_SLOT(train.clip_norm), .meaning = "Largest global norm of the gradients; 0: no clipping.", .range = at_least(0)},
     {.name = "train.evaluate_every", .kind = Kind::whole, .slot = TRIREME_SLOT(train.evaluate_every), .meaning = "Epochs between tests on the held-out samples; 0: only at the end.", .range = at_least(0)},
 
+    {.name = "guard.policy", .kind = Kind::choice, .slot = TRIREME_SLOT(guard.policy), .meaning = "What a loss or gradient that is NaN, infinite or a spike leads to: the run stops, the batch is skipped, or the newest checkpoint is taken up again (docs/recovery.md).",
+     .choices = {"stop", "skip", "rollback"}},
+    {.name = "guard.spike", .kind = Kind::number, .slot = TRIREME_SLOT(guard.spike), .meaning = "A loss or gradient norm above so many times the median of the last steps is a spike; 0: none is.", .range = at_least(0)},
+    {.name = "guard.window", .kind = Kind::whole, .slot = TRIREME_SLOT(guard.window), .meaning = "Steps behind that median; before so many nothing is a spike.", .range = from_to(2, 1000000)},
+    {.name = "guard.check_replicas_every", .kind = Kind::whole, .slot = TRIREME_SLOT(guard.check_replicas_every), .meaning = "Steps between comparisons of all replicas' parameters, against silent corruption; 0: never.", .range = at_least(0)},
+
+    {.name = "inject.faults", .kind = Kind::text, .slot = TRIREME_SLOT(inject.faults), .meaning = "Faults that the run is made to suffer, such as `kill:rank=1@step=40` (docs/recovery.md); none: none. --inject sets it."},
+    {.name = "inject.expect", .kind = Kind::text, .slot = TRIREME_SLOT(inject.expect), .meaning = "What must hold at the end in spite of them: same-loss, exactly-once, or both; none: nothing is looked at. --expect sets it."},
+
     {.name = "device.name", .kind = Kind::choice, .slot = TRIREME_SLOT(device.name), .meaning = "What computes.", .choices = {"cpu"}},
     {.name = "device.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(device.threads), .meaning = "Threads of each replica; auto: cores / replicas of the host, at least 1.",
      .range = from_to(1, 4096), .automatic = 0},

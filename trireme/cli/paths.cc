@@ -42,4 +42,6 @@ std::string checkpoint_dir(const Config& config) {
   return config.checkpoint.dir.empty() ? (fs::path(config.run.dir) / "checkpoint").string() : config.checkpoint.dir;
 }
 
+std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir) { return checkpoint_dir / "faults"; }
+
 }  // namespace trireme::cli

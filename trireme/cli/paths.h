@@ -14,5 +14,7 @@ std::filesystem::path shipped_digits();
 // run.dir, or a new one named after data and time ("runs/digits-20260131-101500"); and the files in it.
 std::string make_run_dir(const Config& config);
 std::string checkpoint_dir(const Config& config);  // checkpoint.dir, or run.dir/checkpoint.
+// In it: which injected faults have struck (train/injector.h).
+std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir);
 
 }  // namespace trireme::cli

@@ -6,12 +6,15 @@
 #include <trireme/checkpoint/folder_lock.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/config_data.h>
+#include <trireme/cli/expect_run.h>
 #include <trireme/cli/node_options.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/plan/data_plan.h>
+#include <trireme/train/expectations.h>
+#include <trireme/train/faults.h>
 #include <unistd.h>
 #include <chrono>
 #include <cstdlib>
@@ -24,14 +27,14 @@ struct TrainArguments {
   ConfigSource source;
   std::optional<int> workers;
   std::string elastic;
-  std::string report;
+  std::string report, inject, expect;
   bool quiet = false, fresh = false, json = false, keys = false;
   NodeOptions node;
 };
 
 // A checkpoint folder in use is moved aside, never deleted: "--fresh" must not cost anybody their work.
 void move_aside(const std::filesystem::path& dir) {
-  if (!checkpoint::has_checkpoints(dir)) return;
+  if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir))) return;
   std::filesystem::path aside;
   for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n) aside = fmt::format("{}.old-{}", dir.string(), n);
   std::filesystem::rename(dir, aside);
@@ -78,12 +81,37 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
   return launch::supervise(options);
 }
 
-// Whether this model takes this data, and the batches come out: found by the plans, before a process starts.
-void check_model_and_data(const Config& config) {
+// Whether this model takes this data, and the batches come out: found by the plans, before a process starts. Returns the steps of the run.
+int64_t check_model_and_data(const Config& config) {
   const Dataset data = read_data(config);
   models::parameter_shapes(model_for(config, data), data.input);
-  plan::DataPlan(
+  const plan::DataPlan plan(
       {data.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+  return config.train.steps >= 0 ? config.train.steps : config.train.epochs * plan.batches_per_epoch();
+}
+
+// The undisturbed run that a disturbed one is compared with: the same words, but for what `set` says.
+int train_reference(TrainArguments arguments, const std::vector<std::string>& set) {
+  arguments.source.set.insert(arguments.source.set.end(), set.begin(), set.end());
+  arguments.report.clear();
+  arguments.elastic.clear();
+  arguments.quiet = true;
+  arguments.json = false;
+  const Config config = load_config(arguments.source);
+  require_writable_folder(checkpoint_dir(config));
+  return supervise_workers(arguments, config, check_with_workers(config, arguments.workers.value_or(1)));
+}
+
+int run_and_judge(TrainArguments arguments, const Config& config, const ResolvedStrategy& strategy) {
+  const int code = supervise_workers(arguments, config, strategy);
+  if (code != kExitOk) {
+    fmt::print(stderr, "trireme: the run ended with {}; what was expected of it is not judged\n", code);
+    return code;
+  }
+  std::vector<std::string> reports;
+  if (!arguments.report.empty()) reports.push_back(arguments.report);
+  arguments.workers = strategy.workers;
+  return judge_expectations({config, reports, [&](const auto& set) { return train_reference(arguments, set); }});
 }
 
 void check_report(const std::string& report) {
@@ -91,13 +119,15 @@ void check_report(const std::string& report) {
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--report {} is a folder", report), "the name of a file");
 }
 
-int train(const TrainArguments& arguments) {
+int train(TrainArguments arguments) {
   if (arguments.keys) {
     fmt::print("{}", describe_keys());
     return kExitOk;
   }
   const double started = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   setenv("TRIREME_STARTED", fmt::format("{:.6f}", started).c_str(), 0);
+  if (!arguments.inject.empty()) arguments.source.set.push_back("inject.faults=" + arguments.inject);
+  if (!arguments.expect.empty()) arguments.source.set.push_back("inject.expect=" + arguments.expect);
   Config config = load_config(arguments.source);
   const launch::Identity identity = launch::resolve_identity(Environment::of_process());
   const bool launched = identity.launcher != launch::Launcher::alone;
@@ -121,15 +151,23 @@ int train(const TrainArguments& arguments) {
   if (!launched && workers > 1 && config.comm.backend == "mpi")
     throw Error(ErrorCode::invalid_argument, "cli", "comm.backend is mpi, which joins workers that mpirun starts",
                 fmt::format("mpirun -n {} trireme train ..., without --workers", workers));
+  const bool expects = !parse_expectations(config.inject.expect).empty();
+  if (expects && (launched || arguments.node.nodes > 1))
+    throw Error(ErrorCode::invalid_argument, "cli", "--expect where several launchers start the job: nobody sees all of it",
+                "trireme train --workers N on one host, or trireme data audit afterwards");
+  // Drawn once: which rank suffers what must not depend on how many there are later.
+  const std::vector<Fault> faults = schedule_faults(parse_faults(config.inject.faults), strategy.world_size);
+  if (!faults.empty()) arguments.source.set.push_back("inject.faults=" + to_text(faults));
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
-    check_model_and_data(config);
+    schedule_faults(faults, strategy.world_size, check_model_and_data(config));
     check_report(arguments.report);
     checkpoint::require_free(checkpoint_dir(config));
     if (arguments.fresh) move_aside(checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));
     if (!arguments.report.empty()) require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());
   }
+  if (expects) return run_and_judge(arguments, config, strategy);
   if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic)) return supervise_workers(arguments, config, strategy);
   set_threads(config, strategy, launched ? identity.local_workers : 1);
   return become_worker(worker_arguments(arguments, config));
@@ -146,6 +184,10 @@ void add_train(CLI::App& app, Action& action) {
   command->add_option("--elastic", arguments->elastic,
                       "MIN:MAX: workers that are lost are replaced while the others go on; `trireme scale N` changes their number");
   command->add_option("--report", arguments->report, "Write the report (JSON) to this file as well");
+  command->add_option("--inject", arguments->inject,
+                      "Faults to suffer, such as \"kill:rank=1@step=40; stop:rank=0@step=60,for=3s\" (docs/recovery.md)");
+  command->add_option("--expect", arguments->expect,
+                      "What must hold at the end: same-loss (as without faults, which is trained too), exactly-once");
   command->add_flag("--fresh", arguments->fresh, "Start anew: checkpoints of the folder are moved aside");
   command->add_flag("--quiet", arguments->quiet, "No progress and no summary");
   command->add_flag("--json", arguments->json, "Print the report as JSON at the end, and nothing else on standard output");

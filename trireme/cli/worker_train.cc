@@ -76,7 +76,12 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   if (config.train.precision == "fp16") options.autocast = at::kHalf;
   if (config.train.precision == "fp16" || config.train.dtype == "float16") options.loss_scaling = {.initial = config.train.loss_scale};
   options.ema_decay = config.train.ema_decay;
-  options.share_parameters = config.strategy.share_parameters;
+  options.inject = {parse_faults(config.inject.faults), marks_dir(checkpoint_dir(config)).string()};
+  // Where replicas have one copy, none of them can differ from the others.
+  const bool corrupts = std::any_of(options.inject.faults.begin(), options.inject.faults.end(),
+                                    [](const Fault& fault) { return fault.kind == FaultKind::corrupt; });
+  options.share_parameters = config.strategy.share_parameters && !corrupts;
+  options.guard = {config.guard.policy, config.guard.spike, config.guard.window, config.guard.check_replicas_every};
   options.sync_batch_norm = config.strategy.sync_batch_norm;
   options.compression = {config.strategy.compression, config.strategy.compression_rank, config.strategy.compression_ratio};
   options.local = {config.strategy.local_steps, config.strategy.local_after, config.strategy.local_momentum};

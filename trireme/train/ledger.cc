@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
-#include <trireme/base/hash.h>
+#include <trireme/monitor/event_json.h>
 #include <trireme/train/ledger.h>
 #include <algorithm>
 #include <limits>
@@ -76,6 +76,7 @@ void Ledger::go_on(const monitor::ContinueRecord& from) {
   if (!begun_ || before(from.position, begin_)) begin_ = from.position;
   begun_ = true;
   std::erase_if(runs_, [&](const Run& run) { return !before(run.from, from.position); });
+  if (newest_ && !before(newest_->position, from.position)) newest_.reset();
   for (Run& run : runs_) {
     if (!before(from.position, run.to)) continue;
     run.to = from.position;
@@ -103,6 +104,7 @@ void Ledger::commit(const monitor::CommitRecord& commit) {
   Run* const last = runs_.empty() ? nullptr : &runs_.back();
   const bool follows = last && is_full && last->plan + 1 == plans_.size() && last->generation == commit.generation &&
                        last->world_size == world_size && last->to == at && last->steps_to == step_before;
+  newest_ = commit;
   if (commit.samples == 0) return;  // Its samples are lost, which shows once later ones are used.
   if (follows) {
     last->to = next;
@@ -262,7 +264,9 @@ Json Ledger::to_json() const {
   for (const DataPlanOptions& data : plans_) plans.push_back({data.samples, data.batch, data.seed, data.shuffle, data.drop_last});
   for (const Run& run : runs_)
     runs.push_back({run.plan, run.generation, run.world_size, pair(run.from), pair(run.to), run.step_before, run.steps_to});
-  return {{"begin", pair(begin_)}, {"plans", plans}, {"runs", runs}};
+  Json json = {{"begin", pair(begin_)}, {"plans", plans}, {"runs", runs}};
+  if (newest_) json["newest"] = monitor::to_json(*newest_);
+  return json;
 }
 
 Ledger Ledger::from_json(const Json& json, const std::string& where) {
@@ -284,6 +288,7 @@ Ledger Ledger::from_json(const Json& json, const std::string& where) {
       if (read.to.consumed < 0 || read.to.consumed >= ledger.data_of(read).samples || read.to.epoch > kMostEpochs)
         refuse("a run that ends outside the data");
     }
+    if (json.contains("newest")) ledger.newest_ = std::get<monitor::CommitRecord>(monitor::event_of(json["newest"]).value());
   } catch (const std::exception& error) {
     throw Error(ErrorCode::corrupt, "ledger", fmt::format("{}: the ledger of samples cannot be read: {}", where, brief(error)),
                 "a checkpoint or log as Trireme wrote it");

@@ -39,6 +39,8 @@ class Ledger {
   std::vector<std::string> faults(size_t most = 20) const;
   int64_t finished_epochs() const;
   bool empty() const { return runs_.empty(); }
+  // The newest record that counts, for who takes over the log; none if that was taken back.
+  const std::optional<monitor::CommitRecord>& newest() const { return newest_; }
   // Where the ledger begins, if it does not know the run from its start.
   plan::DataPosition begin() const { return begin_; }
 
@@ -67,6 +69,7 @@ class Ledger {
   plan::DataPosition begin_;
   std::vector<plan::DataPlanOptions> plans_;
   std::vector<Run> runs_;
+  std::optional<monitor::CommitRecord> newest_;
 };
 
 }  // namespace trireme

@@ -3,12 +3,16 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
+#include <trireme/comm/breakable.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/tensor/autocast.h>
 #include <trireme/tensor/parameter_average.h>
 #include <trireme/tensor/replica_random.h>
 #include <trireme/train/evaluate.h>
 #include <trireme/train/first_lines.h>
+#include <trireme/train/full_disk.h>
+#include <trireme/train/injector.h>
+#include <trireme/train/replica_check.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/stop_signal.h>
@@ -21,6 +25,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
+constexpr int kMostTimesDiffered = 3;
+
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
@@ -40,7 +46,9 @@ struct ReplicaRun::Impl {
 
   End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     bind(std::move(group), std::move(norm_group));
-    if (first() && !std::exchange(announced_, true)) announce_start();
+    const bool begins_to_tell = first() && !std::exchange(announced_, true);
+    if (begins_to_tell) announce_start();
+    go_on(begins_to_tell);
     if (!std::exchange(started_, true)) start();
     while (!is_done() && !stopping_ && !regroup_) step();
     if (regroup_ && !is_done() && !stopping_) return End::regroup;
@@ -74,7 +82,9 @@ struct ReplicaRun::Impl {
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
     saver_.emplace(options_.checkpoint.dir, options_.checkpoint.keep,
-                   RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_);
+                   RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_, disk_);
+    if (!injector_ && !options_.inject.faults.empty())
+      injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
     context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
     if (base_rates_.empty()) {
@@ -91,6 +101,7 @@ struct ReplicaRun::Impl {
   RunState keep() {
     RunState kept;
     kept.progress = progress_;
+    kept.progress.guard = guard_.state();
     kept.optimizer = trireme::state_of(replica_->optimizer(), replica_->updated_parameters());
     const EngineState engine = engine_state();
     kept.counters = engine.counters;
@@ -124,7 +135,23 @@ struct ReplicaRun::Impl {
     if (leads_worker_) world_.set_phase(phase, step);
   }
   void phase(Phase now) { phase(now, progress_.step); }           // Between steps: the last one committed.
-  void step_phase(Phase now) { phase(now, progress_.step + 1); }  // Within the step under way; steps count from 1.
+  // Within the step under way; steps count from 1.
+  void step_phase(Phase now) {
+    phase(now, progress_.step + 1);
+    strike(now, progress_.step + 1);
+  }
+  // Injected faults that are due here.
+  void strike(Phase now, int64_t step) {
+    if (injector_) injector_->at(group_->rank(), now, step);
+  }
+  FaultActions fault_actions() {
+    FaultActions actions = process_actions();
+    actions.corrupt = [this](int64_t step) { flip_a_bit(replica_->updated_parameters(), static_cast<uint64_t>(step)); };
+    if (dynamic_cast<comm::Breakable*>(group_.get()))
+      actions.drop_link = [this](int peer) { dynamic_cast<comm::Breakable&>(*group_).drop_link(peer); };
+    if (!options_.checkpoint.dir.empty()) actions.fill_disk = [this] { disk_.fill(); };
+    return actions;
+  }
 
   // The same initial weights on every replica and under every strategy: drawn from the seed alone, then converted.
   Model make_model() {
@@ -148,13 +175,19 @@ struct ReplicaRun::Impl {
 
   DataParallelOptions engine_options() const {
     return {.clip_norm = options_.clip_norm,
-            .gradient_norm = options_.clip_norm > 0,
+            .gradient_norm = options_.clip_norm > 0 || guard_.needs_norm(),
             // A process that dies inside an update of shared memory would leave it torn.
             .share_parameters = options_.share_parameters && options_.ema_decay == 0 && !world_.is_elastic(),
             .buckets = options_.buckets,
             .compression = options_.compression,
             .local = options_.local,
-            .loss_scaling = options_.loss_scaling};
+            .loss_scaling = options_.loss_scaling,
+            .accept = accept()};
+  }
+  // Without spikes to look for, the update need not wait until loss and norm are known.
+  std::function<bool(double loss, double gradient_norm)> accept() const {
+    if (options_.guard.spike == 0) return {};
+    return [this](double loss, double gradient_norm) { return guard_.accepts(loss, gradient_norm); };
   }
 
   EngineState engine_state() {
@@ -185,7 +218,8 @@ struct ReplicaRun::Impl {
     check(schedule_);
   }
 
-  void resume() {
+  // False: there is nothing to go on from.
+  bool resume() {
     phase(Phase::checkpoint);
     EngineState engine = engine_state();
     if (auto found = saver_->restore(*replica_, engine, std::exchange(kept_, std::nullopt))) {
@@ -198,14 +232,65 @@ struct ReplicaRun::Impl {
           std::any_of(found->shared.begin(), found->shared.end(), [](const auto& name) { return name.starts_with("ema/"); });
       if (average_ && !averaged) average_->reset();
       progress_ = std::move(found->progress);
+      guard_.load(progress_.guard);
       loader_->seek(progress_.position);
-      if (found->from_memory) return;
+      if (found->from_memory) return true;
       result_.report.resumed_from_step = progress_.step;
       result_.report.checkpoint = found->path;
       const bool beyond = options_.steps >= 0 ? progress_.step > total_steps_ : progress_.position.epoch > options_.epochs;
       if (beyond && first())
         log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained", progress_.step, total_steps_);
+      return true;
     }
+    return false;
+  }
+
+  // Tells where training goes on: what the log has of later steps does not count any more. A rank 0 that took over tells the newest commit
+  // again, as its predecessor may have died before it did.
+  void go_on(bool begins_to_tell) {
+    monitor::ContinueRecord from{world_.identity().generation, progress_.step, progress_.position,
+                                {train_->size(), options_.batch, options_.seed, options_.shuffle, options_.drop_last}, {}};
+    progress_.ledger.go_on(from);
+    const auto newest = progress_.ledger.newest();
+    if (begins_to_tell && !progress_.ledger.empty()) from.ledger = progress_.ledger.to_json();
+    tell([&](monitor::Sink& sink) {
+      if (newest) sink.on_commit(*newest);
+      sink.on_continue(from);
+    });
+  }
+
+  void record(const Batch& batch, const StepOutcome& outcome) {
+    monitor::CommitRecord commit{world_.identity().generation, progress_.step, batch.position, outcome.samples, {}, outcome.updated};
+    for (int rank = 0; rank < group_->size(); ++rank) {
+      const auto [from, to] = plan::DataPlan::share(outcome.samples, rank, group_->size());
+      commit.shares.push_back(to - from);
+    }
+    progress_.ledger.commit(commit);
+    tell([&](monitor::Sink& sink) { sink.on_commit(commit); });
+  }
+
+  // The newest checkpoint's state becomes everybody's, as if nothing had come after it.
+  void roll_back(const std::string& reason) {
+    tell([&](monitor::Sink& sink) { sink.on_message("back to the newest checkpoint: " + reason); });
+    const int64_t resumed_from_step = result_.report.resumed_from_step;
+    if (!resume())
+      throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to", "checkpoint.every=\"100 steps\"");
+    result_.report.resumed_from_step = resumed_from_step;
+    go_on(/*begins_to_tell=*/false);
+  }
+
+  // Every so many steps. True if replicas differed, and all have gone back to the newest checkpoint.
+  bool replicas_differed() {
+    const int64_t every = options_.guard.check_replicas_every;
+    const bool have_one_copy = replica_->shares_parameters() && group_->hosts() == 1;
+    if (every == 0 || progress_.step % every != 0 || have_one_copy) return false;
+    const std::string difference = differing_replicas(replica_->updated_parameters(), *group_);
+    if (difference.empty()) return false;
+    const std::string what = fmt::format("after step {} {}", progress_.step, difference);
+    if (options_.guard.policy != "rollback" || ++times_differed_ > kMostTimesDiffered)
+      throw Error(ErrorCode::corrupt, "train", what, "guard.policy=rollback, and a look at the memory of that rank's host");
+    roll_back(what);
+    return true;
   }
 
   // To who listens on rank 0; in an elastic job that may be another process later.
@@ -242,7 +327,11 @@ struct ReplicaRun::Impl {
     if (world_.regroup_wanted()) replica_->request_regroup();
     const StepOutcome outcome = replica_->step();
     in_step_ = false;
-    require_finite(outcome);
+    strike(Phase::update, progress_.step + 1);
+    const GuardVerdict verdict = guard_.judge({progress_.step + 1, batch.position, outcome.loss, outcome.gradient_norm,
+                                               outcome.nonfinite_ranks, outcome.nonfinite_gradients, options_.loss_scaling.has_value()});
+    if (verdict.action == GuardAction::stop) throw verdict.error();
+    if (verdict.action == GuardAction::rollback) return roll_back(verdict.reason);
 
     // Without an update it was no step, but its data is used.
     progress_.position = batch.next;
@@ -253,6 +342,7 @@ struct ReplicaRun::Impl {
     } else {
       ++progress_.skipped_steps;
     }
+    record(batch, outcome);
     sent_bytes_ += static_cast<double>(outcome.bytes_sent);
     ++exchanges_;
     const double seconds = seconds_since(started);
@@ -263,7 +353,8 @@ struct ReplicaRun::Impl {
     stopping_ = outcome.stop;
     regroup_ = outcome.regroup;
     if (first() && std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step);
-    announce(batch, outcome, rate, seconds);
+    announce(batch, outcome, rate, seconds, verdict.reason);
+    if (outcome.updated && replicas_differed()) return;
     after_step(batch, outcome.updated);
   }
 
@@ -312,22 +403,11 @@ struct ReplicaRun::Impl {
     return base_rates_.empty() ? 0 : base_rates_[0] * factor;
   }
 
-  void require_finite(const StepOutcome& outcome) const {
-    if (outcome.nonfinite_gradients && !options_.loss_scaling)
-      throw Error(ErrorCode::internal, "train",
-                  fmt::format("the gradients of step {} are NaN or infinite; nothing was updated", progress_.step + 1),
-                  "a smaller optimizer.lr, or a look at the data");
-    if (outcome.nonfinite_ranks.empty()) return;
-    std::string ranks;
-    for (const int rank : outcome.nonfinite_ranks) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
-    throw Error(ErrorCode::internal, "train",
-                fmt::format("the loss of step {} is NaN or infinite on rank {}; nothing was updated", progress_.step + 1, ranks),
-                "a smaller optimizer.lr, train.clip_norm, or a look at the data");
-  }
-
-  void announce(const Batch& batch, const StepOutcome& outcome, double rate, double seconds) {
+  void announce(const Batch& batch, const StepOutcome& outcome, double rate, double seconds, const std::string& guarded) {
     if (!outcome.updated) {
-      const std::string line = fmt::format("gradients overflowed: step skipped, loss scale now {:g}", replica_->loss_scale());
+      const std::string line = guarded.empty()
+                                   ? fmt::format("gradients overflowed: step skipped, loss scale now {:g}", replica_->loss_scale())
+                                   : "batch skipped: " + guarded;
       return tell([&](monitor::Sink& sink) { sink.on_message(line); });
     }
     const monitor::StepRecord record{progress_.step,        batch.position.epoch, outcome.loss, rate,
@@ -367,6 +447,8 @@ struct ReplicaRun::Impl {
   void save() {
     if (options_.checkpoint.dir.empty()) return;
     phase(Phase::checkpoint);
+    strike(Phase::checkpoint, progress_.step);
+    progress_.guard = guard_.state();
     replica_->synchronise();
     const std::string path = saver_->save(*replica_, progress_, engine_state());
     result_.report.checkpoint = path;
@@ -393,6 +475,7 @@ struct ReplicaRun::Impl {
     report.workers = world_.workers();
     report.stopped = stopping_ && !is_done();
     report.skipped_steps = progress_.skipped_steps;
+    report.samples = progress_.ledger.samples();
     report.precision = precision_of(options_);
     report.learning_rate_scale = rate_scale(options_.rate_scaling, options_.batch);
     report.compression = options_.compression.name;
@@ -450,6 +533,9 @@ struct ReplicaRun::Impl {
   monitor::PssSampler& pss_;
   const bool leads_worker_;
   const SteadyClock::time_point created_ = SteadyClock::now();
+  Guard guard_{options_.guard};
+  std::optional<Injector> injector_;
+  FullDisk disk_;         // Before the saver, which writes to it.
   ReplicaRandom random_;  // Before the model, which is drawn from it.
   Model model_;
   // Of a generation (of the whole run, if the job is not elastic).
@@ -471,6 +557,7 @@ struct ReplicaRun::Impl {
   std::vector<double> base_rates_;
   int64_t total_steps_ = 0;
   Progress progress_;
+  int times_differed_ = 0;
   std::optional<ParameterAverage> average_;
   double sent_bytes_ = 0, exchanges_ = 0;
   bool stopping_ = false;

@@ -25,6 +25,7 @@ Json Report::to_json() const {
   // No figure where no step was run.
   const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
   json["skipped_steps"] = skipped_steps;
+  json["samples"] = samples.to_json();
   json["precision"] = precision;
   json["loss_scale"] = loss_scale;
   json["learning_rate_scale"] = learning_rate_scale;

@@ -1,6 +1,7 @@
 // What a run was and what it took. Scripts read its JSON: keys stay as they are.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/train/ledger.h>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,7 +22,8 @@ struct Report {
   int world_size = 1;
   std::string strategy;
   std::vector<double> loss_history;    // Global mean loss of each step, from the very first.
-  int64_t skipped_steps = 0;           // Whose gradients overflowed under loss scaling.
+  int64_t skipped_steps = 0;           // Whose gradients overflowed under loss scaling, or that a guard skipped.
+  SampleCount samples;                 // What the ledger proves (ledger.h).
   std::string precision = "float32";   // What forward computes in, and what parameters are: "bf16 (parameters float32)".
   double loss_scale = 1;               // At the end.
   double learning_rate_scale = 1;      // By optimizer.scale_lr.

@@ -96,11 +96,12 @@ OptimizerState share(Group& group, OptimizerState state) {
 
 }  // namespace
 
-Saver::Saver(std::string dir, int keep, RunFacts facts, Group& group) : facts_(std::move(facts)), group_(group) {
+Saver::Saver(std::string dir, int keep, RunFacts facts, Group& group, checkpoint::FileSystem& files)
+    : facts_(std::move(facts)), group_(group) {
   if (dir.empty() || group.rank() != 0) return;
   checkpoint::RetentionOptions retention;
   retention.keep = keep;
-  folder_.emplace(std::move(dir), retention);
+  folder_.emplace(std::move(dir), retention, files);
 }
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {
@@ -135,7 +136,9 @@ std::optional<RunState> Saver::read(DataParallel& replica) const {
         state.optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
     }
   state.progress = {saved->manifest.step, saved->manifest.extra.value("skipped_steps", int64_t{0}), saved->manifest.position,
-                    saved->manifest.loss_history};
+                    saved->manifest.loss_history, {}, saved->manifest.extra.value("guard", Json())};
+  if (saved->manifest.extra.contains("ledger"))
+    state.progress.ledger = Ledger::from_json(saved->manifest.extra["ledger"], saved->path.string());
   state.counters = saved->manifest.extra.value("counters", Json::object());
   state.ranks = saved->manifest.extra.value("world_size", 0);
   state.path = saved->path.string();
@@ -154,6 +157,8 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
             {"step", state->progress.step},
             {"skipped", state->progress.skipped_steps},
             {"losses", state->progress.loss_history},
+            {"ledger", state->progress.ledger.to_json()},
+            {"guard", state->progress.guard},
             {"counters", state->counters},
             {"ranks", state->ranks},
             {"epoch", state->progress.position.epoch},
@@ -170,7 +175,8 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   if (restored.from_memory) of_single_ranks.swap(engine.own);
   restored.shared = trireme::restore(engine, state->engine, head["ranks"], group_);
   if (restored.from_memory) engine.own.swap(of_single_ranks);
-  restored.progress = {head["step"], head["skipped"], {head["epoch"], head["consumed"]}, head["losses"]};
+  restored.progress = {head["step"], head["skipped"], {head["epoch"], head["consumed"]}, head["losses"], Ledger::from_json(head["ledger"], "rank 0"),
+                       head["guard"]};
   restored.path = state->path;
   return restored;
 }
@@ -188,6 +194,8 @@ std::string Saver::save(DataParallel& replica, const Progress& progress, const E
   manifest.config = facts_.config;
   manifest.extra = {{"samples", facts_.samples}, {"seed", facts_.seed}, {"batch", facts_.batch}, {"world_size", group_.size()}};
   manifest.extra["skipped_steps"] = progress.skipped_steps;
+  manifest.extra["ledger"] = progress.ledger.to_json();
+  manifest.extra["guard"] = progress.guard;
   manifest.extra["counters"] = engine.counters;
   const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
   manifest.optimizer = {{"kind", optimizer.kind}, {"counters", optimizer.counters}};

@@ -3,6 +3,7 @@
 #include <trireme/checkpoint/folder.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/train/engine_state.h>
+#include <trireme/train/ledger.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,9 +15,11 @@ namespace trireme {
 // Where a run stands; equal on every replica (loss_history: on rank 0).
 struct Progress {
   int64_t step = 0;             // Committed.
-  int64_t skipped_steps = 0;    // Whose gradients overflowed under loss scaling: data was used, nothing updated.
+  int64_t skipped_steps = 0;    // Whose gradients overflowed or that a guard skipped: data was used, nothing updated.
   plan::DataPosition position;  // Of the next batch.
   std::vector<double> loss_history;
+  Ledger ledger;
+  Json guard;  // Guard's state.
 };
 
 // All that a run goes on from, as one rank has it: read from a checkpoint, or kept in memory while a job regroups.
@@ -40,7 +43,8 @@ struct RunFacts {
 class Saver {
  public:
   // On rank 0 with a folder: proves it can be written. `dir` may be empty: then nothing is saved or found.
-  Saver(std::string dir, int keep, RunFacts facts, Group& group);
+  Saver(std::string dir, int keep, RunFacts facts, Group& group,
+        checkpoint::FileSystem& files = checkpoint::disk());
 
   // COLLECTIVE. What rank 0 has `kept`, else its newest whole checkpoint, becomes the state of every replica (kept parameters and buffers
   // are in rank 0's module; what other ranks kept does not count). Empty if there is neither. Of what is kept, tensors of single ranks

@@ -40,9 +40,13 @@ void check_numbers(const TrainerOptions& o) {
   if (o.clip_norm < 0) refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
   if (o.checkpoint.keep < 1) refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
   if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
+  check(o.guard);
   check(o.rate_scaling);
   check(o.compression);
   check(o.local);
+  if (o.local.steps > 1 && (o.guard.spike > 0 || o.guard.check_replicas_every > 0))
+    refuse(fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every", o.local.steps),
+           "one of them: replicas go apart between averagings");
   if (o.local.steps > 1 && o.compression.name != "none")
     refuse(fmt::format("strategy.local_steps of {} with strategy.compression {}", o.local.steps, o.compression.name),
            "one of them: local steps send no gradients that could be compressed");

@@ -8,6 +8,8 @@
 #include <trireme/parallel/optimizer.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/train/callback.h>
+#include <trireme/train/faults.h>
+#include <trireme/train/guards.h>
 #include <trireme/train/model.h>
 #include <trireme/train/report.h>
 #include <trireme/train/schedule.h>
@@ -37,6 +39,12 @@ struct CheckpointOptions {
   int keep = 2;
 };
 
+// Faults that the run is made to suffer (faults.h), for tests and rehearsals.
+struct InjectOptions {
+  std::vector<Fault> faults;
+  std::string marks;  // Folder that remembers which have struck, also when the run is started again; empty: each process forgets.
+};
+
 struct TrainerOptions {
   // Changes behaviour.
   std::string strategy = "auto";  // one_device, mirrored (threads), multi_worker (processes), auto: as workers and replicas say.
@@ -62,6 +70,8 @@ struct TrainerOptions {
   int64_t schedule_every_epochs = 0;
   int64_t evaluate_every = 1;  // Epochs; 0: only at the end.
   CheckpointOptions checkpoint;
+  GuardOptions guard;
+  InjectOptions inject;
   // Changes speed only.
   int loader_threads = 1;
   int prefetch = 2;
@@ -78,7 +88,7 @@ struct TrainerOptions {
   double started_at = 0;         // Unix time at which the command began; 0: now.
 };
 
-// A step whose gradients overflow under loss scaling is skipped on all ranks: its data counts as used, but it is no step. Schedule,
+// A step whose gradients overflow under loss scaling, or that a guard skips, is skipped on all ranks: its data counts as used, but it is no step. Schedule,
 // averages, the optimizer's counters and loss_history stay as they were.
 //
 // Dropout and every other random operation draw from a generator per replica, started anew each step from (seed, step, rank); batch norm
@@ -91,7 +101,7 @@ class Trainer {
 
   // COLLECTIVE. Resumes from checkpoint.dir if it holds a checkpoint; trains, evaluates on `test` (may be null), saves. SIGTERM and SIGINT
   // stop all replicas after the same step, with their state saved (Report::stopped). Throws Error(internal) naming step and rank if a loss
-  // is NaN or infinite; peer_lost, timeout, io and corrupt as the rooms below do. The report is complete on rank 0 (elsewhere without files
+  // is NaN or infinite and guard.policy is stop, Error(corrupt) if guard.check_replicas_every finds replicas that differ; peer_lost, timeout, io and corrupt as the rooms below do. The report is complete on rank 0 (elsewhere without files
   // and totals over processes).
   Report fit(const Job& job, std::shared_ptr<const Source> train, std::shared_ptr<const Source> test = nullptr);
 

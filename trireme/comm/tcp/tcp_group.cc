@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 #include <trireme/base/cores.h>
 #include <trireme/comm/blocks.h>
+#include <trireme/comm/breakable.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/losses.h>
 #include <trireme/comm/operation_queue.h>
@@ -40,7 +41,7 @@ bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<in
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
-class TcpGroup : public Group {
+class TcpGroup : public Group, public Breakable {
  public:
   TcpGroup(std::shared_ptr<Losses> losses, int rank, const std::vector<int>& hosts, bool spin, Mesh mesh,
            const plan::CollectiveTable& plans)
@@ -61,6 +62,10 @@ class TcpGroup : public Group {
     losses_->give_up(reason);
     for (const Link& link : links_)
       if (link.descriptor() >= 0) ::shutdown(link.descriptor(), SHUT_RDWR);
+  }
+
+  void drop_link(int peer) override {
+    if (const int socket = links_.at(static_cast<size_t>(peer)).descriptor(); socket >= 0) ::shutdown(socket, SHUT_RDWR);
   }
 
  private:

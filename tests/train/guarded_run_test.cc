@@ -1,0 +1,164 @@
+// Runs that trip a guard, lose a replica's bits, or are told to suffer faults.
+#include "jobs.h"
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include <trireme/monitor/event_json.h>
+#include <trireme/train/ledger_audit.h>
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "../base/expect_error.h"
+
+namespace trireme {
+namespace {
+
+using ::testing::AllOf;
+using testing::clouds;
+using testing::difference;
+using testing::fit;
+using ::testing::HasSubstr;
+using testing::job;
+
+// A job whose loss is what it should be, but for some evaluations of each replica, counted from 1: the loss is multiplied there.
+Job meddled(std::set<int> evaluations, double factor) {
+  Job meddled = job();
+  const auto counts = std::make_shared<std::map<std::thread::id, int>>();
+  const auto mutex = std::make_shared<std::mutex>();
+  meddled.loss = [=](const at::Tensor& output, const at::Tensor& target) {
+    const at::Tensor loss = torch::nn::functional::cross_entropy(output, target);
+    if (!at::GradMode::is_enabled()) return loss;
+    const std::lock_guard lock(*mutex);
+    return evaluations.count(++(*counts)[std::this_thread::get_id()]) > 0 ? loss * factor : loss;
+  };
+  return meddled;
+}
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+class GuardedRun : public ::testing::TestWithParam<int> {
+ protected:
+  int replicas() const { return GetParam(); }
+  TrainerOptions options() const {
+    TrainerOptions options = testing::options(replicas());
+    options.epochs = 4;  // 6 steps each.
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Replicas, GuardedRun, ::testing::Values(1, 3), ::testing::PrintToStringParamName());
+
+TEST_P(GuardedRun, SkipsABatchWhoseLossIsNotANumber) {
+  TrainerOptions options = this->options();
+  options.guard.policy = "skip";
+  const Report report = fit(options, meddled({9}, kNan), clouds(90), clouds(30, 2));
+  EXPECT_EQ(report.steps, 23);
+  EXPECT_EQ(report.skipped_steps, 1);
+  EXPECT_EQ(report.samples, (SampleCount{360, 360, 0, 0})) << "its samples count as used";
+  for (const double loss : report.loss_history) EXPECT_TRUE(std::isfinite(loss));
+}
+
+TEST_P(GuardedRun, SkipsASpikeBeforeItUpdatesAnything) {
+  TrainerOptions options = this->options();
+  options.guard = {.policy = "skip", .spike = 50, .window = 5};
+  const Report report = fit(options, meddled({9}, 1e6), clouds(90));
+  EXPECT_EQ(report.skipped_steps, 1);
+  const Report usual = fit(this->options(), job(), clouds(90));
+  for (size_t i = 0; i < 8; ++i) EXPECT_NEAR(report.loss_history[i], usual.loss_history[i], 1e-9);
+  for (const double loss : report.loss_history) EXPECT_LT(loss, 3);
+}
+
+TEST_P(GuardedRun, StopsAtASpikeNamingIt) {
+  TrainerOptions options = this->options();
+  options.guard = {.spike = 50, .window = 5};
+  EXPECT_THAT(message_of(ErrorCode::internal, [&] { fit(options, meddled({9}, 1e6), clouds(90)); }),
+              AllOf(HasSubstr("the loss of step 9 is"), HasSubstr("times the median of the last 5 steps; nothing was updated")));
+}
+
+// What made the loss so was gone the second time, so the run ends as one that was never disturbed.
+TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndGoesOn) {
+  const testing::Folder folder;
+  TrainerOptions options = this->options();
+  options.guard.policy = "rollback";
+  options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 4};
+  const auto log = std::filesystem::path(folder.path()) / "log.jsonl";
+  options.sinks = {monitor::make_json_lines(log)};
+  const Report report = fit(options, meddled({11}, kNan), clouds(90), clouds(30, 2));
+  TrainerOptions plain = this->options();
+  plain.guard.policy = "rollback";  // The norm is computed, so that the same code runs.
+  const Report usual = fit(plain, job(), clouds(90), clouds(30, 2));
+  EXPECT_EQ(report.skipped_steps, 0);
+  EXPECT_EQ(report.loss_history, usual.loss_history);
+  EXPECT_EQ(report.parameters_sha256, usual.parameters_sha256);
+  EXPECT_EQ(report.resumed_from_step, 0);
+  EXPECT_EQ(report.samples, (SampleCount{360, 360, 0, 0}));
+
+  const LedgerAudit audit = audit_logs(std::vector{log});
+  EXPECT_TRUE(audit.passed()) << audit.describe();
+  EXPECT_EQ(audit.samples, report.samples);
+  EXPECT_EQ(audit.taken_back, 2) << "steps 9 and 10";
+}
+
+TEST_P(GuardedRun, WithoutACheckpointThereIsNoWayBack) {
+  TrainerOptions options = this->options();
+  options.guard.policy = "rollback";
+  EXPECT_THAT(message_of(ErrorCode::internal, [&] { fit(options, meddled({3}, kNan), clouds(90)); }),
+              AllOf(HasSubstr("the loss of step 3 is NaN"), HasSubstr("no checkpoint to go back to"), HasSubstr("checkpoint.every")));
+}
+
+TEST_P(GuardedRun, AResumedRunsLedgerGoesOn) {
+  const testing::Folder folder;
+  TrainerOptions options = this->options();
+  options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 5};
+  const auto log = std::filesystem::path(folder.path()) / "log.jsonl";
+  options.steps = 10;
+  options.sinks = {monitor::make_json_lines(log)};
+  EXPECT_EQ(fit(options, job(), clouds(90)).samples, (SampleCount{154, 154, 0, 0}));
+  options.steps = 24;
+  options.batch = 10;  // Another batch from here on.
+  options.sinks = {monitor::make_json_lines(log)};
+  const Report report = fit(options, job(), clouds(90));
+  EXPECT_EQ(report.resumed_from_step, 10);
+  EXPECT_TRUE(report.samples.exactly_once());
+  const LedgerAudit audit = audit_logs(std::vector{log});
+  EXPECT_TRUE(audit.passed()) << audit.describe();
+  EXPECT_EQ(audit.samples, report.samples);
+  EXPECT_EQ(audit.continuations, 1);
+}
+
+TEST(CorruptedRun, IsFoundByComparingReplicas) {
+  TrainerOptions options = testing::options(3);
+  options.share_parameters = false;
+  options.guard.check_replicas_every = 4;
+  options.inject.faults = parse_faults("corrupt:rank=1,collective@step=6");
+  EXPECT_THAT(
+      message_of(ErrorCode::corrupt, [&] { fit(options, job(), clouds(90)); }),
+      AllOf(HasSubstr("after step 8 the parameters of rank 1 differ from those of the other 2 replicas"), HasSubstr("is the first")));
+}
+
+TEST(CorruptedRun, GoesBackToTheNewestCheckpointIfToldTo) {
+  const testing::Folder folder;
+  TrainerOptions options = testing::options(3);
+  options.share_parameters = false;
+  options.guard = {.policy = "rollback", .check_replicas_every = 4};
+  options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 5};
+  TrainerOptions undisturbed = options;
+  undisturbed.checkpoint = {};
+  options.inject = {parse_faults("corrupt:rank=1,collective@step=6"), folder.path() + "/faults"};
+  const Report report = fit(options, job(), clouds(90)), usual = fit(undisturbed, job(), clouds(90));
+  EXPECT_EQ(report.parameters_sha256, usual.parameters_sha256);
+  EXPECT_TRUE(report.samples.exactly_once());
+}
+
+TEST(FullDiskRun, EndsNamingTheDiskAndKeepsOlderCheckpoints) {
+  const testing::Folder folder;
+  TrainerOptions options = testing::options(2);
+  options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 3};
+  options.inject = {parse_faults("disk-full@step=5"), folder.path() + "/faults"};
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { fit(options, job(), clouds(90)); }), HasSubstr("No space left on device"));
+  const Report report = fit(options, job(), clouds(90));  // Started again: the fault has been suffered.
+  EXPECT_EQ(report.resumed_from_step, 3);
+  EXPECT_TRUE(report.samples.exactly_once());
+}
+
+}  // namespace
+}  // namespace trireme

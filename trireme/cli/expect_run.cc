@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/cli/expect_run.h>
+#include <trireme/train/expectations.h>
+#include <cstdio>
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> settings_of_reference(const fs::path& folder) {
+  return {"inject.faults=none",         "inject.expect=none",
+          "run.dir=" + folder.string(), "checkpoint.dir=" + (folder / "checkpoint").string(),
+          "checkpoint.every=never",     "monitor.json_lines=false",
+          "monitor.tensorboard=false",  "monitor.progress=false"};
+}
+
+}  // namespace
+
+int judge_expectations(const ExpectRun& run) {
+  const fs::path folder = run.config.run.dir;
+  Json report = Json::parse(read_file(folder / "report.json"));
+  bool all_hold = true;
+  report["expect"] = Json::array();
+  for (const Expectation expectation : parse_expectations(run.config.inject.expect)) {
+    Finding finding;
+    if (expectation == Expectation::exactly_once) {
+      finding = exactly_once(report);
+    } else {
+      const fs::path reference = folder / "reference";
+      fs::remove_all(reference);  // Of an earlier run in this folder.
+      fmt::print(stderr, "training once more without faults, to compare\n");
+      if (const int code = run.train(settings_of_reference(reference)); code != kExitOk) return code;
+      finding = same_loss(report, Json::parse(read_file(reference / "report.json")), run.config.train.dtype == "float64");
+    }
+    fmt::print(stderr, "{}\n", finding.describe());
+    report["expect"].push_back(finding.to_json());
+    all_hold = all_hold && finding.holds;
+  }
+  write_file_atomically(folder / "report.json", report.dump(2) + "\n");
+  for (const std::string& other : run.reports) write_file_atomically(other, report.dump(2) + "\n");
+  return all_hold ? kExitOk : kExitFailed;
+}
+
+}  // namespace trireme::cli
