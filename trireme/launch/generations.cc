@@ -9,13 +9,16 @@ void Generations::arrive(net::ConnectionId connection, const Json& message, Time
   const auto process = message.at("process").get<Roster::Process>();
   const auto worker = worker_of(process);
   waiting_[connection] = process;
-  if (!began_) began_ = now;
+  if (!began_ && (worker || generation() < 0)) began_ = now;
   actions_.answer(connection, {{"op", "noted"}});
   const Roster::Decisions decisions = roster_.arrive(process, message.at("step").get<int64_t>(), now);
   // The others may wait for it inside the step that it gave up.
   const std::string reason = message.at("reason").get<std::string>();
-  if (worker && !reason.empty()) actions_.lose(*worker, "it gave the step up: " + reason);
-  act(decisions);
+  if (worker && !reason.empty()) {
+    if (given_up_.empty()) given_up_ = fmt::format("worker {} gave a step up: {}", *worker, reason);
+    actions_.lose(*worker, "it gave the step up: " + reason);
+  }
+  act(decisions, now);
 }
 
 void Generations::closed(net::ConnectionId connection, Time now) {
@@ -29,31 +32,30 @@ void Generations::closed(net::ConnectionId connection, Time now) {
 void Generations::lost_worker(int worker, PhaseAt last, const std::string& text, Time now) {
   const Roster::Process process = members_.at(static_cast<size_t>(worker));
   if (!roster_.is_member(process)) return;
-  last_phases_[process] = last;
-  lost_ranks_.push_back(worker);
-  if (phase_.empty()) phase_ = last.describe();
-  note_cause(text, now);
-  lost_.push_back({process, text});
-  act(roster_.lost(process, now));
+  note_lost(worker, last, text, now);
+  act(roster_.lost(process, now), now);
 }
 
 void Generations::lost_while_waiting(Roster::Process process, const std::string& text, Time now) {
   if (!roster_.is_waiting(process)) return;
-  lost_.push_back({process, text});
-  act(roster_.lost(process, now));
+  if (const auto worker = last_worker_of(process))
+    note_lost(*worker, last_phases_.at(process), text, now);
+  else
+    lost_.push_back({process, text});
+  act(roster_.lost(process, now), now);
 }
 
-void Generations::left(int worker, Time now) { act(roster_.left(members_.at(static_cast<size_t>(worker)), now)); }
+void Generations::left(int worker, Time now) { act(roster_.left(members_.at(static_cast<size_t>(worker)), now), now); }
 
 std::string Generations::resize(int target, Time now) {
   if (target < minimum_ || target > maximum_)
     return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}", target, minimum_, maximum_);
   if (target < roster_.target()) note_cause("asked for fewer workers", now);
-  act(roster_.resize(target, now));
+  act(roster_.resize(target, now), now);
   return {};
 }
 
-void Generations::tick(Time now) { act(roster_.tick(now)); }
+void Generations::tick(Time now) { act(roster_.tick(now), now); }
 
 void Generations::stepped(int64_t step, Time now) {
   if (history_.empty() || !history_.back()["seconds_to_first_step"].is_null()) return;
@@ -65,8 +67,7 @@ void Generations::stepped(int64_t step, Time now) {
 bool Generations::is_waiting(int worker) const { return roster_.is_waiting(members_.at(static_cast<size_t>(worker))); }
 
 std::optional<int> Generations::worker_of(Roster::Process process) const {
-  if (!roster_.is_member(process)) return std::nullopt;
-  return static_cast<int>(std::ranges::find(members_, process) - members_.begin());
+  return roster_.is_member(process) ? last_worker_of(process) : std::nullopt;
 }
 
 void Generations::note_cause(const std::string& cause, Time now) {
@@ -76,7 +77,25 @@ void Generations::note_cause(const std::string& cause, Time now) {
   }
 }
 
-void Generations::act(const Roster::Decisions& decisions) {
+void Generations::note_lost(int worker, PhaseAt last, const std::string& text, Time now) {
+  const Roster::Process process = members_.at(static_cast<size_t>(worker));
+  last_phases_[process] = last;
+  if (lost_ranks_.empty()) {  // The first loss is the cause, whatever else was on its way.
+    cause_ = text;
+    began_ = now;
+  }
+  lost_ranks_.push_back(worker);
+  if (phase_.empty() && last.phase != Phase::starting) phase_ = last.describe();
+  lost_.push_back({process, text});
+}
+
+std::optional<int> Generations::last_worker_of(Roster::Process process) const {
+  const auto found = std::ranges::find(members_, process);
+  if (found == members_.end()) return std::nullopt;
+  return static_cast<int>(found - members_.begin());
+}
+
+void Generations::act(const Roster::Decisions& decisions, Time now) {
   const auto answer = [this](Roster::Process process, const Json& message) {
     const auto found = std::ranges::find(waiting_, process, [](const auto& each) { return each.second; });
     if (found == waiting_.end()) return;
@@ -85,13 +104,16 @@ void Generations::act(const Roster::Decisions& decisions) {
     actions_.answer(connection, message);
     actions_.close(connection);
   };
-  const auto now = std::chrono::steady_clock::now();
   if (!decisions.interrupt.empty()) {
     note_cause("a worker joined", now);
     actions_.interrupt();
   }
-  for (const Roster::Process process : decisions.dismissed) answer(process, {{"op", "dismissed"}});
-  for (const Roster::Process process : decisions.missed) lost_.push_back({process, "it did not come to the regrouping"});
+  for (const Roster::Process process : decisions.dismissed) {
+    dismissed_.insert(process);
+    answer(process, {{"op", "dismissed"}});
+  }
+  for (const Roster::Process process : decisions.missed)
+    note_lost(last_worker_of(process).value(), last_phases_.at(process), "it did not come to the regrouping", now);
   if (!decisions.failure.empty()) {
     failure_ = decisions.failure;
     for (const auto& [connection, process] : std::exchange(waiting_, {})) {
@@ -100,6 +122,7 @@ void Generations::act(const Roster::Decisions& decisions) {
     }
   }
   for (const auto& formed : decisions.formed) {
+    if (cause_.empty()) cause_ = given_up_.empty() ? "a worker joined" : given_up_;
     members_ = formed.members;
     for (const Roster::Process process : members_) last_phases_.try_emplace(process);
     history_.push_back({{"generation", formed.number},
@@ -110,6 +133,7 @@ void Generations::act(const Roster::Decisions& decisions) {
                         {"phase", std::exchange(phase_, {})},
                         {"seconds_to_first_step", nullptr}});
     cause_.clear();
+    given_up_.clear();
     if (!began_) began_ = now;
     actions_.start(formed.number, static_cast<int>(members_.size()));
     for (size_t worker = 0; worker < members_.size(); ++worker)

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,9 @@ class Generations {
 
   int generation() const { return roster_.generation(); }
   int target() const { return roster_.target(); }
-  bool is_waiting(int worker) const;  // It has come to the regrouping.
+  bool is_waiting(int worker) const;                                // It has come to the regrouping.
+  bool is_interrupted() const { return roster_.is_interrupted(); }  // Who joins the current generation must be told to regroup.
+  bool was_dismissed(Roster::Process process) const { return dismissed_.contains(process); }
   std::optional<int> worker_of(Roster::Process process) const;
   bool was_member(Roster::Process process) const { return last_phases_.contains(process); }  // Ever.
   // Where a process was when it was lost; of one that was a member once.
@@ -58,14 +61,17 @@ class Generations {
   const std::string& failure() const { return failure_; }  // No generation can form any more.
 
  private:
-  void act(const Roster::Decisions& decisions);
+  void act(const Roster::Decisions& decisions, Time now);
   void note_cause(const std::string& cause, Time now);
+  void note_lost(int worker, PhaseAt last, const std::string& text, Time now);
+  std::optional<int> last_worker_of(Roster::Process process) const;  // Also while it waits.
 
   const int minimum_, maximum_;
   Roster roster_;
   Actions actions_;
   std::map<net::ConnectionId, Roster::Process> waiting_;
-  std::vector<Roster::Process> members_;            // By worker, of the current generation.
+  std::vector<Roster::Process> members_;  // By worker, of the current generation.
+  std::set<Roster::Process> dismissed_;
   std::map<Roster::Process, PhaseAt> last_phases_;  // Of all that were members; filled in when they are lost.
   std::vector<LostProcess> lost_;
   std::string failure_;
@@ -74,6 +80,7 @@ class Generations {
   std::string cause_ = "start";
   Json lost_ranks_ = Json::array();
   std::string phase_;
+  std::string given_up_;       // Why a worker gave its step up, should no loss be the cause.
   std::optional<Time> began_;  // When its cause came up.
 };
 

@@ -5,8 +5,22 @@
 #include <tuple>
 
 namespace trireme::launch {
+namespace {
 
-Roster::Roster(const RosterOptions& options) : options_(options) {}
+// Whether `condition` has held for so long; called at each event.
+bool has_lasted(std::optional<Roster::Time>& since, bool condition, std::chrono::milliseconds timeout, Roster::Time now) {
+  if (!condition)
+    since.reset();
+  else if (!since)
+    since = now;
+  return since && now - *since >= timeout;
+}
+
+}  // namespace
+
+Roster::Roster(const RosterOptions& options) : options_(options) {
+  options_.target = std::clamp(options_.target, options_.minimum, options_.maximum);
+}
 
 Roster::Decisions Roster::arrive(Process process, int64_t step, Time now) {
   Entry& entry = processes_[process];
@@ -35,7 +49,7 @@ Roster::Decisions Roster::left(Process process, Time now) {
 }
 
 Roster::Decisions Roster::resize(int target, Time now) {
-  options_.target = target;
+  options_.target = std::clamp(target, options_.minimum, options_.maximum);
   return decide(now);
 }
 
@@ -50,6 +64,27 @@ bool Roster::is_waiting(Process process) const {
   return found != processes_.end() && found->second.state == State::waiting;
 }
 
+// Steps and arrivals count by their order alone and while they wait, times by their age and no longer than it matters.
+std::string Roster::state_key(Time now) const {
+  const std::vector<Process> waiting = in_state(State::waiting);
+  const auto count_waiting = [&](auto before) {
+    return std::ranges::count_if(waiting, [&](Process each) { return before(processes_.at(each)); });
+  };
+  const auto longest = std::max({options_.first_timeout, options_.regroup_timeout, options_.refill_timeout});
+  const auto age = [&](const std::optional<Time>& since) {
+    return since ? std::min<int64_t>((now - *since) / std::chrono::milliseconds(1), longest.count()) : -1;
+  };
+  std::string key = fmt::format("{:d}{:d}{:d}{:d}{:d} {} {} {}", generation_ < 0, ending_, interrupted_, finishing_, failure_.empty(),
+                                options_.target, age(missing_since_), age(short_since_));
+  for (const auto& [process, entry] : processes_) {
+    key += fmt::format("; {} {} {}", process, static_cast<int>(entry.state), entry.worker);
+    if (entry.state != State::waiting) continue;
+    key += fmt::format(" {} {} {}", entry.step < 0, count_waiting([&](const Entry& other) { return other.step < entry.step; }),
+                       count_waiting([&](const Entry& other) { return other.arrival < entry.arrival; }));
+  }
+  return key;
+}
+
 std::vector<Roster::Process> Roster::in_state(State state) const {
   std::vector<Process> found;
   for (const auto& [process, entry] : processes_)
@@ -59,39 +94,22 @@ std::vector<Roster::Process> Roster::in_state(State state) const {
 
 Roster::Decisions Roster::decide(Time now) {
   Decisions decisions;
-  if (failed_) return decisions;
+  decisions.failure = failure_;
+  if (!failure_.empty()) return decisions;
   if (finishing_) send_newcomers_home(decisions);
-  ask_to_come(decisions, now);
-  const bool anyone_waits = !in_state(State::waiting).empty();
-  if (!counting_ && ending_ && anyone_waits) {
-    since_ = now;
-    counting_ = true;
-  }
-  if (!ending_ || !anyone_waits) return decisions;
+  ask_to_come(decisions);
   give_up_on_missing(decisions, now);
-  if (!in_state(State::working).empty()) return decisions;
-
-  const auto waiting = static_cast<int>(in_state(State::waiting).size());
-  const auto waited = now - since_;
-  if (waiting < (finishing_ ? 1 : options_.minimum)) {
-    if (waited < (generation_ < 0 ? options_.first_timeout : options_.refill_timeout)) return decisions;
-    failed_ = true;
-    decisions.failure = fmt::format("{} of at least {} processes are there", waiting, options_.minimum);
-    return decisions;
-  }
-  if (generation_ < 0 && waiting < options_.target && waited < options_.first_timeout) return decisions;
-  form(decisions);
+  form_or_fail(decisions, now);
   return decisions;
 }
 
 // Newcomers that are wanted, or more members than are wanted: the generation ends at its next step.
-void Roster::ask_to_come(Decisions& decisions, Time now) {
+void Roster::ask_to_come(Decisions& decisions) {
   if (generation_ < 0 || ending_ || interrupted_ || finishing_) return;
   const auto working = static_cast<int>(in_state(State::working).size());
   const bool can_grow = working < options_.target && !in_state(State::waiting).empty();
   if (!can_grow && working <= options_.target) return;
   interrupted_ = true;
-  since_ = now;
   decisions.interrupt = in_state(State::working);
 }
 
@@ -105,11 +123,26 @@ void Roster::send_newcomers_home(Decisions& decisions) {
 }
 
 void Roster::give_up_on_missing(Decisions& decisions, Time now) {
-  if (now - since_ < options_.regroup_timeout) return;
-  for (const Process process : in_state(State::working)) {
+  const std::vector<Process> at_work = in_state(State::working);
+  const bool missing = ending_ && !at_work.empty() && !in_state(State::waiting).empty();
+  if (!has_lasted(missing_since_, missing, options_.regroup_timeout, now)) return;
+  for (const Process process : at_work) {
     processes_[process].state = State::gone;
     decisions.missed.push_back(process);
   }
+}
+
+void Roster::form_or_fail(Decisions& decisions, Time now) {
+  const auto waiting = static_cast<int>(in_state(State::waiting).size());
+  const bool first = generation_ < 0;
+  const bool possible = ending_ && waiting > 0 && in_state(State::working).empty();
+  const bool enough = waiting >= (finishing_ ? 1 : first ? options_.target : options_.minimum);
+  const auto timeout = first ? options_.first_timeout : options_.refill_timeout;
+  const bool waited = has_lasted(short_since_, possible && !enough, timeout, now);
+  if (possible && (enough || (waited && waiting >= options_.minimum))) return form(decisions);
+  if (!waited) return;
+  failure_ = fmt::format("{} of at least {} processes are there", waiting, options_.minimum);
+  decisions.failure = failure_;
 }
 
 void Roster::form(Decisions& decisions) {
@@ -118,7 +151,7 @@ void Roster::form(Decisions& decisions) {
     const Entry& entry = processes_.at(process);
     return std::tuple(-entry.step, entry.worker < 0, entry.worker, entry.arrival);
   });
-  while (static_cast<int>(members.size()) > std::max(options_.target, options_.minimum)) {
+  while (static_cast<int>(members.size()) > options_.target) {
     const Process surplus = members.back();
     members.pop_back();
     if (processes_.at(surplus).worker < 0) continue;  // A newcomer goes on waiting, as a spare.
@@ -134,7 +167,9 @@ void Roster::form(Decisions& decisions) {
   }
   const int64_t step = processes_.at(members.front()).step;
   decisions.formed.push_back({generation_, std::move(members), step});
-  ending_ = interrupted_ = counting_ = false;
+  ending_ = interrupted_ = false;
+  missing_since_.reset();
+  short_since_.reset();
 }
 
 }  // namespace trireme::launch

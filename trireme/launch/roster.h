@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@ struct RosterOptions {
   int maximum = 1;                                 // More are never taken in.
   int target = 1;                                  // Wanted; the first generation waits for so many, later ones take more in as they come.
   std::chrono::milliseconds first_timeout{60000};  // From the first arrival on; then the first generation forms with `minimum` or more.
-  std::chrono::milliseconds regroup_timeout{10000};  // A member that does not come to the regrouping in this time is lost.
-  std::chrono::milliseconds refill_timeout{60000};   // Fewer than `minimum` wait so long for more.
+  std::chrono::milliseconds regroup_timeout{10000};  // From the first who comes to the regrouping; a member that does not is lost.
+  std::chrono::milliseconds refill_timeout{60000};   // From when nobody is at work; fewer than `minimum` wait so long for more.
 };
 
 class Roster {
@@ -52,12 +53,14 @@ class Roster {
   Decisions left(Process process, Time now);
   // So many processes are wanted from now on.
   Decisions resize(int target, Time now);
-  Decisions tick(Time now);  // Notices what did not happen. Call it often.
+  Decisions tick(Time now);  // Notices what did not happen. Call it often. A failure is told again each time.
 
   int generation() const { return generation_; }  // -1 before the first.
   int target() const { return options_.target; }
-  bool is_member(Process process) const;   // Of the current generation, and at work in it.
-  bool is_waiting(Process process) const;  // For the next one.
+  bool is_member(Process process) const;                // Of the current generation, and at work in it.
+  bool is_waiting(Process process) const;               // For the next one.
+  bool is_interrupted() const { return interrupted_; }  // Members of the current one were asked to come, and will have to be again.
+  std::string state_key(Time now) const;  // Rosters of the same key decide alike from `now` on; for tests that visit all states.
 
  private:
   enum class State { working, waiting, gone };
@@ -69,10 +72,11 @@ class Roster {
   };
   std::vector<Process> in_state(State state) const;
   Decisions decide(Time now);
-  void ask_to_come(Decisions& decisions, Time now);
+  void ask_to_come(Decisions& decisions);
   void send_newcomers_home(Decisions& decisions);
-  void form(Decisions& decisions);
   void give_up_on_missing(Decisions& decisions, Time now);
+  void form_or_fail(Decisions& decisions, Time now);
+  void form(Decisions& decisions);
 
   RosterOptions options_;
   std::map<Process, Entry> processes_;
@@ -81,9 +85,9 @@ class Roster {
   bool ending_ = true;        // The current generation is over, or will be at the end of its step.
   bool interrupted_ = false;  // Its members were asked to come.
   bool finishing_ = false;    // Somebody said goodbye.
-  bool failed_ = false;
-  Time since_{};           // When the first one of the next generation arrived, or the current one ended.
-  bool counting_ = false;  // since_ holds.
+  std::string failure_;
+  std::optional<Time> missing_since_;  // Some have come, and members are still at work.
+  std::optional<Time> short_since_;    // Nobody is at work, and too few have come.
 };
 
 }  // namespace trireme::launch

@@ -1,0 +1,251 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <trireme/base/error.h>
+#include <trireme/launch/generations.h>
+#include <trireme/launch/identity.h>
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Time = Roster::Time;
+
+constexpr Time kStart{};
+
+// Generations whose actions are written down. Process p speaks on connection 100 + p.
+struct Recorded {
+  explicit Recorded(int minimum, int maximum, int target)
+      : generations({.minimum = minimum, .maximum = maximum, .target = target},
+                    {.answer = [this](net::ConnectionId to, const Json& message) { answers[static_cast<int>(to) - 100] = message; },
+                     .close = [this](net::ConnectionId which) { closed.push_back(static_cast<int>(which) - 100); },
+                     .start = [this](int number, int workers) { started.emplace_back(number, workers); },
+                     .lose = [this](int worker, const std::string& reason) { given_up.emplace_back(worker, reason); },
+                     .interrupt = [this] { ++interrupts; }}) {}
+
+  void arrive(int process, int64_t step, Time now, const std::string& reason = "") {
+    generations.arrive(static_cast<net::ConnectionId>(100 + process), {{"process", process}, {"step", step}, {"reason", reason}}, now);
+  }
+  void disconnect(int process, Time now) { generations.closed(static_cast<net::ConnectionId>(100 + process), now); }
+  // Processes 0 to n-1 become workers 0 to n-1.
+  void start(int n) {
+    for (int process = 0; process < n; ++process) arrive(process, -1, kStart);
+    generations.stepped(1, kStart + 1s);
+  }
+  const Json& last() const { return generations.history().back(); }
+
+  std::map<int, Json> answers;
+  std::vector<int> closed;
+  std::vector<std::pair<int, int>> started;
+  std::vector<std::pair<int, std::string>> given_up;
+  int interrupts = 0;
+  Generations generations;
+};
+
+std::vector<int64_t> processes_of(const std::vector<LostProcess>& lost) {
+  std::vector<int64_t> processes;
+  for (const LostProcess& each : lost) processes.push_back(each.process);
+  return processes;
+}
+
+TEST(Generations, EachWhoComesIsNotedAndLaterToldItsPlace) {
+  Recorded job(1, 2, 2);
+  job.arrive(0, -1, kStart);
+  EXPECT_EQ(job.answers[0].at("op"), "noted");
+  job.arrive(1, -1, kStart);
+  EXPECT_EQ(job.answers[1], (Json{{"op", "formed"}, {"number", 0}, {"worker", 1}, {"workers", 2}, {"step", -1}, {"cause", "start"}}));
+  EXPECT_EQ(job.answers[0].at("worker"), 0);
+  EXPECT_THAT(job.closed, ElementsAre(0, 1));
+  EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
+}
+
+TEST(Generations, TheHistoryBeginsWithTheStart) {
+  Recorded job(1, 2, 2);
+  job.start(2);
+  EXPECT_EQ(job.generations.history(), Json::array({{{"generation", 0},
+                                                     {"world_size", 2},
+                                                     {"first_step", 1},
+                                                     {"cause", "start"},
+                                                     {"lost_ranks", Json::array()},
+                                                     {"phase", ""},
+                                                     {"seconds_to_first_step", 1.0}}}));
+}
+
+TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
+  Recorded job(1, 3, 3);
+  job.start(3);
+  job.generations.lost_worker(1, {Phase::backward, 7}, "worker 1 was lost: killed", kStart + 10s);
+  job.arrive(0, 6, kStart + 10s, "worker 1 was lost");
+  job.arrive(2, 6, kStart + 10s, "worker 1 was lost");
+  job.generations.stepped(7, kStart + 12s);
+  EXPECT_EQ(job.last(), (Json{{"generation", 1},
+                              {"world_size", 2},
+                              {"first_step", 7},
+                              {"cause", "worker 1 was lost: killed"},
+                              {"lost_ranks", {1}},
+                              {"phase", "backward of step 7"},
+                              {"seconds_to_first_step", 2.0}}));
+  EXPECT_EQ(job.generations.last_phase(1).describe(), "backward of step 7");
+}
+
+TEST(Generations, AllLostRanksAreListedAndTheFirstIsTheCause) {
+  Recorded job(1, 3, 3);
+  job.start(3);
+  job.generations.lost_worker(2, {Phase::exchange, 4}, "first", kStart);
+  job.generations.lost_worker(0, {Phase::data, 4}, "second", kStart);
+  job.arrive(1, 3, kStart);
+  EXPECT_EQ(job.last().at("lost_ranks"), Json({2, 0}));
+  EXPECT_EQ(job.last().at("cause"), "first");
+  EXPECT_EQ(job.last().at("phase"), "exchange of step 4");
+}
+
+TEST(Generations, ALossWhileANewcomerIsTakenInIsTheCause) {
+  Recorded job(1, 3, 3);
+  job.start(2);
+  job.generations.tick(kStart + 100s);
+  ASSERT_EQ(job.generations.generation(), 0);
+  job.arrive(30, -1, kStart + 101s);
+  EXPECT_EQ(job.interrupts, 1);
+  EXPECT_TRUE(job.generations.is_interrupted());
+  job.generations.lost_worker(0, {}, "killed", kStart + 102s);
+  job.arrive(1, 5, kStart + 102s);
+  EXPECT_EQ(job.last().at("cause"), "killed");
+  EXPECT_EQ(job.last().at("world_size"), 2);
+}
+
+TEST(Generations, ATimeOfTheFirstStepCountsFromItsCauseNotFromASpareThatWaited) {
+  Recorded job(1, 3, 2);
+  job.start(2);
+  job.arrive(30, -1, kStart + 10s);
+  job.arrive(0, 5, kStart + 50s, "a collective timed out");
+  job.arrive(1, 5, kStart + 50s, "a collective timed out");
+  job.generations.stepped(6, kStart + 51s);
+  EXPECT_EQ(job.last().at("seconds_to_first_step"), 1.0);
+}
+
+TEST(Generations, AStepThatWasGivenUpIsTheCauseIfNobodyIsLost) {
+  Recorded job(1, 2, 2);
+  job.start(2);
+  job.arrive(0, 5, kStart, "the exchange timed out");
+  EXPECT_THAT(job.given_up, ElementsAre(std::pair(0, "it gave the step up: the exchange timed out")));
+  EXPECT_TRUE(job.generations.is_waiting(0));
+  job.arrive(1, 5, kStart, "worker 0 is lost");
+  EXPECT_EQ(job.last().at("cause"), "worker 0 gave a step up: the exchange timed out");
+  EXPECT_THAT(job.last().at("lost_ranks"), IsEmpty());
+}
+
+TEST(Generations, AWorkerLostWhileItWaitsIsALostRank) {
+  Recorded job(1, 3, 3);
+  job.start(3);
+  job.arrive(2, 5, kStart);
+  job.disconnect(2, kStart);
+  EXPECT_THAT(processes_of(job.generations.take_lost()), ElementsAre(2));
+  job.arrive(0, 5, kStart);
+  job.arrive(1, 5, kStart);
+  EXPECT_EQ(job.last().at("lost_ranks"), Json({2}));
+}
+
+TEST(Generations, ANewcomerLostWhileItWaitsIsNoLostRank) {
+  Recorded job(1, 3, 2);
+  job.start(2);
+  job.arrive(30, -1, kStart);
+  job.disconnect(30, kStart);
+  EXPECT_THAT(processes_of(job.generations.take_lost()), ElementsAre(30));
+  job.arrive(0, 5, kStart, "x");
+  job.arrive(1, 5, kStart, "x");
+  EXPECT_THAT(job.last().at("lost_ranks"), IsEmpty());
+}
+
+TEST(Generations, WhoDoesNotComeIsALostRankAndIsToBeEnded) {
+  Recorded job(1, 2, 2);
+  job.start(2);
+  job.arrive(0, 5, kStart);
+  job.generations.tick(kStart + 10s);
+  EXPECT_THAT(processes_of(job.generations.take_lost()), ElementsAre(1));
+  EXPECT_EQ(job.last().at("lost_ranks"), Json({1}));
+  EXPECT_EQ(job.last().at("cause"), "it did not come to the regrouping");
+}
+
+TEST(Generations, ALostProcessIsHandedOutOnceAndLostOnce) {
+  Recorded job(1, 2, 2);
+  job.start(2);
+  job.generations.lost_worker(1, {}, "killed", kStart);
+  job.generations.lost_worker(1, {}, "its connection broke", kStart);
+  EXPECT_THAT(processes_of(job.generations.take_lost()), ElementsAre(1));
+  EXPECT_THAT(job.generations.take_lost(), IsEmpty());
+}
+
+TEST(Generations, AReplacementMakesTheNextOneThatItsJoiningCaused) {
+  Recorded job(1, 2, 2);
+  job.start(2);
+  job.generations.lost_worker(1, {}, "killed", kStart);
+  job.arrive(0, 5, kStart);
+  job.arrive(30, -1, kStart + 3s);
+  EXPECT_EQ(job.interrupts, 1);
+  job.arrive(0, 9, kStart + 4s);
+  EXPECT_EQ(job.last().at("cause"), "a worker joined");
+  EXPECT_EQ(job.last().at("first_step"), 10);
+  EXPECT_EQ(job.answers[30].at("step"), 9);
+  EXPECT_EQ(job.generations.worker_of(30), 1);
+  EXPECT_FALSE(job.generations.worker_of(1));
+  EXPECT_TRUE(job.generations.was_member(1));
+}
+
+TEST(Generations, FewerWorkersAreDismissedAndKnownAsSuch) {
+  Recorded job(1, 3, 3);
+  job.start(3);
+  EXPECT_THAT(job.generations.resize(4, kStart), HasSubstr("--elastic 1:3"));
+  EXPECT_THAT(job.generations.resize(0, kStart), HasSubstr("0 workers were asked for"));
+  EXPECT_EQ(job.generations.resize(2, kStart), "");
+  for (int process = 0; process < 3; ++process) job.arrive(process, 5, kStart);
+  EXPECT_EQ(job.answers[2].at("op"), "dismissed");
+  EXPECT_TRUE(job.generations.was_dismissed(2));
+  EXPECT_FALSE(job.generations.was_dismissed(0));
+  EXPECT_EQ(job.last().at("cause"), "asked for fewer workers");
+  EXPECT_THAT(job.generations.take_lost(), IsEmpty());
+}
+
+TEST(Generations, AFailureIsToldToAllWhoWaitAndToThoseWhoComeLater) {
+  Recorded job(2, 2, 2);
+  job.start(2);
+  job.generations.lost_worker(0, {}, "killed", kStart);
+  job.arrive(1, 5, kStart);
+  job.generations.tick(kStart + 60s);
+  EXPECT_EQ(job.answers[1].at("op"), "failed");
+  EXPECT_THAT(job.generations.failure(), HasSubstr("1 of at least 2"));
+  job.arrive(30, -1, kStart + 61s);
+  EXPECT_EQ(job.answers[30].at("op"), "failed");
+}
+
+std::string refusal_of(const std::string& text) {
+  try {
+    parse_elastic(text, "--elastic");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    return error.what();
+  }
+  return "not refused";
+}
+
+TEST(ParseElastic, TakesTwoNumbers) {
+  const Elastic elastic = parse_elastic("2:16", "--elastic");
+  EXPECT_EQ(elastic.minimum, 2);
+  EXPECT_EQ(elastic.maximum, 16);
+  EXPECT_EQ(parse_elastic("3:3", "--elastic").minimum, 3);
+}
+
+TEST(ParseElastic, RefusesAllElseSayingWhy) {
+  for (const char* text : {"", ":", "3", "1:", ":3", "1:2:3", "1 :3", "1: 3", "a:b", "1:3x", "1-3", "0x1:3"})
+    EXPECT_THAT(refusal_of(text), HasSubstr("not two numbers with a colon between them")) << text;
+  EXPECT_THAT(refusal_of("0:3"), HasSubstr("at least 1 worker"));
+  EXPECT_THAT(refusal_of("-1:3"), HasSubstr("at least 1 worker"));
+  EXPECT_THAT(refusal_of("4:3"), HasSubstr("the maximum is below the minimum"));
+  EXPECT_THAT(refusal_of("1:2000000"), HasSubstr("more than 1048576 workers"));
+  EXPECT_THAT(refusal_of("1:99999999999999999999"), HasSubstr("--elastic is '1:99999999999999999999'"));
+}
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,292 @@
+// All that can happen to a few processes, in every order: each state of the roster together with the processes' own is visited once.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <trireme/launch/roster.h>
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <string>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Time = Roster::Time;
+using Decisions = Roster::Decisions;
+
+constexpr int kMost = 4;
+constexpr auto kTick = 1s;
+constexpr int64_t kOldestThatCounts = 1;  // Steps behind the newest one.
+
+// What a process is, whatever the roster takes it for.
+enum class Life {
+  unborn,
+  waiting,
+  working,
+  given_up_on,  // The roster was told, or found, that it was lost; it may still live, and come late.
+  dead,
+  dismissed,
+  left,
+};
+
+struct Process {
+  Life life = Life::unborn;
+  int64_t step = -1;
+  bool arrived = false;  // Since its last generation.
+};
+
+struct World {
+  explicit World(const RosterOptions& options) : roster(options) {}
+  Roster roster;
+  Time now{};
+  std::array<Process, kMost> processes;
+  std::vector<int64_t> generation;  // The members of the current one.
+  bool ending = true;               // One of them is lost, or has arrived again.
+  bool finishing = false;
+  bool failed = false;
+};
+
+struct Event {
+  enum Kind { arrive, commit, lost, dead, left, resize, tick } kind = tick;
+  int value = 0;  // The process, or how many are wanted.
+};
+
+std::string describe(const Event& event) {
+  static constexpr std::array kNames{"arrive", "commit", "lost", "dead", "left", "resize", "tick"};
+  return event.kind == Event::tick ? " tick," : fmt::format(" {} {},", kNames[event.kind], event.value);
+}
+
+// What is explored. Each kind of event multiplies the states.
+struct Space {
+  int processes, minimum, maximum, target;
+  bool late_arrivals, resizes, time;
+};
+
+class Exploration {
+ public:
+  explicit Exploration(const Space& space)
+      : space_(space),
+        options_{.minimum = space.minimum,
+                 .maximum = space.maximum,
+                 .target = space.target,
+                 .first_timeout = 2 * kTick,
+                 .regroup_timeout = kTick,
+                 .refill_timeout = 2 * kTick} {}
+
+  // Returns the number of states.
+  size_t run() {
+    visit(World(options_), -1, {});
+    for (; !open_.empty() && !testing::Test::HasFailure(); open_.pop_front()) {
+      trail_ = open_.front().second;
+      follow_all(open_.front().first);
+      expect_an_end_of_all_waits(open_.front().first);
+    }
+    return seen_.size();
+  }
+
+ private:
+  void follow_all(const World& world) {
+    for (int p = 0; p < space_.processes; ++p) {
+      const Life life = world.processes[static_cast<size_t>(p)].life;
+      const bool next_unborn = life == Life::unborn && (p == 0 || world.processes[static_cast<size_t>(p - 1)].life != Life::unborn);
+      if (next_unborn || life == Life::working || life == Life::given_up_on) follow(world, {Event::arrive, p});
+      if (life == Life::working && !world.finishing && may_commit(world, p)) follow(world, {Event::commit, p});
+      if (life == Life::working && may_leave(world, p)) follow(world, {Event::left, p});
+      if (life == Life::unborn || life == Life::left) continue;
+      if (space_.late_arrivals) follow(world, {Event::lost, p});
+      follow(world, {Event::dead, p});  // Told again of one that is gone, or that was dismissed, too.
+    }
+    for (int target = space_.minimum; space_.resizes && target <= space_.maximum; ++target)
+      if (target != world.roster.target()) follow(world, {Event::resize, target});
+    if (space_.time) follow(world, {Event::tick});
+  }
+
+  void follow(World world, const Event& event) {
+    const int generation = world.roster.generation();
+    last_ = event;
+    judge(world, generation, apply(world, event));
+    visit(std::move(world), trail_, event);
+  }
+
+  static Decisions apply(World& world, const Event& event) {
+    switch (event.kind) {
+      case Event::arrive: return arrive(world, event.value);
+      case Event::commit: return commit(world, event.value);
+      case Event::lost: return lose(world, event.value, Life::given_up_on);
+      case Event::dead: return lose(world, event.value, Life::dead);
+      case Event::left: return leave(world, event.value);
+      case Event::resize: return world.roster.resize(event.value, world.now);
+      case Event::tick: break;
+    }
+    return world.roster.tick(world.now += kTick);
+  }
+
+  void visit(World world, int before, const Event& event) {
+    if (!seen_.insert(key(world)).second) return;
+    trails_.emplace_back(before, event);
+    open_.emplace_back(std::move(world), static_cast<int>(trails_.size()) - 1);
+  }
+
+  // The events up to now.
+  std::string where() const {
+    std::string text = describe(last_);
+    for (int at = trail_; at > 0; at = trails_[static_cast<size_t>(at)].first)
+      text = describe(trails_[static_cast<size_t>(at)].second) + text;
+    return fmt::format("--elastic {}:{}, {} wanted:{}", space_.minimum, space_.maximum, space_.target, text);
+  }
+
+  std::string key(const World& world) const {
+    int64_t newest = -1;
+    for (const Process& process : world.processes)
+      if (process.life != Life::dead) newest = std::max(newest, process.step);
+    std::string key = world.roster.state_key(world.now);
+    for (int p = 0; p < space_.processes; ++p) {
+      const Process& process = world.processes[static_cast<size_t>(p)];
+      const bool counts = process.life != Life::dead && process.life != Life::dismissed && process.life != Life::left;
+      const bool member = std::ranges::count(world.generation, p) > 0;
+      // A dead member's step still says which steps the others can commit.
+      const int64_t behind = !counts && !member ? -2
+                             : process.step < 0 ? -1
+                                                : std::clamp<int64_t>(newest - process.step, -1, kOldestThatCounts);
+      for (const int64_t part : {static_cast<int64_t>(process.life), behind, int64_t{process.arrived}, int64_t{member}})
+        key += static_cast<char>('a' + 4 + part);
+    }
+    return key;
+  }
+
+  // A step is committed once every member has given its gradients: no member can be a whole step behind.
+  static bool may_commit(const World& world, int p) {
+    const int64_t step = world.processes[static_cast<size_t>(p)].step;
+    return std::ranges::all_of(world.generation, [&](int64_t q) { return world.processes[static_cast<size_t>(q)].step >= step; });
+  }
+  // After the last step, which all members have committed and nobody is beyond.
+  static bool may_leave(const World& world, int p) {
+    const int64_t step = world.processes[static_cast<size_t>(p)].step;
+    return may_commit(world, p) && std::ranges::all_of(world.processes, [&](const Process& process) { return process.step <= step; });
+  }
+  static Decisions commit(World& world, int p) {
+    ++world.processes[static_cast<size_t>(p)].step;
+    return {};
+  }
+  static Decisions arrive(World& world, int p) {
+    Process& process = world.processes[static_cast<size_t>(p)];
+    if (process.life == Life::working) world.ending = true;
+    process.life = Life::waiting;
+    process.arrived = true;
+    return world.roster.arrive(p, process.step, world.now);
+  }
+  static Decisions lose(World& world, int p, Life becomes) {
+    Process& process = world.processes[static_cast<size_t>(p)];
+    if (process.life == Life::working) world.ending = true;
+    if (process.life != Life::dismissed && process.life != Life::dead) process.life = becomes;
+    return world.roster.lost(p, world.now);
+  }
+  static Decisions leave(World& world, int p) {
+    world.processes[static_cast<size_t>(p)].life = Life::left;
+    world.finishing = true;
+    return world.roster.left(p, world.now);
+  }
+
+  void judge(World& world, int generation_before, const Decisions& decisions) {
+    for (const int64_t p : decisions.missed) {
+      EXPECT_EQ(at(world, p).life, Life::working) << where();
+      at(world, p).life = Life::given_up_on;
+      world.ending = true;
+    }
+    for (const int64_t p : decisions.interrupt) EXPECT_EQ(at(world, p).life, Life::working) << where();
+    ASSERT_LE(decisions.formed.size(), 1U) << where();
+    if (!decisions.formed.empty()) judge(world, generation_before, decisions.formed[0]);
+    for (const int64_t p : decisions.dismissed) {
+      EXPECT_EQ(at(world, p).life, Life::waiting) << where();
+      at(world, p).life = Life::dismissed;
+    }
+    world.failed = !decisions.failure.empty() || world.failed;
+    expect_no_needless_wait(world);
+  }
+
+  void judge(World& world, int generation_before, const Decisions::Generation& formed) {
+    EXPECT_EQ(formed.number, generation_before + 1) << where();
+    EXPECT_EQ(world.roster.generation(), formed.number) << where();
+    for (const Process& process : world.processes) EXPECT_NE(process.life, Life::working) << where() << ": a member was still at work";
+    const int size = static_cast<int>(formed.members.size());
+    EXPECT_GE(size, world.finishing ? 1 : options_.minimum) << where();
+    EXPECT_LE(size, world.roster.target()) << where();
+    EXPECT_LE(world.roster.target(), options_.maximum) << where();
+    for (const int64_t p : formed.members) {
+      EXPECT_EQ(at(world, p).life, Life::waiting) << where();
+      EXPECT_TRUE(at(world, p).arrived) << where();
+      EXPECT_LE(at(world, p).step, formed.step) << where();
+      EXPECT_TRUE(world.roster.is_member(p)) << where();
+    }
+    EXPECT_EQ(at(world, formed.members.front()).step, formed.step) << where() << ": worker 0 has not the newest state";
+    for (const Process& process : world.processes) {
+      if (process.life == Life::waiting) {
+        EXPECT_LE(process.step, formed.step) << where() << ": the newest state was left outside";
+      }
+    }
+    for (const int64_t p : formed.members) at(world, p) = {Life::working, formed.step, false};
+    world.generation = formed.members;
+    world.ending = false;
+  }
+
+  // Once all have come, and they are enough, nothing is waited for.
+  void expect_no_needless_wait(const World& world) const {
+    const bool at_work = count(world, Life::working) > 0;
+    const int enough = world.finishing ? 1 : world.roster.generation() < 0 ? world.roster.target() : options_.minimum;
+    if (world.failed || at_work) return;
+    EXPECT_LT(count(world, Life::waiting), enough) << where() << ": nobody is missing, and they wait";
+  }
+
+  // If nothing happens but that time passes, who waits comes into a generation, is dismissed, or hears of a failure; unless the others
+  // are at work without a reason to end.
+  void expect_an_end_of_all_waits(World world) {
+    const auto somebody_waits_in_vain = [&] {
+      const bool others_work = count(world, Life::working) > 0 && !world.ending;
+      return !world.failed && !others_work && count(world, Life::waiting) > 0;
+    };
+    last_ = {};
+    for (int i = 0; i < 8 && somebody_waits_in_vain(); ++i) {
+      const int generation = world.roster.generation();
+      judge(world, generation, world.roster.tick(world.now += kTick));
+    }
+    EXPECT_FALSE(somebody_waits_in_vain()) << where() << ": they wait for ever";
+  }
+
+  static Process& at(World& world, int64_t p) { return world.processes[static_cast<size_t>(p)]; }
+  static int count(const World& world, Life life) { return static_cast<int>(std::ranges::count(world.processes, life, &Process::life)); }
+
+  const Space space_;
+  const RosterOptions options_;
+  std::deque<std::pair<World, int>> open_;  // And its place in trails_.
+  std::vector<std::pair<int, Event>> trails_;
+  std::unordered_set<std::string> seen_;
+  int trail_ = -1;
+  Event last_;
+};
+
+class RosterExploration : public testing::TestWithParam<Space> {};
+
+TEST_P(RosterExploration, EveryOrderOfEventsKeepsTheRules) {
+  const size_t states = Exploration(GetParam()).run();
+  RecordProperty("states", static_cast<int>(states));
+  EXPECT_GT(states, 500U);
+}
+
+std::string name_of(const testing::TestParamInfo<Space>& info) {
+  const Space& space = info.param;
+  return fmt::format("{}processesElastic{}to{}{}", space.processes, space.minimum, space.maximum, space.time ? "" : "WithoutTimeouts");
+}
+
+INSTANTIATE_TEST_SUITE_P(AllThatCanHappen, RosterExploration,
+                         testing::Values(Space{2, 1, 2, 2, true, true, true}, Space{2, 2, 2, 2, true, true, true},
+                                         Space{3, 1, 2, 2, true, true, true}, Space{3, 2, 3, 3, true, false, true},
+                                         Space{3, 1, 3, 3, true, false, false}, Space{4, 2, 2, 2, false, false, false},
+                                         Space{4, 2, 3, 3, false, false, false}, Space{4, 1, 2, 1, false, true, false},
+                                         Space{4, 1, 4, 4, false, false, false}),
+                         name_of);
+
+}  // namespace
+}  // namespace trireme::launch

@@ -1,0 +1,206 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <trireme/launch/roster.h>
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+using Time = Roster::Time;
+using Decisions = Roster::Decisions;
+
+constexpr Time kStart{};
+
+RosterOptions options_for(int minimum, int maximum, int target) {
+  return {.minimum = minimum, .maximum = maximum, .target = target, .first_timeout = 60s, .regroup_timeout = 10s, .refill_timeout = 60s};
+}
+std::vector<int64_t> members(const Decisions& decisions) {
+  return decisions.formed.size() == 1 ? decisions.formed[0].members : std::vector<int64_t>{};
+}
+// Processes 0 to n-1 at work in generation 0.
+Roster at_work(int n, RosterOptions options) {
+  options.target = n;
+  Roster roster(options);
+  for (int process = 0; process < n; ++process) roster.arrive(process, -1, kStart);
+  EXPECT_EQ(roster.generation(), 0);
+  return roster;
+}
+Roster at_work(int n) { return at_work(n, options_for(1, n, n)); }
+
+TEST(Roster, TheFirstGenerationWaitsForAllThatAreWanted) {
+  Roster roster(options_for(1, 3, 3));
+  EXPECT_TRUE(roster.arrive(7, -1, kStart).empty());
+  EXPECT_TRUE(roster.arrive(4, -1, kStart).empty());
+  const Decisions decisions = roster.arrive(9, -1, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(7, 4, 9));  // As they came.
+  EXPECT_EQ(decisions.formed[0].number, 0);
+  EXPECT_EQ(decisions.formed[0].step, -1);
+}
+
+TEST(Roster, TheFirstGenerationFormsWithFewerWhenItsTimeIsOver) {
+  Roster roster(options_for(1, 3, 3));
+  roster.arrive(0, -1, kStart);
+  roster.arrive(1, -1, kStart + 30s);
+  EXPECT_TRUE(roster.tick(kStart + 59s).empty());
+  EXPECT_THAT(members(roster.tick(kStart + 60s)), ElementsAre(0, 1));
+}
+
+TEST(Roster, TheFirstGenerationFailsWithFewerThanTheMinimum) {
+  Roster roster(options_for(2, 3, 3));
+  roster.arrive(0, -1, kStart);
+  EXPECT_EQ(roster.tick(kStart + 60s).failure, "1 of at least 2 processes are there");
+}
+
+TEST(Roster, NoMoreThanTheMaximumAreEverWanted) {
+  Roster roster(options_for(2, 3, 9));
+  EXPECT_EQ(roster.target(), 3);
+  roster.resize(1, kStart);
+  EXPECT_EQ(roster.target(), 2);
+}
+
+TEST(Roster, WorkerZeroHasTheNewestState) {
+  Roster roster = at_work(3);
+  roster.arrive(0, 10, kStart);
+  roster.arrive(1, 10, kStart);
+  const Decisions decisions = roster.arrive(2, 11, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(2, 0, 1));
+  EXPECT_EQ(decisions.formed[0].step, 11);
+}
+
+TEST(Roster, MembersOfTheSameStepKeepTheirOrderAndNewcomersComeLast) {
+  Roster roster = at_work(3, options_for(1, 4, 3));
+  roster.lost(0, kStart);
+  roster.arrive(30, -1, kStart);
+  roster.arrive(2, 5, kStart);
+  EXPECT_THAT(members(roster.arrive(1, 5, kStart)), ElementsAre(1, 2, 30));
+}
+
+TEST(Roster, ALossIsFollowedByAGenerationOnceAllOthersHaveCome) {
+  Roster roster = at_work(3);
+  EXPECT_TRUE(roster.lost(1, kStart).empty());
+  EXPECT_TRUE(roster.arrive(0, 4, kStart).empty());
+  const Decisions decisions = roster.arrive(2, 4, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(0, 2));
+  EXPECT_EQ(decisions.formed[0].number, 1);
+}
+
+TEST(Roster, ALossWhileOthersWaitForItFormsTheGenerationAtOnce) {
+  Roster roster = at_work(2);
+  EXPECT_TRUE(roster.arrive(0, 4, kStart).empty());
+  EXPECT_THAT(members(roster.lost(1, kStart)), ElementsAre(0));
+}
+
+TEST(Roster, AMemberThatDoesNotComeToTheRegroupingIsLost) {
+  Roster roster = at_work(2);
+  roster.arrive(0, 4, kStart);
+  EXPECT_TRUE(roster.tick(kStart + 9s).empty());
+  const Decisions decisions = roster.tick(kStart + 10s);
+  EXPECT_THAT(decisions.missed, ElementsAre(1));
+  EXPECT_THAT(members(decisions), ElementsAre(0));
+}
+
+TEST(Roster, TheTimeToComeBeginsAnewWhenAllWhoHadComeAreLost) {
+  Roster roster = at_work(3);
+  roster.arrive(0, 4, kStart);
+  roster.lost(0, kStart + 9s);
+  EXPECT_TRUE(roster.tick(kStart + 20s).empty());  // Nobody waits.
+  EXPECT_TRUE(roster.arrive(1, 4, kStart + 25s).empty());
+  EXPECT_TRUE(roster.tick(kStart + 34s).empty());
+  EXPECT_THAT(roster.tick(kStart + 35s).missed, ElementsAre(2));
+}
+
+TEST(Roster, TooFewWaitForMoreFromWhenNobodyIsAtWork) {
+  Roster roster = at_work(3, {.minimum = 3, .maximum = 3, .regroup_timeout = 60s, .refill_timeout = 60s});
+  roster.lost(0, kStart);
+  roster.arrive(1, 4, kStart);
+  EXPECT_THAT(roster.tick(kStart + 60s).missed, ElementsAre(2));
+  EXPECT_TRUE(roster.tick(kStart + 119s).empty());
+  roster.arrive(30, -1, kStart + 119s);
+  EXPECT_THAT(members(roster.arrive(31, -1, kStart + 119s)), ElementsAre(1, 30, 31));
+}
+
+TEST(Roster, AFailureIsToldToThoseWhoComeLater) {
+  Roster roster = at_work(2, options_for(2, 2, 2));
+  roster.lost(0, kStart);
+  roster.arrive(1, 4, kStart);
+  EXPECT_THAT(roster.tick(kStart + 60s).failure, HasSubstr("1 of at least 2"));
+  EXPECT_THAT(roster.arrive(30, -1, kStart + 61s).failure, HasSubstr("1 of at least 2"));
+}
+
+TEST(Roster, ANewcomerThatIsWantedAsksTheOthersOnceToEndTheirStep) {
+  Roster roster = at_work(3);
+  roster.lost(2, kStart);
+  roster.arrive(0, 4, kStart);
+  roster.arrive(1, 4, kStart);
+  EXPECT_THAT(roster.arrive(30, -1, kStart).interrupt, ElementsAre(0, 1));
+  EXPECT_TRUE(roster.is_interrupted());
+  EXPECT_TRUE(roster.tick(kStart).empty());
+  EXPECT_TRUE(roster.arrive(0, 9, kStart).empty());
+  EXPECT_THAT(members(roster.arrive(1, 9, kStart)), ElementsAre(0, 1, 30));
+  EXPECT_FALSE(roster.is_interrupted());
+}
+
+TEST(Roster, AnInterruptedGenerationMayTakeItsTimeForTheStep) {
+  Roster roster = at_work(2, options_for(1, 3, 2));
+  roster.resize(3, kStart);
+  roster.arrive(30, -1, kStart);
+  EXPECT_TRUE(roster.tick(kStart + 3600s).empty());
+  EXPECT_TRUE(roster.is_member(0));
+}
+
+TEST(Roster, ASpareWaitsUntilSomebodyIsLost) {
+  Roster roster = at_work(2, options_for(1, 3, 2));
+  EXPECT_TRUE(roster.arrive(30, -1, kStart).empty());
+  EXPECT_TRUE(roster.tick(kStart + 3600s).empty());
+  roster.lost(0, kStart + 3600s);
+  EXPECT_THAT(members(roster.arrive(1, 8, kStart + 3600s)), ElementsAre(1, 30));
+}
+
+TEST(Roster, FewerAreWantedTheLastOnesAreDismissed) {
+  Roster roster = at_work(3);
+  EXPECT_THAT(roster.resize(1, kStart).interrupt, ElementsAre(0, 1, 2));
+  roster.arrive(2, 4, kStart);
+  roster.arrive(0, 4, kStart);
+  const Decisions decisions = roster.arrive(1, 4, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(0));
+  EXPECT_THAT(decisions.dismissed, ElementsAre(2, 1));
+  EXPECT_TRUE(roster.lost(2, kStart).empty());  // Its end is nothing new.
+}
+
+TEST(Roster, AfterAGoodbyeNobodyIsTakenInAndFewerThanTheMinimumGoOn) {
+  Roster roster = at_work(3, options_for(3, 3, 3));
+  roster.left(0, kStart);
+  EXPECT_THAT(roster.arrive(30, -1, kStart).dismissed, ElementsAre(30));
+  roster.lost(1, kStart);
+  EXPECT_THAT(members(roster.arrive(2, 4, kStart)), ElementsAre(2));
+}
+
+TEST(Roster, AProcessThatWasLostWronglyMayComeAgain) {
+  Roster roster = at_work(2);
+  roster.lost(1, kStart);
+  roster.arrive(1, 4, kStart);
+  EXPECT_THAT(members(roster.arrive(0, 3, kStart)), ElementsAre(1, 0));
+}
+
+TEST(Roster, AProcessThatComesAfterTheOthersWentOnIsANewcomer) {
+  Roster roster = at_work(2);
+  roster.lost(0, kStart);
+  EXPECT_THAT(members(roster.arrive(1, 4, kStart)), ElementsAre(1));
+  EXPECT_THAT(roster.arrive(0, 3, kStart).interrupt, ElementsAre(1));
+  EXPECT_THAT(members(roster.arrive(1, 6, kStart)), ElementsAre(1, 0));
+}
+
+TEST(Roster, AnUnknownOrLostProcessCannotBeLost) {
+  Roster roster = at_work(2);
+  EXPECT_TRUE(roster.lost(99, kStart).empty());
+  roster.lost(0, kStart);
+  EXPECT_TRUE(roster.lost(0, kStart).empty());
+  EXPECT_TRUE(roster.left(99, kStart).empty());
+}
+
+}  // namespace
+}  // namespace trireme::launch
