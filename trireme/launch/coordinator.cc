@@ -47,6 +47,7 @@ struct Coordinator::Impl {
   Generations::Actions actions();
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
   void note_losses(Clock::time_point now);
+  Json regroup_message() const { return {{"op", "regroup"}, {"generation", options.generation}}; }
 
   MembershipOptions options;  // Of the current generation.
   std::mutex mutex;           // Guards what follows.
@@ -112,6 +113,8 @@ Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const
   }
   worker_of[connection] = request.worker;
   connection_of[request.worker] = connection;
+  if (generations && generations->is_interrupted())
+    server->send(connection, regroup_message());  // It was not there when the others were told.
   return messages;
 }
 
@@ -205,8 +208,7 @@ Generations::Actions Coordinator::Impl::actions() {
           .lose = [this](int worker, const std::string& reason) { deliver(membership->lost(worker, reason)); },
           .interrupt =
               [this] {
-                for (const auto& [worker, connection] : connection_of)
-                  server->send(connection, {{"op", "regroup"}, {"generation", options.generation}});
+                for (const auto& [worker, connection] : connection_of) server->send(connection, regroup_message());
               }};
 }
 
@@ -296,6 +298,11 @@ int Coordinator::target() const {
 std::vector<LostProcess> Coordinator::take_lost() {
   std::lock_guard lock(impl_->mutex);
   return impl_->generations->take_lost();
+}
+
+bool Coordinator::was_dismissed(int64_t process) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->was_dismissed(process);
 }
 
 std::string Coordinator::failure() const {

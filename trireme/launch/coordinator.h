@@ -36,9 +36,10 @@ class Coordinator {
   std::optional<int> worker_of(int64_t process) const;  // In the current generation, while it works there.
   // Where it is or was when it was lost; empty if it never was a member.
   std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
-  int target() const;                    // Workers wanted (`trireme scale`).
-  std::vector<LostProcess> take_lost();  // Since the last call.
-  std::string failure() const;           // Why no generation can form any more; empty: it may.
+  bool was_dismissed(int64_t process) const;  // The job goes on without it, with fewer workers.
+  int target() const;                         // Workers wanted (`trireme scale`).
+  std::vector<LostProcess> take_lost();       // Since the last call.
+  std::string failure() const;                // Why no generation can form any more; empty: it may.
 
  private:
   struct Impl;

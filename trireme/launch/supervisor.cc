@@ -232,6 +232,7 @@ PhaseAt Job::last_phase(const Worker& worker) const {
 // In an elastic job a worker that was killed or lost is no reason to end; one that failed for good is, as it would fail again.
 bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (!options_.elastic) return false;
+  if (coordinator_->was_dismissed(worker.identity)) return true;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
   finishing_ = finishing_ || finished;
   if (finished || stop_asked_ || lost_ || !coordinator_->failure().empty()) return false;
@@ -257,15 +258,12 @@ void Job::end_the_lost() {
     }
 }
 
-// As many workers as are wanted, in the places that are free.
+// As many workers as are wanted, in the first places that are free.
 void Job::replace() {
   if (stop_asked_ || lost_ || finishing_ || !coordinator_->failure().empty()) return;
-  for (int place = 0; place < coordinator_->target(); ++place) {
-    const bool taken =
-        std::ranges::any_of(workers_, [&](const Worker& worker) { return worker.number == place && (!worker.ended || worker.counts); });
-    if (!taken) start_worker(place);
-  }
   std::erase_if(workers_, [](const Worker& worker) { return worker.ended && !worker.counts; });
+  for (int place = 0; static_cast<int>(workers_.size()) < coordinator_->target(); ++place)
+    if (std::ranges::none_of(workers_, [&](const Worker& worker) { return worker.number == place; })) start_worker(place);
 }
 
 void Job::report_failures(size_t first_new) {
