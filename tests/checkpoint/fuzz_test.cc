@@ -1,0 +1,242 @@
+// Thousands of damaged and lying files: each ends in values or in an Error that names the file, never in a crash or an overrun.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/log.h>
+#include <trireme/checkpoint/load.h>
+#include <trireme/checkpoint/output_file.h>
+#include <trireme/checkpoint/pickle.h>
+#include <trireme/checkpoint/pytorch_file.h>
+#include <trireme/checkpoint/safetensors_header.h>
+#include <trireme/checkpoint/zip_archive.h>
+#include <unistd.h>
+
+#include "folder_testing.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::filesystem::path in_memory() { return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+
+class Fuzz : public CheckpointFolder {
+ protected:
+  Fuzz() : CheckpointFolder(in_memory()) { set_log_level(LogLevel::error); }
+  ~Fuzz() override { set_log_level(LogLevel::info); }
+
+  size_t below(size_t limit) { return limit == 0 ? 0 : random_() % limit; }
+
+  // Flips bits, cuts, repeats, or puts in what a reader might trip over.
+  std::string damaged(std::string text) {
+    static const std::vector<std::string> kTraps = {"18446744073709551615",
+                                                    "9223372036854775807",
+                                                    "-1",
+                                                    "1e308",
+                                                    "[",
+                                                    "]",
+                                                    "{",
+                                                    "}",
+                                                    "\"",
+                                                    "null",
+                                                    "true",
+                                                    "0",
+                                                    ",",
+                                                    ":",
+                                                    "\\ud800",
+                                                    std::string(1, '\0'),
+                                                    std::string(300, '['),
+                                                    "9999999999999999999999999999",
+                                                    "\"__metadata__\":",
+                                                    "[4294967296,4294967296]"};
+    const size_t changes = 1 + below(4);
+    for (size_t i = 0; i < changes; ++i) {
+      const size_t at = below(text.size() + 1), length = below(std::min<size_t>(text.size() - at, 40) + 1);
+      switch (below(6)) {
+        case 0:
+        case 1:
+          if (at < text.size()) text[at] = static_cast<char>(text[at] ^ (1 << below(8)));
+          break;
+        case 2: text.resize(at); break;
+        case 3: text.insert(below(text.size() + 1), text.substr(at, length)); break;
+        case 4: text.erase(at, length); break;
+        default: text.replace(at, length, kTraps[below(kTraps.size())]);
+      }
+    }
+    return text;
+  }
+
+  // Runs `read`; an Error is a good end if it names `name`. Everything else fails the test.
+  void ends_well(const std::string& name, const std::function<void()>& read) {
+    try {
+      read();
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal || std::string(error.what()).find(name) == std::string::npos) ADD_FAILURE() << error.what();
+    }
+  }
+
+  // Reads every byte that the views promise, as an overrun would show under a sanitizer or as a signal.
+  static unsigned touch(const std::vector<TensorView>& tensors) {
+    unsigned sum = 0;
+    for (const auto& tensor : tensors)
+      for (const std::byte byte : tensor.bytes) sum += static_cast<unsigned>(byte);
+    return sum;
+  }
+
+  std::mt19937_64 random_{20};
+};
+
+TEST_F(Fuzz, HeadersOfSafetensors) {
+  const OwnedTensor a("layer.weight", {3, 4}), b("layer.bias", {4}, plan::DType::float64), c("count", {}, plan::DType::int64);
+  const std::vector<TensorView> views{a.view(), b.view(), c.view()};
+  const std::string header = lay_out(views, {{"format", "pt"}}).header.substr(8);
+  for (int round = 0; round < 20'000; ++round) {
+    ends_well("file", [&] {
+      const uint64_t data = below(8) == 0 ? random_() : 88;
+      for (const auto& tensor : parse_header(damaged(header), data, "file").tensors) {
+        ASSERT_LE(tensor.begin, tensor.end);
+        ASSERT_LE(tensor.end, data);
+        ASSERT_EQ(tensor.end - tensor.begin, static_cast<uint64_t>(tensor.spec.bytes()));
+      }
+    });
+  }
+}
+
+TEST_F(Fuzz, FilesOfSafetensors) {
+  const OwnedTensor a("layer.weight", {3, 4}), b("layer.bias", {4});
+  const fs::path path = folder_ / "model.safetensors";
+  write_safetensors(path, {a.view(), b.view()});
+  const std::string whole = read_file(path);
+  unsigned sum = 0;
+  for (int round = 0; round < 3'000; ++round) {
+    std::string text = damaged(whole);
+    if (below(3) == 0)  // A length that lies.
+      for (size_t i = 0; i < std::min<size_t>(8, text.size()); ++i) text[i] = static_cast<char>(below(3) == 0 ? random_() : 0);
+    overwrite(path, text);
+    ends_well(path, [&] { sum += touch(SafetensorsFile(path).tensors()); });
+  }
+  EXPECT_GT(sum, 0u);
+}
+
+// Sealed anew, so that the lies are read.
+TEST_F(Fuzz, Manifests) {
+  Manifest manifest;
+  manifest.step = 5;
+  manifest.loss_history = {0.5, 0.25};
+  manifest.aliases = {{"a", "b"}};
+  manifest.extra = {{"evaluation", {{"loss", 0.5}}}};
+  manifest.files = {{kModelFile, "xxh3-256k:00"}, {kOptimizerFile, "xxh3-256k:00"}};
+  const std::string text = to_text(manifest), body = text.substr(0, text.rfind(",\n  \"sha256\""));
+  int read = 0;
+  for (int round = 0; round < 10'000; ++round) {
+    const std::string lie = damaged(body);
+    ends_well("file", [&] {
+      evaluation_loss(manifest_from_text(lie + ",\n  \"sha256\": \"" + sha256_hex(lie) + "\"\n}\n", "file"));
+      ++read;
+    });
+    ends_well("file", [&] { manifest_from_text(damaged(text), "file"); });
+  }
+  EXPECT_GT(read, 100);
+}
+
+TEST_F(Fuzz, PicklesAndArchivesOfPytorch) {
+  const OwnedTensor a("layer.weight", {3, 4}), b("layer.bias", {4}, plan::DType::float64);
+  const fs::path path = folder_ / "model.pt";
+  write_pytorch(path, {a.view(), b.view()});
+  const std::string whole = read_file(path);
+  const auto pickle_bytes = ZipReader(path).read("archive/data.pkl");
+  const std::string pickle(reinterpret_cast<const char*>(pickle_bytes.data()), pickle_bytes.size());
+  size_t tensors = 0;
+  for (int round = 0; round < 3'000; ++round) {
+    if (below(2) == 0) {
+      overwrite(path, damaged(whole));
+    } else {  // With checksums that hold.
+      OutputFile file(disk(), path);
+      ZipWriter zip(file);
+      const std::string lie = damaged(pickle);
+      zip.add("archive/data.pkl", std::as_bytes(std::span(lie)));
+      zip.add("archive/data/0", a.bytes);
+      zip.add("archive/data/1", b.bytes);
+      zip.finish();
+    }
+    ends_well(path, [&] { tensors += read_pytorch(path).size(); });
+  }
+  EXPECT_GT(tensors, 100u);
+}
+
+class FuzzedFolder : public Fuzz {
+ protected:
+  // Something is wrong with the checkpoint afterwards, for sure.
+  void harm(const fs::path& checkpoint) {
+    static const char* const kNames[] = {kModelFile, kOptimizerFile, kManifestFile};
+    const fs::path file = checkpoint / kNames[below(3)];
+    const std::string whole = read_file(file);
+    switch (below(7)) {
+      case 0: fs::remove(file); break;
+      case 1:
+        fs::remove(file);
+        fs::create_directory(file);
+        break;
+      case 2:
+        fs::remove(file);
+        fs::create_symlink("nowhere", file);
+        break;
+      case 3:
+        fs::remove(file);
+        ::mkfifo(file.c_str(), 0600);
+        break;
+      case 4: fs::resize_file(file, below(whole.size())); break;
+      case 5: overwrite(file, std::string(whole.size(), '\0')); break;  // As a disk that lost the bytes has it.
+      default: {
+        std::string text = whole;
+        while (text == whole) text = damaged(whole);
+        overwrite(file, text);
+      }
+    }
+  }
+};
+
+TEST_F(FuzzedFolder, TheNewestWholeOneIsChosenAndEachDamagedOneNamed) {
+  {
+    Folder folder(runs_, {.keep = 3});
+    for (const int step : {10, 20, 30}) save(folder, step);
+  }
+  const fs::path whole = folder_ / "whole";
+  fs::copy(runs_, whole, fs::copy_options::recursive);
+  for (int round = 0; round < 1'500; ++round) {
+    std::vector<int> harmed;
+    for (const int step : {10, 20, 30}) {
+      const std::string name = fmt::format("step-{:09}", step);
+      fs::remove_all(runs_ / name);
+      fs::copy(whole / name, runs_ / name, fs::copy_options::recursive);
+      if (below(2) == 0) continue;
+      harm(runs_ / name);
+      harmed.push_back(step);
+    }
+    int expected = 0;
+    for (const int step : {10, 20, 30})
+      if (std::find(harmed.begin(), harmed.end(), step) == harmed.end()) expected = step;
+    std::vector<float> weight(64);
+    const Place place = [&](const Saved& saved) {
+      const TensorView* w = saved.model->find("w");
+      if (w == nullptr || w->spec.shape != std::vector<int64_t>{64}) throw Error(ErrorCode::invalid_argument, "test", "another model");
+      return std::vector<Destination>{{w, std::as_writable_bytes(std::span(weight))}};
+    };
+    try {
+      ASSERT_EQ(newest_in(runs_)->manifest.step, expected) << "round " << round;
+      ASSERT_EQ(load_newest(runs_, place)->manifest.step, expected) << "round " << round;
+      ASSERT_EQ(weight[1], static_cast<float>(expected + 1));
+    } catch (const Error& error) {
+      // A manifest whose format number grew looks like a newer Trireme's: going on from an older one would be a loss.
+      if (error.code() == ErrorCode::unsupported && std::string(error.what()).find("has format") != std::string::npos) continue;
+      ASSERT_EQ(expected, 0) << error.what();
+      ASSERT_EQ(error.code(), ErrorCode::corrupt) << error.what();
+      for (const int step : harmed) ASSERT_THAT(error.what(), HasSubstr(fmt::format("step-{:09}", step)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint
