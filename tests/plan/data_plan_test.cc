@@ -151,10 +151,24 @@ TEST(DataPlan, SharesDifferByOneSampleAndCoverTheBatch) {
   }
 }
 
+TEST(DataPlan, GivesReplicasWholeVirtualShards) {
+  const DataPlan plan({.samples = 100, .batch = 64, .virtual_shards = 8});
+  EXPECT_EQ(plan.share_of(64, 0, 3), (std::pair<int64_t, int64_t>{0, 24}));
+  EXPECT_EQ(plan.share_of(64, 1, 3), (std::pair<int64_t, int64_t>{24, 48}));
+  EXPECT_EQ(plan.share_of(64, 2, 3), (std::pair<int64_t, int64_t>{48, 64}));
+  for (int ranks = 1; ranks <= 10; ++ranks) EXPECT_NO_THROW(check(plan, ranks));
+  EXPECT_EQ(plan.describe(3),
+            "an epoch of 100 samples in 2 steps, shuffled anew each epoch (seed 0)\n"
+            "  1 x 64 samples: replicas 0 to 1 take 24, replica 2 takes 16\n"
+            "  last step 36 samples: replica 0 takes 15, replica 1 takes 13, replica 2 takes 8\n"
+            "  each batch in 8 virtual shards\n");
+}
+
 TEST(DataPlan, RefusesOptionsThatMakeNoSense) {
   const auto plan = [](DataPlanOptions options) { return [options] { DataPlan{options}; }; };
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = -1})), HasSubstr("samples is -1"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .batch = 0})), HasSubstr("batch is 0"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .virtual_shards = -1})), HasSubstr("virtual_shards is -1"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .batch = 6, .drop_last = true})),
               AllOf(HasSubstr("batch is 6"), HasSubstr("5 samples")));
 }
@@ -189,7 +203,7 @@ TEST(DataPlan, SaysWhatEachReplicaTakes) {
 
 TEST(DataPlan, GivesItsNumbersAsJson) {
   EXPECT_EQ(DataPlan({.samples = 10, .batch = 4, .seed = 2}).to_json(3).dump(),
-            R"({"samples":10,"batch":4,"seed":2,"shuffle":true,"drop_last":false,"batches_per_epoch":3,"last_batch":2,)"
+            R"({"samples":10,"batch":4,"seed":2,"shuffle":true,"drop_last":false,"virtual_shards":0,"batches_per_epoch":3,"last_batch":2,)"
             R"("world_size":3,"samples_per_replica":[2,1,1]})");
 }
 

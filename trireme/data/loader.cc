@@ -56,8 +56,12 @@ Batch load(const Source& source, at::ScalarType dtype, Batch batch) {
 }
 
 plan::DataPlanOptions plan_options(const Source& source, const LoaderOptions& options) {
-  return {
-      .samples = source.size(), .batch = options.batch, .seed = options.seed, .shuffle = options.shuffle, .drop_last = options.drop_last};
+  return {.samples = source.size(),
+          .batch = options.batch,
+          .seed = options.seed,
+          .shuffle = options.shuffle,
+          .drop_last = options.drop_last,
+          .virtual_shards = options.virtual_shards};
 }
 
 }  // namespace
@@ -71,7 +75,7 @@ struct Loader::Impl {
   // This replica's part of the global batch at `at`, without its tensors.
   Batch assign(plan::DataPosition at) const {
     const std::vector<int64_t> global = plan.global_batch(at);
-    const auto [first, last] = plan::DataPlan::share(static_cast<int64_t>(global.size()), rank, world_size);
+    const auto [first, last] = plan.share_of(static_cast<int64_t>(global.size()), rank, world_size);
     return {.indices = {global.begin() + first, global.begin() + last},
             .global_size = static_cast<int64_t>(global.size()),
             .position = at,

@@ -16,6 +16,7 @@ struct LoaderOptions {
   uint64_t seed = 0;
   bool shuffle = true;
   bool drop_last = false;
+  int virtual_shards = 0;             // plan::DataPlanOptions.
   int threads = 1;                    // Prefetching threads; 0: load in the caller.
   int prefetch = 2;                   // Batches held ready, or being loaded: at least one a thread.
   at::ScalarType dtype = at::kFloat;  // Floating-point data and targets are converted to it.

@@ -24,6 +24,10 @@ DataPlan::DataPlan(DataPlanOptions options) : options_(options) {
   if (options_.batch < 1) {
     throw Error(ErrorCode::invalid_argument, "plan", fmt::format("batch is {}, and must be at least 1", options_.batch), "batch: 32");
   }
+  if (options_.virtual_shards < 0) {
+    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("virtual_shards is {}, and cannot be negative", options_.virtual_shards),
+                "0 for none");
+  }
   if (options_.drop_last && options_.batch > options_.samples) {
     throw Error(
         ErrorCode::invalid_argument, "plan",
@@ -67,6 +71,14 @@ std::pair<int64_t, int64_t> DataPlan::share(int64_t size, int rank, int world_si
   const int64_t longer = size % world_size;  // The first ranks take one more.
   const int64_t first = rank * each + std::min<int64_t>(rank, longer);
   return {first, first + each + (rank < longer ? 1 : 0)};
+}
+
+std::pair<int64_t, int64_t> DataPlan::share_of(int64_t size, int rank, int world_size) const {
+  const int shards = options_.virtual_shards;
+  if (shards == 0) return share(size, rank, world_size);
+  const auto [first, last] = share(shards, rank, world_size);
+  const auto start_of = [&](int64_t shard) { return shard < shards ? share(size, static_cast<int>(shard), shards).first : size; };
+  return {start_of(first), start_of(last)};
 }
 
 const std::vector<int64_t>& DataPlan::order_of(int64_t epoch) const {

@@ -21,11 +21,12 @@ struct DataPlanOptions {
   uint64_t seed = 0;
   bool shuffle = true;     // Another order each epoch.
   bool drop_last = false;  // Leave out an epoch's last batch if it is not full.
+  int virtual_shards = 0;  // Above 0: a batch is cut into so many pieces, and replicas take whole ones (shard_tree.h).
 };
 
 class DataPlan {
  public:
-  // Throws Error(invalid_argument) naming the option: negative samples, batch below 1, or a batch larger than samples with drop_last.
+  // Throws Error(invalid_argument) naming the option: negative samples or shards, batch below 1, or a batch larger than samples with drop_last.
   explicit DataPlan(DataPlanOptions options);
 
   int64_t batches_per_epoch() const;
@@ -34,10 +35,12 @@ class DataPlan {
   std::vector<int64_t> global_batch(DataPosition position) const;
   // Where the next batch starts: further in the epoch, or at the start of the next one.
   DataPosition next(DataPosition position) const;
-  // The part [first, last) of a global batch of `size` that replica `rank` of `world_size` takes: contiguous, sizes differ by one at most.
+  // [first, last): part `rank` of `size` things cut into `world_size` contiguous parts, whose sizes differ by one at most.
   static std::pair<int64_t, int64_t> share(int64_t size, int rank, int world_size);
 
   const DataPlanOptions& options() const { return options_; }
+  // The part of a global batch of `size` that replica `rank` of `world_size` takes under these options.
+  std::pair<int64_t, int64_t> share_of(int64_t size, int rank, int world_size) const;
   std::string describe(int world_size) const;
   Json to_json(int world_size) const;
 

@@ -14,20 +14,26 @@ int64_t last_batch_size(const DataPlanOptions& options) {
 }
 
 // "replicas 0 to 2 take 9, replica 3 takes 8"
-std::string shares_of(int64_t size, int world_size) {
-  const int64_t each = size / world_size;
-  const int64_t longer = size % world_size;
-  if (longer == 0) return fmt::format("each replica takes {}", each);
-  const auto take = [](int64_t first, int64_t last, int64_t count) {
-    return first == last ? fmt::format("replica {} takes {}", first, count) : fmt::format("replicas {} to {} take {}", first, last, count);
+std::string shares_of(const DataPlan& plan, int64_t size, int world_size) {
+  const auto samples_of = [&](int rank) {
+    const auto [first, last] = plan.share_of(size, rank, world_size);
+    return last - first;
   };
-  return fmt::format("{}, {}", take(0, longer - 1, each + 1), take(longer, world_size - 1, each));
+  std::string text;
+  for (int first = 0, last = 0; first < world_size; first = last + 1) {
+    const int64_t count = samples_of(first);
+    for (last = first; last + 1 < world_size && samples_of(last + 1) == count;) ++last;
+    if (first == 0 && last + 1 == world_size) return fmt::format("each replica takes {}", count);
+    if (!text.empty()) text += ", ";
+    text += first == last ? fmt::format("replica {} takes {}", first, count) : fmt::format("replicas {} to {} take {}", first, last, count);
+  }
+  return text;
 }
 
 }  // namespace
 
 std::string DataPlan::describe(int world_size) const {
-  const auto [samples, batch, seed, shuffle, drop_last] = options_;
+  const auto [samples, batch, seed, shuffle, drop_last, virtual_shards] = options_;
   const int64_t batches = batches_per_epoch();
   const int64_t last = last_batch_size(options_);
   std::string text = fmt::format("an epoch of {} samples in {} steps, {}\n", samples, batches,
@@ -35,19 +41,20 @@ std::string DataPlan::describe(int world_size) const {
   if (batches == 0) return text;
   const int64_t full_steps = last == batch ? batches : batches - 1;
   if (full_steps > 0) {
-    text += fmt::format("  {} x {} samples: {}\n", full_steps, batch, shares_of(batch, world_size));
+    text += fmt::format("  {} x {} samples: {}\n", full_steps, batch, shares_of(*this, batch, world_size));
   }
-  if (last != batch) text += fmt::format("  last step {} samples: {}\n", last, shares_of(last, world_size));
+  if (last != batch) text += fmt::format("  last step {} samples: {}\n", last, shares_of(*this, last, world_size));
   if (drop_last && samples % batch != 0) {
     text += fmt::format("  {} samples are left out of each epoch{}\n", samples % batch, shuffle ? ", others each time" : "");
   }
+  if (virtual_shards > 0) text += fmt::format("  each batch in {} virtual shards\n", virtual_shards);
   return text;
 }
 
 Json DataPlan::to_json(int world_size) const {
   Json shares = Json::array();
   for (int rank = 0; rank < world_size; ++rank) {
-    const auto [first, last] = share(options_.batch, rank, world_size);
+    const auto [first, last] = share_of(options_.batch, rank, world_size);
     shares.push_back(last - first);
   }
   return {{"samples", options_.samples},
@@ -55,6 +62,7 @@ Json DataPlan::to_json(int world_size) const {
           {"seed", options_.seed},
           {"shuffle", options_.shuffle},
           {"drop_last", options_.drop_last},
+          {"virtual_shards", options_.virtual_shards},
           {"batches_per_epoch", batches_per_epoch()},
           {"last_batch", last_batch_size(options_)},
           {"world_size", world_size},
@@ -78,7 +86,7 @@ void check(const DataPlan& plan, int world_size) {
     if (batch.empty()) break;
     ++batches;
     for (int rank = 0; rank < world_size; ++rank) {
-      const auto [first, last] = DataPlan::share(static_cast<int64_t>(batch.size()), rank, world_size);
+      const auto [first, last] = plan.share_of(static_cast<int64_t>(batch.size()), rank, world_size);
       for (int64_t i = first; i < last; ++i) ++uses[static_cast<size_t>(batch[static_cast<size_t>(i)])];
     }
   }
