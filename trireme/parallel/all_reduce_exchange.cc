@@ -6,6 +6,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/bucket_progress.h>
 #include <trireme/parallel/exchange.h>
+#include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/step_facts.h>
@@ -38,18 +39,13 @@ class AllReduceExchange : public Exchange {
 
   StepOutcome exchange(const Contribution& mine, const Update& update) override {
     if (watch_) watch_->arm(false);
-    refuse_newly_trainable();
+    refuse_newly_trainable(parameters_, frozen_);
     if (watch_ && !in_ready_order_) order_by_readiness();
     StepOutcome outcome = group_->size() > 1 ? reduce(mine) : alone(mine);
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       const double too_large = compressors_.empty() ? mine.gradient_scale : 1.0;  // Compressed gradients were scaled back before.
-      scale(1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples)), outcome);
-      if (!outcome.nonfinite_gradients && (!options_.accept || options_.accept(outcome.loss, outcome.gradient_norm))) {
-        for (const int parameter : trainable_)
-          if (!parameters_[parameter].tensor.grad().defined()) outcome.unused.push_back(parameter);
-        update(trainable_);
-        outcome.updated = true;
-      }
+      const double factor = 1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples));
+      finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
     // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
     for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
@@ -93,7 +89,7 @@ class AllReduceExchange : public Exchange {
   }
 
   void send(size_t flat) {
-    if (flat < plan_.buckets.size()) pack(plan_.buckets[flat], flats_[flat]);
+    if (flat < plan_.buckets.size()) pack(plan_.buckets[flat], parameters_, flats_[flat]);
     works_.push_back(group_->all_reduce_async(flats_[flat]));
   }
 
@@ -131,11 +127,6 @@ class AllReduceExchange : public Exchange {
     return compressed;
   }
 
-  void refuse_newly_trainable() const {
-    for (const int parameter : frozen_)
-      if (parameters_[parameter].tensor.grad().defined()) throw newly_trainable(fmt::format("parameter '{}'", parameters_[parameter].name));
-  }
-
   StepOutcome alone(const Contribution& mine) {
     StepOutcome outcome;
     weighted_ = mine.total_samples > 0;
@@ -151,13 +142,13 @@ class AllReduceExchange : public Exchange {
     const torch::NoGradGuard no_grad;
     const StepFacts::Summed facts = compressors_.empty() ? reduce_plainly(mine) : reduce_compressed(mine);
     weighted_ = facts.weighted;
-    for (size_t i = 0; i < plan_.buckets.size(); ++i) unpack(plan_.buckets[i], flats_[i], facts.used);
+    for (size_t i = 0; i < plan_.buckets.size(); ++i) unpack(plan_.buckets[i], parameters_, flats_[i], facts.used);
     return facts.outcome;
   }
 
   // The facts travel behind the last bucket's gradients, so that they cost no message of their own.
   StepFacts::Summed reduce_plainly(const Contribution& mine) {
-    facts_.write(mine, group_->rank(), has_gradient(), /*gradients_are_finite=*/true, fact_values_);
+    facts_.write(mine, group_->rank(), has_gradient(parameters_), /*gradients_are_finite=*/true, fact_values_);
     for (size_t i = works_.size(); i < flats_.size(); ++i) send(i);  // Those that did not leave during backward.
     for (const WorkPtr& work : works_) work->wait();
     works_.clear();
@@ -172,57 +163,17 @@ class AllReduceExchange : public Exchange {
   StepFacts::Summed reduce_compressed(const Contribution& mine) {
     bool finite = true;
     for (size_t i = 0; i < flats_.size(); ++i) {
-      pack(plan_.buckets[i], flats_[i]);
+      pack(plan_.buckets[i], parameters_, flats_[i]);
       if (mine.gradient_scale != 1) flats_[i].div_(mine.gradient_scale);
       finite = finite && std::isfinite(flats_[i].abs().max().item<double>());
     }
-    facts_.write(mine, group_->rank(), has_gradient(), finite, fact_values_);
+    facts_.write(mine, group_->rank(), has_gradient(parameters_), finite, fact_values_);
     group_->all_reduce(fact_values_);
     StepFacts::Summed facts = facts_.read(fact_values_);
     facts.outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(fact_values_.nbytes()), group_->size());
     if (facts.outcome.nonfinite_gradients || !facts.outcome.nonfinite_ranks.empty() || facts.outcome.samples == 0) return facts;
     for (size_t i = 0; i < flats_.size(); ++i) facts.outcome.bytes_sent += compressors_[i]->all_reduce(flats_[i]);
     return facts;
-  }
-
-  std::vector<bool> has_gradient() const {
-    std::vector<bool> has(parameters_.size(), false);
-    for (const int parameter : trainable_) has[static_cast<size_t>(parameter)] = parameters_[parameter].tensor.grad().defined();
-    return has;
-  }
-
-  void pack(const plan::Bucket& bucket, const at::Tensor& flat) const {
-    for (size_t i = 0; i < bucket.params.size(); ++i) {
-      const at::Tensor& parameter = parameters_[bucket.params[i]].tensor;
-      const at::Tensor place = flat.narrow(0, bucket.offsets[i], parameter.numel());
-      if (parameter.grad().defined())
-        place.copy_(parameter.grad().reshape({-1}));
-      else
-        place.zero_();
-    }
-  }
-
-  // The reduced gradients are read by the update where they lie.
-  void unpack(const plan::Bucket& bucket, const at::Tensor& flat, const std::vector<bool>& used) {
-    for (size_t i = 0; i < bucket.params.size(); ++i) {
-      const at::Tensor& parameter = parameters_[bucket.params[i]].tensor;
-      if (used[static_cast<size_t>(bucket.params[i])])
-        parameter.mutable_grad() = flat.narrow(0, bucket.offsets[i], parameter.numel()).view(parameter.sizes());
-      else
-        parameter.mutable_grad().reset();
-    }
-  }
-
-  // Multiplies all gradients by `factor`, then clips them; one pass over memory for both, none where neither is needed.
-  void scale(double factor, StepOutcome& outcome) const {
-    std::vector<at::Tensor> gradients;
-    for (const int parameter : trainable_) gradients.push_back(parameters_[parameter].tensor.grad());
-    if (options_.clip_norm > 0 || options_.want_norm) {
-      outcome.gradient_norm = norm_of(gradients) * factor;
-      outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
-      factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
-    }
-    multiply(gradients, factor);
   }
 
   std::shared_ptr<Group> group_;

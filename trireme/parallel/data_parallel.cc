@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/reproducible_exchange.h>
 #include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/tensor/master_weights.h>
@@ -20,6 +21,8 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, const Data
   facts["bucket bytes"] = fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
   facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank, options.compression.ratio);
   facts["local steps"] = fmt::format("{} {} {}", options.local.steps, options.local.after, options.local.momentum);
+  facts["virtual shards, threads"] =
+      options.virtual_shards > 0 ? fmt::format("{} {}", options.virtual_shards, at::get_num_threads()) : "no";
   facts["loss scaling"] = options.loss_scaling ? GradScaler(*options.loss_scaling).state().dump() : "no";
   facts["optimizer"] = c10::demangle(typeid(optimizer).name());
   const auto& parts = optimizer.param_groups();
@@ -65,6 +68,7 @@ struct DataParallel::Impl : Updated {
   std::shared_ptr<torch::nn::Module> module;
   std::unique_ptr<Exchange> exchange;
   std::unique_ptr<fused::FusedOptimizer> own_update;  // Null: optimizer->step() is the way, or the exchange has it.
+  ReproducibleExchange* shards = nullptr;             // The exchange, with virtual shards.
   std::optional<GradScaler> scaler;
   Contribution pending;
   bool told_unused = false;
@@ -83,6 +87,7 @@ struct DataParallel::Impl : Updated {
   void make_exchange(const DataParallelOptions& options) {
     own_update = fused::FusedOptimizer::of(*optimizer, parameters);
     const bool apart = options.compression.name != "none" || options.local.steps > 1;
+    if (options.virtual_shards > 0) return make_reproducible_exchange(options);
     // The same answer on every rank, also where a host has only one.
     const bool can_share = group->hosts() < group->size() && group->host_team();
     if (options.share_parameters && can_share && !apart && own_update)
@@ -93,6 +98,23 @@ struct DataParallel::Impl : Updated {
 
   void sync_state() {
     if (exchange->shares_parameters()) {
+  void make_reproducible_exchange(const DataParallelOptions& options) {
+    if (options.local.steps > 1)
+      throw Error(
+          ErrorCode::invalid_argument, "parallel",
+          fmt::format("virtual shards with {} local steps: what replicas do apart depends on how many there are", options.local.steps),
+          "one of them");
+    auto made = std::make_unique<ReproducibleExchange>(group, parameters, exchange_options(options), options.virtual_shards);
+    shards = made.get();
+    exchange = std::move(made);
+  }
+
+  ReproducibleExchange& with_shards() const {
+    if (!shards)
+      throw Error(ErrorCode::invalid_argument, "parallel", "the replica has no virtual shards", "DataParallelOptions::virtual_shards");
+    return *shards;
+  }
+
       broadcast(kept_in_16_bits());
       if (group->rank() == 0) masters.adopt();
       exchange->sync_parameters();
@@ -211,6 +233,8 @@ StepOutcome DataParallel::step() {
 StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64_t samples) {
   StepOutcome first;
   bool evaluated = false;
+  if (impl_->shards)
+    throw Error(ErrorCode::unsupported, "parallel", "a step by closure has no virtual shards", "an optimizer that needs no closure");
   // The optimizer's own loop asks for losses; each answer is the global mean, with the reduced gradients in place.
   impl_->optimizer->step([&]() -> at::Tensor {
     impl_->masters.publish();
@@ -277,6 +301,14 @@ void DataParallel::modify_parameters(const std::function<void()>& change) {
 bool DataParallel::shares_parameters() const { return impl_->exchange->shares_parameters(); }
 
 const ModuleState& DataParallel::state() const { return impl_->state; }
+plan::ShardRange DataParallel::shards() const { return impl_->with_shards().shards(); }
+void DataParallel::end_shard() {
+  Contribution& pending = impl_->pending;
+  impl_->masters.take_gradients();
+  impl_->with_shards().end_shard(pending);
+  pending.loss_sum = 0;
+  pending.samples = 0;
+}
 torch::optim::Optimizer& DataParallel::optimizer() { return *impl_->optimizer; }
 Group& DataParallel::group() { return *impl_->group; }
 

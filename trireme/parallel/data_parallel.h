@@ -12,6 +12,7 @@
 #include <trireme/parallel/grad_scaler.h>
 #include <trireme/parallel/local_sgd.h>
 #include <trireme/parallel/optimizer.h>
+#include <trireme/plan/shard_tree.h>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,7 +28,11 @@ struct DataParallelOptions {
   bool share_parameters = false;
   plan::BucketOptions buckets;
   CompressionOptions compression;
-  LocalSgdOptions local;                          // Replicas take several steps apart.
+  LocalSgdOptions local;  // Replicas take several steps apart.
+  // Above 0: the global batch is cut into so many pieces, each computed apart, and any number of replicas ends with the same bits
+  // (reproducible_exchange.h). Each replica computes those of shards(). Not with compression, local steps or a closure; parameters are not
+  // shared.
+  int virtual_shards = 0;
   std::optional<GradScalerOptions> loss_scaling;  // For float16: losses are scaled up, gradients back; a step that overflows is skipped.
   // ExchangeOptions::accept. Not asked while local steps keep replicas apart.
   std::function<bool(double loss, double gradient_norm)> accept;
@@ -70,6 +75,11 @@ class DataParallel {
   // Asks that all replicas stop after the next step: its outcome says so everywhere.
   void request_stop();
   // Likewise, that all leave this generation for the next (World::regroup).
+  // With virtual_shards: those that this replica computes, of plan::DataPlan::share(batch, shard, virtual_shards) each. After a shard's
+  // backward() calls, or without any for one that has no samples, end_shard() keeps its gradients apart; after the last comes step().
+  plan::ShardRange shards() const;
+  void end_shard();
+
   void request_regroup();
   // COLLECTIVE. Parameters that local steps drove apart are averaged: before they are evaluated, saved, or used.
   void synchronise();
