@@ -152,6 +152,8 @@ TEST_F(ConfigErrors, NameTheExpectedType) {
 TEST_F(ConfigErrors, NameTheFaultAndTheExpectation) {
   EXPECT_THAT(message("", {"inject.faults=kill:rank=1@step=4; stp:rank=0@step=5"}),
               AllOf(HasSubstr("--set: inject.faults: "), HasSubstr("fault 2, 'stp:rank=0@step=5'"), HasSubstr("try: stop")));
+  EXPECT_THAT(message("", {"inject.faults=drop:link=0-1@step=4"}), AllOf(HasSubstr("comm.backend is auto"), HasSubstr("comm.backend=tcp")));
+  EXPECT_EQ(load("comm.backend: tcp\n", {"inject.faults=random:seed=1,faults=2,steps=9,kinds=drop"}).comm.backend, "tcp");
   EXPECT_THAT(message("inject.expect: same\n"), AllOf(HasSubstr("run.yaml:1: inject.expect"), HasSubstr("'same'")));
   EXPECT_EQ(load("inject: {faults: \"kill:rank=1@step=4\", expect: none}\n").inject.faults, "kill:rank=1@step=4");
 }

@@ -140,6 +140,15 @@ class Checker {
       }
     };
     pass_on("inject.faults", [this] { parse_faults(config_.inject.faults); });
+    const std::vector<Fault> faults = parse_faults(config_.inject.faults);
+    const bool drops = std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
+      return fault.kind == FaultKind::drop || std::find(fault.kinds.begin(), fault.kinds.end(), FaultKind::drop) != fault.kinds.end();
+    });
+    if (drops && config_.comm.backend != "tcp") {
+      refuse("inject.faults",
+             fmt::format("inject.faults drops a link, but comm.backend is {}: only tcp has links of its own", config_.comm.backend),
+             "comm.backend=tcp");
+    }
     pass_on("inject.expect", [this] { parse_expectations(config_.inject.expect); });
   }
 

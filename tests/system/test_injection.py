@@ -1,0 +1,89 @@
+"""Faults that a run is made to suffer, what is expected of it, and the proof from its logs."""
+
+import json
+import unittest
+
+from support import DIGITS, TRIREME, SystemTest
+
+SMALL = ["--set", "train.steps=40", "--set", "model.channels=[8]", "--set", "model.strides=[1]", "--set", "model.batch_norm=false", "--set", "train.dtype=float64",
+         "--set", "device.threads=1"]
+
+
+class Injection(SystemTest):
+    def injected(self, *words, name="run", config=DIGITS, **options):
+        """Returns (exit code, standard error, report or None)."""
+        run_dir = self.folder / name
+        code, out, err = self.run_to_end(TRIREME, "train", config, "--set", f"run.dir={run_dir}", "--quiet", *SMALL, *words, timeout=100,
+                                         **options)
+        report = run_dir / "report.json"
+        return code, out + err, json.loads(report.read_text()) if report.exists() else None
+
+    def audit(self, *names):
+        code, out, err = self.run_to_end(TRIREME, "data", "audit", "--json", *(self.folder / name for name in names))
+        self.assertEqual(code, 0, out + err)
+        return json.loads(out)
+
+    def test_wrong_faults_are_refused_before_anything_starts(self):
+        for faults, parts in {
+            "kil:rank=1@step=4": ["fault 1, 'kil:rank=1@step=4'", "try: kill"],
+            "kill:rank=1@step=4; stop:rank=0@step=5,for=ages": ["fault 2", "for is 'ages'"],
+            "kill:rank=2@step=4": ["no rank 2 among 2 replicas", "a rank from 0 to 1"],
+            "kill:rank=1@step=41": ["step 41 is beyond the 40 steps"],
+        }.items():
+            self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2", *SMALL, "--inject", faults], 2, *parts)
+        self.assert_refused([TRIREME, "train", DIGITS, *SMALL, "--expect", "same-los"], 2, "'same-los'", "try: same-loss")
+
+    def test_a_job_that_loses_workers_keeps_its_losses_and_its_samples(self):
+        code, text, report = self.injected("--workers", "2", "--elastic", "2:2", "--inject",
+                                           "kill:rank=1@step=6; kill:rank=0@step=12,phase=update; slow:rank=1,compute=1ms@step=30",
+                                           "--expect", "same-loss,exactly-once")
+        self.assertEqual(code, 0, text)
+        self.assertIn("expected same-loss: holds: 40 losses", text)
+        self.assertIn("expected exactly-once: holds", text)
+        self.assertEqual([finding["holds"] for finding in report["expect"]], [True, True])
+        self.assertEqual(len(report["generations"]), 3)
+        self.assertEqual(report["samples"], {"expected": 2560, "seen_once": 2560, "lost": 0, "repeated": 0})
+        audit = self.audit("run")
+        self.assertEqual(audit["samples"], report["samples"])
+        self.assertEqual(audit["continuations"], 2)
+
+    def test_a_killed_job_that_is_started_again_is_not_killed_again(self):
+        words = ["--workers", "2", "--set", "checkpoint.every=5", "--set", f"checkpoint.dir={self.folder / 'kept'}", "--inject",
+                 "kill:rank=1@step=13", "--expect", "exactly-once"]
+        code, text, _ = self.injected(*words, name="first")
+        self.assertEqual(code, 138, text)
+        self.assertIn("injected at step 13: kill:rank=1@step=13", text)
+        self.assertIn("not judged", text)
+        code, text, report = self.injected(*words, name="second")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(report["resumed_from_step"], 10)
+        self.assertIn("expected exactly-once: holds: 2560 uses", text)
+        self.assertEqual(self.audit("first", "second")["taken_back"], 2)
+        self.assertEqual(self.audit("second")["samples"], report["samples"], "the checkpoint's ledger speaks for the first part")
+
+    def test_a_stopped_worker_goes_on(self):
+        code, text, report = self.injected("--workers", "2", "--inject", "stop:rank=1@step=7,for=300ms", "--expect", "same-loss")
+        self.assertEqual(code, 0, text)
+        self.assertIn("equal to the last bit, parameters too", text)
+
+    def test_corruption_breaks_the_losses_and_is_found_by_comparing_replicas(self):
+        corrupt = ["--workers", "2", "--inject", "corrupt:rank=1,collective@step=7", "--expect", "same-loss"]
+        code, text, _ = self.injected(*corrupt)
+        self.assertEqual(code, 1, text)
+        self.assertIn("expected same-loss: DOES NOT HOLD: the loss of step 8", text)
+        code, text, _ = self.injected(*corrupt, "--set", "guard.check_replicas_every=10", name="checked")
+        self.assertEqual(code, 1, text)
+        self.assertIn("after step 10 the parameters of rank 0 and rank 1 differ from each other", text)
+
+    def test_an_audit_of_a_damaged_log_fails(self):
+        code, text, _ = self.injected()
+        self.assertEqual(code, 0, text)
+        log = self.folder / "run" / "log.jsonl"
+        lines = [line for line in log.read_text().splitlines() if '"commit"' not in line or json.loads(line)["step"] != 17]
+        log.write_text("\n".join(lines) + "\n")
+        self.assert_refused([TRIREME, "data", "audit", self.folder / "run"], 1, "64 lost", "after step 16 comes step 18")
+        self.assert_refused([TRIREME, "data", "audit", self.folder / "absent"], 2, "absent")
+
+
+if __name__ == "__main__":
+    unittest.main()
