@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 
+from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from links import measure_compression, measure_compression_loss, measure_links
 from parts import FEWEST_ROUNDS, measure_collectives, measure_noise, measure_scale, measure_startup, measure_steps
@@ -24,8 +25,8 @@ from report import markdown, table
 
 PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section; the page has them in this order.
-PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start", "collectives": "all_reduce", "links": "Links between hosts",
-         "compression": "Compression on a slow link", "compression-loss": "Loss with compression"}
+PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start", "checkpoint": "Checkpoints", "collectives": "all_reduce",
+         "links": "Links between hosts", "compression": "Compression on a slow link", "compression-loss": "Loss with compression"}
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
 ON_DEMAND = ("resnet18",)  # A step takes seconds.
 REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "resnet18": 3, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10,
@@ -58,6 +59,7 @@ def main():
         "step": lambda: measure_steps(arguments.model or MODELS, rounds, steps),
         "scale": lambda: measure_scale(arguments.model or ["mlp"], rounds, steps),
         "startup": lambda: measure_startup(rounds),
+        "checkpoint": lambda: measure_checkpoints(rounds),
         "collectives": lambda: measure_collectives(rounds, steps),
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),

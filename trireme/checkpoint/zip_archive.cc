@@ -64,7 +64,6 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
     const uint64_t name_size = number(list, at + 28, 2), extra_size = number(list, at + 30, 2), comment_size = number(list, at + 32, 2);
     if (list.size() - at - kCentralSize < name_size + extra_size + comment_size) fail("its list of entries is damaged");
     const std::string name(reinterpret_cast<const char*>(list.data()) + at + kCentralSize, name_size);
-    if (number(list, at + 10, 2) != 0) fail(fmt::format("'{}' is compressed", name));
     uint64_t packed = number(list, at + 20, 4), size = number(list, at + 24, 4), header = number(list, at + 42, 4);
     // Values that do not fit stand in an extra field, in this order.
     for (uint64_t extra = at + kCentralSize + name_size, stop = extra + extra_size; stop - extra >= 4;) {
@@ -81,8 +80,10 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
       }
       extra = next;
     }
-    if (packed != size || header > file_.size() || size > file_.size() - header) fail(fmt::format("'{}' lies outside", name));
-    entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
+    if (header > file_.size() || packed > file_.size() - header) fail(fmt::format("'{}' lies outside", name));
+    const bool is_stored = number(list, at + 10, 2) == 0;  // TorchScript compresses its code, which nobody needs.
+    if (is_stored && packed != size) fail(fmt::format("'{}' lies outside", name));
+    if (is_stored) entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
     at += kCentralSize + name_size + extra_size + comment_size;
   }
 }
@@ -111,8 +112,8 @@ void ZipWriter::add(const std::string& name, std::span<const std::byte> bytes) {
   const uint64_t padding = (kAlignment - unpadded % kAlignment) % kAlignment;
   std::string header;
   put(header, kLocal, 4);
-  put(header, 20, 2);  // Version of zip that is needed.
-  put(header, 0, 8);   // Flags, stored, time, date.
+  put(header, 20, 2);      // Version of zip that is needed.
+  header.append(8, '\0');  // Flags, stored, time, date.
   for (const uint32_t value : {entry.crc, entry.bytes, entry.bytes}) put(header, value, 4);
   put(header, name.size(), 2);
   put(header, 4 + padding, 2);
@@ -132,10 +133,10 @@ void ZipWriter::finish() {
     put(list, kCentral, 4);
     put(list, 20, 2);
     put(list, 20, 2);
-    put(list, 0, 8);
+    list.append(8, '\0');
     for (const uint32_t value : {entry.crc, entry.bytes, entry.bytes}) put(list, value, 4);
     put(list, entry.name.size(), 2);
-    put(list, 0, 12);  // No extra field, no comment, the first disk, no attributes.
+    list.append(12, '\0');  // No extra field, no comment, the first disk, no attributes.
     put(list, entry.header, 4);
     list += entry.name;
   }

@@ -186,6 +186,14 @@ void add_bench(CLI::App& app, Action& action) {
   add_common(startup, arguments);
   startup->footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
   startup->callback([arguments, &action] { action = [arguments] { return bench_startup(*arguments); }; });
+
+  CLI::App* checkpoint = bench->add_subcommand("checkpoint", "What a save costs beside training on all cores, and how long loading takes");
+  checkpoint->add_option("--model-mb", arguments->model_mb, "Parameters, in MB; the optimizer has twice as much (default 100)");
+  checkpoint->add_option("--repeats", arguments->repeats, "Saves of each kind (default 5)");
+  checkpoint->add_option("--folder", arguments->output, "Folder on the disk to measure (default: the one for temporary files)");
+  checkpoint->add_flag("--json", arguments->json, "As JSON");
+  checkpoint->footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
+  checkpoint->callback([arguments, &action] { action = [arguments] { return bench_checkpoint(*arguments); }; });
 }
 
 }  // namespace trireme::cli

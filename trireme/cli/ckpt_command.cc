@@ -1,12 +1,22 @@
-// `trireme ckpt`: looks into checkpoints without LibTorch.
+// `trireme ckpt`: looks into checkpoints, compares, converts and prunes them, without LibTorch.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
-#include <trireme/checkpoint/folder.h>
+#include <trireme/checkpoint/open_checkpoint.h>
+#include <trireme/checkpoint/step_name.h>
+#include <trireme/checkpoint/tensor_file.h>
 #include <trireme/cli/commands.h>
 
 namespace trireme::cli {
 namespace {
+
+namespace fs = std::filesystem;
+
+struct CkptArguments {
+  std::string path, other;
+  checkpoint::RetentionOptions retention;
+  bool json = false;
+};
 
 Json to_json(const checkpoint::Saved& saved) {
   Json tensors = Json::array();
@@ -29,6 +39,7 @@ void print(const checkpoint::Saved& saved) {
   fmt::print("step {}, epoch {}, {} samples into it; optimizer {}\n", manifest.step, manifest.position.epoch, manifest.position.consumed,
              manifest.optimizer.value("kind", "unknown"));
   if (!manifest.loss_history.empty()) fmt::print("loss of the last step {:.6g}\n", manifest.loss_history.back());
+  if (const auto loss = checkpoint::evaluation_loss(manifest)) fmt::print("loss on the held-out samples {:.6g}\n", *loss);
   int64_t elements = 0, bytes = 0;
   for (const auto& tensor : saved.model->tensors()) {
     fmt::print("  {:<40} {}\n", tensor.spec.name, tensor.spec.describe());
@@ -39,35 +50,114 @@ void print(const checkpoint::Saved& saved) {
   fmt::print("{} tensors, {} elements, {}\n", saved.model->tensors().size(), elements, format_bytes(bytes));
 }
 
-int inspect(const std::string& path, bool json) {
-  const bool single = std::filesystem::exists(std::filesystem::path(path) / "manifest.json");
-  std::optional<checkpoint::Saved> saved;
-  if (single)
-    saved = checkpoint::open_checkpoint(path);
-  else if (checkpoint::has_checkpoints(path))
-    saved = checkpoint::newest_in(path);
-  if (!saved)
-    throw Error(ErrorCode::not_found, "cli", fmt::format("{} holds no checkpoint", path),
-                "the folder given as checkpoint.dir, or one step-... folder in it");
-  if (json)
-    fmt::print("{}\n", to_json(*saved).dump(2));
+int inspect(const CkptArguments& arguments) {
+  const checkpoint::Saved saved = checkpoint::open_saved(arguments.path);
+  if (arguments.json)
+    fmt::print("{}\n", to_json(saved).dump(2));
   else
-    print(*saved);
+    print(saved);
+  return kExitOk;
+}
+
+// Each checkpoint of a folder, or one by itself.
+int verify(const CkptArguments& arguments) {
+  std::vector<fs::path> paths;
+  if (fs::exists(fs::path(arguments.path) / checkpoint::kManifestFile) || checkpoint::step_of_name(fs::path(arguments.path).filename()))
+    paths.emplace_back(arguments.path);
+  else if (checkpoint::has_checkpoints(arguments.path))
+    for (const int64_t step : checkpoint::steps_in(checkpoint::disk(), arguments.path))
+      paths.push_back(fs::path(arguments.path) / checkpoint::name_of_step(step));
+  if (paths.empty()) checkpoint::open_saved(arguments.path);  // Says what is missing.
+  int code = kExitOk;
+  for (const fs::path& path : paths) {
+    try {
+      const auto saved = checkpoint::open_checkpoint(path);
+      fmt::print("{}: whole, {} files\n", path.string(), saved.manifest.files.size() + 1);
+    } catch (const Error& error) {
+      fmt::print("{}: {}\n", path.string(), error.what());
+      code = kExitFailed;
+    }
+  }
+  return code;
+}
+
+int diff(const CkptArguments& arguments) {
+  const auto a = checkpoint::open_tensors(arguments.path), b = checkpoint::open_tensors(arguments.other);
+  const auto lines = checkpoint::differences(a, b);
+  for (const std::string& line : lines) fmt::print("{}\n", line);
+  if (lines.empty()) fmt::print("the same {} tensors\n", a.tensors.size());
+  return lines.empty() ? kExitOk : kExitFailed;
+}
+
+// The names of tied weights, for readers that do not know aliases.
+std::vector<checkpoint::TensorView> with_aliases(const checkpoint::TensorFile& file) {
+  std::vector<checkpoint::TensorView> tensors = file.tensors;
+  for (const auto& [alias, name] : file.aliases)
+    for (const auto& tensor : file.tensors)
+      if (tensor.spec.name == name) {
+        tensors.push_back(tensor);
+        tensors.back().spec.name = alias;
+      }
+  return tensors;
+}
+
+int convert(const CkptArguments& arguments) {
+  const fs::path to = arguments.other;
+  const std::string kind = to.extension();
+  if (kind != ".pt" && kind != ".pth" && kind != ".safetensors")
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
+                "a name that ends in one of these");
+  const auto file = checkpoint::open_tensors(arguments.path);
+  if (kind == ".safetensors")
+    checkpoint::write_safetensors(to, with_aliases(file), {{"format", "pt"}});
+  else
+    checkpoint::write_pytorch(to, with_aliases(file));
+  fmt::print("{}: {} tensors\n", to.string(), file.tensors.size() + file.aliases.size());
+  return kExitOk;
+}
+
+int prune(const CkptArguments& arguments) {
+  if (!checkpoint::has_checkpoints(arguments.path)) checkpoint::open_saved(arguments.path);
+  checkpoint::Folder folder(arguments.path, arguments.retention);
+  for (const int64_t step : folder.prune()) fmt::print("removed {}\n", folder.path_of(step).string());
   return kExitOk;
 }
 
 }  // namespace
 
 void add_ckpt(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("ckpt", "Look into checkpoints");
+  CLI::App* command = app.add_subcommand("ckpt", "Look into checkpoints, compare, convert and prune them");
   command->require_subcommand(1);
-  CLI::App* inspect_command = command->add_subcommand("inspect", "Verify a checkpoint (or the newest of a folder) and list what it holds");
-  auto path = std::make_shared<std::string>();
-  auto json = std::make_shared<bool>(false);
-  inspect_command->add_option("path", *path, "A checkpoint folder (checkpoint.dir) or one checkpoint in it")->required();
-  inspect_command->add_flag("--json", *json, "As JSON");
-  inspect_command->footer("Example: trireme ckpt inspect runs/digits-20260131-101500/checkpoint");
-  inspect_command->callback([path, json, &action] { action = [path, json] { return inspect(*path, *json); }; });
+  auto arguments = std::make_shared<CkptArguments>();
+  const auto add = [&](const char* name, const char* what, const char* example, int (*run)(const CkptArguments&)) {
+    CLI::App* added = command->add_subcommand(name, what);
+    added->footer(fmt::format("Example: trireme ckpt {}", example));
+    added->callback([arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
+    return added;
+  };
+  CLI::App* added = add("inspect", "Verify a checkpoint (or the newest of a folder) and list what it holds",
+                        "inspect runs/digits-20260131-101500/checkpoint", inspect);
+  added->add_option("path", arguments->path, "A checkpoint folder (checkpoint.dir) or one checkpoint in it")->required();
+  added->add_flag("--json", arguments->json, "As JSON");
+
+  added = add("verify", "Compare every file of a checkpoint, or of all of a folder, with its hash; exit code 1 if one is damaged",
+              "verify runs/mine/checkpoint", verify);
+  added->add_option("path", arguments->path, "A checkpoint folder or one checkpoint in it")->required();
+
+  added = add("diff", "Compare the tensors of two models; exit code 1 if they differ", "diff runs/a/checkpoint model.pt", diff);
+  added->add_option("a", arguments->path, "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")->required();
+  added->add_option("b", arguments->other, "Another one")->required();
+
+  added = add("convert", "Write a model's tensors for others: PyTorch's state dict (.pt) or .safetensors",
+              "convert runs/mine/checkpoint model.pt", convert);
+  added->add_option("from", arguments->path, "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")->required();
+  added->add_option("to", arguments->other, "A file .pt, .pth or .safetensors; replaced if it is there")->required();
+
+  added = add("prune", "Remove old checkpoints, never the newest whole one", "prune runs/mine/checkpoint --keep 1", prune);
+  added->add_option("path", arguments->path, "A checkpoint folder that no job has")->required();
+  added->add_option("--keep", arguments->retention.keep, "The newest so many stay (default 2)");
+  added->add_option("--keep-every", arguments->retention.keep_every, "Those of steps that are a multiple of it stay too");
+  added->add_option("--keep-best", arguments->retention.keep_best, "So many of the lowest loss on the held-out samples stay too");
 }
 
 }  // namespace trireme::cli

@@ -88,6 +88,9 @@ struct Config {
     std::string dir;    // Empty: run.dir/checkpoint.
     std::string every;  // "100" or "100 steps", "2 epochs", "" or "never": only at the end.
     int keep = 2;
+    int64_t keep_every = 0;  // Steps; 0: none stays for ever.
+    int keep_best = 0;
+    bool background = true;
   } checkpoint;
   struct {
     std::string dir = "";  // Empty: runs/<data>-<date>-<time>, made anew for each run.

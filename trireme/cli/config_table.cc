@@ -158,6 +158,9 @@ std::vector<Key> make_key_table() {
     {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints; a run that finds one there goes on from it; empty: a folder of the run."},
     {.name = "checkpoint.every", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.every), .meaning = "`100 steps` or `2 epochs`; empty or `never`: only at the end."},
     {.name = "checkpoint.keep", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep), .meaning = "How many of the newest checkpoints stay.", .range = count_from(1)},
+    {.name = "checkpoint.keep_every", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep_every), .meaning = "Checkpoints of steps that are a multiple of it stay for ever; 0: none does.", .range = at_least(0)},
+    {.name = "checkpoint.keep_best", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep_best), .meaning = "So many of the lowest loss on the held-out samples stay too, of those saved right after an evaluation.", .range = count_from(0)},
+    {.name = "checkpoint.background", .kind = Kind::flag, .slot = TRIREME_SLOT(checkpoint.background), .meaning = "Train on while a copy in memory is written; false: no memory for a copy, and training waits for the disk."},
 
     {.name = "run.dir", .kind = Kind::text, .slot = TRIREME_SLOT(run.dir), .meaning = "Folder of logs and report; empty: a new one under runs/ named after data and time."},
 

@@ -92,7 +92,13 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.schedule_every_epochs = config.schedule.every;
   options.evaluate_every = config.train.evaluate_every;
   const CheckpointEvery every = parse_every(config.checkpoint.every);
-  options.checkpoint = {checkpoint_dir(config), every.steps, every.epochs, config.checkpoint.keep};
+  options.checkpoint = {checkpoint_dir(config),
+                        every.steps,
+                        every.epochs,
+                        config.checkpoint.keep,
+                        config.checkpoint.keep_every,
+                        config.checkpoint.keep_best,
+                        config.checkpoint.background};
   options.loader_threads = config.data.threads;
   options.prefetch = config.data.prefetch;
   options.threads = at::get_num_threads();  // The launching side has set OMP_NUM_THREADS.

@@ -81,7 +81,9 @@ struct ReplicaRun::Impl {
     for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters) tensor.mutable_grad().reset();  // Of a step given up.
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
-    saver_.emplace(options_.checkpoint.dir, options_.checkpoint.keep,
+    const CheckpointOptions& keep = options_.checkpoint;
+    saver_.emplace(keep.dir, checkpoint::RetentionOptions{keep.keep, keep.keep_every, keep.keep_best},
+                   checkpoint::WriterOptions{.background = keep.background},
                    RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_, disk_);
     if (!injector_ && !options_.inject.faults.empty())
       injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
@@ -312,6 +314,7 @@ struct ReplicaRun::Impl {
   void start() {
     call([&](Callback& callback) { callback.on_fit_start(*context_); });
     if (total_steps_ == 0) save();  // Nothing to train: the initial weights are what was asked for.
+    announce_saved();
   }
 
   void step() {
@@ -428,6 +431,7 @@ struct ReplicaRun::Impl {
     const bool by_step = updated && every.every_steps > 0 && progress_.step % every.every_steps == 0;
     const bool by_epoch = epoch_over && every.every_epochs > 0 && batch.next.epoch % every.every_epochs == 0;
     if (by_step || by_epoch || last || stopping_) save();
+    announce_saved();
   }
 
   void evaluate_now(int64_t epoch) {
@@ -437,6 +441,7 @@ struct ReplicaRun::Impl {
     replica_->sync_buffers();
     const ParameterAverage::InUse averages(average_ ? &*average_ : nullptr);
     const Autocast mixed(options_.autocast);
+    evaluated_step_ = progress_.step;
     result_.report.eval = evaluate(model_, job_, *test_, evaluation_batch(), options_.dtype, *group_);
     const monitor::EvalRecord record{progress_.step, epoch, result_.report.eval->loss, result_.report.eval->accuracy};
     tell([&](monitor::Sink& sink) { sink.on_eval(record); });
@@ -450,11 +455,19 @@ struct ReplicaRun::Impl {
     strike(Phase::checkpoint, progress_.step);
     progress_.guard = guard_.state();
     replica_->synchronise();
-    const std::string path = saver_->save(*replica_, progress_, engine_state());
-    result_.report.checkpoint = path;
-    if (path.empty()) return;
-    tell([&](monitor::Sink& sink) { sink.on_message("checkpoint saved: " + path); });
-    call([&](Callback& callback) { callback.on_checkpoint(*context_, path); });
+    Json evaluation;
+    if (const auto& eval = result_.report.eval; eval && evaluated_step_ == progress_.step)
+      evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}};
+    saver_->save(*replica_, progress_, engine_state(), evaluation);
+  }
+
+  // What has become durable meanwhile; at the end of a run, and for who asks it to stop, all of it.
+  void announce_saved() {
+    for (const std::string& path : saver_->saved(is_done() || stopping_)) {
+      result_.report.checkpoint = path;
+      tell([&](monitor::Sink& sink) { sink.on_message("checkpoint saved: " + path); });
+      call([&](Callback& callback) { callback.on_checkpoint(*context_, path); });
+    }
   }
 
   // Also after a regrouping, when a worker was lost before all had finished.
@@ -560,6 +573,7 @@ struct ReplicaRun::Impl {
   int times_differed_ = 0;
   std::optional<ParameterAverage> average_;
   double sent_bytes_ = 0, exchanges_ = 0;
+  int64_t evaluated_step_ = -1;  // Of the report's evaluation.
   bool stopping_ = false;
   ReplicaResult result_;
 };

@@ -96,12 +96,10 @@ OptimizerState share(Group& group, OptimizerState state) {
 
 }  // namespace
 
-Saver::Saver(std::string dir, int keep, RunFacts facts, Group& group, checkpoint::FileSystem& files)
+Saver::Saver(std::string dir, checkpoint::RetentionOptions retention, checkpoint::WriterOptions writing, RunFacts facts, Group& group,
+             checkpoint::FileSystem& files)
     : facts_(std::move(facts)), group_(group) {
-  if (dir.empty() || group.rank() != 0) return;
-  checkpoint::RetentionOptions retention;
-  retention.keep = keep;
-  folder_.emplace(std::move(dir), retention, files);
+  if (!dir.empty() && group.rank() == 0) writer_.emplace(checkpoint::Folder(std::move(dir), retention, files), writing);
 }
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {
@@ -118,8 +116,9 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
 }
 
 // The newest checkpoint; parameters and buffers go straight into the replica.
-std::optional<RunState> Saver::read(DataParallel& replica) const {
-  const auto saved = folder_->newest();
+std::optional<RunState> Saver::read(DataParallel& replica) {
+  writer_->wait();  // A run may go back to what it has just saved.
+  const auto saved = writer_->folder().newest();
   if (!saved) return std::nullopt;
   check_facts(saved->manifest);
   load_into(replica.state().parameters, *saved);
@@ -135,8 +134,12 @@ std::optional<RunState> Saver::read(DataParallel& replica) const {
       else
         state.optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
     }
-  state.progress = {saved->manifest.step, saved->manifest.extra.value("skipped_steps", int64_t{0}), saved->manifest.position,
-                    saved->manifest.loss_history, {}, saved->manifest.extra.value("guard", Json())};
+  state.progress = {saved->manifest.step,
+                    saved->manifest.extra.value("skipped_steps", int64_t{0}),
+                    saved->manifest.position,
+                    saved->manifest.loss_history,
+                    {},
+                    saved->manifest.extra.value("guard", Json())};
   if (saved->manifest.extra.contains("ledger"))
     state.progress.ledger = Ledger::from_json(saved->manifest.extra["ledger"], saved->path.string());
   state.counters = saved->manifest.extra.value("counters", Json::object());
@@ -149,7 +152,7 @@ std::optional<RunState> Saver::read(DataParallel& replica) const {
 std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState& engine, std::optional<RunState> kept) {
   const bool from_memory = kept.has_value();
   std::optional<RunState> state;
-  if (group_.rank() == 0) state = from_memory ? std::move(kept) : folder_ ? read(replica) : std::nullopt;
+  if (group_.rank() == 0) state = from_memory ? std::move(kept) : writer_ ? read(replica) : std::nullopt;
   Json head = Json::object();
   if (state)
     head = {{"found", true},
@@ -175,16 +178,17 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   if (restored.from_memory) of_single_ranks.swap(engine.own);
   restored.shared = trireme::restore(engine, state->engine, head["ranks"], group_);
   if (restored.from_memory) engine.own.swap(of_single_ranks);
-  restored.progress = {head["step"], head["skipped"], {head["epoch"], head["consumed"]}, head["losses"], Ledger::from_json(head["ledger"], "rank 0"),
-                       head["guard"]};
+  restored.progress = {
+      head["step"], head["skipped"], {head["epoch"], head["consumed"]}, head["losses"], Ledger::from_json(head["ledger"], "rank 0"),
+      head["guard"]};
   restored.path = state->path;
   return restored;
 }
 
-std::string Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine) {
+void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation) {
   replica.sync_buffers();
   const std::vector<NamedTensor> of_engine = collect(engine, group_);
-  if (!folder_) return {};
+  if (!writer_) return;
   require_finite(replica.state().parameters, progress.step);
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
@@ -197,6 +201,7 @@ std::string Saver::save(DataParallel& replica, const Progress& progress, const E
   manifest.extra["ledger"] = progress.ledger.to_json();
   manifest.extra["guard"] = progress.guard;
   manifest.extra["counters"] = engine.counters;
+  if (!evaluation.is_null()) manifest.extra["evaluation"] = evaluation;
   const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
   manifest.optimizer = {{"kind", optimizer.kind}, {"counters", optimizer.counters}};
   Views model, optimizer_views;
@@ -204,7 +209,15 @@ std::string Saver::save(DataParallel& replica, const Progress& progress, const E
   model.add(replica.state().buffers);
   optimizer_views.add(optimizer.tensors);
   optimizer_views.add(of_engine);
-  return folder_->save(std::move(manifest), model.views, optimizer_views.views).string();
+  writer_->save(std::move(manifest), model.views, optimizer_views.views);
+}
+
+std::vector<std::string> Saver::saved(bool all) {
+  std::vector<std::string> paths;
+  if (!writer_) return paths;
+  if (all) writer_->wait();
+  for (const auto& path : writer_->take_saved()) paths.push_back(path.string());
+  return paths;
 }
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
 // Between the engine and the checkpoint room: what a replica's state is, written by rank 0 and handed to all.
 #pragma once
-#include <trireme/checkpoint/folder.h>
+#include <trireme/checkpoint/writer.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/train/engine_state.h>
 #include <trireme/train/ledger.h>
@@ -42,8 +42,8 @@ struct RunFacts {
 
 class Saver {
  public:
-  // On rank 0 with a folder: proves it can be written. `dir` may be empty: then nothing is saved or found.
-  Saver(std::string dir, int keep, RunFacts facts, Group& group,
+  // On rank 0 with a folder: takes it for this job (checkpoint/folder.h). `dir` may be empty: then nothing is saved or found.
+  Saver(std::string dir, checkpoint::RetentionOptions retention, checkpoint::WriterOptions writing, RunFacts facts, Group& group,
         checkpoint::FileSystem& files = checkpoint::disk());
 
   // COLLECTIVE. What rank 0 has `kept`, else its newest whole checkpoint, becomes the state of every replica (kept parameters and buffers
@@ -56,17 +56,19 @@ class Saver {
     bool from_memory = false;
   };
   std::optional<Restored> restore(DataParallel& replica, EngineState& engine, std::optional<RunState> kept = std::nullopt);
-  // COLLECTIVE (buffers are handed out, every rank's own state is collected). Returns the path on rank 0, empty elsewhere. Throws
-  // Error(internal) naming the tensor, and leaves older checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail
-  // for ever.
-  std::string save(DataParallel& replica, const Progress& progress, const EngineState& engine);
+  // COLLECTIVE (buffers are handed out, every rank's own state is collected). Rank 0 goes on once its tensors are copied. `evaluation`
+  // (JSON with a loss, or null) is of this step. Throws Error(internal) naming the tensor, and leaves older checkpoints alone, if a
+  // parameter is NaN or infinite: resuming from that would fail for ever. Throws Error(io) for this save or an earlier one that failed.
+  void save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation = {});
+  // The checkpoints that have become durable since the last call, on rank 0; with `all`, waits until each is. Throws Error(io) likewise.
+  std::vector<std::string> saved(bool all);
 
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;
-  std::optional<RunState> read(DataParallel& replica) const;
+  std::optional<RunState> read(DataParallel& replica);
   RunFacts facts_;
   Group& group_;
-  std::optional<checkpoint::Folder> folder_;  // On rank 0.
+  std::optional<checkpoint::Writer> writer_;  // On rank 0.
 };
 
 }  // namespace trireme

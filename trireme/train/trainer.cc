@@ -39,6 +39,8 @@ void check_numbers(const TrainerOptions& o) {
   if (o.accumulate < 1) refuse(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
   if (o.clip_norm < 0) refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
   if (o.checkpoint.keep < 1) refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
+  if (o.checkpoint.keep_every < 0) refuse(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
+  if (o.checkpoint.keep_best < 0) refuse(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
   if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
   check(o.guard);
   check(o.rate_scaling);

@@ -36,7 +36,10 @@ struct CheckpointOptions {
   std::string dir;           // Empty: no checkpoints.
   int64_t every_steps = 0;   // 0: not by steps.
   int64_t every_epochs = 0;  // 0: not by epochs. The end of a run and a stop always save.
-  int keep = 2;
+  int keep = 2;              // The newest so many stay,
+  int64_t keep_every = 0;    // those of steps that are a multiple of it,
+  int keep_best = 0;         // and so many of the lowest evaluation loss.
+  bool background = true;    // Training goes on while a copy is written.
 };
 
 // Faults that the run is made to suffer (faults.h), for tests and rehearsals.

@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Goes on training in Python with a model that Trireme trained: continue_training.py RUN/checkpoint/step-... (examples/digits.yaml, model mlp)."""
+
+import gzip
+import pathlib
+import sys
+
+import numpy
+import torch
+from safetensors.torch import load_file
+
+weights = load_file(pathlib.Path(sys.argv[1]) / "model.safetensors")  # PyTorch's names and layouts, as state_dict() has them.
+layers = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
+layers.sort(key=int)
+modules = {int(name): torch.nn.Linear(*reversed(weights[name + ".weight"].shape)) for name in layers}
+model = torch.nn.Sequential(*(modules.get(i, torch.nn.ReLU()) for i in range(max(modules) + 1)))
+model.load_state_dict(weights)
+
+with gzip.open(pathlib.Path(__file__).resolve().parents[2] / "data/digits.csv.gz", "rt") as file:
+    table = torch.from_numpy(numpy.loadtxt(file, delimiter=",", dtype=numpy.float32))
+images, labels = table[:, :-1] / 16, table[:, -1].long()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(20):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(images), labels)
+    loss.backward()
+    optimizer.step()
+    if step % 19 == 0:
+        print(f"step {step}: loss {loss.item():.6f}")

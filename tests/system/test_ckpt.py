@@ -1,0 +1,97 @@
+"""`trireme ckpt`, and checkpoints that travel to PyTorch and back."""
+
+import pathlib
+import sys
+import unittest
+
+import torch
+from safetensors.torch import load_file
+from support import ROOT, TRIREME, SystemTest
+
+
+class Ckpt(SystemTest):
+    def ckpt(self, *words, code=0):
+        actual, out, err = self.run_to_end(TRIREME, "ckpt", *words)
+        self.assertEqual(actual, code, out + err)
+        return out + err
+
+    def trained(self, *words, name="run"):
+        folder = self.folder / name / "ckpt"
+        report = self.train("--set", f"checkpoint.dir={folder}", "--set", "model.name=mlp", "--set", "optimizer.lr=0.05", *words, name=name)
+        return pathlib.Path(report["checkpoint"])
+
+    def test_a_state_dict_goes_to_pytorch_and_back_bit_for_bit(self):
+        checkpoint = self.trained("--set", "train.steps=4")
+        self.ckpt("convert", checkpoint, self.folder / "model.pt")
+        ours, theirs = load_file(checkpoint / "model.safetensors"), torch.load(self.folder / "model.pt", weights_only=True)
+        self.assertEqual(set(ours), set(theirs))
+        for name, tensor in ours.items():
+            self.assertTrue(torch.equal(tensor, theirs[name]), name)
+        self.ckpt("convert", self.folder / "model.pt", self.folder / "back.safetensors")
+        self.assertIn("the same", self.ckpt("diff", checkpoint, self.folder / "back.safetensors"))
+
+    def test_reads_what_pytorch_saves(self):
+        model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(2, 3))
+        state = model.state_dict()
+        files = {"state": state, "parameters": dict(model.named_parameters()), "ordered": {k: v.clone() for k, v in state.items()}}
+        for name, content in files.items():
+            with self.subTest(name):
+                torch.save(content, self.folder / "model.pt")
+                self.ckpt("convert", self.folder / "model.pt", self.folder / "model.safetensors")
+                read = load_file(self.folder / "model.safetensors")
+                self.assertEqual(set(read), set(content))
+                for key, tensor in content.items():
+                    self.assertTrue(torch.equal(read[key], tensor), key)
+
+    def test_reads_archives_of_modules(self):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).eval()
+        torch.jit.script(model).save(self.folder / "model.pt")
+        self.ckpt("convert", self.folder / "model.pt", self.folder / "model.safetensors")
+        read = load_file(self.folder / "model.safetensors")
+        for key, tensor in model.state_dict().items():
+            self.assertTrue(torch.equal(read[key], tensor), key)
+
+    def test_the_format_before_1_6_is_refused_by_name(self):
+        torch.save({"w": torch.ones(2)}, self.folder / "old.pt", _use_new_zipfile_serialization=False)
+        self.assertIn("before 1.6", self.ckpt("convert", self.folder / "old.pt", self.folder / "new.safetensors", code=2))
+
+    def test_diff_names_what_differs_and_by_how_much(self):
+        torch.save({"w": torch.tensor([1.0, 2.0]), "gone": torch.ones(1), "same": torch.ones(2)}, self.folder / "a.pt")
+        torch.save({"w": torch.tensor([1.0, 2.5]), "new": torch.ones(1), "same": torch.ones(2)}, self.folder / "b.pt")
+        said = self.ckpt("diff", self.folder / "a.pt", self.folder / "b.pt", code=1)
+        for part in ("w: 1 of 2 elements differ, by 0.5 at most", "gone: only in the first", "new: only in the second"):
+            self.assertIn(part, said)
+        self.assertNotIn("same", said)
+
+    def test_verify_names_the_damage_and_prune_keeps_the_newest_whole_one(self):
+        newest = self.trained("--set", "train.steps=4", "--set", "checkpoint.every=1", "--set", "checkpoint.keep=9")
+        folder = newest.parent
+        self.assertEqual(self.ckpt("verify", folder).count("whole"), 4)
+        file = newest / "model.safetensors"
+        content = bytearray(file.read_bytes())
+        content[-1] ^= 1
+        file.write_bytes(content)
+        said = self.ckpt("verify", folder, code=1)
+        self.assertIn(str(file), said)
+        self.assertEqual(said.count("whole"), 3)
+        self.ckpt("verify", newest, code=1)
+        self.ckpt("prune", folder, "--keep", "1")
+        self.assertEqual(sorted(p.name for p in folder.glob("step-*")), ["step-000000003", "step-000000004"])
+        self.ckpt("verify", folder / "step-000000003")
+
+    def test_keeps_every_nth_and_the_newest(self):
+        newest = self.trained("--set", "train.steps=7", "--set", "checkpoint.every=1", "--set", "checkpoint.keep=1",
+                              "--set", "checkpoint.keep_every=3")
+        self.assertEqual(sorted(p.name for p in newest.parent.glob("step-*")), ["step-000000003", "step-000000006", "step-000000007"])
+
+    def test_the_example_goes_on_in_python(self):
+        checkpoint = self.trained("--set", "train.steps=60")
+        code, out, err = self.run_to_end(sys.executable, ROOT / "examples/python/continue_training.py", checkpoint)
+        self.assertEqual(code, 0, err)
+        first, last = (float(line.rsplit(" ", 1)[1]) for line in out.splitlines())
+        self.assertLess(first, 1.5)  # Not what random weights have: log(10).
+        self.assertLess(last, first)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
