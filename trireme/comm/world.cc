@@ -336,7 +336,7 @@ bool World::regroup(int64_t step, const std::string& reason) {
 }
 
 void World::tell_first_step(int64_t step) {
-  if (impl_->member) impl_->member->tell_first_step(step);
+  if (is_elastic() && impl_->member) impl_->member->tell_first_step(step);
 }
 Json World::generations() { return is_elastic() && impl_->member ? impl_->member->generations() : Json::array(); }
 
