@@ -75,8 +75,11 @@ struct Config {
     std::string faults = "none", expect = "none";  // docs/recovery.md
   } inject;
   struct {
+    int virtual_shards = 0;  // 0: off.
+  } reproducible;
+  struct {
     std::string name = "cpu";
-    int threads = 0;  // Per replica; 0: cores / replicas of the host, at least 1.
+    int threads = 0;  // Per replica; 0: cores / replicas of the host, at least 1; with virtual shards 1.
   } device;
   struct {
     std::string backend = "auto";  // auto, threads, shm, tcp, gloo, mpi

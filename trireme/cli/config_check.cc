@@ -152,6 +152,24 @@ class Checker {
     pass_on("inject.expect", [this] { parse_expectations(config_.inject.expect); });
   }
 
+  void reproducible() const {
+    const auto& strategy = config_.strategy;
+    if (config_.reproducible.virtual_shards == 0) return;
+    const auto refuse_with = [&](std::string_view key, const std::string& value, const std::string& remedy) {
+      refuse(key,
+             fmt::format("reproducible.virtual_shards is {} and {} is {}: what comes of that depends on the number of replicas",
+                         config_.reproducible.virtual_shards, key, value),
+             remedy + ", or reproducible.virtual_shards=0");
+    };
+    if (strategy.compression != "none") refuse_with("strategy.compression", strategy.compression, "strategy.compression=none");
+    if (strategy.local_steps > 1) refuse_with("strategy.local_steps", std::to_string(strategy.local_steps), "strategy.local_steps=1");
+    if (strategy.sync_batch_norm) refuse_with("strategy.sync_batch_norm", "true", "strategy.sync_batch_norm=false");
+    const bool has_norms = models::family_of(config_.model) == models::Family::resnet || models::resolve(config_.model).batch_norm == 1;
+    if (has_norms)
+      refuse_with("model.name", config_.model.name + ", whose batch norms keep running statistics",
+                  models::family_of(config_.model) == models::Family::cnn ? "model.batch_norm=false" : "a model without batch norm");
+  }
+
   void schedule() const {
     if (config_.schedule.name == "step" && config_.schedule.every == 0) {
       refuse("schedule.name", "schedule.name is step, but schedule.every does not say after how many epochs", "schedule.every=10");
@@ -245,6 +263,7 @@ void check(const Config& config, const GivenKeys& given) {
   checker.local_steps();
   checker.guard();
   checker.inject();
+  checker.reproducible();
   checker.schedule();
   checker.strategy();
   checker.length();

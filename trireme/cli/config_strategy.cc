@@ -56,6 +56,11 @@ ResolvedStrategy check_with_workers(const Config& config, int workers, int cores
                        config.data.batch, resolved.world_size, workers, resolved.replicas_per_worker),
            fmt::format("data.batch={}, or fewer workers or replicas", resolved.world_size));
   }
+  if (const int shards = config.reproducible.virtual_shards; shards > 0 && shards < resolved.world_size) {
+    refuse(fmt::format("reproducible.virtual_shards is {}, but there are {} replicas ({} workers x {}): some would have nothing to compute",
+                       shards, resolved.world_size, workers, resolved.replicas_per_worker),
+           fmt::format("reproducible.virtual_shards={}, or fewer workers or replicas", resolved.world_size));
+  }
   return resolved;
 }
 

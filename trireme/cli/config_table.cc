@@ -143,8 +143,11 @@ std::vector<Key> make_key_table() {
     {.name = "inject.faults", .kind = Kind::text, .slot = TRIREME_SLOT(inject.faults), .meaning = "Faults that the run is made to suffer, such as `kill:rank=1@step=40` (docs/recovery.md); none: none. --inject sets it."},
     {.name = "inject.expect", .kind = Kind::text, .slot = TRIREME_SLOT(inject.expect), .meaning = "What must hold at the end in spite of them: same-loss, exactly-once, or both; none: nothing is looked at. --expect sets it."},
 
+    {.name = "reproducible.virtual_shards", .kind = Kind::whole, .slot = TRIREME_SLOT(reproducible.virtual_shards), .meaning = "Pieces of the global batch, each computed apart and added up in a fixed order, so that any number of replicas, also one that changes, ends with the same bits (docs/numerics.md); 0: off.",
+     .range = from_to(0, 1024)},
+
     {.name = "device.name", .kind = Kind::choice, .slot = TRIREME_SLOT(device.name), .meaning = "What computes.", .choices = {"cpu"}},
-    {.name = "device.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(device.threads), .meaning = "Threads of each replica; auto: cores / replicas of the host, at least 1.",
+    {.name = "device.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(device.threads), .meaning = "Threads of each replica; auto: cores / replicas of the host, at least 1; with reproducible.virtual_shards 1.",
      .range = from_to(1, 4096), .automatic = 0},
 
     {.name = "comm.backend", .kind = Kind::choice, .slot = TRIREME_SLOT(comm.backend), .meaning = "What carries the bytes: threads inside a process, shm (shared memory) inside a host, between hosts gloo, tcp (ours, authenticated) or mpi (started by mpirun); auto: the first that fits.",

@@ -9,7 +9,9 @@
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/plan/mesh.h>
+#include <trireme/plan/shard_tree.h>
 #include <algorithm>
+#include <optional>
 
 namespace trireme::cli {
 namespace {
@@ -44,8 +46,13 @@ int show(const PlanArguments& arguments) {
   const auto parameters = models::parameter_shapes(model_for(config, dataset), dataset.input, reduced_dtype(config));
 
   const plan::Mesh mesh({{"data", strategy.world_size}});
-  const plan::DataPlan data(
-      {dataset.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+  const plan::DataPlan data({dataset.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle,
+                             config.data.drop_last, config.reproducible.virtual_shards});
+  std::optional<plan::ShardTree> shard_tree;
+  if (config.reproducible.virtual_shards > 0) {
+    shard_tree = plan::plan_shard_tree(config.reproducible.virtual_shards, strategy.world_size);
+    check(*shard_tree);
+  }
   const plan::BucketPlan buckets = plan::plan_buckets(parameters, {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes});
   const bool shares_memory = config.comm.backend == "auto" || config.comm.backend == "shm";  // If the workers are on one host.
   const std::string path = strategy.workers == 1 ? "threads" : shares_memory ? "shm" : "tcp";
@@ -71,6 +78,7 @@ int show(const PlanArguments& arguments) {
                 {"data", data.to_json(strategy.world_size)},
                 {"buckets", buckets.to_json()},
                 {"all_reduce", all_reduce.to_json()}};
+    if (shard_tree) out["shard_tree"] = shard_tree->to_json();
     out["all_reduce"]["carrier"] = strategy.workers == 1 ? "threads" : config.comm.backend;
     out["all_reduce"]["choices"] = plan::describe(choices);
     if (arguments.batches > 0) {
@@ -87,6 +95,7 @@ int show(const PlanArguments& arguments) {
   }
   fmt::print("strategy: {} ({} workers x {} replicas)\n\n{}\n{}\n{}\n", strategy.name, strategy.workers, strategy.replicas_per_worker,
              mesh.describe(), data.describe(strategy.world_size), buckets.describe());
+  if (shard_tree) fmt::print("{}\n", shard_tree->describe());
   fmt::print("all_reduce over {}: {}; the largest bucket:\n\n{}", path, plan::describe(choices), all_reduce.describe());
   if (!runs_plan)
     fmt::print("(comm.backend {} sums by an algorithm of its own; threads, shm and tcp run the plan above)\n", config.comm.backend);

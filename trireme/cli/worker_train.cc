@@ -85,6 +85,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.sync_batch_norm = config.strategy.sync_batch_norm;
   options.compression = {config.strategy.compression, config.strategy.compression_rank, config.strategy.compression_ratio};
   options.local = {config.strategy.local_steps, config.strategy.local_after, config.strategy.local_momentum};
+  options.virtual_shards = config.reproducible.virtual_shards;
   options.rate_scaling = {config.optimizer.scale_lr, config.optimizer.base_batch};
   options.accumulate = config.train.accumulate;
   options.clip_norm = config.train.clip_norm;
@@ -102,6 +103,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.loader_threads = config.data.threads;
   options.prefetch = config.data.prefetch;
   options.threads = at::get_num_threads();  // The launching side has set OMP_NUM_THREADS.
+  if (config.reproducible.virtual_shards > 0) options.threads = 1;  // The same everywhere, however many replicas a host has.
   if (config.device.threads > 0) options.threads = config.device.threads;
   options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};
   options.cost = {config.cost.per_cpu_hour, config.cost.per_device_hour};

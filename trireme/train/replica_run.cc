@@ -207,6 +207,7 @@ struct ReplicaRun::Impl {
     loader.seed = options_.seed;
     loader.shuffle = options_.shuffle;
     loader.drop_last = options_.drop_last;
+            .virtual_shards = options_.virtual_shards,
     loader.threads = options_.loader_threads;
     loader.prefetch = options_.prefetch;
     loader.dtype = options_.dtype;
@@ -231,6 +232,7 @@ struct ReplicaRun::Impl {
           if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes()) tensor.copy_(kept);
       replica_->sync_masters();
       const bool averaged =
+    loader.virtual_shards = options_.virtual_shards;
           std::any_of(found->shared.begin(), found->shared.end(), [](const auto& name) { return name.starts_with("ema/"); });
       if (average_ && !averaged) average_->reset();
       progress_ = std::move(found->progress);
@@ -389,6 +391,48 @@ struct ReplicaRun::Impl {
   std::optional<SyncBatchNorm> norms_together() const {
     if (!norm_group_) return std::nullopt;
     return std::optional<SyncBatchNorm>(std::in_place, norm_group_);
+    if (options_.virtual_shards == 0) return compute_whole(batch);
+    const std::vector<at::Tensor> before = std::exchange(buffers_judged_, true) ? std::vector<at::Tensor>() : copies_of_buffers();
+    const plan::ShardRange own = replica_->shards();
+    int64_t from = 0;
+    for (int shard = own.first; shard < own.last; ++shard) {
+      const auto [first, last] = plan::DataPlan::share(batch.global_size, shard, options_.virtual_shards);
+      random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1), static_cast<uint64_t>(shard)));
+      compute_whole(part_of(batch, from, last - first));
+      replica_->end_shard();
+      from += last - first;
+    }
+    refuse_moved_buffers(before);
+  }
+
+  // In memory of its own: operators may add in another order where data is aligned otherwise.
+  static Batch part_of(const Batch& batch, int64_t from, int64_t count) {
+    return {batch.data.narrow(0, from, count).clone(),
+            batch.target.narrow(0, from, count).clone(),
+            {batch.indices.begin() + from, batch.indices.begin() + from + count},
+            batch.global_size,
+            batch.position,
+            batch.next};
+  }
+
+  std::vector<at::Tensor> copies_of_buffers() const {
+    std::vector<at::Tensor> copies;
+    for (const auto& [name, tensor] : replica_->state().buffers) copies.push_back(tensor.clone());
+    return copies;
+  }
+
+  // Running statistics would depend on which replica saw which shard.
+  void refuse_moved_buffers(const std::vector<at::Tensor>& before) const {
+    for (size_t i = 0; i < before.size(); ++i)
+      if (const auto& [name, tensor] = replica_->state().buffers[i]; !tensor.equal(before[i]))
+        throw Error(ErrorCode::invalid_argument, "train",
+                    fmt::format("reproducible.virtual_shards is {}, but training changes the buffer '{}': its values would depend on "
+                                "which replica computes which shard",
+                                options_.virtual_shards, name),
+                    "a model without running statistics (batch norm), or reproducible.virtual_shards=0");
+  }
+
+  void compute_whole(const Batch& batch) {
   }
 
   // A replica without samples keeps silent, unless other replicas' batch norms wait for it.
@@ -587,6 +631,7 @@ ReplicaRun::End ReplicaRun::run(std::shared_ptr<Group> group, std::shared_ptr<Gr
   return impl_->run(std::move(group), std::move(norm_group));
 }
 void ReplicaRun::unbind() { impl_->unbind(); }
+  bool buffers_judged_ = false;          // With virtual shards.
 int64_t ReplicaRun::committed() const { return impl_->committed(); }
 ReplicaResult ReplicaRun::take_result() { return impl_->take_result(); }
 

@@ -32,6 +32,19 @@ void check_precision(const TrainerOptions& o) {
            "train.dtype=float32");
 }
 
+// What makes a result depend on the number of replicas, whatever the order of sums.
+void check_shards(const TrainerOptions& o) {
+  if (o.virtual_shards < 0) refuse(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
+  if (o.virtual_shards == 0) return;
+  const auto refuse_with = [&](const std::string& what) {
+    refuse(fmt::format("{} virtual shards with {}: what comes of it depends on the number of replicas", o.virtual_shards, what),
+           "one of them");
+  };
+  if (o.compression.name != "none") refuse_with("strategy.compression " + o.compression.name);
+  if (o.local.steps > 1) refuse_with(fmt::format("strategy.local_steps of {}", o.local.steps));
+  if (o.sync_batch_norm) refuse_with("strategy.sync_batch_norm");
+}
+
 void check_numbers(const TrainerOptions& o) {
   if (o.replicas < 1) refuse(fmt::format("{} replicas a worker", o.replicas), "at least 1");
   if (o.batch < 1) refuse(fmt::format("a global batch of {}", o.batch), "at least 1");
@@ -52,6 +65,7 @@ void check_numbers(const TrainerOptions& o) {
   if (o.local.steps > 1 && o.compression.name != "none")
     refuse(fmt::format("strategy.local_steps of {} with strategy.compression {}", o.local.steps, o.compression.name),
            "one of them: local steps send no gradients that could be compressed");
+  check_shards(o);
   check_precision(o);
   ScheduleOptions schedule = o.schedule;
   if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;  // Filled in once the epoch's length is known.
@@ -92,6 +106,7 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   facts["accumulate, clip_norm"] = fmt::format("{} {}", o.accumulate, o.clip_norm);
   facts["dtype, shuffle, drop_last"] = fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
   facts["precision"] = fmt::format("{} {} {}", o.autocast ? c10::toString(*o.autocast) : "-", o.loss_scaling.has_value(), o.ema_decay);
+  facts["virtual shards, threads"] = o.virtual_shards > 0 ? fmt::format("{} {}", o.virtual_shards, o.threads) : "no";
   facts["sync_batch_norm"] = o.sync_batch_norm ? "yes" : "no";
   facts["compression"] = fmt::format("{} {} {}", o.compression.name, o.compression.rank, o.compression.ratio);
   facts["local steps"] = fmt::format("{} {} {}", o.local.steps, o.local.after, o.local.momentum);
@@ -212,6 +227,9 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
   const int world_size = world_.workers() * options_.replicas;
   if (options_.batch < world_size)
     refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size), "a batch of at least one sample a replica");
+  if (options_.virtual_shards > 0 && options_.virtual_shards < world_size && !world_.is_elastic())
+    refuse(fmt::format("{} virtual shards for {} replicas: some would have nothing to compute", options_.virtual_shards, world_size),
+           fmt::format("reproducible.virtual_shards of at least {}", world_size));
   if (world_.is_elastic()) check_elastic(options_);
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;

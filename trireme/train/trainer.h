@@ -68,6 +68,10 @@ struct TrainerOptions {
   bool sync_batch_norm = false;  // Batch norm over the samples of all replicas.
   CompressionOptions compression;
   LocalSgdOptions local;
+  // Above 0: the global batch is cut into so many pieces, each computed apart with random numbers of its own and added up in a fixed order,
+  // so that any number of replicas up to it, also one that changes, ends with the same bits (DataParallelOptions). The model must have no
+  // buffers that training changes; parameters are not shared.
+  int virtual_shards = 0;
   RateScaling rate_scaling;
   ScheduleOptions schedule;  // every_steps and total_steps are filled in by the Trainer where 0.
   int64_t schedule_every_epochs = 0;
@@ -94,9 +98,9 @@ struct TrainerOptions {
 // A step whose gradients overflow under loss scaling, or that a guard skips, is skipped on all ranks: its data counts as used, but it is no step. Schedule,
 // averages, the optimizer's counters and loss_history stay as they were.
 //
-// Dropout and every other random operation draw from a generator per replica, started anew each step from (seed, step, rank); batch norm
-// normalises each replica's own samples (unless sync_batch_norm), and rank 0's running statistics are the ones that are evaluated and
-// saved.
+// Dropout and every other random operation draw from a generator per replica, started anew each step from (seed, step, rank), or for each
+// virtual shard from (seed, step, shard); batch norm normalises each replica's own samples (unless sync_batch_norm), and rank 0's running
+// statistics are the ones that are evaluated and saved.
 class Trainer {
  public:
   // Throws Error(invalid_argument) naming the option; nothing connects before fit().
