@@ -77,7 +77,7 @@ TEST(Generations, TheHistoryBeginsWithTheStart) {
 TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
   Recorded job(1, 3, 3);
   job.start(3);
-  job.generations.lost_worker(1, {Phase::backward, 7}, "worker 1 was lost: killed", kStart + 10s);
+  job.generations.lost_worker(1, {Phase::backward, 7}, {.text = "worker 1 was lost: killed"}, kStart + 10s);
   job.arrive(0, 6, kStart + 10s, "worker 1 was lost");
   job.arrive(2, 6, kStart + 10s, "worker 1 was lost");
   job.generations.stepped(7, kStart + 12s);
@@ -94,8 +94,8 @@ TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
 TEST(Generations, AllLostRanksAreListedAndTheFirstIsTheCause) {
   Recorded job(1, 3, 3);
   job.start(3);
-  job.generations.lost_worker(2, {Phase::exchange, 4}, "first", kStart);
-  job.generations.lost_worker(0, {Phase::data, 4}, "second", kStart);
+  job.generations.lost_worker(2, {Phase::exchange, 4}, {.text = "first"}, kStart);
+  job.generations.lost_worker(0, {Phase::data, 4}, {.text = "second"}, kStart);
   job.arrive(1, 3, kStart);
   EXPECT_EQ(job.last().at("lost_ranks"), Json({2, 0}));
   EXPECT_EQ(job.last().at("cause"), "first");
@@ -110,7 +110,7 @@ TEST(Generations, ALossWhileANewcomerIsTakenInIsTheCause) {
   job.arrive(30, -1, kStart + 101s);
   EXPECT_EQ(job.interrupts, 1);
   EXPECT_TRUE(job.generations.is_interrupted());
-  job.generations.lost_worker(0, {}, "killed", kStart + 102s);
+  job.generations.lost_worker(0, {}, {.text = "killed"}, kStart + 102s);
   job.arrive(1, 5, kStart + 102s);
   EXPECT_EQ(job.last().at("cause"), "killed");
   EXPECT_EQ(job.last().at("world_size"), 2);
@@ -172,16 +172,30 @@ TEST(Generations, WhoDoesNotComeIsALostRankAndIsToBeEnded) {
 TEST(Generations, ALostProcessIsHandedOutOnceAndLostOnce) {
   Recorded job(1, 2, 2);
   job.start(2);
-  job.generations.lost_worker(1, {}, "killed", kStart);
-  job.generations.lost_worker(1, {}, "its connection broke", kStart);
+  job.generations.lost_worker(1, {}, {.text = "killed"}, kStart);
+  job.generations.lost_worker(1, {}, {.text = "its connection broke"}, kStart);
   EXPECT_THAT(processes_of(job.generations.take_lost()), ElementsAre(1));
   EXPECT_THAT(job.generations.take_lost(), IsEmpty());
+}
+
+TEST(Generations, WhoseConnectionClosedMayBeEndingByItself) {
+  Recorded job(1, 3, 3);
+  job.start(3);
+  job.arrive(2, 5, kStart);
+  job.disconnect(2, kStart);
+  job.generations.lost_worker(1, {}, {.text = "silent for 2 s"}, kStart);
+  const std::vector<LostProcess> lost = job.generations.take_lost();
+  ASSERT_THAT(lost, SizeIs(2));
+  EXPECT_TRUE(lost[0].ending);
+  EXPECT_FALSE(lost[1].ending);
+  EXPECT_FALSE(job.generations.takes_part(2));
+  EXPECT_TRUE(job.generations.takes_part(0));
 }
 
 TEST(Generations, AReplacementMakesTheNextOneThatItsJoiningCaused) {
   Recorded job(1, 2, 2);
   job.start(2);
-  job.generations.lost_worker(1, {}, "killed", kStart);
+  job.generations.lost_worker(1, {}, {.text = "killed"}, kStart);
   job.arrive(0, 5, kStart);
   job.arrive(30, -1, kStart + 3s);
   EXPECT_EQ(job.interrupts, 1);
@@ -211,7 +225,7 @@ TEST(Generations, FewerWorkersAreDismissedAndKnownAsSuch) {
 TEST(Generations, AFailureIsToldToAllWhoWaitAndToThoseWhoComeLater) {
   Recorded job(2, 2, 2);
   job.start(2);
-  job.generations.lost_worker(0, {}, "killed", kStart);
+  job.generations.lost_worker(0, {}, {.text = "killed"}, kStart);
   job.arrive(1, 5, kStart);
   job.generations.tick(kStart + 60s);
   EXPECT_EQ(job.answers[1].at("op"), "failed");

@@ -46,7 +46,7 @@ struct Coordinator::Impl {
   void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
   Generations::Actions actions();
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
-  void note_losses(Clock::time_point now);
+  void note_losses(Clock::time_point now, bool ending = false);
   Json regroup_message() const { return {{"op", "regroup"}, {"generation", options.generation}}; }
 
   MembershipOptions options;  // Of the current generation.
@@ -159,15 +159,15 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   connection_of.erase(worker);
   if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
   deliver(membership->lost(worker, reason));
-  note_losses(Clock::now());
+  note_losses(Clock::now(), true);
 }
 
 // What the membership's rules found, in an elastic job.
-void Coordinator::Impl::note_losses(Clock::time_point now) {
+void Coordinator::Impl::note_losses(Clock::time_point now, bool ending) {
   if (!generations) return;
   const int generation = options.generation;
   for (const LostWorker& lost : membership->take_losses()) {
-    generations->lost_worker(lost.worker, lost.last, lost.describe(), now);
+    generations->lost_worker(lost.worker, lost.last, {.text = lost.describe(), .ending = ending}, now);
     if (options.generation != generation) return;  // The next one has formed.
   }
 }
@@ -274,7 +274,7 @@ void Coordinator::report_lost_process(int64_t process, const std::string& reason
     impl_->deliver(impl_->membership->lost(*worker, reason));
     impl_->note_losses(now);
   } else {
-    impl_->generations->lost_while_waiting(process, reason, now);
+    impl_->generations->lost_while_waiting({process, reason}, now);
   }
 }
 
@@ -298,6 +298,11 @@ int Coordinator::target() const {
 std::vector<LostProcess> Coordinator::take_lost() {
   std::lock_guard lock(impl_->mutex);
   return impl_->generations->take_lost();
+}
+
+bool Coordinator::takes_part(int64_t process) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->takes_part(process);
 }
 
 bool Coordinator::was_dismissed(int64_t process) const {

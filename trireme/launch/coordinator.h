@@ -36,6 +36,7 @@ class Coordinator {
   std::optional<int> worker_of(int64_t process) const;  // In the current generation, while it works there.
   // Where it is or was when it was lost; empty if it never was a member.
   std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
+  bool takes_part(int64_t process) const;     // It works, or waits for the next generation.
   bool was_dismissed(int64_t process) const;  // The job goes on without it, with fewer workers.
   int target() const;                         // Workers wanted (`trireme scale`).
   std::vector<LostProcess> take_lost();       // Since the last call.

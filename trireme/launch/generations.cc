@@ -26,23 +26,23 @@ void Generations::closed(net::ConnectionId connection, Time now) {
   if (found == waiting_.end()) return;
   const Roster::Process process = found->second;
   waiting_.erase(found);
-  lost_while_waiting(process, "connection closed while it waited for the next generation", now);
+  lost_while_waiting({process, "connection closed while it waited for the next generation", true}, now);
 }
 
-void Generations::lost_worker(int worker, PhaseAt last, const std::string& text, Time now) {
-  const Roster::Process process = members_.at(static_cast<size_t>(worker));
-  if (!roster_.is_member(process)) return;
-  note_lost(worker, last, text, now);
-  act(roster_.lost(process, now), now);
+void Generations::lost_worker(int worker, PhaseAt last, LostProcess lost, Time now) {
+  lost.process = members_.at(static_cast<size_t>(worker));
+  if (!roster_.is_member(lost.process)) return;
+  note_lost(worker, last, lost, now);
+  act(roster_.lost(lost.process, now), now);
 }
 
-void Generations::lost_while_waiting(Roster::Process process, const std::string& text, Time now) {
-  if (!roster_.is_waiting(process)) return;
-  if (const auto worker = last_worker_of(process))
-    note_lost(*worker, last_phases_.at(process), text, now);
+void Generations::lost_while_waiting(LostProcess lost, Time now) {
+  if (!roster_.is_waiting(lost.process)) return;
+  if (const auto worker = last_worker_of(lost.process))
+    note_lost(*worker, last_phases_.at(lost.process), lost, now);
   else
-    lost_.push_back({process, text});
-  act(roster_.lost(process, now), now);
+    lost_.push_back(lost);
+  act(roster_.lost(lost.process, now), now);
 }
 
 void Generations::left(int worker, Time now) { act(roster_.left(members_.at(static_cast<size_t>(worker)), now), now); }
@@ -77,16 +77,15 @@ void Generations::note_cause(const std::string& cause, Time now) {
   }
 }
 
-void Generations::note_lost(int worker, PhaseAt last, const std::string& text, Time now) {
-  const Roster::Process process = members_.at(static_cast<size_t>(worker));
-  last_phases_[process] = last;
+void Generations::note_lost(int worker, PhaseAt last, const LostProcess& lost, Time now) {
+  last_phases_[lost.process] = last;
   if (lost_ranks_.empty()) {  // The first loss is the cause, whatever else was on its way.
-    cause_ = text;
+    cause_ = lost.text;
     began_ = now;
   }
   lost_ranks_.push_back(worker);
   if (phase_.empty() && last.phase != Phase::starting) phase_ = last.describe();
-  lost_.push_back({process, text});
+  lost_.push_back(lost);
 }
 
 std::optional<int> Generations::last_worker_of(Roster::Process process) const {
@@ -113,7 +112,7 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     answer(process, {{"op", "dismissed"}});
   }
   for (const Roster::Process process : decisions.missed)
-    note_lost(last_worker_of(process).value(), last_phases_.at(process), "it did not come to the regrouping", now);
+    note_lost(last_worker_of(process).value(), last_phases_.at(process), {process, "it did not come to the regrouping"}, now);
   if (!decisions.failure.empty()) {
     failure_ = decisions.failure;
     for (const auto& [connection, process] : std::exchange(waiting_, {})) {

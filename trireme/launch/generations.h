@@ -18,7 +18,8 @@ namespace trireme::launch {
 // A process that the job goes on without. The supervisor ends it, should it still live, and starts another.
 struct LostProcess {
   Roster::Process process = 0;
-  std::string text;  // For people.
+  std::string text;     // For people.
+  bool ending = false;  // Its connection closed: it may be on its way to an end, with an exit code of its own.
 };
 
 class Generations {
@@ -36,9 +37,9 @@ class Generations {
 
   void arrive(net::ConnectionId connection, const Json& message, Time now);
   void closed(net::ConnectionId connection, Time now);  // Of one that waits; others are ignored.
-  // Of the current generation.
-  void lost_worker(int worker, PhaseAt last, const std::string& text, Time now);
-  void lost_while_waiting(Roster::Process process, const std::string& text, Time now);
+  // Of the current generation; the process is filled in.
+  void lost_worker(int worker, PhaseAt last, LostProcess lost, Time now);
+  void lost_while_waiting(LostProcess lost, Time now);
   void left(int worker, Time now);
   // Empty, or why it cannot be.
   std::string resize(int target, Time now);
@@ -50,6 +51,7 @@ class Generations {
   int target() const { return roster_.target(); }
   bool is_waiting(int worker) const;                                // It has come to the regrouping.
   bool is_interrupted() const { return roster_.is_interrupted(); }  // Who joins the current generation must be told to regroup.
+  bool takes_part(Roster::Process process) const { return roster_.is_member(process) || roster_.is_waiting(process); }
   bool was_dismissed(Roster::Process process) const { return dismissed_.contains(process); }
   std::optional<int> worker_of(Roster::Process process) const;
   bool was_member(Roster::Process process) const { return last_phases_.contains(process); }  // Ever.
@@ -63,7 +65,7 @@ class Generations {
  private:
   void act(const Roster::Decisions& decisions, Time now);
   void note_cause(const std::string& cause, Time now);
-  void note_lost(int worker, PhaseAt last, const std::string& text, Time now);
+  void note_lost(int worker, PhaseAt last, const LostProcess& lost, Time now);
   std::optional<int> last_worker_of(Roster::Process process) const;  // Also while it waits.
 
   const int minimum_, maximum_;

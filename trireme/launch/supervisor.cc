@@ -34,6 +34,7 @@ constexpr Milliseconds kLookAtElastic{20};
 constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die before they are members: something is wrong with them.
 constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
 constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
+constexpr Milliseconds kOwnEnd{2000};            // A worker whose connection closed ends by itself, with its own exit code, or is ended.
 constexpr Milliseconds kReapTimeout{2000};
 constexpr Milliseconds kQuietTimeout{1000};   // For a stream that something outside the job holds open.
 constexpr Milliseconds kUnreadTimeout{2000};  // For a reader of ours that has stopped reading, after a failure.
@@ -60,6 +61,8 @@ struct Worker {
   ChildProcess process;
   int signal_sent = 0;
   bool ended = false;
+  std::optional<Clock::time_point> end_at;  // Of an elastic job: it is lost, and then killed.
+  std::string lost_by = {};
   bool counts = true;  // For the job's end; no longer once it is replaced.
 };
 
@@ -247,15 +250,23 @@ bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   return true;
 }
 
-// Those that the others go on without but that still live, silent or stopped: they must not come back.
+// Those that the others go on without but that still live, silent or stopped: they must not come back. Who is about to end says why it
+// does by its exit code, and is given the time.
 void Job::end_the_lost() {
   for (const LostProcess& lost : coordinator_->take_lost())
     for (Worker& worker : workers_) {
       if (worker.identity != lost.process || worker.ended) continue;
-      say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number, worker.process.pid(), lost.text));
-      worker.signal_sent = SIGKILL;
-      worker.process.signal_group(SIGKILL);
+      worker.end_at = Clock::now() + (lost.ending ? kOwnEnd : Milliseconds(0));
+      worker.lost_by = lost.text;
     }
+  for (Worker& worker : workers_) {
+    if (worker.ended || !worker.end_at || Clock::now() < *worker.end_at) continue;
+    worker.end_at.reset();
+    if (coordinator_->takes_part(worker.identity)) continue;  // It was lost wrongly, and came again.
+    say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number, worker.process.pid(), worker.lost_by));
+    worker.signal_sent = SIGKILL;
+    worker.process.signal_group(SIGKILL);
+  }
 }
 
 // As many workers as are wanted, in the first places that are free.
