@@ -67,8 +67,8 @@ struct DataParallel::Impl : Updated {
   std::shared_ptr<Group> group;
   std::shared_ptr<torch::nn::Module> module;
   std::unique_ptr<Exchange> exchange;
-  std::unique_ptr<fused::FusedOptimizer> own_update;  // Null: optimizer->step() is the way, or the exchange has it.
   ReproducibleExchange* shards = nullptr;             // The exchange, with virtual shards.
+  std::unique_ptr<fused::FusedOptimizer> own_update;  // Null: optimizer->step() is the way, or the exchange has it.
   std::optional<GradScaler> scaler;
   Contribution pending;
   bool told_unused = false;
@@ -86,8 +86,8 @@ struct DataParallel::Impl : Updated {
 
   void make_exchange(const DataParallelOptions& options) {
     own_update = fused::FusedOptimizer::of(*optimizer, parameters);
-    const bool apart = options.compression.name != "none" || options.local.steps > 1;
     if (options.virtual_shards > 0) return make_reproducible_exchange(options);
+    const bool apart = options.compression.name != "none" || options.local.steps > 1;
     // The same answer on every rank, also where a host has only one.
     const bool can_share = group->hosts() < group->size() && group->host_team();
     if (options.share_parameters && can_share && !apart && own_update)
@@ -96,8 +96,6 @@ struct DataParallel::Impl : Updated {
       exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
   }
 
-  void sync_state() {
-    if (exchange->shares_parameters()) {
   void make_reproducible_exchange(const DataParallelOptions& options) {
     if (options.local.steps > 1)
       throw Error(
@@ -115,6 +113,8 @@ struct DataParallel::Impl : Updated {
     return *shards;
   }
 
+  void sync_state() {
+    if (exchange->shares_parameters()) {
       broadcast(kept_in_16_bits());
       if (group->rank() == 0) masters.adopt();
       exchange->sync_parameters();
@@ -231,10 +231,10 @@ StepOutcome DataParallel::step() {
 }
 
 StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64_t samples) {
-  StepOutcome first;
-  bool evaluated = false;
   if (impl_->shards)
     throw Error(ErrorCode::unsupported, "parallel", "a step by closure has no virtual shards", "an optimizer that needs no closure");
+  StepOutcome first;
+  bool evaluated = false;
   // The optimizer's own loop asks for losses; each answer is the global mean, with the reduced gradients in place.
   impl_->optimizer->step([&]() -> at::Tensor {
     impl_->masters.publish();
@@ -298,9 +298,6 @@ void DataParallel::modify_parameters(const std::function<void()>& change) {
   }
   impl_->sync_state();
 }
-bool DataParallel::shares_parameters() const { return impl_->exchange->shares_parameters(); }
-
-const ModuleState& DataParallel::state() const { return impl_->state; }
 plan::ShardRange DataParallel::shards() const { return impl_->with_shards().shards(); }
 void DataParallel::end_shard() {
   Contribution& pending = impl_->pending;
@@ -309,6 +306,9 @@ void DataParallel::end_shard() {
   pending.loss_sum = 0;
   pending.samples = 0;
 }
+bool DataParallel::shares_parameters() const { return impl_->exchange->shares_parameters(); }
+
+const ModuleState& DataParallel::state() const { return impl_->state; }
 torch::optim::Optimizer& DataParallel::optimizer() { return *impl_->optimizer; }
 Group& DataParallel::group() { return *impl_->group; }
 

@@ -72,14 +72,14 @@ class DataParallel {
   // `samples` samples; every evaluation is exchanged, so all replicas take the same path.
   StepOutcome step(const std::function<at::Tensor()>& closure, int64_t samples);
 
-  // Asks that all replicas stop after the next step: its outcome says so everywhere.
-  void request_stop();
-  // Likewise, that all leave this generation for the next (World::regroup).
   // With virtual_shards: those that this replica computes, of plan::DataPlan::share(batch, shard, virtual_shards) each. After a shard's
   // backward() calls, or without any for one that has no samples, end_shard() keeps its gradients apart; after the last comes step().
   plan::ShardRange shards() const;
   void end_shard();
 
+  // Asks that all replicas stop after the next step: its outcome says so everywhere.
+  void request_stop();
+  // Likewise, that all leave this generation for the next (World::regroup).
   void request_regroup();
   // COLLECTIVE. Parameters that local steps drove apart are averaged: before they are evaluated, saved, or used.
   void synchronise();

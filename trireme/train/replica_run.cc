@@ -183,6 +183,7 @@ struct ReplicaRun::Impl {
             .buckets = options_.buckets,
             .compression = options_.compression,
             .local = options_.local,
+            .virtual_shards = options_.virtual_shards,
             .loss_scaling = options_.loss_scaling,
             .accept = accept()};
   }
@@ -207,7 +208,7 @@ struct ReplicaRun::Impl {
     loader.seed = options_.seed;
     loader.shuffle = options_.shuffle;
     loader.drop_last = options_.drop_last;
-            .virtual_shards = options_.virtual_shards,
+    loader.virtual_shards = options_.virtual_shards;
     loader.threads = options_.loader_threads;
     loader.prefetch = options_.prefetch;
     loader.dtype = options_.dtype;
@@ -232,7 +233,6 @@ struct ReplicaRun::Impl {
           if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes()) tensor.copy_(kept);
       replica_->sync_masters();
       const bool averaged =
-    loader.virtual_shards = options_.virtual_shards;
           std::any_of(found->shared.begin(), found->shared.end(), [](const auto& name) { return name.starts_with("ema/"); });
       if (average_ && !averaged) average_->reset();
       progress_ = std::move(found->progress);
@@ -364,33 +364,6 @@ struct ReplicaRun::Impl {
   }
 
   void compute(const Batch& batch) {
-    for (int part = 0; part < options_.accumulate; ++part) {
-      const auto [from, to] = plan::DataPlan::share(batch.size(), part, options_.accumulate);
-      if (from == to) {
-        compute_nothing(batch);
-        continue;
-      }
-      step_phase(Phase::forward);
-      const bool whole = to - from == batch.size();
-      const at::Tensor data = whole ? batch.data : batch.data.narrow(0, from, to - from);
-      const at::Tensor target = whole ? batch.target : batch.target.narrow(0, from, to - from);
-      at::Tensor loss;
-      {
-        const Autocast mixed(options_.autocast);
-        const auto together = norms_together();
-        loss = loss_of(job_, model_.forward(data), target);
-      }
-      step_phase(Phase::backward);
-      if (part + 1 == options_.accumulate)
-        replica_->last_backward(loss, to - from, batch.global_size);
-      else
-        replica_->backward(loss, to - from, batch.global_size);
-    }
-  }
-
-  std::optional<SyncBatchNorm> norms_together() const {
-    if (!norm_group_) return std::nullopt;
-    return std::optional<SyncBatchNorm>(std::in_place, norm_group_);
     if (options_.virtual_shards == 0) return compute_whole(batch);
     const std::vector<at::Tensor> before = std::exchange(buffers_judged_, true) ? std::vector<at::Tensor>() : copies_of_buffers();
     const plan::ShardRange own = replica_->shards();
@@ -433,6 +406,33 @@ struct ReplicaRun::Impl {
   }
 
   void compute_whole(const Batch& batch) {
+    for (int part = 0; part < options_.accumulate; ++part) {
+      const auto [from, to] = plan::DataPlan::share(batch.size(), part, options_.accumulate);
+      if (from == to) {
+        compute_nothing(batch);
+        continue;
+      }
+      step_phase(Phase::forward);
+      const bool whole = to - from == batch.size();
+      const at::Tensor data = whole ? batch.data : batch.data.narrow(0, from, to - from);
+      const at::Tensor target = whole ? batch.target : batch.target.narrow(0, from, to - from);
+      at::Tensor loss;
+      {
+        const Autocast mixed(options_.autocast);
+        const auto together = norms_together();
+        loss = loss_of(job_, model_.forward(data), target);
+      }
+      step_phase(Phase::backward);
+      if (part + 1 == options_.accumulate)
+        replica_->last_backward(loss, to - from, batch.global_size);
+      else
+        replica_->backward(loss, to - from, batch.global_size);
+    }
+  }
+
+  std::optional<SyncBatchNorm> norms_together() const {
+    if (!norm_group_) return std::nullopt;
+    return std::optional<SyncBatchNorm>(std::in_place, norm_group_);
   }
 
   // A replica without samples keeps silent, unless other replicas' batch norms wait for it.
@@ -604,6 +604,7 @@ struct ReplicaRun::Impl {
   bool is_first_step_ = true;
   bool regroup_ = false;  // All agreed to after this step.
   bool in_step_ = false;
+  bool buffers_judged_ = false;          // With virtual shards.
   std::vector<at::Tensor> before_step_;  // Buffers.
   // Between two generations.
   std::optional<RunState> kept_;
@@ -631,7 +632,6 @@ ReplicaRun::End ReplicaRun::run(std::shared_ptr<Group> group, std::shared_ptr<Gr
   return impl_->run(std::move(group), std::move(norm_group));
 }
 void ReplicaRun::unbind() { impl_->unbind(); }
-  bool buffers_judged_ = false;          // With virtual shards.
 int64_t ReplicaRun::committed() const { return impl_->committed(); }
 ReplicaResult ReplicaRun::take_result() { return impl_->take_result(); }
 
