@@ -1,0 +1,238 @@
+"""Workers of an elastic job are killed, stopped and replaced: the others go on at the next step, and the result is that of an undisturbed run."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import unittest
+
+from support import DIGITS, TRIREME, SystemTest, environment, processes_that_mention, wait_until
+
+# float64, so that rounding cannot be mistaken for a step that was lost; each step takes long enough for something to happen in it.
+COMMON = ("--set", "train.dtype=float64", "--set", "train.evaluate_every=0", "--set", "schedule.name=constant")
+LONG = ("--set", "train.epochs=100000", "--inject", "slow:rank=0,compute=10ms")
+PATIENCE = 60  # Seconds, on a busy machine; all that is waited for comes in a few.
+
+
+class Elastic(SystemTest):
+    def setUp(self):
+        super().setUp()
+        self.run_dir = self.folder / "run"
+        self.tokens = self.folder / "tokens"
+        self.tokens.mkdir(mode=0o700)
+
+    def start_job(self, elastic, *words):
+        """A long job, once it has done some steps with all its workers."""
+        job = self.start(TRIREME, "train", DIGITS, "--elastic", elastic, *COMMON, *LONG, "--quiet", *words, "--set", f"run.dir={self.run_dir}",
+                         env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
+        self.wait_for(job, lambda: self.step() >= 10, "the first steps")
+        self.assertEqual(self.world_size(), int(elastic.split(":")[1]))
+        return job
+
+    def wait_for(self, job, condition, what):
+        def holds():
+            if job.poll() is not None:
+                self.fail(f"the job ended with {job.returncode} before {what}\n{job.stderr.read()}")
+            return condition()
+
+        wait_until(holds, PATIENCE, what)
+
+    def records(self, event):
+        """Of rank 0's log; a line that is being written is left out."""
+        log = self.run_dir / "log.jsonl"
+        if not log.exists():
+            return []
+        found = []
+        for line in log.read_text(errors="replace").split("\n")[:-1]:
+            if f'"event":"{event}"' in line:
+                try:
+                    found.append(json.loads(line))
+                except json.JSONDecodeError:
+                    pass  # Torn by the end of the process that wrote it.
+        return found
+
+    def commits(self):
+        return [record for record in self.records("commit") if "shares" in record]  # What a new rank 0 repeats has none.
+
+    def step(self):
+        return max((record["step"] for record in self.commits()), default=0)
+
+    def generation(self):
+        return max((record["generation"] for record in self.commits()), default=-1)
+
+    def world_size(self):
+        commits = self.commits()
+        return len(commits[-1]["shares"]) if commits else 0
+
+    def workers(self):
+        return {pid for pid, command in processes_that_mention(str(self.run_dir)) if "trireme-worker" in command}
+
+    def chief(self):
+        """The worker that writes the log."""
+        log = str(self.run_dir / "log.jsonl")
+        for pid in self.workers():
+            for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                try:
+                    if os.readlink(link) == log:
+                        return pid
+                except OSError:
+                    pass
+        self.fail("no worker has the log open")
+
+    def wait_until_whole(self, job, size, after):
+        """Until `size` workers have committed steps in a generation after `after`; returns that generation."""
+        self.wait_for(job, lambda: any(c["generation"] > after and len(c["shares"]) == size for c in self.commits()), f"{size} workers go on")
+        return self.generation()
+
+    def end(self, job, seconds=30):
+        """Asks the job to stop; returns its report."""
+        job.send_signal(signal.SIGTERM)
+        _, err = job.communicate(timeout=seconds)
+        self.assertEqual(job.returncode, 143, err)
+        self.assert_nothing_left()
+        return json.loads((self.run_dir / "report.json").read_text())
+
+    def assert_nothing_left(self):
+        wait_until(lambda: not processes_that_mention(str(self.folder)), 10, "all processes are gone")
+        self.assertEqual([path for path in self.tokens.rglob("*") if path.is_file()], [])
+
+    def assert_undisturbed(self, report):
+        """Losses, ledger and history are those of a run to which nothing happened."""
+        reference = self.train(*COMMON, "--set", f"train.steps={report['steps']}", name="reference")
+        self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
+        samples = report["samples"]
+        self.assertEqual((samples["lost"], samples["repeated"]), (0, 0), samples)
+        self.assertEqual(samples["seen_once"], samples["expected"])
+        code, out, err = self.run_to_end(TRIREME, "data", "audit", self.run_dir)
+        self.assertEqual(code, 0, out + err)
+        generations = report["generations"]
+        self.assertEqual([each["generation"] for each in generations], list(range(len(generations))))
+        self.assertEqual(generations[0]["cause"], "start")
+        first_steps = [each["first_step"] for each in generations]
+        self.assertEqual(first_steps, sorted(first_steps))
+
+    def test_any_worker_may_be_killed_and_is_replaced(self):
+        job = self.start_job("1:3")
+        losses = []
+
+        def kill(victims):
+            before = self.generation()
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+            losses.append(len(victims))
+            self.wait_until_whole(job, 3, before)
+
+        kill([min(self.workers() - {self.chief()})])
+        kill([self.chief()])
+        kill(sorted(self.workers() - {self.chief()}))  # Two at once.
+        report = self.end(job)
+        self.assert_undisturbed(report)
+        self.assertEqual(report["world_size"], 3)
+        disturbed = [each for each in report["generations"] if each["lost_ranks"]]
+        self.assertEqual(sum(len(each["lost_ranks"]) for each in disturbed), sum(losses), report["generations"])
+        self.assertIn(0, disturbed[1]["lost_ranks"])
+        for each in disturbed:
+            self.assertRegex(each["cause"], r"worker \d .*was lost")
+        for each in report["generations"][1:]:
+            self.assertTrue(each["lost_ranks"] or each["cause"] == "a worker joined", each)
+        self.assertEqual(report["generations"][-1]["cause"], "a worker joined")
+        self.assertEqual(report["generations"][-1]["world_size"], 3)
+
+    def test_after_the_death_of_all_at_once_the_job_goes_on_from_the_checkpoint(self):
+        job = self.start_job("1:2", "--set", "checkpoint.every=5")
+        wait_until(lambda: list((self.run_dir / "checkpoint").glob("step-*")), PATIENCE, "a checkpoint")
+        before = self.generation()
+        for pid in self.workers():
+            os.kill(pid, signal.SIGKILL)
+        self.wait_until_whole(job, 2, before)
+        report = self.end(job)
+        self.assert_undisturbed(report)
+        self.assertGreater(report["resumed_from_step"], 0)
+        self.assertEqual(report["resumed_from_step"] % 5, 0)
+
+    def test_a_replacement_killed_while_it_starts_is_replaced_too(self):
+        job = self.start_job("1:2")
+        first = self.workers()
+        before = self.generation()
+        os.kill(max(first - {self.chief()}), signal.SIGKILL)
+        wait_until(lambda: self.workers() - first, PATIENCE, "a replacement has started")
+        os.kill((self.workers() - first).pop(), signal.SIGKILL)
+        self.wait_until_whole(job, 2, before)
+        report = self.end(job)
+        self.assert_undisturbed(report)
+        self.assertEqual([len(each["lost_ranks"]) for each in report["generations"]], [0, 1, 0])
+
+    def test_a_stopped_worker_is_found_by_its_silence_ended_and_replaced(self):
+        job = self.start_job("1:2", "--set", "comm.heartbeat_timeout=2s")
+        victim = max(self.workers() - {self.chief()})
+        before = self.generation()
+        os.kill(victim, signal.SIGSTOP)
+        self.wait_until_whole(job, 2, before)
+        self.assertNotIn(victim, self.workers())
+        report = self.end(job)
+        self.assert_undisturbed(report)
+        lost = [each for each in report["generations"] if each["lost_ranks"]]
+        self.assertEqual([each["lost_ranks"] for each in lost], [[1]])
+        self.assertRegex(lost[0]["cause"], r"silent for 2\.")
+
+    def scale(self, workers):
+        code, out, err = self.run_to_end(TRIREME, "scale", workers, env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
+        self.assertEqual(code, 0, out + err)
+
+    def test_workers_are_removed_and_added_while_running(self):
+        job = self.start_job("1:3")
+        self.scale(2)
+        generation = self.wait_until_whole(job, 2, self.generation())
+        wait_until(lambda: len(self.workers()) == 2, PATIENCE, "the dismissed one has ended")
+        os.kill(max(self.workers() - {self.chief()}), signal.SIGKILL)  # Replaced still.
+        self.wait_until_whole(job, 2, generation)
+        self.scale(3)
+        self.wait_until_whole(job, 3, self.generation())
+        report = self.end(job)
+        self.assert_undisturbed(report)
+        self.assertEqual([each["world_size"] for each in report["generations"]], [3, 2, 1, 2, 3])
+        self.assertEqual(report["generations"][1]["cause"], "asked for fewer workers")
+        self.assertEqual(report["generations"][1]["lost_ranks"], [])
+
+    def test_sigterm_saves_and_a_later_run_goes_on_to_the_end(self):
+        job = self.start_job("1:2")
+        stopped = self.end(job)
+        self.assertTrue(stopped["stopped"])
+        self.assertEqual(pathlib.Path(stopped["checkpoint"]).name, f"step-{stopped['steps']:09d}")
+        rest = self.train("--elastic", "1:2", *COMMON, "--set", f"checkpoint.dir={self.run_dir / 'checkpoint'}",
+                          "--set", f"train.steps={stopped['steps'] + 7}", name="rest")
+        self.assertEqual(rest["resumed_from_step"], stopped["steps"])
+        self.assertEqual(rest["steps"], stopped["steps"] + 7)
+        self.assertEqual(rest["loss_history"][: stopped["steps"]], stopped["loss_history"])
+
+    def test_the_end_of_the_launcher_is_the_end_of_its_workers(self):
+        job = self.start_job("1:2")
+        os.kill(job.pid, signal.SIGKILL)
+        job.communicate(timeout=10)
+        wait_until(lambda: not processes_that_mention(str(self.folder)), 10, "all processes are gone")
+
+    def end_of_failing(self, *words):
+        """Exit code and errors of a short job that cannot succeed, and how often a worker was replaced."""
+        code, _, err = self.run_to_end(TRIREME, "train", DIGITS, "--elastic", "1:2", "--quiet", *words, "--set", f"run.dir={self.run_dir}",
+                                       env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
+        self.assert_nothing_left()
+        return code, err, len(re.findall("the job goes on", err))
+
+    def test_a_loss_that_is_not_finite_ends_the_job_for_good(self):
+        code, err, replaced = self.end_of_failing("--set", "optimizer.lr=1e30", "--set", "schedule.name=constant")
+        self.assertEqual(code, 1, err)
+        self.assertRegex(err, r"of step \d+ (is|are) NaN or infinite")
+        self.assertEqual(replaced, 0, err)
+
+    def test_a_mistake_that_workers_find_late_ends_the_job_for_good(self):
+        ckpt = self.folder / "ckpt"
+        self.train("--set", "train.steps=2", "--set", f"checkpoint.dir={ckpt}", name="other-model")
+        code, err, replaced = self.end_of_failing("--set", "model.channels=[8, 16, 32, 64]", "--set", f"checkpoint.dir={ckpt}")
+        self.assertEqual(code, 2, err)
+        self.assertIn("the checkpoint.dir of the same model", err)
+        self.assertEqual(replaced, 0, err)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
