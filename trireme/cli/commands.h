@@ -14,6 +14,7 @@ void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_ckpt(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
+void add_scale(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 
 // Runs the torch programme `trireme-worker` in place of this one. Returns only by throwing.

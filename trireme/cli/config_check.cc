@@ -194,7 +194,7 @@ class Checker {
   }
 
   void comm() const {
-    if (config_.comm.heartbeat_timeout <= config_.comm.heartbeat_interval) {
+    if (config_.comm.heartbeat_timeout > Milliseconds(0) && config_.comm.heartbeat_timeout <= config_.comm.heartbeat_interval) {
       refuse("comm.heartbeat_timeout",
              fmt::format("comm.heartbeat_timeout is {} ms and comm.heartbeat_interval is {} ms: the timeout must be longer",
                          config_.comm.heartbeat_timeout.count(), config_.comm.heartbeat_interval.count()),

@@ -156,7 +156,8 @@ std::vector<Key> make_key_table() {
     {.name = "comm.table", .kind = Kind::text, .slot = TRIREME_SLOT(comm.table), .meaning = "File that `trireme bench collectives --tune` wrote: which algorithm is the fastest at which size; empty: defaults. All use rank 0's."},
     {.name = "comm.timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.timeout), .meaning = "Longest wait for other ranks in one operation.", .range = at_least(1)},
     {.name = "comm.heartbeat_interval", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_interval), .meaning = "How often a worker says that it lives.", .range = at_least(1)},
-    {.name = "comm.heartbeat_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_timeout), .meaning = "A worker silent for so long is lost.", .range = at_least(1)},
+    {.name = "comm.heartbeat_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_timeout), .meaning = "A worker silent for so long is lost; 0s: 10s, in an elastic job 2s.", .range = at_least(0)},
+    {.name = "comm.stall_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.stall_timeout), .meaning = "A worker that the others wait for so long is named, with what it does and where; nothing is ended.", .range = at_least(1)},
 
     {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints; a run that finds one there goes on from it; empty: a folder of the run."},
     {.name = "checkpoint.every", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.every), .meaning = "`100 steps` or `2 epochs`; empty or `never`: only at the end."},

@@ -34,6 +34,7 @@ int run(int argc, char** argv) {
   add_bench(app, action);
   add_ckpt(app, action);
   add_data(app, action);
+  add_scale(app, action);
   add_doctor(app, action);
   try {
     app.parse(argc, argv);

@@ -64,7 +64,10 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
   arguments.node.apply(options);
   options.workers = strategy.workers;
   if (!arguments.elastic.empty()) options.elastic = launch::parse_elastic(arguments.elastic, "--elastic");
-  options.heartbeat_timeout = config.comm.heartbeat_timeout;
+  // An elastic job goes on after a wrong alarm, so it need not wait long.
+  if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
+  if (config.comm.heartbeat_timeout > Milliseconds(0)) options.heartbeat_timeout = config.comm.heartbeat_timeout;
+  options.stall_timeout = config.comm.stall_timeout;
   options.join_timeout = config.comm.timeout;
   if (options.nodes == 1 && !config.comm.interface.empty()) options.rendezvous.host = net::address_of_interface(config.comm.interface);
   options.command = worker_arguments(arguments, config);

@@ -4,6 +4,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/base/stack_dump.h>
 #include <trireme/cli/worker_commands.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>
@@ -40,6 +41,7 @@ int run(int argc, char** argv) {
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
+  trireme::dump_stack_on_signal();
   trireme::keep_freed_memory();
   trireme::install_cpu_allocator();
   try {

@@ -57,7 +57,7 @@ WorldOptions world_options(const Config& config) {
   options.interface = config.comm.interface;
   options.timeout = config.comm.timeout;
   options.heartbeat_interval = config.comm.heartbeat_interval;
-  options.heartbeat_timeout = config.comm.heartbeat_timeout;
+  if (config.comm.heartbeat_timeout > Milliseconds(0)) options.heartbeat_timeout = config.comm.heartbeat_timeout;
   return options;
 }
 
@@ -102,7 +102,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
                         config.checkpoint.background};
   options.loader_threads = config.data.threads;
   options.prefetch = config.data.prefetch;
-  options.threads = at::get_num_threads();  // The launching side has set OMP_NUM_THREADS.
+  options.threads = at::get_num_threads();                          // The launching side has set OMP_NUM_THREADS.
   if (config.reproducible.virtual_shards > 0) options.threads = 1;  // The same everywhere, however many replicas a host has.
   if (config.device.threads > 0) options.threads = config.device.threads;
   options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};

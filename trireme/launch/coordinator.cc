@@ -257,6 +257,11 @@ bool Coordinator::any_step_finished() const {
   return impl_->any_step_finished || impl_->membership->any_step_finished();
 }
 
+std::vector<StalledWorker> Coordinator::take_stalls() {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->membership->take_stalls();
+}
+
 std::optional<LostWorker> Coordinator::first_loss() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->membership->first_loss();

@@ -27,6 +27,7 @@ class Coordinator {
   std::optional<LostWorker> first_loss() const;
   // The supervisor saw the worker's process end before the connection did: tells all others now.
   void report_lost(int worker, const std::string& reason);
+  std::vector<StalledWorker> take_stalls();  // Found since the last call.
   // Until every worker that joined has left or was lost; false at the deadline. A worker that hosts the coordinator calls
   // this after its own Member is gone, on success and on failure: else the others would miss what they are being told.
   bool wait_until_all_left(Deadline deadline) const;

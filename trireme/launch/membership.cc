@@ -41,7 +41,7 @@ Membership::Messages Membership::join(const JoinRequest& request, Time now) {
     messages.push_back({Outgoing::kSender, refusal(*difference)});
     return messages;
   }
-  entry(request.worker) = {State::joined, request, {Phase::connecting, -1}, now};
+  entry(request.worker) = {State::joined, request, {Phase::connecting, -1}, now, now};
   return all_joined() ? start() : Messages{};
 }
 
@@ -98,7 +98,9 @@ void Membership::heard(int worker, Time now) { entry(worker).heard = now; }
 
 void Membership::beat(int worker, PhaseAt phase, Time now) {
   heard(worker, now);
-  entry(worker).last = phase;
+  Entry& it = entry(worker);
+  if (it.last.phase != phase.phase || it.last.step != phase.step) it.since = now;
+  it.last = phase;
   furthest_step_ = std::max(furthest_step_, phase.step);
 }
 
@@ -160,7 +162,30 @@ Membership::Messages Membership::tick(Time now) {
     if (first_loss_ && first_loss_->worker == worker) messages.push_back({worker, lost_message(*first_loss_)});
   }
   append(messages, meetings_->tick(now));
+  if (!ended_ && !was_away) find_stalls(now);
   return messages;
+}
+
+// Who is in no exchange while another has waited in the exchange of the same step, or of one that is further, for too long.
+void Membership::find_stalls(Time now) {
+  for (const int worker : in_state(State::joined)) {
+    Entry& it = entry(worker);
+    if (it.last.phase == Phase::exchange || it.named_at == it.last.step) continue;
+    std::vector<std::string> waiting;
+    std::string where;
+    for (const int other : in_state(State::joined)) {
+      const Entry& its = entry(other);
+      if (its.last.phase != Phase::exchange || its.last.step < it.last.step || now - its.since < options_.stall_timeout) continue;
+      waiting.push_back(name_of(other));
+      where = its.last.describe();
+    }
+    if (waiting.empty() || now - it.since < options_.stall_timeout) continue;
+    it.named_at = it.last.step;
+    stalls_.push_back({worker, it.request.pid,
+                       fmt::format("{} (pid {}) has been in {} for {}; {} {} for it in {}", name_of(worker), it.request.pid,
+                                   it.last.describe(), format_duration(duration_cast<milliseconds>(now - it.since)), enumerate(waiting),
+                                   waiting.size() == 1 ? "waits" : "wait", where)});
+  }
 }
 
 Membership::Messages Membership::expire_join(Time now) {

@@ -20,6 +20,7 @@ struct MembershipOptions {
   int workers = 1;
   std::chrono::milliseconds join_timeout{60000};       // From the first event until all have joined.
   std::chrono::milliseconds heartbeat_timeout{10000};  // Silence longer than this is a loss.
+  std::chrono::milliseconds stall_timeout{10000};      // Others wait for a worker so long: it stalls.
   int generation = 0;                                  // Messages of any other are refused.
 };
 
@@ -31,6 +32,14 @@ struct LostWorker {
   std::string reason;  // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
   // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed"
   std::string describe() const;
+};
+
+// A worker that lives, and that others wait for.
+struct StalledWorker {
+  int worker = 0;
+  int pid = 0;
+  // "worker 1 (host b, pid 4711) has been in backward of step 40 for 10.2 s; workers 0 and 2 wait for it in exchange of step 40"
+  std::string text;
 };
 
 // An Error as it travels in a message.
@@ -72,6 +81,8 @@ class Membership {
   Messages join(const JoinRequest& request, Time now);
   void heard(int worker, Time now);  // Any message is a sign of life.
   void beat(int worker, PhaseAt phase, Time now);
+  // Those that were found to stall since the last call; each once a step.
+  std::vector<StalledWorker> take_stalls() { return std::exchange(stalls_, {}); }
   Messages goodbye(int worker);
   // The worker's connection broke, or its process was seen to end. A worker that said goodbye cannot be lost. For a
   // worker that is lost already only the reason is replaced: who speaks later has looked closer.
@@ -100,7 +111,9 @@ class Membership {
     State state = State::absent;
     JoinRequest request;
     PhaseAt last;
+    Time since;  // The first beat with that phase.
     Time heard;
+    int64_t named_at = -1;  // The step in which it was found to stall.
   };
 
   std::optional<Failure> check_join(const JoinRequest& request) const;
@@ -108,6 +121,7 @@ class Membership {
   Messages start();                       // All have joined.
   Messages never_start(Failure failure);  // Refuses all who have joined, and all who will.
   Messages expire_join(Time now);
+  void find_stalls(Time now);
   Messages meet(const std::string& where, int worker, int64_t request, std::map<std::string, std::string> facts, Time now, Time deadline);
   Messages to_present(const Json& message) const;
   std::vector<int> in_state(State state) const;
@@ -126,6 +140,7 @@ class Membership {
   std::optional<Failure> ended_;  // Why this generation is over.
   std::optional<LostWorker> first_loss_;
   std::vector<LostWorker> losses_;
+  std::vector<StalledWorker> stalls_;
   bool lost_by_silence_ = false;  // first_loss_ was.
   std::string last_refusal_;      // Of a joiner: it may explain who is missing.
   int64_t furthest_step_ = -1;

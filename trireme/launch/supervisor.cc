@@ -5,6 +5,7 @@
 #include <trireme/base/environment.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/base/stack_dump.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
 #include <trireme/launch/process.h>
@@ -81,6 +82,7 @@ class Job {
   void report_failures(size_t first_new);
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
   void end_the_lost();
+  void name_the_stalled();
   void replace();
   PhaseAt last_phase(const Worker& worker) const;
   void note_loss();
@@ -116,8 +118,10 @@ Job::Job(const SupervisorOptions& options)
       token_(token_of_job(options, Environment::of_process())),
       relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO) {
   if (options.node != 0) return;
-  const MembershipOptions membership{
-      .workers = options.workers, .join_timeout = options.join_timeout, .heartbeat_timeout = options.heartbeat_timeout};
+  const MembershipOptions membership{.workers = options.workers,
+                                     .join_timeout = options.join_timeout,
+                                     .heartbeat_timeout = options.heartbeat_timeout,
+                                     .stall_timeout = options.stall_timeout};
   std::optional<RosterOptions> roster;
   if (options.elastic)
     roster = RosterOptions{.minimum = options.elastic->minimum,
@@ -151,6 +155,7 @@ int Job::run() {
     } else if (coordinator_ && !lost_ && coordinator_->first_loss()) {
       note_loss();
     }
+    name_the_stalled();
     keep_deadlines();
   }
   const Verdict verdict = finish();
@@ -266,6 +271,16 @@ void Job::end_the_lost() {
     say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number, worker.process.pid(), worker.lost_by));
     worker.signal_sent = SIGKILL;
     worker.process.signal_group(SIGKILL);
+  }
+}
+
+// The guilty one's stack follows on its standard error, if it handles the signal (base/stack_dump.h).
+void Job::name_the_stalled() {
+  if (!coordinator_ || lost_ || stop_asked_) return;
+  for (const StalledWorker& stalled : coordinator_->take_stalls()) {
+    say(stalled.text);
+    for (const Worker& worker : workers_)
+      if (worker.process.pid() == stalled.pid && !worker.ended && dumps_stack_on_signal(stalled.pid)) ::kill(stalled.pid, kStackDumpSignal);
   }
 }
 

@@ -25,6 +25,7 @@ struct SupervisorOptions {
   Milliseconds loss_grace{5000};   // From a worker's loss until the others are killed.
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
+  Milliseconds stall_timeout{10000};  // A worker that the others wait for so long is named.
   // Called for each complete line of a worker's standard output; return true to swallow it (the progress display does).
   std::function<bool(int worker, const std::string& line)> on_line;
 };

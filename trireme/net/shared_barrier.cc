@@ -13,75 +13,106 @@ namespace {
 
 // Waking a thread costs about as much as this, so spinning longer could not win it back.
 constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr uint32_t kEnded = 1 << 8;
+constexpr uint32_t kPhase = 1 << 9;
+static_assert(2 * kMaxRanksOfHost < static_cast<int>(kEnded));  // Each rank may still arrive once after the end.
+
+uint32_t phase_of(uint32_t state) { return state / kPhase; }
+bool has_ended(uint32_t state) { return (state & kEnded) != 0; }
+uint32_t arrived(uint32_t state) { return state % kEnded; }
+
 }  // namespace
 
 BarrierView::BarrierView(SharedBarrier& barrier, int rank, int size, Options options)
     : barrier_(barrier), rank_(rank), size_(size), options_(std::move(options)), spin_(size <= usable_cores()) {}
 
-bool BarrierView::passed(uint32_t phase) const { return barrier_.phase.load(std::memory_order_acquire) != phase; }
-
-void BarrierView::throw_if_ended() const {
-  if (barrier_.ended.load(std::memory_order_acquire) == 0) return;
-  // The reason is being written, unless its writer died over it.
-  const Deadline written = Deadline::after(Milliseconds(200));
-  while (barrier_.ended.load(std::memory_order_acquire) == 1) {
-    if (written.expired()) throw Error(ErrorCode::aborted, "comm", "another rank gave up and was lost before it could say why");
-    std::this_thread::yield();
-  }
+void BarrierView::throw_ending() const {
   throw Error(static_cast<ErrorCode>(barrier_.code), "comm", barrier_.reason.data(), barrier_.remedy.data());
 }
 
-void BarrierView::end(ErrorCode code, const std::string& reason, const std::string& remedy) {
-  uint32_t open = 0;
-  if (!barrier_.ended.compare_exchange_strong(open, 1)) return;
+void BarrierView::throw_if_ended() const {
+  if (has_ended(barrier_.state.load(std::memory_order_acquire))) throw_ending();
+}
+
+// False if all ranks had come by then. The first ending stays.
+bool BarrierView::end_unless_passed(uint32_t phase, ErrorCode code, const std::string& reason, const std::string& remedy) {
+  // Whoever writes a reason is done in microseconds, unless it died over it.
+  const Deadline written = Deadline::after(Milliseconds(200));
+  for (uint32_t open = 0; !barrier_.ending.compare_exchange_strong(open, 1) && !written.expired(); open = 0) {
+    if (has_ended(barrier_.state.load(std::memory_order_acquire))) return true;
+    std::this_thread::yield();
+  }
   barrier_.code = static_cast<int32_t>(code);
   write_text(barrier_.reason, reason);
   write_text(barrier_.remedy, remedy);
-  barrier_.ended.store(2, std::memory_order_release);
-  barrier_.phase.fetch_add(1, std::memory_order_acq_rel);
-  futex_wake_all(barrier_.phase);
+  uint32_t state = barrier_.state.load(std::memory_order_acquire);
+  while (phase_of(state) == phase && !has_ended(state)) {
+    if (!barrier_.state.compare_exchange_weak(state, state | kEnded, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    futex_wake_all(barrier_.state);
+    return true;  // `ending` stays taken.
+  }
+  if (has_ended(state)) return true;
+  barrier_.ending.store(0, std::memory_order_release);
+  return false;
+}
+
+void BarrierView::end(ErrorCode code, const std::string& reason, const std::string& remedy) {
+  // Whatever meeting the others are at: it is not passed any more.
+  while (!end_unless_passed(phase_of(barrier_.state.load(std::memory_order_acquire)), code, reason, remedy)) {
+  }
 }
 
 void BarrierView::arrive_and_wait(const char* operation) {
   throw_if_ended();
   if (size_ == 1) return;
-  const uint32_t phase = barrier_.phase.load(std::memory_order_acquire);
   barrier_.arrivals[rank_].count.fetch_add(1, std::memory_order_relaxed);
-  if (barrier_.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(size_)) {
-    barrier_.arrived.store(0, std::memory_order_relaxed);
-    barrier_.phase.fetch_add(1, std::memory_order_acq_rel);
-    futex_wake_all(barrier_.phase);
-  } else {
-    wait(phase, operation);
+  uint32_t state = barrier_.state.fetch_add(1, std::memory_order_acq_rel) + 1;
+  const uint32_t phase = phase_of(state);
+  if (arrived(state) == static_cast<uint32_t>(size_)) {
+    while (!has_ended(state)) {
+      if (!barrier_.state.compare_exchange_weak(state, (phase + 1) * kPhase, std::memory_order_acq_rel)) continue;
+      futex_wake_all(barrier_.state);
+      return;
+    }
+    throw_ending();
   }
-  throw_if_ended();
+  wait(phase, operation);
+  if (phase_of(barrier_.state.load(std::memory_order_acquire)) == phase) throw_ending();
 }
 
+bool BarrierView::is_over(uint32_t phase) const {
+  const uint32_t state = barrier_.state.load(std::memory_order_acquire);
+  return phase_of(state) != phase || has_ended(state);
+}
+
+// Until the phase is passed or ended.
 void BarrierView::wait(uint32_t phase, const char* operation) {
   if (spin_) {
     const auto until = Deadline::Clock::now() + kSpin;
     do {
       for (int i = 0; i < 16; ++i) {
-        if (passed(phase)) return;
+        if (is_over(phase)) return;
         pause_core();
       }
     } while (Deadline::Clock::now() < until);
   }
   const Deadline deadline = Deadline::after(options_.timeout);
-  while (!passed(phase)) {
-    futex_wait(barrier_.phase, phase);
-    if (passed(phase)) return;
+  while (!is_over(phase)) {
+    const uint32_t state = barrier_.state.load(std::memory_order_acquire);
+    if (phase_of(state) == phase && !has_ended(state)) futex_wait(barrier_.state, state);  // Returns when others arrive meanwhile.
+    if (is_over(phase)) return;
     if (options_.throw_if_lost) {
       try {
         options_.throw_if_lost();
       } catch (const Error& error) {
-        end(error.code(), brief(error));
-        throw;
+        end_unless_passed(phase, error.code(), brief(error), {});
+        continue;
       }
     }
     if (deadline.expired())
-      end(ErrorCode::timeout, fmt::format("{}: waited {} for rank {} to arrive", operation, format_duration(options_.timeout), missing()),
-          "comm.timeout if a step takes that long; otherwise see what that rank does");
+      end_unless_passed(phase, ErrorCode::timeout,
+                        fmt::format("{}: waited {} for rank {} to arrive", operation, format_duration(options_.timeout), missing()),
+                        "comm.timeout if a step takes that long; otherwise see what that rank does");
   }
 }
 

@@ -20,10 +20,10 @@ struct SharedBarrier {
   struct Arrival {
     alignas(64) std::atomic<uint64_t> count;
   };
-  alignas(64) std::atomic<uint32_t> arrived;
-  alignas(64) std::atomic<uint32_t> phase;  // The futex word: grows when all have arrived, or when it ended.
-  alignas(64) std::atomic<uint32_t> ended;  // 0, then 1 while the reason is written, then 2 for ever.
-  int32_t code;                             // Of the error that ended it.
+  // The futex word: phase << 9 | ended << 8 | ranks that have arrived. One word, so that each phase is passed by all or ended for all.
+  alignas(64) std::atomic<uint32_t> state;
+  alignas(64) std::atomic<uint32_t> ending;  // 1: somebody writes the reason.
+  int32_t code;                              // Of the error that ended it.
   std::array<char, 512> reason;
   std::array<char, 256> remedy;
   std::array<Arrival, kMaxRanksOfHost> arrivals;  // Per rank, how many barriers it has reached.
@@ -40,15 +40,17 @@ class BarrierView {
   BarrierView(SharedBarrier& barrier, int rank, int size, Options options);
 
   // All ranks have arrived. Throws Error(timeout) naming the ranks that are missing, what throw_if_lost throws, or the error that ended the
-  // barrier. After any of them it has ended for all ranks, with the first error.
+  // barrier. After any of them it has ended for all ranks, with the first error: none of them passes this meeting, or any later one.
   void arrive_and_wait(const char* operation);
   // Ends it for all: their waits throw Error(code) with `reason`. The first reason stays. Any thread.
   void end(ErrorCode code, const std::string& reason, const std::string& remedy = {});
   void throw_if_ended() const;
 
  private:
-  bool passed(uint32_t phase) const;
+  bool is_over(uint32_t phase) const;
   void wait(uint32_t phase, const char* operation);
+  bool end_unless_passed(uint32_t phase, ErrorCode code, const std::string& reason, const std::string& remedy);
+  [[noreturn]] void throw_ending() const;
   std::string missing() const;
 
   SharedBarrier& barrier_;

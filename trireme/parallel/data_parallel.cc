@@ -16,7 +16,7 @@ namespace {
 std::map<std::string, std::string> facts_of(const ModuleState& state, const DataParallelOptions& options,
                                             torch::optim::Optimizer& optimizer) {
   std::map<std::string, std::string> facts = trireme::facts_of(state);
-  facts["share_parameters"] = options.share_parameters ? "yes" : "no";
+  facts["share_parameters"] = options.share_parameters ? options.guard.wanted ? "guarded" : "yes" : "no";
   facts["clip_norm"] = fmt::format("{}", options.clip_norm);
   facts["bucket bytes"] = fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
   facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank, options.compression.ratio);
@@ -34,8 +34,9 @@ std::map<std::string, std::string> facts_of(const ModuleState& state, const Data
 
 // A step that overflowed is known by its norm.
 ExchangeOptions exchange_options(const DataParallelOptions& options) {
-  return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(), options.buckets, options.compression,
-          options.accept};
+  return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(),
+          options.buckets,   options.compression,
+          options.accept,    options.guard};
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
@@ -90,7 +91,8 @@ struct DataParallel::Impl : Updated {
     const bool apart = options.compression.name != "none" || options.local.steps > 1;
     // The same answer on every rank, also where a host has only one.
     const bool can_share = group->hosts() < group->size() && group->host_team();
-    if (options.share_parameters && can_share && !apart && own_update)
+    const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise());
+    if (options.share_parameters && can_share && !apart && can_finish)
       exchange = make_shared_exchange(group, parameters, std::move(own_update), exchange_options(options));
     else
       exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
@@ -256,6 +258,7 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
   return first;
 }
 
+bool DataParallel::is_torn() const { return impl_->exchange->is_torn(); }
 void DataParallel::request_stop() { impl_->pending.wants_stop = true; }
 void DataParallel::request_regroup() { impl_->pending.wants_regroup = true; }
 void DataParallel::synchronise() {

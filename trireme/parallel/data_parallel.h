@@ -26,6 +26,9 @@ struct DataParallelOptions {
   // Adam, AdamW, RMSprop, Adagrad, Lars and Lamb and the carrier shares memory; else this does nothing. Code that writes parameters then
   // does so inside modify_parameters().
   bool share_parameters = false;
+  // Where parameters are shared: an update in which a rank dies is finished by the others of its host (shared/update_guard.h), and costs
+  // a copy of what it writes. Optimizers whose step depends on whole layers (Lars, Lamb) then keep a copy for each replica.
+  shared::UpdateGuardOptions guard;
   plan::BucketOptions buckets;
   CompressionOptions compression;
   LocalSgdOptions local;  // Replicas take several steps apart.
@@ -72,6 +75,8 @@ class DataParallel {
   // `samples` samples; every evaluation is exchanged, so all replicas take the same path.
   StepOutcome step(const std::function<at::Tensor()>& closure, int64_t samples);
 
+  // After an error: parameters and optimizer state may be of no step at all, since several ranks died in one update.
+  bool is_torn() const;
   // With virtual_shards: those that this replica computes, of plan::DataPlan::share(batch, shard, virtual_shards) each. After a shard's
   // backward() calls, or without any for one that has no samples, end_shard() keeps its gradients apart; after the last comes step().
   plan::ShardRange shards() const;

@@ -6,6 +6,7 @@
 #include <trireme/comm/group.h>
 #include <trireme/parallel/compression/compressor.h>
 #include <trireme/parallel/module_state.h>
+#include <trireme/parallel/shared/update_guard.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <functional>
@@ -65,6 +66,8 @@ class Exchange {
   // 0's, after rank 0 has changed or loaded them.
   virtual bool shares_parameters() const { return false; }
   virtual void sync_parameters() {}
+  // After an error of exchange(): parameters and state may be of no step at all.
+  virtual bool is_torn() const { return false; }
   // COLLECTIVE. Makes the parameters of all replicas equal where they may differ between steps (local_sgd.h). Returns the bytes that this
   // rank sent.
   virtual int64_t synchronise() { return 0; }
@@ -78,6 +81,7 @@ struct ExchangeOptions {
   // Asked on every rank with the same values once loss and gradient norm (negative: not computed) are known, before the update; where it
   // says no, nothing is updated. It must answer the same on every rank. Empty: always yes.
   std::function<bool(double loss, double gradient_norm)> accept;
+  shared::UpdateGuardOptions guard;  // Of memory that replicas share.
 };
 
 // All-reduce into flat buckets, then the update on every replica. Works with every optimizer and every carrier.

@@ -56,12 +56,19 @@ struct ReplicaRun::Impl {
     return End::finished;
   }
 
-  int64_t committed() const { return started_ ? progress_.step : -1; }
+  int64_t committed() const { return has_state_ ? progress_.step : -1; }
   // What does not outlive a generation: also that rank 0's folder is another process's business from now on.
   void unbind() {
-    if (!replica_) return;
-    if (started_) kept_ = keep();
-    if (in_step_) restore_buffers();
+    if (replica_ && replica_->is_torn()) {
+      log_warning("several workers were lost in one update of step {}: what is left goes on from the newest checkpoint",
+                  progress_.step + 1);
+      bound_ = has_state_ = false;
+    } else if (std::exchange(bound_, false)) {
+      kept_ = keep();
+      if (in_step_) restore_buffers();
+    } else {
+      put_back();
+    }
     saver_.reset();
     loader_.reset();
     replica_.reset();
@@ -78,6 +85,7 @@ struct ReplicaRun::Impl {
     if (leads_worker_) world_.agree("model", facts_of(trireme::state_of(*model_.module)));
     regroup_ = in_step_ = false;
     is_first_step_ = true;
+    if (has_state_ && progress_.step < world_.step_of_generation()) put_aside();
     for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters) tensor.mutable_grad().reset();  // Of a step given up.
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
@@ -85,8 +93,7 @@ struct ReplicaRun::Impl {
     saver_.emplace(keep.dir, checkpoint::RetentionOptions{keep.keep, keep.keep_every, keep.keep_best},
                    checkpoint::WriterOptions{.background = keep.background},
                    RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_, disk_);
-    if (!injector_ && !options_.inject.faults.empty())
-      injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
+    if (!injector_ && !options_.inject.faults.empty()) injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
     context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
     if (base_rates_.empty()) {
@@ -97,6 +104,9 @@ struct ReplicaRun::Impl {
       if (options_.ema_decay > 0) average_.emplace(options_.ema_decay, trainable());
     }
     resume();
+    kept_.reset();
+    aside_.clear();
+    bound_ = has_state_ = true;
   }
 
   // Tensors stay where they are.
@@ -110,6 +120,20 @@ struct ReplicaRun::Impl {
     for (const auto& [name, tensor] : engine.shared) kept.engine.emplace(shared_name(name), tensor);
     own_ = engine.own;
     return kept;
+  }
+
+  // What rank 0's newer state is about to overwrite: should that be lost on the way, this replica's is whole.
+  void put_aside() {
+    aside_.clear();
+    const ModuleState state = trireme::state_of(*model_.module);
+    for (const auto* const part : {&state.parameters, &state.buffers})
+      for (const auto& [name, tensor] : *part) aside_.emplace_back(tensor, tensor.detach().clone());
+    if (average_)
+      for (const at::Tensor& average : average_->averages()) aside_.emplace_back(average, average.clone());
+  }
+  void put_back() {
+    for (auto& [tensor, value] : aside_) tensor.set_data(value);
+    aside_.clear();
   }
 
   // A step that was given up may have moved running statistics.
@@ -136,7 +160,7 @@ struct ReplicaRun::Impl {
   void phase(Phase phase, int64_t step) {
     if (leads_worker_) world_.set_phase(phase, step);
   }
-  void phase(Phase now) { phase(now, progress_.step); }           // Between steps: the last one committed.
+  void phase(Phase now) { phase(now, progress_.step); }  // Between steps: the last one committed.
   // Within the step under way; steps count from 1.
   void step_phase(Phase now) {
     phase(now, progress_.step + 1);
@@ -178,8 +202,8 @@ struct ReplicaRun::Impl {
   DataParallelOptions engine_options() const {
     return {.clip_norm = options_.clip_norm,
             .gradient_norm = options_.clip_norm > 0 || guard_.needs_norm(),
-            // A process that dies inside an update of shared memory would leave it torn.
-            .share_parameters = options_.share_parameters && options_.ema_decay == 0 && !world_.is_elastic(),
+            .share_parameters = options_.share_parameters && options_.ema_decay == 0,
+            .guard = {.wanted = world_.is_elastic()},
             .buckets = options_.buckets,
             .compression = options_.compression,
             .local = options_.local,
@@ -226,7 +250,7 @@ struct ReplicaRun::Impl {
   bool resume() {
     phase(Phase::checkpoint);
     EngineState engine = engine_state();
-    if (auto found = saver_->restore(*replica_, engine, std::exchange(kept_, std::nullopt))) {
+    if (auto found = saver_->restore(*replica_, engine, kept_)) {
       replica_->load_counters(engine.counters);
       for (const auto& [name, tensor] : engine.own)  // Rank 0 has only its own: each keeps what it has.
         for (const auto& [kept_name, kept] : own_)
@@ -252,8 +276,11 @@ struct ReplicaRun::Impl {
   // Tells where training goes on: what the log has of later steps does not count any more. A rank 0 that took over tells the newest commit
   // again, as its predecessor may have died before it did.
   void go_on(bool begins_to_tell) {
-    monitor::ContinueRecord from{world_.identity().generation, progress_.step, progress_.position,
-                                {train_->size(), options_.batch, options_.seed, options_.shuffle, options_.drop_last}, {}};
+    monitor::ContinueRecord from{world_.identity().generation,
+                                 progress_.step,
+                                 progress_.position,
+                                 {train_->size(), options_.batch, options_.seed, options_.shuffle, options_.drop_last},
+                                 {}};
     progress_.ledger.go_on(from);
     const auto newest = progress_.ledger.newest();
     if (begins_to_tell && !progress_.ledger.empty()) from.ledger = progress_.ledger.to_json();
@@ -608,6 +635,9 @@ struct ReplicaRun::Impl {
   std::vector<at::Tensor> before_step_;  // Buffers.
   // Between two generations.
   std::optional<RunState> kept_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and what it held.
+  bool bound_ = false;                                    // To a generation, with its state.
+  bool has_state_ = false;                                // Of progress_.step committed steps.
   std::vector<NamedTensor> own_;
   // Of the run.
   bool announced_ = false, started_ = false, ended_ = false;

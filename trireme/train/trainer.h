@@ -95,8 +95,8 @@ struct TrainerOptions {
   double started_at = 0;         // Unix time at which the command began; 0: now.
 };
 
-// A step whose gradients overflow under loss scaling, or that a guard skips, is skipped on all ranks: its data counts as used, but it is no step. Schedule,
-// averages, the optimizer's counters and loss_history stay as they were.
+// A step whose gradients overflow under loss scaling, or that a guard skips, is skipped on all ranks: its data counts as used, but it is no
+// step. Schedule, averages, the optimizer's counters and loss_history stay as they were.
 //
 // Dropout and every other random operation draw from a generator per replica, started anew each step from (seed, step, rank), or for each
 // virtual shard from (seed, step, shard); batch norm normalises each replica's own samples (unless sync_batch_norm), and rank 0's running
@@ -108,8 +108,8 @@ class Trainer {
 
   // COLLECTIVE. Resumes from checkpoint.dir if it holds a checkpoint; trains, evaluates on `test` (may be null), saves. SIGTERM and SIGINT
   // stop all replicas after the same step, with their state saved (Report::stopped). Throws Error(internal) naming step and rank if a loss
-  // is NaN or infinite and guard.policy is stop, Error(corrupt) if guard.check_replicas_every finds replicas that differ; peer_lost, timeout, io and corrupt as the rooms below do. The report is complete on rank 0 (elsewhere without files
-  // and totals over processes).
+  // is NaN or infinite and guard.policy is stop, Error(corrupt) if guard.check_replicas_every finds replicas that differ; peer_lost,
+  // timeout, io and corrupt as the rooms below do. The report is complete on rank 0 (elsewhere without files and totals over processes).
   Report fit(const Job& job, std::shared_ptr<const Source> train, std::shared_ptr<const Source> test = nullptr);
 
  private:

@@ -10,7 +10,9 @@
 #include <trireme/parallel/shared/layout.h>
 #include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/shared/step_table.h>
+#include <trireme/parallel/shared/update_guard.h>
 #include <trireme/parallel/step_facts.h>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -24,6 +26,7 @@ using shared::Trouble;
 // Elements that are reduced and updated at once: with momentum, a piece's values fill a quarter of a small second-level cache, and the
 // reduced gradient stays in the first.
 constexpr int64_t kRun = 4096;
+constexpr int kMostStates = 3;  // Of any fused optimizer.
 
 class SharedExchange : public Exchange {
  public:
@@ -49,6 +52,7 @@ class SharedExchange : public Exchange {
     if (between_) between_->expect_last_backward();
   }
   bool shares_parameters() const override { return true; }
+  bool is_torn() const override { return updating_; }
 
   StepOutcome exchange(const Contribution& mine, const Update&) override {
     const torch::NoGradGuard no_grad;
@@ -60,6 +64,7 @@ class SharedExchange : public Exchange {
     const StepFacts::Summed facts = between_ ? reduce_between_hosts() : facts_.read(sum_of_facts());
     StepOutcome outcome = facts.outcome;
     if (group_->between_hosts()) outcome.bytes_sent = all_reduce_bytes(between_->bucket_bytes(), group_->hosts());
+    updating_ = false;
     if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
       find_used(facts.used, outcome);
       const double factor = 1.0 / (mine.gradient_scale * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
@@ -68,7 +73,7 @@ class SharedExchange : public Exchange {
       else
         outcome.updated = update_agreed(factor, outcome);
     }
-    team_->barrier("update");
+    end_update();
     finish(outcome.updated);
     return outcome;
   }
@@ -118,6 +123,9 @@ class SharedExchange : public Exchange {
     const size_t rank = static_cast<size_t>(team_->rank());
     slots_ = std::make_shared<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one, layout_.gradients, bytes);
 
+    if (options_.guard.wanted)
+      guard_ = std::make_unique<shared::UpdateGuard>(team_, (1 + kMostStates) * kRun * sizeof(double), options_.guard);
+
     // Where facts of all hosts arrive, behind the table.
     const size_t table_bytes = StepTable::bytes_for(team_->size(), count(), facts_.size());
     const size_t whole = table_bytes + static_cast<size_t>(facts_.size()) * sizeof(double);
@@ -158,6 +166,7 @@ class SharedExchange : public Exchange {
 
   // Before the meeting: what the others must know, and a look at whether the user's code left the parameters alone.
   void post(const Contribution& mine) {
+    if (guard_) guard_->begin_step();
     StepTable::Head& head = table_.head(team_->rank());
     head = {Trouble::none, 0, 0, 0, between_ ? between_->buckets_in_backward() : 0};
     std::vector<bool> has(static_cast<size_t>(count()), false);
@@ -266,14 +275,15 @@ class SharedExchange : public Exchange {
     else
       visit(float{});
   }
-  const std::vector<Piece>& shard() const { return layout_.shards[static_cast<size_t>(team_->rank())]; }
+  const std::vector<Piece>& shard_of(int rank) const { return layout_.shards[static_cast<size_t>(rank)]; }
+  const std::vector<Piece>& shard() const { return shard_of(team_->rank()); }
 
-  // Calls visit(range, scaled gradient of the range) for the runs of this rank's shard that some replica of the job has a gradient for.
+  // Calls visit(range, scaled gradient of the range) for the runs of a shard that some replica of the job has a gradient for.
   // `sources_for` fills in what is added up for a parameter, in the order of ranks.
   template <typename SourcesFor, typename Visit>
-  void for_runs(double factor, SourcesFor sources_for, Visit visit) const {
+  void for_runs(const std::vector<Piece>& shard, double factor, SourcesFor sources_for, Visit visit) const {
     std::vector<const std::byte*> whole;
-    for (const Piece& piece : shard()) {
+    for (const Piece& piece : shard) {
       if (!is_used_[static_cast<size_t>(piece.parameter)]) continue;
       sources_for(piece.parameter, whole);
       with_type(piece.parameter, [&](auto type) {
@@ -295,15 +305,61 @@ class SharedExchange : public Exchange {
   }
   template <typename Visit>
   void for_reduced(double factor, Visit visit) const {
-    for_runs(factor, [this](int p, std::vector<const std::byte*>& sources) { sources = {reduced(p)}; }, visit);
+    for_runs(shard(), factor, [this](int p, std::vector<const std::byte*>& sources) { sources = {reduced(p)}; }, visit);
   }
 
   bool update_fused(double factor) {
     optimizer_->begin_step(used_);
-    for_runs(
-        factor, [this](int p, std::vector<const std::byte*>& sources) { sources_of(p, sources); },
-        [&](const fused::Range& range, const auto* gradient) { optimizer_->update(range, gradient); });
+    from_all_ranks_ = true;
+    update_shards(factor);
     return true;
+  }
+
+  // Nothing was written to parameters and state before.
+  void update_shards(double factor) {
+    update_factor_ = factor;
+    updating_ = guard_ != nullptr;
+    update_shard(team_->rank());
+  }
+
+  void update_shard(int rank) {
+    const auto sources_for = [this](int p, std::vector<const std::byte*>& sources) {
+      if (from_all_ranks_)
+        sources_of(p, sources);
+      else
+        sources = {reduced(p)};
+    };
+    int64_t run = 0;
+    for_runs(shard_of(rank), update_factor_, sources_for, [&](const fused::Range& range, const auto* gradient) {
+      if (!guard_) return optimizer_->update(range, gradient);
+      std::array<std::span<std::byte>, 1 + kMostStates> regions;
+      guard_->run(rank, run++, written_by(range, regions), [&] { optimizer_->update(range, gradient); });
+    });
+    if (guard_) guard_->end_shard(rank);
+  }
+
+  // The memory of a run's parameter and state.
+  std::span<const std::span<std::byte>> written_by(const fused::Range& range, std::span<std::span<std::byte>> regions) const {
+    const auto p = static_cast<size_t>(range.parameter);
+    const auto element = static_cast<size_t>(parameter(range.parameter).element_size());
+    const auto region = [&](size_t offset) {
+      return std::span(model_->data() + offset + static_cast<size_t>(range.from) * element, static_cast<size_t>(range.count) * element);
+    };
+    size_t count = 0;
+    regions[count++] = region(layout_.parameters[p]);
+    for (const size_t offset : layout_.states[p]) regions[count++] = region(offset);
+    return regions.first(count);
+  }
+
+  // All ranks passed the last meeting before the update, or none did. A rank that is lost in it or behind it left gradients and stamps:
+  // the step is committed without it, and the next meeting tells of the loss.
+  void end_update() {
+    try {
+      team_->barrier("update");
+    } catch (const Error&) {
+      if (!updating_ || !guard_->finish_for_the_lost([this](int rank) { update_shard(rank); })) throw;
+    }
+    updating_ = false;
   }
 
   // Where something about the whole gradient must be known before the update, or other hosts have a part in it. Returns whether there was
@@ -319,7 +375,8 @@ class SharedExchange : public Exchange {
     factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
     optimizer_->begin_step(used_);  // Not before: a step that overflowed is none, also for the optimizer's counters.
     if (optimizer_->layerwise()) agree_on_layers(factor);
-    for_reduced(factor, [&](const fused::Range& range, const auto* gradient) { optimizer_->update(range, gradient); });
+    from_all_ranks_ = false;
+    update_shards(factor);
     return true;
   }
 
@@ -419,11 +476,15 @@ class SharedExchange : public Exchange {
   StepTable table_;
   at::Tensor all_facts_;
   std::unique_ptr<shared::BetweenHosts> between_;  // Null: there is no other host.
+  std::unique_ptr<shared::UpdateGuard> guard_;     // Null: the loss of a rank ends the job.
   std::vector<bool> trainable_;                    // When the engine was made.
   std::vector<int64_t> versions_;
   // Of the step under way.
   std::vector<int> used_;
   std::vector<bool> is_used_;
+  double update_factor_ = 1;     // Of reduced gradients in the update.
+  bool from_all_ranks_ = false;  // The update adds all ranks' gradients up itself.
+  bool updating_ = false;        // Some rank may have written, and it is not known that all have.
 };
 
 }  // namespace

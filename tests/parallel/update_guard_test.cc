@@ -1,0 +1,116 @@
+// A rank that dies inside the update of shared memory, at every run and moment of it: the others commit the step without it.
+#include "models.h"
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+namespace trireme {
+namespace {
+
+using Moment = shared::UpdateGuardOptions::Moment;
+using testing::Data;
+using testing::data_of;
+using testing::difference;
+using testing::Mlp;
+using testing::on_ranks;
+
+constexpr int kRanks = 3, kFatalStep = 2;
+
+// As many runs as a step has on the largest shard, and a bit.
+class Wide : public torch::nn::Module {
+ public:
+  Wide() {
+    torch::manual_seed(3);
+    first = register_module("first", torch::nn::Linear(6, 1700));
+    second = register_module("second", torch::nn::Linear(1700, 4));
+    to(at::kDouble);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+};
+
+struct Died {};
+
+struct Death {
+  int rank = 1;
+  int64_t run = 0;
+  Moment moment = Moment::copied;
+};
+
+struct Way {
+  std::string name;
+  double clip_norm;
+  OptimizerFactory optimizer;
+};
+std::vector<Way> ways() {
+  return {
+      {"fused_momentum", 0, SGD{.lr = 0.1, .momentum = 0.9}}, {"fused_adam", 0, Adam{.lr = 0.01}}, {"clipped_adam", 0.5, Adam{.lr = 0.01}}};
+}
+
+at::Tensor loss_of_share(Wide& net, const Data& data) { return torch::nn::functional::cross_entropy(net.forward(data.x), data.y); }
+
+// Parameters after kFatalStep + 1 steps; with a death in the last of them, as the first survivor has them. `runs`: how many the dying
+// rank's shard had.
+std::vector<at::Tensor> train(const Way& way, const std::optional<Death>& death, int64_t& runs) {
+  const auto groups = testing::thread_groups(kRanks);
+  std::vector<at::Tensor> result;
+  std::atomic<bool> dead = false;
+  std::atomic<int64_t> seen = 0;
+  std::atomic<int> survivors = 0;
+  std::vector<std::shared_ptr<Wide>> nets;  // Not by the ranks: threads would draw from one generator.
+  for (int rank = 0; rank < kRanks; ++rank) nets.push_back(std::make_shared<Wide>());
+  on_ranks(groups, [&](Group& group) {
+    const auto net = nets[static_cast<size_t>(group.rank())];
+    int step = 0;
+    DataParallelOptions options{.clip_norm = way.clip_norm, .share_parameters = true};
+    options.guard.wanted = true;
+    options.guard.lives = [&](int rank) { return !(death && dead && rank == death->rank); };
+    options.guard.at_moment = [&](int64_t run, Moment moment) {
+      if (group.rank() != 1 || step != kFatalStep || dead) return;
+      seen = std::max<int64_t>(seen, run + 1);
+      if (!death || run != death->run || moment != death->moment) return;
+      dead = true;
+      group.abort("it died");
+      throw Died();
+    };
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, way.optimizer, options);
+    ASSERT_TRUE(replica.shares_parameters());
+    try {
+      for (; step <= kFatalStep; ++step) {
+        const Data mine = data_of(12, step).share(group.rank(), group.size());
+        EXPECT_TRUE(replica.step(loss_of_share(*net, mine), mine.size()).updated);
+      }
+    } catch (const Died&) {
+      return;
+    }
+    ++survivors;
+    EXPECT_FALSE(replica.is_torn());
+    if (death) {
+      EXPECT_THROW(replica.step(loss_of_share(*net, data_of(4)), 4), Error);  // The next meeting tells.
+    }
+    if (group.rank() == 0)
+      for (const at::Tensor& parameter : net->parameters()) result.push_back(parameter.detach().clone());
+  });
+  EXPECT_EQ(survivors, death ? kRanks - 1 : kRanks);
+  runs = seen;
+  return result;
+}
+
+class UpdateGuard : public ::testing::TestWithParam<Way> {};
+
+TEST_P(UpdateGuard, ADeathAtEveryRunAndMomentLeavesTheStepCommitted) {
+  int64_t runs = 0, ignored = 0;
+  const std::vector<at::Tensor> expected = train(GetParam(), std::nullopt, runs);
+  ASSERT_GE(runs, 3);
+  for (int64_t run = 0; run < runs; ++run)
+    for (const Moment moment : {Moment::copied, Moment::updated}) {
+      const std::vector<at::Tensor> survived = train(GetParam(), Death{1, run, moment}, ignored);
+      ASSERT_EQ(survived.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(survived[i].equal(expected[i])) << "run " << run;
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Ways, UpdateGuard, ::testing::ValuesIn(ways()), [](const auto& each) { return each.param.name; });
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,92 @@
+// `trireme scale`: another number of workers for an elastic job that runs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/base/deadline.h>
+#include <trireme/base/error.h>
+#include <trireme/cli/commands.h>
+#include <trireme/launch/token_file.h>
+#include <trireme/net/control.h>
+#include <condition_variable>
+#include <mutex>
+
+namespace trireme::cli {
+namespace {
+
+constexpr Milliseconds kTimeout{5000};
+
+// The launchers of this user's elastic jobs on this host.
+std::vector<pid_t> running_jobs(const std::filesystem::path& folder) {
+  const std::string prefix = launch::elastic_job_id(0).substr(0, launch::elastic_job_id(0).size() - 1);
+  std::vector<pid_t> jobs;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().stem().string();
+    if (!name.starts_with(prefix) || entry.path().extension() != ".token") continue;
+    const pid_t launcher = std::atoi(name.c_str() + prefix.size());
+    if (launcher > 0 && launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(Milliseconds(0))))
+      jobs.push_back(launcher);
+  }
+  return jobs;
+}
+
+pid_t choose_job(const std::filesystem::path& folder, int asked) {
+  const std::vector<pid_t> jobs = running_jobs(folder);
+  if (jobs.empty())
+    throw Error(ErrorCode::not_found, "cli", "no elastic job of this user runs on this host", "trireme train ... --elastic MIN:MAX");
+  if (asked > 0 && std::find(jobs.begin(), jobs.end(), asked) == jobs.end())
+    throw Error(ErrorCode::not_found, "cli", fmt::format("process {} is no launcher of an elastic job", asked),
+                fmt::format("--job {}", fmt::join(jobs, " or ")));
+  if (asked == 0 && jobs.size() > 1)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("{} elastic jobs run on this host", jobs.size()),
+                fmt::format("--job {}", fmt::join(jobs, " or ")));
+  return asked > 0 ? asked : jobs.front();
+}
+
+Json ask(const launch::TokenFile::Contents& job, const Json& question) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Json> answer;
+  bool closed = false;
+  const auto note = [&](std::optional<Json> message) {
+    const std::lock_guard lock(mutex);
+    closed = closed || !message;
+    if (message) answer = std::move(message);
+    changed.notify_all();
+  };
+  const net::ClientEvents events{.received = [&](Json message) { note(std::move(message)); },
+                                 .closed = [&](const std::string&) { note(std::nullopt); }};
+  const Deadline deadline = Deadline::after(kTimeout);
+  net::ControlClient client(job.coordinator, job.token, events, deadline);
+  client.send(question);
+  std::unique_lock lock(mutex);
+  changed.wait_until(lock, deadline.at(), [&] { return answer || closed; });
+  if (!answer) throw Error(ErrorCode::timeout, "cli", "the job's launcher does not answer", "look whether it is stopped");
+  return *answer;
+}
+
+int scale(int workers, int job) {
+  const auto folder = launch::token_folder(Environment::of_process());
+  const pid_t launcher = choose_job(folder, job);
+  const auto contents = launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(kTimeout));
+  if (!contents) throw Error(ErrorCode::not_found, "cli", fmt::format("job {} has just ended", launcher));
+  const Json answer = ask(*contents, {{"op", "resize"}, {"generation", -1}, {"target", workers}});
+  if (const auto refused = answer.at("refused").get<std::string>(); !refused.empty())
+    throw Error(ErrorCode::invalid_argument, "cli", refused, "a number between the two");
+  fmt::print("job {}: {} workers now, {} from the next steps on\n", launcher, answer.at("workers").get<int>(), workers);
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_scale(CLI::App& app, Action& action) {
+  struct Arguments {
+    int workers = 1, job = 0;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("scale", "Another number of workers for an elastic job that runs on this host");
+  command->add_option("workers", arguments->workers, "Between the job's MIN and MAX")->required();
+  command->add_option("--job", arguments->job, "Process of its launcher, where several run");
+  command->footer("Example: trireme scale 4");
+  command->callback([arguments, &action] { action = [arguments] { return scale(arguments->workers, arguments->job); }; });
+}
+
+}  // namespace trireme::cli
