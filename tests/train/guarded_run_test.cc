@@ -153,6 +153,7 @@ TEST(FullDiskRun, EndsNamingTheDiskAndGoesThroughWhenStartedAgain) {
   const testing::Folder folder;
   TrainerOptions options = testing::options(2);
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 3};
+  options.checkpoint.background = false;  // Else the run may have saved again by the time it hears of the failure.
   options.inject = {parse_faults("disk-full@step=2"), folder.path() + "/faults"};
   EXPECT_THAT(message_of(ErrorCode::io, [&] { fit(options, job(), clouds(90)); }), HasSubstr("No space left on device"));
   const Report report = fit(options, job(), clouds(90));  // The fault has been suffered.
