@@ -33,6 +33,13 @@ class Injection(SystemTest):
             self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2", *SMALL, "--inject", faults], 2, *parts)
         self.assert_refused([TRIREME, "train", DIGITS, *SMALL, "--expect", "same-los"], 2, "'same-los'", "try: same-loss")
 
+    def test_a_worker_that_the_others_wait_for_is_named_with_its_stack(self):
+        code, text, _ = self.injected("--workers", "2", "--set", "comm.stall_timeout=300ms", "--set", "comm.heartbeat_interval=50ms", "--set", "train.steps=3", "--inject",
+                                      "slow:rank=1,compute=1500ms@step=3")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"worker 1 \(.*\) has been in (data|forward|backward) of step 3 for .*; worker 0 .* waits for it in exchange of step 3")
+        self.assertIn("the stack of the main thread", text)
+
     def test_a_job_that_loses_workers_keeps_its_losses_and_its_samples(self):
         code, text, report = self.injected("--workers", "2", "--elastic", "2:2", "--inject",
                                            "kill:rank=1@step=6; kill:rank=0@step=12,phase=update; slow:rank=1,compute=1ms@step=30",

@@ -109,6 +109,18 @@ void publish(const fs::path& draft, const fs::path& path, const std::string& job
   }
 }
 
+// Files whose writers were killed: nobody believes them, but they would pile up.
+void remove_of_the_dead(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() != ".token") continue;
+    try {
+      if (const auto record = read(entry.path()); record && !record->writer_lives()) fs::remove(entry.path(), ignored);
+    } catch (const Error&) {  // Not ours to judge.
+    }
+  }
+}
+
 }  // namespace
 
 std::string elastic_job_id(pid_t launcher) { return "elastic-" + std::to_string(launcher); }
@@ -130,6 +142,7 @@ fs::path token_folder(const Environment& environment) {
 
 TokenFile TokenFile::create(const fs::path& folder, const std::string& job_id, const Contents& contents) {
   const fs::path path = path_of(folder, job_id);
+  remove_of_the_dead(folder);
   // Under its own name at first: nobody must read half of it.
   const fs::path draft = path.string() + fmt::format(".{}", ::getpid());
   ::unlink(draft.c_str());
