@@ -21,11 +21,12 @@ from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from links import measure_compression, measure_compression_loss, measure_links
 from parts import FEWEST_ROUNDS, measure_collectives, measure_noise, measure_scale, measure_startup, measure_steps
+from recovery import measure_recovery
 from report import markdown, table
 
 PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section; the page has them in this order.
-PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start", "checkpoint": "Checkpoints", "collectives": "all_reduce",
+PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start", "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
          "links": "Links between hosts", "compression": "Compression on a slow link", "compression-loss": "Loss with compression"}
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
 ON_DEMAND = ("resnet18",)  # A step takes seconds.
@@ -60,6 +61,7 @@ def main():
         "scale": lambda: measure_scale(arguments.model or ["mlp"], rounds, steps),
         "startup": lambda: measure_startup(rounds),
         "checkpoint": lambda: measure_checkpoints(rounds),
+        "recovery": lambda: measure_recovery(rounds),
         "collectives": lambda: measure_collectives(rounds, steps),
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),
