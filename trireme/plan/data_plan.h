@@ -26,7 +26,8 @@ struct DataPlanOptions {
 
 class DataPlan {
  public:
-  // Throws Error(invalid_argument) naming the option: negative samples or shards, batch below 1, or a batch larger than samples with drop_last.
+  // Throws Error(invalid_argument) naming the option: negative samples or shards, batch below 1, or a batch larger than samples with
+  // drop_last.
   explicit DataPlan(DataPlanOptions options);
 
   int64_t batches_per_epoch() const;
