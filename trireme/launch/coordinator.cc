@@ -295,6 +295,11 @@ std::optional<PhaseAt> Coordinator::last_phase_of_process(int64_t process) const
   return impl_->generations->last_phase(process);
 }
 
+void Coordinator::finish() {
+  std::lock_guard lock(impl_->mutex);
+  impl_->generations->finish(Clock::now());
+}
+
 int Coordinator::target() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->generations->target();

@@ -39,6 +39,7 @@ class Coordinator {
   std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
   bool takes_part(int64_t process) const;     // It works, or waits for the next generation.
   bool was_dismissed(int64_t process) const;  // The job goes on without it, with fewer workers.
+  void finish();                              // Nobody is taken in any more, and any number of members goes on.
   int target() const;                         // Workers wanted (`trireme scale`).
   std::vector<LostProcess> take_lost();       // Since the last call.
   std::string failure() const;                // Why no generation can form any more; empty: it may.

@@ -55,6 +55,7 @@ std::string Generations::resize(int target, Time now) {
   return {};
 }
 
+void Generations::finish(Time now) { act(roster_.finish(now), now); }
 void Generations::tick(Time now) { act(roster_.tick(now), now); }
 
 void Generations::stepped(int64_t step, Time now) {

@@ -43,6 +43,7 @@ class Generations {
   void left(int worker, Time now);
   // Empty, or why it cannot be.
   std::string resize(int target, Time now);
+  void finish(Time now);
   void tick(Time now);
   // The first step of the current generation is committed.
   void stepped(int64_t step, Time now);

@@ -48,6 +48,11 @@ Roster::Decisions Roster::left(Process process, Time now) {
   return decide(now);
 }
 
+Roster::Decisions Roster::finish(Time now) {
+  finishing_ = true;
+  return decide(now);
+}
+
 Roster::Decisions Roster::resize(int target, Time now) {
   options_.target = std::clamp(target, options_.minimum, options_.maximum);
   return decide(now);

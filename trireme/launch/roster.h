@@ -51,6 +51,8 @@ class Roster {
   Decisions lost(Process process, Time now);
   // It said goodbye: its part of the work is done. From the first goodbye on nobody is taken in any more.
   Decisions left(Process process, Time now);
+  // As if somebody had said goodbye: the job ends soon.
+  Decisions finish(Time now);
   // So many processes are wanted from now on.
   Decisions resize(int target, Time now);
   Decisions tick(Time now);  // Notices what did not happen. Call it often. A failure is told again each time.

@@ -196,6 +196,7 @@ void Job::take_signals() {
       end_.stop_signal = signal;
       signal_all(SIGTERM);
       kill_no_later_than(now + options_.stop_grace);
+      if (options_.elastic) coordinator_->finish();  // Those who wait for a generation save in the next one, however few they are.
     } else if (now - *stop_asked_ >= kSecondSignalAfter) {
       kill_no_later_than(now);
     }
@@ -296,7 +297,7 @@ void Job::report_failures(size_t first_new) {
   const auto failed = std::find_if(end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
                                    [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
   if (failed == end_.workers.end() || lost_) return;
-  if (coordinator_) {
+  if (coordinator_ && !options_.elastic) {   // In an elastic job the others are asked to end, and need not know why.
     end_.loss = coordinator_->first_loss();  // What it saw itself, before it is told.
     const std::optional<size_t> likely_cause = first_own_failure(end_);
     const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
@@ -362,7 +363,7 @@ Verdict Job::finish() {
   finish_output();
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
-    if (!end_.loss) end_.loss = coordinator_->first_loss();
+    if (!end_.loss && !options_.elastic) end_.loss = coordinator_->first_loss();
   }
   return judge(end_);
 }

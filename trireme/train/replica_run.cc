@@ -18,6 +18,7 @@
 #include <trireme/train/stop_signal.h>
 #include <chrono>
 #include <cmath>
+#include <thread>
 
 namespace trireme {
 namespace {
@@ -27,6 +28,7 @@ using SteadyClock = std::chrono::steady_clock;
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
 constexpr int kMostTimesDiffered = 3;
 
+constexpr Milliseconds kFolderTimeout{5000};
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
@@ -50,19 +52,19 @@ struct ReplicaRun::Impl {
     if (begins_to_tell) announce_start();
     go_on(begins_to_tell);
     if (!std::exchange(started_, true)) start();
+    if (went_on_ && (is_done() || stopping_)) save();  // The last generation may have been cut off in it.
     while (!is_done() && !stopping_ && !regroup_) step();
     if (regroup_ && !is_done() && !stopping_) return End::regroup;
     finish();
     return End::finished;
   }
 
+  bool is_torn() const { return replica_ && replica_->is_torn(); }
   int64_t committed() const { return has_state_ ? progress_.step : -1; }
   // What does not outlive a generation: also that rank 0's folder is another process's business from now on.
   void unbind() {
     if (replica_ && replica_->is_torn()) {
-      log_warning("several workers were lost in one update of step {}: what is left goes on from the newest checkpoint",
-                  progress_.step + 1);
-      bound_ = has_state_ = false;
+      bound_ = has_state_ = false;  // Who calls does not go on with it.
     } else if (std::exchange(bound_, false)) {
       kept_ = keep();
       if (in_step_) restore_buffers();
@@ -90,9 +92,7 @@ struct ReplicaRun::Impl {
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
     const CheckpointOptions& keep = options_.checkpoint;
-    saver_.emplace(keep.dir, checkpoint::RetentionOptions{keep.keep, keep.keep_every, keep.keep_best},
-                   checkpoint::WriterOptions{.background = keep.background},
-                   RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_, disk_);
+    open_saver(keep);
     if (!injector_ && !options_.inject.faults.empty()) injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
     context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
@@ -107,6 +107,20 @@ struct ReplicaRun::Impl {
     kept_.reset();
     aside_.clear();
     bound_ = has_state_ = true;
+  }
+
+  // A process that held the folder and was ended a moment ago may not be gone yet.
+  void open_saver(const CheckpointOptions& keep) {
+    const Deadline deadline = Deadline::after(world_.identity().generation > 0 ? kFolderTimeout : Milliseconds(0));
+    for (;;) try {
+        saver_.emplace(keep.dir, checkpoint::RetentionOptions{keep.keep, keep.keep_every, keep.keep_best},
+                       checkpoint::WriterOptions{.background = keep.background},
+                       RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_, disk_);
+        return;
+      } catch (const Error&) {
+        if (deadline.expired()) throw;
+        std::this_thread::sleep_for(Milliseconds(10));
+      }
   }
 
   // Tensors stay where they are.
@@ -262,6 +276,8 @@ struct ReplicaRun::Impl {
       progress_ = std::move(found->progress);
       guard_.load(progress_.guard);
       loader_->seek(progress_.position);
+      stopping_ = progress_.stopping;
+      went_on_ = found->from_memory;
       if (found->from_memory) return true;
       result_.report.resumed_from_step = progress_.step;
       result_.report.checkpoint = found->path;
@@ -304,8 +320,10 @@ struct ReplicaRun::Impl {
   void roll_back(const std::string& reason) {
     tell([&](monitor::Sink& sink) { sink.on_message("back to the newest checkpoint: " + reason); });
     const int64_t resumed_from_step = result_.report.resumed_from_step;
+    has_state_ = bound_ = false;  // Until all of it is there: a loss on the way leaves none.
     if (!resume())
       throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to", "checkpoint.every=\"100 steps\"");
+    has_state_ = bound_ = true;
     result_.report.resumed_from_step = resumed_from_step;
     go_on(/*begins_to_tell=*/false);
   }
@@ -382,7 +400,7 @@ struct ReplicaRun::Impl {
     result_.train_samples += batch.global_size;
     if (result_.report.seconds_to_first_step == 0)
       result_.report.seconds_to_first_step = options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
-    stopping_ = outcome.stop;
+    stopping_ = progress_.stopping = outcome.stop;
     regroup_ = outcome.regroup;
     if (first() && std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step);
     announce(batch, outcome, rate, seconds, verdict.reason);
@@ -640,6 +658,7 @@ struct ReplicaRun::Impl {
   bool has_state_ = false;                                // Of progress_.step committed steps.
   std::vector<NamedTensor> own_;
   // Of the run.
+  bool went_on_ = false;  // From the memory of another generation.
   bool announced_ = false, started_ = false, ended_ = false;
   ScheduleOptions schedule_;
   std::vector<double> base_rates_;
@@ -662,6 +681,7 @@ ReplicaRun::End ReplicaRun::run(std::shared_ptr<Group> group, std::shared_ptr<Gr
   return impl_->run(std::move(group), std::move(norm_group));
 }
 void ReplicaRun::unbind() { impl_->unbind(); }
+bool ReplicaRun::is_torn() const { return impl_->is_torn(); }
 int64_t ReplicaRun::committed() const { return impl_->committed(); }
 ReplicaResult ReplicaRun::take_result() { return impl_->take_result(); }
 

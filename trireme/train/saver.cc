@@ -137,6 +137,7 @@ std::optional<RunState> Saver::read(DataParallel& replica) {
   state.progress = {saved->manifest.step,
                     saved->manifest.extra.value("skipped_steps", int64_t{0}),
                     saved->manifest.position,
+                    false,
                     saved->manifest.loss_history,
                     {},
                     saved->manifest.extra.value("guard", Json())};
@@ -159,6 +160,7 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
             {"from_memory", from_memory},
             {"step", state->progress.step},
             {"skipped", state->progress.skipped_steps},
+            {"stopping", state->progress.stopping},
             {"losses", state->progress.loss_history},
             {"ledger", state->progress.ledger.to_json()},
             {"guard", state->progress.guard},
@@ -178,9 +180,9 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   if (restored.from_memory) of_single_ranks.swap(engine.own);
   restored.shared = trireme::restore(engine, state->engine, head["ranks"], group_);
   if (restored.from_memory) engine.own.swap(of_single_ranks);
-  restored.progress = {
-      head["step"], head["skipped"], {head["epoch"], head["consumed"]}, head["losses"], Ledger::from_json(head["ledger"], "rank 0"),
-      head["guard"]};
+  restored.progress = {head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
+                       head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
+                       head["guard"]};
   restored.path = state->path;
   return restored;
 }

@@ -17,6 +17,7 @@ struct Progress {
   int64_t step = 0;             // Committed.
   int64_t skipped_steps = 0;    // Whose gradients overflowed or that a guard skipped: data was used, nothing updated.
   plan::DataPosition position;  // Of the next batch.
+  bool stopping = false;        // All agreed to stop; not in checkpoints, where a run goes on.
   std::vector<double> loss_history;
   Ledger ledger;
   Json guard;  // Guard's state.

@@ -191,18 +191,20 @@ std::optional<ReplicaResult> run_through_generations(const ReplicaSetting& setti
   int in_vain = 0;  // Generations in a row without a committed step.
   int64_t before = -1;
   std::string reason;
-  for (bool first = true;; first = false) {
+  for (;;) {
     try {
-      if (first)
-        world.connect(1);
-      else if (!world.regroup(run.committed(), reason))
-        return std::nullopt;
+      if (!world.regroup(run.committed(), reason)) return std::nullopt;
       reason.clear();
       agree();
       const Groups groups = make_groups(world, setting.options)[0];
       if (run.run(groups.group, groups.norms) == ReplicaRun::End::finished) return run.take_result();
     } catch (const std::exception& error) {
       if (!is_of_lost_peer(error, world)) throw;
+      if (run.is_torn())
+        throw Error(ErrorCode::peer_lost, "train",
+                    fmt::format("step {} was cut off inside its update, and a worker that was in it neither ended nor went on: {}",
+                                run.committed() + 1, brief(error)),
+                    "nothing: another process goes on from the newest checkpoint");
       reason = brief(error);
       in_vain = run.committed() > before ? 0 : in_vain + 1;
       before = run.committed();

@@ -370,6 +370,8 @@ class SharedExchange : public Exchange {
       outcome.gradient_norm = agree_on_norm(factor);
       outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
       if (outcome.nonfinite_gradients) return false;
+    } else if (guard_ && !between_) {
+      team_->barrier("reduced");  // Who takes a shard over needs it reduced.
     }
     if (options_.accept && !options_.accept(outcome.loss, outcome.gradient_norm)) return false;
     factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
