@@ -111,6 +111,7 @@ def peer_recovery(ranks):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
             job.wait()
+            subprocess.run(["pkill", "-KILL", "-f", str(folder / "peer.py")], check=False)  # Its workers are in sessions of their own.
 
 
 def figure(seconds):
