@@ -117,27 +117,6 @@ struct Files {
   std::filesystem::path report, log, events;
 };
 
-// Opens its listeners when there is something to hear: on rank 0, which in an elastic job may be another process later.
-class OnDemand : public monitor::Sink {
- public:
-  using Open = std::function<std::vector<std::unique_ptr<monitor::Sink>>()>;
-  explicit OnDemand(Open open) : open_(std::move(open)) {}
-  void on_start(const monitor::RunStart& start) override {
-    sinks_ = monitor::make_fan_out(open_());
-    sinks_->on_start(start);
-  }
-  void on_step(const monitor::StepRecord& step) override { sinks_->on_step(step); }
-  void on_eval(const monitor::EvalRecord& eval) override { sinks_->on_eval(eval); }
-  void on_continue(const monitor::ContinueRecord& from) override { sinks_->on_continue(from); }
-  void on_commit(const monitor::CommitRecord& commit) override { sinks_->on_commit(commit); }
-  void on_message(const std::string& text) override { sinks_->on_message(text); }
-  void on_end(const monitor::RunEnd& end) override { sinks_->on_end(end); }
-
- private:
-  Open open_;
-  std::unique_ptr<monitor::Sink> sinks_;
-};
-
 // Rank 0's listeners, and where they write.
 Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrainArguments& arguments) {
   const std::filesystem::path dir = config.run.dir;
@@ -146,7 +125,7 @@ Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrain
   if (config.monitor.json_lines) files.log = dir / "log.jsonl";
   if (config.monitor.tensorboard) files.events = dir / "events";
   const bool progress = config.monitor.progress && !arguments.quiet, json = arguments.json;
-  options.sinks.push_back(std::make_shared<OnDemand>([files, progress, json] {
+  options.sinks.push_back(monitor::make_on_demand([files, progress, json] {
     std::vector<std::unique_ptr<monitor::Sink>> sinks;
     const char* mode = std::getenv("TRIREME_PROGRESS");
     const bool to_launcher = mode != nullptr && std::string_view(mode) == "lines";

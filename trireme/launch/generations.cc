@@ -50,7 +50,6 @@ void Generations::left(int worker, Time now) { act(roster_.left(members_.at(stat
 std::string Generations::resize(int target, Time now) {
   if (target < minimum_ || target > maximum_)
     return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}", target, minimum_, maximum_);
-  if (target < roster_.target()) note_cause("asked for fewer workers", now);
   act(roster_.resize(target, now), now);
   return {};
 }
@@ -105,7 +104,8 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     actions_.close(connection);
   };
   if (!decisions.interrupt.empty()) {
-    note_cause("a worker joined", now);
+    const bool shrinks = static_cast<int>(decisions.interrupt.size()) > roster_.target();
+    note_cause(shrinks ? "asked for fewer workers" : "a worker joined", now);
     actions_.interrupt();
   }
   for (const Roster::Process process : decisions.dismissed) {

@@ -1,4 +1,5 @@
 #include <trireme/monitor/sink.h>
+#include <utility>
 
 namespace trireme::monitor {
 namespace {
@@ -6,7 +7,9 @@ namespace {
 class FanOut : public Sink {
  public:
   explicit FanOut(std::vector<std::unique_ptr<Sink>> sinks) : sinks_(std::move(sinks)) {}
+  explicit FanOut(OpenSinks open) : open_(std::move(open)) {}
   void on_start(const RunStart& start) override {
+    if (const OpenSinks open = std::exchange(open_, nullptr)) sinks_ = open();
     for (const auto& sink : sinks_) sink->on_start(start);
   }
   void on_step(const StepRecord& step) override {
@@ -29,11 +32,13 @@ class FanOut : public Sink {
   }
 
  private:
+  OpenSinks open_;  // Until the start.
   std::vector<std::unique_ptr<Sink>> sinks_;
 };
 
 }  // namespace
 
 std::unique_ptr<Sink> make_fan_out(std::vector<std::unique_ptr<Sink>> sinks) { return std::make_unique<FanOut>(std::move(sinks)); }
+std::unique_ptr<Sink> make_on_demand(OpenSinks open) { return std::make_unique<FanOut>(std::move(open)); }
 
 }  // namespace trireme::monitor

@@ -96,5 +96,8 @@ std::unique_ptr<Sink> make_json_lines(const std::filesystem::path& file);
 std::unique_ptr<Sink> make_tensorboard(const std::filesystem::path& folder);
 // All of `sinks` in order.
 std::unique_ptr<Sink> make_fan_out(std::vector<std::unique_ptr<Sink>> sinks);
+// The same, opened when there is something to hear: on rank 0, which in an elastic job may be another process later.
+using OpenSinks = std::function<std::vector<std::unique_ptr<Sink>>()>;
+std::unique_ptr<Sink> make_on_demand(OpenSinks open);
 
 }  // namespace trireme::monitor

@@ -4,6 +4,7 @@
 #include <trireme/base/hash.h>
 #include <trireme/parallel/compression/built_in.h>
 #include <trireme/parallel/compression/error_memory.h>
+#include <trireme/parallel/gradients.h>
 #include <algorithm>
 
 namespace trireme::compression {
@@ -105,7 +106,7 @@ class PowerSgd : public Compressor {
     const Packet packet(tensors);
     group_->all_reduce(packet.flat());
     packet.unpack();
-    return 2 * (group_->size() - 1) * static_cast<int64_t>(packet.flat().nbytes()) / group_->size();
+    return all_reduce_bytes(static_cast<int64_t>(packet.flat().nbytes()), group_->size());
   }
 
   std::shared_ptr<Group> group_;
