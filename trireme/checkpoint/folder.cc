@@ -34,7 +34,7 @@ OutgoingFile safetensors(const char* name, const SafetensorsLayout& layout, cons
 
 }  // namespace
 
-Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files)
+Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files, Milliseconds lock_timeout)
     : path_(std::move(path)), retention_(retention), files_(files) {
   const auto refuse = [](const std::string& what, const char* remedy) {
     throw Error(ErrorCode::invalid_argument, "checkpoint", what, remedy);
@@ -43,7 +43,7 @@ Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files)
   if (retention.keep_every < 0 || retention.keep_best < 0)
     refuse(fmt::format("keep_every is {} and keep_best {}", retention.keep_every, retention.keep_best), "0 or more");
   make_folders(files_, path_);
-  lock_ = lock_folder(files_, path_);
+  lock_ = lock_folder(files_, path_, lock_timeout);
   clean_leftovers(files_, path_);
 }
 

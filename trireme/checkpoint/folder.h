@@ -3,6 +3,7 @@
 // A checkpoint is written under another name, fsynced and renamed, so one that can be seen is whole; its manifest carries each
 // file's hash and its own, so one that was damaged later is never chosen. One job at a time writes into a folder, by one thread.
 #pragma once
+#include <trireme/base/deadline.h>
 #include <trireme/checkpoint/file_system.h>
 #include <trireme/checkpoint/manifest.h>
 #include <trireme/checkpoint/retention.h>
@@ -37,9 +38,11 @@ struct OutgoingFile {
 
 class Folder {
  public:
-  // Creates the folder and takes its lock, so that no other job writes there as long as this lives. Removes leftovers of writes that were
-  // cut off. Throws Error(io) with path and reason, Error(invalid_argument) naming who has the folder.
-  explicit Folder(std::filesystem::path path, RetentionOptions retention = {}, FileSystem& files = disk());
+  // Creates the folder and takes its lock, so that no other job writes there as long as this lives; waits `lock_timeout` for another to
+  // let go of it. Removes leftovers of writes that were cut off. Throws Error(io) with path and reason, Error(invalid_argument) naming who
+  // has the folder.
+  explicit Folder(std::filesystem::path path, RetentionOptions retention = {}, FileSystem& files = disk(),
+                  Milliseconds lock_timeout = Milliseconds(0));
   // Returns the checkpoint's path once it is durable; only then those that have outlived their time are removed. Throws Error(io) (no
   // space, ...): older checkpoints stay as they were. One of the same step is replaced.
   std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer);

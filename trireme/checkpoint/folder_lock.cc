@@ -5,11 +5,13 @@
 #include <trireme/base/error.h>
 #include <unistd.h>
 #include <ctime>
+#include <thread>
 
 namespace trireme::checkpoint {
 namespace {
 
 constexpr const char* kLockFile = ".lock";
+constexpr Milliseconds kLookAgain{10};
 
 std::string who_i_am() {
   char host[256] = {};
@@ -19,9 +21,12 @@ std::string who_i_am() {
 
 }  // namespace
 
-std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files, const std::filesystem::path& folder) {
+std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files, const std::filesystem::path& folder, Milliseconds wait) {
   std::string holder;
-  if (auto lock = files.try_lock(folder / kLockFile, who_i_am(), holder)) return lock;
+  for (const Deadline deadline = Deadline::after(wait);; std::this_thread::sleep_for(kLookAgain)) {
+    if (auto lock = files.try_lock(folder / kLockFile, who_i_am(), holder)) return lock;
+    if (deadline.expired()) break;
+  }
   throw Error(ErrorCode::invalid_argument, "checkpoint",
               fmt::format("the folder {} is in use by another job: {}", folder.string(), holder.empty() ? "who did not say" : holder),
               "another checkpoint.dir, or wait until that job has ended");

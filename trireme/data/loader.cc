@@ -136,6 +136,7 @@ Batch Loader::next() {
 }
 
 bool Loader::at_epoch_start() const { return impl_->position.consumed == 0; }
+const plan::DataPlan& Loader::plan() const { return impl_->plan; }
 int64_t Loader::batches_per_epoch() const { return impl_->plan.batches_per_epoch(); }
 plan::DataPosition Loader::position() const { return impl_->position; }
 

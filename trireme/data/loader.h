@@ -51,6 +51,7 @@ class Loader {
   // True if the next batch starts a new epoch (and at the very start).
   bool at_epoch_start() const;
   int64_t batches_per_epoch() const;
+  const plan::DataPlan& plan() const;
   plan::DataPosition position() const;  // Of the next batch that next() will give: what a checkpoint saves.
   // Goes on at any sample, also one that the batch size does not divide. Throws Error(invalid_argument) outside the data set.
   void seek(plan::DataPosition position);

@@ -18,7 +18,6 @@
 #include <trireme/train/stop_signal.h>
 #include <chrono>
 #include <cmath>
-#include <thread>
 
 namespace trireme {
 namespace {
@@ -27,7 +26,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
 constexpr int kMostTimesDiffered = 3;
-
 constexpr Milliseconds kFolderTimeout{5000};
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
@@ -52,7 +50,10 @@ struct ReplicaRun::Impl {
     if (begins_to_tell) announce_start();
     go_on(begins_to_tell);
     if (!std::exchange(started_, true)) start();
-    if (went_on_ && (is_done() || stopping_)) save();  // The last generation may have been cut off in it.
+    if (went_on_ && (is_done() || stopping_)) {  // The last generation may have been cut off in it.
+      save();
+      announce_saved();
+    }
     while (!is_done() && !stopping_ && !regroup_) step();
     if (regroup_ && !is_done() && !stopping_) return End::regroup;
     finish();
@@ -61,7 +62,7 @@ struct ReplicaRun::Impl {
 
   bool is_torn() const { return replica_ && replica_->is_torn(); }
   int64_t committed() const { return has_state_ ? progress_.step : -1; }
-  // What does not outlive a generation: also that rank 0's folder is another process's business from now on.
+  // What does not outlive a generation.
   void unbind() {
     if (replica_ && replica_->is_torn()) {
       bound_ = has_state_ = false;  // Who calls does not go on with it.
@@ -91,8 +92,8 @@ struct ReplicaRun::Impl {
     for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters) tensor.mutable_grad().reset();  // Of a step given up.
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
-    const CheckpointOptions& keep = options_.checkpoint;
-    open_saver(keep);
+    take_folder();
+    saver_.emplace(writer_ ? &*writer_ : nullptr, RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_);
     if (!injector_ && !options_.inject.faults.empty()) injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
     context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
@@ -109,18 +110,15 @@ struct ReplicaRun::Impl {
     bound_ = has_state_ = true;
   }
 
-  // A process that held the folder and was ended a moment ago may not be gone yet.
-  void open_saver(const CheckpointOptions& keep) {
-    const Deadline deadline = Deadline::after(world_.identity().generation > 0 ? kFolderTimeout : Milliseconds(0));
-    for (;;) try {
-        saver_.emplace(keep.dir, checkpoint::RetentionOptions{keep.keep, keep.keep_every, keep.keep_best},
-                       checkpoint::WriterOptions{.background = keep.background},
-                       RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_, disk_);
-        return;
-      } catch (const Error&) {
-        if (deadline.expired()) throw;
-        std::this_thread::sleep_for(Milliseconds(10));
-      }
+  // Rank 0 has it from one generation to the next: what is being written then is written on while the job regroups.
+  void take_folder() {
+    const CheckpointOptions& keep = options_.checkpoint;
+    if (!first()) return writer_.reset();
+    if (writer_ || keep.dir.empty()) return;
+    // A rank 0 that was ended a moment ago may not be gone yet.
+    const Milliseconds lock_timeout = world_.identity().generation > 0 ? kFolderTimeout : Milliseconds(0);
+    writer_.emplace(checkpoint::Folder(keep.dir, {keep.keep, keep.keep_every, keep.keep_best}, disk_, lock_timeout),
+                    checkpoint::WriterOptions{.background = keep.background});
   }
 
   // Tensors stay where they are.
@@ -153,8 +151,7 @@ struct ReplicaRun::Impl {
   // A step that was given up may have moved running statistics.
   void remember_buffers() {
     if (!world_.is_elastic()) return;
-    before_step_.clear();
-    for (const auto& [name, tensor] : replica_->state().buffers) before_step_.push_back(tensor.clone());
+    before_step_ = copies_of_buffers();
     in_step_ = true;
   }
   void restore_buffers() {
@@ -292,11 +289,7 @@ struct ReplicaRun::Impl {
   // Tells where training goes on: what the log has of later steps does not count any more. A rank 0 that took over tells the newest commit
   // again, as its predecessor may have died before it did.
   void go_on(bool begins_to_tell) {
-    monitor::ContinueRecord from{world_.identity().generation,
-                                 progress_.step,
-                                 progress_.position,
-                                 {train_->size(), options_.batch, options_.seed, options_.shuffle, options_.drop_last},
-                                 {}};
+    monitor::ContinueRecord from{world_.identity().generation, progress_.step, progress_.position, loader_->plan().options(), {}};
     progress_.ledger.go_on(from);
     const auto newest = progress_.ledger.newest();
     if (begins_to_tell && !progress_.ledger.empty()) from.ledger = progress_.ledger.to_json();
@@ -309,7 +302,7 @@ struct ReplicaRun::Impl {
   void record(const Batch& batch, const StepOutcome& outcome) {
     monitor::CommitRecord commit{world_.identity().generation, progress_.step, batch.position, outcome.samples, {}, outcome.updated};
     for (int rank = 0; rank < group_->size(); ++rank) {
-      const auto [from, to] = plan::DataPlan::share(outcome.samples, rank, group_->size());
+      const auto [from, to] = loader_->plan().share_of(outcome.samples, rank, group_->size());
       commit.shares.push_back(to - from);
     }
     progress_.ledger.commit(commit);
@@ -637,8 +630,9 @@ struct ReplicaRun::Impl {
   const SteadyClock::time_point created_ = SteadyClock::now();
   Guard guard_{options_.guard};
   std::optional<Injector> injector_;
-  FullDisk disk_;         // Before the saver, which writes to it.
-  ReplicaRandom random_;  // Before the model, which is drawn from it.
+  FullDisk disk_;                             // Before the writer, which writes to it.
+  std::optional<checkpoint::Writer> writer_;  // On rank 0.
+  ReplicaRandom random_;                      // Before the model, which is drawn from it.
   Model model_;
   // Of a generation (of the whole run, if the job is not elastic).
   std::shared_ptr<Group> group_, norm_group_;

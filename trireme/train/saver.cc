@@ -2,10 +2,11 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/checkpoint/load.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/train/saver.h>
-#include <cstring>
 #include <set>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -25,41 +26,71 @@ struct Views {
   }
 };
 
-at::Tensor tensor_of(const checkpoint::TensorView& view) {
-  at::Tensor tensor = at::empty(view.spec.shape, at::TensorOptions().dtype(to_torch(view.spec.dtype)));
-  if (!view.bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), view.bytes.data(), view.bytes.size());
-  return tensor;
+std::span<std::byte> bytes_of(const at::Tensor& tensor) { return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()}; }
+
+at::Tensor empty_like(const checkpoint::TensorView& view) {
+  return at::empty(view.spec.shape, at::TensorOptions().dtype(to_torch(view.spec.dtype)));
 }
 
-void load_into(const std::vector<NamedTensor>& tensors, const checkpoint::Saved& saved) {
-  const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tensors) {
-    const checkpoint::TensorView* view = saved.model->find(name);
-    if (view == nullptr)
-      throw Error(ErrorCode::invalid_argument, "train", fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name),
-                  "the checkpoint.dir of the same model, or --fresh to start anew");
-    // Another type would be converted silently, and the promises that come with a type broken.
-    const bool same_type =
-        tensor.scalar_type() == at::kBool ? view->spec.dtype == plan::DType::uint8 : view->spec.dtype == to_plan(tensor.scalar_type());
-    if (view->spec.shape != tensor.sizes().vec() || !same_type)
-      throw Error(ErrorCode::invalid_argument, "train",
-                  fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
-                              plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}.describe()),
-                  "the checkpoint.dir of the same model, or --fresh to start anew");
-    tensor.detach().copy_(tensor_of(*view));
+[[noreturn]] void refuse(const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, "train", what, "the checkpoint.dir of the same model, or --fresh to start anew");
+}
+
+const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::string& name, const at::Tensor& tensor) {
+  const checkpoint::TensorView* view = saved.model->find(name);
+  if (view == nullptr) refuse(fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
+  // Another type would be converted silently, and the promises that come with a type broken.
+  const bool same_type =
+      tensor.scalar_type() == at::kBool ? view->spec.dtype == plan::DType::uint8 : view->spec.dtype == to_plan(tensor.scalar_type());
+  if (view->spec.shape != tensor.sizes().vec() || !same_type)
+    refuse(fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
+                       plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}.describe()));
+  return *view;
+}
+
+// Where a checkpoint's tensors go: the model's straight to their places, the others to tensors of their own.
+class Places {
+ public:
+  explicit Places(const ModuleState& state) : state_(state) {}
+
+  std::vector<checkpoint::Destination> of(const checkpoint::Saved& saved) {
+    others.clear();
+    detours_.clear();
+    std::vector<checkpoint::Destination> destinations;
+    std::set<std::string> known;
+    for (const auto* const part : {&state_.parameters, &state_.buffers})
+      for (const auto& [name, tensor] : *part) {
+        known.insert(name);
+        const checkpoint::TensorView& view = stored(saved, name, tensor);
+        const bool direct = tensor.is_cpu() && tensor.is_contiguous();
+        if (!direct) detours_.emplace_back(tensor, empty_like(view));
+        destinations.push_back({&view, bytes_of(direct ? tensor : detours_.back().second)});
+      }
+    for (const auto& view : saved.model->tensors())
+      if (!known.contains(view.spec.name))
+        refuse(fmt::format("{} holds '{}', which this model has not", saved.path.string(), view.spec.name));
+    if (saved.optimizer)
+      for (const auto& view : saved.optimizer->tensors()) {
+        others.push_back({view.spec.name, empty_like(view)});
+        destinations.push_back({&view, bytes_of(others.back().tensor)});
+      }
+    return destinations;
   }
-}
 
-void refuse_surplus(const ModuleState& state, const checkpoint::Saved& saved) {
-  std::set<std::string> known;
-  for (const auto& tensors : {&state.parameters, &state.buffers})
-    for (const auto& [name, tensor] : *tensors) known.insert(name);
-  for (const auto& view : saved.model->tensors())
-    if (!known.contains(view.spec.name))
-      throw Error(ErrorCode::invalid_argument, "train",
-                  fmt::format("{} holds '{}', which this model has not", saved.path.string(), view.spec.name),
-                  "the checkpoint.dir of the same model, or --fresh to start anew");
-}
+  // Once all bytes are there.
+  void settle() {
+    const torch::NoGradGuard no_grad;
+    for (const auto& [tensor, read] : detours_) tensor.copy_(read);
+    for (const auto* const part : {&state_.parameters, &state_.buffers})
+      for (const auto& [name, tensor] : *part) torch::autograd::impl::bump_version(tensor);  // Written behind its back.
+  }
+
+  std::vector<NamedTensor> others;
+
+ private:
+  const ModuleState& state_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> detours_;
+};
 
 void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
   const torch::NoGradGuard no_grad;
@@ -96,11 +127,7 @@ OptimizerState share(Group& group, OptimizerState state) {
 
 }  // namespace
 
-Saver::Saver(std::string dir, checkpoint::RetentionOptions retention, checkpoint::WriterOptions writing, RunFacts facts, Group& group,
-             checkpoint::FileSystem& files)
-    : facts_(std::move(facts)), group_(group) {
-  if (!dir.empty() && group.rank() == 0) writer_.emplace(checkpoint::Folder(std::move(dir), retention, files), writing);
-}
+Saver::Saver(checkpoint::Writer* writer, RunFacts facts, Group& group) : facts_(std::move(facts)), group_(group), writer_(writer) {}
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {
   const auto was = [&](const char* key, int64_t otherwise) { return manifest.extra.value(key, otherwise); };
@@ -118,22 +145,22 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
 // The newest checkpoint; parameters and buffers go straight into the replica.
 std::optional<RunState> Saver::read(DataParallel& replica) {
   writer_->wait();  // A run may go back to what it has just saved.
-  const auto saved = writer_->folder().newest();
+  Places places(replica.state());
+  const auto saved = checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
+    check_facts(candidate.manifest);
+    return places.of(candidate);
+  });
   if (!saved) return std::nullopt;
-  check_facts(saved->manifest);
-  load_into(replica.state().parameters, *saved);
-  load_into(replica.state().buffers, *saved);
-  refuse_surplus(replica.state(), *saved);
+  places.settle();
   RunState state;
   state.optimizer.kind = saved->manifest.optimizer.value("kind", "");
   state.optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
-  if (saved->optimizer)
-    for (const auto& view : saved->optimizer->tensors()) {
-      if (belongs_to_engine(view.spec.name))
-        state.engine.emplace(view.spec.name, tensor_of(view));
-      else
-        state.optimizer.tensors.push_back({view.spec.name, tensor_of(view)});
-    }
+  for (NamedTensor& other : places.others) {
+    if (belongs_to_engine(other.name))
+      state.engine.emplace(other.name, other.tensor);
+    else
+      state.optimizer.tensors.push_back(std::move(other));
+  }
   state.progress = {saved->manifest.step,
                     saved->manifest.extra.value("skipped_steps", int64_t{0}),
                     saved->manifest.position,

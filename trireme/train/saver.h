@@ -43,9 +43,8 @@ struct RunFacts {
 
 class Saver {
  public:
-  // On rank 0 with a folder: takes it for this job (checkpoint/folder.h). `dir` may be empty: then nothing is saved or found.
-  Saver(std::string dir, checkpoint::RetentionOptions retention, checkpoint::WriterOptions writing, RunFacts facts, Group& group,
-        checkpoint::FileSystem& files = checkpoint::disk());
+  // `writer` is rank 0's, and null elsewhere; null there too: nothing is saved or found.
+  Saver(checkpoint::Writer* writer, RunFacts facts, Group& group);
 
   // COLLECTIVE. What rank 0 has `kept`, else its newest whole checkpoint, becomes the state of every replica (kept parameters and buffers
   // are in rank 0's module; what other ranks kept does not count). Empty if there is neither. Of what is kept, tensors of single ranks
@@ -69,7 +68,7 @@ class Saver {
   std::optional<RunState> read(DataParallel& replica);
   RunFacts facts_;
   Group& group_;
-  std::optional<checkpoint::Writer> writer_;  // On rank 0.
+  checkpoint::Writer* const writer_;
 };
 
 }  // namespace trireme
