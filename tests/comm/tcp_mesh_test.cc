@@ -13,7 +13,6 @@
 namespace trireme::comm {
 namespace {
 
-using net::Descriptor;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/file_system.h>
@@ -21,23 +22,11 @@ constexpr size_t kSmallestDirect = 1 << 20;  // Below it the page cache is quick
 
 bool is_full(int reason) { return reason == ENOSPC || reason == EDQUOT || reason == EFBIG; }
 
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  explicit operator bool() const { return number_ >= 0; }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
+Descriptor opened(const fs::path& path, int flags) { return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666)); }
 
 class DiskFile : public FileSystem::File {
  public:
-  explicit DiskFile(const fs::path& path) : path_(path), descriptor_(path, O_WRONLY | O_CREAT | O_TRUNC) {
+  explicit DiskFile(const fs::path& path) : path_(path), descriptor_(opened(path, O_WRONLY | O_CREAT | O_TRUNC)) {
     if (!descriptor_) refuse("create", path, errno);
   }
 
@@ -56,13 +45,13 @@ class DiskFile : public FileSystem::File {
   }
 
   void sync() override {
-    if (::fsync(descriptor_.number()) != 0) refuse_write(path_, errno, position_);
+    if (::fsync(descriptor_.get()) != 0) refuse_write(path_, errno, position_);
   }
 
  private:
   ssize_t write_some(std::span<const std::byte> bytes) const {
     for (;;) {
-      const ssize_t written = ::write(descriptor_.number(), bytes.data(), bytes.size());
+      const ssize_t written = ::write(descriptor_.get(), bytes.data(), bytes.size());
       if (written >= 0 || errno != EINTR) return written;
     }
   }
@@ -72,8 +61,8 @@ class DiskFile : public FileSystem::File {
   }
   bool set_direct(bool direct) {
     if (direct == is_direct_) return true;
-    const int flags = ::fcntl(descriptor_.number(), F_GETFL);
-    if (flags < 0 || ::fcntl(descriptor_.number(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) {
+    const int flags = ::fcntl(descriptor_.get(), F_GETFL);
+    if (flags < 0 || ::fcntl(descriptor_.get(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) {
       can_be_direct_ = false;
       return false;
     }
@@ -90,7 +79,7 @@ class DiskFile : public FileSystem::File {
 bool is_the_file_at(const Descriptor& descriptor, const fs::path& path) {
   struct stat mine {
   }, there{};
-  return ::fstat(descriptor.number(), &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
+  return ::fstat(descriptor.get(), &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
          mine.st_dev == there.st_dev;
 }
 
@@ -108,7 +97,7 @@ class DiskLock : public FileSystem::Lock {
 
 std::string text_of(const Descriptor& descriptor) {
   char text[512];
-  const ssize_t count = ::pread(descriptor.number(), text, sizeof text, 0);
+  const ssize_t count = ::pread(descriptor.get(), text, sizeof text, 0);
   return {text, static_cast<size_t>(std::max<ssize_t>(count, 0))};
 }
 
@@ -126,10 +115,10 @@ class Disk : public FileSystem {
   }
 
   void sync_folder(const fs::path& path) override {
-    const Descriptor folder(path, O_RDONLY | O_DIRECTORY);
+    const Descriptor folder = opened(path, O_RDONLY | O_DIRECTORY);
     if (!folder) refuse("sync the folder", path, errno);
     // EINVAL, ENOTSUP: a file system that cannot sync folders, and so needs no such call.
-    if (::fsync(folder.number()) != 0 && errno != EINVAL && errno != ENOTSUP) refuse("sync the folder", path, errno);
+    if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) refuse("sync the folder", path, errno);
   }
 
   std::vector<Entry> list(const fs::path& folder) override {
@@ -144,9 +133,9 @@ class Disk : public FileSystem {
 
   std::unique_ptr<Lock> try_lock(const fs::path& path, std::string_view mine, std::string& holder) override {
     for (;;) {
-      Descriptor descriptor(path, O_RDWR | O_CREAT);
+      Descriptor descriptor = opened(path, O_RDWR | O_CREAT);
       if (!descriptor) refuse("create", path, errno);
-      if (::flock(descriptor.number(), LOCK_EX | LOCK_NB) != 0) {
+      if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
         if (errno == EWOULDBLOCK) {
           holder = text_of(descriptor);
@@ -157,7 +146,7 @@ class Disk : public FileSystem {
       }
       if (!is_the_file_at(descriptor, path)) continue;  // Its last holder removed it meanwhile: this is nobody's any more.
       // Only for people: a full disk must not keep a run from going on.
-      if (::ftruncate(descriptor.number(), 0) == 0 && ::pwrite(descriptor.number(), mine.data(), mine.size(), 0) < 0) errno = 0;
+      if (::ftruncate(descriptor.get(), 0) == 0 && ::pwrite(descriptor.get(), mine.data(), mine.size(), 0) < 0) errno = 0;
       return std::make_unique<DiskLock>(path, std::move(descriptor));
     }
   }

@@ -20,21 +20,20 @@ namespace {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // A pipe must not block.
-  if (descriptor_ < 0) fail("open", path_, errno);
+  descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // A pipe must not block.
+  if (!descriptor_) fail("open", path_, errno);
   struct stat status {};
-  const int reason = ::fstat(descriptor_, &status) != 0 ? errno : S_ISDIR(status.st_mode) ? EISDIR : !S_ISREG(status.st_mode) ? EINVAL : 0;
+  const int reason = ::fstat(descriptor_.get(), &status) != 0 ? errno
+                     : S_ISDIR(status.st_mode)                ? EISDIR
+                     : !S_ISREG(status.st_mode)               ? EINVAL
+                                                              : 0;
   size_ = static_cast<uint64_t>(status.st_size);
-  if (reason == 0) return;
-  ::close(descriptor_);
-  fail("open", path_, reason);
+  if (reason != 0) fail("open", path_, reason);
 }
-
-InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read(uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t count = ::pread(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count = ::pread(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("read", path_, errno);
     if (count == 0)

@@ -1,5 +1,6 @@
 // A file that is read, not mapped: a disk that fails then gives an error, not a signal. No torch.
 #pragma once
+#include <trireme/base/descriptor.h>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -11,12 +12,9 @@ class InputFile {
  public:
   // Throws Error(not_found) or Error(io), also for what is no regular file.
   explicit InputFile(std::filesystem::path path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   uint64_t size() const { return size_; }
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   // Fills `bytes` from `offset` on. Throws Error(io), or Error(corrupt) if the file ends before. Any number of threads.
   void read(uint64_t offset, std::span<std::byte> bytes) const;
   // Likewise, one part after the other.
@@ -24,7 +22,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   uint64_t size_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <unistd.h>
 #include <algorithm>
@@ -16,29 +17,14 @@
 namespace trireme::launch {
 namespace {
 
-// A descriptor above the standard three, so that giving those to the child never overwrites one still needed.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {
-    if (fd_ < 0)
-      throw Error(ErrorCode::io, "launch", fmt::format("no descriptor for a worker: {}", std::strerror(errno)),
-                  "a higher limit of open files (ulimit -n)");
-    if (fd_ > STDERR_FILENO) return;
-    const int low = std::exchange(fd_, ::fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
-    ::close(low);
-  }
-  ~Descriptor() { reset(); }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&&) = delete;
-  int get() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset() {
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  }
-
- private:
-  int fd_;
-};
+// Above the standard three, so that giving those to the child never overwrites one still needed.
+Descriptor high(int opened) {
+  Descriptor descriptor(opened);
+  if (descriptor && opened <= STDERR_FILENO) descriptor = Descriptor(::fcntl(opened, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (descriptor) return descriptor;
+  throw Error(ErrorCode::io, "launch", fmt::format("no descriptor for a worker: {}", std::strerror(errno)),
+              "a higher limit of open files (ulimit -n)");
+}
 
 struct Pipe {
   Descriptor read;
@@ -48,7 +34,8 @@ struct Pipe {
 Pipe make_pipe() {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
+  Descriptor read(ends[0]), write(ends[1]);  // Each has its owner before high() may throw.
+  return {high(read.release()), high(write.release())};
 }
 
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
@@ -140,7 +127,7 @@ std::string ProcessEnd::describe() const {
 ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
   const std::vector<char*> arguments = pointers_to(command);
   const std::vector<char*> variables = pointers_to(environment);
-  const Descriptor input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Descriptor input = high(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   Pipe output = make_pipe();
   Pipe error_output = make_pipe();
   Pipe failure = make_pipe();

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/launch/secret_file.h>
 #include <unistd.h>
@@ -11,14 +12,6 @@ namespace trireme::launch {
 namespace {
 
 constexpr size_t kMaxBytes = 4096;
-
-struct Descriptor {
-  int number;
-  explicit Descriptor(int opened) : number(opened) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { ::close(number); }
-};
 
 [[noreturn]] void throw_errno(const std::filesystem::path& path) {
   const ErrorCode code = errno == ENOENT ? ErrorCode::not_found : ErrorCode::io;
@@ -36,11 +29,10 @@ std::string trimmed(const std::string& text) {
 std::string read_secret_file(const std::filesystem::path& path, Symlink symlink) {
   // O_NONBLOCK: a pipe in its place must not make us wait.
   const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (symlink == Symlink::refuse ? O_NOFOLLOW : 0);
-  const int opened = ::open(path.c_str(), flags);
-  if (opened < 0) throw_errno(path);
-  const Descriptor file(opened);
+  const Descriptor file(::open(path.c_str(), flags));
+  if (!file) throw_errno(path);
   struct stat facts {};
-  if (::fstat(file.number, &facts) != 0) throw_errno(path);
+  if (::fstat(file.get(), &facts) != 0) throw_errno(path);
   if (!S_ISREG(facts.st_mode))
     throw Error(ErrorCode::invalid_argument, "launch", fmt::format("the token file {} is not an ordinary file", path.string()));
   if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
@@ -53,7 +45,7 @@ std::string read_secret_file(const std::filesystem::path& path, Symlink symlink)
                 "chmod 600 " + path.string());
 
   std::string content(kMaxBytes + 1, '\0');
-  const ssize_t length = ::read(file.number, content.data(), content.size());
+  const ssize_t length = ::read(file.get(), content.data(), content.size());
   if (length < 0) throw_errno(path);
   content.resize(static_cast<size_t>(length));
   if (content.size() > kMaxBytes)

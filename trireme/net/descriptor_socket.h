@@ -2,7 +2,7 @@
 // stay behind, and out of reach of other network namespaces, which therefore count as other hosts.
 #pragma once
 #include <trireme/base/deadline.h>
-#include <trireme/net/descriptor.h>
+#include <trireme/base/descriptor.h>
 #include <string>
 #include <utility>
 

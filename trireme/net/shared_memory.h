@@ -3,7 +3,7 @@
 // Between processes it is a memfd: not bound by the size of /dev/shm, without a name that could stay behind, gone with the last process
 // that holds it however that ends. Between threads it is anonymous memory, which may use huge pages.
 #pragma once
-#include <trireme/net/descriptor.h>
+#include <trireme/base/descriptor.h>
 #include <cstddef>
 #include <string>
 

@@ -1,7 +1,7 @@
 // One peer's stream of bytes, both ways, over a non-blocking socket: what is queued moves as far as the socket lets it, and what
 // arrives goes straight to where it is wanted.
 #pragma once
-#include <trireme/net/descriptor.h>
+#include <trireme/base/descriptor.h>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,7 +44,7 @@ class Incoming {
 class Link {
  public:
   Link() = default;  // To nobody.
-  explicit Link(net::Descriptor socket) : socket_(std::move(socket)) {}
+  explicit Link(Descriptor socket) : socket_(std::move(socket)) {}
 
   // Queue; the pieces stay their owner's, who keeps them in place until they are finished.
   void send(Outgoing& piece) { out_.push_back(&piece); }
@@ -62,7 +62,7 @@ class Link {
   short events() const;  // What poll() should wait for: 0 for nothing.
 
  private:
-  net::Descriptor socket_;
+  Descriptor socket_;
   std::vector<Outgoing*> out_;
   std::vector<Incoming*> in_;
   size_t out_at_ = 0, in_at_ = 0;  // The first that is not finished.

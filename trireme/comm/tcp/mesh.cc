@@ -174,7 +174,7 @@ class Meeting {
     return rank > rank_ && rank < size_ && theirs.lane <= Lane::messages && !place(rank, theirs.lane);
   }
 
-  net::Descriptor& place(int peer, Lane lane) {
+  Descriptor& place(int peer, Lane lane) {
     return (lane == Lane::collectives ? mesh_.collectives : mesh_.messages)[static_cast<size_t>(peer)];
   }
 
@@ -183,7 +183,7 @@ class Meeting {
     net::tune(socket, options_.silence);
     const int descriptor = socket.release();
     ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) | O_NONBLOCK);
-    place(peer, lane) = net::Descriptor(descriptor);
+    place(peer, lane) = Descriptor(descriptor);
     ++met_;
   }
 
@@ -203,7 +203,7 @@ class Meeting {
 }  // namespace
 
 Mesh connect_mesh(launch::Member& member, int rank, int size, const MeshOptions& options) {
-  if (size == 1) return {std::vector<net::Descriptor>(1), std::vector<net::Descriptor>(1)};
+  if (size == 1) return {std::vector<Descriptor>(1), std::vector<Descriptor>(1)};
   return Meeting(member, rank, size, options).run();
 }
 

@@ -3,8 +3,8 @@
 // dropped, logged and otherwise ignored. Nobody listens any more once all have met.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/base/descriptor.h>
 #include <trireme/launch/member.h>
-#include <trireme/net/descriptor.h>
 #include <string>
 #include <vector>
 
@@ -20,8 +20,8 @@ struct MeshOptions {
 
 // By rank; this rank's own place is empty. Two connections a pair: collectives never wait behind messages, nor messages behind them.
 struct Mesh {
-  std::vector<net::Descriptor> collectives;
-  std::vector<net::Descriptor> messages;
+  std::vector<Descriptor> collectives;
+  std::vector<Descriptor> messages;
 };
 
 // COLLECTIVE over the group's ranks. The sockets do not block. Throws Error(timeout) naming the ranks that did not come,

@@ -157,9 +157,9 @@ void Messages::Lane::break_off(const std::string& why) {
 }
 
 struct Messages::Mailroom {
-  Mailroom(std::vector<net::Descriptor> connections, std::shared_ptr<const Losses> group_losses)
+  Mailroom(std::vector<Descriptor> connections, std::shared_ptr<const Losses> group_losses)
       : losses(std::move(group_losses)), bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    for (net::Descriptor& connection : connections) lanes.emplace_back().link = Link(std::move(connection));
+    for (Descriptor& connection : connections) lanes.emplace_back().link = Link(std::move(connection));
   }
   void ring() { (void)!::write(bell.get(), &kOne, sizeof kOne); }
   void start() {  // With the mutex held.
@@ -171,7 +171,7 @@ struct Messages::Mailroom {
 
   static constexpr uint64_t kOne = 1;
   const std::shared_ptr<const Losses> losses;
-  const net::Descriptor bell;
+  const Descriptor bell;
   std::mutex mutex;  // Guards the lanes and all deliveries.
   std::condition_variable changed;
   std::deque<Lane> lanes;  // By rank.
@@ -236,7 +236,7 @@ class Messages::DeliveryWork : public Work {
   std::string what_;
 };
 
-Messages::Messages(std::vector<net::Descriptor> connections, std::shared_ptr<const Losses> losses)
+Messages::Messages(std::vector<Descriptor> connections, std::shared_ptr<const Losses> losses)
     : mailroom_(std::make_shared<Mailroom>(std::move(connections), std::move(losses))) {}
 
 Messages::~Messages() {

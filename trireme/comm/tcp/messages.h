@@ -21,7 +21,7 @@ namespace trireme::comm {
 
 class Messages {
  public:
-  Messages(std::vector<net::Descriptor> connections, std::shared_ptr<const Losses> losses);
+  Messages(std::vector<Descriptor> connections, std::shared_ptr<const Losses> losses);
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;

@@ -50,7 +50,7 @@ class TcpGroup : public Group, public Breakable {
         spin_(spin),
         plans_("tcp", size(), hosts, plans),
         messages_(std::move(mesh.messages), losses_) {
-    for (net::Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
+    for (Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
   }
   ~TcpGroup() override { abort("its group was let go"); }
 

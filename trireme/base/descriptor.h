@@ -3,7 +3,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace trireme::net {
+namespace trireme {
 
 class Descriptor {
  public:
@@ -17,10 +17,12 @@ class Descriptor {
     if (number_ >= 0) ::close(number_);
   }
   int get() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+  void reset() { Descriptor{release()}; }
   explicit operator bool() const { return number_ >= 0; }
 
  private:
   int number_;
 };
 
-}  // namespace trireme::net
+}  // namespace trireme
