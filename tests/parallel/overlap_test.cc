@@ -123,16 +123,16 @@ TEST(BetweenHosts, WhatAllRanksOfAHostHaveIsReducedAndSentInBackward) {
                   group.rank() < 2 ? 2 : 1);
     };
     between.emplace(groups[static_cast<size_t>(group.rank())], parameters, plan::BucketOptions{.capacity_bytes = 8, .first_bytes = 8},
-                    shared::BetweenHosts::Actions{[](int) {}, reduce});
+                    CompressionOptions{}, shared::BetweenHosts::Actions{[](int) {}, reduce});
     for (int step = 0; step < 2; ++step) {
       reductions = 0;
-      between->expect_last_backward();
+      between->expect_last_backward(1);
       loss_on(net, data_of(4)).backward();
-      between->backward_ended();
+      between->backward_ended(1);
       EXPECT_EQ(between->buckets_in_backward(), 4);
       group.host_team()->barrier("test");
       at::Tensor facts = at::ones({1}, at::kDouble);
-      if (group.between_hosts()) between->all_reduce(*group.between_hosts(), facts);
+      if (group.between_hosts()) between->all_reduce(*group.between_hosts(), facts, [] { FAIL(); });
       between->next_step();
       group.host_team()->barrier("test");
       for (int p = 0; p < 4; ++p) EXPECT_EQ(*reinterpret_cast<double*>(between->reduced(p)), 3);  // 2 of host a, 1 of host b.

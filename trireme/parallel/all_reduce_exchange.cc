@@ -5,6 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/bucket_progress.h>
+#include <trireme/parallel/compression/compressed_buckets.h>
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradient_watch.h>
@@ -29,37 +30,35 @@ class AllReduceExchange : public Exchange {
     for (size_t parameter = 0; parameter < parameters_.size(); ++parameter)
       if (!parameters_[parameter].tensor.requires_grad()) frozen_.push_back(static_cast<int>(parameter));
     plan({});
-    if (group_->size() > 1 && group_->runs_in_background() && compressors_.empty()) watch();
+    if (group_->size() > 1 && group_->runs_in_background()) watch();
   }
 
-  void expect_last_backward() override {
+  void expect_last_backward(double gradient_scale) override {
     if (!watch_) return;
+    gradient_scale_ = gradient_scale;
     watch_->arm(true);
   }
 
   StepOutcome exchange(const Contribution& mine, const Update& update) override {
     if (watch_) watch_->arm(false);
+    gradient_scale_ = mine.gradient_scale;
     refuse_newly_trainable(parameters_, frozen_);
     if (watch_ && !in_ready_order_) order_by_readiness();
     StepOutcome outcome = group_->size() > 1 ? reduce(mine) : alone(mine);
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
-      const double too_large = compressors_.empty() ? mine.gradient_scale : 1.0;  // Compressed gradients were scaled back before.
+      const double too_large = compressed_ ? 1.0 : mine.gradient_scale;  // Compressed gradients were scaled back before.
       const double factor = 1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples));
       finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
     // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
     for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
     works_.clear();
+    if (compressed_) compressed_->end_step(outcome.updated);
     progress_->next_step();
     return outcome;
   }
 
-  std::vector<NamedTensor> state() override {
-    std::vector<NamedTensor> all;
-    for (const auto& compressor : compressors_)
-      for (NamedTensor& part : compressor->state()) all.push_back(std::move(part));
-    return all;
-  }
+  std::vector<NamedTensor> state() override { return compressed_ ? compressed_->state() : std::vector<NamedTensor>(); }
 
  private:
   void plan(std::span<const int> ready_order) {
@@ -70,7 +69,7 @@ class AllReduceExchange : public Exchange {
     for (const plan::Bucket& bucket : plan_.buckets) trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
     flats_.clear();
     fact_values_.reset();
-    if (group_->size() > 1) allocate(specs);
+    if (group_->size() > 1) allocate();
     progress_ = std::make_unique<BucketProgress>(plan_, parameters_);
   }
 
@@ -85,12 +84,25 @@ class AllReduceExchange : public Exchange {
     progress_->ready(parameter);
     if (!in_ready_order_) return;
     const torch::NoGradGuard no_grad;
-    while (works_.size() + 1 < plan_.buckets.size() && progress_->is_complete(works_.size())) send(works_.size());
+    while (sent() + 1 < plan_.buckets.size() && progress_->is_complete(sent())) {
+      const size_t bucket = sent();
+      prepare(bucket);
+      send(bucket);
+    }
+  }
+
+  size_t sent() const { return compressed_ ? compressed_->sent() : works_.size(); }
+
+  void prepare(size_t bucket) {
+    pack(plan_.buckets[bucket], parameters_, flats_[bucket]);
+    if (compressed_) compressed_->prepare(flats_[bucket], gradient_scale_);
   }
 
   void send(size_t flat) {
-    if (flat < plan_.buckets.size()) pack(plan_.buckets[flat], parameters_, flats_[flat]);
-    works_.push_back(group_->all_reduce_async(flats_[flat]));
+    if (compressed_)
+      compressed_->send(flats_[flat]);
+    else
+      works_.push_back(group_->all_reduce_async(flats_[flat]));
   }
 
   // Buckets follow the order in which rank 0 saw gradients become ready in the first step. Nothing was sent in that step before, so that
@@ -106,7 +118,7 @@ class AllReduceExchange : public Exchange {
     plan(known);
   }
 
-  void allocate(const std::vector<plan::TensorSpec>& specs) {
+  void allocate() {
     const bool compressed = options_.compression.name != "none";
     for (const auto& bucket : plan_.buckets) {
       const bool last = &bucket == &plan_.buckets.back();
@@ -114,17 +126,18 @@ class AllReduceExchange : public Exchange {
       at::Tensor flat = at::zeros({bucket.elements + tail}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
       if (tail > 0) fact_values_ = flat.narrow(0, bucket.elements, tail);
       flats_.push_back(flat);
-      if (compressed) compressors_.push_back(make_compressor(group_, compressed_bucket(bucket, specs), options_.compression));
     }
+    if (compressed) compress();
     if (fact_values_.defined()) return;
     fact_values_ = at::zeros({facts_.size()}, compressed ? at::kDouble : at::kFloat);
     if (!compressed) flats_.push_back(fact_values_);
   }
 
-  static CompressedBucket compressed_bucket(const plan::Bucket& bucket, const std::vector<plan::TensorSpec>& specs) {
-    CompressedBucket compressed{{}, bucket.offsets, bucket.elements, to_torch(bucket.dtype)};
-    for (const int parameter : bucket.params) compressed.parameters.push_back(specs[static_cast<size_t>(parameter)]);
-    return compressed;
+  // What was kept, or loaded, before the buckets were ordered anew stays with its parameters.
+  void compress() {
+    auto made = std::make_unique<compression::CompressedBuckets>(group_, plan_, parameters_, options_.compression);
+    if (compressed_) made->take_state(*compressed_);
+    compressed_ = std::move(made);
   }
 
   StepOutcome alone(const Contribution& mine) {
@@ -140,7 +153,7 @@ class AllReduceExchange : public Exchange {
 
   StepOutcome reduce(const Contribution& mine) {
     const torch::NoGradGuard no_grad;
-    const StepFacts::Summed facts = compressors_.empty() ? reduce_plainly(mine) : reduce_compressed(mine);
+    const StepFacts::Summed facts = compressed_ ? reduce_compressed(mine) : reduce_plainly(mine);
     weighted_ = facts.weighted;
     for (size_t i = 0; i < plan_.buckets.size(); ++i) unpack(plan_.buckets[i], parameters_, flats_[i], facts.used);
     return facts.outcome;
@@ -149,7 +162,10 @@ class AllReduceExchange : public Exchange {
   // The facts travel behind the last bucket's gradients, so that they cost no message of their own.
   StepFacts::Summed reduce_plainly(const Contribution& mine) {
     facts_.write(mine, group_->rank(), has_gradient(parameters_), /*gradients_are_finite=*/true, fact_values_);
-    for (size_t i = works_.size(); i < flats_.size(); ++i) send(i);  // Those that did not leave during backward.
+    for (size_t i = sent(); i < flats_.size(); ++i) {  // What did not leave during backward.
+      if (i < plan_.buckets.size()) prepare(i);
+      send(i);
+    }
     for (const WorkPtr& work : works_) work->wait();
     works_.clear();
     int64_t bytes = 0;
@@ -159,20 +175,14 @@ class AllReduceExchange : public Exchange {
     return facts;
   }
 
-  // The facts travel first: a NaN or an infinity would stay in the memory of what compression left out.
+  // Whether all gradients are finite is known to all ranks only now, when most have been sent: a step that does not count leaves what
+  // compression keeps as it was.
   StepFacts::Summed reduce_compressed(const Contribution& mine) {
-    bool finite = true;
-    for (size_t i = 0; i < flats_.size(); ++i) {
-      pack(plan_.buckets[i], parameters_, flats_[i]);
-      if (mine.gradient_scale != 1) flats_[i].div_(mine.gradient_scale);
-      finite = finite && std::isfinite(flats_[i].abs().max().item<double>());
-    }
-    facts_.write(mine, group_->rank(), has_gradient(parameters_), finite, fact_values_);
-    group_->all_reduce(fact_values_);
+    for (size_t i = sent(); i < flats_.size(); ++i) prepare(i);
+    facts_.write(mine, group_->rank(), has_gradient(parameters_), compressed_->is_finite(), fact_values_);
+    const int64_t bytes = compressed_->finish({flats_.begin() + static_cast<std::ptrdiff_t>(sent()), flats_.end()}, fact_values_);
     StepFacts::Summed facts = facts_.read(fact_values_);
-    facts.outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(fact_values_.nbytes()), group_->size());
-    if (facts.outcome.nonfinite_gradients || !facts.outcome.nonfinite_ranks.empty() || facts.outcome.samples == 0) return facts;
-    for (size_t i = 0; i < flats_.size(); ++i) facts.outcome.bytes_sent += compressors_[i]->all_reduce(flats_[i]);
+    facts.outcome.bytes_sent = bytes;
     return facts;
   }
 
@@ -185,10 +195,11 @@ class AllReduceExchange : public Exchange {
   std::vector<at::Tensor> flats_;  // One a bucket (and one for the facts where no bucket can carry them).
   StepFacts facts_;
   at::Tensor fact_values_;  // A view of the flat that carries the facts; with compression a tensor of its own.
-  std::vector<std::unique_ptr<Compressor>> compressors_;  // One a bucket; none: gradients travel as they are.
-  std::unique_ptr<GradientWatch> watch_;                  // Where the carrier works while backward does.
+  std::unique_ptr<compression::CompressedBuckets> compressed_;  // Null: gradients travel as they are.
+  std::unique_ptr<GradientWatch> watch_;                        // Where the carrier works while backward does.
   bool in_ready_order_ = false;
   // Of the step under way.
+  double gradient_scale_ = 1;
   std::unique_ptr<BucketProgress> progress_;
   std::vector<WorkPtr> works_;  // Buckets on their way, in the plan's order.
 };

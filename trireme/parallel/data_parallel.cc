@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/launch/phase_marks.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
 #include <trireme/parallel/reproducible_exchange.h>
@@ -88,7 +89,8 @@ struct DataParallel::Impl : Updated {
   void make_exchange(const DataParallelOptions& options) {
     own_update = fused::FusedOptimizer::of(*optimizer, parameters);
     if (options.virtual_shards > 0) return make_reproducible_exchange(options);
-    const bool apart = options.compression.name != "none" || options.local.steps > 1;
+    // Compression is between hosts, each of which has one sum of gradients; between the ranks of one it is for who wants to try it.
+    const bool apart = (options.compression.name != "none" && group->hosts() == 1) || options.local.steps > 1;
     // The same answer on every rank, also where a host has only one.
     const bool can_share = group->hosts() < group->size() && group->host_team();
     const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise());
@@ -137,6 +139,7 @@ struct DataParallel::Impl : Updated {
 
   // The update of an exchange that leaves it to each replica.
   void update(std::span<const int> reduced) {
+    launch::mark_phase(Phase::update);
     if (own_update)
       fused::update_alone(*own_update, parameters, reduced);
     else
@@ -224,7 +227,7 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
 }
 
 void DataParallel::last_backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
-  impl_->exchange->expect_last_backward();
+  impl_->exchange->expect_last_backward(loss_scale());
   backward(loss, samples, total_samples);
 }
 

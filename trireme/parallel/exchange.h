@@ -60,8 +60,9 @@ class Exchange {
   virtual void load_counters(const Json&) {}
   // Where backward should put its gradients; null: anywhere.
   virtual std::shared_ptr<AllocationSource> gradient_memory() { return nullptr; }
-  // The gradients that the next backward leaves are those of the step: they may travel while it runs.
-  virtual void expect_last_backward() {}
+  // The gradients that the next backward leaves are those of the step: they may travel while it runs. `gradient_scale`: as the step's
+  // Contribution will have it.
+  virtual void expect_last_backward(double gradient_scale) { (void)gradient_scale; }
   // The replicas of a host have one copy of the parameters; then sync_parameters() is COLLECTIVE and makes all replicas' parameters rank
   // 0's, after rank 0 has changed or loaded them.
   virtual bool shares_parameters() const { return false; }

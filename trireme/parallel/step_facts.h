@@ -14,6 +14,9 @@ class StepFacts {
   void write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient, bool gradients_are_finite,
              const at::Tensor& values) const;
 
+  // Into a part, or a sum of parts: some gradients are not finite.
+  void report_bad_gradients(const at::Tensor& values) const { values.select(0, kBadGradients).fill_(1); }
+
   struct Summed {
     StepOutcome outcome;     // Loss, samples, stop, regroup, ranks whose loss is not finite, whether some rank's gradients are not.
     bool weighted = false;   // Gradients were weighted by 1 / total already; else they are sums.

@@ -1,7 +1,9 @@
-#include <torch/torch.h>
-
 #include <trireme/parallel/compression/built_in.h>
+#include <trireme/parallel/compression/kernels.h>
 #include <trireme/parallel/compression/quantised.h>
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 
 namespace trireme::compression {
 namespace {
@@ -10,50 +12,77 @@ class Bfloat16 : public Codec {
  public:
   int64_t block() const override { return 1; }
   int64_t block_bytes() const override { return 2; }
-  at::Tensor encode(const at::Tensor& values) const override { return values.to(at::kBFloat16).view(at::kByte); }
-  at::Tensor decode(const at::Tensor& bytes) const override { return bytes.view(at::kBFloat16).to(at::kFloat); }
+  void encode(const float* values, int64_t blocks, std::byte* bytes, float* left) const override {
+    to_bf16(values, blocks, reinterpret_cast<uint16_t*>(bytes), left);
+  }
+  void decode(const std::byte* bytes, int64_t blocks, float* values) const override {
+    from_bf16(reinterpret_cast<const uint16_t*>(bytes), blocks, values);
+  }
 };
 
-// Blocks of numbers of another type behind one float32 scale each; `largest` is what a block's largest value becomes, or nearly so.
+// Blocks of codes behind one float32 scale each. The block's size is a multiple of four bytes, so that all lies where its type wants it.
+template <typename Code>
 class Scaled : public Codec {
  public:
-  Scaled(int64_t block, at::ScalarType type, double largest)
-      : block_(block), type_(type), largest_(largest), payload_(block * static_cast<int64_t>(c10::elementSize(type))) {}
+  explicit Scaled(int64_t block) : block_(block) {}
   int64_t block() const override { return block_; }
-  int64_t block_bytes() const override { return kScaleBytes + payload_; }
+  int64_t block_bytes() const override { return kScaleBytes + block_ * static_cast<int64_t>(sizeof(Code)); }
 
-  at::Tensor encode(const at::Tensor& values) const override {
-    const at::Tensor rows = values.view({-1, block_});
-    const at::Tensor scales = scales_of(at::amax(rows.abs(), {1}, /*keepdim=*/true));
-    const at::Tensor bytes = at::empty({rows.size(0), block_bytes()}, at::kByte);
-    bytes.narrow(1, 0, kScaleBytes).copy_(scales.view(at::kByte));
-    at::Tensor scaled = rows / scales;
-    if (!c10::isFloatingType(type_)) scaled.round_();
-    bytes.narrow(1, kScaleBytes, payload_).copy_(scaled.to(type_).view(at::kByte));
-    return bytes.view({-1});
+  void encode(const float* values, int64_t blocks, std::byte* bytes, float* left) const override {
+    for (int64_t b = 0; b < blocks; ++b, values += block_, bytes += block_bytes()) {
+      const float scale = scale_of(largest_magnitude(values, block_));
+      std::memcpy(bytes, &scale, kScaleBytes);
+      to_codes(values, scale, reinterpret_cast<Code*>(bytes + kScaleBytes), left ? left + b * block_ : nullptr);
+    }
+  }
+  void decode(const std::byte* bytes, int64_t blocks, float* values) const override {
+    for (int64_t b = 0; b < blocks; ++b, values += block_, bytes += block_bytes()) {
+      float scale;
+      std::memcpy(&scale, bytes, kScaleBytes);
+      from_codes(reinterpret_cast<const Code*>(bytes + kScaleBytes), scale, values);
+    }
   }
 
-  at::Tensor decode(const at::Tensor& bytes) const override {
-    const at::Tensor rows = bytes.view({-1, block_bytes()});
-    const at::Tensor scales = rows.narrow(1, 0, kScaleBytes).contiguous().view(at::kFloat);
-    return (rows.narrow(1, kScaleBytes, payload_).contiguous().view(type_).to(at::kFloat) * scales).view({-1});
-  }
+ protected:
+  static constexpr int64_t kScaleBytes = sizeof(float);
+  static constexpr float kSmallest = 1e-37F;  // A scale below would be no normal float.
+  // Of a block whose largest value is `most`. A block of zeros keeps a scale of 1.
+  virtual float scale_of(float most) const = 0;
+  virtual void to_codes(const float* values, float scale, Code* codes, float* left) const = 0;
+  virtual void from_codes(const Code* codes, float scale, float* values) const = 0;
 
  private:
-  static constexpr int64_t kScaleBytes = 4;
-
-  // A block of zeros keeps a scale of 1. Floating types get powers of two, which cost no precision.
-  at::Tensor scales_of(const at::Tensor& most) const {
-    at::Tensor scales = most / largest_;
-    if (c10::isFloatingType(type_)) scales = at::exp2(at::ceil(at::log2(scales)));
-    constexpr double kSmallest = 1e-37;  // A scale below would be no normal float.
-    return at::where(scales < kSmallest, at::where(most > 0, at::full_like(scales, kSmallest), at::ones_like(scales)), scales);
-  }
-
   int64_t block_;
-  at::ScalarType type_;
-  double largest_;
-  int64_t payload_;
+};
+
+class Int8 : public Scaled<int8_t> {
+ public:
+  Int8() : Scaled(256) {}
+
+ private:
+  float scale_of(float most) const override { return most == 0 ? 1 : std::max(most / 127, kSmallest); }
+  void to_codes(const float* values, float scale, int8_t* codes, float* left) const override {
+    to_int8(values, block(), scale, codes, left);
+  }
+  void from_codes(const int8_t* codes, float scale, float* values) const override { from_int8(codes, block(), scale, values); }
+};
+
+class Float16 : public Scaled<uint16_t> {
+ public:
+  Float16() : Scaled(1024) {}
+
+ private:
+  // A power of two costs no precision. The largest value comes to lie in (16384, 32768], which leaves room for rounding.
+  float scale_of(float most) const override {
+    if (most == 0) return 1;
+    return std::max(std::exp2(std::ceil(std::log2(most / 32768))), kSmallestPower);
+  }
+  void to_codes(const float* values, float scale, uint16_t* codes, float* left) const override {
+    to_fp16(values, block(), scale, codes, left);
+  }
+  void from_codes(const uint16_t* codes, float scale, float* values) const override { from_fp16(codes, block(), scale, values); }
+
+  static constexpr float kSmallestPower = 0x1p-122F;
 };
 
 }  // namespace
@@ -62,11 +91,10 @@ std::unique_ptr<Compressor> make_bf16(std::shared_ptr<Group> group, const Compre
   return make_quantised(std::move(group), bucket, std::make_unique<Bfloat16>(), false);
 }
 std::unique_ptr<Compressor> make_fp16(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions&) {
-  constexpr double kLargest = 32768;  // Half the largest finite float16: a power of two that leaves room for rounding.
-  return make_quantised(std::move(group), bucket, std::make_unique<Scaled>(1024, at::kHalf, kLargest), false);
+  return make_quantised(std::move(group), bucket, std::make_unique<Float16>(), false);
 }
 std::unique_ptr<Compressor> make_int8(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions&) {
-  return make_quantised(std::move(group), bucket, std::make_unique<Scaled>(256, at::kChar, 127), true);
+  return make_quantised(std::move(group), bucket, std::make_unique<Int8>(), true);
 }
 
 }  // namespace trireme::compression

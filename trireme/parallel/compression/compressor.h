@@ -36,8 +36,11 @@ class Compressor {
  public:
   virtual ~Compressor() = default;
   // COLLECTIVE. `flat` (finite on every rank) becomes nearly the sum over all ranks, with the same bits everywhere. Returns how many bytes
-  // this rank sent.
+  // this rank sent. What is kept between steps stays as it was until commit(): buckets travel before it is known whether the step counts.
+  // While backward runs, another thread than the one that made it may call it.
   virtual int64_t all_reduce(const at::Tensor& flat) = 0;
+  // The step counts: what the last all_reduce() left out is kept. Without this call the next all_reduce() starts from what it started from.
+  virtual void commit() {}
   // What is kept between steps, by parameter ("error/conv1.weight"): for checkpoints, and to be filled from one.
   virtual std::vector<NamedTensor> state() { return {}; }
 };

@@ -1,117 +1,126 @@
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Dispatch.h>
 #include <torch/torch.h>
 
 #include <trireme/base/hash.h>
 #include <trireme/parallel/compression/built_in.h>
 #include <trireme/parallel/compression/error_memory.h>
+#include <trireme/parallel/compression/kernels.h>
 #include <trireme/parallel/gradients.h>
 #include <algorithm>
 
 namespace trireme::compression {
 namespace {
 
-// A parameter seen as a matrix: the first dimension by all others. Factors are kept transposed, a column in one piece: products of a large
-// matrix with a few strided columns take many times as long.
+// A parameter seen as a matrix: the first dimension by all others. Factors are kept transposed, a column in one piece.
 struct Matrix {
   std::string name;
   int64_t offset = 0, rows = 0, columns = 0, rank = 0;
-  at::Tensor q;  // [rank, columns], of the last step: the same on every replica.
-  at::Tensor in(const at::Tensor& flat) const { return flat.narrow(0, offset, rows * columns).view({rows, columns}); }
-};
-
-// Several tensors in one, so that they travel in one message.
-class Packet {
- public:
-  explicit Packet(const std::vector<at::Tensor>& tensors) : tensors_(tensors) {
-    std::vector<at::Tensor> flats;
-    for (const at::Tensor& tensor : tensors) flats.push_back(tensor.reshape({-1}));
-    flat_ = at::cat(flats);
-  }
-  const at::Tensor& flat() const { return flat_; }
-  void unpack() const {
-    int64_t place = 0;
-    for (const at::Tensor& tensor : tensors_) {
-      tensor.copy_(flat_.narrow(0, place, tensor.numel()).view(tensor.sizes()));
-      place += tensor.numel();
-    }
-  }
-
- private:
-  std::vector<at::Tensor> tensors_;
-  at::Tensor flat_;
+  int64_t p = 0, q = 0;  // Where its factors begin among those of all matrices.
 };
 
 class PowerSgd : public Compressor {
  public:
   PowerSgd(std::shared_ptr<Group> group, const CompressedBucket& bucket, int rank) : group_(std::move(group)), errors_(bucket) {
+    int64_t p = 0, q = 0;
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       const plan::TensorSpec& parameter = bucket.parameters[i];
       const int64_t rows = parameter.shape.size() > 1 ? parameter.shape[0] : 0;
       const int64_t columns = rows > 0 ? parameter.elements() / rows : 0;
       const int64_t kept = std::min<int64_t>({rank, rows, columns});
       if ((rows + columns) * kept < rows * columns) {
-        matrices_.push_back({parameter.name, bucket.offsets[i], rows, columns, kept, first_q(bucket, i, columns, kept)});
+        matrices_.push_back({parameter.name, bucket.offsets[i], rows, columns, kept, p, q});
+        p += kept * rows;
+        q += kept * columns;
       } else {
-        whole_.push_back({bucket.offsets[i], parameter.elements()});
+        whole_.push_back({bucket.offsets[i], parameter.elements(), 0});
       }
     }
+    for (Whole& part : whole_) p += (part.place = p, part.length);
+    const auto type = at::TensorOptions().dtype(bucket.dtype);
+    p_ = at::zeros({p}, type);
+    q_ = at::zeros({q}, type);
+    for (const Matrix& matrix : matrices_) q_of(matrix).copy_(first_q(matrix, type));
+    next_q_ = q_.clone();
   }
 
   int64_t all_reduce(const at::Tensor& flat) override {
     const torch::NoGradGuard no_grad;
-    flat.add_(errors_.flat());
-    // P = M Q, and with it what is not compressed.
-    std::vector<at::Tensor> first, ps, qs;
-    for (const Matrix& matrix : matrices_) ps.push_back(at::matmul(matrix.q, matrix.in(flat).t()));
-    first = ps;
-    for (const auto& [offset, length] : whole_) first.push_back(flat.narrow(0, offset, length));
-    int64_t sent = reduce(first);
-    // Orthogonal columns; a factorisation gives some also where P has none of its own (gradients of zero), so that Q never dies.
-    for (at::Tensor& p : ps) p = std::get<0>(at::linalg_qr(p.t(), "reduced")).t().contiguous();
-    // Q = M^T P.
-    for (size_t i = 0; i < matrices_.size(); ++i) qs.push_back(at::matmul(ps[i], matrices_[i].in(flat)));
-    sent += reduce(qs);
-    // Everybody puts P Q^T in the place of the sum; each keeps its own part less its share of that.
-    for (size_t i = 0; i < matrices_.size(); ++i) {
-      Matrix& matrix = matrices_[i];
-      matrix.q.copy_(qs[i]);
-      at::Tensor mine = matrix.in(flat);
-      const at::Tensor left = matrix.in(errors_.flat()).copy_(mine);
-      at::mm_out(mine, ps[i].t(), qs[i]);
-      left.sub_(mine, 1.0 / group_->size());
-    }
+    int64_t sent = 0;
+    AT_DISPATCH_FLOATING_TYPES(flat.scalar_type(), "powersgd", [&] { sent = reduce<scalar_t>(flat); });
     return sent;
+  }
+
+  void commit() override {
+    errors_.commit();
+    std::swap(q_, next_q_);
   }
 
   std::vector<NamedTensor> state() override {
     std::vector<NamedTensor> parts = errors_.state();
-    for (const Matrix& matrix : matrices_) parts.push_back({"q/" + matrix.name, matrix.q});
+    for (const Matrix& matrix : matrices_) parts.push_back({"q/" + matrix.name, q_of(matrix)});
     return parts;
   }
 
  private:
+  // Travels as it is.
   struct Whole {
     int64_t offset, length;
+    int64_t place;  // Behind the P factors.
   };
 
-  // Random, but drawn from the parameter's name: alike on every replica, in every run.
-  static at::Tensor first_q(const CompressedBucket& bucket, size_t parameter, int64_t columns, int64_t rank) {
-    const std::string hash = sha256_hex(bucket.parameters[parameter].name);
-    const auto generator = at::detail::createCPUGenerator(std::stoull(hash.substr(0, 15), nullptr, 16));
-    return at::randn({rank, columns}, generator, at::TensorOptions().dtype(bucket.dtype));
+  at::Tensor q_of(const Matrix& matrix) const {
+    return q_.narrow(0, matrix.q, matrix.rank * matrix.columns).view({matrix.rank, matrix.columns});
   }
 
-  int64_t reduce(const std::vector<at::Tensor>& tensors) {
-    if (tensors.empty()) return 0;
-    const Packet packet(tensors);
-    group_->all_reduce(packet.flat());
-    packet.unpack();
-    return all_reduce_bytes(static_cast<int64_t>(packet.flat().nbytes()), group_->size());
+  // Random, but drawn from the parameter's name: alike on every replica, in every run.
+  static at::Tensor first_q(const Matrix& matrix, const at::TensorOptions& type) {
+    const auto generator = at::detail::createCPUGenerator(std::stoull(sha256_hex(matrix.name).substr(0, 15), nullptr, 16));
+    return at::randn({matrix.rank, matrix.columns}, generator, type);
+  }
+
+  template <typename T>
+  Thin<T> thin(const Matrix& matrix, const at::Tensor& flat, const at::Tensor& q) const {
+    return {matrix.rows,
+            matrix.columns,
+            matrix.rank,
+            flat.mutable_data_ptr<T>() + matrix.offset,
+            p_.mutable_data_ptr<T>() + matrix.p,
+            q.mutable_data_ptr<T>() + matrix.q};
+  }
+
+  template <typename T>
+  int64_t reduce(const at::Tensor& flat) {
+    const T* const kept = errors_.kept().const_data_ptr<T>();
+    T* const left = errors_.left().mutable_data_ptr<T>();
+    // P = M Q, and with it what is not compressed.
+    for (const Matrix& matrix : matrices_) project(thin<T>(matrix, flat, q_), kept + matrix.offset);
+    for (const auto& [offset, length, place] : whole_) p_.narrow(0, place, length).copy_(flat.narrow(0, offset, length));
+    int64_t sent = add_up(p_);
+    for (const auto& [offset, length, place] : whole_) flat.narrow(0, offset, length).copy_(p_.narrow(0, place, length));
+    // Q = M^T P.
+    for (const Matrix& matrix : matrices_) {
+      orthogonalise(thin<T>(matrix, flat, next_q_));
+      project_back(thin<T>(matrix, flat, next_q_));
+    }
+    sent += add_up(next_q_);
+    // Everybody puts P Q^T in the place of the sum; each keeps its own part less its share of that.
+    for (const Matrix& matrix : matrices_)
+      restore(thin<T>(matrix, flat, next_q_), T(1) / static_cast<T>(group_->size()), left + matrix.offset);
+    return sent;
+  }
+
+  int64_t add_up(const at::Tensor& factors) {
+    if (factors.numel() == 0) return 0;
+    group_->all_reduce(factors);
+    return all_reduce_bytes(static_cast<int64_t>(factors.nbytes()), group_->size());
   }
 
   std::shared_ptr<Group> group_;
   std::vector<Matrix> matrices_;
   std::vector<Whole> whole_;
+  at::Tensor p_;           // Of all matrices, then what travels whole.
+  at::Tensor q_, next_q_;  // Of all matrices: of the last step that counted, and of the one under way. The same on every replica.
   ErrorMemory errors_;
 };
 

@@ -17,85 +17,109 @@ class Quantised : public Compressor {
     const int64_t unit = codec_->block() * group_->size();
     chunk_ = (elements_ + unit - 1) / unit * codec_->block();
     piece_ = std::max<int64_t>(1, kPieceElements / codec_->block()) * codec_->block();
-    values_ = at::zeros({chunk_ * group_->size()}, at::kFloat);
     if (error_feedback) errors_.emplace(bucket);
   }
 
   int64_t all_reduce(const at::Tensor& flat) override {
     const torch::NoGradGuard no_grad;
-    if (errors_) flat.add_(errors_->flat());
-    values_.narrow(0, 0, elements_).copy_(flat);
     std::vector<Piece> pieces;
-    for (int64_t start = 0; start < chunk_; start += piece_) pieces.push_back(send(start, std::min(piece_, chunk_ - start)));
-    for (Piece& piece : pieces) reduce(piece);
+    for (int64_t start = 0; start < chunk_; start += piece_) pieces.push_back(scatter(flat, start, std::min(piece_, chunk_ - start)));
+    for (Piece& piece : pieces) reduce(flat, piece);
     for (const Piece& piece : pieces) finish(piece, flat);
     // To each other rank its part of mine, and the sum of my chunk.
     return 2 * (group_->size() - 1) * bytes_of(chunk_);
   }
 
+  void commit() override {
+    if (errors_) errors_->commit();
+  }
   std::vector<NamedTensor> state() override { return errors_ ? errors_->state() : std::vector<NamedTensor>(); }
 
  private:
-  // A part of every rank's chunk: while one is on its way, others are encoded, summed and decoded.
+  // A part of every rank's chunk: while one is on its way, others are encoded, summed and decoded. All messages have one tag, and every
+  // rank sends and receives them in one order: of all pieces the parts, then of all pieces the sums.
   struct Piece {
-    int64_t start = 0, length = 0;  // In a chunk, in elements.
-    at::Tensor received;            // [rank][bytes]; my own place is not used.
-    at::Tensor sums;                // [rank][bytes]
-    std::vector<at::Tensor> sent;
-    std::vector<WorkPtr> messages;
-    WorkPtr gathered;
+    int64_t start = 0, length = 0;        // In a chunk, in elements.
+    std::vector<at::Tensor> parts, sums;  // [rank], encoded; of parts my own is not there.
+    std::vector<WorkPtr> scattering, gathering;
   };
 
   int64_t bytes_of(int64_t elements) const { return elements / codec_->block() * codec_->block_bytes(); }
-  at::Tensor values_of(const Piece& piece, int rank) const { return values_.narrow(0, rank * chunk_ + piece.start, piece.length); }
+  at::Tensor room_for(const Piece& piece) const { return at::empty({bytes_of(piece.length)}, at::kByte); }
 
-  Piece send(int64_t start, int64_t length) {
+  Piece scatter(const at::Tensor& flat, int64_t start, int64_t length) {
     const int ranks = group_->size(), self = group_->rank();
-    Piece piece;
-    piece.start = start;
-    piece.length = length;
-    piece.received = at::empty({ranks, bytes_of(length)}, at::kByte);
-    piece.sums = at::empty_like(piece.received);
+    Piece piece{start, length, std::vector<at::Tensor>(ranks), std::vector<at::Tensor>(ranks), {}, {}};
     for (int distance = 1; distance < ranks; ++distance) {
       const int to = (self + distance) % ranks, from = (self - distance + ranks) % ranks;
-      const at::Tensor values = values_of(piece, to), encoded = codec_->encode(values);
-      piece.messages.push_back(group_->send_async(encoded, to));
-      piece.messages.push_back(group_->recv_async(piece.received[from], from));
-      if (errors_) put(errors_->flat(), to, piece, values - codec_->decode(encoded));
-      piece.sent.push_back(encoded);
+      piece.parts[from] = room_for(piece);
+      piece.scattering.push_back(group_->send_async(encode(piece, to, values_of(flat, piece, to)), to));
+      piece.scattering.push_back(group_->recv_async(piece.parts[from], from));
     }
     return piece;
   }
 
   // Of my chunk; the sum goes to everybody.
-  void reduce(Piece& piece) {
-    const int self = group_->rank();
-    // Messages first: a carrier without a thread of its own moves none while a collective is waited for.
-    for (const WorkPtr& message : piece.messages) message->wait();
+  void reduce(const at::Tensor& flat, Piece& piece) {
+    const int ranks = group_->size(), self = group_->rank();
+    for (const WorkPtr& message : piece.scattering) message->wait();
     const at::Tensor sum = at::zeros({piece.length}, at::kFloat);
-    for (int rank = 0; rank < group_->size(); ++rank)  // The owner's own part needs no encoding.
-      sum.add_(rank == self ? values_of(piece, self) : codec_->decode(piece.received[rank]));
-    piece.sent.push_back(codec_->encode(sum));
-    piece.gathered = group_->all_gather_async(piece.sent.back(), piece.sums.view({-1}));
+    for (int rank = 0; rank < ranks; ++rank)  // The owner's own part needs no encoding.
+      sum.add_(rank == self ? values_of(flat, piece, self) : decode(piece, piece.parts[rank]));
     // The sum's own error is its owner's; the place in the memory is free, as the owner's part was not encoded.
-    if (errors_) put(errors_->flat(), self, piece, sum - codec_->decode(piece.sent.back()));
+    piece.sums[self] = encode(piece, self, sum);
+    for (int distance = 1; distance < ranks; ++distance) {
+      const int to = (self + distance) % ranks, from = (self - distance + ranks) % ranks;
+      piece.sums[from] = room_for(piece);
+      piece.gathering.push_back(group_->send_async(piece.sums[self], to));
+      piece.gathering.push_back(group_->recv_async(piece.sums[from], from));
+    }
   }
 
   void finish(const Piece& piece, const at::Tensor& flat) const {
-    piece.gathered->wait();
-    for (int rank = 0; rank < group_->size(); ++rank) put(flat, rank, piece, codec_->decode(piece.sums[rank]));
+    for (const WorkPtr& message : piece.gathering) message->wait();
+    for (int rank = 0; rank < group_->size(); ++rank) put(flat, rank, piece, decode(piece, piece.sums[rank]));
   }
 
-  // `values` to their place in a tensor of the bucket's layout, without what fills up the last chunks.
+  at::Tensor encode(const Piece& piece, int rank, const at::Tensor& values) {
+    const at::Tensor bytes = room_for(piece), left = errors_ ? at::empty_like(values) : at::Tensor();
+    codec_->encode(values.const_data_ptr<float>(), piece.length / codec_->block(), static_cast<std::byte*>(bytes.mutable_data_ptr()),
+                   errors_ ? left.mutable_data_ptr<float>() : nullptr);
+    if (errors_) put(errors_->left(), rank, piece, left);
+    return bytes;
+  }
+
+  at::Tensor decode(const Piece& piece, const at::Tensor& bytes) const {
+    const at::Tensor values = at::empty({piece.length}, at::kFloat);
+    codec_->decode(static_cast<const std::byte*>(bytes.const_data_ptr()), piece.length / codec_->block(), values.mutable_data_ptr<float>());
+    return values;
+  }
+
+  // Where a piece lies in a tensor of the bucket's layout, without what fills up the last chunks.
+  at::Tensor place_of(const at::Tensor& flat, int rank, const Piece& piece) const {
+    const int64_t start = std::min(elements_, rank * chunk_ + piece.start);
+    return flat.narrow(0, start, std::min(elements_ - start, piece.length));
+  }
+
+  // What this rank brings: its gradients, and what was left out of them before.
+  at::Tensor values_of(const at::Tensor& flat, const Piece& piece, int rank) const {
+    at::Tensor values = place_of(flat, rank, piece);
+    if (errors_) values = values + place_of(errors_->kept(), rank, piece);
+    values = values.to(at::kFloat);
+    if (values.numel() == piece.length) return values;
+    const at::Tensor filled_up = at::zeros({piece.length}, at::kFloat);
+    filled_up.narrow(0, 0, values.numel()).copy_(values);
+    return filled_up;
+  }
+
   void put(const at::Tensor& flat, int rank, const Piece& piece, const at::Tensor& values) const {
-    const int64_t start = std::min(elements_, rank * chunk_ + piece.start), length = std::min(elements_ - start, piece.length);
-    flat.narrow(0, start, length).copy_(values.narrow(0, 0, length));
+    const at::Tensor place = place_of(flat, rank, piece);
+    place.copy_(values.narrow(0, 0, place.numel()));
   }
 
   std::shared_ptr<Group> group_;
   std::unique_ptr<Codec> codec_;
   int64_t elements_, chunk_ = 0, piece_ = 0;  // piece_: at most so many elements of a chunk travel together.
-  at::Tensor values_;                         // float32, size() chunks.
   std::optional<ErrorMemory> errors_;
 };
 

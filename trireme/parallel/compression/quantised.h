@@ -10,9 +10,10 @@ class Codec {
   virtual ~Codec() = default;
   virtual int64_t block() const = 0;        // Elements that are encoded together.
   virtual int64_t block_bytes() const = 0;  // What they take.
-  // float32 [blocks * block()] to uint8 [blocks * block_bytes()], and back.
-  virtual at::Tensor encode(const at::Tensor& values) const = 0;
-  virtual at::Tensor decode(const at::Tensor& bytes) const = 0;
+  // `blocks` blocks, one behind the other, of values to bytes, and back. With `left` (may be null): left = values - what their code stands
+  // for.
+  virtual void encode(const float* values, int64_t blocks, std::byte* bytes, float* left) const = 0;
+  virtual void decode(const std::byte* bytes, int64_t blocks, float* values) const = 0;
 };
 
 // Every rank is the owner of one chunk: it takes all others' encoded parts, adds them to its own in rank order in float32, and hands the

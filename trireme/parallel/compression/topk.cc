@@ -17,11 +17,11 @@ class TopK : public Compressor {
 
   int64_t all_reduce(const at::Tensor& flat) override {
     const torch::NoGradGuard no_grad;
-    flat.add_(errors_.flat());
+    flat.add_(errors_.kept());
     const at::Tensor chosen = std::get<1>(flat.abs().topk(count_, 0, /*largest=*/true, /*sorted=*/false));
     const at::Tensor values = flat.index_select(0, chosen).to(at::kFloat);
     // What travels is a float: of a double the rest stays in the memory.
-    errors_.flat().copy_(flat).index_add_(0, chosen, values.to(flat.scalar_type()), -1);
+    errors_.left().copy_(flat).index_add_(0, chosen, values.to(flat.scalar_type()), -1);
 
     // Places, then values: 8 bytes each.
     const at::Tensor mine = at::cat({chosen.to(at::kInt), values.view(at::kInt)});
@@ -36,6 +36,7 @@ class TopK : public Compressor {
     return (group_->size() - 1) * static_cast<int64_t>(mine.nbytes());
   }
 
+  void commit() override { errors_.commit(); }
   std::vector<NamedTensor> state() override { return errors_.state(); }
 
  private:

@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include <trireme/comm/dtype.h>
+#include <trireme/parallel/gradients.h>
 #include <trireme/parallel/shared/between_hosts.h>
 #include <atomic>
 
@@ -20,14 +21,15 @@ struct alignas(kLine) BetweenHosts::Flags {
 };
 
 BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters, const plan::BucketOptions& options,
-                           Actions actions)
+                           const CompressionOptions& compression, Actions actions)
     : group_(std::move(group)),
       team_(group_->host_team()),
       actions_(std::move(actions)),
       plan_(plan::plan_buckets(specs_of(parameters), options)),
       progress_(plan_, parameters),
       place_(parameters.size(), 0),
-      bucket_of_(parameters.size(), 0) {
+      bucket_of_(parameters.size(), 0),
+      compresses_(compression.name != "none") {
   size_t end = std::max<size_t>(1, plan_.buckets.size()) * sizeof(Flags);
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
     const plan::Bucket& bucket = plan_.buckets[b];
@@ -40,7 +42,15 @@ BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<Named
     end += whole_lines(static_cast<size_t>(bucket.elements) * c10::elementSize(to_torch(bucket.dtype)));
   }
   memory_ = team_->allocate(end, end, "gradients between hosts");
-  if (const auto leaders = group_->between_hosts()) flags(0).travels_in_backward = leaders->runs_in_background();
+  const auto leaders = group_->between_hosts();
+  if (leaders) flags(0).travels_in_backward = leaders->runs_in_background();
+  if (compresses_) {
+    auto compressed = std::make_unique<compression::CompressedBuckets>(leaders ? leaders : group_, plan_, parameters, compression);
+    if (leaders)
+      compressed_ = std::move(compressed);
+    else
+      for (const auto& [name, tensor] : compressed->state()) forms_.push_back({name, tensor.to(at::kMeta)});
+  }
   team_->barrier("gradients between hosts");
   if (!flags(0).travels_in_backward) return;
   std::vector<at::Tensor> tensors;
@@ -50,8 +60,14 @@ BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<Named
 
 BetweenHosts::Flags& BetweenHosts::flags(size_t bucket) const { return reinterpret_cast<Flags*>(memory_->data())[bucket]; }
 
-void BetweenHosts::watch(bool on) {
-  if (watch_) watch_->arm(on);
+void BetweenHosts::expect_last_backward(double gradient_scale) {
+  gradient_scale_ = gradient_scale;
+  if (watch_) watch_->arm(true);
+}
+
+void BetweenHosts::backward_ended(double gradient_scale) {
+  gradient_scale_ = gradient_scale;
+  if (watch_) watch_->arm(false);
 }
 
 void BetweenHosts::ready(int parameter) {
@@ -69,19 +85,57 @@ void BetweenHosts::ready(int parameter) {
 
 void BetweenHosts::send_reduced() {
   if (!group_->between_hosts()) return;
-  while (works_.size() < plan_.buckets.size() && flags(works_.size()).reduced.load(std::memory_order_acquire)) send(works_.size());
+  while (sent() < plan_.buckets.size() && flags(sent()).reduced.load(std::memory_order_acquire)) {
+    if (compressed_ && !compressed_->may_send_early()) return;
+    const size_t bucket = sent();
+    prepare(bucket);
+    send(bucket);
+  }
+}
+
+size_t BetweenHosts::sent() const { return compressed_ ? compressed_->sent() : works_.size(); }
+
+at::Tensor BetweenHosts::flat(size_t bucket) const {
+  const plan::Bucket& part = plan_.buckets[bucket];
+  return at::from_blob(memory_->data() + begin_[bucket], {part.elements}, to_torch(part.dtype));
+}
+
+void BetweenHosts::prepare(size_t bucket) {
+  if (compressed_) compressed_->prepare(flat(bucket), gradient_scale_);
 }
 
 void BetweenHosts::send(size_t bucket) {
-  const plan::Bucket& part = plan_.buckets[bucket];
-  const at::Tensor flat = at::from_blob(memory_->data() + begin_[bucket], {part.elements}, to_torch(part.dtype));
-  works_.push_back(group_->between_hosts()->all_reduce_async(flat));
+  if (compressed_)
+    compressed_->send(flat(bucket));
+  else
+    works_.push_back(group_->between_hosts()->all_reduce_async(flat(bucket)));
 }
 
-void BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts) {
-  while (works_.size() < plan_.buckets.size()) send(works_.size());
+int64_t BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts, const std::function<void()>& not_finite) {
+  if (compressed_) {
+    std::vector<at::Tensor> rest;
+    for (size_t bucket = sent(); bucket < plan_.buckets.size(); ++bucket) {
+      prepare(bucket);
+      rest.push_back(flat(bucket));
+    }
+    if (!compressed_->is_finite()) not_finite();
+    return compressed_->finish(rest, facts);
+  }
+  while (sent() < plan_.buckets.size()) send(sent());
   leaders.all_reduce(facts);
   for (const WorkPtr& work : works_) work->wait();
+  return all_reduce_bytes(plan_.bytes(), leaders.size());
+}
+
+void BetweenHosts::end_step(bool counted) {
+  if (compressed_) compressed_->end_step(counted);
+}
+
+std::vector<NamedTensor> BetweenHosts::state() const {
+  if (compressed_) return compressed_->state();
+  std::vector<NamedTensor> zeros;
+  for (const auto& [name, form] : forms_) zeros.push_back({name, at::zeros(form.sizes(), form.options().device(at::kCPU))});
+  return zeros;
 }
 
 void BetweenHosts::next_step() {

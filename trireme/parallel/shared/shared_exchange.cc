@@ -4,6 +4,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/launch/phase_marks.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/shared/between_hosts.h>
 #include <trireme/parallel/shared/gradient_slots.h>
@@ -48,32 +49,35 @@ class SharedExchange : public Exchange {
   }
 
   std::shared_ptr<AllocationSource> gradient_memory() override { return slots_; }
-  void expect_last_backward() override {
-    if (between_) between_->expect_last_backward();
+  void expect_last_backward(double gradient_scale) override {
+    if (between_) between_->expect_last_backward(gradient_scale);
   }
+  std::vector<NamedTensor> state() override { return between_ ? between_->state() : std::vector<NamedTensor>(); }
   bool shares_parameters() const override { return true; }
   bool is_torn() const override { return updating_; }
 
   StepOutcome exchange(const Contribution& mine, const Update&) override {
     const torch::NoGradGuard no_grad;
-    if (between_) between_->backward_ended();
+    if (between_) between_->backward_ended(mine.gradient_scale);
     post(mine);
-    team_->meet({"step", count(), "gradients"});
+    team_->meet({"gradients", count(), "shared"});
     throw_trouble();
     adopt_new_state();
     const StepFacts::Summed facts = between_ ? reduce_between_hosts() : facts_.read(sum_of_facts());
     StepOutcome outcome = facts.outcome;
-    if (group_->between_hosts()) outcome.bytes_sent = all_reduce_bytes(between_->bucket_bytes(), group_->hosts());
+    outcome.bytes_sent = bytes_between_hosts_;
     updating_ = false;
-    if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
+    if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       find_used(facts.used, outcome);
-      const double factor = 1.0 / (mine.gradient_scale * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
+      const double too_large = between_ && between_->compresses() ? 1.0 : mine.gradient_scale;  // Compressed ones were scaled back before.
+      const double factor = 1.0 / (too_large * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
       if (is_fused())
         outcome.updated = update_fused(factor);
       else
         outcome.updated = update_agreed(factor, outcome);
     }
     end_update();
+    if (between_) between_->end_step(outcome.updated);
     finish(outcome.updated);
     return outcome;
   }
@@ -84,6 +88,7 @@ class SharedExchange : public Exchange {
     if (team_->rank() == 0)
       for (int p = 0; p < count(); ++p)  // Loading may have given it a storage of its own.
         if (parameter(p).data_ptr() != shared_view(p).data_ptr()) shared_view(p).copy_(parameter(p));
+    const launch::CollectiveMark mark("parameters of all hosts");
     lead([&](Group& leaders) {
       for (int p = 0; p < count(); ++p) leaders.broadcast(shared_view(p).view({-1}), 0);
     });
@@ -116,7 +121,7 @@ class SharedExchange : public Exchange {
     gradients_ = team_->allocate(2 * ranks * one, ranks * one, "gradients");
     if (group_->hosts() > 1)
       between_ = std::make_unique<shared::BetweenHosts>(
-          group_, parameters_, options_.buckets,
+          group_, parameters_, options_.buckets, options_.compression,
           shared::BetweenHosts::Actions{[this](int p) { publish(p); }, [this](int p) { reduce({p, 0, parameter(p).numel()}); }});
     std::vector<size_t> bytes;
     for (const shared::Entry& entry : entries()) bytes.push_back(entry.trainable ? entry.bytes() : 0);
@@ -317,6 +322,7 @@ class SharedExchange : public Exchange {
 
   // Nothing was written to parameters and state before.
   void update_shards(double factor) {
+    launch::mark_phase(Phase::update);
     update_factor_ = factor;
     updating_ = guard_ != nullptr;
     update_shard(team_->rank());
@@ -418,9 +424,10 @@ class SharedExchange : public Exchange {
     for (int rank = 1; rank < team_->size(); ++rank) in_backward = std::min(in_backward, table_.head(rank).buckets_in_backward);
     reduce_left(static_cast<int>(in_backward));
     team_->barrier("reduced on this host");
+    const launch::CollectiveMark mark("reduced on all hosts");
     lead([&](Group& leaders) {
       all_facts_.copy_(sum_of_facts());
-      between_->all_reduce(leaders, all_facts_);
+      bytes_between_hosts_ = between_->all_reduce(leaders, all_facts_, [&] { facts_.report_bad_gradients(all_facts_); });
     });
     between_->next_step();
     team_->barrier("reduced on all hosts");
@@ -482,6 +489,7 @@ class SharedExchange : public Exchange {
   std::vector<bool> trainable_;                    // When the engine was made.
   std::vector<int64_t> versions_;
   // Of the step under way.
+  int64_t bytes_between_hosts_ = 0;  // Sent by this rank.
   std::vector<int> used_;
   std::vector<bool> is_used_;
   double update_factor_ = 1;     // Of reduced gradients in the update.

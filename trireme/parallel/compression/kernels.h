@@ -1,0 +1,49 @@
+// The arithmetic of compression on ranges of numbers. No torch. Every result depends on the values alone, never on how they are cut.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace trireme::compression {
+
+// No value is NaN or infinite.
+template <typename T>
+bool is_finite(const T* values, int64_t count);
+
+// bfloat16: the upper half of a float, rounded to even. With `left` (may be null): left[i] = values[i] - what its code stands for.
+void to_bf16(const float* values, int64_t count, uint16_t* codes, float* left);
+void from_bf16(const uint16_t* codes, int64_t count, float* values);
+
+// float16 of values / scale, rounded to even; |values| must not exceed 65504 x scale.
+void to_fp16(const float* values, int64_t count, float scale, uint16_t* codes, float* left);
+void from_fp16(const uint16_t* codes, int64_t count, float scale, float* values);
+
+// Whole numbers nearest to values / scale; |values| must not exceed 127 x scale.
+void to_int8(const float* values, int64_t count, float scale, int8_t* codes, float* left);
+void from_int8(const int8_t* codes, int64_t count, float scale, float* values);
+
+float largest_magnitude(const float* values, int64_t count);  // Of finite values; 0 of none.
+
+// A product of two thin matrices in the place of a large one, row by row: factors are kept transposed, [rank][rows] and [rank][columns].
+//   project     matrix += error; p[k][i] = sum over j of matrix[i][j] q[k][j]
+//   project_back                 q[k][j] = sum over i of p[k][i] matrix[i][j]
+//   restore     error = matrix - share x P Q^T; matrix = P Q^T
+template <typename T>
+struct Thin {
+  int64_t rows = 0, columns = 0, rank = 0;
+  T* matrix = nullptr;
+  T* p = nullptr;
+  T* q = nullptr;
+};
+template <typename T>
+void project(const Thin<T>& thin, const T* error);
+// Makes P's columns orthogonal and of length 1 (Gram-Schmidt, twice each). A column that adds no direction of its own becomes one that
+// does, so that Q never dies of gradients of zero.
+template <typename T>
+void orthogonalise(const Thin<T>& thin);
+template <typename T>
+void project_back(const Thin<T>& thin);
+template <typename T>
+void restore(const Thin<T>& thin, T share, T* error);
+
+}  // namespace trireme::compression
