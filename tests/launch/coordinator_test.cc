@@ -28,7 +28,7 @@ TEST(Coordinator, KnowsThePhaseOfEachWorker) {
   Job job(2);
   job.join_all();
   EXPECT_FALSE(job.coordinator.any_step_finished());
-  job[1].set_phase(Phase::exchange, 7);
+  job[1].phases().set(Phase::exchange, 7);
   EXPECT_TRUE(eventually([&] { return job.coordinator.last_phase(1).describe() == "exchange of step 7"; }));
   EXPECT_TRUE(job.coordinator.any_step_finished());
   EXPECT_EQ(job.coordinator.last_phase(0).step, -1);

@@ -33,7 +33,7 @@ struct Recorded {
   // Processes 0 to n-1 become workers 0 to n-1.
   void start(int n) {
     for (int process = 0; process < n; ++process) arrive(process, -1, kStart);
-    generations.stepped(1, kStart + 1s);
+    generations.stepped(1, Json::object(), kStart + 1s);
   }
   const Json& last() const { return generations.history().back(); }
 
@@ -71,7 +71,9 @@ TEST(Generations, TheHistoryBeginsWithTheStart) {
                                                      {"cause", "start"},
                                                      {"lost_ranks", Json::array()},
                                                      {"phase", ""},
-                                                     {"seconds_to_first_step", 1.0}}}));
+                                                     {"seconds_to_first_step", 1.0},
+                                                     {"batch", nullptr},
+                                                     {"learning_rate_factor", nullptr}}}));
 }
 
 TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
@@ -80,14 +82,16 @@ TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
   job.generations.lost_worker(1, {Phase::backward, 7}, {.text = "worker 1 was lost: killed"}, kStart + 10s);
   job.arrive(0, 6, kStart + 10s, "worker 1 was lost");
   job.arrive(2, 6, kStart + 10s, "worker 1 was lost");
-  job.generations.stepped(7, kStart + 12s);
+  job.generations.stepped(7, {{"batch", 64}, {"learning_rate_factor", 0.5}}, kStart + 12s);
   EXPECT_EQ(job.last(), (Json{{"generation", 1},
                               {"world_size", 2},
                               {"first_step", 7},
                               {"cause", "worker 1 was lost: killed"},
                               {"lost_ranks", {1}},
                               {"phase", "backward of step 7"},
-                              {"seconds_to_first_step", 2.0}}));
+                              {"seconds_to_first_step", 2.0},
+                              {"batch", 64},
+                              {"learning_rate_factor", 0.5}}));
   EXPECT_EQ(job.generations.last_phase(1).describe(), "backward of step 7");
 }
 
@@ -122,7 +126,7 @@ TEST(Generations, ATimeOfTheFirstStepCountsFromItsCauseNotFromASpareThatWaited) 
   job.arrive(30, -1, kStart + 10s);
   job.arrive(0, 5, kStart + 50s, "a collective timed out");
   job.arrive(1, 5, kStart + 50s, "a collective timed out");
-  job.generations.stepped(6, kStart + 51s);
+  job.generations.stepped(6, Json::object(), kStart + 51s);
   EXPECT_EQ(job.last().at("seconds_to_first_step"), 1.0);
 }
 

@@ -158,7 +158,7 @@ TEST(Member, ABarrierEndsAtItsDeadlineNamingWhoDidNotCome) {
 TEST(Member, AfterALossEveryWaitOfTheOthersEnds) {
   Job job(4);
   job.join_all();
-  job[3].set_phase(Phase::backward, 40);
+  job[3].phases().set(Phase::backward, 40);
   ASSERT_TRUE(eventually([&] { return job.coordinator.last_phase(3).step == 40; }));
   on_each(4, [&](int worker) {
     if (worker == 3) {

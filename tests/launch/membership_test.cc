@@ -172,11 +172,15 @@ TEST(Membership, ARefusalIsPartOfTheExplanationOfWhoIsMissing) {
 
 TEST(Membership, ALossIsToldToAllOthersAtOnceAndRemembered) {
   Running membership(3);
-  membership.beat(1, {Phase::backward, 40}, kStart + 1s);
+  membership.beat(1, {{Phase::backward, 40}, kStart + 1s, {}}, kStart + 1s);
+  membership.beat(2, {{Phase::exchange, 40, {1, true, true, "gradients", 2048}}, kStart + 2s, {}}, kStart + 3s);
   const auto messages = membership.lost(1, "connection closed");
   EXPECT_THAT(receivers(messages, "lost"), ElementsAre(0, 2));
   const LostWorker told = lost_from(messages.front().message);
-  EXPECT_EQ(told.describe(), "worker 1 (host b, pid 101) was lost in backward of step 40: connection closed");
+  EXPECT_EQ(
+      told.describe(),
+      "worker 1 (host b, pid 101) was lost in backward of step 40: connection closed; it had been there for 2.0 s, and worker 2 (host "
+      "c) waits for it in exchange of step 40 (collective 1: gradients of 2.0 KB)");
   EXPECT_EQ(membership.first_loss()->describe(), told.describe());
 }
 
@@ -209,7 +213,7 @@ TEST(Membership, SilenceIsALossThatTheSilentOneLearnsOf) {
   Running membership(3);
   for (int second = 1; second <= 11; ++second) {
     const Time now = kStart + std::chrono::seconds(second);
-    membership.beat(0, {Phase::data, 2}, now);
+    membership.beat(0, {{Phase::data, 2}, now, {}}, now);
     membership.heard(2, now);
     const auto messages = membership.tick(now);
     if (second <= 10) {
@@ -243,10 +247,10 @@ TEST(Membership, ALossAfterGoodbyeIsNone) {
 TEST(Membership, KnowsWhatWorkersDo) {
   Running membership(2);
   EXPECT_EQ(membership.last_phase(0).describe(), "connecting");
-  membership.beat(0, {Phase::forward, 1}, kStart);
+  membership.beat(0, {{Phase::forward, 1}, kStart, {}}, kStart);
   EXPECT_EQ(membership.last_phase(0).describe(), "forward of step 1");
   EXPECT_FALSE(membership.any_step_finished());
-  membership.beat(1, {Phase::data, 2}, kStart);
+  membership.beat(1, {{Phase::data, 2}, kStart, {}}, kStart);
   EXPECT_TRUE(membership.any_step_finished());
 }
 

@@ -2,6 +2,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/group.h>
+#include <trireme/launch/phase_marks.h>
 
 namespace trireme {
 namespace {
@@ -63,6 +64,32 @@ WorkPtr started(WorkPtr work) {
   return work;
 }
 
+// Told to who watches the ranks while it is waited for. Its number is its place in the order of calls, the same on every rank.
+class MarkedWork : public Work {
+ public:
+  MarkedWork(WorkPtr work, std::string_view operation, int64_t bytes, int64_t number)
+      : work_(std::move(work)), operation_(operation), bytes_(bytes), number_(number) {}
+  void start() override { work_->start(); }
+  void wait() override {
+    const launch::CollectiveMark mark(operation_, bytes_, number_);
+    work_->wait();
+  }
+
+ private:
+  WorkPtr work_;
+  const std::string_view operation_;  // A literal.
+  const int64_t bytes_, number_;
+};
+
+int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0; }
+
+template <typename Make>
+WorkPtr marked(std::string_view operation, const at::Tensor& tensor, Make make) {
+  const int64_t number = launch::next_collective();
+  if (number == 0) return make();
+  return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number);
+}
+
 class FinishedWork : public Work {
  public:
   void wait() override {}
@@ -96,28 +123,29 @@ WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) { return started
 WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor, device());
   check_op("all_reduce", tensor, op);
-  return do_all_reduce(values_of(tensor), op);
+  return marked("all_reduce", tensor, [&] { return do_all_reduce(values_of(tensor), op); });
 }
 WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
   check_tensor("reduce_scatter", output, device());
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_, device());
-  return do_reduce_scatter(values_of(input), values_of(output), op);
+  return marked("reduce_scatter", output, [&] { return do_reduce_scatter(values_of(input), values_of(output), op); });
 }
 WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
   check_tensor("all_gather", input, device());
   check_blocks("all_gather", input, output, size_, device());
-  return do_all_gather(values_of(input), values_of(output));
+  return marked("all_gather", input, [&] { return do_all_gather(values_of(input), values_of(output)); });
 }
 WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
   check_tensor("broadcast", tensor, device());
   check_rank("broadcast", "root", root, size_);
-  return do_broadcast(values_of(tensor), root);
+  return marked("broadcast", tensor, [&] { return do_broadcast(values_of(tensor), root); });
 }
 void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) {
   check_tensor("gather", input, device());
   check_rank("gather", "root", root, size_);
   if (rank_ == root) check_blocks("gather", input, output, size_, device());
+  const launch::CollectiveMark mark("gather", bytes_of(input));
   do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
 WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag) {
@@ -125,15 +153,18 @@ WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag) {
   check_rank("send", "receiver", to, size_);
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
   check_tag("send", tag);
-  return do_send(values_of(tensor), to, tag);
+  return marked("send", tensor, [&] { return do_send(values_of(tensor), to, tag); });
 }
 WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag) {
   check_tensor("recv", tensor, device());
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
   check_tag("recv", tag);
-  return do_recv(values_of(tensor), from, tag);
+  return marked("recv", tensor, [&] { return do_recv(values_of(tensor), from, tag); });
 }
-void Group::barrier() { do_barrier(); }
+void Group::barrier() {
+  const launch::CollectiveMark mark("barrier");
+  do_barrier();
+}
 
 }  // namespace trireme

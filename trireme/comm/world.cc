@@ -17,6 +17,7 @@
 #include <trireme/launch/arrival.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/member.h>
+#include <trireme/launch/phase_marks.h>
 #include <trireme/launch/token_file.h>
 #include <algorithm>
 #include <numeric>
@@ -77,6 +78,7 @@ struct World::Impl {
   Environment environment;
   std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (rank 0 of torchrun and mpirun).
   std::optional<launch::TokenFile> token_file;
+  std::shared_ptr<launch::PhasePage> phases = launch::PhasePage::of_this_process();
   std::shared_ptr<launch::Member> member;  // Empty while unconnected, and when alone.
   bool connected = false;
   bool placed = false;      // Of an elastic job: in a generation.
@@ -135,6 +137,7 @@ net::Endpoint World::Impl::start_coordinator(const std::string& token) {
   rules.generation = identity.generation;
   rules.join_timeout = options.timeout;
   rules.heartbeat_timeout = options.heartbeat_timeout;
+  rules.straggler.factor = options.straggler_factor;
   coordinator = std::make_unique<launch::Coordinator>(listen, token, rules);
   return coordinator->endpoint();
 }
@@ -298,6 +301,7 @@ void World::connect(int replicas) {
     launch::MemberOptions options;
     options.timeout = impl_->options.timeout;
     options.heartbeat_interval = impl_->options.heartbeat_interval;
+    options.phases = impl_->phases;
     impl_->member = std::make_shared<launch::Member>(
         endpoint, token, worker(), workers(), impl_->identity.generation,
         std::map<std::string, std::string>{{"trireme version", std::string(version())}, {"replicas a worker", std::to_string(replicas)}},
@@ -335,8 +339,8 @@ bool World::regroup(int64_t step, const std::string& reason) {
   return true;
 }
 
-void World::tell_first_step(int64_t step) {
-  if (is_elastic() && impl_->member) impl_->member->tell_first_step(step);
+void World::tell_first_step(int64_t step, const Json& facts) {
+  if (is_elastic() && impl_->member) impl_->member->tell_first_step(step, facts);
 }
 Json World::generations() { return is_elastic() && impl_->member ? impl_->member->generations() : Json::array(); }
 
@@ -353,6 +357,7 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
   threads.table = impl_->table;
   threads.timeout = impl_->options.timeout;
   const auto make_local = [&] { return comm::make_thread_groups(replicas, threads); };
+  if (replicas == 1) launch::mark_this_thread(impl_->phases);  // Of a programme's own loop.
   if (workers() == 1) return make_local();
   if (impl_->options.backend == "threads")
     throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend threads cannot join {} processes", workers()),
@@ -361,7 +366,16 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
 }
 
 void World::set_phase(Phase phase, int64_t step) {
-  if (impl_->member) impl_->member->set_phase(phase, step);
+  impl_->phases->set(phase, step);
+  launch::mark_this_thread(impl_->phases);
+}
+
+Json World::times() {
+  if (impl_->member) return impl_->member->times();
+  Json own = Json::array();
+  if (const auto now = impl_->phases->read(); now && now->times.steps > 0)
+    own.push_back(launch::to_json(launch::mean_of(now->times), rank()));
+  return {{"phases", own}, {"stragglers", Json::array()}};
 }
 
 double World::coordinator_cpu_seconds() {

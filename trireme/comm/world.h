@@ -21,7 +21,9 @@ struct WorldOptions {
   std::string interface;            // Name or address of the network interface to bind. Empty: the side that faces the rendezvous.
   Milliseconds timeout{60000};      // Of every wait.
   Milliseconds heartbeat_interval{200};
-  Milliseconds heartbeat_timeout{10000};  // A silent worker is lost after this. Used where this process runs the coordinator.
+  // Used where this process runs the coordinator.
+  Milliseconds heartbeat_timeout{10000};  // A silent worker is lost after this.
+  double straggler_factor = 1.5;          // launch/stragglers.h
 };
 
 // Passed by reference, never global. Movable. Threads may share it after connect(); connect, agree, groups and leave belong to one.
@@ -60,8 +62,9 @@ class World {
   // process. Throws Error(peer_lost) when no generation can form any more, Error(timeout).
   bool regroup(int64_t step, const std::string& reason);
   int64_t step_of_generation() const;  // Committed steps that worker 0 came with.
-  void tell_first_step(int64_t step);  // Worker 0: the first one of this generation is committed.
-  Json generations();                  // What was, one entry a generation (launch/generations.h); of a job that is not elastic: empty.
+  // Worker 0: the first one of this generation is committed. `facts` join the generation's entry.
+  void tell_first_step(int64_t step, const Json& facts = Json::object());
+  Json generations();  // What was, one entry a generation (launch/generations.h); of a job that is not elastic: empty.
 
   // After connect(), which brings rank 0's table: groups made from now on choose their plans by this one; the same on every worker.
   void set_table(plan::CollectiveTable table);
@@ -69,8 +72,12 @@ class World {
   // Each call makes groups of their own: engines do not share any.
   std::vector<std::shared_ptr<Group>> make_groups(int replicas = 1);
 
-  void set_phase(Phase phase, int64_t step = -1);  // What heartbeats tell; cheap, any thread.
-  double coordinator_cpu_seconds();                // Of the launcher, if it runs the coordinator; for reports.
+  // What this process does, for heartbeats and its launcher. Cheap. The calling thread speaks for the process from now on: its collectives
+  // are told too.
+  void set_phase(Phase phase, int64_t step = -1);
+  // Where the time of all workers' steps goes, and who makes the others wait: {"phases": [...], "stragglers": [...]} (docs/report.md).
+  Json times();
+  double coordinator_cpu_seconds();  // Of the launcher, if it runs the coordinator; for reports.
   // Says goodbye. Nothing after it communicates.
   void leave();
 

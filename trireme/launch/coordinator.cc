@@ -33,8 +33,8 @@ JoinRequest join_request_from(const Json& message, const std::string& peer, Cloc
 }  // namespace
 
 struct Coordinator::Impl {
-  Impl(const MembershipOptions& membership_options, const std::optional<RosterOptions>& elastic)
-      : options(membership_options), membership(std::make_unique<Membership>(membership_options)) {
+  Impl(const MembershipOptions& membership_options, const std::optional<RosterOptions>& elastic, LookAt look_at)
+      : options(membership_options), look(std::move(look_at)), membership(std::make_unique<Membership>(membership_options)) {
     if (elastic) generations.emplace(*elastic, actions());
   }
 
@@ -47,9 +47,11 @@ struct Coordinator::Impl {
   Generations::Actions actions();
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
   void note_losses(Clock::time_point now, bool ending = false);
+  void look_at_all(Clock::time_point now);
   Json regroup_message() const { return {{"op", "regroup"}, {"generation", options.generation}}; }
 
   MembershipOptions options;  // Of the current generation.
+  const LookAt look;          // May be empty.
   std::mutex mutex;           // Guards what follows.
   std::condition_variable changed;
   std::unique_ptr<Membership> membership;  // Of the current generation.
@@ -82,6 +84,7 @@ net::ServerEvents Coordinator::Impl::events() {
               [this] {
                 std::lock_guard lock(mutex);
                 const auto now = Clock::now();
+                look_at_all(now);
                 deliver(membership->tick(now));
                 deliver(store.tick(now));
                 note_losses(now);
@@ -122,7 +125,7 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
   const int worker = worker_of.at(connection);
   const std::string op = message.at("op").get<std::string>();
   if (op == "beat") {
-    membership->beat(worker, {phase_from_string(message.at("phase").get<std::string>()), message.at("step").get<int64_t>()}, now);
+    membership->beat(worker, beat_from(message, now), now);
     return {};
   }
   membership->heard(worker, now);
@@ -141,6 +144,12 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
     reply["generations"] = generations ? generations->history() : Json::array();
     return {{worker, std::move(reply)}};
   }
+  if (op == "times") {
+    look_at_all(now);
+    Json reply = reply_to(id);
+    reply["times"] = membership->times();
+    return {{worker, std::move(reply)}};
+  }
   if (op == "cpu_seconds") {
     Json reply = reply_to(id);
     reply["seconds"] = process_cpu_seconds();
@@ -150,6 +159,7 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
 }
 
 void Coordinator::Impl::end(net::ConnectionId connection, const std::string& reason) {
+  look_at_all(Clock::now());
   peers.erase(connection);
   if (generations) generations->closed(connection, Clock::now());
   const auto found = worker_of.find(connection);
@@ -162,12 +172,18 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   note_losses(Clock::now(), true);
 }
 
+void Coordinator::Impl::look_at_all(Clock::time_point now) {
+  if (!look) return;
+  for (const auto& [worker, connection] : connection_of)
+    if (const auto seen = look(generations ? generations->process_of(worker) : worker)) membership->see(worker, *seen, now);
+}
+
 // What the membership's rules found, in an elastic job.
 void Coordinator::Impl::note_losses(Clock::time_point now, bool ending) {
   if (!generations) return;
   const int generation = options.generation;
   for (const LostWorker& lost : membership->take_losses()) {
-    generations->lost_worker(lost.worker, lost.last, {.text = lost.describe(), .ending = ending}, now);
+    generations->lost_worker(lost.worker, lost.last, {.text = lost.describe(), .circumstances = lost.circumstances, .ending = ending}, now);
     if (options.generation != generation) return;  // The next one has formed.
   }
 }
@@ -178,7 +194,7 @@ bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json&
   if (op == "arrive") {
     generations->arrive(connection, message, now);
   } else if (op == "stepped") {
-    if (message.at("generation") == options.generation) generations->stepped(message.at("step").get<int64_t>(), now);
+    if (message.at("generation") == options.generation) generations->stepped(message.at("step").get<int64_t>(), message.at("facts"), now);
   } else if (op == "resize") {
     const std::string refused = generations->resize(message.at("target").get<int>(), now);
     server->send(connection, {{"op", "resized"}, {"generation", options.generation}, {"workers", options.workers}, {"refused", refused}});
@@ -229,11 +245,12 @@ void Coordinator::Impl::deliver(const Membership::Messages& messages, net::Conne
   changed.notify_all();
 }
 
-Coordinator::Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic) {
+Coordinator::Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic,
+                         LookAt look) {
   if (options.workers < 1)
     throw Error(ErrorCode::invalid_argument, "launch",
                 fmt::format("a job of {} workers cannot run; at least 1 is needed", options.workers));
-  impl_ = std::make_unique<Impl>(options, elastic);
+  impl_ = std::make_unique<Impl>(options, elastic, std::move(look));
   std::lock_guard lock(impl_->mutex);  // The first events may come before `server` is there.
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
@@ -257,9 +274,9 @@ bool Coordinator::any_step_finished() const {
   return impl_->any_step_finished || impl_->membership->any_step_finished();
 }
 
-std::vector<StalledWorker> Coordinator::take_stalls() {
+std::vector<Notice> Coordinator::take_notices() {
   std::lock_guard lock(impl_->mutex);
-  return impl_->membership->take_stalls();
+  return impl_->membership->take_notices();
 }
 
 std::optional<LostWorker> Coordinator::first_loss() const {
@@ -269,6 +286,7 @@ std::optional<LostWorker> Coordinator::first_loss() const {
 
 void Coordinator::report_lost(int worker, const std::string& reason) {
   std::lock_guard lock(impl_->mutex);
+  impl_->look_at_all(Clock::now());
   impl_->deliver(impl_->membership->lost(worker, reason));
 }
 
@@ -276,10 +294,11 @@ void Coordinator::report_lost_process(int64_t process, const std::string& reason
   std::lock_guard lock(impl_->mutex);
   const auto now = Clock::now();
   if (const auto worker = impl_->generations->worker_of(process)) {
+    impl_->look_at_all(now);
     impl_->deliver(impl_->membership->lost(*worker, reason));
     impl_->note_losses(now);
   } else {
-    impl_->generations->lost_while_waiting({process, reason}, now);
+    impl_->generations->lost_while_waiting({.process = process, .text = reason}, now);
   }
 }
 
@@ -308,6 +327,11 @@ int Coordinator::target() const {
 std::vector<LostProcess> Coordinator::take_lost() {
   std::lock_guard lock(impl_->mutex);
   return impl_->generations->take_lost();
+}
+
+std::optional<Loss> Coordinator::loss_of(int64_t process) const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->loss_of(process);
 }
 
 bool Coordinator::takes_part(int64_t process) const {

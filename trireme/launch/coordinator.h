@@ -12,10 +12,16 @@
 
 namespace trireme::launch {
 
+// What a process does, as who started it sees it now (phase_page.h), also after its end: by the number that its supervisor gave it, which
+// is the worker's where the job is not elastic. Empty: not known. Any thread.
+using LookAt = std::function<std::optional<PhaseNow>(int64_t process)>;
+
 class Coordinator {
  public:
-  // Starts listening. With `elastic` workers are numbered anew in each generation. Throws Error(io) naming the address if it cannot.
-  Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic = {});
+  // Starts listening. With `elastic` workers are numbered anew in each generation. Without `look`, heartbeats alone tell what workers do.
+  // Throws Error(io) naming the address if it cannot.
+  Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic = {},
+              LookAt look = {});
   ~Coordinator();
   net::Endpoint endpoint() const;
 
@@ -27,7 +33,7 @@ class Coordinator {
   std::optional<LostWorker> first_loss() const;
   // The supervisor saw the worker's process end before the connection did: tells all others now.
   void report_lost(int worker, const std::string& reason);
-  std::vector<StalledWorker> take_stalls();  // Found since the last call.
+  std::vector<Notice> take_notices();  // Stalls and stragglers that were found since the last call.
   // Until every worker that joined has left or was lost; false at the deadline. A worker that hosts the coordinator calls
   // this after its own Member is gone, on success and on failure: else the others would miss what they are being told.
   bool wait_until_all_left(Deadline deadline) const;
@@ -37,12 +43,13 @@ class Coordinator {
   std::optional<int> worker_of(int64_t process) const;  // In the current generation, while it works there.
   // Where it is or was when it was lost; empty if it never was a member.
   std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
-  bool takes_part(int64_t process) const;     // It works, or waits for the next generation.
-  bool was_dismissed(int64_t process) const;  // The job goes on without it, with fewer workers.
-  void finish();                              // Nobody is taken in any more, and any number of members goes on.
-  int target() const;                         // Workers wanted (`trireme scale`).
-  std::vector<LostProcess> take_lost();       // Since the last call.
-  std::string failure() const;                // Why no generation can form any more; empty: it may.
+  std::optional<Loss> loss_of(int64_t process) const;  // Of one that was a member when it was lost.
+  bool takes_part(int64_t process) const;              // It works, or waits for the next generation.
+  bool was_dismissed(int64_t process) const;           // The job goes on without it, with fewer workers.
+  void finish();                                       // Nobody is taken in any more, and any number of members goes on.
+  int target() const;                                  // Workers wanted (`trireme scale`).
+  std::vector<LostProcess> take_lost();                // Since the last call.
+  std::string failure() const;                         // Why no generation can form any more; empty: it may.
 
  private:
   struct Impl;

@@ -26,7 +26,7 @@ void Generations::closed(net::ConnectionId connection, Time now) {
   if (found == waiting_.end()) return;
   const Roster::Process process = found->second;
   waiting_.erase(found);
-  lost_while_waiting({process, "connection closed while it waited for the next generation", true}, now);
+  lost_while_waiting({.process = process, .text = "connection closed while it waited for the next generation", .ending = true}, now);
 }
 
 void Generations::lost_worker(int worker, PhaseAt last, LostProcess lost, Time now) {
@@ -57,10 +57,11 @@ std::string Generations::resize(int target, Time now) {
 void Generations::finish(Time now) { act(roster_.finish(now), now); }
 void Generations::tick(Time now) { act(roster_.tick(now), now); }
 
-void Generations::stepped(int64_t step, Time now) {
+void Generations::stepped(int64_t step, const Json& facts, Time now) {
   if (history_.empty() || !history_.back()["seconds_to_first_step"].is_null()) return;
   history_.back()["first_step"] = step;
   history_.back()["seconds_to_first_step"] = std::chrono::duration<double>(now - began_.value_or(now)).count();
+  history_.back().update(facts);
   began_.reset();
 }
 
@@ -79,6 +80,7 @@ void Generations::note_cause(const std::string& cause, Time now) {
 
 void Generations::note_lost(int worker, PhaseAt last, const LostProcess& lost, Time now) {
   last_phases_[lost.process] = last;
+  losses_[lost.process] = {worker, lost.circumstances};
   if (lost_ranks_.empty()) {  // The first loss is the cause, whatever else was on its way.
     cause_ = lost.text;
     began_ = now;
@@ -113,7 +115,8 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     answer(process, {{"op", "dismissed"}});
   }
   for (const Roster::Process process : decisions.missed)
-    note_lost(last_worker_of(process).value(), last_phases_.at(process), {process, "it did not come to the regrouping"}, now);
+    note_lost(last_worker_of(process).value(), last_phases_.at(process), {.process = process, .text = "it did not come to the regrouping"},
+              now);
   if (!decisions.failure.empty()) {
     failure_ = decisions.failure;
     for (const auto& [connection, process] : std::exchange(waiting_, {})) {
@@ -131,7 +134,9 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
                         {"cause", cause_},
                         {"lost_ranks", std::exchange(lost_ranks_, Json::array())},
                         {"phase", std::exchange(phase_, {})},
-                        {"seconds_to_first_step", nullptr}});
+                        {"seconds_to_first_step", nullptr},
+                        {"batch", nullptr},
+                        {"learning_rate_factor", nullptr}});
     cause_.clear();
     given_up_.clear();
     if (!began_) began_ = now;

@@ -18,8 +18,15 @@ namespace trireme::launch {
 // A process that the job goes on without. The supervisor ends it, should it still live, and starts another.
 struct LostProcess {
   Roster::Process process = 0;
-  std::string text;     // For people.
-  bool ending = false;  // Its connection closed: it may be on its way to an end, with an exit code of its own.
+  std::string text;           // For people.
+  std::string circumstances;  // LostWorker::circumstances
+  bool ending = false;        // Its connection closed: it may be on its way to an end, with an exit code of its own.
+};
+
+// Of a member.
+struct Loss {
+  int worker = 0;             // In the generation that it was lost in.
+  std::string circumstances;  // LostWorker::circumstances
 };
 
 class Generations {
@@ -45,8 +52,8 @@ class Generations {
   std::string resize(int target, Time now);
   void finish(Time now);
   void tick(Time now);
-  // The first step of the current generation is committed.
-  void stepped(int64_t step, Time now);
+  // The first step of the current generation is committed; `facts` join its entry.
+  void stepped(int64_t step, const Json& facts, Time now);
 
   int generation() const { return roster_.generation(); }
   int target() const { return roster_.target(); }
@@ -55,10 +62,15 @@ class Generations {
   bool takes_part(Roster::Process process) const { return roster_.is_member(process) || roster_.is_waiting(process); }
   bool was_dismissed(Roster::Process process) const { return dismissed_.contains(process); }
   std::optional<int> worker_of(Roster::Process process) const;
-  bool was_member(Roster::Process process) const { return last_phases_.contains(process); }  // Ever.
+  Roster::Process process_of(int worker) const { return members_.at(static_cast<size_t>(worker)); }  // In the current generation.
+  bool was_member(Roster::Process process) const { return last_phases_.contains(process); }          // Ever.
   // Where a process was when it was lost; of one that was a member once.
   PhaseAt last_phase(Roster::Process process) const { return last_phases_.at(process); }
-  // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step}]
+  std::optional<Loss> loss_of(Roster::Process process) const {
+    const auto found = losses_.find(process);
+    return found == losses_.end() ? std::nullopt : std::optional(found->second);
+  }
+  // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch, learning_rate_factor}]
   const Json& history() const { return history_; }
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
   const std::string& failure() const { return failure_; }  // No generation can form any more.
@@ -76,6 +88,7 @@ class Generations {
   std::vector<Roster::Process> members_;  // By worker, of the current generation.
   std::set<Roster::Process> dismissed_;
   std::map<Roster::Process, PhaseAt> last_phases_;  // Of all that were members; filled in when they are lost.
+  std::map<Roster::Process, Loss> losses_;
   std::vector<LostProcess> lost_;
   std::string failure_;
   Json history_ = Json::array();

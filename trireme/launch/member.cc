@@ -25,15 +25,14 @@ std::string host_name() {
   return name;
 }
 
-// Phase and step in one word, so that a heartbeat never shows the step of another phase.
-uint64_t packed(Phase phase, int64_t step) { return static_cast<uint64_t>(step + 1) << 8 | static_cast<uint64_t>(phase); }
-PhaseAt unpacked(uint64_t word) { return {static_cast<Phase>(word & 0xff), static_cast<int64_t>(word >> 8) - 1}; }
-
 }  // namespace
 
 struct Member::Impl {
   Impl(net::Endpoint where, int own_number, int own_generation, MemberOptions member_options)
-      : coordinator(std::move(where)), worker(own_number), generation(own_generation), options(member_options) {}
+      : coordinator(std::move(where)), worker(own_number), generation(own_generation), options(std::move(member_options)) {
+    if (!options.phases) options.phases = std::make_shared<PhasePage>();
+    options.phases->set(Phase::connecting, -1);
+  }
   ~Impl() { stop_heart(); }
 
   net::ClientEvents events();
@@ -52,9 +51,8 @@ struct Member::Impl {
   const net::Endpoint coordinator;
   const int worker;
   const int generation;
-  const MemberOptions options;
+  MemberOptions options;
   std::vector<Peer> peers;  // Written by the constructor only.
-  std::atomic<uint64_t> phase{packed(Phase::connecting, -1)};
   std::atomic<bool> is_lost{false};
   std::atomic<bool> regroup_wanted{false};
 
@@ -103,7 +101,10 @@ void Member::Impl::coordinator_closed(const std::string& reason) {
                                  : fmt::format("the connection to the coordinator at {} broke: {}", coordinator.describe(), reason);
   std::lock_guard lock(mutex);
   coordinator_gone = true;
-  lose({-1, coordinator.host, 0, {}, what});
+  LostWorker itself;
+  itself.host = coordinator.host;
+  itself.reason = what;
+  lose(std::move(itself));
   changed.notify_all();
 }
 
@@ -185,8 +186,7 @@ void Member::Impl::beat() {
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, options.heartbeat_interval, [&] { return heart_stopped || coordinator_gone; })) {
     lock.unlock();
-    const PhaseAt now = unpacked(phase);
-    send({{"op", "beat"}, {"phase", std::string(to_string(now.phase))}, {"step", now.step}});
+    if (const auto now = options.phases->read()) send(beat_message(*now, std::chrono::steady_clock::now()));
     lock.lock();
   }
 }
@@ -206,7 +206,7 @@ Member::Member(const net::Endpoint& coordinator, const std::string& token, int w
   const Deadline deadline = Deadline::after(options.timeout);
   impl_->client = std::make_unique<net::ControlClient>(coordinator, token, impl_->events(), deadline);
   impl_->join(workers, std::move(must_agree), deadline);
-  set_phase(Phase::starting, -1);
+  phases().set(Phase::starting, -1);
 }
 
 Member::~Member() = default;
@@ -250,7 +250,7 @@ bool Member::erase(const std::string& key) {
 
 int64_t Member::count_keys() { return impl_->ask({{"op", "count"}}, "counting keys").at("count").get<int64_t>(); }
 
-void Member::set_phase(Phase phase, int64_t step) { impl_->phase = packed(phase, step); }
+PhasePage& Member::phases() { return *impl_->options.phases; }
 
 std::optional<LostWorker> Member::lost() const {
   if (!is_lost()) return std::nullopt;
@@ -266,8 +266,10 @@ void Member::throw_if_lost() const {
 }
 
 bool Member::regroup_wanted() const { return impl_->regroup_wanted; }
-void Member::tell_first_step(int64_t step) { impl_->send({{"op", "stepped"}, {"step", step}}); }
+void Member::tell_first_step(int64_t step, const Json& facts) { impl_->send({{"op", "stepped"}, {"step", step}, {"facts", facts}}); }
 Json Member::generations() { return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations"); }
+
+Json Member::times() { return impl_->ask({{"op", "times"}}, "asking for the workers' times").at("times"); }
 
 double Member::coordinator_cpu_seconds() {
   return impl_->ask({{"op", "cpu_seconds"}}, "asking for the coordinator's CPU time").at("seconds").get<double>();

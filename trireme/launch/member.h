@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/launch/membership.h>
+#include <trireme/launch/phase_page.h>
 #include <trireme/net/control.h>
 #include <functional>
 #include <map>
@@ -14,7 +15,8 @@ namespace trireme::launch {
 
 struct MemberOptions {
   Milliseconds timeout{60000};           // For every wait below.
-  Milliseconds heartbeat_interval{200};  // A change of phase is told at once at the next beat.
+  Milliseconds heartbeat_interval{200};  // A change of phase is told at the next beat.
+  std::shared_ptr<PhasePage> phases;     // What beats tell; null: a page of its own.
 };
 
 struct Peer {
@@ -52,7 +54,7 @@ class Member {
   bool erase(const std::string& key);
   int64_t count_keys();
 
-  void set_phase(Phase phase, int64_t step);  // Cheap (an atomic store); any thread.
+  PhasePage& phases();  // What this worker does.
   // The loss that ended this generation, once the coordinator has told it (or the coordinator itself was lost). Cheap; any thread.
   std::optional<LostWorker> lost() const;
   bool is_lost() const;  // The same as a flag: one atomic load.
@@ -60,9 +62,12 @@ class Member {
   void throw_if_lost() const;
 
   // Of elastic jobs.
-  bool regroup_wanted() const;         // All shall arrive for the next generation after this step. Cheap; any thread.
-  void tell_first_step(int64_t step);  // The first one of this generation is committed; for the job's history.
-  Json generations();                  // The history (generations.h).
+  bool regroup_wanted() const;  // All shall arrive for the next generation after this step. Cheap; any thread.
+  // The first one of this generation is committed; `facts` of it join the job's history.
+  void tell_first_step(int64_t step, const Json& facts = Json::object());
+  Json generations();  // The history (generations.h).
+
+  Json times();  // Where all workers' time goes, and who straggles (Membership::times).
 
   double coordinator_cpu_seconds();  // CPU time of the process that runs the coordinator, for reports.
   // Says goodbye and closes. Further losses are not this worker's business.

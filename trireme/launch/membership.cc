@@ -4,6 +4,8 @@
 #include <trireme/launch/meetings.h>
 #include <trireme/launch/membership.h>
 #include <trireme/launch/protocol.h>
+#include <algorithm>
+#include <cstdlib>
 
 namespace trireme::launch {
 namespace {
@@ -21,13 +23,16 @@ std::string LostWorker::describe() const {
   if (worker < 0) return reason;
   std::string where;
   if (!host.empty()) where = fmt::format(" (host {}, pid {})", host, pid);
-  return fmt::format("worker {}{} was lost in {}: {}", worker, where, last.describe(), reason);
+  const std::string more = circumstances.empty() ? "" : "; " + circumstances;
+  return fmt::format("worker {}{} was lost in {}: {}{}", worker, where, last.describe(), reason, more);
 }
 
 Membership::Membership(MembershipOptions options)
     : options_(options),
       workers_(static_cast<size_t>(options.workers)),
-      meetings_(std::make_unique<Meetings>(options.workers, [this](int worker) { return name_of(worker); })) {}
+      meetings_(std::make_unique<Meetings>(options.workers, [this](int worker) { return name_of(worker); })),
+      stalls_(options.stall_timeout),
+      stragglers_(options.straggler, options.workers) {}
 Membership::~Membership() = default;
 
 Membership::Messages Membership::join(const JoinRequest& request, Time now) {
@@ -41,7 +46,7 @@ Membership::Messages Membership::join(const JoinRequest& request, Time now) {
     messages.push_back({Outgoing::kSender, refusal(*difference)});
     return messages;
   }
-  entry(request.worker) = {State::joined, request, {Phase::connecting, -1}, now, now};
+  entry(request.worker) = {State::joined, request, {{Phase::connecting, -1}, now, {}}, now};
   return all_joined() ? start() : Messages{};
 }
 
@@ -94,14 +99,21 @@ Membership::Messages Membership::never_start(Failure failure) {
   return to_present(refusal(*ended_));
 }
 
-void Membership::heard(int worker, Time now) { entry(worker).heard = now; }
+void Membership::heard(int worker, Time now) {
+  entry(worker).heard = now;
+  latest_ = std::max(latest_, now);
+}
 
-void Membership::beat(int worker, PhaseAt phase, Time now) {
+void Membership::beat(int worker, const PhaseNow& phase, Time now) {
   heard(worker, now);
-  Entry& it = entry(worker);
-  if (it.last.phase != phase.phase || it.last.step != phase.step) it.since = now;
-  it.last = phase;
-  furthest_step_ = std::max(furthest_step_, phase.step);
+  see(worker, phase, now);
+}
+
+void Membership::see(int worker, const PhaseNow& phase, Time now) {
+  latest_ = std::max(latest_, now);
+  entry(worker).last = phase;
+  furthest_step_ = std::max(furthest_step_, phase.at.step);
+  stragglers_.note(worker, phase.times, phase.at.step);
 }
 
 Membership::Messages Membership::goodbye(int worker) {
@@ -119,7 +131,8 @@ Membership::Messages Membership::lost(int worker, const std::string& reason) {
     return {};
   }
   gone.state = State::lost;
-  losses_.push_back({worker, gone.request.host, gone.request.pid, gone.last, reason});
+  const std::string around = started_ ? circumstances(gone.last, present_but(worker), latest_) : std::string();
+  losses_.push_back({worker, gone.request.host, gone.request.pid, gone.last.at, reason, around});
   if (ended_) return {};  // It follows from what ended the generation: the others know that already.
 
   first_loss_ = losses_.back();
@@ -146,6 +159,7 @@ Membership::Messages Membership::meet(const std::string& where, int worker, int6
 }
 
 Membership::Messages Membership::tick(Time now) {
+  latest_ = std::max(latest_, now);
   // A pause of this process itself (stopped, or the machine slept) is not the workers' silence.
   const auto pause = now - last_tick_.value_or(now);
   last_tick_ = now;
@@ -162,30 +176,47 @@ Membership::Messages Membership::tick(Time now) {
     if (first_loss_ && first_loss_->worker == worker) messages.push_back({worker, lost_message(*first_loss_)});
   }
   append(messages, meetings_->tick(now));
-  if (!ended_ && !was_away) find_stalls(now);
+  if (started_ && !ended_ && !was_away) look_around(now);
   return messages;
 }
 
-// Who is in no exchange while another has waited in the exchange of the same step, or of one that is further, for too long.
-void Membership::find_stalls(Time now) {
-  for (const int worker : in_state(State::joined)) {
-    Entry& it = entry(worker);
-    if (it.last.phase == Phase::exchange || it.named_at == it.last.step) continue;
-    std::vector<std::string> waiting;
-    std::string where;
-    for (const int other : in_state(State::joined)) {
-      const Entry& its = entry(other);
-      if (its.last.phase != Phase::exchange || its.last.step < it.last.step || now - its.since < options_.stall_timeout) continue;
-      waiting.push_back(name_of(other));
-      where = its.last.describe();
-    }
-    if (waiting.empty() || now - it.since < options_.stall_timeout) continue;
-    it.named_at = it.last.step;
-    stalls_.push_back({worker, it.request.pid,
-                       fmt::format("{} (pid {}) has been in {} for {}; {} {} for it in {}", name_of(worker), it.request.pid,
-                                   it.last.describe(), format_duration(duration_cast<milliseconds>(now - it.since)), enumerate(waiting),
-                                   waiting.size() == 1 ? "waits" : "wait", where)});
+void Membership::look_around(Time now) {
+  for (Notice& notice : stalls_.judge(present_but(-1), now)) notices_.push_back(std::move(notice));
+  tell(stragglers_.judge(now));
+}
+
+void Membership::tell(const std::vector<Straggler>& stragglers) {
+  for (const Straggler& straggler : stragglers) {
+    const WorkerNow whose = now_of(straggler.worker);
+    Json record = straggler.to_json(whose.rank);
+    record["kind"] = "straggler";
+    notices_.push_back(
+        {straggler.describe(fmt::format("rank {} (pid {}{})", whose.rank, whose.pid, whose.host.empty() ? "" : ", host " + whose.host)),
+         std::move(record)});
   }
+}
+
+WorkerNow Membership::now_of(int worker) const {
+  const Entry& it = entry(worker);
+  const auto replicas = it.request.must_agree.find("replicas a worker");
+  const int each = replicas == it.request.must_agree.end() ? 1 : std::atoi(replicas->second.c_str());
+  return {worker, worker * each, it.request.pid, it.request.host, it.last};
+}
+
+std::vector<WorkerNow> Membership::present_but(int worker) const {
+  std::vector<WorkerNow> present;
+  for (const int other : in_state(State::joined))
+    if (other != worker) present.push_back(now_of(other));
+  return present;
+}
+
+Json Membership::times() {
+  tell(stragglers_.conclude());
+  Json phases = Json::array(), found = Json::array();
+  for (int worker = 0; worker < options_.workers; ++worker)
+    if (const auto mean = stragglers_.mean_of(worker)) phases.push_back(to_json(*mean, now_of(worker).rank));
+  for (const Straggler& straggler : stragglers_.found()) found.push_back(straggler.to_json(now_of(straggler.worker).rank));
+  return {{"phases", phases}, {"stragglers", found}};
 }
 
 Membership::Messages Membership::expire_join(Time now) {
@@ -223,7 +254,7 @@ Failure Membership::left_failure(int worker, const std::string& where) const {
           "let all workers take the same steps before they leave"};
 }
 
-PhaseAt Membership::last_phase(int worker) const { return entry(worker).last; }
+PhaseAt Membership::last_phase(int worker) const { return entry(worker).last.at; }
 bool Membership::said_goodbye(int worker) const { return entry(worker).state == State::left; }
 bool Membership::any_step_finished() const { return furthest_step_ > 1; }
 bool Membership::anyone_present() const { return !in_state(State::joined).empty(); }

@@ -4,7 +4,9 @@
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
+#include <trireme/launch/notices.h>
 #include <trireme/launch/phase.h>
+#include <trireme/launch/stragglers.h>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -21,7 +23,8 @@ struct MembershipOptions {
   std::chrono::milliseconds join_timeout{60000};       // From the first event until all have joined.
   std::chrono::milliseconds heartbeat_timeout{10000};  // Silence longer than this is a loss.
   std::chrono::milliseconds stall_timeout{10000};      // Others wait for a worker so long: it stalls.
-  int generation = 0;                                  // Messages of any other are refused.
+  StragglerOptions straggler;
+  int generation = 0;  // Messages of any other are refused.
 };
 
 struct LostWorker {
@@ -29,17 +32,10 @@ struct LostWorker {
   std::string host;
   int pid = 0;
   PhaseAt last;
-  std::string reason;  // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
-  // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed"
+  std::string reason;         // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
+  std::string circumstances;  // Since when it was there, and who waits for it where (notices.h); may be empty.
+  // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed; it had been there for ..."
   std::string describe() const;
-};
-
-// A worker that lives, and that others wait for.
-struct StalledWorker {
-  int worker = 0;
-  int pid = 0;
-  // "worker 1 (host b, pid 4711) has been in backward of step 40 for 10.2 s; workers 0 and 2 wait for it in exchange of step 40"
-  std::string text;
 };
 
 // An Error as it travels in a message.
@@ -80,9 +76,12 @@ class Membership {
   // A message to kSender means that the joiner was refused. Once all have joined, all are told.
   Messages join(const JoinRequest& request, Time now);
   void heard(int worker, Time now);  // Any message is a sign of life.
-  void beat(int worker, PhaseAt phase, Time now);
-  // Those that were found to stall since the last call; each once a step.
-  std::vector<StalledWorker> take_stalls() { return std::exchange(stalls_, {}); }
+  void beat(int worker, const PhaseNow& phase, Time now);
+  void see(int worker, const PhaseNow& phase, Time now);  // The same, seen from outside: no sign of life.
+  // Stalls and stragglers that were found since the last call.
+  std::vector<Notice> take_notices() { return std::exchange(notices_, {}); }
+  // {"phases": [{rank, steps, waiting, data, forward, ...}], "stragglers": [...]}: means of a step in seconds.
+  Json times();  // At the end of a run: also a straggler that it was too short for is found then.
   Messages goodbye(int worker);
   // The worker's connection broke, or its process was seen to end. A worker that said goodbye cannot be lost. For a
   // worker that is lost already only the reason is replaced: who speaks later has looked closer.
@@ -110,10 +109,8 @@ class Membership {
   struct Entry {
     State state = State::absent;
     JoinRequest request;
-    PhaseAt last;
-    Time since;  // The first beat with that phase.
+    PhaseNow last;
     Time heard;
-    int64_t named_at = -1;  // The step in which it was found to stall.
   };
 
   std::optional<Failure> check_join(const JoinRequest& request) const;
@@ -121,7 +118,10 @@ class Membership {
   Messages start();                       // All have joined.
   Messages never_start(Failure failure);  // Refuses all who have joined, and all who will.
   Messages expire_join(Time now);
-  void find_stalls(Time now);
+  void look_around(Time now);
+  void tell(const std::vector<Straggler>& stragglers);
+  WorkerNow now_of(int worker) const;
+  std::vector<WorkerNow> present_but(int worker) const;  // -1: all.
   Messages meet(const std::string& where, int worker, int64_t request, std::map<std::string, std::string> facts, Time now, Time deadline);
   Messages to_present(const Json& message) const;
   std::vector<int> in_state(State state) const;
@@ -140,7 +140,10 @@ class Membership {
   std::optional<Failure> ended_;  // Why this generation is over.
   std::optional<LostWorker> first_loss_;
   std::vector<LostWorker> losses_;
-  std::vector<StalledWorker> stalls_;
+  Time latest_;  // That anybody spoke of.
+  Stalls stalls_;
+  Stragglers stragglers_;
+  std::vector<Notice> notices_;
   bool lost_by_silence_ = false;  // first_loss_ was.
   std::string last_refusal_;      // Of a joiner: it may explain who is missing.
   int64_t furthest_step_ = -1;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace trireme::launch {
@@ -46,13 +47,17 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 }
 
 // From here to exec only calls that are allowed after a fork of a process with threads.
-void close_all_but(int kept, rlim_t limit) {
+void close_from_to(int first, int last, rlim_t limit) {
+  if (first > last || ::close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0) == 0) return;
+  for (int fd = first; fd <= last && fd < static_cast<int>(limit); ++fd) ::close(fd);
+}
+
+void close_all_but(int one, int other, rlim_t limit) {
+  const int low = std::min(one, other), high = std::max(one, other);
   constexpr int kFirst = STDERR_FILENO + 1;
-  const bool closed_below = kept == kFirst || ::close_range(kFirst, kept - 1, 0) == 0;
-  if (closed_below && ::close_range(kept + 1, ~0U, 0) == 0) return;
-  for (int fd = kFirst; fd < static_cast<int>(limit); ++fd) {
-    if (fd != kept) ::close(fd);
-  }
+  close_from_to(kFirst, low - 1, limit);
+  close_from_to(std::max(low + 1, kFirst), high - 1, limit);
+  close_from_to(high + 1, std::numeric_limits<int>::max(), limit);
 }
 
 struct ChildSetup {
@@ -62,6 +67,7 @@ struct ChildSetup {
   int input;
   int output;
   int error_output;
+  int kept;     // -1: none.
   int failure;  // Where errno goes if the program cannot be started.
   rlim_t descriptor_limit;
 };
@@ -73,7 +79,8 @@ struct ChildSetup {
   ::dup2(setup.input, STDIN_FILENO);
   ::dup2(setup.output, STDOUT_FILENO);
   ::dup2(setup.error_output, STDERR_FILENO);
-  close_all_but(setup.failure, setup.descriptor_limit);
+  close_all_but(setup.failure, setup.kept, setup.descriptor_limit);
+  if (setup.kept >= 0) ::fcntl(setup.kept, F_SETFD, 0);
   for (const int reset : {SIGINT, SIGTERM, SIGPIPE, SIGCHLD}) ::signal(reset, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
@@ -124,7 +131,7 @@ std::string ProcessEnd::describe() const {
   return by_signal ? fmt::format("killed by signal {} ({})", code, signal_name(code)) : fmt::format("exit code {}", code);
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
+ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment, int kept) {
   const std::vector<char*> arguments = pointers_to(command);
   const std::vector<char*> variables = pointers_to(environment);
   const Descriptor input = high(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -140,6 +147,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::v
                                     .input = input.get(),
                                     .output = output.write.get(),
                                     .error_output = error_output.write.get(),
+                                    .kept = kept,
                                     .failure = failure.write.get(),
                                     .descriptor_limit = std::min<rlim_t>(limit.rlim_cur, 1 << 16)});
   if (pid_ < 0) {

@@ -24,6 +24,20 @@ std::string shown(const Facts& facts, const std::string& key) {
   return found == facts.end() ? "not set" : "'" + found->second + "'";
 }
 
+void add_place(Json& message, const PhaseAt& at) {
+  message["phase"] = std::string(to_string(at.phase));
+  message["step"] = at.step;
+  const CollectiveAt& it = at.collective;
+  message["collective"] = {it.number, it.inside, it.waits, it.operation, it.bytes};
+}
+
+PhaseAt place_from(const Json& message) {
+  const Json& it = message.at("collective");
+  return {phase_from_string(message.at("phase").get<std::string>()), message.at("step").get<int64_t>(),
+          CollectiveAt{it.at(0).get<int64_t>(), it.at(1).get<bool>(), it.at(2).get<bool>(), it.at(3).get<std::string>(),
+                       it.at(4).get<int64_t>()}};
+}
+
 }  // namespace
 
 Error Failure::error() const { return Error(code, "launch", what, remedy); }
@@ -39,19 +53,35 @@ std::optional<Failure> failure_in(const Json& message) {
 }
 
 Json lost_message(const LostWorker& lost) {
-  return {{"op", "lost"},
-          {"worker", lost.worker},
-          {"host", lost.host},
-          {"pid", lost.pid},
-          {"phase", std::string(to_string(lost.last.phase))},
-          {"step", lost.last.step},
-          {"reason", lost.reason}};
+  Json message = {{"op", "lost"}, {"worker", lost.worker}, {"host", lost.host}, {"pid", lost.pid}};
+  add_place(message, lost.last);
+  message["reason"] = lost.reason;
+  message["circumstances"] = lost.circumstances;
+  return message;
 }
 
 LostWorker lost_from(const Json& message) {
-  return {message.at("worker").get<int>(), message.at("host").get<std::string>(), message.at("pid").get<int>(),
-          PhaseAt{phase_from_string(message.at("phase").get<std::string>()), message.at("step").get<int64_t>()},
-          message.at("reason").get<std::string>()};
+  return {message.at("worker").get<int>(),
+          message.at("host").get<std::string>(),
+          message.at("pid").get<int>(),
+          place_from(message),
+          message.at("reason").get<std::string>(),
+          message.at("circumstances").get<std::string>()};
+}
+
+Json beat_message(const PhaseNow& phase, std::chrono::steady_clock::time_point now) {
+  Json message = {{"op", "beat"}};
+  add_place(message, phase.at);
+  message["for"] = std::chrono::nanoseconds(now - phase.since).count();
+  message["times"] = {phase.times.steps, phase.times.waiting, phase.times.seconds, phase.times.squares};
+  return message;
+}
+
+PhaseNow beat_from(const Json& message, std::chrono::steady_clock::time_point now) {
+  const Json& times = message.at("times");
+  return {place_from(message), now - std::chrono::nanoseconds(message.at("for").get<int64_t>()),
+          PhaseTimes{times.at(0).get<int64_t>(), times.at(2).get<std::array<double, kPhases>>(), times.at(1).get<double>(),
+                     times.at(3).get<double>()}};
 }
 
 Json bytes(const std::string& value) { return Json::binary({value.begin(), value.end()}); }

@@ -2,7 +2,7 @@
 //
 //   worker -> coordinator
 //     join      worker, workers, host, pid, must_agree, timeout_ms     answered by joined or refused
-//     beat      phase, step
+//     beat      phase, step, collective, for (nanoseconds), times
 //     goodbye
 //     the following carry an id, and are answered by a reply with the same id:
 //     agree     what, facts, timeout_ms          barrier      name, timeout_ms
@@ -10,14 +10,14 @@
 //     find      key                              add          key, amount
 //     compare_set  key, expected, desired        erase        key
 //     count                                      cpu_seconds
-//     generations
+//     generations                                times
 //   and in an elastic job (generations.h)
 //     arrive    process, step, reason                                  answered by noted, then by formed, dismissed or failed; before join
-//     stepped   step                             resize       target   answered by resized
+//     stepped   step, facts                      resize       target   answered by resized
 //   coordinator -> worker
 //     joined    peers: [{worker, host, address, pid}]
 //     refused   error, what, remedy
-//     lost      worker, host, pid, phase, step, reason
+//     lost      worker, host, pid, phase, step, collective, reason, circumstances
 //     reply     id, and the result or (error, what, remedy)
 //     regroup                                                          arrive after this step
 //     formed    number, worker, workers, step, cause
@@ -43,6 +43,10 @@ std::optional<Failure> failure_in(const Json& message);
 
 Json lost_message(const LostWorker& lost);
 LostWorker lost_from(const Json& message);
+
+// A heartbeat. How long the worker has been there is told instead of since when: clocks of hosts differ.
+Json beat_message(const PhaseNow& phase, std::chrono::steady_clock::time_point now);
+PhaseNow beat_from(const Json& message, std::chrono::steady_clock::time_point now);
 
 // Values are bytes, which JSON's text could not hold; CBOR can.
 Json bytes(const std::string& value);

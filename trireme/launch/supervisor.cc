@@ -8,6 +8,7 @@
 #include <trireme/base/stack_dump.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
+#include <trireme/launch/phase_board.h>
 #include <trireme/launch/process.h>
 #include <trireme/launch/relay.h>
 #include <trireme/launch/signals.h>
@@ -82,7 +83,9 @@ class Job {
   void report_failures(size_t first_new);
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
   void end_the_lost();
-  void name_the_stalled();
+  void tell_notices();
+  void tell_lost(const Worker& worker, const WorkerEnd& end) const;
+  void tell(Json record, const std::string& text) const;
   void replace();
   PhaseAt last_phase(const Worker& worker) const;
   void note_loss();
@@ -98,6 +101,7 @@ class Job {
   SignalWatch signals_;  // Before any thread and any child.
   Descendants descendants_;
   std::string token_;
+  PhaseBoard board_;                          // Before the coordinator, which looks at it.
   std::unique_ptr<Coordinator> coordinator_;  // On node 0.
   OutputRelay relay_;
   std::optional<TokenFile> job_file_;  // Of an elastic job: for `trireme scale`.
@@ -121,7 +125,8 @@ Job::Job(const SupervisorOptions& options)
   const MembershipOptions membership{.workers = options.workers,
                                      .join_timeout = options.join_timeout,
                                      .heartbeat_timeout = options.heartbeat_timeout,
-                                     .stall_timeout = options.stall_timeout};
+                                     .stall_timeout = options.stall_timeout,
+                                     .straggler = options.straggler};
   std::optional<RosterOptions> roster;
   if (options.elastic)
     roster = RosterOptions{.minimum = options.elastic->minimum,
@@ -130,7 +135,8 @@ Job::Job(const SupervisorOptions& options)
                            .first_timeout = options.join_timeout,
                            .regroup_timeout = options.join_timeout,
                            .refill_timeout = options.join_timeout};
-  coordinator_ = std::make_unique<Coordinator>(options.rendezvous, token_, membership, roster);
+  coordinator_ = std::make_unique<Coordinator>(options.rendezvous, token_, membership, roster,
+                                               [this](int64_t process) { return board_.look_at(process); });
   if (options.elastic)
     job_file_.emplace(
         TokenFile::create(token_folder(Environment::of_process()), elastic_job_id(::getpid()), {token_, coordinator_->endpoint()}));
@@ -155,11 +161,12 @@ int Job::run() {
     } else if (coordinator_ && !lost_ && coordinator_->first_loss()) {
       note_loss();
     }
-    name_the_stalled();
+    tell_notices();
     keep_deadlines();
   }
+  tell_notices();  // What came with the end.
   const Verdict verdict = finish();
-  if (!verdict.text.empty()) say(verdict.text);
+  if (!verdict.text.empty()) tell({{"kind", "end"}, {"exit_code", verdict.exit_code}}, verdict.text);
   return verdict.exit_code;
 }
 
@@ -170,12 +177,16 @@ void Job::start_workers() {
 
 void Job::start_worker(int local_worker) {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
+  std::shared_ptr<PhasePage> page = PhasePage::for_child();
   const JobFacts facts{.rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous,
                        .token = token_,
                        .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-                       .process = processes_started_};
-  Worker worker{local.first + local_worker, processes_started_++,
-                ChildProcess(options_.command, worker_environment(options_, facts, local_worker, environment_of_this_process()))};
+                       .process = processes_started_,
+                       .page = page->handle()};
+  Worker worker{
+      local.first + local_worker, processes_started_,
+      ChildProcess(options_.command, worker_environment(options_, facts, local_worker, environment_of_this_process()), page->descriptor())};
+  board_.add(processes_started_++, std::move(page));
   relay_.add_worker(worker.number, worker.process.release_output(), worker.process.release_error_output());
   workers_.push_back(std::move(worker));
 }
@@ -233,6 +244,7 @@ WorkerEnd Job::end_of(const Worker& worker, const ProcessEnd& end) const {
 }
 
 PhaseAt Job::last_phase(const Worker& worker) const {
+  if (const auto seen = board_.look_at(worker.identity)) return seen->at;
   if (!coordinator_) return {};
   if (!options_.elastic) return coordinator_->last_phase(worker.number);
   return coordinator_->last_phase_of_process(worker.identity).value_or(PhaseAt{});
@@ -251,9 +263,20 @@ bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   early = was_member ? 0 : early + 1;
   if (early >= kEarlyDeaths) return false;
   coordinator_->report_lost_process(worker.identity, end.end.describe());
-  say(fmt::format("worker process {} (pid {}) was lost{}: {}; the job goes on", worker.number, end.pid,
-                  end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(), end.end.describe()));
+  tell_lost(worker, end);
   return true;
+}
+
+void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
+  const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
+  const Loss loss = coordinator_->loss_of(worker.identity).value_or(Loss{worker.number, ""});
+  Json record = record_of("lost", {loss.worker, loss.worker, end.pid, end.host, now}, {}, Clock::now());
+  record.erase("waiting");
+  record["reason"] = end.end.describe();
+  record["circumstances"] = loss.circumstances;
+  tell(std::move(record), fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job goes on", worker.number, end.pid,
+                                      end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(), end.end.describe(),
+                                      loss.circumstances.empty() ? std::string() : loss.circumstances + "; "));
 }
 
 // Those that the others go on without but that still live, silent or stopped: they must not come back. Who is about to end says why it
@@ -276,19 +299,29 @@ void Job::end_the_lost() {
 }
 
 // The guilty one's stack follows on its standard error, if it handles the signal (base/stack_dump.h).
-void Job::name_the_stalled() {
+void Job::tell_notices() {
   if (!coordinator_ || lost_ || stop_asked_) return;
-  for (const StalledWorker& stalled : coordinator_->take_stalls()) {
-    say(stalled.text);
+  for (Notice& notice : coordinator_->take_notices()) {
+    tell(std::move(notice.record), notice.text);
     for (const Worker& worker : workers_)
-      if (worker.process.pid() == stalled.pid && !worker.ended && dumps_stack_on_signal(stalled.pid)) ::kill(stalled.pid, kStackDumpSignal);
+      if (worker.process.pid() == notice.pid && !worker.ended && dumps_stack_on_signal(notice.pid)) ::kill(notice.pid, kStackDumpSignal);
   }
+}
+
+void Job::tell(Json record, const std::string& text) const {
+  say(text);
+  record["text"] = text;
+  if (options_.on_notice) options_.on_notice(record);
 }
 
 // As many workers as are wanted, in the first places that are free.
 void Job::replace() {
   if (stop_asked_ || lost_ || finishing_ || !coordinator_->failure().empty()) return;
-  std::erase_if(workers_, [](const Worker& worker) { return worker.ended && !worker.counts; });
+  std::erase_if(workers_, [this](const Worker& worker) {
+    const bool gone = worker.ended && !worker.counts;
+    if (gone) board_.remove(worker.identity);
+    return gone;
+  });
   for (int place = 0; static_cast<int>(workers_.size()) < coordinator_->target(); ++place)
     if (std::ranges::none_of(workers_, [&](const Worker& worker) { return worker.number == place; })) start_worker(place);
 }

@@ -2,6 +2,8 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/launch/identity.h>
+#include <trireme/launch/notices.h>
+#include <trireme/launch/stragglers.h>
 #include <trireme/net/message.h>
 #include <functional>
 #include <optional>
@@ -26,8 +28,11 @@ struct SupervisorOptions {
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
   Milliseconds stall_timeout{10000};  // A worker that the others wait for so long is named.
+  StragglerOptions straggler;
   // Called for each complete line of a worker's standard output; return true to swallow it (the progress display does).
   std::function<bool(int worker, const std::string& line)> on_line;
+  // What is said of a worker that died, hangs or is slow (notices.h), with the line's own words as "text"; on node 0.
+  std::function<void(const Json& record)> on_notice;
 };
 
 // Runs the job to its end and returns its exit code (base/error.h): 0 if all ended with 0; a worker's own 1 or 2;

@@ -55,6 +55,12 @@ std::string who(int worker, int pid, const std::string& host) { return fmt::form
 
 std::string where(const PhaseAt& at) { return at.phase == Phase::starting ? std::string() : fmt::format(" in {}", at.describe()); }
 
+// " (it had been there for 0.3 s, and worker 0 (host a) waits for it in ...)"
+std::string around(int worker, const JobEnd& job) {
+  const bool is_known = job.loss && job.loss->worker == worker && !job.loss->circumstances.empty();
+  return is_known ? fmt::format(" ({})", job.loss->circumstances) : std::string();
+}
+
 std::string advice(int exit_code) {
   if (exit_code == kExitRetry) return " (try again: the job can be restarted)";
   if (exit_code == kExitUsage) return " (the command line or configuration is wrong: see the worker's message)";
@@ -68,22 +74,23 @@ Verdict of_loss(const JobEnd& job) {
                                      "(try: World::leave() before the program ends)",
                                      who(lost.worker, lost.pid, lost.host), where(lost.last), static_cast<int>(kExitFailed))};
   }
-  return {kExitRetry, fmt::format("{} was lost{}: {}; job ends with {}{}", who(lost.worker, lost.pid, lost.host), where(lost.last),
-                                  lost.reason, static_cast<int>(kExitRetry), advice(kExitRetry))};
+  return {kExitRetry, fmt::format("{} was lost{}: {}{}; job ends with {}{}", who(lost.worker, lost.pid, lost.host), where(lost.last),
+                                  lost.reason, around(lost.worker, job), static_cast<int>(kExitRetry), advice(kExitRetry))};
 }
 
-Verdict of_failure(const WorkerEnd& cause, bool any_step_finished) {
+Verdict of_failure(const WorkerEnd& cause, const JobEnd& job) {
   const std::string subject = who(cause.worker, cause.pid, cause.host);
+  const std::string place = where(cause.last) + around(cause.worker, job);
   if (!cause.end.by_signal) {
-    return {cause.end.code, fmt::format("{} failed with {}{}; job ends with {}{}", subject, cause.end.describe(), where(cause.last),
-                                        cause.end.code, advice(cause.end.code))};
+    return {cause.end.code, fmt::format("{} failed with {}{}; job ends with {}{}", subject, cause.end.describe(), place, cause.end.code,
+                                        advice(cause.end.code))};
   }
-  if (is_crash(cause.end.code) && !any_step_finished) {
+  if (is_crash(cause.end.code) && !job.any_step_finished) {
     return {kExitFailed, fmt::format("{} was {}{} before the first step was finished; job ends with {} (it would crash again)", subject,
-                                     cause.end.describe(), where(cause.last), static_cast<int>(kExitFailed))};
+                                     cause.end.describe(), place, static_cast<int>(kExitFailed))};
   }
-  return {kExitRetry, fmt::format("{} was {}{}; job ends with {}{}", subject, cause.end.describe(), where(cause.last),
-                                  static_cast<int>(kExitRetry), advice(kExitRetry))};
+  return {kExitRetry, fmt::format("{} was {}{}; job ends with {}{}", subject, cause.end.describe(), place, static_cast<int>(kExitRetry),
+                                  advice(kExitRetry))};
 }
 
 Verdict of_stop(const JobEnd& job) {
@@ -120,10 +127,10 @@ Verdict judge(const JobEnd& job) {
   const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
   const bool asked_to_stop = job.stop_signal != 0;
   if (!killed_from_outside && !asked_to_stop && is_unexplained_loss(job)) return of_loss(job);
-  if (cause) return of_failure(job.workers[*cause], job.any_step_finished);
+  if (cause) return of_failure(job.workers[*cause], job);
   if (asked_to_stop) return of_stop(job);
   for (const WorkerEnd& worker : job.workers) {
-    if (exited_with(worker, kExitRetry)) return of_failure(worker, job.any_step_finished);
+    if (exited_with(worker, kExitRetry)) return of_failure(worker, job);
   }
   for (const WorkerEnd& worker : job.workers) {
     if (exited_with(worker, kExitStopped)) {

@@ -31,6 +31,7 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
     variables["TRIREME_ELASTIC"] = std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
     variables["TRIREME_PROCESS"] = std::to_string(facts.process);
   }
+  variables["TRIREME_PHASE_PAGE"] = facts.page;
   variables["TRIREME_JOB_TOKEN"] = facts.token;
   variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above is the one that was read from it.
 

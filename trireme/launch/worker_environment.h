@@ -19,6 +19,7 @@ struct JobFacts {
   std::string token;
   int cores = 1;        // Of this host, shared by its workers.
   int64_t process = 0;  // Of an elastic job.
+  std::string page;     // PhasePage::handle() of this worker's.
 };
 
 // `inherited` ("NAME=value") with options.environment and the variables of trireme/launch/identity.h on top, and the thread counts

@@ -1,5 +1,6 @@
 #include <trireme/monitor/event_json.h>
 
+#include <chrono>
 #include <cmath>
 
 namespace trireme::monitor {
@@ -102,6 +103,17 @@ struct Writer {
 }  // namespace
 
 Json to_json(const Event& event, std::optional<double> unix_seconds) { return std::visit(Writer{unix_seconds}, event); }
+
+double unix_seconds() {
+  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count()) / 1000;
+}
+
+std::string verdict_line(const Json& record) {
+  Json json = head("verdict", unix_seconds());
+  json.update(record);
+  return to_line(json) + "\n";
+}
 
 std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 

@@ -1,16 +1,9 @@
 #include <trireme/monitor/append_file.h>
 #include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>
-#include <chrono>
-#include <cmath>
 
 namespace trireme::monitor {
 namespace {
-
-double unix_seconds() {
-  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count()) / 1000;
-}
 
 class JsonLines : public Sink {
  public:

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/host/host_team.h>
+#include <trireme/launch/phase_marks.h>
 #include <trireme/net/descriptor_socket.h>
 #include <trireme/net/fixed_text.h>
 #include <array>
@@ -85,9 +86,13 @@ HostTeam::Control& HostTeam::control() const {
   static_assert(sizeof(Control) <= kControlBytes);
   return *reinterpret_cast<Control*>(process_->control.data());
 }
-void HostTeam::barrier(const char* operation) { barrier_.arrive_and_wait(operation); }
+void HostTeam::barrier(const char* operation) {
+  const launch::CollectiveMark mark(operation);
+  barrier_.arrive_and_wait(operation);
+}
 
 void HostTeam::meet(const Intent& intent) {
+  const launch::CollectiveMark mark(intent.operation);
   auto& posted = control().intents[meetings_++ % 2];
   PostedIntent& mine = posted[static_cast<size_t>(rank_)];
   net::write_text(mine.operation, intent.operation);

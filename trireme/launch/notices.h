@@ -1,0 +1,56 @@
+// What is said of a worker that died, hangs or is slow: a line for people, and a record with the same facts for the log. Pure.
+#pragma once
+#include <trireme/base/json.h>
+#include <trireme/launch/phase.h>
+#include <chrono>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme::launch {
+
+struct Notice {
+  std::string text;
+  // {"kind": "lost" | "stalled" | "mismatched" | "unconnected" | "straggler", "rank", "pid", "host", "phase", "step", "collective",
+  // "seconds", "waiting": [ranks], ...}, as far as the kind has them.
+  Json record;
+  int pid = 0;  // Whose stack tells more; 0: nobody's.
+};
+
+// A worker that is there, and what it does.
+struct WorkerNow {
+  int worker = 0;
+  int rank = 0;  // Of its first replica.
+  int pid = 0;
+  std::string host;
+  PhaseNow now;
+  std::string name() const;  // "worker 1 (host b)"
+};
+
+// Of a worker at `place` since then, which is lost or does not come: "it had been there for 0.3 s, and worker 0 (host a) waits for it in
+// exchange of step 40 (collective 1: gradients)".
+std::string circumstances(const PhaseNow& place, const std::vector<WorkerNow>& others, std::chrono::steady_clock::time_point now);
+// The facts of a record; `others`: those who may wait for it.
+Json record_of(const std::string& kind, const WorkerNow& whose, const std::vector<WorkerNow>& others,
+               std::chrono::steady_clock::time_point now);
+
+// Who keeps the others waiting, or called something else than they.
+class Stalls {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  explicit Stalls(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+  // Each is told of once in a place.
+  std::vector<Notice> judge(const std::vector<WorkerNow>& present, Time now);
+
+ private:
+  using Place = std::pair<int64_t, int64_t>;  // Step and collective.
+  bool is_new(int worker, const PhaseAt& at);
+  std::vector<Notice> those_who_work(const std::vector<WorkerNow>& present, Time now);
+  std::vector<Notice> all_wait(const std::vector<WorkerNow>& present, Time now);
+
+  const std::chrono::milliseconds timeout_;
+  std::map<int, Place> named_;
+};
+
+}  // namespace trireme::launch
