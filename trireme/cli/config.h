@@ -78,6 +78,12 @@ struct Config {
     int virtual_shards = 0;  // 0: off.
   } reproducible;
   struct {
+    std::string batch = "keep";  // keep, scale
+    std::string lr = "none";     // none, linear, sqrt
+    int64_t warmup_steps = 0;
+    int workers = 0;  // That data.batch and optimizer.lr are for; 0: those of the start.
+  } elastic;
+  struct {
     std::string name = "cpu";
     int threads = 0;  // Per replica; 0: cores / replicas of the host, at least 1; with virtual shards 1.
   } device;
@@ -86,6 +92,7 @@ struct Config {
     std::string interface = "";    // Name or address to bind; empty: loopback, or the route to the rendezvous.
     std::string table;             // File with choices of collective algorithms; empty: defaults.
     Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{0}, stall_timeout{10000};
+    double straggler_factor = 1.5;  // 0: nobody is named.
   } comm;
   struct {
     std::string dir;    // Empty: run.dir/checkpoint.

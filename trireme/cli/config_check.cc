@@ -8,6 +8,7 @@
 #include <trireme/plan/collective_table.h>
 #include <trireme/train/expectations.h>
 #include <trireme/train/faults.h>
+#include <trireme/train/resize.h>
 #include <algorithm>
 
 namespace trireme::cli {
@@ -170,6 +171,28 @@ class Checker {
                   models::family_of(config_.model) == models::Family::cnn ? "model.batch_norm=false" : "a model without batch norm");
   }
 
+  void elastic() const {
+    const auto& elastic = config_.elastic;
+    try {
+      trireme::check(ResizeOptions{elastic.batch, elastic.lr, elastic.warmup_steps, elastic.workers}, config_.data.batch);
+    } catch (const Error& error) {
+      throw located("elastic.batch", error);
+    }
+    if (elastic.batch == "keep") return;
+    if (config_.reproducible.virtual_shards > 0) {
+      refuse("elastic.batch",
+             fmt::format("elastic.batch is {} and reproducible.virtual_shards is {}: what comes of that depends on the number of workers",
+                         elastic.batch, config_.reproducible.virtual_shards),
+             "elastic.batch=keep");
+    }
+    const auto expected = parse_expectations(config_.inject.expect);
+    if (std::find(expected.begin(), expected.end(), Expectation::same_loss) != expected.end()) {
+      refuse("elastic.batch",
+             fmt::format("elastic.batch is {} and same-loss is expected: losses depend on the workers then", elastic.batch),
+             "elastic.batch=keep, or --expect exactly-once");
+    }
+  }
+
   void schedule() const {
     if (config_.schedule.name == "step" && config_.schedule.every == 0) {
       refuse("schedule.name", "schedule.name is step, but schedule.every does not say after how many epochs", "schedule.every=10");
@@ -264,6 +287,7 @@ void check(const Config& config, const GivenKeys& given) {
   checker.guard();
   checker.inject();
   checker.reproducible();
+  checker.elastic();
   checker.schedule();
   checker.strategy();
   checker.length();

@@ -146,6 +146,13 @@ std::vector<Key> make_key_table() {
     {.name = "reproducible.virtual_shards", .kind = Kind::whole, .slot = TRIREME_SLOT(reproducible.virtual_shards), .meaning = "Pieces of the global batch, each computed apart and added up in a fixed order, so that any number of replicas, also one that changes, ends with the same bits (docs/numerics.md); 0: off.",
      .range = from_to(0, 1024)},
 
+    {.name = "elastic.batch", .kind = Kind::choice, .slot = TRIREME_SLOT(elastic.batch), .meaning = "When the number of workers changes (docs/recovery.md). keep: data.batch stays, fewer workers take larger shares in more passes. scale: each worker's share stays, so the global batch is that share times the workers.",
+     .choices = {"keep", "scale"}},
+    {.name = "elastic.lr", .kind = Kind::choice, .slot = TRIREME_SLOT(elastic.lr), .meaning = "With elastic.batch scale: the learning rate follows the batch in proportion, by its root, or not.",
+     .choices = {"none", "linear", "sqrt"}},
+    {.name = "elastic.warmup_steps", .kind = Kind::whole, .slot = TRIREME_SLOT(elastic.warmup_steps), .meaning = "A learning rate that rises by elastic.lr does so linearly over so many steps after each resize.", .range = at_least(0)},
+    {.name = "elastic.workers", .kind = Kind::whole, .slot = TRIREME_SLOT(elastic.workers), .meaning = "Workers for which data.batch and optimizer.lr were chosen; 0: as many as the run is started with.", .range = count_from(0)},
+
     {.name = "device.name", .kind = Kind::choice, .slot = TRIREME_SLOT(device.name), .meaning = "What computes.", .choices = {"cpu"}},
     {.name = "device.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(device.threads), .meaning = "Threads of each replica; auto: cores / replicas of the host, at least 1; with reproducible.virtual_shards 1.",
      .range = from_to(1, 4096), .automatic = 0},
@@ -158,6 +165,7 @@ std::vector<Key> make_key_table() {
     {.name = "comm.heartbeat_interval", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_interval), .meaning = "How often a worker says that it lives.", .range = at_least(1)},
     {.name = "comm.heartbeat_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_timeout), .meaning = "A worker silent for so long is lost; 0s: 10s, in an elastic job 2s.", .range = at_least(0)},
     {.name = "comm.stall_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.stall_timeout), .meaning = "A worker that the others wait for so long is named, with what it does and where; nothing is ended.", .range = at_least(1)},
+    {.name = "comm.straggler_factor", .kind = Kind::number, .slot = TRIREME_SLOT(comm.straggler_factor), .meaning = "A worker whose steps take so many times the others' work is named a straggler, with the phase that costs them; 0: nobody is.", .range = at_least(0)},
 
     {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints; a run that finds one there goes on from it; empty: a folder of the run."},
     {.name = "checkpoint.every", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.every), .meaning = "`100 steps` or `2 epochs`; empty or `never`: only at the end."},

@@ -11,6 +11,8 @@
 #include <trireme/cli/paths.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/supervisor.h>
+#include <trireme/monitor/append_file.h>
+#include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/expectations.h>
@@ -68,6 +70,14 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
   if (config.comm.heartbeat_timeout > Milliseconds(0)) options.heartbeat_timeout = config.comm.heartbeat_timeout;
   options.stall_timeout = config.comm.stall_timeout;
+  options.straggler.factor = config.comm.straggler_factor;
+  // Beside rank 0's own records, as rank 0 may be the one that hangs.
+  std::optional<monitor::AppendFile> log;
+  if (config.monitor.json_lines)
+    options.on_notice = [&log, file = std::filesystem::path(config.run.dir) / "log.jsonl"](const Json& record) {
+      if (!log) log.emplace(file);
+      log->append(monitor::verdict_line(record));
+    };
   options.join_timeout = config.comm.timeout;
   if (options.nodes == 1 && !config.comm.interface.empty()) options.rendezvous.host = net::address_of_interface(config.comm.interface);
   options.command = worker_arguments(arguments, config);
@@ -85,11 +95,17 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
 }
 
 // Whether this model takes this data, and the batches come out: found by the plans, before a process starts. Returns the steps of the run.
-int64_t check_model_and_data(const Config& config) {
+// `most`: workers that it may ever have; 0: their number stays.
+int64_t check_model_and_data(const Config& config, int most) {
   const Dataset data = read_data(config);
   models::parameter_shapes(model_for(config, data), data.input);
   const plan::DataPlan plan(
       {data.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+  if (most > 0 && config.elastic.batch == "scale") {
+    plan::DataPlanOptions largest = plan.options();
+    largest.batch = config.data.batch / config.elastic.workers * most;
+    plan::DataPlan{largest};
+  }
   return config.train.steps >= 0 ? config.train.steps : config.train.epochs * plan.batches_per_epoch();
 }
 
@@ -146,6 +162,14 @@ int train(TrainArguments arguments) {
     throw Error(ErrorCode::invalid_argument, "cli", "--elastic under another launcher: workers are replaced by trireme train itself",
                 "trireme train ... --elastic, started by itself");
   const int workers = launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
+  if (!elastic && !launched && config.elastic.batch != "keep")
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("elastic.batch is {}, but the number of workers stays", config.elastic.batch),
+                "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+  if (elastic && config.elastic.workers == 0) {  // Also for those who join later.
+    arguments.source.set.push_back(fmt::format("elastic.workers={}", workers));
+    config = load_config(arguments.source);
+  }
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   const bool runs_no_plans = config.comm.backend == "gloo" || config.comm.backend == "mpi";
   if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans && config.strategy.all_reduce != "auto")
@@ -163,7 +187,7 @@ int train(TrainArguments arguments) {
   if (!faults.empty()) arguments.source.set.push_back("inject.faults=" + to_text(faults));
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
-    schedule_faults(faults, strategy.world_size, check_model_and_data(config));
+    schedule_faults(faults, strategy.world_size, check_model_and_data(config, elastic ? elastic->maximum : 0));
     check_report(arguments.report);
     checkpoint::require_free(checkpoint_dir(config));
     if (arguments.fresh) move_aside(checkpoint_dir(config));

@@ -57,6 +57,7 @@ WorldOptions world_options(const Config& config) {
   options.interface = config.comm.interface;
   options.timeout = config.comm.timeout;
   options.heartbeat_interval = config.comm.heartbeat_interval;
+  options.straggler_factor = config.comm.straggler_factor;
   if (config.comm.heartbeat_timeout > Milliseconds(0)) options.heartbeat_timeout = config.comm.heartbeat_timeout;
   return options;
 }
@@ -87,6 +88,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.local = {config.strategy.local_steps, config.strategy.local_after, config.strategy.local_momentum};
   options.virtual_shards = config.reproducible.virtual_shards;
   options.rate_scaling = {config.optimizer.scale_lr, config.optimizer.base_batch};
+  options.resize = {config.elastic.batch, config.elastic.lr, config.elastic.warmup_steps, config.elastic.workers};
   options.accumulate = config.train.accumulate;
   options.clip_norm = config.train.clip_norm;
   options.schedule = {config.schedule.name, config.schedule.gamma, 0, config.schedule.minimum, config.schedule.warmup_steps, 0};

@@ -141,8 +141,10 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   Epoch epoch;
   std::vector<Use> uses;
   bool one_order = true, ended = false;
+  const DataPlanOptions* left_by = nullptr;  // Whose batch was larger than the rest, should it drop that.
   for (const Run& run : runs_) {
     if (run.from.epoch > number) epoch.finished = true;  // Whoever is in a later epoch has left this one.
+    if (run.from == DataPosition{number + 1, 0} && left_by == nullptr) left_by = &data_of(run);
     if (run.from.epoch > number || run.to.epoch < number) continue;
     const int64_t begin = run.from.epoch == number ? run.from.consumed : 0;
     const int64_t end = run.to.epoch == number ? run.to.consumed : end_of_epoch(data_of(run), begin);
@@ -161,7 +163,8 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   epoch.data = uses.back().data;
   int64_t reached = begin;
   for (const Use& use : uses) reached = std::max(reached, use.end);
-  const bool is_whole = epoch.finished && !(epoch.data->drop_last && epoch_is_over(*epoch.data, reached));
+  const auto drops_rest = [&](const DataPlanOptions* data) { return data && data->drop_last && epoch_is_over(*data, reached); };
+  const bool is_whole = epoch.finished && !drops_rest(epoch.data) && !drops_rest(left_by);
   const int64_t limit = is_whole ? epoch.data->samples : reached;
   epoch.count.expected = limit - begin;
 

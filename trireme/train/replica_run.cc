@@ -91,14 +91,15 @@ struct ReplicaRun::Impl {
     if (has_state_ && progress_.step < world_.step_of_generation()) put_aside();
     for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters) tensor.mutable_grad().reset();  // Of a step given up.
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
-    loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
+    resize();
     take_folder();
     saver_.emplace(writer_ ? &*writer_ : nullptr, RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_);
     if (!injector_ && !options_.inject.faults.empty()) injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
     context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
     if (base_rates_.empty()) {
-      total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * loader_->batches_per_epoch();
+      batches_per_epoch_ = plan::DataPlan(plan_options(options_.batch)).batches_per_epoch();
+      total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * batches_per_epoch_;
       fill_schedule();
       const double scale = rate_scale(options_.rate_scaling, options_.batch);
       for (const auto& part : replica_->optimizer().param_groups()) base_rates_.push_back(part.options().get_lr() * scale);
@@ -239,7 +240,7 @@ struct ReplicaRun::Impl {
 
   LoaderOptions loader_options() const {
     LoaderOptions loader;
-    loader.batch = options_.batch;
+    loader.batch = resize_.batch();
     loader.seed = options_.seed;
     loader.shuffle = options_.shuffle;
     loader.drop_last = options_.drop_last;
@@ -250,10 +251,29 @@ struct ReplicaRun::Impl {
     return loader;
   }
 
+  plan::DataPlanOptions plan_options(int64_t batch) const {
+    return {.samples = train_->size(),
+            .batch = batch,
+            .seed = options_.seed,
+            .shuffle = options_.shuffle,
+            .drop_last = options_.drop_last,
+            .virtual_shards = options_.virtual_shards};
+  }
+
+  // The generation's workers. True if the batch or the learning rate is another one.
+  bool resize() {
+    const bool changes = resize_.set_workers(group_->size(), progress_.step);
+    progress_.resize = resize_.state();
+    loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
+    const bool is_cut_otherwise = options_.virtual_shards > 0 || options_.sync_batch_norm;  // By shards; norms are over a whole pass.
+    passes_ = is_cut_otherwise ? options_.accumulate : resize_.passes(options_.accumulate);
+    return changes;
+  }
+
   void fill_schedule() {
     schedule_ = options_.schedule;
     if (schedule_.total_steps == 0) schedule_.total_steps = total_steps_;
-    if (schedule_.every_steps == 0) schedule_.every_steps = options_.schedule_every_epochs * loader_->batches_per_epoch();
+    if (schedule_.every_steps == 0) schedule_.every_steps = options_.schedule_every_epochs * batches_per_epoch_;
     check(schedule_);
   }
 
@@ -272,7 +292,11 @@ struct ReplicaRun::Impl {
       if (average_ && !averaged) average_->reset();
       progress_ = std::move(found->progress);
       guard_.load(progress_.guard);
+      resize_.load(progress_.resize);
+      if (const bool changes = resize(); changes && announced_)
+        tell([&](monitor::Sink& sink) { sink.on_message(fmt::format("from step {}: {}", progress_.step + 1, resize_.describe())); });
       loader_->seek(progress_.position);
+      progress_.position = loader_->position();  // The rest of an epoch may be too small for a larger batch.
       stopping_ = progress_.stopping;
       went_on_ = found->from_memory;
       if (found->from_memory) return true;
@@ -370,7 +394,7 @@ struct ReplicaRun::Impl {
     if (world_.regroup_wanted()) replica_->request_regroup();
     const StepOutcome outcome = replica_->step();
     in_step_ = false;
-    strike(Phase::update, progress_.step + 1);
+    step_phase(Phase::update);
     const GuardVerdict verdict = guard_.judge({progress_.step + 1, batch.position, outcome.loss, outcome.gradient_norm,
                                                outcome.nonfinite_ranks, outcome.nonfinite_gradients, options_.loss_scaling.has_value()});
     if (verdict.action == GuardAction::stop) throw verdict.error();
@@ -385,6 +409,7 @@ struct ReplicaRun::Impl {
     } else {
       ++progress_.skipped_steps;
     }
+    phase(Phase::callbacks);
     record(batch, outcome);
     sent_bytes_ += static_cast<double>(outcome.bytes_sent);
     ++exchanges_;
@@ -395,7 +420,7 @@ struct ReplicaRun::Impl {
       result_.report.seconds_to_first_step = options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
     stopping_ = progress_.stopping = outcome.stop;
     regroup_ = outcome.regroup;
-    if (first() && std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step);
+    if (first() && std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step, facts_of_generation());
     announce(batch, outcome, rate, seconds, verdict.reason);
     if (outcome.updated && replicas_differed()) return;
     after_step(batch, outcome.updated);
@@ -444,8 +469,8 @@ struct ReplicaRun::Impl {
   }
 
   void compute_whole(const Batch& batch) {
-    for (int part = 0; part < options_.accumulate; ++part) {
-      const auto [from, to] = plan::DataPlan::share(batch.size(), part, options_.accumulate);
+    for (int part = 0; part < passes_; ++part) {
+      const auto [from, to] = plan::DataPlan::share(batch.size(), part, passes_);
       if (from == to) {
         compute_nothing(batch);
         continue;
@@ -461,7 +486,7 @@ struct ReplicaRun::Impl {
         loss = loss_of(job_, model_.forward(data), target);
       }
       step_phase(Phase::backward);
-      if (part + 1 == options_.accumulate)
+      if (part + 1 == passes_)
         replica_->last_backward(loss, to - from, batch.global_size);
       else
         replica_->backward(loss, to - from, batch.global_size);
@@ -481,8 +506,14 @@ struct ReplicaRun::Impl {
     replica_->backward(model_.forward(batch.data.narrow(0, 0, 0)).sum(), 0, batch.global_size);
   }
 
+  // Steps of another batch are as much of an epoch's schedule as their samples are.
+  int64_t schedule_step() const {
+    if (options_.steps >= 0 || !resize_.scales()) return progress_.step;
+    return progress_.position.epoch * batches_per_epoch_ + progress_.position.consumed / options_.batch;
+  }
+
   double set_rate() {
-    const double factor = rate_factor(schedule_, progress_.step);
+    const double factor = rate_factor(schedule_, schedule_step()) * resize_.rate_factor(progress_.step);
     auto& groups = replica_->optimizer().param_groups();
     for (size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(base_rates_[i] * factor);
     return base_rates_.empty() ? 0 : base_rates_[0] * factor;
@@ -583,20 +614,25 @@ struct ReplicaRun::Impl {
       report.train_loss += progress_.loss_history[i] / static_cast<double>(tail);
     report.loss_history = progress_.loss_history;
     report.generations = generations();
+    if (first()) report.times = world_.times();
     add_process_totals(report);
     result_.rank = group_->rank();
   }
 
+  Json facts_of_generation() const { return {{"batch", resize_.batch()}, {"learning_rate_factor", resize_.rate_target()}}; }
+
   // What the coordinator noted; a job that is not elastic has one.
   Json generations() {
     if (world_.is_elastic()) return world_.generations();
-    return Json::array({{{"generation", world_.identity().generation},
-                         {"world_size", group_->size()},
-                         {"first_step", result_.report.resumed_from_step + 1},
-                         {"cause", "start"},
-                         {"lost_ranks", Json::array()},
-                         {"phase", ""},
-                         {"seconds_to_first_step", result_.report.seconds_to_first_step}}});
+    Json only = {{"generation", world_.identity().generation},
+                 {"world_size", group_->size()},
+                 {"first_step", result_.report.resumed_from_step + 1},
+                 {"cause", "start"},
+                 {"lost_ranks", Json::array()},
+                 {"phase", ""},
+                 {"seconds_to_first_step", result_.report.seconds_to_first_step}};
+    only.update(facts_of_generation());
+    return Json::array({only});
   }
 
   // Sums over processes: one replica of each speaks for it.
@@ -629,6 +665,7 @@ struct ReplicaRun::Impl {
   const bool leads_worker_;
   const SteadyClock::time_point created_ = SteadyClock::now();
   Guard guard_{options_.guard};
+  Resize resize_{options_.resize, options_.batch};
   std::optional<Injector> injector_;
   FullDisk disk_;                             // Before the writer, which writes to it.
   std::optional<checkpoint::Writer> writer_;  // On rank 0.
@@ -656,7 +693,8 @@ struct ReplicaRun::Impl {
   bool announced_ = false, started_ = false, ended_ = false;
   ScheduleOptions schedule_;
   std::vector<double> base_rates_;
-  int64_t total_steps_ = 0;
+  int64_t total_steps_ = 0, batches_per_epoch_ = 0;  // With the batch that the run was given.
+  int passes_ = 1;                                   // Of each step, one after the other.
   Progress progress_;
   int times_differed_ = 0;
   std::optional<ParameterAverage> average_;

@@ -42,6 +42,7 @@ Json Report::to_json() const {
   json["parameters"] = parameters;
   json["parameters_sha256"] = parameters_sha256;
   json["generations"] = generations;
+  for (const char* part : {"phases", "stragglers"}) json[part] = times.value(part, Json::array());
   json["files"] = files;
   json["loss_history"] = losses;
   return json;

@@ -45,6 +45,7 @@ struct Report {
   bool stopped = false;  // Asked to stop before its end; state was saved.
   // Of an elastic job: {generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step} each; else one.
   Json generations = Json::array();
+  Json times = Json::object();  // {"phases": [...], "stragglers": [...]}: where the time of steps went, and who made the others wait.
   bool dismissed = false;       // This process's help was not wanted any more; the job goes on without it.
   Json files = Json::object();  // {"report": ..., "events": ..., "log": ...}
 

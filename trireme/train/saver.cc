@@ -167,7 +167,8 @@ std::optional<RunState> Saver::read(DataParallel& replica) {
                     false,
                     saved->manifest.loss_history,
                     {},
-                    saved->manifest.extra.value("guard", Json())};
+                    saved->manifest.extra.value("guard", Json()),
+                    saved->manifest.extra.value("resize", Json())};
   if (saved->manifest.extra.contains("ledger"))
     state.progress.ledger = Ledger::from_json(saved->manifest.extra["ledger"], saved->path.string());
   state.counters = saved->manifest.extra.value("counters", Json::object());
@@ -191,6 +192,7 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
             {"losses", state->progress.loss_history},
             {"ledger", state->progress.ledger.to_json()},
             {"guard", state->progress.guard},
+            {"resize", state->progress.resize},
             {"counters", state->counters},
             {"ranks", state->ranks},
             {"epoch", state->progress.position.epoch},
@@ -209,7 +211,7 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   if (restored.from_memory) engine.own.swap(of_single_ranks);
   restored.progress = {head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
                        head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
-                       head["guard"]};
+                       head["guard"],    head["resize"]};
   restored.path = state->path;
   return restored;
 }
@@ -229,6 +231,7 @@ void Saver::save(DataParallel& replica, const Progress& progress, const EngineSt
   manifest.extra["skipped_steps"] = progress.skipped_steps;
   manifest.extra["ledger"] = progress.ledger.to_json();
   manifest.extra["guard"] = progress.guard;
+  manifest.extra["resize"] = progress.resize;
   manifest.extra["counters"] = engine.counters;
   if (!evaluation.is_null()) manifest.extra["evaluation"] = evaluation;
   const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());

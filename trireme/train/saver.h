@@ -20,7 +20,8 @@ struct Progress {
   bool stopping = false;        // All agreed to stop; not in checkpoints, where a run goes on.
   std::vector<double> loss_history;
   Ledger ledger;
-  Json guard;  // Guard's state.
+  Json guard;   // Guard's state.
+  Json resize;  // Resize's.
 };
 
 // All that a run goes on from, as one rank has it: read from a checkpoint, or kept in memory while a job regroups.

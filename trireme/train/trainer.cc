@@ -57,6 +57,10 @@ void check_numbers(const TrainerOptions& o) {
   if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
   check(o.guard);
   check(o.rate_scaling);
+  check(o.resize, o.batch);
+  if (o.resize.batch == "scale" && o.virtual_shards > 0)
+    refuse(fmt::format("elastic.batch scale with {} virtual shards: what comes of it depends on the number of workers", o.virtual_shards),
+           "one of them");
   check(o.compression);
   check(o.local);
   if (o.local.steps > 1 && (o.guard.spike > 0 || o.guard.check_replicas_every > 0))
@@ -110,6 +114,7 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   facts["sync_batch_norm"] = o.sync_batch_norm ? "yes" : "no";
   facts["compression"] = fmt::format("{} {} {}", o.compression.name, o.compression.rank, o.compression.ratio);
   facts["local steps"] = fmt::format("{} {} {}", o.local.steps, o.local.after, o.local.momentum);
+  facts["resize"] = fmt::format("{} {} {} {}", o.resize.batch, o.resize.rate, o.resize.warmup_steps, o.resize.workers);
   facts["rate scaling"] = fmt::format("{} {}", o.rate_scaling.rule, o.rate_scaling.base_batch);
   facts["schedule"] = fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum, o.schedule.every_steps,
                                   o.schedule_every_epochs, o.schedule.warmup_steps);
@@ -233,6 +238,8 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
     refuse(fmt::format("{} virtual shards for {} replicas: some would have nothing to compute", options_.virtual_shards, world_size),
            fmt::format("reproducible.virtual_shards of at least {}", world_size));
   if (world_.is_elastic()) check_elastic(options_);
+  if (!world_.is_elastic() && options_.resize.batch != "keep")
+    refuse("elastic.batch scale in a job whose number of workers stays", "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;
   monitor::PssSampler pss;

@@ -12,6 +12,7 @@
 #include <trireme/train/guards.h>
 #include <trireme/train/model.h>
 #include <trireme/train/report.h>
+#include <trireme/train/resize.h>
 #include <trireme/train/schedule.h>
 #include <functional>
 #include <memory>
@@ -73,6 +74,7 @@ struct TrainerOptions {
   // buffers that training changes; parameters are not shared.
   int virtual_shards = 0;
   RateScaling rate_scaling;
+  ResizeOptions resize;      // Of elastic jobs.
   ScheduleOptions schedule;  // every_steps and total_steps are filled in by the Trainer where 0.
   int64_t schedule_every_epochs = 0;
   int64_t evaluate_every = 1;  // Epochs; 0: only at the end.
