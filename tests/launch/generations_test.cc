@@ -73,6 +73,7 @@ TEST(Generations, TheHistoryBeginsWithTheStart) {
                                                      {"phase", ""},
                                                      {"seconds_to_first_step", 1.0},
                                                      {"batch", nullptr},
+                                                     {"micro_batches", nullptr},
                                                      {"learning_rate_factor", nullptr}}}));
 }
 
@@ -82,7 +83,7 @@ TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
   job.generations.lost_worker(1, {Phase::backward, 7}, {.text = "worker 1 was lost: killed"}, kStart + 10s);
   job.arrive(0, 6, kStart + 10s, "worker 1 was lost");
   job.arrive(2, 6, kStart + 10s, "worker 1 was lost");
-  job.generations.stepped(7, {{"batch", 64}, {"learning_rate_factor", 0.5}}, kStart + 12s);
+  job.generations.stepped(7, {{"batch", 64}, {"micro_batches", 1}, {"learning_rate_factor", 0.5}}, kStart + 12s);
   EXPECT_EQ(job.last(), (Json{{"generation", 1},
                               {"world_size", 2},
                               {"first_step", 7},
@@ -91,6 +92,7 @@ TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
                               {"phase", "backward of step 7"},
                               {"seconds_to_first_step", 2.0},
                               {"batch", 64},
+                              {"micro_batches", 1},
                               {"learning_rate_factor", 0.5}}));
   EXPECT_EQ(job.generations.last_phase(1).describe(), "backward of step 7");
 }

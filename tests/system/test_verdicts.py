@@ -68,6 +68,12 @@ class Verdicts(SystemTest):
         self.assertTrue(all("it had been there for" in one["circumstances"] for one in lost), lost)
         self.assertTrue(all(one["text"] in said for one in lost))
 
+    def test_a_job_that_ends_says_in_its_log_where(self):
+        said, _ = self.trained("--workers", "2", "--set", "train.steps=20", "--inject", "kill:rank=1@step=9,phase=forward", expected=138)
+        [end] = self.verdicts("end")
+        self.assertEqual((end["exit_code"], end["worker"], end["phase"], end["step"]), (138, 1, "forward", 9))
+        self.assertRegex(said, r"worker 1 .* was killed by signal 9 \(SIGKILL\) in forward of step 9 \(it had been there for .*\); job ends with 138")
+
 
 class Resizes(SystemTest):
     trained = Verdicts.trained
@@ -79,6 +85,7 @@ class Resizes(SystemTest):
         _, report = self.trained("--elastic", "1:2", "--set", "train.steps=40", "--inject", "kill:rank=1@step=6", "--expect", "exactly-once")
         self.assertEqual({size[1:] for size in self.sizes(report)}, {(64, 1)})
         self.assertEqual(self.sizes(report)[1][0], 1)
+        self.assertEqual([generation["micro_batches"] for generation in report["generations"][:2]], [1, 2])
 
     def test_batch_and_learning_rate_follow_the_workers(self):
         said, report = self.trained("--elastic", "1:2", *SCALE, "--set", "schedule.name=constant", "--set", "schedule.warmup_steps=0",
@@ -96,6 +103,15 @@ class Resizes(SystemTest):
         self.assertTrue(any("a global batch of 32 (1 worker x 32)" in record.get("text", "") for record in records))
         code, out, err = self.run_to_end(TRIREME, "data", "audit", self.run_dir)
         self.assertEqual(code, 0, out + err)
+
+    def test_a_run_that_is_started_again_goes_on_by_its_first_size(self):
+        words = ["--elastic", "1:2", *SCALE, "--set", f"checkpoint.dir={self.folder / 'kept'}"]
+        _, report = self.trained(*words, "--workers", "2", "--set", "train.steps=8")
+        self.assertEqual(self.sizes(report), [(2, 64, 1)])
+        _, report = self.trained(*words, "--workers", "1", "--set", "train.steps=16")
+        self.assertEqual(report["resumed_from_step"], 8)
+        self.assertEqual(self.sizes(report), [(1, 32, 0.5)])
+        self.assertEqual(report["samples"], {"expected": 768, "seen_once": 768, "lost": 0, "repeated": 0})
 
     def test_what_does_not_fit_is_refused_at_once(self):
         train = [TRIREME, "train", DIGITS, *SMALL]

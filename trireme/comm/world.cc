@@ -321,6 +321,7 @@ int64_t World::step_of_generation() const { return impl_->first_step; }
 
 bool World::regroup(int64_t step, const std::string& reason) {
   launch::Identity& identity = impl_->identity;
+  impl_->phases->set(Phase::connecting, step);
   launch::Arrival arrival(*identity.rendezvous, *identity.token, identity.elastic->process, step, reason,
                           Deadline::after(impl_->options.timeout));
   impl_->member.reset();

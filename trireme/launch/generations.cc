@@ -136,6 +136,7 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
                         {"phase", std::exchange(phase_, {})},
                         {"seconds_to_first_step", nullptr},
                         {"batch", nullptr},
+                        {"micro_batches", nullptr},
                         {"learning_rate_factor", nullptr}});
     cause_.clear();
     given_up_.clear();

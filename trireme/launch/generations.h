@@ -70,7 +70,7 @@ class Generations {
     const auto found = losses_.find(process);
     return found == losses_.end() ? std::nullopt : std::optional(found->second);
   }
-  // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch, learning_rate_factor}]
+  // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch, micro_batches, learning_rate_factor}]
   const Json& history() const { return history_; }
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
   const std::string& failure() const { return failure_; }  // No generation can form any more.

@@ -196,8 +196,10 @@ std::optional<PhaseNow> PhasePage::read() const {
     now.times.waiting = page.waiting.load(std::memory_order_relaxed);
     now.times.squares = page.squares.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (before % 2 == 0 && page.version.load(std::memory_order_relaxed) == before) break;
+    if (before % 2 == 0 && page.version.load(std::memory_order_relaxed) == before) return now;
   }
+  now.at.collective.operation.clear();  // Of another moment, perhaps.
+  now.at.collective.bytes = 0;
   return now;
 }
 

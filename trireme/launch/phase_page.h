@@ -30,8 +30,8 @@ class PhasePage {
   void work_on();                                                         // it came through one wait of several.
   void leave();
 
-  // Any thread and process. While a process dies inside a store, operation and time may be those of the neighbouring moment; phase, step
-  // and number belong together always. Empty: nobody has written.
+  // Any thread and process. Phase, step and number belong together always. Of a process that is, or died, between two stores the operation
+  // is left out, and times may be those of the moment before. Empty: nobody has written.
   std::optional<PhaseNow> read() const;
 
  private:

@@ -95,6 +95,7 @@ class Job {
   Milliseconds until_next_deadline() const;
   void finish_output();
   Verdict finish();
+  Json record_of_end(const Verdict& verdict) const;
 
   const SupervisorOptions& options_;
   const Clock::time_point started_ = Clock::now();
@@ -166,7 +167,7 @@ int Job::run() {
   }
   tell_notices();  // What came with the end.
   const Verdict verdict = finish();
-  if (!verdict.text.empty()) tell({{"kind", "end"}, {"exit_code", verdict.exit_code}}, verdict.text);
+  if (!verdict.text.empty()) tell(record_of_end(verdict), verdict.text);
   return verdict.exit_code;
 }
 
@@ -389,6 +390,22 @@ void Job::finish_output() {
     asked_again = std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
   }
   if (relay_.has_unwritten()) log_warning("nobody reads the workers' output: the last of it is dropped");
+}
+
+// With the place of the worker that it ended for.
+Json Job::record_of_end(const Verdict& verdict) const {
+  Json record = {{"kind", "end"}, {"exit_code", verdict.exit_code}};
+  if (const auto cause = first_own_failure(end_)) {
+    const WorkerEnd& end = end_.workers[*cause];
+    record.update({{"worker", end.worker},
+                   {"pid", end.pid},
+                   {"host", end.host},
+                   {"phase", std::string(to_string(end.last.phase))},
+                   {"step", end.last.step},
+                   {"collective", end.last.collective.number},
+                   {"reason", end.end.describe()}});
+  }
+  return record;
 }
 
 Verdict Job::finish() {

@@ -619,7 +619,9 @@ struct ReplicaRun::Impl {
     result_.rank = group_->rank();
   }
 
-  Json facts_of_generation() const { return {{"batch", resize_.batch()}, {"learning_rate_factor", resize_.rate_target()}}; }
+  Json facts_of_generation() const {
+    return {{"batch", resize_.batch()}, {"micro_batches", passes_}, {"learning_rate_factor", resize_.rate_target()}};
+  }
 
   // What the coordinator noted; a job that is not elastic has one.
   Json generations() {
