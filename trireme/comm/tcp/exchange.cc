@@ -11,6 +11,7 @@ namespace {
 using Clock = Deadline::Clock;
 
 constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr int kMostInVain = 3;  // On a slow link it is not the wait for the wake-up that counts, and whoever computes needs the core.
 // How often a sleeping wait looks whether a worker was lost that it has no bytes to expect from.
 constexpr Milliseconds kSlice{20};
 // For what ranks call to reach them before the operation fails here.
@@ -63,6 +64,7 @@ void Exchange::advance_until(const std::function<bool()>& done, Round* round) {
     if (spin_) {
       const auto now = Clock::now();
       if (!spinning) idle_until = now + kSpin;
+      spin_ = !spinning || now < idle_until || ++spins_in_vain_ < kMostInVain;
       spinning = now < idle_until;
     }
     if (spinning)
@@ -138,14 +140,17 @@ void Exchange::wait_for_sockets() {
   std::vector<pollfd> waits(links_.size());
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const short events = links_[peer].events();
+    // What others call is to be known at once, and how large the rest is only then.
+    if (events & POLLIN) links_[peer].be_patient(peers_[peer].compared);
     // A connection with nothing under way is left out: its peer may be through and gone.
     waits[peer] = {events ? links_[peer].descriptor() : -1, events, 0};
   }
   const auto longest = std::min(kSlice, deadline_.remaining() + Milliseconds(1));
-  ::poll(waits.data(), waits.size(), static_cast<int>(longest.count()));
+  const bool in_vain = ::poll(waits.data(), waits.size(), static_cast<int>(longest.count())) == 0;
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const short happened = waits[peer].revents;
-    if (happened & (POLLIN | POLLHUP | POLLERR)) peers_[peer].readable = true;
+    // After a wait in vain some bytes may be there all the same.
+    if (in_vain || (happened & (POLLIN | POLLHUP | POLLERR))) peers_[peer].readable = true;
     if (happened & (POLLOUT | POLLHUP | POLLERR)) peers_[peer].writable = true;
   }
 }

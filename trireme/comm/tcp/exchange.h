@@ -14,7 +14,7 @@ namespace trireme::comm {
 class Exchange {
  public:
   // Queues `call` for every peer. `links` by rank, this rank's own unused. `spin`: there are cores enough to wait for the next bytes
-  // without sleeping, for a moment.
+  // without sleeping, for a moment; given up where they take longer than that.
   Exchange(std::vector<Link>& links, int rank, const Losses& losses, bool spin, const Call& call);
   ~Exchange();
   Exchange(const Exchange&) = delete;
@@ -45,11 +45,12 @@ class Exchange {
   std::vector<Link>& links_;
   const int rank_;
   const Losses& losses_;
-  const bool spin_;
+  bool spin_;
   const Call call_;
   const Deadline deadline_;
   std::vector<Peer> peers_;
   int uncompared_ = 0;
+  int spins_in_vain_ = 0;
 };
 
 }  // namespace trireme::comm

@@ -11,7 +11,8 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kPieces = 16;  // In one system call.
+constexpr size_t kPieces = 16;          // In one system call.
+constexpr size_t kTogether = 64 << 10;  // What a patient wait waits for: well below what the kernel's buffers hold.
 
 // Of a call on a socket: the bytes it moved, 0 if it would have had to wait.
 size_t moved(ssize_t result) {
@@ -101,6 +102,20 @@ bool Link::read_some() {
   in_.clear();
   in_at_ = 0;
   return any;
+}
+
+void Link::be_patient(bool on) {
+  size_t due = 0;
+  for (size_t i = in_at_; on && i < in_.size() && due < kTogether; ++i) {
+    const size_t room = in_[i]->room().size();
+    due += room;
+    if (room < in_[i]->bytes() - in_[i]->received()) break;
+  }
+  const int low_water = due < kTogether ? 1 : static_cast<int>(kTogether);
+  if (low_water == low_water_) return;
+  low_water_ = low_water;
+  // Best effort: a kernel without it wakes up more often.
+  (void)::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
 }
 
 short Link::events() const {

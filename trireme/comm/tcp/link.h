@@ -60,12 +60,15 @@ class Link {
 
   int descriptor() const { return socket_.get(); }
   short events() const;  // What poll() should wait for: 0 for nothing.
+  // Before poll(): whether it may let many bytes that are due come together before it returns, which saves most of the waking up.
+  void be_patient(bool on);
 
  private:
   Descriptor socket_;
   std::vector<Outgoing*> out_;
   std::vector<Incoming*> in_;
   size_t out_at_ = 0, in_at_ = 0;  // The first that is not finished.
+  int low_water_ = 1;              // So many bytes make poll() return.
 };
 
 }  // namespace trireme::comm

@@ -192,6 +192,7 @@ void Messages::Mailroom::run() {
     }
     for (size_t i = 0; i < lanes.size(); ++i) {
       const short events = lanes[i].link.events();
+      if (events & POLLIN) lanes[i].link.be_patient(true);
       waits[i] = {events ? lanes[i].link.descriptor() : -1, events, 0};
     }
     waits.back() = {bell.get(), POLLIN, 0};
