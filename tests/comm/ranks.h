@@ -91,8 +91,10 @@ inline WorldOptions world_options(Milliseconds timeout = Milliseconds(20000)) {
 class Workers {
  public:
   // `hosts`: by worker, if they play several hosts.
-  explicit Workers(int count, WorldOptions options = world_options(), const std::vector<std::string>& hosts = {})
-      : coordinator_(std::make_unique<launch::Coordinator>(net::Endpoint{"127.0.0.1", 0}, kToken, rules(count, options.timeout))) {
+  explicit Workers(int count, WorldOptions options = world_options(), const std::vector<std::string>& hosts = {},
+                   Milliseconds stall_timeout = Milliseconds(10000))
+      : coordinator_(
+            std::make_unique<launch::Coordinator>(net::Endpoint{"127.0.0.1", 0}, kToken, rules(count, options.timeout, stall_timeout))) {
     for (int worker = 0; worker < count; ++worker) {
       if (!hosts.empty()) options.host = hosts[static_cast<size_t>(worker)];
       worlds_.push_back(std::make_unique<World>(World::join(options, environment(worker, count))));
@@ -132,10 +134,11 @@ class Workers {
   static constexpr const char* kToken = "a token of this test";
 
  private:
-  static launch::MembershipOptions rules(int workers, Milliseconds timeout) {
+  static launch::MembershipOptions rules(int workers, Milliseconds timeout, Milliseconds stall_timeout) {
     launch::MembershipOptions rules;
     rules.workers = workers;
     rules.join_timeout = timeout;
+    rules.stall_timeout = stall_timeout;
     return rules;
   }
 

@@ -30,7 +30,8 @@ TEST(Stalls, NameWhoKeepsTheOthersWaiting) {
   const auto notices = stalls.judge(present, kStart + 10'200ms);
   ASSERT_THAT(notices, SizeIs(1));
   EXPECT_EQ(notices[0].text,
-            "worker 1 (host b) (pid 101) has been in forward of step 40 for 10.2 s; worker 0 (host a) and worker 2 (host c) wait for it in "
+            "stalled: worker 1 (host b, pid 101) has been in forward of step 40 for 10.2 s; worker 0 (host a) and worker 2 (host c) wait "
+            "for it in "
             "exchange of step 40 (collective 1: gradients)");
   EXPECT_EQ(notices[0].pid, 101);
   EXPECT_EQ(notices[0].record.at("kind"), "stalled");
@@ -45,12 +46,12 @@ TEST(Stalls, TellWorkInsideACollectiveFromWaitingInIt) {
   Stalls stalls(10s);
   const auto notices = stalls.judge({worker(0, waits(40, 3, "update")), worker(1, in(Phase::update, 40))}, kStart + 11s);
   ASSERT_THAT(notices, SizeIs(1));
-  EXPECT_THAT(notices[0].text, HasSubstr("worker 1 (host b) (pid 101) has been in optimizer of step 40 for 11.0 s; worker 0 (host a) waits "
+  EXPECT_THAT(notices[0].text, HasSubstr("worker 1 (host b, pid 101) has been in optimizer of step 40 for 11.0 s; worker 0 (host a) waits "
                                          "for it in exchange of step 40 (collective 3: update)"));
   Stalls inside(10s);
   const auto reducing = inside.judge({worker(0, waits(40, 2, "all_reduce")), worker(1, works_in(40, 2, "all_reduce"))}, kStart + 11s);
   ASSERT_THAT(reducing, SizeIs(1));
-  EXPECT_THAT(reducing[0].text, HasSubstr("worker 1 (host b) (pid 101) has been in exchange of step 40 (collective 2: all_reduce) for"));
+  EXPECT_THAT(reducing[0].text, HasSubstr("worker 1 (host b, pid 101) has been in exchange of step 40 (collective 2: all_reduce) for"));
 }
 
 TEST(Stalls, AreNoneWhereNobodyWaitsOrNotForLong) {
@@ -69,7 +70,7 @@ TEST(Stalls, NameWhoCalledSomethingElse) {
   ASSERT_THAT(notices, SizeIs(1));
   EXPECT_EQ(
       notices[0].text,
-      "worker 1 (host b) (pid 101) called something else than the others: it waits in exchange of step 40 (collective 2: broadcast of "
+      "worker 1 (host b, pid 101) called something else than the others: it waits in exchange of step 40 (collective 2: broadcast of "
       "8 B), and has for 12.0 s; worker 0 (host a) in exchange of step 40 (collective 2: all_reduce of 4.0 KB) for 12.0 s and worker 2 "
       "(host c) in exchange of step 40 (collective 2: all_reduce of 4.0 KB) for 12.0 s");
   EXPECT_EQ(notices[0].record.at("kind"), "mismatched");

@@ -87,6 +87,7 @@ template <typename Make>
 WorkPtr marked(std::string_view operation, const at::Tensor& tensor, Make make) {
   const int64_t number = launch::next_collective();
   if (number == 0) return make();
+  const launch::CollectiveMark mark(operation, bytes_of(tensor), number);  // Some carriers do all of it at once.
   return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number);
 }
 

@@ -44,6 +44,9 @@ std::string where_since(const WorkerNow& one, Time now) {
 }  // namespace
 
 std::string WorkerNow::name() const { return worker_name(worker, host); }
+std::string WorkerNow::full_name() const {
+  return host.empty() ? fmt::format("worker {} (pid {})", worker, pid) : fmt::format("worker {} (host {}, pid {})", worker, host, pid);
+}
 
 std::string circumstances(const PhaseNow& place, const std::vector<WorkerNow>& others, Time now) {
   const auto waiting = waiting_for(place.at, others);
@@ -91,8 +94,8 @@ std::vector<Notice> Stalls::those_who_work(const std::vector<WorkerNow>& present
     std::erase_if(others, [&](const WorkerNow& other) { return now - other.now.since < timeout_; });
     const auto waiting = waiting_for(at, others);
     if (waiting.empty() || !is_new(one.worker, at)) continue;
-    notices.push_back({fmt::format("{} (pid {}) has been in {} for {}; {}", one.name(), one.pid, at.describe(),
-                                   duration(one.now.since, now), who_waits(waiting)),
+    notices.push_back({fmt::format("stalled: {} has been in {} for {}; {}", one.full_name(), at.describe(), duration(one.now.since, now),
+                                   who_waits(waiting)),
                        record_of("stalled", one, others, now), one.pid});
   }
   return notices;
@@ -123,8 +126,8 @@ std::vector<Notice> Stalls::all_wait(const std::vector<WorkerNow>& present, Time
     for (const WorkerNow& other : present)
       if (!same_place(at(one), at(other))) elsewhere.push_back(where_since(other, now));
     const std::string text =
-        is_majority ? fmt::format("{} (pid {}) called something else than the others: it waits in {}, and has for {}; {}", one.name(),
-                                  one.pid, at(one).describe(), duration(one.now.since, now), enumerate(elsewhere))
+        is_majority ? fmt::format("{} called something else than the others: it waits in {}, and has for {}; {}", one.full_name(),
+                                  at(one).describe(), duration(one.now.since, now), enumerate(elsewhere))
                     : fmt::format("the workers wait for each other in different places, so that one of them called something else: {}; {}",
                                   where_since(one, now), enumerate(elsewhere));
     notices.push_back({text, record_of("mismatched", one, present, now), one.pid});

@@ -25,7 +25,8 @@ struct WorkerNow {
   int pid = 0;
   std::string host;
   PhaseNow now;
-  std::string name() const;  // "worker 1 (host b)"
+  std::string name() const;       // "worker 1 (host b)"
+  std::string full_name() const;  // "worker 1 (host b, pid 4711)"
 };
 
 // Of a worker at `place` since then, which is lost or does not come: "it had been there for 0.3 s, and worker 0 (host a) waits for it in
