@@ -100,6 +100,7 @@ TEST(Circumstances, SayWhoWaitsWhere) {
       circumstances({in(Phase::backward, 40), kStart, {}}, {worker(0, waits(40, 1)), worker(2, in(Phase::forward, 40))}, kStart + 310ms),
       "it had been there for 310 ms, and worker 0 (host a) waits for it in exchange of step 40 (collective 1: gradients)");
   EXPECT_EQ(circumstances({in(Phase::backward, 40), kStart, {}}, {}, kStart + 2s), "it had been there for 2.0 s");
+  EXPECT_EQ(circumstances({waits(40, 2), kStart, {}}, {}, kStart + 2s), "it had been there (collective 2: gradients) for 2.0 s");
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ std::string LostWorker::describe() const {
   std::string where;
   if (!host.empty()) where = fmt::format(" (host {}, pid {})", host, pid);
   const std::string more = circumstances.empty() ? "" : "; " + circumstances;
-  return fmt::format("worker {}{} was lost in {}: {}{}", worker, where, last.describe(), reason, more);
+  return fmt::format("worker {}{} was lost in {}: {}{}", worker, where, last.brief(), reason, more);
 }
 
 Membership::Membership(MembershipOptions options)

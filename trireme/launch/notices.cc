@@ -50,7 +50,9 @@ std::string WorkerNow::full_name() const {
 
 std::string circumstances(const PhaseNow& place, const std::vector<WorkerNow>& others, Time now) {
   const auto waiting = waiting_for(place.at, others);
-  const std::string since = "it had been there for " + duration(place.since, now);
+  const CollectiveAt& collective = place.at.collective;
+  const std::string since = fmt::format("it had been there{} for {}", collective.inside ? fmt::format(" ({})", collective.describe()) : "",
+                                        duration(place.since, now));
   return waiting.empty() ? since : fmt::format("{}, and {}", since, who_waits(waiting));
 }
 

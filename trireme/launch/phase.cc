@@ -10,12 +10,6 @@ namespace {
 constexpr std::array<std::string_view, kPhases> kNames{"starting",  "connecting", "data",     "forward",    "backward", "exchange",
                                                        "optimizer", "callbacks",  "evaluate", "checkpoint", "idle",     "leaving"};
 
-std::string describe(const CollectiveAt& collective) {
-  const std::string size = collective.bytes > 0 ? " of " + format_bytes(collective.bytes) : "";
-  return collective.operation.empty() ? fmt::format("collective {}", collective.number)
-                                      : fmt::format("collective {}: {}{}", collective.number, collective.operation, size);
-}
-
 }  // namespace
 
 std::string_view to_string(Phase phase) { return kNames.at(static_cast<size_t>(phase)); }
@@ -28,12 +22,18 @@ Phase phase_from_string(std::string_view name) {
               "the same version of Trireme for all workers");
 }
 
-std::string PhaseAt::describe() const {
+std::string CollectiveAt::describe() const {
+  const std::string size = bytes > 0 ? " of " + format_bytes(bytes) : "";
+  return operation.empty() ? fmt::format("collective {}", number) : fmt::format("collective {}: {}{}", number, operation, size);
+}
+
+std::string PhaseAt::brief() const {
   // A programme's own loop names no phases, but its collectives are known.
   if (step < 0 && phase == Phase::starting && collective.number > 0)
-    return collective.inside ? trireme::describe(collective) : fmt::format("its own code behind collective {}", collective.number);
-  const std::string place = step < 0 ? std::string(to_string(phase)) : fmt::format("{} of step {}", to_string(phase), step);
-  return collective.inside ? fmt::format("{} ({})", place, trireme::describe(collective)) : place;
+    return fmt::format("its own code {} collective {}", collective.inside ? "at" : "behind", collective.number);
+  return step < 0 ? std::string(to_string(phase)) : fmt::format("{} of step {}", to_string(phase), step);
 }
+
+std::string PhaseAt::describe() const { return collective.inside ? fmt::format("{} ({})", brief(), collective.describe()) : brief(); }
 
 }  // namespace trireme

@@ -22,6 +22,7 @@ struct CollectiveAt {
   std::string operation;  // "all_reduce", "gradients"
   int64_t bytes = 0;      // Of this rank's tensor; 0: not known.
   bool operator==(const CollectiveAt&) const = default;
+  std::string describe() const;  // "collective 2: all_reduce of 12.3 KB"
 };
 
 struct PhaseAt {
@@ -29,6 +30,7 @@ struct PhaseAt {
   int64_t step = -1;  // Counted from 1: the step under way, or the last finished one. Below 1: none yet.
   CollectiveAt collective = {};
   bool operator==(const PhaseAt&) const = default;
+  std::string brief() const;     // Without the collective.
   std::string describe() const;  // "backward of step 40", "exchange of step 40 (collective 2: all_reduce of 12.3 KB)", "starting"
 };
 

@@ -53,7 +53,7 @@ bool is_unexplained_loss(const JobEnd& job) {
 
 std::string who(int worker, int pid, const std::string& host) { return fmt::format("worker {} (pid {}, host {})", worker, pid, host); }
 
-std::string where(const PhaseAt& at) { return at.phase == Phase::starting ? std::string() : fmt::format(" in {}", at.describe()); }
+std::string where(const PhaseAt& at) { return at.phase == Phase::starting ? std::string() : fmt::format(" in {}", at.brief()); }
 
 // " (it had been there for 0.3 s, and worker 0 (host a) waits for it in ...)"
 std::string around(int worker, const JobEnd& job) {
