@@ -205,6 +205,31 @@ TEST_P(CompressedSteps, GoOnFromWhatWasKeptWithTheSameBits) {
   workers.leave();
 }
 
+TEST(CompressedStep, ThatARankGivesUpInBackwardEndsForAllBeforeTheDeadline) {
+  WorldOptions options = testing::world_options(Milliseconds(60000));
+  options.backend = "tcp";
+  Workers workers(3, options);
+  const auto groups = workers.make_groups();
+  const auto start = std::chrono::steady_clock::now();
+  const auto endings = testing::endings_of(groups, [&](Group& group) {
+    Trainee trainee(groups[static_cast<size_t>(group.rank())],
+                    {.buckets = {.capacity_bytes = 8, .first_bytes = 8}, .compression = {.name = "int8"}});
+    for (int step = 0; step < 3; ++step) trainee.step(group, step);
+    // The buckets of the second layer are on their way by then.
+    trainee.net->first->weight.register_hook([&](const at::Tensor& gradient) -> at::Tensor {
+      if (group.rank() == 1) throw Error(ErrorCode::internal, "test", "no more", "nothing");
+      return gradient;
+    });
+    trainee.step(group, 3);
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  EXPECT_EQ(endings[1].code, ErrorCode::internal);
+  for (const int rank : {0, 2}) {
+    EXPECT_TRUE(endings[static_cast<size_t>(rank)].failed);
+    EXPECT_EQ(endings[static_cast<size_t>(rank)].code, ErrorCode::peer_lost) << endings[static_cast<size_t>(rank)].what;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Carriers, CompressedSteps, ::testing::Values(Way{"tcp", {}}, Way{"gloo", {}}, Way{"hosts", {"a", "a", "b"}}),
                          [](const auto& each) { return each.param.carrier; });
 

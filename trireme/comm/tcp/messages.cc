@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/tcp/messages.h>
 #include <algorithm>
@@ -266,6 +267,11 @@ WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
     mailroom_->start();
   }
   return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "send", fmt::format("rank {} to take a message (tag {})", to, tag));
+}
+
+void Messages::drop(int peer) {
+  const std::lock_guard lock(mailroom_->mutex);
+  if (const int socket = mailroom_->lanes[static_cast<size_t>(peer)].link.descriptor(); socket >= 0) ::shutdown(socket, SHUT_RDWR);
 }
 
 WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {

@@ -29,6 +29,8 @@ class Messages {
   // Any thread. A send is finished when the system has taken its last byte.
   WorkPtr send(at::Tensor tensor, int to, int tag);
   WorkPtr receive(at::Tensor tensor, int from, int tag);
+  // Both ends' messages over this connection end in an error.
+  void drop(int peer);
 
  private:
   struct Header {

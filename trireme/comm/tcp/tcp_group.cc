@@ -60,12 +60,12 @@ class TcpGroup : public Group, public Breakable {
   // Closed connections wake this rank's own wait; the others' end too, and the coordinator tells them of whom.
   void abort(const std::string& reason) override {
     losses_->give_up(reason);
-    for (const Link& link : links_)
-      if (link.descriptor() >= 0) ::shutdown(link.descriptor(), SHUT_RDWR);
+    for (int peer = 0; peer < size(); ++peer) drop_link(peer);
   }
 
   void drop_link(int peer) override {
     if (const int socket = links_.at(static_cast<size_t>(peer)).descriptor(); socket >= 0) ::shutdown(socket, SHUT_RDWR);
+    messages_.drop(peer);
   }
 
  private:
