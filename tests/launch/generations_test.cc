@@ -24,10 +24,12 @@ struct Recorded {
                      .close = [this](net::ConnectionId which) { closed.push_back(static_cast<int>(which) - 100); },
                      .start = [this](int number, int workers) { started.emplace_back(number, workers); },
                      .lose = [this](int worker, const std::string& reason) { given_up.emplace_back(worker, reason); },
-                     .interrupt = [this] { ++interrupts; }}) {}
+                     .interrupt = [this] { ++interrupts; },
+                     .rules = [] { return Former{.coordinator = {"127.0.0.1", 29500}}; }}) {}
 
   void arrive(int process, int64_t step, Time now, const std::string& reason = "") {
-    generations.arrive(static_cast<net::ConnectionId>(100 + process), {{"process", process}, {"step", step}, {"reason", reason}}, now);
+    generations.arrive(static_cast<net::ConnectionId>(100 + process),
+                       {{"process", process}, {"step", step}, {"reason", reason}, {"standby", "127.0.0.1:29501"}}, now);
   }
   void disconnect(int process, Time now) { generations.closed(static_cast<net::ConnectionId>(100 + process), now); }
   // Processes 0 to n-1 become workers 0 to n-1.
@@ -56,6 +58,11 @@ TEST(Generations, EachWhoComesIsNotedAndLaterToldItsPlace) {
   job.arrive(0, -1, kStart);
   EXPECT_EQ(job.answers[0].at("op"), "noted");
   job.arrive(1, -1, kStart);
+  const Former former = Former::from_json(job.answers[1].at("former"));
+  EXPECT_EQ(former.generation, 0);
+  EXPECT_EQ(former.members.size(), 2U);
+  EXPECT_EQ(former.history, job.generations.history());
+  job.answers[1].erase("former");
   EXPECT_EQ(job.answers[1], (Json{{"op", "formed"}, {"number", 0}, {"worker", 1}, {"workers", 2}, {"step", -1}, {"cause", "start"}}));
   EXPECT_EQ(job.answers[0].at("worker"), 0);
   EXPECT_THAT(job.closed, ElementsAre(0, 1));

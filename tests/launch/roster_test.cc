@@ -202,5 +202,57 @@ TEST(Roster, AnUnknownOrLostProcessCannotBeLost) {
   EXPECT_TRUE(roster.left(99, kStart).empty());
 }
 
+RosterOptions may_part(int minimum, int maximum) {
+  RosterOptions options = options_for(minimum, maximum, maximum);
+  options.may_part = true;
+  return options;
+}
+
+TEST(Roster, WhereTheNetworkMayPartAMinorityDoesNotGoOnWithoutSilentOnes) {
+  Roster roster = at_work(3, may_part(1, 3));
+  roster.lost(1, kStart, /*may_live=*/true);
+  roster.lost(2, kStart, /*may_live=*/true);
+  EXPECT_TRUE(roster.arrive(0, 5, kStart).empty());
+  EXPECT_THAT(roster.tick(kStart + 60s).failure, HasSubstr("may go on without these"));
+}
+
+TEST(Roster, OnceASilentOneIsKnownToBeDeadTheRestGoesOn) {
+  Roster roster = at_work(3, may_part(1, 3));
+  roster.lost(1, kStart, /*may_live=*/true);
+  roster.lost(2, kStart, /*may_live=*/true);
+  EXPECT_TRUE(roster.arrive(0, 5, kStart).empty());
+  EXPECT_THAT(members(roster.lost(2, kStart)), ElementsAre(0));
+}
+
+TEST(Roster, HalfOfThemGoOnWithTheirCoordinatorWithoutTheSilentHalf) {
+  Roster roster = at_work(2, may_part(1, 2));
+  roster.lost(1, kStart, /*may_live=*/true);
+  EXPECT_THAT(members(roster.arrive(0, 5, kStart)), ElementsAre(0));
+}
+
+TEST(Roster, WhoTakesOverGoesOnWithAllWhoCome) {
+  Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
+  roster.arrive(12, 7, kStart);
+  roster.arrive(10, 6, kStart);
+  const Decisions decisions = roster.arrive(11, 7, kStart);  // All: nobody is left who could go on elsewhere.
+  EXPECT_THAT(members(decisions), ElementsAre(11, 12, 10));
+  EXPECT_EQ(decisions.formed[0].number, 5);
+}
+
+TEST(Roster, WhoTakesOverGoesOnWithFewOnceTheOthersAndTheCoordinatorAreKnownToBeDead) {
+  Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
+  roster.arrive(12, 7, kStart);
+  roster.lost(10, kStart);
+  EXPECT_TRUE(roster.lost(11, kStart).empty());
+  EXPECT_THAT(members(roster.rival_is_gone(kStart)), ElementsAre(12));
+}
+
+TEST(Roster, WhoTakesOverGoesOnWithMostWhenTheOthersDoNotCome) {
+  Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
+  roster.arrive(10, 7, kStart);
+  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());
+  EXPECT_THAT(members(roster.tick(kStart + 10s)), ElementsAre(10, 11));
+}
+
 }  // namespace
 }  // namespace trireme::launch

@@ -49,6 +49,19 @@ TEST_F(Control, MessagesArriveInOrderBothWays) {
   }
 }
 
+TEST_F(Control, TellsAServerThatIsGoneFromOneThatIsSilent) {
+  const auto within = [](int milliseconds) { return Deadline::after(Milliseconds(milliseconds)); };
+  auto server = serve();
+  const Endpoint endpoint = server->endpoint();
+  EXPECT_EQ(reach(endpoint, "secret", soon()), Reach::listens);
+  EXPECT_EQ(reach(endpoint, "of another job", soon()), Reach::refused);
+  server.reset();
+  EXPECT_EQ(reach(endpoint, "secret", soon()), Reach::refused);
+  asio::io_context context;
+  const asio::ip::tcp::acceptor stopped(context, {asio::ip::make_address(kAnyPort.host), 0});
+  EXPECT_EQ(reach({kAnyPort.host, stopped.local_endpoint().port()}, "secret", within(50)), Reach::silent);
+}
+
 TEST_F(Control, AMessageLargerThanAnySocketBufferArrivesWhole) {
   const auto server = serve();
   const auto client = join(server->endpoint());

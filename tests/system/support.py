@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -29,6 +30,7 @@ class SystemTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trireme-test-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.addCleanup(self._end_what_was_left_behind)
         self.started = []
         self.addCleanup(self._end_what_was_started)
 
@@ -40,6 +42,14 @@ class SystemTest(unittest.TestCase):
             for stream in (process.stdout, process.stderr):
                 if stream:
                     stream.close()
+
+    def _end_what_was_left_behind(self):
+        """Workers of an elastic job outlive their launcher."""
+        for pid, _ in processes_that_mention(str(self.folder)):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
     def start(self, *words, **options):
         """Starts a program in a process group of its own, in the test's folder."""
@@ -109,3 +119,16 @@ def wait_until(condition, seconds, what):
             return value
         time.sleep(0.02)
     raise AssertionError(f"not within {seconds} s: {what}")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def parent_of(pid):
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return 0

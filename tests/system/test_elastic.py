@@ -7,7 +7,7 @@ import re
 import signal
 import unittest
 
-from support import DIGITS, TRIREME, SystemTest, environment, processes_that_mention, wait_until
+from support import DIGITS, TRIREME, SystemTest, environment, free_port, parent_of, processes_that_mention, wait_until
 
 # float64, so that rounding cannot be mistaken for a step that was lost; each step takes long enough for something to happen in it.
 COMMON = ("--set", "train.dtype=float64", "--set", "train.evaluate_every=0", "--set", "schedule.name=constant")
@@ -206,11 +206,94 @@ class Elastic(SystemTest):
         self.assertEqual(rest["steps"], stopped["steps"] + 7)
         self.assertEqual(rest["loss_history"][: stopped["steps"]], stopped["loss_history"])
 
-    def test_the_end_of_the_launcher_is_the_end_of_its_workers(self):
-        job = self.start_job("1:2")
-        os.kill(job.pid, signal.SIGKILL)
-        job.communicate(timeout=10)
-        wait_until(lambda: not processes_that_mention(str(self.folder)), 10, "all processes are gone")
+    def kill_the_launcher(self, job, *others):
+        for pid in (job.pid, *others):
+            os.kill(pid, signal.SIGKILL)
+        job.wait(timeout=10)
+
+    def wait_for_orphans(self, size, after):
+        """Until `size` workers have committed steps in a generation after `after`, without a launcher."""
+        wait_until(lambda: any(c["generation"] > after and len(c["shares"]) == size for c in self.commits()), PATIENCE, f"{size} workers go on")
+        return self.generation()
+
+    def end_of_orphans(self):
+        for pid in self.workers():
+            os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not processes_that_mention(str(self.folder)), 30, "all processes are gone")
+        return json.loads((self.run_dir / "report.json").read_text())
+
+    def test_the_job_goes_on_when_its_launcher_and_so_its_coordinator_is_killed(self):
+        job = self.start_job("1:3")
+        before = self.generation()
+        self.kill_the_launcher(job)
+        generation = self.wait_for_orphans(3, before)
+        os.kill(self.chief(), signal.SIGKILL)  # The coordinator again, and the one with the log.
+        self.wait_for_orphans(2, generation)
+        report = self.end_of_orphans()
+        self.assert_undisturbed(report)
+        self.assertEqual([each["world_size"] for each in report["generations"]], [3, 3, 2])
+        self.assertIn("the coordinator", report["generations"][1]["cause"])
+        self.assertEqual(report["generations"][2]["lost_ranks"], [0])
+        for each in report["generations"]:
+            self.assertIsNotNone(each["seconds_to_first_step"], report["generations"])
+
+    def test_the_job_goes_on_when_worker_0_dies_together_with_the_launcher(self):
+        job = self.start_job("1:3")
+        before = self.generation()
+        self.kill_the_launcher(job, self.chief())
+        self.wait_for_orphans(2, before)
+        report = self.end_of_orphans()
+        self.assert_undisturbed(report)
+        self.assertEqual([each["lost_ranks"] for each in report["generations"]], [[], [0]])
+
+    def test_without_a_launcher_workers_save_and_end_after_a_while(self):
+        job = self.start_job("1:2", "--set", "comm.launcher_grace=1s")
+        self.kill_the_launcher(job)
+        wait_until(lambda: not processes_that_mention(str(self.folder)), 30, "all processes are gone")
+        report = json.loads((self.run_dir / "report.json").read_text())
+        self.assertTrue(report["stopped"])
+        self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")
+        self.assertGreater(report["generations"][-1]["generation"], 0)
+
+    def start_nodes(self, elastic, nodes, *words):
+        """One launcher a node, all on this host but without shared memory between them."""
+        rendezvous = f"127.0.0.1:{free_port()}"
+        launchers = []
+        for node in range(nodes):
+            launchers.append(self.start(
+                TRIREME, "train", DIGITS, "--elastic", elastic, "--nodes", nodes, "--node", node, "--rendezvous", rendezvous, *COMMON, *LONG,
+                "--quiet", *words, "--set", f"run.dir={self.run_dir}",
+                env=environment(XDG_RUNTIME_DIR=str(self.tokens), TRIREME_JOB_TOKEN="a token of this test", TRIREME_HOST=f"node{node}")))
+        self.wait_for(launchers[0], lambda: self.step() >= 10, "the first steps")
+        return launchers
+
+    def test_workers_of_two_nodes_are_replaced_by_their_own_launchers(self):
+        launchers = self.start_nodes("1:4", 2)
+        for launcher in launchers:
+            before = self.generation()
+            victim = min(pid for pid in self.workers() if parent_of(pid) == launcher.pid)
+            os.kill(victim, signal.SIGKILL)
+            self.wait_until_whole(launcher, 4, before)
+        for launcher in launchers:
+            launcher.send_signal(signal.SIGTERM)
+        for launcher in launchers:
+            _, err = launcher.communicate(timeout=30)
+            self.assertEqual(launcher.returncode, 143, err)
+        self.assert_nothing_left()
+        self.assert_undisturbed(json.loads((self.run_dir / "report.json").read_text()))
+
+    def test_a_job_goes_on_without_the_node_of_its_rendezvous(self):
+        launchers = self.start_nodes("1:4", 2)
+        before = self.generation()
+        for pid in [launchers[0].pid, *(pid for pid in self.workers() if parent_of(pid) == launchers[0].pid)]:
+            os.kill(pid, signal.SIGKILL)
+        self.wait_until_whole(launchers[1], 2, before)
+        launchers[1].send_signal(signal.SIGTERM)
+        _, err = launchers[1].communicate(timeout=30)
+        self.assertEqual(launchers[1].returncode, 143, err)
+        report = json.loads((self.run_dir / "report.json").read_text())
+        self.assert_undisturbed(report)
+        self.assertEqual(sum(len(each["lost_ranks"]) for each in report["generations"]), 2, report["generations"])
 
     def end_of_failing(self, *words):
         """Exit code and errors of a short job that cannot succeed, and how often a worker was replaced."""

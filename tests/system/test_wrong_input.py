@@ -8,7 +8,7 @@ import struct
 import time
 import unittest
 
-from support import DIGITS, ROOT, TRIREME, SystemTest, environment, wait_until
+from support import DIGITS, ROOT, TRIREME, SystemTest, environment, free_port, wait_until
 
 
 def idx(path, magic, dims, content):
@@ -153,12 +153,6 @@ class WrongInput(SystemTest):
         out, err = process.communicate(timeout=90)
         self.assertEqual(process.returncode, 0, err)
         self.assertIn("127.0.0.1", err)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 if __name__ == "__main__":

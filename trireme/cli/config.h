@@ -91,7 +91,7 @@ struct Config {
     std::string backend = "auto";  // auto, threads, shm, tcp, gloo, mpi
     std::string interface = "";    // Name or address to bind; empty: loopback, or the route to the rendezvous.
     std::string table;             // File with choices of collective algorithms; empty: defaults.
-    Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{0}, stall_timeout{10000};
+    Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{0}, stall_timeout{10000}, launcher_grace{60000};
     double straggler_factor = 1.5;  // 0: nobody is named.
   } comm;
   struct {

@@ -164,6 +164,7 @@ std::vector<Key> make_key_table() {
     {.name = "comm.timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.timeout), .meaning = "Longest wait for other ranks in one operation.", .range = at_least(1)},
     {.name = "comm.heartbeat_interval", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_interval), .meaning = "How often a worker says that it lives.", .range = at_least(1)},
     {.name = "comm.heartbeat_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_timeout), .meaning = "A worker silent for so long is lost; 0s: 10s, in an elastic job 2s.", .range = at_least(0)},
+    {.name = "comm.launcher_grace", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.launcher_grace), .meaning = "Workers of an elastic job go on so long without their launcher, should it die; then they save and end.", .range = at_least(0)},
     {.name = "comm.stall_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.stall_timeout), .meaning = "A worker that the others wait for so long is named, with what it does and where; nothing is ended.", .range = at_least(1)},
     {.name = "comm.straggler_factor", .kind = Kind::number, .slot = TRIREME_SLOT(comm.straggler_factor), .meaning = "A worker whose steps take so many times the others' work is named a straggler, with the phase that costs them; 0: nobody is.", .range = at_least(0)},
 

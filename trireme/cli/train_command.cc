@@ -70,6 +70,7 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
   if (config.comm.heartbeat_timeout > Milliseconds(0)) options.heartbeat_timeout = config.comm.heartbeat_timeout;
   options.stall_timeout = config.comm.stall_timeout;
+  options.launcher_grace = config.comm.launcher_grace;
   options.straggler.factor = config.comm.straggler_factor;
   // Beside rank 0's own records, as rank 0 may be the one that hangs.
   std::optional<monitor::AppendFile> log;

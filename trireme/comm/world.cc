@@ -17,6 +17,7 @@
 #include <trireme/launch/arrival.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/member.h>
+#include <trireme/launch/orphan_watch.h>
 #include <trireme/launch/phase_marks.h>
 #include <trireme/launch/token_file.h>
 #include <algorithm>
@@ -77,6 +78,10 @@ struct World::Impl {
   launch::Identity identity;
   Environment environment;
   std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (rank 0 of torchrun and mpirun).
+  std::optional<launch::OrphanWatch> orphan_watch;   // Of an elastic job.
+  std::unique_ptr<launch::Coordinator> standby;      // Of an elastic job: for when its coordinator is lost.
+  std::optional<launch::Former> former;              // Its generation, for the next coordinator.
+  std::chrono::steady_clock::time_point formed_at;
   std::optional<launch::TokenFile> token_file;
   std::shared_ptr<launch::PhasePage> phases = launch::PhasePage::of_this_process();
   std::shared_ptr<launch::Member> member;  // Empty while unconnected, and when alone.
@@ -92,7 +97,13 @@ struct World::Impl {
   // Who hosts the coordinator stays, also on its way out of a failure, until the others have heard of it.
   ~Impl() {
     member.reset();
-    if (coordinator) coordinator->wait_until_all_left(Deadline::after(kFarewell));
+    if (const auto* at_work = hosted()) at_work->wait_until_all_left(Deadline::after(kFarewell));
+  }
+  const launch::Coordinator* hosted() const { return standby && standby->has_taken_over() ? standby.get() : coordinator.get(); }
+  // Where this process, of an elastic job, would be the coordinator.
+  net::Endpoint stand_by(const std::string& address) {
+    if (!standby) standby = std::make_unique<launch::Coordinator>(net::Endpoint{address, 0}, *identity.token);
+    return standby->endpoint();
   }
 
   // Where the coordinator is and the job's token; starts it if that is this process's part.
@@ -273,6 +284,10 @@ World World::join(WorldOptions options, const Environment& environment) {
   impl->environment = environment;
   impl->options = std::move(options);
   if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
+  if (const auto& elastic = impl->identity.elastic; elastic && elastic->launcher > 0) {
+    const auto grace = elastic->launcher_grace_ms;
+    impl->orphan_watch.emplace(elastic->launcher, grace ? std::optional(Milliseconds(*grace)) : std::nullopt);
+  }
   if (impl->identity.workers > 1) set_process_rank(impl->identity.worker, impl->identity.workers);
   return World(std::move(impl));
 }
@@ -322,11 +337,15 @@ int64_t World::step_of_generation() const { return impl_->first_step; }
 bool World::regroup(int64_t step, const std::string& reason) {
   launch::Identity& identity = impl_->identity;
   impl_->phases->set(Phase::connecting, step);
-  launch::Arrival arrival(*identity.rendezvous, *identity.token, identity.elastic->process, step, reason,
-                          Deadline::after(impl_->options.timeout));
+  const launch::Arrival::Newcomer self{identity.elastic->process, step, reason,
+                                       [this](const std::string& address) { return impl_->stand_by(address); }};
+  launch::Arrival arrival(*identity.rendezvous, *identity.token, self, impl_->former, Deadline::after(impl_->options.timeout));
   impl_->member.reset();
   const auto place = arrival.wait(Deadline::after(kUntilWanted));
   if (!place) return false;
+  identity.rendezvous = arrival.coordinator();
+  impl_->former = place->former;
+  impl_->formed_at = std::chrono::steady_clock::now();
   identity.generation = place->generation;
   identity.worker = place->worker;
   identity.workers = identity.local_workers = place->workers;
@@ -341,7 +360,13 @@ bool World::regroup(int64_t step, const std::string& reason) {
 }
 
 void World::tell_first_step(int64_t step, const Json& facts) {
-  if (is_elastic() && impl_->member) impl_->member->tell_first_step(step, facts);
+  if (!is_elastic() || !impl_->member) return;
+  if (worker() == 0) impl_->member->tell_first_step(step, facts);
+  if (!impl_->former || impl_->former->history.empty()) return;
+  Json& now = impl_->former->history.back();
+  now.update(facts);
+  now["first_step"] = step;
+  now["seconds_to_first_step"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - impl_->formed_at).count();
 }
 Json World::generations() { return is_elastic() && impl_->member ? impl_->member->generations() : Json::array(); }
 
@@ -380,7 +405,7 @@ Json World::times() {
 }
 
 double World::coordinator_cpu_seconds() {
-  const bool elsewhere = impl_->member && !impl_->coordinator;
+  const bool elsewhere = impl_->member && !impl_->hosted();
   return elsewhere ? impl_->member->coordinator_cpu_seconds() : 0;
 }
 
@@ -388,7 +413,7 @@ void World::leave() {
   comm::leave_mpi(Deadline::after(impl_->options.timeout));
   if (impl_->member) impl_->member->leave();
   // Who hosts the coordinator stays until the others have said goodbye too.
-  if (impl_->coordinator) impl_->coordinator->wait_until_all_left(Deadline::after(impl_->options.timeout));
+  if (const auto* hosted = impl_->hosted()) hosted->wait_until_all_left(Deadline::after(impl_->options.timeout));
 }
 
 }  // namespace trireme

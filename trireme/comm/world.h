@@ -62,7 +62,7 @@ class World {
   // process. Throws Error(peer_lost) when no generation can form any more, Error(timeout).
   bool regroup(int64_t step, const std::string& reason);
   int64_t step_of_generation() const;  // Committed steps that worker 0 came with.
-  // Worker 0: the first one of this generation is committed. `facts` join the generation's entry.
+  // Each worker: the first one of this generation is committed. Worker 0 tells; `facts` join the generation's entry.
   void tell_first_step(int64_t step, const Json& facts = Json::object());
   Json generations();  // What was, one entry a generation (launch/generations.h); of a job that is not elastic: empty.
 

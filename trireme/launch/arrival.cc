@@ -3,9 +3,18 @@
 #include <trireme/base/units.h>
 #include <trireme/launch/arrival.h>
 #include <condition_variable>
+#include <future>
 #include <mutex>
+#include <thread>
+#include <vector>
 
 namespace trireme::launch {
+namespace {
+
+constexpr Milliseconds kCandidateTimeout{1000};
+constexpr Milliseconds kPause{20};
+
+}  // namespace
 
 struct Arrival::Impl {
   net::Endpoint coordinator;
@@ -14,6 +23,41 @@ struct Arrival::Impl {
   std::optional<Json> noted, placed;
   std::optional<std::string> closed;
   std::unique_ptr<net::ControlClient> client;  // Last: its thread uses all of the above.
+
+  net::ClientEvents events() {
+    return {.received =
+                [this](Json message) {
+                  const std::lock_guard lock(mutex);
+                  (message.at("op") == "noted" ? noted : placed) = std::move(message);
+                  changed.notify_all();
+                },
+            .closed =
+                [this](const std::string& why) {
+                  const std::lock_guard lock(mutex);
+                  closed = why;
+                  changed.notify_all();
+                }};
+  }
+
+  // The first of them that answers.
+  void connect(const std::vector<net::Endpoint>& candidates, const std::string& token, Deadline deadline) {
+    for (; !deadline.expired(); std::this_thread::sleep_for(kPause)) {
+      const Deadline soon = Deadline::after(std::min(kCandidateTimeout, deadline.remaining()));
+      std::vector<std::future<net::Reach>> answers;  // Asked at once: those of a host that is gone cost one time-out together.
+      for (const net::Endpoint& candidate : candidates)
+        answers.push_back(std::async(std::launch::async, [&token, candidate, soon] { return net::reach(candidate, token, soon); }));
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        if (answers[i].get() != net::Reach::listens) continue;
+        coordinator = candidates[i];
+        client = std::make_unique<net::ControlClient>(coordinator, token, events(), deadline);
+        return;
+      }
+    }
+    throw Error(ErrorCode::timeout, "launch",
+                fmt::format("neither the coordinator at {} nor one of {} processes that stand by for it answered within {}",
+                            coordinator.describe(), candidates.size() - 1, format_duration(deadline.allowed())),
+                "run the job again; it goes on from its last checkpoint");
+  }
 
   template <typename Ready>
   void wait_for(Ready ready, const char* what, Deadline deadline) {
@@ -30,29 +74,28 @@ struct Arrival::Impl {
   }
 };
 
-Arrival::Arrival(const net::Endpoint& coordinator, const std::string& token, int64_t process, int64_t step, const std::string& reason,
+Arrival::Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who, const std::optional<Former>& former,
                  Deadline deadline)
     : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.coordinator = coordinator;
-  const net::ClientEvents events{.received =
-                                     [&impl](Json message) {
-                                       const std::lock_guard lock(impl.mutex);
-                                       (message.at("op") == "noted" ? impl.noted : impl.placed) = std::move(message);
-                                       impl.changed.notify_all();
-                                     },
-                                 .closed =
-                                     [&impl](const std::string& why) {
-                                       const std::lock_guard lock(impl.mutex);
-                                       impl.closed = why;
-                                       impl.changed.notify_all();
-                                     }};
-  impl.client = std::make_unique<net::ControlClient>(coordinator, token, events, deadline);
-  impl.client->send({{"op", "arrive"}, {"generation", -1}, {"process", process}, {"step", step}, {"reason", reason}});
+  if (former) {
+    std::vector<net::Endpoint> candidates{coordinator};
+    for (const auto& [process, standby] : former->members) candidates.push_back(standby);
+    impl.connect(candidates, token, deadline);
+  } else {
+    impl.client = std::make_unique<net::ControlClient>(coordinator, token, impl.events(), deadline);
+  }
+  Json message{{"op", "arrive"},   {"generation", -1},     {"process", who.process},
+               {"step", who.step}, {"reason", who.reason}, {"standby", who.standby(impl.client->local_address()).describe()}};
+  if (former) message["former"] = former->to_json();
+  impl.client->send(std::move(message));
   impl.wait_for([&] { return impl.noted || impl.placed; }, "arriving for the next generation", deadline);
 }
 
 Arrival::~Arrival() = default;
+
+const net::Endpoint& Arrival::coordinator() const { return impl_->coordinator; }
 
 std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
   impl_->wait_for([this] { return impl_->placed.has_value(); }, "waiting for the next generation", deadline);
@@ -62,7 +105,8 @@ std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
   if (op == "failed")
     throw Error(ErrorCode::peer_lost, "launch", fmt::format("no next generation: {}", message.at("what").get<std::string>()),
                 "run the job again; it goes on from its last checkpoint");
-  return Place{message.at("number"), message.at("worker"), message.at("workers"), message.at("step"), message.at("cause")};
+  return Place{message.at("number"), message.at("worker"), message.at("workers"),
+               message.at("step"),   message.at("cause"),  Former::from_json(message.at("former"))};
 }
 
 }  // namespace trireme::launch

@@ -1,7 +1,9 @@
 // A process of an elastic job between two generations: it tells the coordinator that it is there, and is told its place.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/launch/former.h>
 #include <trireme/net/control.h>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,9 +12,17 @@ namespace trireme::launch {
 
 class Arrival {
  public:
-  // Returns once the coordinator knows of it: the generation before may be left then. `step`: committed steps that this process has the
-  // state of, -1: none. `reason`: why it gave a step up, empty if it did not. Throws Error(timeout | peer_lost | invalid_argument).
-  Arrival(const net::Endpoint& coordinator, const std::string& token, int64_t process, int64_t step, const std::string& reason,
+  struct Newcomer {
+    int64_t process = 0;
+    int64_t step = -1;   // Committed steps that this process has the state of; -1: none.
+    std::string reason;  // Why it gave a step up; empty if it did not.
+    // Where this process stands by as a coordinator, told once it is known by which address the others can reach it.
+    std::function<net::Endpoint(const std::string& own_address)> standby;
+  };
+  // Returns once the coordinator knows of it: the generation before may be left then. Where the coordinator does not answer, who stands by
+  // for it in `former`, the generation this process comes from, is tried in order of worker numbers. Throws Error(timeout | peer_lost |
+  // invalid_argument).
+  Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who, const std::optional<Former>& former,
           Deadline deadline);
   ~Arrival();  // Before wait() has returned: a loss.
 
@@ -20,7 +30,9 @@ class Arrival {
     int generation = 0, worker = 0, workers = 1;
     int64_t step = -1;  // Committed steps that worker 0 has the state of.
     std::string cause;
+    Former former;  // What it will be called when it is over.
   };
+  const net::Endpoint& coordinator() const;  // The one that answered.
   // Until the next generation has formed; empty if it does without this process. Throws Error(peer_lost) when none can form or the
   // coordinator is lost, Error(timeout).
   std::optional<Place> wait(Deadline deadline);

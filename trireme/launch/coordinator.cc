@@ -7,12 +7,16 @@
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 namespace trireme::launch {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr Milliseconds kLookAgain{100};
+constexpr Milliseconds kProbeTimeout{500};
 
 double process_cpu_seconds() {
   timespec spent{};
@@ -45,8 +49,10 @@ struct Coordinator::Impl {
   void end(net::ConnectionId connection, const std::string& reason);
   void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
   Generations::Actions actions();
+  void take_over(const Former& former, Clock::time_point now);
+  void look_for_the_missing(const std::stop_token& stop);
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
-  void note_losses(Clock::time_point now, bool ending = false);
+  void note_losses(Clock::time_point now, LostProcess how = {});
   void look_at_all(Clock::time_point now);
   Json regroup_message() const { return {{"op", "regroup"}, {"generation", options.generation}}; }
 
@@ -61,7 +67,12 @@ struct Coordinator::Impl {
   std::unordered_map<net::ConnectionId, int> worker_of;      // Of those that have joined.
   std::unordered_map<int, net::ConnectionId> connection_of;
   bool any_step_finished = false;  // In a generation before this one.
+  // Of a coordinator that stands by.
+  std::string token;
+  bool stands_by = false;
+  net::Endpoint before;  // The coordinator it took over from.
   std::unique_ptr<net::ControlServer> server;
+  std::jthread prober;  // Last: it uses all of the above.
 };
 
 net::ServerEvents Coordinator::Impl::events() {
@@ -95,6 +106,8 @@ net::ServerEvents Coordinator::Impl::events() {
 // Throws for a message that cannot be read: the server closes that connection then.
 void Coordinator::Impl::receive(net::ConnectionId connection, const Json& message) {
   const auto now = Clock::now();
+  if (stands_by && !generations && message.at("op") == "arrive" && message.contains("former"))
+    take_over(Former::from_json(message["former"]), now);
   if (generations && of_generations(connection, message, now)) return;
   if (message.at("op") == "join") return deliver(join(connection, message, now), connection);
   if (!worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a message came before its sender had joined");
@@ -169,7 +182,7 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   connection_of.erase(worker);
   if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
   deliver(membership->lost(worker, reason));
-  note_losses(Clock::now(), true);
+  note_losses(Clock::now(), {.ending = true});
 }
 
 void Coordinator::Impl::look_at_all(Clock::time_point now) {
@@ -179,11 +192,13 @@ void Coordinator::Impl::look_at_all(Clock::time_point now) {
 }
 
 // What the membership's rules found, in an elastic job.
-void Coordinator::Impl::note_losses(Clock::time_point now, bool ending) {
+void Coordinator::Impl::note_losses(Clock::time_point now, LostProcess how) {
   if (!generations) return;
   const int generation = options.generation;
   for (const LostWorker& lost : membership->take_losses()) {
-    generations->lost_worker(lost.worker, lost.last, {.text = lost.describe(), .circumstances = lost.circumstances, .ending = ending}, now);
+    how.text = lost.describe();
+    how.circumstances = lost.circumstances;
+    generations->lost_worker(lost.worker, lost.last, how, now);
     if (options.generation != generation) return;  // The next one has formed.
   }
 }
@@ -202,6 +217,46 @@ bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json&
     return false;
   }
   return true;
+}
+
+void Coordinator::Impl::take_over(const Former& former, Clock::time_point now) {
+  before = former.coordinator;
+  options = former.membership;
+  membership = std::make_unique<Membership>(options);
+  generations.emplace(former, actions(), now);
+  log_warning("launch: the coordinator at {} was lost; {} takes over after generation {}", before.describe(), server->endpoint().describe(),
+              former.generation);
+  prober = std::jthread([this](const std::stop_token& stop) { look_for_the_missing(stop); });
+}
+
+// Who died together with the coordinator cannot be told by it. Until the first generation has formed.
+void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop) {
+  const int generation = options.generation;
+  for (bool rival = true; !stop.stop_requested(); std::this_thread::sleep_for(kLookAgain)) {
+    std::vector<Former::Place> missing;
+    {
+      const std::lock_guard lock(mutex);
+      if (generations->generation() != generation || !generations->failure().empty()) return;
+      missing = generations->missing();
+    }
+    const auto is_gone = [&](const net::Endpoint& who) {
+      return net::reach(who, token, Deadline::after(kProbeTimeout)) == net::Reach::refused;
+    };
+    if (rival && is_gone(before)) {
+      rival = false;
+      const std::lock_guard lock(mutex);
+      generations->rival_is_gone(Clock::now());
+    }
+    for (const auto& [process, standby] : missing) {
+      if (!is_gone(standby)) continue;
+      const std::lock_guard lock(mutex);
+      if (const auto worker = generations->worker_of(process))
+        generations->lost_worker(
+            *worker, {},
+            {.process = process, .text = fmt::format("worker {} was gone when the coordinator was lost", *worker), .ended = true},
+            Clock::now());
+    }
+  }
 }
 
 Generations::Actions Coordinator::Impl::actions() {
@@ -225,6 +280,13 @@ Generations::Actions Coordinator::Impl::actions() {
           .interrupt =
               [this] {
                 for (const auto& [worker, connection] : connection_of) server->send(connection, regroup_message());
+              },
+          .rules =
+              [this] {
+                Former former;
+                former.coordinator = server->endpoint();
+                former.membership = options;
+                return former;
               }};
 }
 
@@ -255,7 +317,18 @@ Coordinator::Coordinator(const net::Endpoint& listen, std::string token, Members
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
 
-Coordinator::~Coordinator() { impl_->server->stop(); }
+Coordinator::Coordinator(const net::Endpoint& listen, std::string token) {
+  impl_ = std::make_unique<Impl>(MembershipOptions{}, std::nullopt, LookAt());
+  impl_->stands_by = true;
+  impl_->token = token;
+  std::lock_guard lock(impl_->mutex);
+  impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
+}
+
+Coordinator::~Coordinator() {
+  impl_->prober = {};  // Ends it.
+  impl_->server->stop();
+}
 
 net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }
 
@@ -296,9 +369,9 @@ void Coordinator::report_lost_process(int64_t process, const std::string& reason
   if (const auto worker = impl_->generations->worker_of(process)) {
     impl_->look_at_all(now);
     impl_->deliver(impl_->membership->lost(*worker, reason));
-    impl_->note_losses(now);
+    impl_->note_losses(now, {.ended = true});
   } else {
-    impl_->generations->lost_while_waiting({.process = process, .text = reason}, now);
+    impl_->generations->process_ended(process, reason, now);
   }
 }
 
@@ -327,6 +400,11 @@ int Coordinator::target() const {
 std::vector<LostProcess> Coordinator::take_lost() {
   std::lock_guard lock(impl_->mutex);
   return impl_->generations->take_lost();
+}
+
+bool Coordinator::has_taken_over() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->stands_by && impl_->generations;
 }
 
 std::optional<Loss> Coordinator::loss_of(int64_t process) const {

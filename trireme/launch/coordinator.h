@@ -22,6 +22,9 @@ class Coordinator {
   // Throws Error(io) naming the address if it cannot.
   Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic = {},
               LookAt look = {});
+  // Stands by in a worker of an elastic job, with the job's rules unknown: takes over once processes come that tell it of the generation
+  // they were in (former.h), as they do when they have lost their coordinator. Throws likewise.
+  Coordinator(const net::Endpoint& listen, std::string token);
   ~Coordinator();
   net::Endpoint endpoint() const;
 
@@ -50,6 +53,7 @@ class Coordinator {
   int target() const;                                  // Workers wanted (`trireme scale`).
   std::vector<LostProcess> take_lost();                // Since the last call.
   std::string failure() const;                         // Why no generation can form any more; empty: it may.
+  bool has_taken_over() const;                         // It stood by.
 
  private:
   struct Impl;

@@ -4,11 +4,36 @@
 #include <algorithm>
 
 namespace trireme::launch {
+namespace {
+
+std::vector<Roster::Process> processes_of(const Former& former) {
+  std::vector<Roster::Process> processes;
+  for (const auto& [process, standby] : former.members) processes.push_back(process);
+  return processes;
+}
+
+}  // namespace
+
+Generations::Generations(const Former& former, Actions actions, Time now)
+    : options_(former.roster),
+      roster_(former.roster, former.generation, processes_of(former)),
+      actions_(std::move(actions)),
+      members_(processes_of(former)),
+      history_(former.history) {
+  for (const auto& [process, standby] : former.members) {
+    last_phases_.try_emplace(process);
+    standbys_[process] = standby;
+  }
+  taken_over_ = cause_ = fmt::format("the coordinator at {} was lost", former.coordinator.describe());
+  began_ = now;
+}
 
 void Generations::arrive(net::ConnectionId connection, const Json& message, Time now) {
   const auto process = message.at("process").get<Roster::Process>();
   const auto worker = worker_of(process);
   waiting_[connection] = process;
+  standbys_[process] = net::parse_endpoint(message.at("standby").get<std::string>());
+  if (message.contains("former")) learn(message["former"].at("history"));
   if (!began_ && (worker || generation() < 0)) began_ = now;
   actions_.answer(connection, {{"op", "noted"}});
   const Roster::Decisions decisions = roster_.arrive(process, message.at("step").get<int64_t>(), now);
@@ -33,7 +58,7 @@ void Generations::lost_worker(int worker, PhaseAt last, LostProcess lost, Time n
   lost.process = members_.at(static_cast<size_t>(worker));
   if (!roster_.is_member(lost.process)) return;
   note_lost(worker, last, lost, now);
-  act(roster_.lost(lost.process, now), now);
+  act(roster_.lost(lost.process, now, !lost.ending && !lost.ended), now);
 }
 
 void Generations::lost_while_waiting(LostProcess lost, Time now) {
@@ -45,11 +70,17 @@ void Generations::lost_while_waiting(LostProcess lost, Time now) {
   act(roster_.lost(lost.process, now), now);
 }
 
+void Generations::process_ended(Roster::Process process, const std::string& how, Time now) {
+  if (roster_.is_waiting(process)) return lost_while_waiting({.process = process, .text = how}, now);
+  act(roster_.lost(process, now), now);  // It was taken for lost already; now it is known not to live.
+}
+
 void Generations::left(int worker, Time now) { act(roster_.left(members_.at(static_cast<size_t>(worker)), now), now); }
 
 std::string Generations::resize(int target, Time now) {
-  if (target < minimum_ || target > maximum_)
-    return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}", target, minimum_, maximum_);
+  if (target < options_.minimum || target > options_.maximum)
+    return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}", target, options_.minimum,
+                       options_.maximum);
   act(roster_.resize(target, now), now);
   return {};
 }
@@ -82,12 +113,36 @@ void Generations::note_lost(int worker, PhaseAt last, const LostProcess& lost, T
   last_phases_[lost.process] = last;
   losses_[lost.process] = {worker, lost.circumstances};
   if (lost_ranks_.empty()) {  // The first loss is the cause, whatever else was on its way.
-    cause_ = lost.text;
-    began_ = now;
+    cause_ = taken_over_.empty() ? lost.text : taken_over_ + "; " + lost.text;
+    if (taken_over_.empty()) began_ = now;
   }
   lost_ranks_.push_back(worker);
   if (phase_.empty() && last.phase != Phase::starting) phase_ = last.describe();
   lost_.push_back(lost);
+}
+
+// What rank 0 saw of the first step, should the coordinator have taken it along.
+void Generations::learn(const Json& history) {
+  for (size_t i = 0; i < std::min(history.size(), history_.size()); ++i)
+    if (history_[i]["seconds_to_first_step"].is_null() && history_[i]["generation"] == history[i].at("generation"))
+      history_[i] = history[i];
+}
+
+Former Generations::as_known() const {
+  Former former = actions_.rules();
+  former.generation = generation();
+  former.roster = options_;
+  former.roster.target = target();
+  former.history = history_;
+  for (const Roster::Process process : members_) former.members.push_back({process, standbys_.at(process)});
+  return former;
+}
+
+std::vector<Former::Place> Generations::missing() const {
+  std::vector<Former::Place> missing;
+  for (const Roster::Process process : members_)
+    if (roster_.is_member(process)) missing.push_back({process, standbys_.at(process)});
+  return missing;
 }
 
 std::optional<int> Generations::last_worker_of(Roster::Process process) const {
@@ -139,16 +194,19 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
                         {"micro_batches", nullptr},
                         {"learning_rate_factor", nullptr}});
     cause_.clear();
+    taken_over_.clear();
     given_up_.clear();
     if (!began_) began_ = now;
     actions_.start(formed.number, static_cast<int>(members_.size()));
+    const Json known = as_known().to_json();
     for (size_t worker = 0; worker < members_.size(); ++worker)
       answer(members_[worker], {{"op", "formed"},
                                 {"number", formed.number},
                                 {"worker", worker},
                                 {"workers", members_.size()},
                                 {"step", formed.step},
-                                {"cause", history_.back()["cause"]}});
+                                {"cause", history_.back()["cause"]},
+                                {"former", known}});
   }
 }
 

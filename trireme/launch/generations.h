@@ -3,6 +3,7 @@
 // Not for several threads at once.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/launch/former.h>
 #include <trireme/launch/membership.h>
 #include <trireme/launch/roster.h>
 #include <trireme/net/control.h>
@@ -21,6 +22,7 @@ struct LostProcess {
   std::string text;           // For people.
   std::string circumstances;  // LostWorker::circumstances
   bool ending = false;        // Its connection closed: it may be on its way to an end, with an exit code of its own.
+  bool ended = false;         // Its launcher has seen its end.
 };
 
 // Of a member.
@@ -38,20 +40,24 @@ class Generations {
     std::function<void(int generation, int workers)> start;           // A new Membership takes the place of the last.
     std::function<void(int worker, const std::string& reason)> lose;  // A worker of the current generation.
     std::function<void()> interrupt;                                  // Tell the current generation's workers.
+    std::function<Former()> rules;                                    // Where this coordinator is, and its time-outs.
   };
-  Generations(const RosterOptions& options, Actions actions)
-      : minimum_(options.minimum), maximum_(options.maximum), roster_(options), actions_(std::move(actions)) {}
+  Generations(const RosterOptions& options, Actions actions) : options_(options), roster_(options), actions_(std::move(actions)) {}
+  // Takes over where the coordinator was lost.
+  Generations(const Former& former, Actions actions, Time now);
 
   void arrive(net::ConnectionId connection, const Json& message, Time now);
   void closed(net::ConnectionId connection, Time now);  // Of one that waits; others are ignored.
   // Of the current generation; the process is filled in.
   void lost_worker(int worker, PhaseAt last, LostProcess lost, Time now);
   void lost_while_waiting(LostProcess lost, Time now);
+  void process_ended(Roster::Process process, const std::string& how, Time now);  // Of one that is no member, or not any more.
   void left(int worker, Time now);
   // Empty, or why it cannot be.
   std::string resize(int target, Time now);
   void finish(Time now);
   void tick(Time now);
+  void rival_is_gone(Time now) { act(roster_.rival_is_gone(now), now); }  // roster.h
   // The first step of the current generation is committed; `facts` join its entry.
   void stepped(int64_t step, const Json& facts, Time now);
 
@@ -72,20 +78,24 @@ class Generations {
   }
   // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch, micro_batches, learning_rate_factor}]
   const Json& history() const { return history_; }
+  std::vector<Former::Place> missing() const;  // Members that have not come since the last generation began to end, with their addresses.
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
   const std::string& failure() const { return failure_; }  // No generation can form any more.
 
  private:
   void act(const Roster::Decisions& decisions, Time now);
+  Former as_known() const;
+  void learn(const Json& history);
   void note_cause(const std::string& cause, Time now);
   void note_lost(int worker, PhaseAt last, const LostProcess& lost, Time now);
   std::optional<int> last_worker_of(Roster::Process process) const;  // Also while it waits.
 
-  const int minimum_, maximum_;
+  RosterOptions options_;
   Roster roster_;
   Actions actions_;
   std::map<net::ConnectionId, Roster::Process> waiting_;
   std::vector<Roster::Process> members_;  // By worker, of the current generation.
+  std::map<Roster::Process, net::Endpoint> standbys_;
   std::set<Roster::Process> dismissed_;
   std::map<Roster::Process, PhaseAt> last_phases_;  // Of all that were members; filled in when they are lost.
   std::map<Roster::Process, Loss> losses_;
@@ -93,6 +103,7 @@ class Generations {
   std::string failure_;
   Json history_ = Json::array();
   // Of the next generation.
+  std::string taken_over_;  // From whom.
   std::string cause_ = "start";
   Json lost_ranks_ = Json::array();
   std::string phase_;

@@ -63,6 +63,8 @@ Identity from_trireme(const Environment& environment) {
   if (const auto text = environment.get("TRIREME_ELASTIC")) {
     identity.elastic = parse_elastic(*text, "environment variable TRIREME_ELASTIC");
     identity.elastic->process = required(environment, "TRIREME_PROCESS", "TRIREME_ELASTIC");
+    identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
+    identity.elastic->launcher_grace_ms = environment.get_int("TRIREME_LAUNCHER_GRACE_MS");
   }
   if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
     identity.rendezvous = endpoint_from("TRIREME_RENDEZVOUS", *text);

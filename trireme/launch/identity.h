@@ -13,6 +13,8 @@ enum class Launcher { alone, trireme, torchrun, mpirun };
 struct Elastic {
   int minimum = 1, maximum = 1;
   int64_t process = 0;
+  int launcher = 0;                      // Process id of who started it; it may go on without (launch/orphan_watch.h). 0: not told.
+  std::optional<int> launcher_grace_ms;  // For so long; empty: to its end.
 };
 
 struct Identity {
@@ -33,9 +35,10 @@ struct Identity {
 };
 
 // Understands `trireme launch` (TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER, TRIREME_LOCAL_WORKERS, TRIREME_RENDEZVOUS,
-// TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with TRIREME_PROCESS), torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
-// MASTER_PORT, TORCHELASTIC_*), mpirun (OpenMPI's OMPI_COMM_WORLD_*, MPICH's PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone. Throws
-// Error(invalid_argument) naming the variable that is missing, malformed or out of range, or a token file that others may read.
+// TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with TRIREME_PROCESS, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS), torchrun (RANK,
+// WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), mpirun (OpenMPI's OMPI_COMM_WORLD_*, MPICH's
+// PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone. Throws Error(invalid_argument) naming the variable that is missing, malformed or out
+// of range, or a token file that others may read.
 Identity resolve_identity(const Environment& environment);
 
 // "MIN:MAX" workers. `where` names the option in messages. Throws Error(invalid_argument).

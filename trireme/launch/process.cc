@@ -70,11 +70,12 @@ struct ChildSetup {
   int kept;     // -1: none.
   int failure;  // Where errno goes if the program cannot be started.
   rlim_t descriptor_limit;
+  bool outlives_us;
 };
 
 [[noreturn]] void become_program(const ChildSetup& setup) {
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!setup.outlives_us) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != setup.parent) ::_exit(127);  // The parent was gone before the line above took effect.
   ::dup2(setup.input, STDIN_FILENO);
   ::dup2(setup.output, STDOUT_FILENO);
@@ -131,7 +132,8 @@ std::string ProcessEnd::describe() const {
   return by_signal ? fmt::format("killed by signal {} ({})", code, signal_name(code)) : fmt::format("exit code {}", code);
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment, int kept) {
+ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment, int kept,
+                           bool outlives_us) {
   const std::vector<char*> arguments = pointers_to(command);
   const std::vector<char*> variables = pointers_to(environment);
   const Descriptor input = high(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -149,7 +151,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::v
                                     .error_output = error_output.write.get(),
                                     .kept = kept,
                                     .failure = failure.write.get(),
-                                    .descriptor_limit = std::min<rlim_t>(limit.rlim_cur, 1 << 16)});
+                                    .descriptor_limit = std::min<rlim_t>(limit.rlim_cur, 1 << 16),
+                                    .outlives_us = outlives_us});
   if (pid_ < 0) {
     throw Error(ErrorCode::io, "launch", fmt::format("cannot start a process for '{}': {}", command[0], std::strerror(errno)),
                 "fewer workers, or a higher limit of processes (ulimit -u)");

@@ -22,21 +22,32 @@ Roster::Roster(const RosterOptions& options) : options_(options) {
   options_.target = std::clamp(options_.target, options_.minimum, options_.maximum);
 }
 
+Roster::Roster(const RosterOptions& options, int generation, const std::vector<Process>& members) : Roster(options) {
+  for (size_t i = 0; i < members.size(); ++i) processes_[members[i]] = {.state = State::working, .worker = static_cast<int>(i)};
+  generation_ = generation;
+  last_members_ = static_cast<int>(members.size());
+  taken_over_ = rival_may_live_ = true;
+}
+
 Roster::Decisions Roster::arrive(Process process, int64_t step, Time now) {
   Entry& entry = processes_[process];
   const bool was_working = entry.state == State::working;
   entry.state = State::waiting;
   entry.step = step;
   entry.arrival = arrivals_++;
+  entry.may_live = false;
   if (was_working) ending_ = true;
   return decide(now);
 }
 
-Roster::Decisions Roster::lost(Process process, Time now) {
+Roster::Decisions Roster::lost(Process process, Time now, bool may_live) {
   const auto found = processes_.find(process);
-  if (found == processes_.end() || found->second.state == State::gone) return {};
-  if (found->second.state == State::working) ending_ = true;
-  found->second.state = State::gone;
+  if (found == processes_.end()) return {};
+  Entry& entry = found->second;
+  if (entry.state == State::gone && (may_live || !entry.may_live)) return {};
+  if (entry.state == State::working) ending_ = true;
+  entry.state = State::gone;
+  entry.may_live = may_live;
   return decide(now);
 }
 
@@ -55,6 +66,11 @@ Roster::Decisions Roster::finish(Time now) {
 
 Roster::Decisions Roster::resize(int target, Time now) {
   options_.target = std::clamp(target, options_.minimum, options_.maximum);
+  return decide(now);
+}
+
+Roster::Decisions Roster::rival_is_gone(Time now) {
+  rival_may_live_ = false;
   return decide(now);
 }
 
@@ -79,10 +95,11 @@ std::string Roster::state_key(Time now) const {
   const auto age = [&](const std::optional<Time>& since) {
     return since ? std::min<int64_t>((now - *since) / std::chrono::milliseconds(1), longest.count()) : -1;
   };
-  std::string key = fmt::format("{:d}{:d}{:d}{:d}{:d} {} {} {}", generation_ < 0, ending_, interrupted_, finishing_, failure_.empty(),
+  std::string key = fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {}", generation_ < 0, ending_, interrupted_, finishing_,
+                                failure_.empty(), rival_may_live_, unaccounted_, taken_over_ || options_.may_part ? last_members_ : 0,
                                 options_.target, age(missing_since_), age(short_since_));
   for (const auto& [process, entry] : processes_) {
-    key += fmt::format("; {} {} {}", process, static_cast<int>(entry.state), entry.worker);
+    key += fmt::format("; {} {} {} {:d}", process, static_cast<int>(entry.state), entry.worker, options_.may_part && entry.may_live);
     if (entry.state != State::waiting) continue;
     key += fmt::format(" {} {} {}", entry.step < 0, count_waiting([&](const Entry& other) { return other.step < entry.step; }),
                        count_waiting([&](const Entry& other) { return other.arrival < entry.arrival; }));
@@ -133,20 +150,32 @@ void Roster::give_up_on_missing(Decisions& decisions, Time now) {
   if (!has_lasted(missing_since_, missing, options_.regroup_timeout, now)) return;
   for (const Process process : at_work) {
     processes_[process].state = State::gone;
+    processes_[process].may_live = true;
     decisions.missed.push_back(process);
+    unaccounted_ = unaccounted_ || taken_over_;
   }
+}
+
+bool Roster::may_have_rival() const {
+  const auto of_the_last = [](const Entry& entry) { return entry.worker >= 0; };
+  const auto come = std::ranges::count_if(in_state(State::waiting), [&](Process each) { return of_the_last(processes_.at(each)); });
+  const auto silent = std::ranges::count_if(processes_, [&](const auto& each) { return each.second.may_live && of_the_last(each.second); });
+  if (taken_over_) return (rival_may_live_ || unaccounted_) && 2 * come <= last_members_;
+  return options_.may_part && 2 * silent > last_members_;
 }
 
 void Roster::form_or_fail(Decisions& decisions, Time now) {
   const auto waiting = static_cast<int>(in_state(State::waiting).size());
   const bool first = generation_ < 0;
   const bool possible = ending_ && waiting > 0 && in_state(State::working).empty();
-  const bool enough = waiting >= (finishing_ ? 1 : first ? options_.target : options_.minimum);
+  const bool enough = waiting >= (finishing_ ? 1 : first ? options_.target : options_.minimum) && !may_have_rival();
   const auto timeout = first ? options_.first_timeout : options_.refill_timeout;
   const bool waited = has_lasted(short_since_, possible && !enough, timeout, now);
-  if (possible && (enough || (waited && waiting >= options_.minimum))) return form(decisions);
+  if (possible && (enough || (waited && waiting >= options_.minimum && !may_have_rival()))) return form(decisions);
   if (!waited) return;
-  failure_ = fmt::format("{} of at least {} processes are there", waiting, options_.minimum);
+  failure_ = waiting < options_.minimum ? fmt::format("{} of at least {} processes are there", waiting, options_.minimum)
+                                        : fmt::format("{} are there, and most of the last {} cannot be reached and may go on without these",
+                                                      waiting, last_members_);
   decisions.failure = failure_;
 }
 
@@ -172,7 +201,8 @@ void Roster::form(Decisions& decisions) {
   }
   const int64_t step = processes_.at(members.front()).step;
   decisions.formed.push_back({generation_, std::move(members), step});
-  ending_ = interrupted_ = false;
+  ending_ = interrupted_ = taken_over_ = rival_may_live_ = unaccounted_ = false;
+  last_members_ = static_cast<int>(decisions.formed.back().members.size());
   missing_since_.reset();
   short_since_.reset();
 }

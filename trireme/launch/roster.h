@@ -20,6 +20,7 @@ struct RosterOptions {
   std::chrono::milliseconds first_timeout{60000};  // From the first arrival on; then the first generation forms with `minimum` or more.
   std::chrono::milliseconds regroup_timeout{10000};  // From the first who comes to the regrouping; a member that does not is lost.
   std::chrono::milliseconds refill_timeout{60000};   // From when nobody is at work; fewer than `minimum` wait so long for more.
+  bool may_part = false;  // The network may part the processes: most of a generation, fallen silent, may go on with another coordinator.
 };
 
 class Roster {
@@ -43,19 +44,24 @@ class Roster {
   };
 
   explicit Roster(const RosterOptions& options);
+  // Takes over, where the coordinator of this generation was lost: its members (by worker number) are to come. As long as the former
+  // coordinator, or a member that did not come in time, may be alive somewhere, they could form a generation too: until that is known to
+  // be impossible, only more than half of the members form the next one.
+  Roster(const RosterOptions& options, int generation, const std::vector<Process>& members);
 
   // The process waits for the next generation, with the state after `step` committed steps (-1: none). What is known of it before
   // (that it was lost: it may have been silent only) is forgotten.
   Decisions arrive(Process process, int64_t step, Time now);
-  // It died, or fell silent. Unknown ones are ignored.
-  Decisions lost(Process process, Time now);
+  // It died, or fell silent and may live. Unknown ones are ignored.
+  Decisions lost(Process process, Time now, bool may_live = false);
   // It said goodbye: its part of the work is done. From the first goodbye on nobody is taken in any more.
   Decisions left(Process process, Time now);
   // As if somebody had said goodbye: the job ends soon.
   Decisions finish(Time now);
   // So many processes are wanted from now on.
   Decisions resize(int target, Time now);
-  Decisions tick(Time now);  // Notices what did not happen. Call it often. A failure is told again each time.
+  Decisions rival_is_gone(Time now);  // The former coordinator is known to be dead.
+  Decisions tick(Time now);           // Notices what did not happen. Call it often. A failure is told again each time.
 
   int generation() const { return generation_; }  // -1 before the first.
   int target() const { return options_.target; }
@@ -71,6 +77,7 @@ class Roster {
     int64_t step = -1;
     int worker = -1;  // In its last generation; -1: it had none.
     int64_t arrival = 0;
+    bool may_live = false;  // Though it is gone.
   };
   std::vector<Process> in_state(State state) const;
   Decisions decide(Time now);
@@ -78,6 +85,7 @@ class Roster {
   void send_newcomers_home(Decisions& decisions);
   void give_up_on_missing(Decisions& decisions, Time now);
   void form_or_fail(Decisions& decisions, Time now);
+  bool may_have_rival() const;
   void form(Decisions& decisions);
 
   RosterOptions options_;
@@ -87,6 +95,11 @@ class Roster {
   bool ending_ = true;        // The current generation is over, or will be at the end of its step.
   bool interrupted_ = false;  // Its members were asked to come.
   bool finishing_ = false;    // Somebody said goodbye.
+  int last_members_ = 0;      // Of the last generation.
+  // Until the first generation after a take-over.
+  bool taken_over_ = false;
+  bool rival_may_live_ = false;  // The former coordinator.
+  bool unaccounted_ = false;     // A member did not come, and may live.
   std::string failure_;
   std::optional<Time> missing_since_;  // Some have come, and members are still at work.
   std::optional<Time> short_since_;    // Nobody is at work, and too few have come.

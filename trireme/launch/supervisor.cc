@@ -33,6 +33,8 @@ using Clock = Deadline::Clock;
 
 constexpr Milliseconds kLookAtCoordinator{100};
 constexpr Milliseconds kLookAtElastic{20};
+constexpr Milliseconds kEarly{5000};  // Where the coordinator, which knows better, is with another launcher.
+constexpr int kProcessesOfANode = 1 << 30;
 constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die before they are members: something is wrong with them.
 constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
 constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
@@ -61,6 +63,7 @@ struct Worker {
   int number;        // In the whole job; of an elastic one: its place, which a replacement takes over.
   int64_t identity;  // Of an elastic job: this incarnation.
   ChildProcess process;
+  Clock::time_point started = Clock::now();
   int signal_sent = 0;
   bool ended = false;
   std::optional<Clock::time_point> end_at;  // Of an elastic job: it is lost, and then killed.
@@ -81,6 +84,8 @@ class Job {
   void take_ends();
   WorkerEnd end_of(const Worker& worker, const ProcessEnd& end) const;
   void report_failures(size_t first_new);
+  bool failed_for_good() const { return coordinator_ && !coordinator_->failure().empty(); }
+  int wanted_here() const;
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
   void end_the_lost();
   void tell_notices();
@@ -107,7 +112,7 @@ class Job {
   OutputRelay relay_;
   std::optional<TokenFile> job_file_;  // Of an elastic job: for `trireme scale`.
   std::list<Worker> workers_;
-  int64_t processes_started_ = 0;
+  int64_t next_process_;             // Of an elastic job; no two launchers give the same number.
   std::map<int, int> early_deaths_;  // Of an elastic job, by place: in a row, before they were members.
   bool finishing_ = false;           // Of an elastic job: some worker's work is done.
 
@@ -121,7 +126,8 @@ class Job {
 Job::Job(const SupervisorOptions& options)
     : options_(options),
       token_(token_of_job(options, Environment::of_process())),
-      relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO) {
+      relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO),
+      next_process_(int64_t{options.node} * kProcessesOfANode) {
   if (options.node != 0) return;
   const MembershipOptions membership{.workers = options.workers,
                                      .join_timeout = options.join_timeout,
@@ -135,7 +141,8 @@ Job::Job(const SupervisorOptions& options)
                            .target = options.workers,
                            .first_timeout = options.join_timeout,
                            .regroup_timeout = options.join_timeout,
-                           .refill_timeout = options.join_timeout};
+                           .refill_timeout = options.join_timeout,
+                           .may_part = options.nodes > 1};
   coordinator_ = std::make_unique<Coordinator>(options.rendezvous, token_, membership, roster,
                                                [this](int64_t process) { return board_.look_at(process); });
   if (options.elastic)
@@ -182,12 +189,13 @@ void Job::start_worker(int local_worker) {
   const JobFacts facts{.rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous,
                        .token = token_,
                        .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-                       .process = processes_started_,
-                       .page = page->handle()};
-  Worker worker{
-      local.first + local_worker, processes_started_,
-      ChildProcess(options_.command, worker_environment(options_, facts, local_worker, environment_of_this_process()), page->descriptor())};
-  board_.add(processes_started_++, std::move(page));
+                       .process = next_process_,
+                       .page = page->handle(),
+                       .launcher = ::getpid()};
+  Worker worker{local.first + local_worker, next_process_,
+                ChildProcess(options_.command, worker_environment(options_, facts, local_worker, environment_of_this_process()),
+                             page->descriptor(), /*outlives_us=*/options_.elastic.has_value())};
+  board_.add(next_process_++, std::move(page));
   relay_.add_worker(worker.number, worker.process.release_output(), worker.process.release_error_output());
   workers_.push_back(std::move(worker));
 }
@@ -208,7 +216,8 @@ void Job::take_signals() {
       end_.stop_signal = signal;
       signal_all(SIGTERM);
       kill_no_later_than(now + options_.stop_grace);
-      if (options_.elastic) coordinator_->finish();  // Those who wait for a generation save in the next one, however few they are.
+      if (options_.elastic && coordinator_)
+        coordinator_->finish();  // Those who wait for a generation save in the next one, however few they are.
     } else if (now - *stop_asked_ >= kSecondSignalAfter) {
       kill_no_later_than(now);
     }
@@ -254,23 +263,25 @@ PhaseAt Job::last_phase(const Worker& worker) const {
 // In an elastic job a worker that was killed or lost is no reason to end; one that failed for good is, as it would fail again.
 bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (!options_.elastic) return false;
-  if (coordinator_->was_dismissed(worker.identity)) return true;
+  if (coordinator_ && coordinator_->was_dismissed(worker.identity)) return true;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
   finishing_ = finishing_ || finished;
-  if (finished || stop_asked_ || lost_ || !coordinator_->failure().empty()) return false;
+  if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
   if (!end.end.by_signal && end.end.code != kExitRetry) return false;
-  const bool was_member = coordinator_->last_phase_of_process(worker.identity).has_value();
+  const bool was_member =
+      coordinator_ ? coordinator_->last_phase_of_process(worker.identity).has_value() : Clock::now() - worker.started >= kEarly;
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
   if (early >= kEarlyDeaths) return false;
-  coordinator_->report_lost_process(worker.identity, end.end.describe());
+  if (coordinator_) coordinator_->report_lost_process(worker.identity, end.end.describe());
   tell_lost(worker, end);
   return true;
 }
 
 void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
-  const Loss loss = coordinator_->loss_of(worker.identity).value_or(Loss{worker.number, ""});
+  const Loss unknown{worker.number, ""};
+  const Loss loss = coordinator_ ? coordinator_->loss_of(worker.identity).value_or(unknown) : unknown;
   Json record = record_of("lost", {loss.worker, loss.worker, end.pid, end.host, now}, {}, Clock::now());
   record.erase("waiting");
   record["reason"] = end.end.describe();
@@ -283,6 +294,7 @@ void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
 // Those that the others go on without but that still live, silent or stopped: they must not come back. Who is about to end says why it
 // does by its exit code, and is given the time.
 void Job::end_the_lost() {
+  if (!coordinator_) return;  // Another launcher's business; this one replaces those that end.
   for (const LostProcess& lost : coordinator_->take_lost())
     for (Worker& worker : workers_) {
       if (worker.identity != lost.process || worker.ended) continue;
@@ -317,14 +329,21 @@ void Job::tell(Json record, const std::string& text) const {
 
 // As many workers as are wanted, in the first places that are free.
 void Job::replace() {
-  if (stop_asked_ || lost_ || finishing_ || !coordinator_->failure().empty()) return;
+  if (stop_asked_ || lost_ || finishing_ || failed_for_good()) return;
   std::erase_if(workers_, [this](const Worker& worker) {
     const bool gone = worker.ended && !worker.counts;
     if (gone) board_.remove(worker.identity);
     return gone;
   });
-  for (int place = 0; static_cast<int>(workers_.size()) < coordinator_->target(); ++place)
-    if (std::ranges::none_of(workers_, [&](const Worker& worker) { return worker.number == place; })) start_worker(place);
+  const int first = local_workers_of(options_.workers, options_.nodes, options_.node).first;
+  for (int place = 0; static_cast<int>(workers_.size()) < wanted_here(); ++place)
+    if (std::ranges::none_of(workers_, [&](const Worker& worker) { return worker.number == first + place; })) start_worker(place);
+}
+
+// The other nodes keep their numbers; node 0 has what more or fewer are wanted.
+int Job::wanted_here() const {
+  const int here = local_workers_of(options_.workers, options_.nodes, options_.node).count;
+  return coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
 }
 
 void Job::report_failures(size_t first_new) {

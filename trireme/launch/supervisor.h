@@ -19,12 +19,14 @@ struct SupervisorOptions {
   net::Endpoint rendezvous{"127.0.0.1", 0};                      // Where the coordinator listens (node 0) or is found (others need a port).
   std::vector<std::string> command;                              // Program and arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
-  // Workers that die are replaced while the others go on, and their number may change (docs/recovery.md). On one node.
+  // Workers that die are replaced while the others go on, and their number may change, on node 0 (docs/recovery.md).
   std::optional<Elastic> elastic;
   int threads_per_worker = 0;  // OMP_NUM_THREADS and MKL_NUM_THREADS; 0: cores / local workers, at least 1. Variables set by the user win.
   bool prefix_output = true;   // "[2] " before each line of worker 2.
   Milliseconds stop_grace{30000};  // From passing SIGTERM on until SIGKILL.
-  Milliseconds loss_grace{5000};   // From a worker's loss until the others are killed.
+  // Of an elastic job on one node: for so long its workers go on without the launcher; then they save and end.
+  Milliseconds launcher_grace{60000};
+  Milliseconds loss_grace{5000};  // From a worker's loss until the others are killed.
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
   Milliseconds stall_timeout{10000};  // A worker that the others wait for so long is named.
@@ -39,8 +41,8 @@ struct SupervisorOptions {
 // 143 after SIGINT or SIGTERM (passed on once, as SIGTERM; a second one kills); 138 if a worker was killed or its host
 // lost; 1 for a crash signal (SEGV, ABRT, BUS, FPE, ILL) before the first step. Prints one verdict naming the first worker
 // that failed, its signal or code, and its last phase. On return no child, descendant group, socket or pipe of the job is left;
-// if the launcher itself is killed, the kernel kills its children (PR_SET_PDEATHSIG). Takes over SIGINT, SIGTERM,
-// SIGHUP and SIGCHLD of the process while it runs, and ends every child that appears meanwhile: one call at a time.
+// if the launcher itself is killed, the kernel kills its children (PR_SET_PDEATHSIG), unless the job is elastic (orphan_watch.h). Takes
+// over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process while it runs, and ends every child that appears meanwhile: one call at a time.
 // Throws Error(invalid_argument) naming a wrong option, Error(io) if the rendezvous address cannot be listened on. A program that
 // cannot be started is named on standard error, and 2 is returned.
 int supervise(const SupervisorOptions& options);

@@ -26,8 +26,6 @@ void check_supervisor_options(const SupervisorOptions& options) {
     refuse(fmt::format("{} workers on {} nodes: each node has at least 1", options.workers, options.nodes),
            fmt::format("--workers {} or more", options.nodes));
   }
-  if (options.elastic && options.nodes > 1)
-    refuse(fmt::format("--elastic with {} nodes: workers are replaced on one host only", options.nodes), "one node, or no --elastic");
   if (options.elastic && (options.workers < options.elastic->minimum || options.workers > options.elastic->maximum))
     refuse(fmt::format("--elastic {}:{} with {} workers", options.elastic->minimum, options.elastic->maximum, options.workers),
            "--workers between the two");

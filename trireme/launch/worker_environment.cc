@@ -30,6 +30,9 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
     variables["TRIREME_WORKERS"] = variables["TRIREME_LOCAL_WORKERS"] = std::to_string(options.elastic->maximum);
     variables["TRIREME_ELASTIC"] = std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
     variables["TRIREME_PROCESS"] = std::to_string(facts.process);
+    variables["TRIREME_LAUNCHER"] = std::to_string(facts.launcher);
+    // Where there are other launchers, they carry the job on, and these workers with it.
+    if (options.nodes == 1) variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
   }
   variables["TRIREME_PHASE_PAGE"] = facts.page;
   variables["TRIREME_JOB_TOKEN"] = facts.token;

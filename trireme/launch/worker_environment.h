@@ -18,8 +18,9 @@ struct JobFacts {
   net::Endpoint rendezvous;  // As bound.
   std::string token;
   int cores = 1;        // Of this host, shared by its workers.
-  int64_t process = 0;  // Of an elastic job.
+  int64_t process = 0;  // Of an elastic job, and the next one too.
   std::string page;     // PhasePage::handle() of this worker's.
+  int launcher = 0;     // This process.
 };
 
 // `inherited` ("NAME=value") with options.environment and the variables of trireme/launch/identity.h on top, and the thread counts

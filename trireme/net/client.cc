@@ -7,6 +7,7 @@
 #include <trireme/net/handshake.h>
 #include <trireme/net/sockets.h>
 #include <asio/co_spawn.hpp>
+#include <asio/error.hpp>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/use_awaitable.hpp>
@@ -27,6 +28,7 @@ struct Attempt {
   tcp::socket socket;
   std::optional<HandshakeEnd> end;
   std::string failure;
+  bool refused = false;
 
   explicit Attempt(asio::io_context& context) : socket(context) {}
 
@@ -38,6 +40,7 @@ struct Attempt {
       if (end == HandshakeEnd::wrong_magic) failure = "what listens there does not speak Trireme's protocol";
     } catch (const std::system_error& error) {
       failure = error.code().message();
+      refused = error.code() == asio::error::connection_refused;
     }
   }
 
@@ -139,5 +142,16 @@ void ControlClient::close(Deadline deadline) {
 }
 
 std::string ControlClient::local_address() const { return impl_->local_address; }
+
+Reach reach(const Endpoint& server, const std::string& token, Deadline deadline) {
+  bool refused = false;
+  for (const tcp::endpoint& address : resolve(server, deadline)) {
+    asio::io_context context{1};
+    Attempt attempt(context);
+    if (attempt.succeed(context, address, token, deadline.at())) return Reach::listens;
+    refused = refused || attempt.refused || attempt.end;  // Somebody else may have its port now.
+  }
+  return refused ? Reach::refused : Reach::silent;
+}
 
 }  // namespace trireme::net

@@ -76,6 +76,14 @@ class ControlClient {
   std::unique_ptr<Impl> impl_;
 };
 
+// Whether a server of the job still listens at its address: what tells a process that is gone from one that only cannot be reached.
+enum class Reach {
+  listens,
+  refused,  // Its host answered: nobody listens there any more, or nobody of this job.
+  silent,   // No answer by the deadline, or no way there: it may live.
+};
+Reach reach(const Endpoint& server, const std::string& token, Deadline deadline);
+
 // A fresh token: 32 random bytes as hex.
 std::string make_token();
 

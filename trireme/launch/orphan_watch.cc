@@ -1,0 +1,50 @@
+#include <trireme/launch/orphan_watch.h>
+
+#include <fcntl.h>
+#include <trireme/base/descriptor.h>
+#include <unistd.h>
+#include <csignal>
+
+namespace trireme::launch {
+namespace {
+
+constexpr Milliseconds kLook{100};
+constexpr Milliseconds kStopToKill{30'000};
+
+void print_to_nobody() {
+  const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!nowhere) return;
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere.get(), stream);
+}
+
+}  // namespace
+
+OrphanWatch::OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace) : launcher_(launcher), grace_(grace) {
+  std::signal(SIGPIPE, SIG_IGN);
+  thread_ = std::thread([this] { watch(); });
+}
+
+OrphanWatch::~OrphanWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+bool OrphanWatch::ends_within(Milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [this] { return ending_; });
+}
+
+void OrphanWatch::watch() {
+  while (::getppid() == launcher_)
+    if (ends_within(kLook)) return;
+  print_to_nobody();
+  if (!grace_ || ends_within(*grace_)) return;
+  ::kill(::getpid(), SIGTERM);
+  if (!ends_within(kStopToKill)) ::kill(::getpid(), SIGKILL);
+}
+
+}  // namespace trireme::launch
