@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <csignal>
+#include <thread>
 
 #include "folder_testing.h"
 
@@ -48,6 +49,17 @@ TEST_F(FolderLock, AnotherProcessIsNamedAndItsDeathFreesTheFolderAtOnce) {
   EXPECT_THAT(names_in(folder_), Contains(".lock"));  // Nobody could remove it.
   lock_folder(disk(), folder_).reset();
   EXPECT_THAT(names_in(folder_), Not(Contains(".lock")));
+}
+
+TEST_F(FolderLock, IsWaitedForByWhoAsksForThat) {
+  const pid_t other = holder();
+  ASSERT_GT(other, 0);
+  std::jthread killer([other] {
+    std::this_thread::sleep_for(Milliseconds(50));  // Before or after the first look: either way it is had.
+    ::kill(other, SIGKILL);
+  });
+  lock_folder(disk(), folder_, Milliseconds(10'000)).reset();
+  ::waitpid(other, nullptr, 0);
 }
 
 TEST_F(FolderLock, IsFreeForTheNextOneAndLeavesNoFile) {

@@ -3,6 +3,8 @@
 // After torch.h.
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "../base/expect_error.h"
 
 namespace trireme {
@@ -112,6 +114,34 @@ TEST(Saver, KeepsBuffersOfTruthValues) {
   const Folder folder;
   fit(options_in(folder, 2), job<Masked>(), clouds(90));
   EXPECT_EQ(fit(options_in(folder, 4), job<Masked>(), clouds(90)).resumed_from_step, 2);
+}
+
+// Found when the first bytes of the model are in their places already.
+TEST(Saver, ADamagedNewestCheckpointIsPassedOverWithoutATrace) {
+  const Folder undisturbed, damaged;
+  const Report whole = fit(options_in(undisturbed, 9), job(), clouds(90));
+  TrainerOptions options = options_in(damaged, 6);
+  options.checkpoint.every_steps = 3;
+  const Report first = fit(options, job(), clouds(90));
+  {
+    std::fstream file(std::filesystem::path(first.checkpoint) / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put(static_cast<char>(0x5a));
+  }
+  const Report last = fit(options_in(damaged, 9), job(), clouds(90));
+  EXPECT_EQ(last.resumed_from_step, 3);
+  EXPECT_EQ(last.parameters_sha256, whole.parameters_sha256);
+}
+
+struct Transposed : testing::Classifier {
+  at::Tensor turned = register_parameter("turned", torch::arange(12.0).view({3, 4}).t());
+};
+TEST(Saver, LoadsTensorsThatAreNotContiguous) {
+  const Folder folder;
+  const Report saved = fit(options_in(folder, 2), job<Transposed>(), clouds(90));
+  const Report loaded = fit(options_in(folder, 2), job<Transposed>(), clouds(90));
+  EXPECT_EQ(loaded.resumed_from_step, 2);
+  EXPECT_EQ(loaded.parameters_sha256, saved.parameters_sha256);
 }
 
 }  // namespace
