@@ -1,6 +1,6 @@
 # The commands of daily work. `make run` and `make test` start from a bare machine.
 .DEFAULT_GOAL := help
-.PHONY: help run test build check bench install format clean configure setup setup-test setup-check
+.PHONY: help run test build check bench soak install format clean configure setup setup-test setup-check
 
 PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
@@ -13,6 +13,7 @@ help:
 	@echo 'make build    set up the machine, build'
 	@echo 'make check    format, order of rooms, lint, words'
 	@echo 'make bench    the benchmark suite, beside its peers'
+	@echo 'make soak     200 random faults on processes, 2000 on a cluster of threads'
 	@echo 'make install  build and install to PREFIX (now $(PREFIX))'
 	@echo 'make format   format all sources'
 	@echo 'make clean    remove the build folder'
@@ -41,6 +42,10 @@ build/compile_commands.json: | setup
 bench: configure
 	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker
 	.venv/bin/python bench/run.py
+
+soak: setup-test build
+	TRIREME_SOAK=200 timeout 900 build/bin/test_launch --gtest_filter='ElasticCluster.*'
+	TRIREME_SOAK=200 timeout 900 .venv/bin/python tests/system/test_soak.py
 
 install: build
 	cmake --install build --prefix $(PREFIX)

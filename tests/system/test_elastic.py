@@ -99,7 +99,7 @@ class Elastic(SystemTest):
 
     def assert_undisturbed(self, report):
         """Losses, ledger and history are those of a run to which nothing happened."""
-        reference = self.train(*COMMON, "--set", f"train.steps={report['steps']}", name="reference")
+        reference = self.train(*COMMON, "--set", f"train.steps={report['steps']}", name="reference", timeout=300)
         self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
         samples = report["samples"]
         self.assertEqual((samples["lost"], samples["repeated"]), (0, 0), samples)
@@ -109,8 +109,9 @@ class Elastic(SystemTest):
         generations = report["generations"]
         self.assertEqual([each["generation"] for each in generations], list(range(len(generations))))
         self.assertEqual(generations[0]["cause"], "start")
-        first_steps = [each["first_step"] for each in generations]
-        self.assertEqual(first_steps, sorted(first_steps))
+        if report["resumed_from_step"] == 0:  # Otherwise all were lost at once, and steps since the checkpoint were done again.
+            first_steps = [each["first_step"] for each in generations]
+            self.assertEqual(first_steps, sorted(first_steps))
 
     def test_any_worker_may_be_killed_and_is_replaced(self):
         job = self.start_job("1:3")

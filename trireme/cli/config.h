@@ -52,7 +52,7 @@ struct Config {
     double compression_ratio = 0.01;   // topk
     int64_t local_steps = 1, local_after = 0;
     bool local_momentum = false;
-    int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;
+    int64_t bucket_bytes = 5 << 20, first_bucket_bytes = 1 << 20;
   } strategy;
   struct {
     int64_t epochs = -1, steps = -1;  // One of them; default 10 epochs.

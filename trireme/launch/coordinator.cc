@@ -50,7 +50,8 @@ struct Coordinator::Impl {
   void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
   Generations::Actions actions();
   void take_over(const Former& former, Clock::time_point now);
-  void look_for_the_missing(const std::stop_token& stop);
+  void give_up();
+  void look_for_the_missing(const std::stop_token& stop, const net::Endpoint& coordinator, int generation);
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
   void note_losses(Clock::time_point now, LostProcess how = {});
   void look_at_all(Clock::time_point now);
@@ -72,7 +73,7 @@ struct Coordinator::Impl {
   bool stands_by = false;
   net::Endpoint before;  // The coordinator it took over from.
   std::unique_ptr<net::ControlServer> server;
-  std::jthread prober;  // Last: it uses all of the above.
+  std::vector<std::jthread> probers;  // Last: they use all of the above.
 };
 
 net::ServerEvents Coordinator::Impl::events() {
@@ -100,14 +101,17 @@ net::ServerEvents Coordinator::Impl::events() {
                 deliver(store.tick(now));
                 note_losses(now);
                 if (generations) generations->tick(now);
+                if (stands_by && generations && !generations->failure().empty()) give_up();
               }};
 }
 
 // Throws for a message that cannot be read: the server closes that connection then.
 void Coordinator::Impl::receive(net::ConnectionId connection, const Json& message) {
   const auto now = Clock::now();
-  if (stands_by && !generations && message.at("op") == "arrive" && message.contains("former"))
-    take_over(Former::from_json(message["former"]), now);
+  if (stands_by && message.at("op") == "arrive" && message.contains("former")) {
+    const Former former = Former::from_json(message["former"]);
+    if (!generations || former.generation > generations->generation()) take_over(former, now);
+  }
   if (generations && of_generations(connection, message, now)) return;
   if (message.at("op") == "join") return deliver(join(connection, message, now), connection);
   if (!worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a message came before its sender had joined");
@@ -219,37 +223,53 @@ bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json&
   return true;
 }
 
+// Also once more: what this coordinator knew is old where processes come from a later generation, which another one formed.
 void Coordinator::Impl::take_over(const Former& former, Clock::time_point now) {
+  give_up();
   before = former.coordinator;
   options = former.membership;
   membership = std::make_unique<Membership>(options);
   generations.emplace(former, actions(), now);
   log_warning("launch: the coordinator at {} was lost; {} takes over after generation {}", before.describe(), server->endpoint().describe(),
               former.generation);
-  prober = std::jthread([this](const std::stop_token& stop) { look_for_the_missing(stop); });
+  probers.emplace_back([this, coordinator = before, generation = former.generation](const std::stop_token& stop) {
+    look_for_the_missing(stop, coordinator, generation);
+  });
+}
+
+// Stands by again.
+void Coordinator::Impl::give_up() {
+  for (std::jthread& prober : probers) prober.request_stop();
+  if (!generations) return;
+  for (const net::ConnectionId connection : generations->all_waiting()) server->close(connection);
+  for (const auto& [worker, connection] : connection_of) server->close(connection);
+  worker_of.clear();
+  connection_of.clear();
+  generations.reset();
 }
 
 // Who died together with the coordinator cannot be told by it. Until the first generation has formed.
-void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop) {
-  const int generation = options.generation;
+void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, const net::Endpoint& coordinator, int generation) {
   for (bool rival = true; !stop.stop_requested(); std::this_thread::sleep_for(kLookAgain)) {
     std::vector<Former::Place> missing;
     {
       const std::lock_guard lock(mutex);
-      if (generations->generation() != generation || !generations->failure().empty()) return;
+      if (stop.stop_requested() || generations->generation() != generation) return;
       missing = generations->missing();
     }
     const auto is_gone = [&](const net::Endpoint& who) {
       return net::reach(who, token, Deadline::after(kProbeTimeout)) == net::Reach::refused;
     };
-    if (rival && is_gone(before)) {
+    if (rival && is_gone(coordinator)) {
       rival = false;
       const std::lock_guard lock(mutex);
+      if (stop.stop_requested()) return;
       generations->rival_is_gone(Clock::now());
     }
     for (const auto& [process, standby] : missing) {
       if (!is_gone(standby)) continue;
       const std::lock_guard lock(mutex);
+      if (stop.stop_requested()) return;
       if (const auto worker = generations->worker_of(process))
         generations->lost_worker(
             *worker, {},
@@ -326,7 +346,7 @@ Coordinator::Coordinator(const net::Endpoint& listen, std::string token) {
 }
 
 Coordinator::~Coordinator() {
-  impl_->prober = {};  // Ends it.
+  impl_->probers.clear();  // Ends them.
   impl_->server->stop();
 }
 

@@ -138,6 +138,12 @@ Former Generations::as_known() const {
   return former;
 }
 
+std::vector<net::ConnectionId> Generations::all_waiting() const {
+  std::vector<net::ConnectionId> connections;
+  for (const auto& [connection, process] : waiting_) connections.push_back(connection);
+  return connections;
+}
+
 std::vector<Former::Place> Generations::missing() const {
   std::vector<Former::Place> missing;
   for (const Roster::Process process : members_)

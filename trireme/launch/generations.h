@@ -78,6 +78,7 @@ class Generations {
   }
   // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch, micro_batches, learning_rate_factor}]
   const Json& history() const { return history_; }
+  std::vector<net::ConnectionId> all_waiting() const;  // Connections of processes that wait.
   std::vector<Former::Place> missing() const;  // Members that have not come since the last generation began to end, with their addresses.
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
   const std::string& failure() const { return failure_; }  // No generation can form any more.

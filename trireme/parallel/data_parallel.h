@@ -29,8 +29,7 @@ struct DataParallelOptions {
   // Where parameters are shared: an update in which a rank dies is finished by the others of its host (shared/update_guard.h), and costs
   // a copy of what it writes. Optimizers whose step depends on whole layers (Lars, Lamb) then keep a copy for each replica.
   shared::UpdateGuardOptions guard;
-  // Between hosts a bucket leaves when its last gradient is there: small enough that most of backward is still to come.
-  plan::BucketOptions buckets{.capacity_bytes = 5 << 20};
+  plan::BucketOptions buckets;
   CompressionOptions compression;
   LocalSgdOptions local;  // Replicas take several steps apart.
   // Above 0: the global batch is cut into so many pieces, each computed apart, and any number of replicas ends with the same bits

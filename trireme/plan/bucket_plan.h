@@ -9,8 +9,9 @@
 namespace trireme::plan {
 
 struct BucketOptions {
-  int64_t capacity_bytes = 25 << 20;  // A larger tensor gets a bucket of its own.
-  int64_t first_bytes = 1 << 20;      // Small first bucket: communication starts early in backward.
+  // A larger tensor gets a bucket of its own. Small enough that most of backward is still to come when the last gradient of one is there.
+  int64_t capacity_bytes = 5 << 20;
+  int64_t first_bytes = 1 << 20;  // Small first bucket: communication starts early in backward.
 };
 
 struct Bucket {

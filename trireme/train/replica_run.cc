@@ -420,7 +420,7 @@ struct ReplicaRun::Impl {
       result_.report.seconds_to_first_step = options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
     stopping_ = progress_.stopping = outcome.stop;
     regroup_ = outcome.regroup;
-    if (first() && std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step, facts_of_generation());
+    if (std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step, facts_of_generation());
     announce(batch, outcome, rate, seconds, verdict.reason);
     if (outcome.updated && replicas_differed()) return;
     after_step(batch, outcome.updated);
