@@ -92,6 +92,7 @@ class Player {
     state_ = 0;
     former_.reset();
     member_.reset();  // The one before it goes without a word.
+    arrival_.reset();
     standby_ = std::make_unique<Coordinator>(kAnyPort, kToken);
     coordinator_ = cluster_.coordinator();
   }
@@ -117,6 +118,8 @@ class Player {
       member_->leave();
       cluster_.finished = true;
       return false;
+    } catch (const NoGeneration&) {
+      return false;  // As where a launcher starts another process.
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::timeout && error.code() != ErrorCode::aborted)
         complain(error.what());
@@ -126,12 +129,14 @@ class Player {
   }
 
   std::optional<Arrival::Place> arrive() {
-    Arrival arrival(coordinator_, kToken,
-                    {process_, step_, std::exchange(reason_, {}), [this](const auto&) { return standby_->endpoint(); }}, former_,
-                    Deadline::after(former_ ? kWait : kNewcomerWait));
+    auto arrival = std::make_unique<Arrival>(
+        coordinator_, kToken,
+        Arrival::Newcomer{process_, step_, std::exchange(reason_, {}), [this](const auto&) { return standby_->endpoint(); }}, former_,
+        Deadline::after(former_ ? kWait : kNewcomerWait));
     member_.reset();  // Only now: before, it would be taken for lost.
-    coordinator_ = arrival.coordinator();
-    auto place = arrival.wait(Deadline::after(kWait));
+    arrival_ = std::move(arrival);
+    coordinator_ = arrival_->coordinator();
+    auto place = arrival_->wait(Deadline::after(kWait));
     if (place) former_ = place->former;
     if (place) cluster_.learn(coordinator_);
     return place;
@@ -162,6 +167,7 @@ class Player {
   std::mt19937_64 random_;
   std::unique_ptr<Coordinator> standby_;
   std::unique_ptr<Member> member_;
+  std::unique_ptr<Arrival> arrival_;  // Until the next one.
   net::Endpoint coordinator_;
   std::optional<Former> former_;
   int64_t process_ = 0, step_ = -1;

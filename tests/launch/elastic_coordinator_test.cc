@@ -33,7 +33,8 @@ struct ElasticJob {
 
 TEST(ElasticCoordinator, PlacesWhoArrives) {
   ElasticJob job;
-  const auto place = arrive(job.coordinator, 7).wait(soon());
+  Arrival arrival = arrive(job.coordinator, 7);
+  const auto place = arrival.wait(soon());
   ASSERT_TRUE(place);
   EXPECT_EQ(place->workers, 1);
   EXPECT_EQ(place->cause, "start");
@@ -42,7 +43,8 @@ TEST(ElasticCoordinator, PlacesWhoArrives) {
 
 TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupHearsOfItToo) {
   ElasticJob job;
-  const auto place = arrive(job.coordinator, 0).wait(soon());
+  Arrival arrival = arrive(job.coordinator, 0);
+  const auto place = arrival.wait(soon());
   ASSERT_TRUE(place);
   const Arrival newcomer = arrive(job.coordinator, 1);  // Before anybody has joined whom it could ask to come.
   const auto member = job.join(*place);
@@ -51,7 +53,8 @@ TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupHearsOf
 
 TEST(ElasticCoordinator, HandsOutWhoWasLostWhileItWaited) {
   ElasticJob job;
-  const auto place = arrive(job.coordinator, 0).wait(soon());
+  Arrival arrival = arrive(job.coordinator, 0);
+  const auto place = arrival.wait(soon());
   ASSERT_TRUE(place);
   const auto member = job.join(*place);
   { const Arrival newcomer = arrive(job.coordinator, 1); }
@@ -62,6 +65,19 @@ TEST(ElasticCoordinator, HandsOutWhoWasLostWhileItWaited) {
   }));
   EXPECT_EQ(lost[0].process, 1);
   EXPECT_THAT(lost[0].text, HasSubstr("while it waited"));
+}
+
+TEST(ElasticCoordinator, AProcessThatDiesBeforeItHasJoinedIsLostAtOnce) {
+  ElasticJob job;
+  std::unique_ptr<Arrival> first(new Arrival(arrive(job.coordinator, 0)));
+  ASSERT_TRUE(first->wait(soon()));
+  first.reset();
+  Arrival second = arrive(job.coordinator, 1);
+  const auto place = second.wait(soon());
+  ASSERT_TRUE(place);
+  EXPECT_EQ(place->generation, 1);
+  EXPECT_EQ(place->workers, 1);
+  EXPECT_THAT(place->cause, HasSubstr("before it joined"));
 }
 
 // A process of a job of which only the rendezvous is of interest.
@@ -75,7 +91,6 @@ struct Standing {
     const auto told = arrival->wait(soon());
     coordinator = arrival->coordinator();
     former = told->former;
-    arrival.reset();
     return *told;
   }
   const int64_t process;

@@ -24,10 +24,12 @@ std::optional<std::string> Environment::get(const std::string& name) const {
   return found->second;
 }
 
-std::optional<int> Environment::get_int(const std::string& name) const {
-  const auto text = get(name);
+namespace {
+
+template <typename Number>
+std::optional<Number> number_in(const std::string& name, const std::optional<std::string>& text) {
   if (!text) return std::nullopt;
-  int value = 0;
+  Number value = 0;
   const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (status != std::errc() || end != text->data() + text->size()) {
     throw Error(ErrorCode::invalid_argument, "base", fmt::format("environment variable {}='{}' is not a whole number", name, *text),
@@ -35,5 +37,10 @@ std::optional<int> Environment::get_int(const std::string& name) const {
   }
   return value;
 }
+
+}  // namespace
+
+std::optional<int> Environment::get_int(const std::string& name) const { return number_in<int>(name, get(name)); }
+std::optional<int64_t> Environment::get_int64(const std::string& name) const { return number_in<int64_t>(name, get(name)); }
 
 }  // namespace trireme

@@ -15,6 +15,7 @@ class Environment {
   std::optional<std::string> get(const std::string& name) const;
   // Throws Error(invalid_argument) naming the variable and its value if it is not a whole number.
   std::optional<int> get_int(const std::string& name) const;
+  std::optional<int64_t> get_int64(const std::string& name) const;
 
  private:
   std::map<std::string, std::string> variables_;

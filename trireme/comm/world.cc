@@ -80,6 +80,7 @@ struct World::Impl {
   std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (rank 0 of torchrun and mpirun).
   std::optional<launch::OrphanWatch> orphan_watch;   // Of an elastic job.
   std::unique_ptr<launch::Coordinator> standby;      // Of an elastic job: for when its coordinator is lost.
+  std::unique_ptr<launch::Arrival> arrival;          // Until its generation is joined, or the next one arrived for.
   std::optional<launch::Former> former;              // Its generation, for the next coordinator.
   std::chrono::steady_clock::time_point formed_at;
   std::optional<launch::TokenFile> token_file;
@@ -339,11 +340,13 @@ bool World::regroup(int64_t step, const std::string& reason) {
   impl_->phases->set(Phase::connecting, step);
   const launch::Arrival::Newcomer self{identity.elastic->process, step, reason,
                                        [this](const std::string& address) { return impl_->stand_by(address); }};
-  launch::Arrival arrival(*identity.rendezvous, *identity.token, self, impl_->former, Deadline::after(impl_->options.timeout));
+  auto arrival = std::make_unique<launch::Arrival>(*identity.rendezvous, *identity.token, self, impl_->former,
+                                                   Deadline::after(impl_->options.timeout));
   impl_->member.reset();
-  const auto place = arrival.wait(Deadline::after(kUntilWanted));
+  impl_->arrival = std::move(arrival);
+  const auto place = impl_->arrival->wait(Deadline::after(kUntilWanted));
   if (!place) return false;
-  identity.rendezvous = arrival.coordinator();
+  identity.rendezvous = impl_->arrival->coordinator();
   impl_->former = place->former;
   impl_->formed_at = std::chrono::steady_clock::now();
   identity.generation = place->generation;
@@ -356,6 +359,7 @@ bool World::regroup(int64_t step, const std::string& reason) {
   impl_->hosts.reset();
   impl_->groups_made = 0;
   connect(impl_->replicas);
+  impl_->arrival.reset();
   return true;
 }
 

@@ -39,19 +39,22 @@ struct Arrival::Impl {
                 }};
   }
 
+  void talk_to(const net::Endpoint& who, const std::string& token, Deadline deadline) {
+    coordinator = who;
+    client = std::make_unique<net::ControlClient>(who, token, events(), deadline);
+  }
+
   // The first of them that answers.
   void connect(const std::vector<net::Endpoint>& candidates, const std::string& token, Deadline deadline) {
     for (; !deadline.expired(); std::this_thread::sleep_for(kPause)) {
-      const Deadline soon = Deadline::after(std::min(kCandidateTimeout, deadline.remaining()));
-      std::vector<std::future<net::Reach>> answers;  // Asked at once: those of a host that is gone cost one time-out together.
-      for (const net::Endpoint& candidate : candidates)
-        answers.push_back(std::async(std::launch::async, [&token, candidate, soon] { return net::reach(candidate, token, soon); }));
-      for (size_t i = 0; i < candidates.size(); ++i) {
-        if (answers[i].get() != net::Reach::listens) continue;
-        coordinator = candidates[i];
-        client = std::make_unique<net::ControlClient>(coordinator, token, events(), deadline);
-        return;
-      }
+      const auto listens = [&token, wait = std::min(kCandidateTimeout, deadline.remaining())](const net::Endpoint& who) {
+        return net::reach(who, token, Deadline::after(wait)) == net::Reach::listens;
+      };
+      if (listens(candidates[0])) return talk_to(candidates[0], token, deadline);
+      std::vector<std::future<bool>> answers;  // Asked at once: those of a host that is gone cost one time-out together.
+      for (const net::Endpoint& candidate : candidates) answers.push_back(std::async(std::launch::async, listens, candidate));
+      for (size_t i = 0; i < candidates.size(); ++i)
+        if (answers[i].get()) return talk_to(candidates[i], token, deadline);
     }
     throw Error(ErrorCode::timeout, "launch",
                 fmt::format("neither the coordinator at {} nor one of {} processes that stand by for it answered within {}",
@@ -103,8 +106,8 @@ std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
   const std::string op = message.at("op").get<std::string>();
   if (op == "dismissed") return std::nullopt;
   if (op == "failed")
-    throw Error(ErrorCode::peer_lost, "launch", fmt::format("no next generation: {}", message.at("what").get<std::string>()),
-                "run the job again; it goes on from its last checkpoint");
+    throw NoGeneration(ErrorCode::peer_lost, "launch", fmt::format("no next generation: {}", message.at("what").get<std::string>()),
+                       "run the job again; it goes on from its last checkpoint");
   return Place{message.at("number"), message.at("worker"), message.at("workers"),
                message.at("step"),   message.at("cause"),  Former::from_json(message.at("former"))};
 }

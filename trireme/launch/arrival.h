@@ -1,6 +1,7 @@
 // A process of an elastic job between two generations: it tells the coordinator that it is there, and is told its place.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/base/error.h>
 #include <trireme/launch/former.h>
 #include <trireme/net/control.h>
 #include <functional>
@@ -9,6 +10,12 @@
 #include <string>
 
 namespace trireme::launch {
+
+// No generation can form any more, with or without this process.
+class NoGeneration : public Error {
+ public:
+  using Error::Error;
+};
 
 class Arrival {
  public:
@@ -24,7 +31,7 @@ class Arrival {
   // invalid_argument).
   Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who, const std::optional<Former>& former,
           Deadline deadline);
-  ~Arrival();  // Before wait() has returned: a loss.
+  ~Arrival();  // Before the generation is joined (member.h), or the next one arrived for: a loss.
 
   struct Place {
     int generation = 0, worker = 0, workers = 1;
@@ -33,8 +40,8 @@ class Arrival {
     Former former;  // What it will be called when it is over.
   };
   const net::Endpoint& coordinator() const;  // The one that answered.
-  // Until the next generation has formed; empty if it does without this process. Throws Error(peer_lost) when none can form or the
-  // coordinator is lost, Error(timeout).
+  // Until the next generation has formed; empty if it does without this process. Throws NoGeneration (peer_lost) when none can form,
+  // Error(peer_lost) when the coordinator is lost, Error(timeout).
   std::optional<Place> wait(Deadline deadline);
 
  private:

@@ -101,7 +101,6 @@ net::ServerEvents Coordinator::Impl::events() {
                 deliver(store.tick(now));
                 note_losses(now);
                 if (generations) generations->tick(now);
-                if (stands_by && generations && !generations->failure().empty()) give_up();
               }};
 }
 
@@ -133,6 +132,7 @@ Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const
   }
   worker_of[connection] = request.worker;
   connection_of[request.worker] = connection;
+  if (generations) generations->joined(request.worker);
   if (generations && generations->is_interrupted())
     server->send(connection, regroup_message());  // It was not there when the others were told.
   return messages;
@@ -186,7 +186,8 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   connection_of.erase(worker);
   if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
   deliver(membership->lost(worker, reason));
-  note_losses(Clock::now(), {.ending = true});
+  // Otherwise the network broke it, and the process may live.
+  note_losses(Clock::now(), {.ending = reason == "connection closed" || reason == "connection reset"});
 }
 
 void Coordinator::Impl::look_at_all(Clock::time_point now) {
@@ -267,6 +268,7 @@ void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, const 
       generations->rival_is_gone(Clock::now());
     }
     for (const auto& [process, standby] : missing) {
+      if (stop.stop_requested()) return;
       if (!is_gone(standby)) continue;
       const std::lock_guard lock(mutex);
       if (stop.stop_requested()) return;
@@ -346,8 +348,7 @@ Coordinator::Coordinator(const net::Endpoint& listen, std::string token) {
 }
 
 Coordinator::~Coordinator() {
-  impl_->probers.clear();  // Ends them.
-  impl_->server->stop();
+  impl_->server->stop();  // No event comes any more; then the probers end.
 }
 
 net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }
@@ -449,7 +450,9 @@ std::string Coordinator::failure() const {
 
 bool Coordinator::wait_until_all_left(Deadline deadline) const {
   std::unique_lock lock(impl_->mutex);
-  return impl_->changed.wait_until(lock, deadline.at(), [&] { return !impl_->membership->anyone_present(); });
+  return impl_->changed.wait_until(lock, deadline.at(), [&] {
+    return !impl_->membership->anyone_present() && !(impl_->generations && impl_->generations->anyone_left());
+  });
 }
 
 }  // namespace trireme::launch

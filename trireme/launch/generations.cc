@@ -31,6 +31,7 @@ Generations::Generations(const Former& former, Actions actions, Time now)
 void Generations::arrive(net::ConnectionId connection, const Json& message, Time now) {
   const auto process = message.at("process").get<Roster::Process>();
   const auto worker = worker_of(process);
+  forget_place_of(process);
   waiting_[connection] = process;
   standbys_[process] = net::parse_endpoint(message.at("standby").get<std::string>());
   if (message.contains("former")) learn(message["former"].at("history"));
@@ -47,11 +48,27 @@ void Generations::arrive(net::ConnectionId connection, const Json& message, Time
 }
 
 void Generations::closed(net::ConnectionId connection, Time now) {
+  if (const auto placed = placed_.extract(connection)) {
+    if (const auto worker = worker_of(placed.mapped()))
+      lost_worker(*worker, {},
+                  {.text = fmt::format("worker {} was lost before it joined its generation: connection closed", *worker), .ending = true},
+                  now);
+    return;
+  }
   const auto found = waiting_.find(connection);
   if (found == waiting_.end()) return;
   const Roster::Process process = found->second;
   waiting_.erase(found);
   lost_while_waiting({.process = process, .text = "connection closed while it waited for the next generation", .ending = true}, now);
+}
+
+void Generations::joined(int worker) { forget_place_of(members_.at(static_cast<size_t>(worker))); }
+
+void Generations::forget_place_of(Roster::Process process) {
+  const auto found = std::ranges::find(placed_, process, [](const auto& each) { return each.second; });
+  if (found == placed_.end()) return;
+  actions_.close(found->first);
+  placed_.erase(found);
 }
 
 void Generations::lost_worker(int worker, PhaseAt last, LostProcess lost, Time now) {
@@ -78,6 +95,7 @@ void Generations::process_ended(Roster::Process process, const std::string& how,
 void Generations::left(int worker, Time now) { act(roster_.left(members_.at(static_cast<size_t>(worker)), now), now); }
 
 std::string Generations::resize(int target, Time now) {
+  if (options_.may_part) return "this job has several nodes, and each launcher keeps as many workers as it began with";
   if (target < options_.minimum || target > options_.maximum)
     return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}", target, options_.minimum,
                        options_.maximum);
@@ -164,7 +182,10 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     const net::ConnectionId connection = found->first;
     waiting_.erase(found);
     actions_.answer(connection, message);
-    actions_.close(connection);
+    if (message["op"] == "formed")
+      placed_[connection] = process;  // Its end is heard of by it, until it joins on another one.
+    else
+      actions_.close(connection);
   };
   if (!decisions.interrupt.empty()) {
     const bool shrinks = static_cast<int>(decisions.interrupt.size()) > roster_.target();
@@ -203,6 +224,7 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     taken_over_.clear();
     given_up_.clear();
     if (!began_) began_ = now;
+    for (const auto& [connection, process] : std::exchange(placed_, {})) actions_.close(connection);
     actions_.start(formed.number, static_cast<int>(members_.size()));
     const Json known = as_known().to_json();
     for (size_t worker = 0; worker < members_.size(); ++worker)

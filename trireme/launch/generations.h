@@ -47,7 +47,8 @@ class Generations {
   Generations(const Former& former, Actions actions, Time now);
 
   void arrive(net::ConnectionId connection, const Json& message, Time now);
-  void closed(net::ConnectionId connection, Time now);  // Of one that waits; others are ignored.
+  void closed(net::ConnectionId connection, Time now);  // Of one that waits, or has not joined yet; others are ignored.
+  void joined(int worker);                              // The current generation, on a connection of its own.
   // Of the current generation; the process is filled in.
   void lost_worker(int worker, PhaseAt last, LostProcess lost, Time now);
   void lost_while_waiting(LostProcess lost, Time now);
@@ -65,6 +66,7 @@ class Generations {
   int target() const { return roster_.target(); }
   bool is_waiting(int worker) const;                                // It has come to the regrouping.
   bool is_interrupted() const { return roster_.is_interrupted(); }  // Who joins the current generation must be told to regroup.
+  bool anyone_left() const { return roster_.anyone_left(); }
   bool takes_part(Roster::Process process) const { return roster_.is_member(process) || roster_.is_waiting(process); }
   bool was_dismissed(Roster::Process process) const { return dismissed_.contains(process); }
   std::optional<int> worker_of(Roster::Process process) const;
@@ -85,6 +87,7 @@ class Generations {
 
  private:
   void act(const Roster::Decisions& decisions, Time now);
+  void forget_place_of(Roster::Process process);
   Former as_known() const;
   void learn(const Json& history);
   void note_cause(const std::string& cause, Time now);
@@ -95,7 +98,8 @@ class Generations {
   Roster roster_;
   Actions actions_;
   std::map<net::ConnectionId, Roster::Process> waiting_;
-  std::vector<Roster::Process> members_;  // By worker, of the current generation.
+  std::map<net::ConnectionId, Roster::Process> placed_;  // In the current generation, which they have not joined yet.
+  std::vector<Roster::Process> members_;                 // By worker, of the current generation.
   std::map<Roster::Process, net::Endpoint> standbys_;
   std::set<Roster::Process> dismissed_;
   std::map<Roster::Process, PhaseAt> last_phases_;  // Of all that were members; filled in when they are lost.

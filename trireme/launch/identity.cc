@@ -62,7 +62,9 @@ Identity from_trireme(const Environment& environment) {
   identity.generation = environment.get_int("TRIREME_GENERATION").value_or(0);
   if (const auto text = environment.get("TRIREME_ELASTIC")) {
     identity.elastic = parse_elastic(*text, "environment variable TRIREME_ELASTIC");
-    identity.elastic->process = required(environment, "TRIREME_PROCESS", "TRIREME_ELASTIC");
+    const auto process = environment.get_int64("TRIREME_PROCESS");
+    if (!process) throw missing("TRIREME_PROCESS", "TRIREME_ELASTIC");
+    identity.elastic->process = *process;
     identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
     identity.elastic->launcher_grace_ms = environment.get_int("TRIREME_LAUNCHER_GRACE_MS");
   }

@@ -65,8 +65,9 @@ class Roster {
 
   int generation() const { return generation_; }  // -1 before the first.
   int target() const { return options_.target; }
-  bool is_member(Process process) const;                // Of the current generation, and at work in it.
-  bool is_waiting(Process process) const;               // For the next one.
+  bool is_member(Process process) const;   // Of the current generation, and at work in it.
+  bool is_waiting(Process process) const;  // For the next one.
+  bool anyone_left() const { return !in_state(State::working).empty() || !in_state(State::waiting).empty(); }
   bool is_interrupted() const { return interrupted_; }  // Members of the current one were asked to come, and will have to be again.
   std::string state_key(Time now) const;  // Rosters of the same key decide alike from `now` on; for tests that visit all states.
 

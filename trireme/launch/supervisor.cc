@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <thread>
 
 namespace trireme::launch {
@@ -33,8 +34,6 @@ using Clock = Deadline::Clock;
 
 constexpr Milliseconds kLookAtCoordinator{100};
 constexpr Milliseconds kLookAtElastic{20};
-constexpr Milliseconds kEarly{5000};  // Where the coordinator, which knows better, is with another launcher.
-constexpr int kProcessesOfANode = 1 << 30;
 constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die before they are members: something is wrong with them.
 constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
 constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
@@ -47,6 +46,12 @@ std::vector<std::string> environment_of_this_process() {
   std::vector<std::string> entries;
   for (char** entry = environ; *entry; ++entry) entries.emplace_back(*entry);
   return entries;
+}
+
+// So that no two launchers of a job, nor one that is started again, give the same numbers.
+int64_t first_process() {
+  std::random_device random;
+  return static_cast<int64_t>((uint64_t{random()} << 32 | random()) >> 2);
 }
 
 std::string name_of_host() {
@@ -63,7 +68,6 @@ struct Worker {
   int number;        // In the whole job; of an elastic one: its place, which a replacement takes over.
   int64_t identity;  // Of an elastic job: this incarnation.
   ChildProcess process;
-  Clock::time_point started = Clock::now();
   int signal_sent = 0;
   bool ended = false;
   std::optional<Clock::time_point> end_at;  // Of an elastic job: it is lost, and then killed.
@@ -127,7 +131,7 @@ Job::Job(const SupervisorOptions& options)
     : options_(options),
       token_(token_of_job(options, Environment::of_process())),
       relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO),
-      next_process_(int64_t{options.node} * kProcessesOfANode) {
+      next_process_(options.elastic ? first_process() : 0) {
   if (options.node != 0) return;
   const MembershipOptions membership{.workers = options.workers,
                                      .join_timeout = options.join_timeout,
@@ -268,11 +272,16 @@ bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   finishing_ = finishing_ || finished;
   if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
   if (!end.end.by_signal && end.end.code != kExitRetry) return false;
-  const bool was_member =
-      coordinator_ ? coordinator_->last_phase_of_process(worker.identity).has_value() : Clock::now() - worker.started >= kEarly;
+  // Where the coordinator is with another launcher: by what it did itself.
+  const bool was_member = coordinator_ ? coordinator_->last_phase_of_process(worker.identity).has_value() : end.last.step >= 0;
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
-  if (early >= kEarlyDeaths) return false;
+  if (early >= kEarlyDeaths) {
+    // The coordinator may be gone, and another one unknown to newcomers: those who are members go on.
+    finishing_ = finishing_ || !coordinator_;
+    const bool others_live = std::ranges::any_of(workers_, [](const Worker& other) { return !other.ended; });
+    return !coordinator_ && others_live;
+  }
   if (coordinator_) coordinator_->report_lost_process(worker.identity, end.end.describe());
   tell_lost(worker, end);
   return true;
@@ -430,6 +439,8 @@ Json Job::record_of_end(const Verdict& verdict) const {
 Verdict Job::finish() {
   if (!descendants_.end_all(Deadline::after(kReapTimeout))) log_warning("a process that a worker left behind does not end");
   finish_output();
+  // Workers of other nodes may not have said goodbye yet.
+  if (coordinator_ && options_.nodes > 1) coordinator_->wait_until_all_left(Deadline::after(options_.loss_grace));
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
     if (!end_.loss && !options_.elastic) end_.loss = coordinator_->first_loss();

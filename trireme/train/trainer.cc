@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/launch/arrival.h>
 #include <trireme/tensor/parameter_average.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
@@ -204,7 +205,7 @@ std::optional<ReplicaResult> run_through_generations(const ReplicaSetting& setti
       const Groups groups = make_groups(world, setting.options)[0];
       if (run.run(groups.group, groups.norms) == ReplicaRun::End::finished) return run.take_result();
     } catch (const std::exception& error) {
-      if (!is_of_lost_peer(error, world)) throw;
+      if (dynamic_cast<const launch::NoGeneration*>(&error) || !is_of_lost_peer(error, world)) throw;
       if (run.is_torn())
         throw Error(ErrorCode::peer_lost, "train",
                     fmt::format("step {} was cut off inside its update, and a worker that was in it neither ended nor went on: {}",
