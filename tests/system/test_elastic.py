@@ -97,10 +97,11 @@ class Elastic(SystemTest):
         wait_until(lambda: not processes_that_mention(str(self.folder)), 10, "all processes are gone")
         self.assertEqual([path for path in self.tokens.rglob("*") if path.is_file()], [])
 
-    def assert_undisturbed(self, report):
-        """Losses, ledger and history are those of a run to which nothing happened."""
+    def assert_undisturbed(self, report, all_were_lost=False):
+        """Losses, ledger and history are those of a run to which nothing happened. Where all were lost at once, steps were done again."""
         reference = self.train(*COMMON, "--set", f"train.steps={report['steps']}", name="reference", timeout=300)
-        self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
+        # Rounding of sums of three shares and of two: a few parts in 1e16 that grow from step to step.
+        self.assert_close(report["loss_history"], reference["loss_history"], 1e-7)
         samples = report["samples"]
         self.assertEqual((samples["lost"], samples["repeated"]), (0, 0), samples)
         self.assertEqual(samples["seen_once"], samples["expected"])
@@ -109,7 +110,7 @@ class Elastic(SystemTest):
         generations = report["generations"]
         self.assertEqual([each["generation"] for each in generations], list(range(len(generations))))
         self.assertEqual(generations[0]["cause"], "start")
-        if report["resumed_from_step"] == 0:  # Otherwise all were lost at once, and steps since the checkpoint were done again.
+        if not all_were_lost:
             first_steps = [each["first_step"] for each in generations]
             self.assertEqual(first_steps, sorted(first_steps))
 
@@ -148,7 +149,7 @@ class Elastic(SystemTest):
             os.kill(pid, signal.SIGKILL)
         self.wait_until_whole(job, 2, before)
         report = self.end(job)
-        self.assert_undisturbed(report)
+        self.assert_undisturbed(report, all_were_lost=True)
         self.assertGreater(report["resumed_from_step"], 0)
         self.assertEqual(report["resumed_from_step"] % 5, 0)
 

@@ -40,7 +40,7 @@ class Soak(ElasticTest):
     def test_every_sample_is_used_once_whatever_happens(self):
         dice = random.Random(SEED)
         self.wanted = 3
-        job = self.start_job("1:3", "--set", "checkpoint.every=10", "--set", "comm.heartbeat_timeout=1s")
+        job = self.start_job("1:3", "--set", "checkpoint.every=10", "--set", "comm.heartbeat_timeout=1s", "--set", "comm.timeout=15s")
         for fault in range(FAULTS):
             with self.subTest(seed=SEED, fault=fault):
                 before = self.step()
@@ -49,7 +49,7 @@ class Soak(ElasticTest):
                     self.wait_for(job, lambda: self.step() > before and self.world_size() == self.wanted, "all wanted workers go on")
         before = self.step()
         self.wait_for(job, lambda: self.step() > before + 5 and self.world_size() == self.wanted, "all wanted workers go on")
-        self.assert_undisturbed(self.end(job))
+        self.assert_undisturbed(self.end(job), all_were_lost=True)
 
 def load_tests(loader, *_):
     return loader.loadTestsFromName("Soak.test_every_sample_is_used_once_whatever_happens", __import__(__name__))
