@@ -1,6 +1,7 @@
 # Everything Trireme is built on. All but LibTorch are Debian packages (scripts/setup installs them).
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
+find_package(CURL REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

@@ -1,0 +1,115 @@
+// A real etcd for a test, alone, on free ports of this host. Whatever becomes of the test, it ends with it, and so does its folder.
+#pragma once
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <trireme/base/error.h>
+#include <trireme/net/etcd.h>
+#include <trireme/net/etcd_url.h>
+#include <unistd.h>
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace trireme::net {
+
+class EtcdServer {
+ public:
+  // Null where etcd is not installed.
+  static std::unique_ptr<EtcdServer> start() {
+    if (::system("command -v etcd >/dev/null 2>&1") != 0) return nullptr;
+    for (int attempt = 0; attempt < 3; ++attempt) {  // Another process may be quicker to take the ports.
+      std::unique_ptr<EtcdServer> server(new EtcdServer);
+      if (server->answers_soon()) return server;
+    }
+    ADD_FAILURE() << "etcd does not start";
+    return nullptr;
+  }
+  ~EtcdServer() {
+    ::close(lifeline_);
+    if (shell_ > 0) ::waitpid(shell_, nullptr, 0);
+  }
+  EtcdServer(const EtcdServer&) = delete;
+  EtcdServer& operator=(const EtcdServer&) = delete;
+
+  Endpoint endpoint() const { return {"127.0.0.1", port_}; }
+  EtcdUrl url(const std::string& job) const { return {{endpoint()}, job}; }
+  void stop() const { ::kill(etcd_, SIGSTOP); }  // It answers nobody, as if the network were cut.
+  void go_on() const { ::kill(etcd_, SIGCONT); }
+
+ private:
+  EtcdServer() {
+    const int peers = free_port();
+    port_ = free_port();
+    std::array<char, 64> folder{"/tmp/trireme-etcd-XXXXXX"};
+    EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+    const std::string here = folder.data(), clients_url = url_of(port_), peers_url = url_of(peers);
+    // The shell lives until its standard input ends, with this process, and then clears up.
+    const std::string script = "trap '' INT TERM HUP; etcd --data-dir " + here + "/data --listen-client-urls " + clients_url +
+                               " --advertise-client-urls " + clients_url + " --listen-peer-urls " + peers_url +
+                               " --initial-advertise-peer-urls " + peers_url + " --initial-cluster default=" + peers_url + " >" + here +
+                               "/log 2>&1 </dev/null & echo $!; exec >/dev/null; read end; kill -9 $!; wait; rm -rf " + here;
+    std::array<int, 2> life{}, words{};
+    EXPECT_EQ(::pipe2(life.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(words.data(), O_CLOEXEC), 0);
+    shell_ = ::fork();
+    if (shell_ == 0) {
+      ::setsid();
+      ::dup2(life[0], STDIN_FILENO);
+      ::dup2(words[1], STDOUT_FILENO);
+      ::execl("/bin/sh", "sh", "-c", script.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::close(life[0]);
+    ::close(words[1]);
+    lifeline_ = life[1];
+    std::array<char, 32> text{};
+    if (::read(words[0], text.data(), text.size() - 1) > 0) etcd_ = std::atoi(text.data());
+    ::close(words[0]);
+  }
+
+  static std::string url_of(int port) { return "http://127.0.0.1:" + std::to_string(port); }
+  static int free_port() {
+    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(probe, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    ::close(probe);
+    return ntohs(address.sin_port);
+  }
+
+  bool answers_soon() const {
+    Etcd etcd({endpoint()});
+    for (const Deadline deadline = Deadline::after(Milliseconds(15000)); !deadline.expired();) {
+      try {
+        etcd.get("are you there", deadline);
+        return true;
+      } catch (const Error&) {
+        if (::kill(etcd_, 0) != 0) return false;
+        std::this_thread::sleep_for(Milliseconds(20));
+      }
+    }
+    return false;
+  }
+
+  int port_ = 0;
+  int lifeline_ = -1;
+  pid_t shell_ = -1;
+  pid_t etcd_ = -1;
+};
+
+}  // namespace trireme::net
+
+// For all tests of a suite; where it is not installed they say so.
+#define TRIREME_START_ETCD(server)                         \
+  const auto server = ::trireme::net::EtcdServer::start(); \
+  if (!server) GTEST_SKIP() << "there is no etcd (scripts/setup test installs Debian's etcd-server)"
