@@ -57,7 +57,7 @@ TEST(CompressionKernels, FindWhatIsNotFiniteWhereverItLies) {
       EXPECT_FALSE(is_finite(wide.const_data_ptr<double>(), 131));
     }
   }
-  EXPECT_TRUE(is_finite<float>(nullptr, 0));
+  EXPECT_TRUE(is_finite(static_cast<const float*>(nullptr), 0));
 }
 
 TEST(CompressionKernels, FindTheLargestMagnitude) {

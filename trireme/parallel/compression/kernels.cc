@@ -1,18 +1,12 @@
-// Compiled for several generations of processors, the best of which is chosen when the programme is loaded; without contraction to fused
-// multiply-adds and with a fixed number of partial sums, so that all generations compute the same bits: replicas may run on different ones.
+// Without contraction to fused multiply-adds and with a fixed number of partial sums, so that the clones for all generations of processors
+// compute the same bits: replicas may run on different ones.
+#include <trireme/parallel/clones.h>
 #include <trireme/parallel/compression/kernels.h>
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define TRIREME_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define TRIREME_CLONES
-#endif
-#define TRIREME_INLINE inline __attribute__((always_inline))
 
 namespace trireme::compression {
 namespace {
@@ -172,20 +166,9 @@ TRIREME_CLONES uint64_t largest_of(const double* values, int64_t count) {
   return largest >> 1;
 }
 
-TRIREME_CLONES void project_of(const Thin<float>& thin, const float* error) { project_rows(thin, error); }
-TRIREME_CLONES void project_of(const Thin<double>& thin, const double* error) { project_rows(thin, error); }
-TRIREME_CLONES void back_of(const Thin<float>& thin) { project_columns(thin); }
-TRIREME_CLONES void back_of(const Thin<double>& thin) { project_columns(thin); }
-TRIREME_CLONES void restore_of(const Thin<float>& thin, float share, float* error) { restore_rows(thin, share, error); }
-TRIREME_CLONES void restore_of(const Thin<double>& thin, double share, double* error) { restore_rows(thin, share, error); }
-
 }  // namespace
 
-template <>
-bool is_finite(const float* values, int64_t count) {
-  return largest_of(values, count) < bits_of(std::numeric_limits<float>::infinity());
-}
-template <>
+bool is_finite(const float* values, int64_t count) { return largest_of(values, count) < bits_of(std::numeric_limits<float>::infinity()); }
 bool is_finite(const double* values, int64_t count) {
   return largest_of(values, count) < std::bit_cast<uint64_t>(std::numeric_limits<double>::infinity());
 }
@@ -221,37 +204,13 @@ TRIREME_CLONES void from_int8(const int8_t* __restrict codes, int64_t count, flo
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(codes[i]) * scale;
 }
 
-template <>
-void project(const Thin<float>& thin, const float* error) {
-  project_of(thin, error);
-}
-template <>
-void project(const Thin<double>& thin, const double* error) {
-  project_of(thin, error);
-}
-template <>
-void orthogonalise(const Thin<float>& thin) {
-  orthogonalise_columns(thin);
-}
-template <>
-void orthogonalise(const Thin<double>& thin) {
-  orthogonalise_columns(thin);
-}
-template <>
-void project_back(const Thin<float>& thin) {
-  back_of(thin);
-}
-template <>
-void project_back(const Thin<double>& thin) {
-  back_of(thin);
-}
-template <>
-void restore(const Thin<float>& thin, float share, float* error) {
-  restore_of(thin, share, error);
-}
-template <>
-void restore(const Thin<double>& thin, double share, double* error) {
-  restore_of(thin, share, error);
-}
+TRIREME_CLONES void project(const Thin<float>& thin, const float* error) { project_rows(thin, error); }
+TRIREME_CLONES void project(const Thin<double>& thin, const double* error) { project_rows(thin, error); }
+void orthogonalise(const Thin<float>& thin) { orthogonalise_columns(thin); }
+void orthogonalise(const Thin<double>& thin) { orthogonalise_columns(thin); }
+TRIREME_CLONES void project_back(const Thin<float>& thin) { project_columns(thin); }
+TRIREME_CLONES void project_back(const Thin<double>& thin) { project_columns(thin); }
+TRIREME_CLONES void restore(const Thin<float>& thin, float share, float* error) { restore_rows(thin, share, error); }
+TRIREME_CLONES void restore(const Thin<double>& thin, double share, double* error) { restore_rows(thin, share, error); }
 
 }  // namespace trireme::compression

@@ -7,8 +7,8 @@
 namespace trireme::compression {
 
 // No value is NaN or infinite.
-template <typename T>
-bool is_finite(const T* values, int64_t count);
+bool is_finite(const float* values, int64_t count);
+bool is_finite(const double* values, int64_t count);
 
 // bfloat16: the upper half of a float, rounded to even. With `left` (may be null): left[i] = values[i] - what its code stands for.
 void to_bf16(const float* values, int64_t count, uint16_t* codes, float* left);
@@ -35,15 +35,15 @@ struct Thin {
   T* p = nullptr;
   T* q = nullptr;
 };
-template <typename T>
-void project(const Thin<T>& thin, const T* error);
+void project(const Thin<float>& thin, const float* error);
+void project(const Thin<double>& thin, const double* error);
 // Makes P's columns orthogonal and of length 1 (Gram-Schmidt, twice each). A column that adds no direction of its own becomes one that
 // does, so that Q never dies of gradients of zero.
-template <typename T>
-void orthogonalise(const Thin<T>& thin);
-template <typename T>
-void project_back(const Thin<T>& thin);
-template <typename T>
-void restore(const Thin<T>& thin, T share, T* error);
+void orthogonalise(const Thin<float>& thin);
+void orthogonalise(const Thin<double>& thin);
+void project_back(const Thin<float>& thin);
+void project_back(const Thin<double>& thin);
+void restore(const Thin<float>& thin, float share, float* error);
+void restore(const Thin<double>& thin, double share, double* error);
 
 }  // namespace trireme::compression

@@ -1,15 +1,8 @@
-// Compiled for several generations of processors, the best of which is chosen when the programme is loaded. Each template is inlined into a
-// plain function for float and one for double, as clones are made of plain functions only.
+// Each template is inlined into a plain function for float and one for double, of which clones are made.
+#include <trireme/parallel/clones.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <algorithm>
 #include <cmath>
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#define TRIREME_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define TRIREME_CLONES
-#endif
-#define TRIREME_INLINE inline __attribute__((always_inline))
 
 namespace trireme::fused {
 namespace {
