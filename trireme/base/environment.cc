@@ -7,6 +7,21 @@
 #include <string_view>
 
 namespace trireme {
+namespace {
+
+template <typename Number>
+std::optional<Number> number_in(const std::string& name, const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  Number value = 0;
+  const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (status != std::errc() || end != text->data() + text->size()) {
+    throw Error(ErrorCode::invalid_argument, "base", fmt::format("environment variable {}='{}' is not a whole number", name, *text),
+                "set it to a number, or unset it");
+  }
+  return value;
+}
+
+}  // namespace
 
 Environment Environment::of_process() {
   std::map<std::string, std::string> variables;
@@ -23,22 +38,6 @@ std::optional<std::string> Environment::get(const std::string& name) const {
   if (found == variables_.end()) return std::nullopt;
   return found->second;
 }
-
-namespace {
-
-template <typename Number>
-std::optional<Number> number_in(const std::string& name, const std::optional<std::string>& text) {
-  if (!text) return std::nullopt;
-  Number value = 0;
-  const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
-  if (status != std::errc() || end != text->data() + text->size()) {
-    throw Error(ErrorCode::invalid_argument, "base", fmt::format("environment variable {}='{}' is not a whole number", name, *text),
-                "set it to a number, or unset it");
-  }
-  return value;
-}
-
-}  // namespace
 
 std::optional<int> Environment::get_int(const std::string& name) const { return number_in<int>(name, get(name)); }
 std::optional<int64_t> Environment::get_int64(const std::string& name) const { return number_in<int64_t>(name, get(name)); }

@@ -118,6 +118,10 @@ void Link::be_patient(bool on) {
   (void)::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
 }
 
+void Link::drop() {
+  if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
 short Link::events() const {
   const bool room = in_at_ < in_.size() && !in_[in_at_]->room().empty();
   return static_cast<short>((owes() ? POLLOUT : 0) | (room ? POLLIN : 0));

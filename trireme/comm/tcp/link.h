@@ -59,6 +59,7 @@ class Link {
   bool read_some();
 
   int descriptor() const { return socket_.get(); }
+  void drop();           // Both sides see it broken, whatever waits on it.
   short events() const;  // What poll() should wait for: 0 for nothing.
   // Before poll(): whether it may let many bytes that are due come together before it returns, which saves most of the waking up.
   void be_patient(bool on);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/tcp/messages.h>
 #include <algorithm>
@@ -271,7 +270,7 @@ WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
 
 void Messages::drop(int peer) {
   const std::lock_guard lock(mailroom_->mutex);
-  if (const int socket = mailroom_->lanes[static_cast<size_t>(peer)].link.descriptor(); socket >= 0) ::shutdown(socket, SHUT_RDWR);
+  mailroom_->lanes[static_cast<size_t>(peer)].link.drop();
 }
 
 WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {

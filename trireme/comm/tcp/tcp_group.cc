@@ -1,4 +1,3 @@
-#include <sys/socket.h>
 #include <torch/torch.h>
 #include <trireme/base/cores.h>
 #include <trireme/comm/blocks.h>
@@ -64,7 +63,7 @@ class TcpGroup : public Group, public Breakable {
   }
 
   void drop_link(int peer) override {
-    if (const int socket = links_.at(static_cast<size_t>(peer)).descriptor(); socket >= 0) ::shutdown(socket, SHUT_RDWR);
+    links_.at(static_cast<size_t>(peer)).drop();
     messages_.drop(peer);
   }
 
