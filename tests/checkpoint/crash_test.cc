@@ -36,6 +36,18 @@ class Crash : public CheckpointFolder {
     return files_.trace;
   }
 
+  // Likewise, in two parts.
+  const std::vector<Operation>& traced_save_in_parts(int64_t step) {
+    Folder folder(runs_, {.keep = 2}, files_);
+    files_.trace.clear();
+    const OwnedTensor weight("w", {64}, plan::DType::float32, static_cast<int>(step)), moment("m", {64}, plan::DType::float32, 2);
+    write_part(files_, runs_, step, {1, 2, "a"}, TensorFiles({}, {moment.view()}, 1).content());
+    Manifest manifest;
+    manifest.step = step;
+    folder.save(manifest, TensorFiles({weight.view()}, {}).content(), {0, 2, "a"}, [] { return false; });
+    return files_.trace;
+  }
+
   // Calls check(number of operations that were done) for the state after a crash behind each operation: all that was not durable lost, all
   // there, all names there but no bytes, and at random.
   void at_each_crash(const std::vector<Operation>& trace, const std::function<void(size_t)>& check) {
@@ -78,6 +90,21 @@ TEST_F(Crash, AnywhereInASaveLeavesTheNewestWholeCheckpointToFind) {
       EXPECT_EQ(open_checkpoint(state_ / "step-000000001").manifest.step, 1);
       EXPECT_EQ(open_checkpoint(state_ / "step-000000002").manifest.step, 2);
     }
+  });
+}
+
+TEST_F(Crash, AnywhereInASaveOfTwoPartsLeavesTheNewestWholeCheckpointToFind) {
+  const auto trace = traced_save_in_parts(3);
+  const size_t durable = durable_at(trace);
+  ASSERT_LE(durable, trace.size());
+  at_each_crash(trace, [&](size_t count) {
+    const auto found = newest_in(state_);
+    ASSERT_TRUE(found);
+    EXPECT_GE(found->manifest.step, count >= durable ? 3 : 2);
+    EXPECT_EQ(first_weight(*found), static_cast<float>(found->manifest.step));
+    EXPECT_EQ(found->optimizer->tensors().size(), 1u);
+    const Folder folder(state_);
+    for (const std::string& name : names_in(state_)) EXPECT_THAT(name, testing::AnyOf(".lock", testing::StartsWith("step-")));
   });
 }
 

@@ -81,8 +81,8 @@ TEST_F(DamagedCheckpoint, WhenAllAreDamagedEachIsNamed) {
 
 TEST_F(DamagedCheckpoint, ANewerFormatIsRefusedNotPassedOver) {
   std::string text = read_file(file(30, "manifest.json"));
-  overwrite(file(30, "manifest.json"), text.replace(text.find("\"format\": 1"), 11, "\"format\": 2"));
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {file(30, "manifest.json"), "format 2"}, [&] { checkpoints_.newest(); }));
+  overwrite(file(30, "manifest.json"), text.replace(text.find("\"format\": 2"), 11, "\"format\": 3"));
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {file(30, "manifest.json"), "format 3"}, [&] { checkpoints_.newest(); }));
 }
 
 TEST_F(DamagedCheckpoint, IsReplacedWhenTheRunComesToItsStepAgain) {

@@ -23,6 +23,12 @@ TEST_F(Leftovers, OfAWriteThatWasCutOffAreRemoved) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
 
+TEST_F(Leftovers, OfPartsAreRemoved) {
+  leave(writing_name("step-000000005", "8f2e-3"));
+  const Folder folder(runs_);
+  EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
+}
+
 TEST_F(Leftovers, WithNamesThatAreNotOursStay) {
   const std::vector<std::string> names = {".writing-", ".writing-5", ".writing-step", ".writing-step-5", ".replaced-notes"};
   for (const std::string& name : names) leave(name);

@@ -14,7 +14,7 @@ struct Taken {
   std::map<std::string, std::vector<std::byte>> bytes;
   std::vector<Destination> operator()(const Saved& saved) {
     std::vector<Destination> destinations;
-    for (const SafetensorsFile* file : {saved.model.get(), saved.optimizer.get()})
+    for (const SafetensorsFiles* file : {saved.model.get(), saved.optimizer.get()})
       for (const TensorView& tensor : file->tensors()) {
         auto& place = bytes[tensor.spec.name];
         place.resize(tensor.bytes.size());

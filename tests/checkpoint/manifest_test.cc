@@ -75,9 +75,9 @@ TEST(ManifestText, KeepsAConfigurationWithAPathThatIsNoUtf8) {
 
 TEST(ManifestText, ANewerFormatIsRefusedByName) {
   Manifest newer = sample();
-  newer.format = 2;
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"format 2", "up to 1"}, [&] { through_text(newer); }));
-  const std::string edited = replaced(to_text(sample()), "\"format\": 1", "\"format\": 99");
+  newer.format = 3;
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"format 3", "up to 2"}, [&] { through_text(newer); }));
+  const std::string edited = replaced(to_text(sample()), "\"format\": 2", "\"format\": 99");
   EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"format 99"}, [&] { manifest_from_text(edited, "m"); }));
 }
 

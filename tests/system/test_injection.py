@@ -54,6 +54,18 @@ class Injection(SystemTest):
         self.assertEqual(audit["samples"], report["samples"])
         self.assertEqual(audit["continuations"], 2)
 
+    def test_a_worker_that_dies_behind_the_last_step_costs_no_report(self):
+        for elastic in ("1:2", "2:2"):
+            for rank in (0, 1):
+                with self.subTest(elastic=elastic, rank=rank):
+                    code, text, report = self.injected("--elastic", elastic, "--inject", f"kill:rank={rank}@step=40,phase=end",
+                                                       "--expect", "same-loss,exactly-once", name=f"{elastic}-{rank}".replace(":", "-"))
+                    self.assertEqual(code, 0, text)
+                    self.assertIn("phase=end", text)
+                    self.assertEqual(report["steps"], 40)
+                    self.assertEqual([each["lost_ranks"] for each in report["generations"]][1], [rank])
+                    self.assertIsNotNone(report["eval"])
+
     def test_a_killed_job_that_is_started_again_is_not_killed_again(self):
         words = ["--workers", "2", "--set", "checkpoint.every=5", "--set", f"checkpoint.dir={self.folder / 'kept'}", "--inject",
                  "kill:rank=1@step=13", "--expect", "exactly-once"]

@@ -5,6 +5,10 @@
 
 #include <fstream>
 
+#include <trireme/checkpoint/folder.h>
+#include <trireme/train/full_disk.h>
+#include <trireme/train/saver.h>
+
 #include "../base/expect_error.h"
 
 namespace trireme {
@@ -131,6 +135,85 @@ TEST(Saver, ADamagedNewestCheckpointIsPassedOverWithoutATrace) {
   const Report last = fit(options_in(damaged, 9), job(), clouds(90));
   EXPECT_EQ(last.resumed_from_step, 3);
   EXPECT_EQ(last.parameters_sha256, whole.parameters_sha256);
+}
+
+std::vector<std::string> files_of(const std::string& checkpoint) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+TEST(Saver, EachRankMayWriteItsPart) {
+  const Folder folder;
+  TrainerOptions options = options_in(folder, 4, 3);
+  options.checkpoint.writers = "ranks";
+  options.compression.name = "int8";  // With errors that each rank has for itself.
+  const Report saved = fit(options, job(Adam{}), clouds(90));
+  EXPECT_THAT(files_of(saved.checkpoint), ::testing::UnorderedElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors",
+                                                                          "optimizer-1.safetensors", "optimizer-2.safetensors"));
+  const checkpoint::SafetensorsFile second(std::filesystem::path(saved.checkpoint) / "optimizer-1.safetensors");
+  for (const auto& tensor : second.tensors())
+    EXPECT_THAT(tensor.spec.name, ::testing::AnyOf(::testing::StartsWith("exp_avg"), ::testing::StartsWith("rank1/")));
+  const checkpoint::Saved whole = checkpoint::open_checkpoint(saved.checkpoint);
+  for (const char* name : {"exp_avg/in.weight", "exp_avg_sq/in.weight", "exp_avg/out.bias", "exp_avg_sq/out.bias"})
+    EXPECT_NE(whole.optimizer->find(name), nullptr) << name;
+}
+
+TEST(Saver, TheFirstRankOfEachHostWritesAPart) {
+  const auto the_job = job(Adam{});
+  const Folder undisturbed, interrupted;
+  const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
+  std::string saved;
+  for (const int64_t steps : {5, 9}) {
+    testing::Workers workers(4, testing::world_options(), {"a", "a", "b", "b"});
+    workers.on_each([&](World& world) {
+      const Report report = Trainer(world, options_in(interrupted, steps)).fit(the_job, clouds(90));
+      if (world.worker() == 0) saved = report.checkpoint;
+    });
+    workers.leave();
+    EXPECT_THAT(files_of(saved),
+                ::testing::UnorderedElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors", "optimizer-1.safetensors"));
+  }
+  const Report last = fit(options_in(interrupted, 12), the_job, clouds(90));
+  EXPECT_EQ(last.resumed_from_step, 9);
+  EXPECT_LT(testing::difference(last.loss_history, whole.loss_history), 1e-10);
+}
+
+// As on hosts without a common file system.
+TEST(Saver, RankZeroWritesAloneWhereAnotherRankCannotWrite) {
+  const Folder folder;
+  class Elsewhere : public FullDisk {
+   public:
+    std::unique_ptr<File> create(const std::filesystem::path& file) override {
+      throw Error(ErrorCode::io, "test", file.string() + " is on another host");
+    }
+  } elsewhere;
+  FullDisk here;
+  testing::Workers workers(2);
+  workers.on_each([](World& world) { world.connect(); });
+  const auto groups = workers.make_groups();
+  for (const bool all_see_it : {false, true}) {
+    testing::on_threads(2, [&](int rank) {
+      checkpoint::FileSystem& files = rank == 1 && !all_see_it ? static_cast<checkpoint::FileSystem&>(elsewhere) : here;
+      EXPECT_EQ(agree_on_parts(/*of_all_ranks=*/true, folder.path(), files, *groups[static_cast<size_t>(rank)]).has_value(), all_see_it);
+    });
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  }
+  workers.leave();
+}
+
+TEST(Saver, TheLastCheckpointHasItsEvaluationWhereTheBestAreKept) {
+  for (const int64_t best : {0, 1}) {
+    const Folder folder;
+    TrainerOptions options = options_in(folder, 4);
+    options.checkpoint.keep_best = best;
+    const Report report = fit(options, job(), clouds(90), clouds(30));
+    const auto loss = checkpoint::evaluation_loss(checkpoint::open_checkpoint(report.checkpoint).manifest);
+    EXPECT_EQ(loss.has_value(), best == 1);
+    if (loss) {
+      EXPECT_EQ(*loss, report.eval->loss);
+    }
+  }
 }
 
 struct Transposed : testing::Classifier {

@@ -26,13 +26,19 @@ void make_folders(FileSystem& files, const fs::path& path) {
   }
 }
 
-OutgoingFile safetensors(const char* name, const SafetensorsLayout& layout, const std::vector<TensorView>& tensors) {
-  OutgoingFile file{name, {std::as_bytes(std::span(layout.header))}};
-  for (const size_t i : layout.order) file.pieces.push_back(tensors[i].bytes);
-  return file;
+}  // namespace
+
+TensorFiles::TensorFiles(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer, int part)
+    : model_(lay_out_model(model)), optimizer_(lay_out(optimizer)) {
+  if (part == 0) add(kModelFile, model_, model, part);
+  add(kOptimizerFile, optimizer_, optimizer, part);
 }
 
-}  // namespace
+void TensorFiles::add(const char* name, const SafetensorsLayout& layout, const std::vector<TensorView>& tensors, int part) {
+  OutgoingFile file{file_of_part(name, part), {std::as_bytes(std::span(layout.header))}};
+  for (const size_t i : layout.order) file.pieces.push_back(tensors[i].bytes);
+  content_.push_back(std::move(file));
+}
 
 Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files, Milliseconds lock_timeout)
     : path_(std::move(path)), retention_(retention), files_(files) {
@@ -52,19 +58,17 @@ SafetensorsLayout lay_out_model(const std::vector<TensorView>& tensors) { return
 fs::path Folder::path_of(int64_t step) const { return path_ / name_of_step(step); }
 
 fs::path Folder::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer) {
-  const SafetensorsLayout model_layout = lay_out_model(model), optimizer_layout = lay_out(optimizer);
-  return save(std::move(manifest),
-              {safetensors(kModelFile, model_layout, model), safetensors(kOptimizerFile, optimizer_layout, optimizer)});
+  return save(std::move(manifest), TensorFiles(model, optimizer).content());
 }
 
-fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& content) {
+fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting) {
   if (manifest.step < 0)
     throw Error(ErrorCode::invalid_argument, "checkpoint", fmt::format("a checkpoint of step {} was asked for", manifest.step),
                 "0 or more");
   const fs::path place = path_of(manifest.step);
-  const fs::path unfinished = path_ / writing_name(place.filename().string());
+  const fs::path unfinished = unfinished_path(path_, manifest.step, part);
   try {
-    write(manifest, content, unfinished);
+    write(manifest, content, part, go_on_waiting, unfinished);
     take_place(unfinished, place);
   } catch (const Error&) {
     try {
@@ -83,15 +87,14 @@ fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& conten
   return place;
 }
 
-void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content, const fs::path& unfinished) {
-  if (fs::exists(unfinished)) remove_tree(files_, unfinished);
-  files_.make_folder(unfinished);
+void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting,
+                   const fs::path& unfinished) {
+  const bool alone = part.count == 1;
+  if (alone && fs::exists(unfinished)) remove_tree(files_, unfinished);
+  open_unfinished(files_, unfinished);
   manifest.version = version();
-  for (const OutgoingFile& outgoing : content) {
-    OutputFile file(files_, unfinished / outgoing.name);
-    for (const auto& piece : outgoing.pieces) file.write(piece);
-    manifest.files[outgoing.name] = file.finish();
-  }
+  manifest.files = write_files(files_, unfinished, content);
+  if (!alone) manifest.files.merge(collect_parts(files_, unfinished, part, go_on_waiting));
   OutputFile file(files_, unfinished / kManifestFile);
   file.write(to_text(manifest));
   file.finish();

@@ -11,11 +11,13 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kWriting = ".writing-";
 constexpr std::string_view kReplaced = ".replaced-";
+constexpr char kAttempt = '+';
 
 // The name of the checkpoint behind `kind`; empty if it is none.
 std::optional<std::string> checkpoint_behind(std::string_view kind, std::string_view file_name) {
   if (!file_name.starts_with(kind)) return {};
-  const std::string name(file_name.substr(kind.size()));
+  file_name.remove_prefix(kind.size());
+  const std::string name(file_name.substr(0, file_name.find(kAttempt)));
   return step_of_name(name) ? std::optional(name) : std::nullopt;
 }
 
@@ -29,7 +31,10 @@ void remove_leftover(FileSystem& files, const fs::path& path) {
 
 }  // namespace
 
-std::string writing_name(std::string_view name) { return std::string(kWriting).append(name); }
+std::string writing_name(std::string_view name, std::string_view attempt) {
+  std::string writing = std::string(kWriting).append(name);
+  return attempt.empty() ? writing : writing.append(1, kAttempt).append(attempt);
+}
 std::string replaced_name(std::string_view name) { return std::string(kReplaced).append(name); }
 bool is_replaced_name(std::string_view file_name) { return checkpoint_behind(kReplaced, file_name).has_value(); }
 

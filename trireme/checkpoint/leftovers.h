@@ -9,8 +9,8 @@
 
 namespace trireme::checkpoint {
 
-// ".writing-<name>": not whole yet, or on its way out.
-std::string writing_name(std::string_view name);
+// ".writing-<name>" or ".writing-<name>+<attempt>": not whole yet, or on its way out.
+std::string writing_name(std::string_view name, std::string_view attempt = {});
 // ".replaced-<name>": whole, moved aside while a new `name` takes its place.
 std::string replaced_name(std::string_view name);
 // True if `file_name` is the replaced_name of a checkpoint.

@@ -8,6 +8,8 @@
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/parallel.h>
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace trireme::checkpoint {
 namespace {
@@ -24,7 +26,8 @@ struct Stretch {
 std::vector<Stretch> stretches_of(const SafetensorsFile& file, const std::vector<Destination>& destinations) {
   std::vector<Stretch> stretches;
   for (const auto& [tensor, bytes] : destinations) {
-    if (file.find(tensor->spec.name) != tensor) continue;  // Of the other file.
+    const TensorView* const own = file.find(tensor->spec.name);
+    if (own == nullptr || own->bytes.data() != tensor->bytes.data()) continue;  // Of another file.
     if (tensor->bytes.size() != bytes.size())
       throw Error(ErrorCode::invalid_argument, "checkpoint",
                   fmt::format("the tensor {} has {} bytes, its place {}", tensor->spec.name, tensor->bytes.size(), bytes.size()),
@@ -52,20 +55,24 @@ PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end, cons
 }
 
 struct Reading {
-  Reading(const fs::path& path, const SafetensorsFile& header, const std::vector<Destination>& destinations)
-      : file(path), stretches(stretches_of(header, destinations)), pieces((file.size() + kDigestPiece - 1) / kDigestPiece) {}
+  Reading(const fs::path& file_path, const SafetensorsFile& header, const std::vector<Destination>& destinations)
+      : path(file_path),
+        file(path),
+        stretches(stretches_of(header, destinations)),
+        pieces((file.size() + kDigestPiece - 1) / kDigestPiece) {}
+  fs::path path;
   InputFile file;
   std::vector<Stretch> stretches;
   std::vector<PieceDigest> pieces;
 };
 
-void read(std::vector<Reading*> readings) {
+void read(const std::vector<std::unique_ptr<Reading>>& readings) {
   size_t all = 0;
-  for (const Reading* reading : readings) all += reading->pieces.size();
+  for (const auto& reading : readings) all += reading->pieces.size();
   in_parallel(all, usable_cores(), [&](size_t from, size_t to) {
     std::vector<std::byte> scratch(kDigestPiece);
     size_t first = 0;
-    for (Reading* reading : readings) {
+    for (const auto& reading : readings) {
       const size_t count = reading->pieces.size();
       for (size_t i = std::max(from, first); i < std::min(to, first + count); ++i) {
         const uint64_t begin = (i - first) * kDigestPiece;
@@ -81,7 +88,6 @@ void read(std::vector<Reading*> readings) {
 
 Saved load_checkpoint(const fs::path& path, const Place& place) {
   Saved saved = open_manifest(path);
-  const std::string &model_hash = saved.manifest.files.at(kModelFile), &optimizer_hash = saved.manifest.files.at(kOptimizerFile);
   std::vector<Destination> destinations;
   try {
     open_files(saved);
@@ -90,15 +96,20 @@ Saved load_checkpoint(const fs::path& path, const Place& place) {
     verify(saved);  // Damage would explain it.
     throw;
   }
-  if (!is_tree_digest(model_hash) || !is_tree_digest(optimizer_hash)) {  // Checkpoints of Trireme's first weeks.
+  if (!std::ranges::all_of(saved.manifest.files, [](const auto& file) { return is_tree_digest(file.second); })) {  // Of our first weeks.
     verify(saved);
     for (const auto& [tensor, bytes] : destinations) std::copy(tensor->bytes.begin(), tensor->bytes.end(), bytes.begin());
     return saved;
   }
-  Reading model(path / kModelFile, *saved.model, destinations), optimizer(path / kOptimizerFile, *saved.optimizer, destinations);
-  read({&model, &optimizer});
-  require_digest(path / kModelFile, digest_text(model.pieces), model_hash);
-  require_digest(path / kOptimizerFile, digest_text(optimizer.pieces), optimizer_hash);
+  std::vector<std::unique_ptr<Reading>> readings;
+  for (const auto& [kind, opened] : {std::pair{kModelFile, saved.model.get()}, {kOptimizerFile, saved.optimizer.get()}}) {
+    const auto names = files_of_parts(saved.manifest, kind);
+    for (size_t i = 0; i < names.size(); ++i)
+      readings.push_back(std::make_unique<Reading>(path / names[i], opened->files()[i], destinations));
+  }
+  read(readings);
+  for (const auto& reading : readings)
+    require_digest(reading->path, digest_text(reading->pieces), saved.manifest.files.at(reading->path.filename().string()));
   return saved;
 }
 

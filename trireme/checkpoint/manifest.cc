@@ -9,7 +9,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr int kNewestFormat = 1;
+constexpr int kNewestFormat = 2;
 constexpr std::string_view kSealStart = ",\n  \"sha256\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
 constexpr size_t kSealSize = kSealStart.size() + 64 + kSealEnd.size();

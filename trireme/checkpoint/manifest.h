@@ -14,7 +14,8 @@
 namespace trireme::checkpoint {
 
 struct Manifest {
-  int format = 1;                              // A newer one than this build knows is refused with Error(unsupported).
+  // 1: one file of the optimizer; 2: one of each part. A newer one than this build knows is refused with Error(unsupported).
+  int format = 2;
   std::string version;                         // Of Trireme. Filled by save().
   int64_t step = 0;                            // Optimizer steps committed.
   plan::DataPosition position;                 // Of the next batch.

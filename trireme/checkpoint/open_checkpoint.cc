@@ -36,8 +36,13 @@ Saved open_manifest(const fs::path& path) {
 }
 
 void open_files(Saved& saved) {
-  saved.model = std::make_unique<SafetensorsFile>(saved.path / kModelFile);
-  saved.optimizer = std::make_unique<SafetensorsFile>(saved.path / kOptimizerFile);
+  const auto open = [&](const char* file) {
+    std::vector<fs::path> paths;
+    for (const std::string& name : files_of_parts(saved.manifest, file)) paths.push_back(saved.path / name);
+    return std::make_unique<SafetensorsFiles>(paths);
+  };
+  saved.model = open(kModelFile);
+  saved.optimizer = open(kOptimizerFile);
 }
 
 void require_digest(const fs::path& file, const std::string& actual, const std::string& expected) {

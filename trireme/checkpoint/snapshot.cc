@@ -59,6 +59,10 @@ void Snapshot::take(const std::vector<TensorView>& model, const std::vector<Tens
   });
 }
 
-std::vector<OutgoingFile> Snapshot::files() const { return {{kModelFile, {model_.bytes()}}, {kOptimizerFile, {optimizer_.bytes()}}}; }
+std::vector<OutgoingFile> Snapshot::files(int part) const {
+  std::vector<OutgoingFile> files = {{file_of_part(kOptimizerFile, part), {optimizer_.bytes()}}};
+  if (part == 0) files.insert(files.begin(), {kModelFile, {model_.bytes()}});
+  return files;
+}
 
 }  // namespace trireme::checkpoint

@@ -27,8 +27,8 @@ class Snapshot {
  public:
   // Copies the tensors on `threads` threads. Throws as lay_out() does, with nothing copied.
   void take(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer, int threads);
-  // For Folder::save(); points into the snapshot.
-  std::vector<OutgoingFile> files() const;
+  // As TensorFiles has them, for Folder::save() and write_part(); they point into the snapshot.
+  std::vector<OutgoingFile> files(int part = 0) const;
 
  private:
   PageBuffer model_, optimizer_;

@@ -6,6 +6,7 @@
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/checkpoint/step_name.h>
 #include <unistd.h>
 #include <algorithm>
 #include <utility>
@@ -14,7 +15,7 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr int kNice = 10;
-constexpr int kCopyThreads = 2;  // As many as fill the memory's bandwidth on small machines.
+constexpr std::chrono::seconds kLastParts{2};
 
 // Training goes first. Linux counts both by thread; ioprio_set(2) has no wrapper: the lowest of the best-effort class. No matter if
 // refused.
@@ -27,9 +28,14 @@ void lower_priority() {
 
 }  // namespace
 
-Writer::Writer(Folder folder, WriterOptions options) : folder_(std::move(folder)), options_(options) {}
+Writer::Writer(Folder folder, WriterOptions options)
+    : folder_(std::move(folder)), path_(folder_->path()), files_(nullptr), options_(options) {}
+
+Writer::Writer(std::filesystem::path folder, FileSystem& files, WriterOptions options)
+    : path_(std::move(folder)), files_(&files), options_(options) {}
 
 Writer::~Writer() {
+  expect_no_more();
   thread_.request_stop();
   if (thread_.joinable()) thread_.join();
   if (!error_) return;
@@ -40,10 +46,14 @@ Writer::~Writer() {
   }
 }
 
-std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer) {
-  std::filesystem::path path = folder_.path_of(manifest.step);
+std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
+                                   Part part, const GoOnWaiting& go_on_waiting) {
+  std::filesystem::path path = path_ / name_of_step(manifest.step);
   if (!options_.background) {
-    saved_.push_back(folder_.save(std::move(manifest), model, optimizer));
+    const Deadline deadline = Deadline::after(options_.timeout);
+    write(manifest, TensorFiles(model, optimizer, part.index).content(), part,
+          [&] { return !deadline.expired() && (!go_on_waiting || go_on_waiting()); });
+    if (folder_) saved_.push_back(path);
     return path;
   }
   std::unique_lock lock(mutex_);
@@ -51,12 +61,28 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   Snapshot& snapshot = idle_snapshot(lock);
   throw_if_failed();
   lock.unlock();
-  snapshot.take(model, optimizer, std::min(kCopyThreads, usable_cores()));
+  snapshot.take(model, optimizer, std::min(options_.copy_threads, usable_cores()));
   lock.lock();
-  pending_.push_back({std::move(manifest), &snapshot});
+  pending_.push_back({std::move(manifest), &snapshot, std::move(part), std::chrono::steady_clock::now() + options_.timeout});
   if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
   changed_.notify_all();
   return path;
+}
+
+void Writer::expect_no_more() {
+  const std::lock_guard lock(mutex_);
+  const auto soon = std::chrono::steady_clock::now() + kLastParts;
+  for (Pending& pending : pending_) {
+    pending.patience = std::min(pending.patience, soon);
+    pending.may_fail = true;
+  }
+}
+
+void Writer::write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting) {
+  if (folder_)
+    folder_->save(manifest, content, part, go_on_waiting);
+  else
+    write_part(*files_, path_, manifest.step, part, content);
 }
 
 void Writer::wait() {
@@ -86,7 +112,7 @@ template <typename Condition>
 void Writer::wait_until(std::unique_lock<std::mutex>& lock, Condition condition) {
   if (changed_.wait_for(lock, options_.timeout, condition)) return;
   throw Error(ErrorCode::timeout, "checkpoint",
-              fmt::format("the disk has not taken {} in {} s", folder_.path_of(pending_.front().manifest.step).string(),
+              fmt::format("the disk has not taken {} in {} s", (path_ / name_of_step(pending_.front().manifest.step)).string(),
                           std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
               "a look at the disk (or its network): it may hang");
 }
@@ -100,22 +126,35 @@ void Writer::write_on(std::stop_token stop) {
   lower_priority();
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [&] { return !pending_.empty(); })) {
-    Pending& next = pending_.front();
-    std::exception_ptr error;
     lock.unlock();
-    try {
-      folder_.save(next.manifest, next.snapshot->files());
-    } catch (const std::exception&) {
-      error = std::current_exception();
-    }
+    const std::exception_ptr error = write_first();
     lock.lock();
-    if (!error)
-      saved_.push_back(folder_.path_of(next.manifest.step));
-    else if (!error_)
-      error_ = error;
+    if (error && !error_) error_ = error;
     pending_.pop_front();
     changed_.notify_all();
   }
+}
+
+// The first that is pending; it stays there. Returns what training has to hear of.
+std::exception_ptr Writer::write_first() {
+  Pending& pending = pending_.front();  // Stays where it is when others come.
+  const auto may_go_on = [&] {
+    const std::lock_guard lock(mutex_);
+    return std::chrono::steady_clock::now() < pending.patience;
+  };
+  try {
+    write(pending.manifest, pending.snapshot->files(pending.part.index), pending.part, may_go_on);
+    const std::lock_guard lock(mutex_);
+    if (folder_) saved_.push_back(path_ / name_of_step(pending.manifest.step));
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    const bool was_left = !folder_ && pending.may_fail;
+    if (!was_left && error.code() != ErrorCode::peer_lost) return std::current_exception();
+    log_warning("the checkpoint of step {} is given up: {}", pending.manifest.step, error.what());
+  } catch (const std::exception&) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 }  // namespace trireme::checkpoint

@@ -12,6 +12,7 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -19,39 +20,57 @@ namespace trireme::checkpoint {
 
 struct WriterOptions {
   bool background = true;  // Otherwise save() returns once the checkpoint is durable, and needs no memory for a snapshot.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // For a write that a save or wait() waits for.
+  int copy_threads = 2;    // As many as fill the memory's bandwidth on small machines.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // For a write that a save or wait() waits for, and for the other parts.
 };
 
-// One thread calls it. Errors of the writing thread come out of the next call, once; older checkpoints stay then.
+// One thread calls it. Errors of the writing thread come out of the next call, once; older checkpoints stay then. A checkpoint that another
+// part did not come to is none: it is given up with a warning.
 class Writer {
  public:
   explicit Writer(Folder folder, WriterOptions options = {});
-  ~Writer();  // Waits for what is being written; errors that nobody asked for are logged.
+  // Of parts after the first, into a folder that the process of the first one has.
+  Writer(std::filesystem::path folder, FileSystem& files, WriterOptions options);
+  // expect_no_more(), and waits for what is being written; errors that nobody asked for are logged.
+  ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
   // Returns when the tensors have been copied: they may change then. Waits for the older write if both snapshots are busy. Returns the path
-  // that the checkpoint will have. Throws as Folder::save() does, for this save or an earlier one (then nothing was copied),
+  // that the checkpoint will have. Of a part after the first the manifest's step is enough. Without a background it waits for the other
+  // parts as long as `go_on_waiting` says. Throws as Folder::save() does, for this save or an earlier one (then nothing was copied),
   // Error(timeout).
-  std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer);
+  std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
+                             Part part = {}, const GoOnWaiting& go_on_waiting = {});
+  // Who writes the other parts may be gone: those of saves until now that are not there soon (2 s) are not waited for. What this part could
+  // not write of them is no error.
+  void expect_no_more();
   // Until all is durable. Throws likewise.
   void wait();
   // The checkpoints that have become durable since the last call, oldest first. Throws an error that is due.
   std::vector<std::filesystem::path> take_saved();
-  const Folder& folder() const { return folder_; }
+  const std::filesystem::path& path() const { return path_; }
+  const Folder& folder() const { return *folder_; }  // Of the first part.
 
  private:
   struct Pending {
     Manifest manifest;
     Snapshot* snapshot;
+    Part part;
+    std::chrono::steady_clock::time_point patience;  // With the other parts.
+    bool may_fail = false;
   };
   void write_on(std::stop_token stop);
+  void write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting);
+  std::exception_ptr write_first();
   void throw_if_failed();  // Call it with the mutex.
   Snapshot& idle_snapshot(std::unique_lock<std::mutex>& lock);
   template <typename Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, Condition condition);
 
-  Folder folder_;
+  std::optional<Folder> folder_;  // Of the first part.
+  const std::filesystem::path path_;
+  FileSystem* const files_;  // Of another part.
   const WriterOptions options_;
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -101,6 +101,7 @@ struct Config {
     int64_t keep_every = 0;  // Steps; 0: none stays for ever.
     int keep_best = 0;
     bool background = true;
+    std::string writers = "hosts";
   } checkpoint;
   struct {
     std::string dir = "";  // Empty: runs/<data>-<date>-<time>, made anew for each run.

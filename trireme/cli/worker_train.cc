@@ -101,7 +101,8 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
                         config.checkpoint.keep,
                         config.checkpoint.keep_every,
                         config.checkpoint.keep_best,
-                        config.checkpoint.background};
+                        config.checkpoint.background,
+                        config.checkpoint.writers};
   options.loader_threads = config.data.threads;
   options.prefetch = config.data.prefetch;
   options.threads = at::get_num_threads();                          // The launching side has set OMP_NUM_THREADS.
@@ -141,14 +142,15 @@ Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrain
   return files;
 }
 
-void publish(Report& report, const Files& files, const TrainerOptions& options, const WorkerTrainArguments& arguments) {
+void publish(Report& report, const Files& files, const std::vector<std::shared_ptr<monitor::Sink>>& sinks,
+             const WorkerTrainArguments& arguments) {
   report.files["report"] = arguments.report.empty() ? files.report.string() : arguments.report;
   if (!files.log.empty()) report.files["log"] = files.log.string();
   if (!files.events.empty()) report.files["events"] = files.events.string();
   const Json json = report.to_json();
   write_file_atomically(files.report, json.dump(2) + "\n");
   if (!arguments.report.empty()) write_file_atomically(arguments.report, json.dump(2) + "\n");
-  for (const auto& sink : options.sinks) sink->on_end({report.stopped, json});
+  for (const auto& sink : sinks) sink->on_end({report.stopped, json});
   if (arguments.json) fmt::print("{}\n", json.dump());
 }
 
@@ -183,9 +185,9 @@ int train(const WorkerTrainArguments& arguments) {
   job.model = models::make_factory(model_for(config, data), data.input);
   job.optimizer = optimizer_of(config);
   const Sources sources = sources_of(std::move(data));
+  options.publish = [&files, &arguments, sinks = options.sinks](Report& report) { publish(report, files, sinks, arguments); };
   Trainer trainer(world, options);
-  Report report = trainer.fit(job, sources.train, sources.test);
-  if (world.worker() == 0 && !report.dismissed) publish(report, files, options, arguments);
+  const Report report = trainer.fit(job, sources.train, sources.test);
   world.leave();
   return report.stopped ? kExitStopped : kExitOk;
 }

@@ -53,7 +53,19 @@ void share_out(const std::vector<NamedTensor>& own, const std::map<std::string, 
 
 std::string shared_name(const std::string& name) { return "engine/" + name; }
 
-std::vector<NamedTensor> collect(const EngineState& state, Group& group) {
+std::vector<NamedTensor> shared_in_file(const EngineState& state) {
+  std::vector<NamedTensor> named;
+  for (const auto& [name, tensor] : state.shared) named.push_back({shared_name(name), tensor});
+  return named;
+}
+
+std::vector<NamedTensor> own_in_file(const EngineState& state, int rank) {
+  std::vector<NamedTensor> named;
+  for (const auto& [name, tensor] : state.own) named.push_back({own_name(rank, name), tensor});
+  return named;
+}
+
+std::vector<NamedTensor> collect_own(const EngineState& state, Group& group) {
   std::vector<NamedTensor> all;
   for (const auto& [name, tensor] : state.own) {
     const at::Tensor mine = tensor.detach().contiguous().view({-1});
@@ -64,8 +76,6 @@ std::vector<NamedTensor> collect(const EngineState& state, Group& group) {
     for (int rank = 0; rank < group.size(); ++rank)
       all.push_back({own_name(rank, name), everybodys.narrow(0, rank * mine.numel(), mine.numel()).view(tensor.sizes())});
   }
-  if (group.rank() == 0)
-    for (const auto& [name, tensor] : state.shared) all.push_back({shared_name(name), tensor});
   return all;
 }
 

@@ -16,9 +16,11 @@ struct EngineState {
   std::vector<NamedTensor> own;     // Of this rank, with the same names and sizes on every rank: errors of compression. Likewise.
 };
 
-// COLLECTIVE. On rank 0 all of it, by names of a file: "engine/<shared>", "rank3/<own>"; elsewhere empty. Rank 0 holds every rank's own
-// tensors at once.
-std::vector<NamedTensor> collect(const EngineState& state, Group& group);
+// By names of a file: "engine/<shared>", "rank3/<own>".
+std::vector<NamedTensor> shared_in_file(const EngineState& state);
+std::vector<NamedTensor> own_in_file(const EngineState& state, int rank);
+// COLLECTIVE. On rank 0 every rank's own tensors at once, by those names; elsewhere none.
+std::vector<NamedTensor> collect_own(const EngineState& state, Group& group);
 std::string shared_name(const std::string& name);  // "engine/<name>"
 bool belongs_to_engine(const std::string& name);   // One of the names above.
 

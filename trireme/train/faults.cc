@@ -55,8 +55,9 @@ bool is_due(const Fault& fault, int rank, Phase phase, int64_t step) {
   const bool concerns = rank == fault.rank || (fault.kind == FaultKind::drop && rank == fault.peer);
   if (!concerns || order_of(phase) == kPlaces.size()) return false;
   if (fault.kind == FaultKind::slow) return step >= fault.step && phase == fault.phase;
-  if (fault.phase == Phase::checkpoint) return step >= fault.step && phase == Phase::checkpoint;
-  return step == fault.step && phase != Phase::checkpoint && order_of(phase) >= order_of(fault.phase);
+  const auto is_beside_steps = [](Phase where) { return where == Phase::checkpoint || where == Phase::idle; };
+  if (is_beside_steps(fault.phase)) return step >= fault.step && phase == fault.phase;
+  return step == fault.step && !is_beside_steps(phase) && order_of(phase) >= order_of(fault.phase);
 }
 
 }  // namespace trireme

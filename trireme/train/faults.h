@@ -41,9 +41,9 @@ std::string to_text(const std::vector<Fault>& faults);
 // Throws Error(invalid_argument) naming a rank or step that this run does not have; `steps`: of the run, 0: unknown.
 std::vector<Fault> schedule_faults(const std::vector<Fault>& faults, int world_size, int64_t steps = 0);
 
-// Whether `fault` strikes a replica that comes to `phase` of `step` (checkpoint: of the state after `step` steps). A rank may pass a phase
-// by (a replica without samples has no backward), so a fault strikes at its phase or at the next one of its step; one of the checkpoint at
-// the first checkpoint from its step on.
+// Whether `fault` strikes a replica that comes to `phase` of `step` (checkpoint and idle, the end of a run: after `step` steps). A rank may
+// pass a phase by (a replica without samples has no backward), so a fault strikes at its phase or at the next one of its step; one of the
+// checkpoint at the first checkpoint from its step on, one of the end at the end of a run of that many steps or more.
 bool is_due(const Fault& fault, int rank, Phase phase, int64_t step);
 
 }  // namespace trireme

@@ -13,13 +13,14 @@ struct Place {
   std::string_view name;
   Phase phase;
 };
-// In the order in which a step passes them. The collective is the phase that heartbeats call exchange.
-inline constexpr std::array<Place, 6> kPlaces = {{{"data", Phase::data},
+// In the order in which a step passes them; the end is behind the last one. The collective is the phase that heartbeats call exchange.
+inline constexpr std::array<Place, 7> kPlaces = {{{"data", Phase::data},
                                                   {"forward", Phase::forward},
                                                   {"backward", Phase::backward},
                                                   {"collective", Phase::exchange},
                                                   {"update", Phase::update},
-                                                  {"checkpoint", Phase::checkpoint}}};
+                                                  {"checkpoint", Phase::checkpoint},
+                                                  {"end", Phase::idle}}};
 // Where a slow rank loses its time.
 inline constexpr std::array<Place, 4> kSlowParts = {
     {{"compute", Phase::forward}, {"data", Phase::data}, {"collective", Phase::exchange}, {"checkpoint", Phase::checkpoint}}};

@@ -72,13 +72,15 @@ struct ReplicaRun::Impl {
     } else {
       put_back();
     }
+    for (auto* const writer : {&writer_, &part_writer_})
+      if (*writer && world_.lost_a_worker()) (*writer)->expect_no_more();
     saver_.reset();
     loader_.reset();
     replica_.reset();
     group_.reset();
     norm_group_.reset();
   }
-  ReplicaResult take_result() { return std::move(result_); }
+  const ReplicaResult& result() const { return result_; }
 
  private:
   // A generation's engine, loader and saver; then the state of rank 0, from its memory or the newest checkpoint, becomes everybody's.
@@ -88,12 +90,13 @@ struct ReplicaRun::Impl {
     if (leads_worker_) world_.agree("model", facts_of(trireme::state_of(*model_.module)));
     regroup_ = in_step_ = false;
     is_first_step_ = true;
+    evaluated_step_ = -1;
     if (has_state_ && progress_.step < world_.step_of_generation()) put_aside();
     for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters) tensor.mutable_grad().reset();  // Of a step given up.
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
-    resize();
-    take_folder();
-    saver_.emplace(writer_ ? &*writer_ : nullptr, RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_);
+    const auto parts = take_folder();
+    checkpoint::Writer* const writer = writer_ ? &*writer_ : parts && parts->index > 0 ? &*part_writer_ : nullptr;
+    saver_.emplace(writer, parts, RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_);
     if (!injector_ && !options_.inject.faults.empty()) injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
     context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
@@ -111,15 +114,24 @@ struct ReplicaRun::Impl {
     bound_ = has_state_ = true;
   }
 
-  // Rank 0 has it from one generation to the next: what is being written then is written on while the job regroups.
-  void take_folder() {
+  // Rank 0 has it from one generation to the next: what is being written then is written on while the job regroups. Empty: rank 0
+  // writes alone.
+  std::optional<PartsOfSaves> take_folder() {
     const CheckpointOptions& keep = options_.checkpoint;
-    if (!first()) return writer_.reset();
-    if (writer_ || keep.dir.empty()) return;
-    // A rank 0 that was ended a moment ago may not be gone yet.
-    const Milliseconds lock_timeout = world_.identity().generation > 0 ? kFolderTimeout : Milliseconds(0);
-    writer_.emplace(checkpoint::Folder(keep.dir, {keep.keep, keep.keep_every, keep.keep_best}, disk_, lock_timeout),
-                    checkpoint::WriterOptions{.background = keep.background});
+    if (!first()) writer_.reset();
+    if (keep.dir.empty()) return {};
+    const checkpoint::WriterOptions writing{.background = keep.background, .copy_threads = group_->size() > group_->hosts() ? 1 : 2};
+    if (first() && !writer_) {
+      // A rank 0 that was ended a moment ago may not be gone yet.
+      const Milliseconds lock_timeout = world_.identity().generation > 0 ? kFolderTimeout : Milliseconds(0);
+      writer_.emplace(checkpoint::Folder(keep.dir, {keep.keep, keep.keep_every, keep.keep_best}, disk_, lock_timeout), writing);
+    }
+    // With local steps momentum differs from rank to rank, and parts of several would fit no one's.
+    if (options_.local.steps > 1) return {};
+    const auto parts = agree_on_parts(keep.writers == "ranks", keep.dir, disk_, *group_);
+    const bool has_one = parts && parts->index > 0;
+    if (has_one && (!part_writer_ || part_writer_->path() != parts->folder)) part_writer_.emplace(parts->folder, disk_, writing);
+    return parts;
   }
 
   // Tensors stay where they are.
@@ -307,6 +319,7 @@ struct ReplicaRun::Impl {
         log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained", progress_.step, total_steps_);
       return true;
     }
+    resize();
     return false;
   }
 
@@ -543,6 +556,7 @@ struct ReplicaRun::Impl {
     const CheckpointOptions& every = options_.checkpoint;
     const bool by_step = updated && every.every_steps > 0 && progress_.step % every.every_steps == 0;
     const bool by_epoch = epoch_over && every.every_epochs > 0 && batch.next.epoch % every.every_epochs == 0;
+    if (last && !stopping_ && every.keep_best > 0) evaluate_now(batch.position.epoch);  // Which of them is best is in them.
     if (by_step || by_epoch || last || stopping_) save();
     announce_saved();
   }
@@ -571,7 +585,7 @@ struct ReplicaRun::Impl {
     Json evaluation;
     if (const auto& eval = result_.report.eval; eval && evaluated_step_ == progress_.step)
       evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}};
-    saver_->save(*replica_, progress_, engine_state(), evaluation);
+    saver_->save(*replica_, progress_, engine_state(), evaluation, [this] { return !world_.lost_a_worker(); });
   }
 
   // What has become durable meanwhile; at the end of a run, and for who asks it to stop, all of it.
@@ -590,7 +604,8 @@ struct ReplicaRun::Impl {
     report.parameters = 0;
     replica_->synchronise();
     // Who asks to stop is waiting; the checkpoint holds all that an evaluation needs.
-    if (!stopping_) evaluate_now(std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)));
+    if (!stopping_ && evaluated_step_ != progress_.step)
+      evaluate_now(std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)));
     if (!std::exchange(ended_, true)) call([&](Callback& callback) { callback.on_fit_end(*context_); });
     phase(Phase::idle);
     for (const auto& [name, tensor] : replica_->state().parameters) report.parameters += tensor.numel();
@@ -617,6 +632,7 @@ struct ReplicaRun::Impl {
     if (first()) report.times = world_.times();
     add_process_totals(report);
     result_.rank = group_->rank();
+    strike(Phase::idle, progress_.step);
   }
 
   Json facts_of_generation() const {
@@ -669,9 +685,10 @@ struct ReplicaRun::Impl {
   Guard guard_{options_.guard};
   Resize resize_{options_.resize, options_.batch};
   std::optional<Injector> injector_;
-  FullDisk disk_;                             // Before the writer, which writes to it.
-  std::optional<checkpoint::Writer> writer_;  // On rank 0.
-  ReplicaRandom random_;                      // Before the model, which is drawn from it.
+  FullDisk disk_;                                  // Before the writer, which writes to it.
+  std::optional<checkpoint::Writer> writer_;       // On rank 0.
+  std::optional<checkpoint::Writer> part_writer_;  // On the others.
+  ReplicaRandom random_;                           // Before the model, which is drawn from it.
   Model model_;
   // Of a generation (of the whole run, if the job is not elastic).
   std::shared_ptr<Group> group_, norm_group_;
@@ -717,6 +734,6 @@ ReplicaRun::End ReplicaRun::run(std::shared_ptr<Group> group, std::shared_ptr<Gr
 void ReplicaRun::unbind() { impl_->unbind(); }
 bool ReplicaRun::is_torn() const { return impl_->is_torn(); }
 int64_t ReplicaRun::committed() const { return impl_->committed(); }
-ReplicaResult ReplicaRun::take_result() { return impl_->take_result(); }
+const ReplicaResult& ReplicaRun::result() const { return impl_->result(); }
 
 }  // namespace trireme

@@ -37,7 +37,7 @@ class ReplicaRun {
   void unbind();              // Keeps the state in memory, and lets go of the groups and of the checkpoint folder.
   bool is_torn() const;       // After an error, before unbind(): its state is of no step; nobody shall go on from it.
   int64_t committed() const;  // Steps that it has the state of; -1: none yet.
-  ReplicaResult take_result();
+  const ReplicaResult& result() const;
 
  private:
   struct Impl;

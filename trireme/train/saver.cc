@@ -5,6 +5,8 @@
 #include <trireme/checkpoint/load.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/train/saver.h>
+#include <algorithm>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -125,9 +127,67 @@ OptimizerState share(Group& group, OptimizerState state) {
   return state;
 }
 
+// What a part holds beside the model: of the tensors that all ranks have, each goes to the part that has the fewest bytes so far.
+std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerState& optimizer, const EngineState& engine,
+                                  const ModuleState& model) {
+  std::vector<NamedTensor> mine;
+  std::vector<size_t> bytes(static_cast<size_t>(part.count));
+  for (const auto* const tensors : {&model.parameters, &model.buffers})
+    for (const auto& [name, tensor] : *tensors) bytes[0] += tensor.nbytes();
+  const auto deal = [&](const std::vector<NamedTensor>& tensors) {
+    for (const NamedTensor& each : tensors) {
+      const auto fewest = std::min_element(bytes.begin(), bytes.end());
+      *fewest += each.tensor.nbytes();
+      if (fewest - bytes.begin() == part.index) mine.push_back(each);
+    }
+  };
+  if (optimizer.kind != "opaque")
+    deal(optimizer.tensors);
+  else if (part.index == 0)  // An archive, whose size may differ from rank to rank.
+    mine = optimizer.tensors;
+  deal(shared_in_file(engine));
+  return mine;
+}
+
 }  // namespace
 
-Saver::Saver(checkpoint::Writer* writer, RunFacts facts, Group& group) : facts_(std::move(facts)), group_(group), writer_(writer) {}
+std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder, checkpoint::FileSystem& files,
+                                           Group& group) {
+  PartsOfSaves parts{.index = group.rank(), .count = group.size(), .of_all_ranks = of_all_ranks};
+  if (!of_all_ranks) {
+    const auto leaders = group.between_hosts();
+    parts.index = leaders ? leaders->rank() : -1;
+    parts.count = group.hosts();
+  }
+  if (parts.count == 1) return {};
+  const auto probe = [&] { return checkpoint::unfinished_path(parts.folder, 0, {0, 1, parts.name}); };
+  const bool is_first = group.rank() == 0;
+  if (is_first) {
+    std::random_device random;
+    parts.folder = std::filesystem::absolute(folder);
+    parts.name = fmt::format("{:08x}{:08x}", random(), random());
+    checkpoint::open_unfinished(files, probe());
+  }
+  const Json told = share(group, {{"folder", parts.folder.string()}, {"name", parts.name}});
+  parts.folder = told["folder"].get<std::string>();
+  parts.name = told["name"];
+  at::Tensor blind = at::zeros({1}, at::kLong);
+  try {
+    if (parts.index >= 0) files.create(probe() / std::to_string(parts.index));
+  } catch (const Error&) {
+    blind[0] = 1;
+  }
+  group.all_reduce(blind);
+  if (is_first) checkpoint::remove_tree(files, probe());
+  if (blind.item<int64_t>() == 0) return parts;
+  if (is_first)
+    log_info("rank 0 writes checkpoints alone: {} of {} others cannot write to {}", blind.item<int64_t>(), parts.count - 1,
+             parts.folder.string());
+  return {};
+}
+
+Saver::Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts, Group& group)
+    : facts_(std::move(facts)), group_(group), writer_(writer), parts_(std::move(parts)) {}
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {
   const auto was = [&](const char* key, int64_t otherwise) { return manifest.extra.value(key, otherwise); };
@@ -216,11 +276,8 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   return restored;
 }
 
-void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation) {
-  replica.sync_buffers();
-  const std::vector<NamedTensor> of_engine = collect(engine, group_);
-  if (!writer_) return;
-  require_finite(replica.state().parameters, progress.step);
+checkpoint::Manifest Saver::manifest_of(const DataParallel& replica, const Progress& progress, const EngineState& engine,
+                                        const OptimizerState& optimizer, const Json& evaluation) const {
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
   manifest.position = progress.position;
@@ -234,14 +291,31 @@ void Saver::save(DataParallel& replica, const Progress& progress, const EngineSt
   manifest.extra["resize"] = progress.resize;
   manifest.extra["counters"] = engine.counters;
   if (!evaluation.is_null()) manifest.extra["evaluation"] = evaluation;
-  const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
   manifest.optimizer = {{"kind", optimizer.kind}, {"counters", optimizer.counters}};
-  Views model, optimizer_views;
-  model.add(replica.state().parameters);
-  model.add(replica.state().buffers);
-  optimizer_views.add(optimizer.tensors);
-  optimizer_views.add(of_engine);
-  writer_->save(std::move(manifest), model.views, optimizer_views.views);
+  return manifest;
+}
+
+void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation,
+                 const checkpoint::GoOnWaiting& go_on_waiting) {
+  replica.sync_buffers();
+  const bool all_write = parts_ && parts_->of_all_ranks;
+  const std::vector<NamedTensor> of_ranks = all_write ? own_in_file(engine, group_.rank()) : collect_own(engine, group_);
+  if (!writer_) return;
+  checkpoint::Part part;
+  if (parts_) part = {parts_->index, parts_->count, fmt::format("{}-{}", parts_->name, ++saves_)};
+  const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
+  checkpoint::Manifest manifest;
+  manifest.step = progress.step;
+  Views model_views, other_views;
+  if (part.index == 0) {
+    require_finite(replica.state().parameters, progress.step);
+    manifest = manifest_of(replica, progress, engine, optimizer, evaluation);
+    model_views.add(replica.state().parameters);
+    model_views.add(replica.state().buffers);
+  }
+  other_views.add(dealt_to(part, optimizer, engine, replica.state()));
+  other_views.add(of_ranks);
+  writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part), go_on_waiting);
 }
 
 std::vector<std::string> Saver::saved(bool all) {

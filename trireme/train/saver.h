@@ -1,4 +1,4 @@
-// Between the engine and the checkpoint room: what a replica's state is, written by rank 0 and handed to all.
+// Between the engine and the checkpoint room: what a replica's state is, written by the ranks, each a part, and handed to all by rank 0.
 #pragma once
 #include <trireme/checkpoint/writer.h>
 #include <trireme/parallel/data_parallel.h>
@@ -42,10 +42,22 @@ struct RunFacts {
   Json config = Json::object();
 };
 
+// Where a generation writes checkpoints in parts (checkpoint/parts.h), and which of them is this rank's.
+struct PartsOfSaves {
+  std::filesystem::path folder;  // Rank 0's; each may know the folder by a name of its own, or another one by the same.
+  std::string name;              // Of this generation's saves, in the names of what is not finished.
+  int index = -1, count = 1;     // -1: this rank writes nothing.
+  bool of_all_ranks = false;     // Otherwise of the first rank of each host.
+};
+// COLLECTIVE. Empty if there is one writer only, or if one of them cannot write where rank 0 does: then rank 0 writes alone.
+std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder, checkpoint::FileSystem& files,
+                                           Group& group);
+
 class Saver {
  public:
-  // `writer` is rank 0's, and null elsewhere; null there too: nothing is saved or found.
-  Saver(checkpoint::Writer* writer, RunFacts facts, Group& group);
+  // `writer` is rank 0's, and null elsewhere; null there too: nothing is saved or found. With `parts` each rank that has one has a writer:
+  // the model is rank 0's, the rest is dealt out so that all write as many bytes.
+  Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts, Group& group);
 
   // COLLECTIVE. What rank 0 has `kept`, else its newest whole checkpoint, becomes the state of every replica (kept parameters and buffers
   // are in rank 0's module; what other ranks kept does not count). Empty if there is neither. Of what is kept, tensors of single ranks
@@ -57,19 +69,25 @@ class Saver {
     bool from_memory = false;
   };
   std::optional<Restored> restore(DataParallel& replica, EngineState& engine, std::optional<RunState> kept = std::nullopt);
-  // COLLECTIVE (buffers are handed out, every rank's own state is collected). Rank 0 goes on once its tensors are copied. `evaluation`
-  // (JSON with a loss, or null) is of this step. Throws Error(internal) naming the tensor, and leaves older checkpoints alone, if a
-  // parameter is NaN or infinite: resuming from that would fail for ever. Throws Error(io) for this save or an earlier one that failed.
-  void save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation = {});
+  // COLLECTIVE (buffers are handed out; every rank's own state is collected, unless all ranks write). A rank goes on once its tensors are
+  // copied. `evaluation` (JSON with a loss, or null) is of this step; `go_on_waiting` as Writer::save() has it. Throws Error(internal)
+  // naming the tensor, and leaves older checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail for ever.
+  // Throws Error(io) for this save or an earlier one that failed.
+  void save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation = {},
+            const checkpoint::GoOnWaiting& go_on_waiting = {});
   // The checkpoints that have become durable since the last call, on rank 0; with `all`, waits until each is. Throws Error(io) likewise.
   std::vector<std::string> saved(bool all);
 
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;
   std::optional<RunState> read(DataParallel& replica);
+  checkpoint::Manifest manifest_of(const DataParallel& replica, const Progress& progress, const EngineState& engine,
+                                   const OptimizerState& optimizer, const Json& evaluation) const;
   RunFacts facts_;
   Group& group_;
   checkpoint::Writer* const writer_;
+  const std::optional<PartsOfSaves> parts_;
+  int64_t saves_ = 0;
 };
 
 }  // namespace trireme

@@ -54,6 +54,8 @@ void check_numbers(const TrainerOptions& o) {
   if (o.clip_norm < 0) refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
   if (o.checkpoint.keep < 1) refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
   if (o.checkpoint.keep_every < 0) refuse(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
+  if (o.checkpoint.writers != "hosts" && o.checkpoint.writers != "ranks")
+    refuse(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers), "hosts or ranks");
   if (o.checkpoint.keep_best < 0) refuse(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
   if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
   check(o.guard);
@@ -120,8 +122,9 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   facts["schedule"] = fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum, o.schedule.every_steps,
                                   o.schedule_every_epochs, o.schedule.warmup_steps);
   facts["evaluate_every, test samples"] = fmt::format("{} {}", o.evaluate_every, test ? test->size() : 0);
-  facts["checkpoints, every steps, every epochs"] =
-      fmt::format("{} {} {}", o.checkpoint.dir.empty() ? "no" : "yes", o.checkpoint.every_steps, o.checkpoint.every_epochs);
+  facts["checkpoints, every steps, every epochs, best, writers"] =
+      fmt::format("{} {} {} {} {}", o.checkpoint.dir.empty() ? "no" : "yes", o.checkpoint.every_steps, o.checkpoint.every_epochs,
+                  o.checkpoint.keep_best, o.checkpoint.writers);
   facts["bucket bytes"] = fmt::format("{} {}", o.buckets.first_bytes, o.buckets.capacity_bytes);
   return facts;
 }
@@ -165,7 +168,7 @@ class FirstError {
 ReplicaResult run_to_the_end(const ReplicaSetting& setting, const Groups& groups) {
   ReplicaRun run(setting);
   run.run(groups.group, groups.norms);
-  return run.take_result();
+  return run.result();
 }
 
 std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& settings, const std::vector<Groups>& groups) {
@@ -191,7 +194,8 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
 
 // One generation after the other. Each begins with the newest state that a member has in memory; a member that was lost inside a step
 // takes nothing with it, as the others give that step up or have committed it.
-std::optional<ReplicaResult> run_through_generations(const ReplicaSetting& setting, const std::function<void()>& agree) {
+std::optional<Report> run_through_generations(const ReplicaSetting& setting, const std::function<void()>& agree,
+                                              const std::function<Report(ReplicaResult)>& publish) {
   ReplicaRun run(setting);  // Before the others are met: they lose no time by this one's start.
   World& world = setting.world;
   int in_vain = 0;  // Generations in a row without a committed step.
@@ -203,7 +207,11 @@ std::optional<ReplicaResult> run_through_generations(const ReplicaSetting& setti
       reason.clear();
       agree();
       const Groups groups = make_groups(world, setting.options)[0];
-      if (run.run(groups.group, groups.norms) == ReplicaRun::End::finished) return run.take_result();
+      if (run.run(groups.group, groups.norms) == ReplicaRun::End::finished) {
+        Report report = publish(run.result());
+        groups.group->barrier();
+        return report;
+      }
     } catch (const std::exception& error) {
       if (dynamic_cast<const launch::NoGeneration*>(&error) || !is_of_lost_peer(error, world)) throw;
       if (run.is_torn())
@@ -249,34 +257,28 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
   const auto agree = [&] { world_.agree("configuration", facts_of(options_, job, *train, test.get())); };
   std::vector<ReplicaSetting> settings;
   for (int i = 0; i < options_.replicas; ++i) settings.push_back({world_, options_, job, train, test, pss, settings.empty()});
-  std::vector<ReplicaResult> results;
+  const auto publish = [&](ReplicaResult result) {
+    Report report = std::move(result.report);
+    report.samples_per_second = result.train_seconds > 0 ? static_cast<double>(result.train_samples) / result.train_seconds : 0;
+    report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (began > 0) report.wall_seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - began;
+    if (result.rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
+    report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, report.world_size);
+    if (result.rank == 0 && options_.publish) options_.publish(report);
+    return report;
+  };
   if (world_.is_elastic()) {
-    auto result = run_through_generations(settings[0], agree);
-    if (!result) {
-      Report report;
-      report.dismissed = true;
-      return report;
-    }
-    results.push_back(std::move(*result));
-  } else {
-    world_.set_phase(Phase::connecting);
-    world_.connect(options_.replicas);
-    agree();
-    const std::vector<Groups> groups = make_groups(world_, options_);
-    // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
-    if (settings.size() == 1)
-      results.push_back(run_to_the_end(settings[0], groups[0]));
-    else
-      results = run_in_threads(settings, groups);
+    if (auto report = run_through_generations(settings[0], agree, publish)) return *std::move(report);
+    Report dismissed;
+    dismissed.dismissed = true;
+    return dismissed;
   }
-
-  Report report = std::move(results[0].report);
-  report.samples_per_second = results[0].train_seconds > 0 ? static_cast<double>(results[0].train_samples) / results[0].train_seconds : 0;
-  report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  if (began > 0) report.wall_seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - began;
-  if (results[0].rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
-  report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, report.world_size);
-  return report;
+  world_.set_phase(Phase::connecting);
+  world_.connect(options_.replicas);
+  agree();
+  const std::vector<Groups> groups = make_groups(world_, options_);
+  // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
+  return publish(settings.size() == 1 ? run_to_the_end(settings[0], groups[0]) : run_in_threads(settings, groups)[0]);
 }
 
 }  // namespace trireme

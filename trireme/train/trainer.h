@@ -41,6 +41,9 @@ struct CheckpointOptions {
   int64_t keep_every = 0;    // those of steps that are a multiple of it,
   int keep_best = 0;         // and so many of the lowest evaluation loss.
   bool background = true;    // Training goes on while a copy is written.
+  // Who writes, each a part: the first rank of each host (hosts), or every rank (ranks), which sends nothing, but a checkpoint is lost with
+  // any of them that dies while it is written.
+  std::string writers = "hosts";
 };
 
 // Faults that the run is made to suffer (faults.h), for tests and rehearsals.
@@ -92,6 +95,9 @@ struct TrainerOptions {
   // Listeners.
   std::vector<std::shared_ptr<monitor::Sink>> sinks;  // Called on rank 0.
   std::vector<std::shared_ptr<Callback>> callbacks;
+  // Called on rank 0 with the whole report, within fit(). In an elastic job the others stay until it has returned: should this process be
+  // lost before, another one calls it.
+  std::function<void(Report&)> publish;
   monitor::CostOptions cost;
   Json config = Json::object();  // Written into checkpoints.
   double started_at = 0;         // Unix time at which the command began; 0: now.

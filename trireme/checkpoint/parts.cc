@@ -1,0 +1,124 @@
+#include <trireme/checkpoint/parts.h>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/json.h>
+#include <trireme/checkpoint/leftovers.h>
+#include <trireme/checkpoint/output_file.h>
+#include <trireme/checkpoint/step_name.h>
+#include <charconv>
+#include <chrono>
+#include <thread>
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kLookAgain{2};
+constexpr std::string_view kExtension = ".safetensors";
+
+std::string note_of(int index) { return fmt::format("part-{}.json", index); }
+
+std::string_view stem_of(std::string_view file) { return file.substr(0, file.size() - kExtension.size()); }
+
+// "optimizer-2.safetensors" is a part of "optimizer.safetensors".
+bool is_part_of(std::string_view file, std::string_view name) {
+  const std::string_view stem = stem_of(file);
+  if (name == file) return true;
+  if (!name.starts_with(stem) || !name.ends_with(kExtension) || name.size() < file.size() + 2 || name[stem.size()] != '-') return false;
+  int index = 0;
+  const char* const end = name.data() + name.size() - kExtension.size();
+  const auto [stop, error] = std::from_chars(name.data() + stem.size() + 1, end, index);
+  return error == std::errc() && stop == end && name == file_of_part(file, index);
+}
+
+// Under its name once it is whole, so that who looks for it never finds half of it.
+void leave_note(FileSystem& files, const fs::path& unfinished, int index, const Json& note) {
+  const fs::path path = unfinished / note_of(index), written = unfinished / (note_of(index) + ".new");
+  OutputFile file(files, written);
+  file.write(note.dump());
+  file.finish();
+  files.rename(written, path);
+}
+
+}  // namespace
+
+std::string file_of_part(std::string_view file, int index) {
+  return index == 0 ? std::string(file) : fmt::format("{}-{}{}", stem_of(file), index, kExtension);
+}
+
+std::vector<std::string> files_of_parts(const Manifest& manifest, std::string_view file) {
+  std::vector<std::string> names;
+  for (const auto& [name, digest] : manifest.files)
+    if (is_part_of(file, name)) names.push_back(name);
+  return names;
+}
+
+fs::path unfinished_path(const fs::path& folder, int64_t step, const Part& part) {
+  return folder / writing_name(name_of_step(step), part.attempt);
+}
+
+void open_unfinished(FileSystem& files, const fs::path& unfinished) {
+  if (fs::is_directory(unfinished)) return;
+  try {
+    files.make_folder(unfinished);
+  } catch (const Error&) {
+    if (!fs::is_directory(unfinished)) throw;  // Otherwise another part was quicker.
+  }
+}
+
+std::map<std::string, std::string> write_files(FileSystem& files, const fs::path& unfinished, const std::vector<OutgoingFile>& content) {
+  std::map<std::string, std::string> digests;
+  for (const OutgoingFile& outgoing : content) {
+    OutputFile file(files, unfinished / outgoing.name);
+    for (const auto& piece : outgoing.pieces) file.write(piece);
+    digests[outgoing.name] = file.finish();
+  }
+  return digests;
+}
+
+void write_part(FileSystem& files, const fs::path& folder, int64_t step, const Part& part, const std::vector<OutgoingFile>& content) {
+  const fs::path unfinished = unfinished_path(folder, step, part);
+  Json note;
+  try {
+    open_unfinished(files, unfinished);
+    note = {{"files", write_files(files, unfinished, content)}};
+    files.sync_folder(unfinished);
+  } catch (const Error& error) {
+    note = {{"error", error.what()}};
+  }
+  leave_note(files, unfinished, part.index, note);
+}
+
+std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::path& unfinished, const Part& part,
+                                                 const GoOnWaiting& go_on_waiting) {
+  const auto missing = [&] {
+    std::vector<int> indices;
+    for (int index = 1; index < part.count; ++index)
+      if (!fs::exists(unfinished / note_of(index))) indices.push_back(index);
+    return indices;
+  };
+  for (auto indices = missing(); !indices.empty(); indices = missing()) {
+    if (!go_on_waiting())
+      throw Error(ErrorCode::peer_lost, "checkpoint",
+                  fmt::format("rank {} did not write its part of {}", fmt::join(indices, ", "), unfinished.string()),
+                  "older checkpoints are as they were");
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  std::map<std::string, std::string> digests;
+  for (int index = 1; index < part.count; ++index) {
+    const fs::path path = unfinished / note_of(index);
+    const Json note = Json::parse(read_file(path));
+    if (note.contains("error"))
+      throw Error(ErrorCode::io, "checkpoint",
+                  fmt::format("rank {} could not write its part: {}", index, note["error"].get<std::string>()));
+    digests.merge(note.at("files").get<std::map<std::string, std::string>>());
+    files.remove(path);
+  }
+  return digests;
+}
+
+}  // namespace trireme::checkpoint
