@@ -69,6 +69,14 @@ TEST(Identity, ReadsWhatTriremeLaunchSays) {
   EXPECT_EQ(identity.token, "secret");
 }
 
+TEST(Identity, ThroughEtcdTheCoordinatorsAddressIsNotKnownBefore) {
+  const Identity identity = resolve(with(kTrireme, "TRIREME_RENDEZVOUS", "etcd://10.0.0.5:2379/job"));
+  EXPECT_FALSE(identity.rendezvous);
+  EXPECT_EQ(identity.etcd->describe(), "etcd://10.0.0.5:2379/job");
+  EXPECT_THAT(identity.describe(), HasSubstr("published at etcd://10.0.0.5:2379/job"));
+  EXPECT_THROW(resolve(with(kTrireme, "TRIREME_RENDEZVOUS", "etcd://10.0.0.5:2379")), Error);
+}
+
 TEST(Identity, UnderTorchrunsAgentWorker0PublishesItsCoordinator) {
   const Identity worker = resolve(kTorchrun);
   EXPECT_EQ(worker.launcher, Launcher::torchrun);

@@ -19,6 +19,7 @@ using Decisions = Roster::Decisions;
 
 constexpr int kMost = 4;
 constexpr auto kTick = 1s;
+constexpr auto kLease = 2 * kTick;
 constexpr int64_t kOldestThatCounts = 1;  // Steps behind the newest one.
 
 // What a process is, whatever the roster takes it for.
@@ -47,6 +48,7 @@ struct World {
   bool ending = true;               // One of them is lost, or has arrived again.
   bool finishing = false;
   bool failed = false;
+  Time claimed_until = Time::min();  // No other coordinator forms generations before.
   // Since the coordinator was lost and another took over, until it has formed a generation.
   bool took_over = false, rival = false, unaccounted = false;
   int former_members = 0;
@@ -54,19 +56,20 @@ struct World {
 };
 
 struct Event {
-  enum Kind { arrive, commit, lost, dead, left, resize, take_over, rival_gone, tick } kind = tick;
+  enum Kind { arrive, commit, lost, dead, left, resize, take_over, rival_gone, claimed, claim_taken, tick } kind = tick;
   int value = 0;  // The process, or how many are wanted.
 };
 
 std::string describe(const Event& event) {
-  static constexpr std::array kNames{"arrive", "commit", "lost", "dead", "left", "resize", "take over", "rival gone", "tick"};
+  static constexpr std::array kNames{"arrive",    "commit",     "lost",    "dead",        "left", "resize",
+                                     "take over", "rival gone", "claimed", "claim taken", "tick"};
   return event.kind == Event::tick ? " tick," : fmt::format(" {} {},", kNames[event.kind], event.value);
 }
 
 // What is explored. Each kind of event multiplies the states.
 struct Space {
   int processes, minimum, maximum, target;
-  bool late_arrivals, resizes, time, take_over = false;
+  bool late_arrivals, resizes, time, take_over = false, by_claim = false;
 };
 
 class Exploration {
@@ -78,7 +81,8 @@ class Exploration {
                  .target = space.target,
                  .first_timeout = 2 * kTick,
                  .regroup_timeout = kTick,
-                 .refill_timeout = 2 * kTick} {}
+                 .refill_timeout = 2 * kTick,
+                 .by_claim = space.by_claim} {}
 
   // Returns the number of states.
   size_t run() {
@@ -106,7 +110,11 @@ class Exploration {
     for (int target = space_.minimum; space_.resizes && target <= space_.maximum; ++target)
       if (target != world.roster.target()) follow(world, {Event::resize, target});
     if (space_.take_over && !world.has_taken_over && !world.failed && world.roster.generation() >= 0) follow(world, {Event::take_over});
-    if (world.rival) follow(world, {Event::rival_gone});
+    if (world.rival && !space_.by_claim) follow(world, {Event::rival_gone});  // Otherwise it tells nothing.
+    if (space_.by_claim && !world.failed) {
+      follow(world, {Event::claimed});
+      if (world.claimed_until > world.now) follow(world, {Event::claim_taken});
+    }
     if (space_.time) follow(world, {Event::tick});
   }
 
@@ -127,6 +135,8 @@ class Exploration {
       case Event::resize: return world.roster.resize(event.value, world.now);
       case Event::take_over: return take_over(world);
       case Event::rival_gone: world.rival = false; return world.roster.rival_is_gone(world.now);
+      case Event::claimed: return world.roster.claimed(world.claimed_until = world.now + kLease, world.now);
+      case Event::claim_taken: return world.roster.claimed(world.claimed_until = world.now, world.now);
       case Event::tick: break;
     }
     return world.roster.tick(world.now += kTick);
@@ -205,6 +215,7 @@ class Exploration {
     }
     world.ending = world.took_over = world.has_taken_over = world.rival = true;
     world.finishing = false;
+    world.claimed_until = Time::min();  // The claim was the other's.
     world.former_members = static_cast<int>(world.generation.size());
     return {};
   }
@@ -254,7 +265,9 @@ class Exploration {
     }
     const auto of_the_former =
         std::ranges::count_if(formed.members, [&](int64_t p) { return std::ranges::count(world.generation, p) > 0; });
-    if (world.rival || world.unaccounted) {
+    if (space_.by_claim) {
+      EXPECT_GT(world.claimed_until, world.now) << where() << ": another one may form generations";
+    } else if (world.rival || world.unaccounted) {
       EXPECT_GT(2 * of_the_former, world.former_members) << where() << ": others may have formed a generation too";
     }
     world.took_over = world.rival = world.unaccounted = false;
@@ -267,7 +280,8 @@ class Exploration {
   void expect_no_needless_wait(const World& world) const {
     const bool at_work = count(world, Life::working) > 0;
     const int enough = world.finishing ? 1 : world.roster.generation() < 0 ? world.roster.target() : options_.minimum;
-    if (world.failed || at_work || world.took_over) return;
+    const bool may_not = space_.by_claim && world.claimed_until <= world.now;
+    if (world.failed || at_work || world.took_over || may_not) return;
     EXPECT_LT(count(world, Life::waiting), enough) << where() << ": nobody is missing, and they wait";
   }
 
@@ -309,18 +323,19 @@ TEST_P(RosterExploration, EveryOrderOfEventsKeepsTheRules) {
 std::string name_of(const testing::TestParamInfo<Space>& info) {
   const Space& space = info.param;
   return fmt::format("{}processesElastic{}to{}{}", space.processes, space.minimum, space.maximum, space.time ? "" : "WithoutTimeouts") +
-         (space.take_over ? "TakenOver" : "");
+         (space.take_over ? "TakenOver" : "") + (space.by_claim ? "ByClaim" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(AllThatCanHappen, RosterExploration,
-                         testing::Values(Space{2, 1, 2, 2, true, true, true}, Space{2, 2, 2, 2, true, true, true},
-                                         Space{3, 1, 2, 2, true, true, true}, Space{3, 2, 3, 3, true, false, true},
-                                         Space{3, 1, 3, 3, true, false, false}, Space{4, 2, 2, 2, false, false, false},
-                                         Space{4, 2, 3, 3, false, false, false}, Space{4, 1, 2, 1, false, true, false},
-                                         Space{4, 1, 4, 4, false, false, false}, Space{2, 1, 2, 2, true, false, true, true},
-                                         Space{3, 1, 3, 3, false, false, true, true}, Space{3, 2, 3, 3, true, false, false, true},
-                                         Space{4, 1, 3, 3, false, false, false, true}),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    AllThatCanHappen, RosterExploration,
+    testing::Values(Space{2, 1, 2, 2, true, true, true}, Space{2, 2, 2, 2, true, true, true}, Space{3, 1, 2, 2, true, true, true},
+                    Space{3, 2, 3, 3, true, false, true}, Space{3, 1, 3, 3, true, false, false}, Space{4, 2, 2, 2, false, false, false},
+                    Space{4, 2, 3, 3, false, false, false}, Space{4, 1, 2, 1, false, true, false}, Space{4, 1, 4, 4, false, false, false},
+                    Space{2, 1, 2, 2, true, false, true, true}, Space{3, 1, 3, 3, false, false, true, true},
+                    Space{3, 2, 3, 3, true, false, false, true}, Space{4, 1, 3, 3, false, false, false, true},
+                    Space{2, 1, 2, 2, true, true, true, true, true}, Space{3, 1, 3, 3, false, false, true, true, true},
+                    Space{3, 2, 3, 3, true, false, false, true, true}, Space{4, 1, 3, 3, false, false, false, true, true}),
+    name_of);
 
 }  // namespace
 }  // namespace trireme::launch

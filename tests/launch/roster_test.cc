@@ -254,5 +254,43 @@ TEST(Roster, WhoTakesOverGoesOnWithMostWhenTheOthersDoNotCome) {
   EXPECT_THAT(members(roster.tick(kStart + 10s)), ElementsAre(10, 11));
 }
 
+RosterOptions by_claim(int minimum, int maximum) {
+  RosterOptions options = may_part(minimum, maximum);
+  options.by_claim = true;
+  return options;
+}
+
+TEST(Roster, WhoHoldsTheClaimGoesOnWithFewOfThem) {
+  Roster roster(by_claim(1, 4), 4, {10, 11, 12, 13});
+  roster.arrive(13, 7, kStart);
+  EXPECT_TRUE(roster.claimed(kStart + 20s, kStart).empty());  // The others may come still.
+  EXPECT_THAT(members(roster.tick(kStart + 10s)), ElementsAre(13));
+}
+
+TEST(Roster, WithoutTheClaimNobodyGoesOnHoweverManyTheyAre) {
+  Roster roster(by_claim(1, 2), 4, {10, 11});
+  roster.arrive(10, 7, kStart);
+  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());
+  EXPECT_TRUE(roster.rival_is_gone(kStart).empty());  // Somebody else may have taken over.
+  EXPECT_THAT(members(roster.claimed(kStart + 5s, kStart)), ElementsAre(10, 11));
+}
+
+TEST(Roster, AClaimThatWasNotRenewedInTimeCountsNoMore) {
+  Roster roster(by_claim(1, 2));
+  roster.claimed(kStart + 4s, kStart);
+  roster.arrive(0, -1, kStart);
+  EXPECT_THAT(members(roster.arrive(1, -1, kStart)), ElementsAre(0, 1));
+  roster.lost(1, kStart + 4s, /*may_live=*/true);
+  EXPECT_TRUE(roster.arrive(0, 5, kStart + 4s).empty());
+  EXPECT_THAT(members(roster.claimed(kStart + 9s, kStart + 5s)), ElementsAre(0));
+}
+
+TEST(Roster, WhoNeverGetsTheClaimFails) {
+  Roster roster(by_claim(1, 2), 4, {10, 11});
+  roster.arrive(10, 7, kStart);
+  roster.arrive(11, 7, kStart);
+  EXPECT_THAT(roster.tick(kStart + 60s).failure, HasSubstr("does not hold the job's name in etcd"));
+}
+
 }  // namespace
 }  // namespace trireme::launch

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const JobFacts kFacts{.rendezvous = {"127.0.0.1", 4000}, .token = "secret", .cores = 8};
+const JobFacts kFacts{.rendezvous = "127.0.0.1:4000", .token = "secret", .cores = 8};
 
 SupervisorOptions options_for(int workers, int nodes = 1, int node = 0) {
   SupervisorOptions options;
@@ -107,6 +107,8 @@ TEST(SupervisorOptions, AreCheckedBeforeAnythingStarts) {
   SupervisorOptions no_port = options_for(2, 2);
   no_port.rendezvous.port = 0;
   EXPECT_THAT(refusal_of(no_port), HasSubstr("fixed port"));
+  no_port.etcd = net::parse_etcd_url("etcd://10.0.0.5:2379/job");
+  EXPECT_EQ(refusal_of(no_port), "");
 }
 
 TEST(JobToken, IsTheUsersOrFresh) {

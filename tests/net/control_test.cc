@@ -54,7 +54,7 @@ TEST_F(Control, TellsAServerThatIsGoneFromOneThatIsSilent) {
   auto server = serve();
   const Endpoint endpoint = server->endpoint();
   EXPECT_EQ(reach(endpoint, "secret", soon()), Reach::listens);
-  EXPECT_EQ(reach(endpoint, "of another job", soon()), Reach::refused);
+  EXPECT_EQ(reach(endpoint, "of another job", soon()), Reach::other_job);
   server.reset();
   EXPECT_EQ(reach(endpoint, "secret", soon()), Reach::refused);
   asio::io_context context;

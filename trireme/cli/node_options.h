@@ -13,12 +13,19 @@ struct NodeOptions {
   void add_to(CLI::App& command) {
     command.add_option("--nodes", nodes, "Launchers in the job, one on each host; --workers counts all hosts' workers");
     command.add_option("--node", node, "Which of them this is: 0 runs the rendezvous");
-    command.add_option("--rendezvous", rendezvous, "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a free port)");
+    command.add_option("--rendezvous", rendezvous,
+                       "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a free port), or where etcd runs: "
+                       "etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
   }
   void apply(launch::SupervisorOptions& options) const {
     options.nodes = nodes;
     options.node = node;
-    if (!rendezvous.empty()) options.rendezvous = net::parse_endpoint(rendezvous);
+    if (net::is_etcd_url(rendezvous)) {
+      options.etcd = net::parse_etcd_url(rendezvous);
+      options.rendezvous = {};
+    } else if (!rendezvous.empty()) {
+      options.rendezvous = net::parse_endpoint(rendezvous);
+    }
   }
 };
 

@@ -4,6 +4,8 @@
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
+#include <trireme/launch/identity.h>
+#include <trireme/launch/lookup.h>
 #include <trireme/launch/token_file.h>
 #include <trireme/net/control.h>
 #include <condition_variable>
@@ -41,6 +43,24 @@ pid_t choose_job(const std::filesystem::path& folder, int asked) {
   return asked > 0 ? asked : jobs.front();
 }
 
+// The launcher's process is told by number, a job in etcd by name.
+std::pair<std::string, launch::TokenFile::Contents> find_job(int asked) {
+  const auto folder = launch::token_folder(Environment::of_process());
+  const pid_t launcher = choose_job(folder, asked);
+  const auto contents = launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(kTimeout));
+  if (!contents) throw Error(ErrorCode::not_found, "cli", fmt::format("job {} has just ended", launcher));
+  return {std::to_string(launcher), *contents};
+}
+
+std::pair<std::string, launch::TokenFile::Contents> find_job_in_etcd(const std::string& rendezvous) {
+  const net::EtcdUrl where = net::parse_etcd_url(rendezvous);
+  const auto token = launch::token_from(Environment::of_process());
+  if (!token)
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("no job token: job '{}' believes nobody without it", where.job),
+                "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE as the job was started with");
+  return {where.job, {*token, launch::CoordinatorLookup(where).wait(*token, Deadline::after(kTimeout))}};
+}
+
 Json ask(const launch::TokenFile::Contents& job, const Json& question) {
   std::mutex mutex;
   std::condition_variable changed;
@@ -59,19 +79,18 @@ Json ask(const launch::TokenFile::Contents& job, const Json& question) {
   client.send(question);
   std::unique_lock lock(mutex);
   changed.wait_until(lock, deadline.at(), [&] { return answer || closed; });
-  if (!answer) throw Error(ErrorCode::timeout, "cli", "the job's launcher does not answer", "look whether it is stopped");
+  if (!answer)
+    throw Error(ErrorCode::timeout, "cli", fmt::format("the job's coordinator at {} does not answer", job.coordinator.describe()),
+                "look whether it is stopped, and whether the job is elastic");
   return *answer;
 }
 
-int scale(int workers, int job) {
-  const auto folder = launch::token_folder(Environment::of_process());
-  const pid_t launcher = choose_job(folder, job);
-  const auto contents = launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(kTimeout));
-  if (!contents) throw Error(ErrorCode::not_found, "cli", fmt::format("job {} has just ended", launcher));
-  const Json answer = ask(*contents, {{"op", "resize"}, {"generation", -1}, {"target", workers}});
+int scale(int workers, int launcher, const std::string& rendezvous) {
+  const auto [name, job] = rendezvous.empty() ? find_job(launcher) : find_job_in_etcd(rendezvous);
+  const Json answer = ask(job, {{"op", "resize"}, {"generation", -1}, {"target", workers}});
   if (const auto refused = answer.at("refused").get<std::string>(); !refused.empty())
     throw Error(ErrorCode::invalid_argument, "cli", refused, "a number between the two");
-  fmt::print("job {}: {} workers now, {} from the next steps on\n", launcher, answer.at("workers").get<int>(), workers);
+  fmt::print("job {}: {} workers now, {} from the next steps on\n", name, answer.at("workers").get<int>(), workers);
   return kExitOk;
 }
 
@@ -80,13 +99,18 @@ int scale(int workers, int job) {
 void add_scale(CLI::App& app, Action& action) {
   struct Arguments {
     int workers = 1, job = 0;
+    std::string rendezvous;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("scale", "Another number of workers for an elastic job that runs on this host");
+  CLI::App* command = app.add_subcommand("scale", "Another number of workers for an elastic job that runs");
   command->add_option("workers", arguments->workers, "Between the job's MIN and MAX")->required();
-  command->add_option("--job", arguments->job, "Process of its launcher, where several run");
+  command->add_option("--job", arguments->job, "Process of its launcher, where several run on this host");
+  command
+      ->add_option("--rendezvous", arguments->rendezvous, "Of a job that etcd knows, on any host: etcd://HOST:PORT[,HOST:PORT...]/JOBNAME")
+      ->excludes("--job");
   command->footer("Example: trireme scale 4");
-  command->callback([arguments, &action] { action = [arguments] { return scale(arguments->workers, arguments->job); }; });
+  command->callback(
+      [arguments, &action] { action = [arguments] { return scale(arguments->workers, arguments->job, arguments->rendezvous); }; });
 }
 
 }  // namespace trireme::cli

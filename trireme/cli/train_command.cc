@@ -80,7 +80,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
       log->append(monitor::verdict_line(record));
     };
   options.join_timeout = config.comm.timeout;
-  if (options.nodes == 1 && !config.comm.interface.empty()) options.rendezvous.host = net::address_of_interface(config.comm.interface);
+  if ((options.nodes == 1 || options.etcd) && !config.comm.interface.empty())
+    options.rendezvous.host = net::address_of_interface(config.comm.interface);
   options.command = worker_arguments(arguments, config);
   options.command.insert(options.command.begin(), sibling_program("trireme-worker").string());
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));

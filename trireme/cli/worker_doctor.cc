@@ -42,7 +42,9 @@ Json findings() {
                       {"workers", identity.workers},
                       {"local_worker", identity.local_worker},
                       {"local_workers", identity.local_workers},
-                      {"rendezvous", identity.rendezvous ? identity.rendezvous->describe() : ""},
+                      {"rendezvous", identity.rendezvous ? identity.rendezvous->describe()
+                                     : identity.etcd     ? identity.etcd->describe()
+                                                         : ""},
                       {"token", identity.token ? "set" : "not set"}};
   const auto state = [](bool here, const char* missing) { return std::string(here ? "compiled in" : missing); };
   json["carriers"] = {{"threads", "compiled in"},

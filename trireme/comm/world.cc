@@ -16,17 +16,20 @@
 #include <trireme/comm/world.h>
 #include <trireme/launch/arrival.h>
 #include <trireme/launch/coordinator.h>
+#include <trireme/launch/lookup.h>
 #include <trireme/launch/member.h>
 #include <trireme/launch/orphan_watch.h>
 #include <trireme/launch/phase_marks.h>
 #include <trireme/launch/token_file.h>
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 namespace trireme {
 namespace {
 
 constexpr Milliseconds kFarewell{2000};
+constexpr Milliseconds kTurnedAwayPause{100};
 // A newcomer waits until the others come to the end of a step, whatever they do now. When the coordinator gives up, it says so.
 constexpr Milliseconds kUntilWanted{std::chrono::hours(24)};
 
@@ -95,17 +98,20 @@ struct World::Impl {
   std::string job_token;  // Once connected.
   plan::CollectiveTable table;
 
+  std::optional<launch::CoordinatorLookup> lookup;  // Where etcd says who the coordinator is.
+
   // Who hosts the coordinator stays, also on its way out of a failure, until the others have heard of it.
   ~Impl() {
     member.reset();
     if (const auto* at_work = hosted()) at_work->wait_until_all_left(Deadline::after(kFarewell));
   }
-  const launch::Coordinator* hosted() const { return standby && standby->has_taken_over() ? standby.get() : coordinator.get(); }
+  launch::Coordinator* hosted() const { return standby && standby->has_taken_over() ? standby.get() : coordinator.get(); }
   // Where this process, of an elastic job, would be the coordinator.
   net::Endpoint stand_by(const std::string& address) {
-    if (!standby) standby = std::make_unique<launch::Coordinator>(net::Endpoint{address, 0}, *identity.token);
+    if (!standby) standby = std::make_unique<launch::Coordinator>(net::Endpoint{address, 0}, *identity.token, identity.etcd);
     return standby->endpoint();
   }
+  std::optional<launch::Arrival::Place> arrive(int64_t step, const std::string& reason);
 
   // Where the coordinator is and the job's token; starts it if that is this process's part.
   std::pair<net::Endpoint, std::string> rendezvous();
@@ -127,6 +133,7 @@ struct World::Impl {
 
 std::pair<net::Endpoint, std::string> World::Impl::rendezvous() {
   if (identity.rendezvous && !identity.hosts_coordinator && identity.token) return {*identity.rendezvous, *identity.token};
+  if (lookup && identity.token) return {lookup->wait(*identity.token, Deadline::after(options.timeout)), *identity.token};
   if (identity.launcher == launch::Launcher::mpirun && !all_on_this_host()) return meet_by_mpi();
   if (!identity.token && !all_on_this_host())
     throw Error(ErrorCode::invalid_argument, "comm", "the workers are on several hosts and have no common token",
@@ -285,6 +292,7 @@ World World::join(WorldOptions options, const Environment& environment) {
   impl->environment = environment;
   impl->options = std::move(options);
   if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
+  if (const auto& etcd = impl->identity.etcd) impl->lookup.emplace(*etcd);
   if (const auto& elastic = impl->identity.elastic; elastic && elastic->launcher > 0) {
     const auto grace = elastic->launcher_grace_ms;
     impl->orphan_watch.emplace(elastic->launcher, grace ? std::optional(Milliseconds(*grace)) : std::nullopt);
@@ -310,7 +318,8 @@ void World::connect(int replicas) {
   if (is_elastic() && !impl_->placed && !regroup(-1, ""))
     throw Error(ErrorCode::aborted, "comm", "the job has as many workers as it wants", "trireme scale N takes more in");
   if (impl_->connected) return;  // By that.
-  const bool alone = impl_->identity.launcher == launch::Launcher::alone || (workers() == 1 && !impl_->identity.rendezvous);
+  const bool alone =
+      impl_->identity.launcher == launch::Launcher::alone || (workers() == 1 && !impl_->identity.rendezvous && !impl_->lookup);
   if (!alone) {
     const auto [endpoint, token] = impl_->rendezvous();
     impl_->job_token = token;
@@ -335,16 +344,35 @@ bool World::regroup_wanted() const { return impl_->member && impl_->member->regr
 bool World::lost_a_worker() const { return impl_->member && impl_->member->is_lost(); }
 int64_t World::step_of_generation() const { return impl_->first_step; }
 
+// Empty: the job does without this process.
+std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step, const std::string& reason) {
+  const launch::Arrival::Newcomer self{identity.elastic->process, step, reason,
+                                       [this](const std::string& address) { return stand_by(address); }};
+  for (Deadline patience = Deadline::after(options.timeout);;) {
+    const auto since = std::chrono::steady_clock::now();
+    try {
+      auto next = std::make_unique<launch::Arrival>(identity.rendezvous.value_or(net::Endpoint{}), *identity.token, self, former,
+                                                    Deadline::after(options.timeout), lookup ? &*lookup : nullptr);
+      member.reset();
+      arrival = std::move(next);
+      return arrival->wait(Deadline::after(kUntilWanted));
+    } catch (const launch::NoGeneration&) {
+      throw;
+    } catch (const Error& error) {
+      // Whom it waited at is no coordinator any more, or never became one: etcd names the one that is.
+      if (!lookup || error.code() != ErrorCode::peer_lost) throw;
+      if (std::chrono::steady_clock::now() - since > options.timeout) patience = Deadline::after(options.timeout);
+      if (patience.expired()) throw;
+      log_warning("comm: {}", error.what());
+    }
+    std::this_thread::sleep_for(kTurnedAwayPause);
+  }
+}
+
 bool World::regroup(int64_t step, const std::string& reason) {
   launch::Identity& identity = impl_->identity;
   impl_->phases->set(Phase::connecting, step);
-  const launch::Arrival::Newcomer self{identity.elastic->process, step, reason,
-                                       [this](const std::string& address) { return impl_->stand_by(address); }};
-  auto arrival = std::make_unique<launch::Arrival>(*identity.rendezvous, *identity.token, self, impl_->former,
-                                                   Deadline::after(impl_->options.timeout));
-  impl_->member.reset();
-  impl_->arrival = std::move(arrival);
-  const auto place = impl_->arrival->wait(Deadline::after(kUntilWanted));
+  const auto place = impl_->arrive(step, reason);
   if (!place) return false;
   identity.rendezvous = impl_->arrival->coordinator();
   impl_->former = place->former;
@@ -417,7 +445,10 @@ void World::leave() {
   comm::leave_mpi(Deadline::after(impl_->options.timeout));
   if (impl_->member) impl_->member->leave();
   // Who hosts the coordinator stays until the others have said goodbye too.
-  if (const auto* hosted = impl_->hosted()) hosted->wait_until_all_left(Deadline::after(impl_->options.timeout));
+  if (auto* hosted = impl_->hosted()) {
+    hosted->wait_until_all_left(Deadline::after(impl_->options.timeout));
+    hosted->withdraw(Deadline::after(kFarewell));
+  }
 }
 
 }  // namespace trireme

@@ -44,13 +44,16 @@ struct Arrival::Impl {
     client = std::make_unique<net::ControlClient>(who, token, events(), deadline);
   }
 
-  // The first of them that answers.
-  void connect(const std::vector<net::Endpoint>& candidates, const std::string& token, Deadline deadline) {
+  // Whom etcd names, or the first of them that answers.
+  void connect(const std::vector<net::Endpoint>& candidates, const std::string& token, Deadline deadline, CoordinatorLookup* lookup) {
     for (; !deadline.expired(); std::this_thread::sleep_for(kPause)) {
       const auto listens = [&token, wait = std::min(kCandidateTimeout, deadline.remaining())](const net::Endpoint& who) {
         return net::reach(who, token, Deadline::after(wait)) == net::Reach::listens;
       };
-      if (listens(candidates[0])) return talk_to(candidates[0], token, deadline);
+      const auto named = lookup ? lookup->now() : std::nullopt;
+      if (named && listens(*named)) return talk_to(*named, token, deadline);
+      const bool was_asked = named && named->describe() == candidates[0].describe();
+      if (!was_asked && listens(candidates[0])) return talk_to(candidates[0], token, deadline);
       std::vector<std::future<bool>> answers;  // Asked at once: those of a host that is gone cost one time-out together.
       for (const net::Endpoint& candidate : candidates) answers.push_back(std::async(std::launch::async, listens, candidate));
       for (size_t i = 0; i < candidates.size(); ++i)
@@ -60,6 +63,18 @@ struct Arrival::Impl {
                 fmt::format("neither the coordinator at {} nor one of {} processes that stand by for it answered within {}",
                             coordinator.describe(), candidates.size() - 1, format_duration(deadline.allowed())),
                 "run the job again; it goes on from its last checkpoint");
+  }
+
+  // Whom etcd names may end before it is reached.
+  void connect_as_newcomer(const std::string& token, Deadline deadline, CoordinatorLookup& lookup) {
+    for (;;) {
+      const net::Endpoint named = lookup.wait(token, deadline);
+      try {
+        return talk_to(named, token, Deadline::after(std::min(kCandidateTimeout, deadline.remaining())));
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::timeout || deadline.expired()) throw;
+      }
+    }
   }
 
   template <typename Ready>
@@ -78,16 +93,18 @@ struct Arrival::Impl {
 };
 
 Arrival::Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who, const std::optional<Former>& former,
-                 Deadline deadline)
+                 Deadline deadline, CoordinatorLookup* lookup)
     : impl_(std::make_unique<Impl>()) {
   Impl& impl = *impl_;
   impl.coordinator = coordinator;
   if (former) {
     std::vector<net::Endpoint> candidates{coordinator};
     for (const auto& [process, standby] : former->members) candidates.push_back(standby);
-    impl.connect(candidates, token, deadline);
+    impl.connect(candidates, token, deadline, lookup);
+  } else if (lookup) {
+    impl.connect_as_newcomer(token, deadline, *lookup);
   } else {
-    impl.client = std::make_unique<net::ControlClient>(coordinator, token, impl.events(), deadline);
+    impl.talk_to(coordinator, token, deadline);
   }
   Json message{{"op", "arrive"},   {"generation", -1},     {"process", who.process},
                {"step", who.step}, {"reason", who.reason}, {"standby", who.standby(impl.client->local_address()).describe()}};

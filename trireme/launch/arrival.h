@@ -3,6 +3,7 @@
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/launch/former.h>
+#include <trireme/launch/lookup.h>
 #include <trireme/net/control.h>
 #include <functional>
 #include <memory>
@@ -27,10 +28,11 @@ class Arrival {
     std::function<net::Endpoint(const std::string& own_address)> standby;
   };
   // Returns once the coordinator knows of it: the generation before may be left then. Where the coordinator does not answer, who stands by
-  // for it in `former`, the generation this process comes from, is tried in order of worker numbers. Throws Error(timeout | peer_lost |
+  // for it in `former`, the generation this process comes from, is tried in order of worker numbers. With `lookup`, whom etcd names at
+  // each try goes before all of these; a process without `former` needs no `coordinator` then. Throws Error(timeout | peer_lost |
   // invalid_argument).
   Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who, const std::optional<Former>& former,
-          Deadline deadline);
+          Deadline deadline, CoordinatorLookup* lookup = nullptr);
   ~Arrival();  // Before the generation is joined (member.h), or the next one arrived for: a loss.
 
   struct Place {

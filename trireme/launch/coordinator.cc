@@ -1,5 +1,6 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/launch/claim.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/generations.h>
 #include <trireme/launch/key_value_store.h>
@@ -51,6 +52,8 @@ struct Coordinator::Impl {
   Generations::Actions actions();
   void take_over(const Former& former, Clock::time_point now);
   void give_up();
+  void claim(Claim::For whom);
+  void superseded_by(const std::string& other);
   void look_for_the_missing(const std::stop_token& stop, const net::Endpoint& coordinator, int generation);
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
   void note_losses(Clock::time_point now, LostProcess how = {});
@@ -68,12 +71,14 @@ struct Coordinator::Impl {
   std::unordered_map<net::ConnectionId, int> worker_of;      // Of those that have joined.
   std::unordered_map<int, net::ConnectionId> connection_of;
   bool any_step_finished = false;  // In a generation before this one.
-  // Of a coordinator that stands by.
   std::string token;
   bool stands_by = false;
-  net::Endpoint before;  // The coordinator it took over from.
+  net::Endpoint before;              // The coordinator it took over from.
+  std::optional<net::EtcdUrl> etcd;  // Where who coordinates is decided.
+  bool superseded = false;           // And did not stand by.
   std::unique_ptr<net::ControlServer> server;
-  std::vector<std::jthread> probers;  // Last: they use all of the above.
+  std::vector<std::jthread> probers;           // Last: they use all of the above.
+  std::vector<std::unique_ptr<Claim>> claims;  // So do they. The last one counts.
 };
 
 net::ServerEvents Coordinator::Impl::events() {
@@ -95,6 +100,7 @@ net::ServerEvents Coordinator::Impl::events() {
           .tick =
               [this] {
                 std::lock_guard lock(mutex);
+                if (superseded) return;
                 const auto now = Clock::now();
                 look_at_all(now);
                 deliver(membership->tick(now));
@@ -106,6 +112,7 @@ net::ServerEvents Coordinator::Impl::events() {
 
 // Throws for a message that cannot be read: the server closes that connection then.
 void Coordinator::Impl::receive(net::ConnectionId connection, const Json& message) {
+  if (superseded) return server->close(connection);
   const auto now = Clock::now();
   if (stands_by && message.at("op") == "arrive" && message.contains("former")) {
     const Former former = Former::from_json(message["former"]);
@@ -176,8 +183,9 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
 }
 
 void Coordinator::Impl::end(net::ConnectionId connection, const std::string& reason) {
-  look_at_all(Clock::now());
   peers.erase(connection);
+  if (superseded) return;
+  look_at_all(Clock::now());
   if (generations) generations->closed(connection, Clock::now());
   const auto found = worker_of.find(connection);
   if (found == worker_of.end()) return;
@@ -236,17 +244,41 @@ void Coordinator::Impl::take_over(const Former& former, Clock::time_point now) {
   probers.emplace_back([this, coordinator = before, generation = former.generation](const std::stop_token& stop) {
     look_for_the_missing(stop, coordinator, generation);
   });
+  if (etcd) claim(Claim::For::successor);
+}
+
+void Coordinator::Impl::claim(Claim::For whom) {
+  const Claim::Events events{.held =
+                                 [this](const std::stop_token& stop, Clock::time_point until) {
+                                   const std::lock_guard lock(mutex);
+                                   if (!stop.stop_requested() && generations) generations->claimed(until, Clock::now());
+                                 },
+                             .taken =
+                                 [this](const std::stop_token& stop, const std::string& other) {
+                                   const std::lock_guard lock(mutex);
+                                   if (!stop.stop_requested()) superseded_by(other);
+                                 }};
+  claims.push_back(std::make_unique<Claim>(*etcd, server->endpoint(), token, whom, events));
+}
+
+// Those who are turned away find the other one.
+void Coordinator::Impl::superseded_by(const std::string& other) {
+  log_warning("launch: the name of job '{}' in etcd is held by {}; {} gives up", etcd->job, other, server->endpoint().describe());
+  if (!generations) return;
+  superseded = !stands_by;
+  give_up();
 }
 
 // Stands by again.
 void Coordinator::Impl::give_up() {
   for (std::jthread& prober : probers) prober.request_stop();
+  for (const auto& each : claims) each->stop();
   if (!generations) return;
   for (const net::ConnectionId connection : generations->all_waiting()) server->close(connection);
   for (const auto& [worker, connection] : connection_of) server->close(connection);
   worker_of.clear();
   connection_of.clear();
-  generations.reset();
+  if (stands_by) generations.reset();
 }
 
 // Who died together with the coordinator cannot be told by it. Until the first generation has formed.
@@ -259,7 +291,8 @@ void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, const 
       missing = generations->missing();
     }
     const auto is_gone = [&](const net::Endpoint& who) {
-      return net::reach(who, token, Deadline::after(kProbeTimeout)) == net::Reach::refused;
+      const net::Reach reach = net::reach(who, token, Deadline::after(kProbeTimeout));
+      return reach == net::Reach::refused || reach == net::Reach::other_job;  // Somebody else may have its port by now.
     };
     if (rival && is_gone(coordinator)) {
       rival = false;
@@ -335,23 +368,51 @@ Coordinator::Coordinator(const net::Endpoint& listen, std::string token, Members
     throw Error(ErrorCode::invalid_argument, "launch",
                 fmt::format("a job of {} workers cannot run; at least 1 is needed", options.workers));
   impl_ = std::make_unique<Impl>(options, elastic, std::move(look));
+  impl_->token = token;
   std::lock_guard lock(impl_->mutex);  // The first events may come before `server` is there.
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
 
-Coordinator::Coordinator(const net::Endpoint& listen, std::string token) {
+Coordinator::Coordinator(const net::Endpoint& listen, std::string token, std::optional<net::EtcdUrl> etcd) {
   impl_ = std::make_unique<Impl>(MembershipOptions{}, std::nullopt, LookAt());
   impl_->stands_by = true;
   impl_->token = token;
+  impl_->etcd = std::move(etcd);
   std::lock_guard lock(impl_->mutex);
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
 
 Coordinator::~Coordinator() {
-  impl_->server->stop();  // No event comes any more; then the probers end.
+  impl_->server->stop();  // No event comes any more; then the probers end, and the claims.
 }
 
 net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }
+
+void Coordinator::publish(const net::EtcdUrl& etcd) {
+  Claim* claim = nullptr;
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->etcd = etcd;
+    impl_->claim(Claim::For::new_job);
+    claim = impl_->claims.back().get();
+  }
+  claim->wait_until_held();
+}
+
+void Coordinator::withdraw(Deadline deadline) {
+  std::vector<std::unique_ptr<Claim>> claims;
+  {
+    std::lock_guard lock(impl_->mutex);
+    claims.swap(impl_->claims);
+  }
+  for (const auto& claim : claims) claim->stop();
+  if (!claims.empty()) claims.back()->withdraw(deadline);
+}
+
+bool Coordinator::was_superseded() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->superseded;
+}
 
 PhaseAt Coordinator::last_phase(int worker) const {
   std::lock_guard lock(impl_->mutex);
@@ -420,6 +481,7 @@ int Coordinator::target() const {
 
 std::vector<LostProcess> Coordinator::take_lost() {
   std::lock_guard lock(impl_->mutex);
+  if (!impl_->generations->is_claimed(Clock::now())) return {};
   return impl_->generations->take_lost();
 }
 

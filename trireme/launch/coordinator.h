@@ -5,6 +5,7 @@
 #include <trireme/launch/generations.h>
 #include <trireme/launch/membership.h>
 #include <trireme/net/control.h>
+#include <trireme/net/etcd_url.h>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,10 +24,17 @@ class Coordinator {
   Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic = {},
               LookAt look = {});
   // Stands by in a worker of an elastic job, with the job's rules unknown: takes over once processes come that tell it of the generation
-  // they were in (former.h), as they do when they have lost their coordinator. Throws likewise.
-  Coordinator(const net::Endpoint& listen, std::string token);
+  // they were in (former.h), as they do when they have lost their coordinator. With `etcd`, who holds the job's name there may go on: where
+  // another one has it, this one turns everybody away and stands by again. Throws likewise.
+  Coordinator(const net::Endpoint& listen, std::string token, std::optional<net::EtcdUrl> etcd = {});
   ~Coordinator();
   net::Endpoint endpoint() const;
+
+  // Publishes where it listens under the job's name in etcd (claim.h), and keeps it there. Returns once it is. Of an elastic job, with
+  // RosterOptions::by_claim. Throws Error(invalid_argument) if a job of that name lives, Error(not_found) if etcd does not answer.
+  void publish(const net::EtcdUrl& etcd);
+  void withdraw(Deadline deadline);  // At the end of the job: gives the name back. What fails is left to its lease.
+  bool was_superseded() const;       // It was silent for so long that another one took the name, and turns everybody away.
 
   // What is known of a worker; for the supervisor's verdict. Any thread.
   PhaseAt last_phase(int worker) const;
@@ -51,9 +59,10 @@ class Coordinator {
   bool was_dismissed(int64_t process) const;           // The job goes on without it, with fewer workers.
   void finish();                                       // Nobody is taken in any more, and any number of members goes on.
   int target() const;                                  // Workers wanted (`trireme scale`).
-  std::vector<LostProcess> take_lost();                // Since the last call.
-  std::string failure() const;                         // Why no generation can form any more; empty: it may.
-  bool has_taken_over() const;                         // It stood by.
+  // Since the last call. Not while another coordinator may be at work, which processes that are silent here may have gone to.
+  std::vector<LostProcess> take_lost();
+  std::string failure() const;  // Why no generation can form any more; empty: it may.
+  bool has_taken_over() const;  // It stood by.
 
  private:
   struct Impl;

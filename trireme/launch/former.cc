@@ -15,6 +15,7 @@ Json Former::to_json() const {
           {"members", std::move(places)},
           {"workers", {roster.minimum, roster.maximum, roster.target}},
           {"may_part", roster.may_part},
+          {"by_claim", roster.by_claim},
           {"roster_ms", {roster.first_timeout.count(), roster.regroup_timeout.count(), roster.refill_timeout.count()}},
           {"membership_ms", {membership.join_timeout.count(), membership.heartbeat_timeout.count(), membership.stall_timeout.count()}},
           {"straggler_factor", membership.straggler.factor},
@@ -33,7 +34,8 @@ Former Former::from_json(const Json& text) {
                    .first_timeout = milliseconds(roster.at(0)),
                    .regroup_timeout = milliseconds(roster.at(1)),
                    .refill_timeout = milliseconds(roster.at(2)),
-                   .may_part = text.at("may_part")};
+                   .may_part = text.at("may_part"),
+                   .by_claim = text.at("by_claim")};
   former.membership.workers = static_cast<int>(former.members.size());
   former.membership.generation = former.generation;
   former.membership.join_timeout = milliseconds(membership.at(0));

@@ -59,6 +59,8 @@ class Generations {
   void finish(Time now);
   void tick(Time now);
   void rival_is_gone(Time now) { act(roster_.rival_is_gone(now), now); }  // roster.h
+  void claimed(Time until, Time now) { act(roster_.claimed(until, now), now); }
+  bool is_claimed(Time now) const { return roster_.is_claimed(now); }
   // The first step of the current generation is committed; `facts` join its entry.
   void stepped(int64_t step, const Json& facts, Time now);
 

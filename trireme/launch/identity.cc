@@ -45,14 +45,20 @@ void read_numbers(const Environment& environment, const Names& names, Identity& 
                 fmt::format("this host has {} workers", identity.local_workers));
 }
 
-net::Endpoint endpoint_from(const std::string& name, const std::string& text) {
+void read_rendezvous(const std::string& name, const std::string& text, Identity& identity) {
+  if (net::is_etcd_url(text)) {
+    identity.etcd = net::parse_etcd_url(text);
+    return;
+  }
   try {
-    auto endpoint = net::parse_endpoint(text);
-    if (endpoint.port > 0) return endpoint;
+    if (const auto endpoint = net::parse_endpoint(text); endpoint.port > 0) {
+      identity.rendezvous = endpoint;
+      return;
+    }
   } catch (const Error&) {
   }
   throw Error(ErrorCode::invalid_argument, "launch", fmt::format("environment variable {}='{}' is not HOST:PORT", name, text),
-              "for example 10.0.0.1:29500");
+              "for example 10.0.0.1:29500, or etcd://10.0.0.5:2379/my-training");
 }
 
 Identity from_trireme(const Environment& environment) {
@@ -69,7 +75,7 @@ Identity from_trireme(const Environment& environment) {
     identity.elastic->launcher_grace_ms = environment.get_int("TRIREME_LAUNCHER_GRACE_MS");
   }
   if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
-    identity.rendezvous = endpoint_from("TRIREME_RENDEZVOUS", *text);
+    read_rendezvous("TRIREME_RENDEZVOUS", *text, identity);
   } else if (identity.workers > 1 || identity.elastic) {
     throw missing("TRIREME_RENDEZVOUS", identity.elastic ? "TRIREME_ELASTIC" : "TRIREME_WORKERS");
   }
@@ -136,6 +142,8 @@ std::string_view to_string(Launcher launcher) {
   return "no launcher";
 }
 
+}  // namespace
+
 std::optional<std::string> token_from(const Environment& environment) {
   if (const auto token = environment.get("TRIREME_JOB_TOKEN")) {
     if (token->empty())
@@ -146,8 +154,6 @@ std::optional<std::string> token_from(const Environment& environment) {
   if (const auto path = environment.get("TRIREME_JOB_TOKEN_FILE")) return read_secret_file(*path, Symlink::follow);
   return std::nullopt;
 }
-
-}  // namespace
 
 Identity resolve_identity(const Environment& environment) {
   const auto any_of = [&](const char* one, const char* other) { return environment.get(one) || environment.get(other); };
@@ -187,6 +193,7 @@ std::string Identity::describe() const {
   std::string text = fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}", worker, workers, local_worker,
                                  local_workers, generation, to_string(launcher));
   if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
+  if (etcd) text += fmt::format("; the coordinator's address is published at {}", etcd->describe());
   if (agent_store) text += fmt::format("; the coordinator's address is published in the store at {}", agent_store->describe());
   if (hosts_coordinator) text += "; this worker runs the coordinator";
   return text + (token ? "; job token given" : "; no job token given");

@@ -1,6 +1,7 @@
 // Who am I? One resolver for every launcher. Reads the environment; connects nothing.
 #pragma once
 #include <trireme/base/environment.h>
+#include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct Identity {
   bool hosts_coordinator = false;           // True: this process must run the coordinator (rank 0 of torchrun and mpirun).
   // torchrun: the coordinator's address is published through this key-value store (torchrun's agent or rank 0 holds the port).
   std::optional<net::Endpoint> agent_store;
+  std::optional<net::EtcdUrl> etcd;  // The coordinator's address is published there, and changes when another one takes over.
   std::optional<Elastic> elastic;    // Then worker and workers are told by each generation.
   std::string job_id;                // Names the token file by which the workers of one host meet where no rendezvous is given.
   std::optional<std::string> token;  // TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE.
@@ -40,6 +42,9 @@ struct Identity {
 // PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone. Throws Error(invalid_argument) naming the variable that is missing, malformed or out
 // of range, or a token file that others may read.
 Identity resolve_identity(const Environment& environment);
+
+// TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE. Throws Error(invalid_argument) if it is empty, or others may read the file.
+std::optional<std::string> token_from(const Environment& environment);
 
 // "MIN:MAX" workers. `where` names the option in messages. Throws Error(invalid_argument).
 Elastic parse_elastic(const std::string& text, const std::string& where);

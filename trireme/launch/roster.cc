@@ -74,6 +74,11 @@ Roster::Decisions Roster::rival_is_gone(Time now) {
   return decide(now);
 }
 
+Roster::Decisions Roster::claimed(Time until, Time now) {
+  claimed_until_ = until;
+  return decide(now);
+}
+
 Roster::Decisions Roster::tick(Time now) { return decide(now); }
 
 bool Roster::is_member(Process process) const {
@@ -95,9 +100,10 @@ std::string Roster::state_key(Time now) const {
   const auto age = [&](const std::optional<Time>& since) {
     return since ? std::min<int64_t>((now - *since) / std::chrono::milliseconds(1), longest.count()) : -1;
   };
-  std::string key = fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {}", generation_ < 0, ending_, interrupted_, finishing_,
+  const auto claimed = claimed_until_ > now ? (claimed_until_ - now) / std::chrono::milliseconds(1) : 0;
+  std::string key = fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", generation_ < 0, ending_, interrupted_, finishing_,
                                 failure_.empty(), rival_may_live_, unaccounted_, taken_over_ || options_.may_part ? last_members_ : 0,
-                                options_.target, age(missing_since_), age(short_since_));
+                                options_.target, age(missing_since_), age(short_since_), claimed);
   for (const auto& [process, entry] : processes_) {
     key += fmt::format("; {} {} {} {:d}", process, static_cast<int>(entry.state), entry.worker, options_.may_part && entry.may_live);
     if (entry.state != State::waiting) continue;
@@ -156,7 +162,8 @@ void Roster::give_up_on_missing(Decisions& decisions, Time now) {
   }
 }
 
-bool Roster::may_have_rival() const {
+bool Roster::may_have_rival(Time now) const {
+  if (options_.by_claim) return !is_claimed(now);
   const auto of_the_last = [](const Entry& entry) { return entry.worker >= 0; };
   const auto come = std::ranges::count_if(in_state(State::waiting), [&](Process each) { return of_the_last(processes_.at(each)); });
   const auto silent = std::ranges::count_if(processes_, [&](const auto& each) { return each.second.may_live && of_the_last(each.second); });
@@ -168,14 +175,18 @@ void Roster::form_or_fail(Decisions& decisions, Time now) {
   const auto waiting = static_cast<int>(in_state(State::waiting).size());
   const bool first = generation_ < 0;
   const bool possible = ending_ && waiting > 0 && in_state(State::working).empty();
-  const bool enough = waiting >= (finishing_ ? 1 : first ? options_.target : options_.minimum) && !may_have_rival();
+  const bool alone = !may_have_rival(now);
+  const bool enough = waiting >= (finishing_ ? 1 : first ? options_.target : options_.minimum) && alone;
   const auto timeout = first ? options_.first_timeout : options_.refill_timeout;
   const bool waited = has_lasted(short_since_, possible && !enough, timeout, now);
-  if (possible && (enough || (waited && waiting >= options_.minimum && !may_have_rival()))) return form(decisions);
+  if (possible && (enough || (waited && waiting >= options_.minimum && alone))) return form(decisions);
   if (!waited) return;
-  failure_ = waiting < options_.minimum ? fmt::format("{} of at least {} processes are there", waiting, options_.minimum)
-                                        : fmt::format("{} are there, and most of the last {} cannot be reached and may go on without these",
-                                                      waiting, last_members_);
+  if (waiting < options_.minimum)
+    failure_ = fmt::format("{} of at least {} processes are there", waiting, options_.minimum);
+  else if (options_.by_claim)
+    failure_ = fmt::format("{} are there, but their coordinator does not hold the job's name in etcd, and another one may", waiting);
+  else
+    failure_ = fmt::format("{} are there, and most of the last {} cannot be reached and may go on without these", waiting, last_members_);
   decisions.failure = failure_;
 }
 

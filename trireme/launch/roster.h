@@ -21,6 +21,7 @@ struct RosterOptions {
   std::chrono::milliseconds regroup_timeout{10000};  // From the first who comes to the regrouping; a member that does not is lost.
   std::chrono::milliseconds refill_timeout{60000};   // From when nobody is at work; fewer than `minimum` wait so long for more.
   bool may_part = false;  // The network may part the processes: most of a generation, fallen silent, may go on with another coordinator.
+  bool by_claim = false;  // Who coordinates is decided elsewhere (claim.h): only who holds the claim forms generations, then of any size.
 };
 
 class Roster {
@@ -46,7 +47,7 @@ class Roster {
   explicit Roster(const RosterOptions& options);
   // Takes over, where the coordinator of this generation was lost: its members (by worker number) are to come. As long as the former
   // coordinator, or a member that did not come in time, may be alive somewhere, they could form a generation too: until that is known to
-  // be impossible, only more than half of the members form the next one.
+  // be impossible, only more than half of the members form the next one (or with `by_claim`: who holds the claim).
   Roster(const RosterOptions& options, int generation, const std::vector<Process>& members);
 
   // The process waits for the next generation, with the state after `step` committed steps (-1: none). What is known of it before
@@ -61,13 +62,16 @@ class Roster {
   // So many processes are wanted from now on.
   Decisions resize(int target, Time now);
   Decisions rival_is_gone(Time now);  // The former coordinator is known to be dead.
-  Decisions tick(Time now);           // Notices what did not happen. Call it often. A failure is told again each time.
+  // With `by_claim`: no other coordinator forms generations before `until`, so this one may. A time that has passed takes it back.
+  Decisions claimed(Time until, Time now);
+  Decisions tick(Time now);  // Notices what did not happen. Call it often. A failure is told again each time.
 
   int generation() const { return generation_; }  // -1 before the first.
   int target() const { return options_.target; }
   bool is_member(Process process) const;   // Of the current generation, and at work in it.
   bool is_waiting(Process process) const;  // For the next one.
   bool anyone_left() const { return !in_state(State::working).empty() || !in_state(State::waiting).empty(); }
+  bool is_claimed(Time now) const { return !options_.by_claim || now < claimed_until_; }  // What this coordinator finds, counts.
   bool is_interrupted() const { return interrupted_; }  // Members of the current one were asked to come, and will have to be again.
   std::string state_key(Time now) const;  // Rosters of the same key decide alike from `now` on; for tests that visit all states.
 
@@ -86,7 +90,7 @@ class Roster {
   void send_newcomers_home(Decisions& decisions);
   void give_up_on_missing(Decisions& decisions, Time now);
   void form_or_fail(Decisions& decisions, Time now);
-  bool may_have_rival() const;
+  bool may_have_rival(Time now) const;
   void form(Decisions& decisions);
 
   RosterOptions options_;
@@ -101,6 +105,7 @@ class Roster {
   bool taken_over_ = false;
   bool rival_may_live_ = false;  // The former coordinator.
   bool unaccounted_ = false;     // A member did not come, and may live.
+  Time claimed_until_ = Time::min();
   std::string failure_;
   std::optional<Time> missing_since_;  // Some have come, and members are still at work.
   std::optional<Time> short_since_;    // Nobody is at work, and too few have come.

@@ -8,6 +8,7 @@
 #include <trireme/base/stack_dump.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
+#include <trireme/launch/lookup.h>
 #include <trireme/launch/phase_board.h>
 #include <trireme/launch/process.h>
 #include <trireme/launch/relay.h>
@@ -39,6 +40,7 @@ constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send th
 constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
 constexpr Milliseconds kOwnEnd{2000};            // A worker whose connection closed ends by itself, with its own exit code, or is ended.
 constexpr Milliseconds kReapTimeout{2000};
+constexpr Milliseconds kWithdrawTimeout{2000};
 constexpr Milliseconds kQuietTimeout{1000};   // For a stream that something outside the job holds open.
 constexpr Milliseconds kUnreadTimeout{2000};  // For a reader of ours that has stopped reading, after a failure.
 
@@ -81,6 +83,7 @@ class Job {
   int run();
 
  private:
+  void start_coordinator();
   void start_workers();
   void start_worker(int local_worker);
   void wait(Milliseconds at_most);
@@ -91,6 +94,7 @@ class Job {
   bool failed_for_good() const { return coordinator_ && !coordinator_->failure().empty(); }
   int wanted_here() const;
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
+  void step_back();
   void end_the_lost();
   void tell_notices();
   void tell_lost(const Worker& worker, const WorkerEnd& end) const;
@@ -112,7 +116,7 @@ class Job {
   Descendants descendants_;
   std::string token_;
   PhaseBoard board_;                          // Before the coordinator, which looks at it.
-  std::unique_ptr<Coordinator> coordinator_;  // On node 0.
+  std::unique_ptr<Coordinator> coordinator_;  // On node 0, until another one takes over.
   OutputRelay relay_;
   std::optional<TokenFile> job_file_;  // Of an elastic job: for `trireme scale`.
   std::list<Worker> workers_;
@@ -132,24 +136,34 @@ Job::Job(const SupervisorOptions& options)
       token_(token_of_job(options, Environment::of_process())),
       relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO),
       next_process_(options.elastic ? first_process() : 0) {
-  if (options.node != 0) return;
-  const MembershipOptions membership{.workers = options.workers,
-                                     .join_timeout = options.join_timeout,
-                                     .heartbeat_timeout = options.heartbeat_timeout,
-                                     .stall_timeout = options.stall_timeout,
-                                     .straggler = options.straggler};
+  if (options.node == 0)
+    start_coordinator();
+  else if (options.etcd)
+    address_towards(*options.etcd);  // So that a wrong one is found before anything starts.
+}
+
+void Job::start_coordinator() {
+  const MembershipOptions membership{.workers = options_.workers,
+                                     .join_timeout = options_.join_timeout,
+                                     .heartbeat_timeout = options_.heartbeat_timeout,
+                                     .stall_timeout = options_.stall_timeout,
+                                     .straggler = options_.straggler};
   std::optional<RosterOptions> roster;
-  if (options.elastic)
-    roster = RosterOptions{.minimum = options.elastic->minimum,
-                           .maximum = options.elastic->maximum,
-                           .target = options.workers,
-                           .first_timeout = options.join_timeout,
-                           .regroup_timeout = options.join_timeout,
-                           .refill_timeout = options.join_timeout,
-                           .may_part = options.nodes > 1};
-  coordinator_ = std::make_unique<Coordinator>(options.rendezvous, token_, membership, roster,
-                                               [this](int64_t process) { return board_.look_at(process); });
-  if (options.elastic)
+  if (options_.elastic)
+    roster = RosterOptions{.minimum = options_.elastic->minimum,
+                           .maximum = options_.elastic->maximum,
+                           .target = options_.workers,
+                           .first_timeout = options_.join_timeout,
+                           .regroup_timeout = options_.join_timeout,
+                           .refill_timeout = options_.join_timeout,
+                           .may_part = options_.nodes > 1,
+                           .by_claim = options_.etcd.has_value()};
+  net::Endpoint listen = options_.rendezvous;
+  if (options_.etcd && listen.host.empty()) listen.host = address_towards(*options_.etcd);
+  coordinator_ =
+      std::make_unique<Coordinator>(listen, token_, membership, roster, [this](int64_t process) { return board_.look_at(process); });
+  if (options_.etcd) coordinator_->publish(*options_.etcd);
+  if (options_.elastic)
     job_file_.emplace(
         TokenFile::create(token_folder(Environment::of_process()), elastic_job_id(::getpid()), {token_, coordinator_->endpoint()}));
 }
@@ -159,12 +173,14 @@ int Job::run() {
     start_workers();
   } catch (const Error& error) {  // Those already started are killed with this object.
     say(error.what());
+    if (coordinator_) coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
     return exit_code_of(error);
   }
   while (std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.ended; })) {
     wait(until_next_deadline());
     take_signals();
     relay_.run_once();
+    step_back();
     take_ends();
     // Losses that no child's end shows: a worker of another host, or one that is silent.
     if (options_.elastic) {
@@ -190,7 +206,8 @@ void Job::start_workers() {
 void Job::start_worker(int local_worker) {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   std::shared_ptr<PhasePage> page = PhasePage::for_child();
-  const JobFacts facts{.rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous,
+  const net::Endpoint rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous;
+  const JobFacts facts{.rendezvous = options_.etcd ? options_.etcd->describe() : rendezvous.describe(),
                        .token = token_,
                        .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
                        .process = next_process_,
@@ -298,6 +315,15 @@ void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   tell(std::move(record), fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job goes on", worker.number, end.pid,
                                       end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(), end.end.describe(),
                                       loss.circumstances.empty() ? std::string() : loss.circumstances + "; "));
+}
+
+// Another coordinator has the job's name in etcd: this launcher is one of several from now on.
+void Job::step_back() {
+  if (!coordinator_ || !coordinator_->was_superseded()) return;
+  say("another coordinator has taken over; this launcher goes on with its workers");
+  job_file_.reset();
+  coordinator_.reset();
+  for (Worker& worker : workers_) worker.end_at.reset();
 }
 
 // Those that the others go on without but that still live, silent or stopped: they must not come back. Who is about to end says why it
@@ -444,6 +470,7 @@ Verdict Job::finish() {
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
     if (!end_.loss && !options_.elastic) end_.loss = coordinator_->first_loss();
+    coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
   }
   return judge(end_);
 }

@@ -4,6 +4,7 @@
 #include <trireme/launch/identity.h>
 #include <trireme/launch/notices.h>
 #include <trireme/launch/stragglers.h>
+#include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
 #include <functional>
 #include <optional>
@@ -13,10 +14,13 @@
 namespace trireme::launch {
 
 struct SupervisorOptions {
-  int workers = 1;                                               // In the whole job.
-  int nodes = 1;                                                 // Launchers in the job; workers are dealt out evenly, in order.
-  int node = 0;                                                  // This one. Node 0's launcher runs the coordinator.
-  net::Endpoint rendezvous{"127.0.0.1", 0};                      // Where the coordinator listens (node 0) or is found (others need a port).
+  int workers = 1;                           // In the whole job.
+  int nodes = 1;                             // Launchers in the job; workers are dealt out evenly, in order.
+  int node = 0;                              // This one. Node 0's launcher runs the coordinator.
+  net::Endpoint rendezvous{"127.0.0.1", 0};  // Where the coordinator listens (node 0) or is found (others need a port).
+  // The coordinator is found through etcd instead: it listens on any free port of rendezvous.host (empty: the address by which node 0
+  // reaches etcd), and another one may take over from it (claim.h).
+  std::optional<net::EtcdUrl> etcd;
   std::vector<std::string> command;                              // Program and arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
   // Workers that die are replaced while the others go on, and their number may change, on node 0 (docs/recovery.md).
@@ -43,7 +47,8 @@ struct SupervisorOptions {
 // that failed, its signal or code, and its last phase. On return no child, descendant group, socket or pipe of the job is left;
 // if the launcher itself is killed, the kernel kills its children (PR_SET_PDEATHSIG), unless the job is elastic (orphan_watch.h). Takes
 // over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process while it runs, and ends every child that appears meanwhile: one call at a time.
-// Throws Error(invalid_argument) naming a wrong option, Error(io) if the rendezvous address cannot be listened on. A program that
+// Throws Error(invalid_argument) naming a wrong option or a job of the same name in etcd that lives, Error(not_found) if etcd does not
+// answer, Error(io) if the rendezvous address cannot be listened on. A program that
 // cannot be started is named on standard error, and 2 is returned.
 int supervise(const SupervisorOptions& options);
 

@@ -4,7 +4,6 @@
 #include <trireme/base/error.h>
 #include <trireme/launch/identity.h>
 #include <trireme/net/control.h>
-#include <map>
 
 namespace trireme::launch {
 namespace {
@@ -33,19 +32,15 @@ void check_supervisor_options(const SupervisorOptions& options) {
     refuse(fmt::format("{} threads per worker: 0 (share the cores out) or more", options.threads_per_worker), "0");
   }
   if (options.command.empty()) refuse("no program to start", "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
-  if (options.nodes > 1 && options.rendezvous.port == 0) {
+  if (options.nodes > 1 && options.rendezvous.port == 0 && !options.etcd) {
     refuse(
         fmt::format("rendezvous {}: the launchers of {} nodes need a fixed port to meet at", options.rendezvous.describe(), options.nodes),
-        "HOST:PORT of node 0, the same on each node");
+        "HOST:PORT of node 0, or etcd://HOST:PORT/JOBNAME, the same on each node");
   }
 }
 
 std::string token_of_job(const SupervisorOptions& options, const Environment& environment) {
-  std::map<std::string, std::string> given;
-  for (const char* name : {"TRIREME_JOB_TOKEN", "TRIREME_JOB_TOKEN_FILE"}) {
-    if (const auto value = environment.get(name)) given[name] = *value;
-  }
-  if (const auto token = resolve_identity(Environment(given)).token) return *token;
+  if (const auto token = token_from(environment)) return *token;
   if (options.nodes > 1) {
     refuse(fmt::format("no job token: the launchers of {} nodes need the same one", options.nodes),
            "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE with the output of `openssl rand -hex 32`, the same on each node");

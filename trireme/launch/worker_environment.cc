@@ -24,7 +24,7 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
   variables["TRIREME_WORKERS"] = std::to_string(options.workers);
   variables["TRIREME_LOCAL_WORKER"] = std::to_string(local_worker);
   variables["TRIREME_LOCAL_WORKERS"] = std::to_string(local.count);
-  variables["TRIREME_RENDEZVOUS"] = facts.rendezvous.describe();
+  variables["TRIREME_RENDEZVOUS"] = facts.rendezvous;
   variables["TRIREME_GENERATION"] = "0";
   if (options.elastic) {  // Later ones have higher numbers.
     variables["TRIREME_WORKERS"] = variables["TRIREME_LOCAL_WORKERS"] = std::to_string(options.elastic->maximum);

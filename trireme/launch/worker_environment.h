@@ -15,7 +15,7 @@ LocalWorkers local_workers_of(int workers, int nodes, int node);
 
 // What all workers of a job are told.
 struct JobFacts {
-  net::Endpoint rendezvous;  // As bound.
+  std::string rendezvous;  // As bound, or the URL by which etcd says where.
   std::string token;
   int cores = 1;        // Of this host, shared by its workers.
   int64_t process = 0;  // Of an elastic job, and the next one too.

@@ -144,14 +144,15 @@ void ControlClient::close(Deadline deadline) {
 std::string ControlClient::local_address() const { return impl_->local_address; }
 
 Reach reach(const Endpoint& server, const std::string& token, Deadline deadline) {
-  bool refused = false;
+  bool refused = false, other_job = false;
   for (const tcp::endpoint& address : resolve(server, deadline)) {
     asio::io_context context{1};
     Attempt attempt(context);
     if (attempt.succeed(context, address, token, deadline.at())) return Reach::listens;
-    refused = refused || attempt.refused || attempt.end;  // Somebody else may have its port now.
+    refused = refused || attempt.refused;
+    other_job = other_job || attempt.end;
   }
-  return refused ? Reach::refused : Reach::silent;
+  return other_job ? Reach::other_job : refused ? Reach::refused : Reach::silent;
 }
 
 }  // namespace trireme::net

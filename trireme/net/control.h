@@ -78,9 +78,10 @@ class ControlClient {
 
 // Whether a server of the job still listens at its address: what tells a process that is gone from one that only cannot be reached.
 enum class Reach {
-  listens,
-  refused,  // Its host answered: nobody listens there any more, or nobody of this job.
-  silent,   // No answer by the deadline, or no way there: it may live.
+  listens,    // And proved the token.
+  other_job,  // Something else listens there now, or a job of another token.
+  refused,    // Its host answered: nobody listens there any more.
+  silent,     // No answer by the deadline, or no way there: it may live.
 };
 Reach reach(const Endpoint& server, const std::string& token, Deadline deadline);
 

@@ -1,0 +1,192 @@
+// Elastic jobs whose coordinator is found through etcd.
+#include <gmock/gmock.h>
+#include <trireme/launch/arrival.h>
+#include <trireme/launch/lookup.h>
+#include <trireme/net/etcd.h>
+#include <array>
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <thread>
+
+#include "../net/etcd_server.h"
+#include "job.h"
+
+namespace trireme::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A process of a job of which only the rendezvous is of interest.
+struct Standing {
+  Standing(int64_t number, const net::EtcdUrl& where)
+      : process(number), lookup(where), standby(std::make_unique<Coordinator>(kAnyPort, kToken, where)) {}
+  void arrive(int64_t step) {
+    arrival = std::make_unique<Arrival>(coordinator, kToken,
+                                        Arrival::Newcomer{process, step, "", [this](const auto&) { return standby->endpoint(); }}, former,
+                                        soon(), &lookup);
+  }
+  Arrival::Place place() {
+    const auto told = arrival->wait(soon());
+    coordinator = arrival->coordinator();
+    former = told->former;
+    return *told;
+  }
+  const int64_t process;
+  net::Endpoint coordinator;
+  CoordinatorLookup lookup;
+  std::optional<Former> former;
+  std::unique_ptr<Coordinator> standby;
+  std::unique_ptr<Arrival> arrival;
+};
+
+struct JobOfTwo {
+  explicit JobOfTwo(const net::EtcdServer& server, Milliseconds refill = Milliseconds(10000), Milliseconds regroup = Milliseconds(300))
+      : where(server.url("job")),
+        first(std::make_unique<Coordinator>(kAnyPort, kToken, MembershipOptions{.workers = 2},
+                                            RosterOptions{.minimum = 1,
+                                                          .maximum = 2,
+                                                          .target = 2,
+                                                          .regroup_timeout = regroup,
+                                                          .refill_timeout = refill,
+                                                          .may_part = true,
+                                                          .by_claim = true})) {
+    first->publish(where);
+    for (Standing* each : {&one, &other}) each->arrive(-1);
+    for (Standing* each : {&one, &other}) EXPECT_EQ(each->place().generation, 0);
+  }
+  const net::EtcdUrl where;
+  std::unique_ptr<Coordinator> first;
+  Standing one{10, where}, other{11, where};
+};
+
+std::string published(const net::EtcdServer& server) {
+  const auto entry = net::Etcd({server.endpoint()}).get(coordinator_key("job"), soon());
+  return entry ? entry->value : "";
+}
+
+void publish(const net::EtcdServer& server, const net::Endpoint& who, std::chrono::seconds lease) {
+  net::Etcd etcd({server.endpoint()});
+  const auto entry = etcd.get(coordinator_key("job"), soon());
+  ASSERT_TRUE(etcd.replace(coordinator_key("job"), who.describe(), etcd.grant(lease, soon()), entry ? entry->revision : 0, soon()));
+}
+
+// Where connections are taken and nothing is answered, as by a process that is stopped.
+struct Silent {
+  asio::io_context context;
+  asio::ip::tcp::acceptor acceptor{context, {asio::ip::make_address(kAnyPort.host), 0}};
+  net::Endpoint endpoint() const { return {kAnyPort.host, acceptor.local_endpoint().port()}; }
+};
+
+TEST(EtcdRendezvous, WhoTakesOverIsPublishedAndFoundByNewcomers) {
+  TRIREME_START_ETCD(server);
+  JobOfTwo job(*server);
+  EXPECT_EQ(published(*server), job.first->endpoint().describe());
+  job.first.reset();
+  job.one.standby.reset();  // Both were killed.
+  job.other.arrive(4);
+  const Arrival::Place alone = job.other.place();
+  EXPECT_EQ(alone.generation, 1);
+  EXPECT_EQ(alone.workers, 1);
+  EXPECT_EQ(published(*server), job.other.standby->endpoint().describe());
+
+  Standing newcomer(12, job.where);
+  newcomer.arrive(-1);  // It knows etcd alone.
+  job.other.arrive(5);
+  EXPECT_EQ(job.other.place().workers, 2);
+  EXPECT_EQ(newcomer.place().worker, 1);
+}
+
+TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
+  TRIREME_START_ETCD(server);
+  JobOfTwo job(*server);
+  const Silent silent;
+  job.first->withdraw(soon());
+  publish(*server, silent.endpoint(), 2s);
+  job.other.coordinator = job.other.former->coordinator = job.other.former->members[0].standby = silent.endpoint();
+  job.other.arrive(4);
+  const Arrival::Place place = job.other.place();
+  EXPECT_EQ(place.generation, 1);
+  EXPECT_EQ(place.workers, 1);
+  EXPECT_EQ(published(*server), job.other.standby->endpoint().describe());
+}
+
+TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
+  TRIREME_START_ETCD(server);
+  JobOfTwo job(*server, Milliseconds(500));
+  const Silent silent;
+  job.first->withdraw(soon());
+  publish(*server, silent.endpoint(), 60s);
+  for (Standing* each : {&job.one, &job.other}) {
+    each->coordinator = each->former->coordinator = silent.endpoint();
+    each->arrive(4);  // Both: most of the job, and yet.
+  }
+  EXPECT_THAT(std::string(error_of([&] { job.other.place(); }).what()), HasSubstr("does not hold the job's name in etcd"));
+}
+
+// Neither sees the other's stand-by at first.
+TEST(EtcdRendezvous, OfTwoWhoStandByOneTakesOverAndTheOtherSendsItsMembersThere) {
+  TRIREME_START_ETCD(server);
+  JobOfTwo job(*server, Milliseconds(10000), Milliseconds(10000));
+  const Silent silent;
+  job.first->withdraw(soon());
+  publish(*server, silent.endpoint(), 2s);
+  std::swap(job.other.former->members[0], job.other.former->members[1]);
+  const std::array<Standing*, 2> both{&job.one, &job.other};
+  for (Standing* each : both) {
+    each->coordinator = each->former->coordinator = silent.endpoint();
+    each->arrive(4);
+  }
+  EXPECT_NE(job.one.arrival->coordinator().port, job.other.arrival->coordinator().port);
+  on_each(2, [&](int i) {
+    Standing& each = *both[static_cast<size_t>(i)];
+    try {
+      EXPECT_EQ(each.place().workers, 2);
+    } catch (const Error& turned_away) {
+      EXPECT_EQ(turned_away.code(), ErrorCode::peer_lost);
+      each.arrive(4);
+      EXPECT_EQ(each.place().workers, 2);
+    }
+  });
+  EXPECT_EQ(job.one.coordinator.port, job.other.coordinator.port);
+  EXPECT_NE(job.one.standby->has_taken_over(), job.other.standby->has_taken_over());
+}
+
+TEST(EtcdRendezvous, ACoordinatorWhoseNameIsAnothersTurnsEverybodyAway) {
+  TRIREME_START_ETCD(server);
+  JobOfTwo job(*server);
+  Arrival waiting(job.first->endpoint(), kToken, {12, -1, "", [](const auto&) { return kAnyPort; }}, {}, soon());
+  publish(*server, job.one.standby->endpoint(), 60s);
+  EXPECT_TRUE(eventually([&] { return job.first->was_superseded(); }));
+  EXPECT_EQ(error_of([&] { waiting.wait(soon()); }).code(), ErrorCode::peer_lost);
+}
+
+TEST(CoordinatorLookup, SaysWhichEtcdWhichKeyAndWhatWasWrongLast) {
+  TRIREME_START_ETCD(server);
+  const auto waits_in_vain = [](const net::EtcdUrl& where) {
+    const Error error = error_of([&] { CoordinatorLookup(where).wait(kToken, Deadline::after(Milliseconds(100))); });
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(where.describe()), HasSubstr("/trireme/job/coordinator")));
+    return std::string(error.what());
+  };
+  EXPECT_THAT(waits_in_vain({{{"127.0.0.1", 1}}, "job"}), HasSubstr("etcd does not answer"));
+  EXPECT_THAT(waits_in_vain(server->url("job")), AllOf(HasSubstr("nobody has published"), HasSubstr("try: start node 0")));
+  publish(*server, {"127.0.0.1", 1}, 60s);
+  EXPECT_THAT(waits_in_vain(server->url("job")), HasSubstr("nobody listens at it any more"));
+}
+
+TEST(CoordinatorLookup, WaitsForWhoComesLater) {
+  TRIREME_START_ETCD(server);
+  std::unique_ptr<Coordinator> coordinator;
+  std::thread later([&] {
+    coordinator = std::make_unique<Coordinator>(kAnyPort, kToken, MembershipOptions{.workers = 1});
+    coordinator->publish(server->url("job"));
+  });
+  const net::Endpoint found = CoordinatorLookup(server->url("job")).wait(kToken, soon());
+  later.join();
+  EXPECT_EQ(found.port, coordinator->endpoint().port);
+}
+
+}  // namespace
+}  // namespace trireme::launch

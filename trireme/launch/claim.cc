@@ -1,0 +1,156 @@
+#include <trireme/launch/claim.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/base/units.h>
+#include <trireme/launch/lookup.h>
+#include <trireme/net/control.h>
+#include <trireme/net/etcd.h>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace trireme::launch {
+namespace {
+
+using Clock = Deadline::Clock;
+
+constexpr Milliseconds kAnswer{2000};
+constexpr Milliseconds kProbe{500};
+constexpr Milliseconds kLookAgain{100};
+constexpr Milliseconds kPatience{2000};  // Beyond the lease of who is gone.
+
+}  // namespace
+
+struct Claim::Impl {
+  enum class Holder { lives, gone, unknown };
+
+  void run(const std::stop_token& stop);
+  bool ask(const std::stop_token& stop);
+  Holder look_at(const std::string& other) const;
+  void note(bool now, const std::string& other);
+
+  const net::EtcdUrl where;
+  const std::string self, token;
+  const For whom;
+  const Events events;
+  const ClaimTimes times;
+  const std::string key = coordinator_key(where.job);
+  net::Etcd etcd{where.servers};
+  int64_t lease = 0;
+  bool was_held = false;
+
+  std::mutex mutex;  // Guards what follows.
+  std::condition_variable_any changed;
+  bool held = false;             // As etcd said last.
+  std::string holder;            // Who has the name instead.
+  std::optional<Error> failure;  // Why nothing is known.
+  std::jthread thread;           // Last: it uses all of the above.
+};
+
+void Claim::Impl::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    Milliseconds pause = kLookAgain;
+    try {
+      if (!ask(stop)) return;
+      const std::lock_guard lock(mutex);
+      if (held) pause = times.renewal;
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      if (!failure) log_warning("launch: the name of job '{}' in etcd is not renewed: {}", where.job, error.what());
+      failure = error;
+      changed.notify_all();
+    }
+    std::unique_lock lock(mutex);
+    changed.wait_for(lock, stop, pause, [] { return false; });
+  }
+}
+
+// Once. False: the name is another's for good.
+bool Claim::Impl::ask(const std::stop_token& stop) {
+  const auto asked = Clock::now();
+  const Deadline deadline = Deadline::after(kAnswer);
+  const auto entry = etcd.get(key, deadline);
+  const bool ours = entry && entry->value == self;
+  if (entry && !ours) {
+    const Holder is = look_at(entry->value);
+    if (is == Holder::lives) {
+      note(/*now=*/false, entry->value);
+      events.taken(stop, entry->value);
+      return false;
+    }
+    if (is == Holder::unknown || whom == For::new_job) return true;  // Until its lease has run out, or another takes the name over.
+  }
+  if (lease == 0 || !etcd.keep_alive(lease, deadline)) lease = etcd.grant(times.lease, deadline);
+  const bool lasts = ours && entry->lease == lease;
+  if (!lasts && !etcd.replace(key, self, lease, entry ? entry->revision : 0, deadline)) return true;
+  note(/*now=*/true, {});
+  events.held(stop, asked + times.lease - times.margin);
+  return true;
+}
+
+// Who had the name once and finds it another's has been silent for too long, whatever has become of the other.
+Claim::Impl::Holder Claim::Impl::look_at(const std::string& other) const {
+  if (was_held) return Holder::lives;
+  switch (net::reach(net::parse_endpoint(other), token, Deadline::after(kProbe))) {
+    case net::Reach::listens: return Holder::lives;
+    case net::Reach::other_job: return whom == For::new_job ? Holder::lives : Holder::unknown;
+    case net::Reach::refused: return Holder::gone;
+    case net::Reach::silent: return Holder::unknown;
+  }
+  return Holder::unknown;
+}
+
+void Claim::Impl::note(bool now, const std::string& other) {
+  const std::lock_guard lock(mutex);
+  if (now && was_held && failure) log_info("launch: the name of job '{}' in etcd is renewed again", where.job);
+  held = now;
+  was_held = was_held || now;
+  holder = other;
+  failure.reset();
+  changed.notify_all();
+}
+
+Claim::Claim(net::EtcdUrl where, const net::Endpoint& self, std::string token, For whom, Events events, ClaimTimes times)
+    : impl_(new Impl{.where = std::move(where),
+                     .self = self.describe(),
+                     .token = std::move(token),
+                     .whom = whom,
+                     .events = std::move(events),
+                     .times = times}) {
+  impl_->thread = std::jthread([impl = impl_.get()](const std::stop_token& stop) { impl->run(stop); });
+}
+
+Claim::~Claim() = default;
+
+void Claim::wait_until_held() {
+  Impl& impl = *impl_;
+  std::unique_lock lock(impl.mutex);
+  const auto decided = [&] { return impl.held || !impl.holder.empty() || impl.failure; };
+  impl.changed.wait_for(lock, impl.times.lease + kPatience, decided);
+  if (impl.held) return;
+  if (impl.failure) throw *impl.failure;
+  throw Error(ErrorCode::invalid_argument, "launch",
+              fmt::format("a job of the name '{}' lives: {} holds it in {} (key {})", impl.where.job,
+                          impl.holder.empty() ? "somebody who does not answer" : "its coordinator at " + impl.holder, impl.where.describe(),
+                          impl.key),
+              "another name, or wait until that job has ended");
+}
+
+void Claim::stop() { impl_->thread.request_stop(); }
+
+void Claim::withdraw(Deadline deadline) {
+  stop();
+  impl_->thread.join();
+  if (impl_->lease == 0) return;
+  try {
+    impl_->etcd.revoke(impl_->lease, deadline);
+  } catch (const Error& error) {
+    log_warning("launch: the name of job '{}' is left to its lease of {}: {}", impl_->where.job, format_duration(impl_->times.lease),
+                error.what());
+  }
+}
+
+}  // namespace trireme::launch

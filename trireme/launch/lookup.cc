@@ -1,0 +1,58 @@
+#include <trireme/launch/lookup.h>
+
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/base/units.h>
+#include <trireme/net/control.h>
+#include <algorithm>
+#include <thread>
+
+namespace trireme::launch {
+namespace {
+
+constexpr Milliseconds kAnswer{2000};
+constexpr Milliseconds kProbe{1000};
+constexpr Milliseconds kLookAgain{50};
+
+}  // namespace
+
+std::string coordinator_key(const std::string& job) { return fmt::format("/trireme/{}/coordinator", job); }
+
+std::string address_towards(const net::EtcdUrl& where) {
+  net::Etcd etcd(where.servers);
+  etcd.get(coordinator_key(where.job), Deadline::after(kAnswer));
+  return etcd.local_address();
+}
+
+CoordinatorLookup::CoordinatorLookup(net::EtcdUrl where) : where_(std::move(where)), etcd_(where_.servers) {}
+
+std::optional<net::Endpoint> CoordinatorLookup::now() {
+  try {
+    if (const auto entry = etcd_.get(coordinator_key(where_.job), Deadline::after(kAnswer))) return net::parse_endpoint(entry->value);
+    wrong_ = "nobody has published a coordinator";
+    remedy_ = "start node 0 of the job with the same --rendezvous, or look whether it has ended";
+  } catch (const Error& error) {
+    wrong_ = error.what();
+    remedy_ = "the addresses of etcd's servers as this host reaches them";
+  }
+  return std::nullopt;
+}
+
+net::Endpoint CoordinatorLookup::wait(const std::string& token, Deadline deadline) {
+  for (;; std::this_thread::sleep_for(kLookAgain)) {
+    if (const auto found = now()) {
+      const net::Reach reach = net::reach(*found, token, Deadline::after(std::clamp(deadline.remaining(), kLookAgain, kProbe)));
+      if (reach == net::Reach::listens || reach == net::Reach::other_job) return *found;
+      wrong_ = fmt::format("{} is published there, {}", found->describe(),
+                           reach == net::Reach::refused ? "but nobody listens at it any more" : "but does not answer");
+      remedy_ = "look whether the job lives, and whether its coordinator's address can be reached from this host";
+    }
+    if (deadline.remaining() > kLookAgain) continue;
+    throw Error(ErrorCode::timeout, "launch",
+                fmt::format("the coordinator of job '{}' was not found within {} by {} (key {}): {}", where_.job,
+                            format_duration(deadline.allowed()), where_.describe(), coordinator_key(where_.job), wrong_),
+                remedy_);
+  }
+}
+
+}  // namespace trireme::launch
