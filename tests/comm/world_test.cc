@@ -76,7 +76,7 @@ TEST(World, WorkersOfALauncherAreRanksAndLeaveWithAGoodbye) {
 // torchrun's shape: rank 0 runs the coordinator itself.
 TEST(World, WorkersOfTorchrunMeetAtRankZero) {
   const auto port = std::to_string([] {
-    launch::Coordinator probe({"127.0.0.1", 0}, "probe", {});
+    launch::Coordinator probe({"127.0.0.1", 0}, "probe", launch::MembershipOptions());
     return probe.endpoint().port;
   }());
   const auto environment = [&](int rank) {

@@ -38,7 +38,7 @@ TEST(ElasticCoordinator, PlacesWhoArrives) {
   ASSERT_TRUE(place);
   EXPECT_EQ(place->workers, 1);
   EXPECT_EQ(place->cause, "start");
-  EXPECT_EQ(job.coordinator.worker_of(7), 0);
+  EXPECT_EQ(place->worker, 0);
 }
 
 TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupHearsOfItToo) {

@@ -71,6 +71,14 @@ TEST(Generations, EachWhoComesIsNotedAndLaterToldItsPlace) {
   EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
 }
 
+TEST(Generations, WhoWaitsForAnotherToJoinHearsOfItsEnd) {
+  Recorded job(1, 3, 3);
+  job.start(3);
+  job.generations.joined(0);
+  job.disconnect(1, kStart + 2s);
+  EXPECT_THAT(job.given_up, ElementsAre(std::pair(1, std::string("connection closed before it joined its generation"))));
+}
+
 TEST(Generations, TheHistoryBeginsWithTheStart) {
   Recorded job(1, 2, 2);
   job.start(2);
@@ -103,7 +111,7 @@ TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
                               {"batch", 64},
                               {"micro_batches", 1},
                               {"learning_rate_factor", 0.5}}));
-  EXPECT_EQ(job.generations.last_phase(1).describe(), "backward of step 7");
+  EXPECT_EQ(job.generations.last_phase(1)->describe(), "backward of step 7");
 }
 
 TEST(Generations, AllLostRanksAreListedAndTheFirstIsTheCause) {
@@ -220,7 +228,7 @@ TEST(Generations, AReplacementMakesTheNextOneThatItsJoiningCaused) {
   EXPECT_EQ(job.answers[30].at("step"), 9);
   EXPECT_EQ(job.generations.worker_of(30), 1);
   EXPECT_FALSE(job.generations.worker_of(1));
-  EXPECT_TRUE(job.generations.was_member(1));
+  EXPECT_TRUE(job.generations.last_phase(1));
 }
 
 TEST(Generations, FewerWorkersAreDismissedAndKnownAsSuch) {

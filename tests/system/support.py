@@ -102,7 +102,7 @@ def processes_that_mention(text):
             continue
         try:
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+            state, _ = state_and_parent(entry.name)
         except OSError:
             continue
         if text in command and state != "Z":
@@ -127,8 +127,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def state_and_parent(pid):
+    state, parent = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[:2]
+    return state, int(parent)
+
+
 def parent_of(pid):
     try:
-        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+        return state_and_parent(pid)[1]
     except OSError:
         return 0

@@ -293,10 +293,8 @@ World World::join(WorldOptions options, const Environment& environment) {
   impl->options = std::move(options);
   if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
   if (const auto& etcd = impl->identity.etcd) impl->lookup.emplace(*etcd);
-  if (const auto& elastic = impl->identity.elastic; elastic && elastic->launcher > 0) {
-    const auto grace = elastic->launcher_grace_ms;
-    impl->orphan_watch.emplace(elastic->launcher, grace ? std::optional(Milliseconds(*grace)) : std::nullopt);
-  }
+  if (const auto& elastic = impl->identity.elastic; elastic && elastic->launcher > 0)
+    impl->orphan_watch.emplace(elastic->launcher, elastic->launcher_grace);
   if (impl->identity.workers > 1) set_process_rank(impl->identity.worker, impl->identity.workers);
   return World(std::move(impl));
 }

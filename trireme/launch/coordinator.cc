@@ -73,7 +73,6 @@ struct Coordinator::Impl {
   bool any_step_finished = false;  // In a generation before this one.
   std::string token;
   bool stands_by = false;
-  net::Endpoint before;              // The coordinator it took over from.
   std::optional<net::EtcdUrl> etcd;  // Where who coordinates is decided.
   bool superseded = false;           // And did not stand by.
   std::unique_ptr<net::ControlServer> server;
@@ -195,7 +194,7 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
   deliver(membership->lost(worker, reason));
   // Otherwise the network broke it, and the process may live.
-  note_losses(Clock::now(), {.ending = reason == "connection closed" || reason == "connection reset"});
+  note_losses(Clock::now(), {.ending = net::ended_by_peer(reason)});
 }
 
 void Coordinator::Impl::look_at_all(Clock::time_point now) {
@@ -235,13 +234,12 @@ bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json&
 // Also once more: what this coordinator knew is old where processes come from a later generation, which another one formed.
 void Coordinator::Impl::take_over(const Former& former, Clock::time_point now) {
   give_up();
-  before = former.coordinator;
   options = former.membership;
   membership = std::make_unique<Membership>(options);
   generations.emplace(former, actions(), now);
-  log_warning("launch: the coordinator at {} was lost; {} takes over after generation {}", before.describe(), server->endpoint().describe(),
-              former.generation);
-  probers.emplace_back([this, coordinator = before, generation = former.generation](const std::stop_token& stop) {
+  log_warning("launch: the coordinator at {} was lost; {} takes over after generation {}", former.coordinator.describe(),
+              server->endpoint().describe(), former.generation);
+  probers.emplace_back([this, coordinator = former.coordinator, generation = former.generation](const std::stop_token& stop) {
     look_for_the_missing(stop, coordinator, generation);
   });
   if (etcd) claim(Claim::For::successor);
@@ -457,15 +455,9 @@ void Coordinator::report_lost_process(int64_t process, const std::string& reason
   }
 }
 
-std::optional<int> Coordinator::worker_of(int64_t process) const {
-  std::lock_guard lock(impl_->mutex);
-  return impl_->generations->worker_of(process);
-}
-
 std::optional<PhaseAt> Coordinator::last_phase_of_process(int64_t process) const {
   std::lock_guard lock(impl_->mutex);
   if (const auto worker = impl_->generations->worker_of(process)) return impl_->membership->last_phase(*worker);
-  if (!impl_->generations->was_member(process)) return std::nullopt;
   return impl_->generations->last_phase(process);
 }
 

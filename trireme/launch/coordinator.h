@@ -51,7 +51,6 @@ class Coordinator {
 
   // Of elastic jobs, where processes are told apart by the numbers that their supervisor gave them (launch/roster.h).
   void report_lost_process(int64_t process, const std::string& reason);
-  std::optional<int> worker_of(int64_t process) const;  // In the current generation, while it works there.
   // Where it is or was when it was lost; empty if it never was a member.
   std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
   std::optional<Loss> loss_of(int64_t process) const;  // Of one that was a member when it was lost.

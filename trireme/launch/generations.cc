@@ -49,10 +49,11 @@ void Generations::arrive(net::ConnectionId connection, const Json& message, Time
 
 void Generations::closed(net::ConnectionId connection, Time now) {
   if (const auto placed = placed_.extract(connection)) {
-    if (const auto worker = worker_of(placed.mapped()))
-      lost_worker(*worker, {},
-                  {.text = fmt::format("worker {} was lost before it joined its generation: connection closed", *worker), .ending = true},
-                  now);
+    const auto worker = worker_of(placed.mapped());
+    if (!worker) return;
+    actions_.lose(*worker, "connection closed before it joined its generation");  // The others wait for it to join.
+    lost_worker(*worker, {},
+                {.text = fmt::format("worker {} was lost before it joined its generation: connection closed", *worker), .ending = true}, now);
     return;
   }
   const auto found = waiting_.find(connection);

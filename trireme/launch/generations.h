@@ -73,9 +73,11 @@ class Generations {
   bool was_dismissed(Roster::Process process) const { return dismissed_.contains(process); }
   std::optional<int> worker_of(Roster::Process process) const;
   Roster::Process process_of(int worker) const { return members_.at(static_cast<size_t>(worker)); }  // In the current generation.
-  bool was_member(Roster::Process process) const { return last_phases_.contains(process); }          // Ever.
-  // Where a process was when it was lost; of one that was a member once.
-  PhaseAt last_phase(Roster::Process process) const { return last_phases_.at(process); }
+  // Where a process was when it was lost; empty if it never was a member.
+  std::optional<PhaseAt> last_phase(Roster::Process process) const {
+    const auto found = last_phases_.find(process);
+    return found == last_phases_.end() ? std::nullopt : std::optional(found->second);
+  }
   std::optional<Loss> loss_of(Roster::Process process) const {
     const auto found = losses_.find(process);
     return found == losses_.end() ? std::nullopt : std::optional(found->second);

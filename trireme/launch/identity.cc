@@ -72,7 +72,7 @@ Identity from_trireme(const Environment& environment) {
     if (!process) throw missing("TRIREME_PROCESS", "TRIREME_ELASTIC");
     identity.elastic->process = *process;
     identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
-    identity.elastic->launcher_grace_ms = environment.get_int("TRIREME_LAUNCHER_GRACE_MS");
+    if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS")) identity.elastic->launcher_grace = Milliseconds(*grace);
   }
   if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
     read_rendezvous("TRIREME_RENDEZVOUS", *text, identity);

@@ -1,5 +1,6 @@
 // Who am I? One resolver for every launcher. Reads the environment; connects nothing.
 #pragma once
+#include <trireme/base/deadline.h>
 #include <trireme/base/environment.h>
 #include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
@@ -14,8 +15,8 @@ enum class Launcher { alone, trireme, torchrun, mpirun };
 struct Elastic {
   int minimum = 1, maximum = 1;
   int64_t process = 0;
-  int launcher = 0;                      // Process id of who started it; it may go on without (launch/orphan_watch.h). 0: not told.
-  std::optional<int> launcher_grace_ms;  // For so long; empty: to its end.
+  int launcher = 0;                            // Process id of who started it; it may go on without (launch/orphan_watch.h). 0: not told.
+  std::optional<Milliseconds> launcher_grace;  // For so long; empty: to its end.
 };
 
 struct Identity {

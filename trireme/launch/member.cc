@@ -96,9 +96,9 @@ void Member::Impl::receive(const Json& message) {
 }
 
 void Member::Impl::coordinator_closed(const std::string& reason) {
-  const bool plain = reason == "connection closed" || reason == "connection reset";
-  const std::string what = plain ? fmt::format("the coordinator at {} closed the connection", coordinator.describe())
-                                 : fmt::format("the connection to the coordinator at {} broke: {}", coordinator.describe(), reason);
+  const std::string what = net::ended_by_peer(reason)
+                               ? fmt::format("the coordinator at {} closed the connection", coordinator.describe())
+                               : fmt::format("the connection to the coordinator at {} broke: {}", coordinator.describe(), reason);
   std::lock_guard lock(mutex);
   coordinator_gone = true;
   LostWorker itself;

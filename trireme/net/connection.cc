@@ -1,5 +1,6 @@
 #include <trireme/net/connection.h>
 
+#include <trireme/net/control.h>
 #include <trireme/net/framing.h>
 #include <asio/buffer.hpp>
 #include <asio/error.hpp>
@@ -11,15 +12,19 @@ namespace trireme::net {
 namespace {
 
 constexpr std::chrono::seconds kLinger{2};
+constexpr const char* kClosed = "connection closed";
+constexpr const char* kReset = "connection reset";
 
 std::string describe(const std::error_code& error) {
-  if (error == asio::error::eof) return "connection closed";
-  if (error == asio::error::connection_reset) return "connection reset";
+  if (error == asio::error::eof) return kClosed;
+  if (error == asio::error::connection_reset) return kReset;
   if (error == asio::error::timed_out) return "silent: nothing was acknowledged (TCP time-out)";
   return error.message();
 }
 
 }  // namespace
+
+bool ended_by_peer(const std::string& reason) { return reason == kClosed || reason == kReset; }
 
 Connection::Connection(asio::ip::tcp::socket socket, int64_t max_message_bytes)
     : socket_(std::move(socket)), linger_(socket_.get_executor()), max_message_bytes_(max_message_bytes) {}

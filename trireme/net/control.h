@@ -25,6 +25,9 @@ struct ControlOptions {
 
 using ConnectionId = uint64_t;
 
+// Of the reason why a connection closed: the peer ended it, or its process did. False: the network broke it, and the peer may live.
+bool ended_by_peer(const std::string& reason);
+
 // Called on the server's own thread, one call at a time; they must not block. What `received` throws closes the connection
 // it came by; the others must not throw.
 struct ServerEvents {

@@ -114,6 +114,20 @@ struct ReplicaRun::Impl {
     bound_ = has_state_ = true;
   }
 
+  // A rank 0 that was ended a moment ago may not be gone yet. One that came too late for this generation has the folder, and newer state: it
+  // comes to the next.
+  checkpoint::Folder open_folder() {
+    const CheckpointOptions& keep = options_.checkpoint;
+    const checkpoint::RetentionOptions retention{keep.keep, keep.keep_every, keep.keep_best};
+    if (world_.identity().generation == 0) return checkpoint::Folder(keep.dir, retention, disk_);
+    try {
+      return checkpoint::Folder(keep.dir, retention, disk_, kFolderTimeout);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument) throw;
+      throw Error(ErrorCode::peer_lost, "train", brief(error), "nothing: the workers meet again");
+    }
+  }
+
   // Rank 0 has it from one generation to the next: what is being written then is written on while the job regroups. Empty: rank 0
   // writes alone.
   std::optional<PartsOfSaves> take_folder() {
@@ -122,9 +136,7 @@ struct ReplicaRun::Impl {
     if (keep.dir.empty()) return {};
     const checkpoint::WriterOptions writing{.background = keep.background, .copy_threads = group_->size() > group_->hosts() ? 1 : 2};
     if (first() && !writer_) {
-      // A rank 0 that was ended a moment ago may not be gone yet.
-      const Milliseconds lock_timeout = world_.identity().generation > 0 ? kFolderTimeout : Milliseconds(0);
-      writer_.emplace(checkpoint::Folder(keep.dir, {keep.keep, keep.keep_every, keep.keep_best}, disk_, lock_timeout), writing);
+      writer_.emplace(open_folder(), writing);
     }
     // With local steps momentum differs from rank to rank, and parts of several would fit no one's.
     if (options_.local.steps > 1) return {};
