@@ -7,113 +7,11 @@ import re
 import signal
 import unittest
 
-from support import DIGITS, TRIREME, SystemTest, environment, free_port, parent_of, processes_that_mention, wait_until
-
-# float64, so that rounding cannot be mistaken for a step that was lost; each step takes long enough for something to happen in it.
-COMMON = ("--set", "train.dtype=float64", "--set", "train.evaluate_every=0", "--set", "schedule.name=constant")
-LONG = ("--set", "train.epochs=100000", "--inject", "slow:rank=0,compute=10ms")
-PATIENCE = 60  # Seconds, on a busy machine; all that is waited for comes in a few.
+from elastic_job import COMMON, PATIENCE, ElasticTest
+from support import DIGITS, TRIREME, environment, parent_of, processes_that_mention, wait_until
 
 
-class Elastic(SystemTest):
-    def setUp(self):
-        super().setUp()
-        self.run_dir = self.folder / "run"
-        self.tokens = self.folder / "tokens"
-        self.tokens.mkdir(mode=0o700)
-
-    def start_job(self, elastic, *words):
-        """A long job, once it has done some steps with all its workers."""
-        job = self.start(TRIREME, "train", DIGITS, "--elastic", elastic, *COMMON, *LONG, "--quiet", *words, "--set", f"run.dir={self.run_dir}",
-                         env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
-        self.wait_for(job, lambda: self.step() >= 10, "the first steps")
-        self.assertEqual(self.world_size(), int(elastic.split(":")[1]))
-        return job
-
-    def wait_for(self, job, condition, what):
-        def holds():
-            if job.poll() is not None:
-                self.fail(f"the job ended with {job.returncode} before {what}\n{job.stderr.read()}")
-            return condition()
-
-        wait_until(holds, PATIENCE, what)
-
-    def records(self, event):
-        """Of rank 0's log; a line that is being written is left out."""
-        log = self.run_dir / "log.jsonl"
-        if not log.exists():
-            return []
-        found = []
-        for line in log.read_text(errors="replace").split("\n")[:-1]:
-            if f'"event":"{event}"' in line:
-                try:
-                    found.append(json.loads(line))
-                except json.JSONDecodeError:
-                    pass  # Torn by the end of the process that wrote it.
-        return found
-
-    def commits(self):
-        return [record for record in self.records("commit") if "shares" in record]  # What a new rank 0 repeats has none.
-
-    def step(self):
-        return max((record["step"] for record in self.commits()), default=0)
-
-    def generation(self):
-        return max((record["generation"] for record in self.commits()), default=-1)
-
-    def world_size(self):
-        commits = self.commits()
-        return len(commits[-1]["shares"]) if commits else 0
-
-    def workers(self):
-        return {pid for pid, command in processes_that_mention(str(self.run_dir)) if "trireme-worker" in command}
-
-    def chief(self):
-        """The worker that writes the log."""
-        log = str(self.run_dir / "log.jsonl")
-        for pid in self.workers():
-            for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-                try:
-                    if os.readlink(link) == log:
-                        return pid
-                except OSError:
-                    pass
-        self.fail("no worker has the log open")
-
-    def wait_until_whole(self, job, size, after):
-        """Until `size` workers have committed steps in a generation after `after`; returns that generation."""
-        self.wait_for(job, lambda: any(c["generation"] > after and len(c["shares"]) == size for c in self.commits()), f"{size} workers go on")
-        return self.generation()
-
-    def end(self, job, seconds=30):
-        """Asks the job to stop; returns its report."""
-        job.send_signal(signal.SIGTERM)
-        _, err = job.communicate(timeout=seconds)
-        self.assertEqual(job.returncode, 143, err)
-        self.assert_nothing_left()
-        return json.loads((self.run_dir / "report.json").read_text())
-
-    def assert_nothing_left(self):
-        wait_until(lambda: not processes_that_mention(str(self.folder)), 10, "all processes are gone")
-        self.assertEqual([path for path in self.tokens.rglob("*") if path.is_file()], [])
-
-    def assert_undisturbed(self, report, all_were_lost=False):
-        """Losses, ledger and history are those of a run to which nothing happened. Where all were lost at once, steps were done again."""
-        reference = self.train(*COMMON, "--set", f"train.steps={report['steps']}", name="reference", timeout=300)
-        # Rounding of sums of three shares and of two: a few parts in 1e16 that grow from step to step.
-        self.assert_close(report["loss_history"], reference["loss_history"], 1e-7)
-        samples = report["samples"]
-        self.assertEqual((samples["lost"], samples["repeated"]), (0, 0), samples)
-        self.assertEqual(samples["seen_once"], samples["expected"])
-        code, out, err = self.run_to_end(TRIREME, "data", "audit", self.run_dir)
-        self.assertEqual(code, 0, out + err)
-        generations = report["generations"]
-        self.assertEqual([each["generation"] for each in generations], list(range(len(generations))))
-        self.assertEqual(generations[0]["cause"], "start")
-        if not all_were_lost:
-            first_steps = [each["first_step"] for each in generations]
-            self.assertEqual(first_steps, sorted(first_steps))
-
+class Elastic(ElasticTest):
     def test_any_worker_may_be_killed_and_is_replaced(self):
         job = self.start_job("1:3")
         losses = []
@@ -178,10 +76,6 @@ class Elastic(SystemTest):
         self.assertEqual([each["lost_ranks"] for each in lost], [[1]])
         self.assertRegex(lost[0]["cause"], r"silent for 2\.")
 
-    def scale(self, workers):
-        code, out, err = self.run_to_end(TRIREME, "scale", workers, env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
-        self.assertEqual(code, 0, out + err)
-
     def test_workers_are_removed_and_added_while_running(self):
         job = self.start_job("1:3")
         self.scale(2)
@@ -197,6 +91,23 @@ class Elastic(SystemTest):
         self.assertEqual(report["generations"][1]["cause"], "asked for fewer workers")
         self.assertEqual(report["generations"][1]["lost_ranks"], [])
 
+    def test_with_virtual_shards_a_run_that_changed_its_size_four_times_has_the_bits_of_one_worker(self):
+        shards = ("--set", "reproducible.virtual_shards=8")
+        job = self.start_job("1:3", *shards)
+        for size in (2, 3, 1):
+            before = self.generation()
+            self.scale(size)
+            self.wait_until_whole(job, size, before)
+        self.scale(3)
+        before = self.wait_until_whole(job, 3, self.generation())
+        os.kill(self.chief(), signal.SIGKILL)
+        self.wait_until_whole(job, 3, before)
+        report = self.end(job)
+        self.assertGreaterEqual(len({each["world_size"] for each in report["generations"]}), 3)
+        reference = self.train(*COMMON, *shards, "--set", f"train.steps={report['steps']}", "--workers", "1", name="reference")
+        self.assertEqual(report["loss_history"], reference["loss_history"])
+        self.assertEqual(report["parameters_sha256"], reference["parameters_sha256"])
+
     def test_sigterm_saves_and_a_later_run_goes_on_to_the_end(self):
         job = self.start_job("1:2")
         stopped = self.end(job)
@@ -208,29 +119,13 @@ class Elastic(SystemTest):
         self.assertEqual(rest["steps"], stopped["steps"] + 7)
         self.assertEqual(rest["loss_history"][: stopped["steps"]], stopped["loss_history"])
 
-    def kill_the_launcher(self, job, *others):
-        for pid in (job.pid, *others):
-            os.kill(pid, signal.SIGKILL)
-        job.wait(timeout=10)
-
-    def wait_for_orphans(self, size, after):
-        """Until `size` workers have committed steps in a generation after `after`, without a launcher."""
-        wait_until(lambda: any(c["generation"] > after and len(c["shares"]) == size for c in self.commits()), PATIENCE, f"{size} workers go on")
-        return self.generation()
-
-    def end_of_orphans(self):
-        for pid in self.workers():
-            os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not processes_that_mention(str(self.folder)), 30, "all processes are gone")
-        return json.loads((self.run_dir / "report.json").read_text())
-
     def test_the_job_goes_on_when_its_launcher_and_so_its_coordinator_is_killed(self):
         job = self.start_job("1:3")
         before = self.generation()
         self.kill_the_launcher(job)
-        generation = self.wait_for_orphans(3, before)
+        generation = self.wait_until_whole(None, 3, before)
         os.kill(self.chief(), signal.SIGKILL)  # The coordinator again, and the one with the log.
-        self.wait_for_orphans(2, generation)
+        self.wait_until_whole(None, 2, generation)
         report = self.end_of_orphans()
         self.assert_undisturbed(report)
         self.assertEqual([each["world_size"] for each in report["generations"]], [3, 3, 2])
@@ -243,7 +138,7 @@ class Elastic(SystemTest):
         job = self.start_job("1:3")
         before = self.generation()
         self.kill_the_launcher(job, self.chief())
-        self.wait_for_orphans(2, before)
+        self.wait_until_whole(None, 2, before)
         report = self.end_of_orphans()
         self.assert_undisturbed(report)
         self.assertEqual([each["lost_ranks"] for each in report["generations"]], [[], [0]])
@@ -256,18 +151,6 @@ class Elastic(SystemTest):
         self.assertTrue(report["stopped"])
         self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")
         self.assertGreater(report["generations"][-1]["generation"], 0)
-
-    def start_nodes(self, elastic, nodes, *words):
-        """One launcher a node, all on this host but without shared memory between them."""
-        rendezvous = f"127.0.0.1:{free_port()}"
-        launchers = []
-        for node in range(nodes):
-            launchers.append(self.start(
-                TRIREME, "train", DIGITS, "--elastic", elastic, "--nodes", nodes, "--node", node, "--rendezvous", rendezvous, *COMMON, *LONG,
-                "--quiet", *words, "--set", f"run.dir={self.run_dir}",
-                env=environment(XDG_RUNTIME_DIR=str(self.tokens), TRIREME_JOB_TOKEN="a token of this test", TRIREME_HOST=f"node{node}")))
-        self.wait_for(launchers[0], lambda: self.step() >= 10, "the first steps")
-        return launchers
 
     def test_workers_of_two_nodes_are_replaced_by_their_own_launchers(self):
         launchers = self.start_nodes("1:4", 2)

@@ -203,4 +203,9 @@ std::optional<ProcessEnd> ChildProcess::poll_end() {
   return end_;
 }
 
+bool ChildProcess::is_stopped() const {
+  siginfo_t info{};
+  return !end_ && ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
 }  // namespace trireme::launch

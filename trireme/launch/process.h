@@ -38,6 +38,7 @@ class ChildProcess {
   void signal_group(int signal);
   // Whether the child has ended; does not wait. What is left of its group is killed then.
   std::optional<ProcessEnd> poll_end();
+  bool is_stopped() const;  // By a signal (SIGSTOP, SIGTSTP); not by a debugger.
 
  private:
   pid_t pid_ = -1;

@@ -6,6 +6,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/base/stack_dump.h>
+#include <trireme/base/units.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
 #include <trireme/launch/lookup.h>
@@ -39,6 +40,7 @@ constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die befor
 constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
 constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
 constexpr Milliseconds kOwnEnd{2000};            // A worker whose connection closed ends by itself, with its own exit code, or is ended.
+constexpr Milliseconds kHeartbeatsFirst{1000};   // A stopped member is found by its silence, which says more of it.
 constexpr Milliseconds kReapTimeout{2000};
 constexpr Milliseconds kWithdrawTimeout{2000};
 constexpr Milliseconds kQuietTimeout{1000};   // For a stream that something outside the job holds open.
@@ -74,7 +76,8 @@ struct Worker {
   bool ended = false;
   std::optional<Clock::time_point> end_at;  // Of an elastic job: it is lost, and then killed.
   std::string lost_by = {};
-  bool counts = true;  // For the job's end; no longer once it is replaced.
+  std::optional<Clock::time_point> stopped_since = {};  // Of an elastic job.
+  bool counts = true;                                   // For the job's end; no longer once it is replaced.
 };
 
 class Job {
@@ -96,6 +99,8 @@ class Job {
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
   void step_back();
   void end_the_lost();
+  void end_the_stopped();
+  void end(Worker& worker, const std::string& reason);
   void tell_notices();
   void tell_lost(const Worker& worker, const WorkerEnd& end) const;
   void tell(Json record, const std::string& text) const;
@@ -185,6 +190,7 @@ int Job::run() {
     // Losses that no child's end shows: a worker of another host, or one that is silent.
     if (options_.elastic) {
       end_the_lost();
+      end_the_stopped();
       replace();
     } else if (coordinator_ && !lost_ && coordinator_->first_loss()) {
       note_loss();
@@ -340,10 +346,29 @@ void Job::end_the_lost() {
     if (worker.ended || !worker.end_at || Clock::now() < *worker.end_at) continue;
     worker.end_at.reset();
     if (coordinator_->takes_part(worker.identity)) continue;  // It was lost wrongly, and came again.
-    say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number, worker.process.pid(), worker.lost_by));
-    worker.signal_sent = SIGKILL;
-    worker.process.signal_group(SIGKILL);
+    end(worker, worker.lost_by);
   }
+}
+
+// Also before they are members, while they wait, and where another launcher has the coordinator: it replaces only those that end.
+void Job::end_the_stopped() {
+  const auto now = Clock::now();
+  for (Worker& worker : workers_) {
+    if (worker.ended) continue;
+    if (!worker.process.is_stopped())
+      worker.stopped_since.reset();
+    else if (!worker.stopped_since)
+      worker.stopped_since = now;
+    else if (worker.signal_sent != SIGKILL && now - *worker.stopped_since >= options_.heartbeat_timeout + kHeartbeatsFirst)
+      end(worker, fmt::format("stopped by a signal for {}",
+                              format_duration(std::chrono::duration_cast<Milliseconds>(now - *worker.stopped_since))));
+  }
+}
+
+void Job::end(Worker& worker, const std::string& reason) {
+  say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number, worker.process.pid(), reason));
+  worker.signal_sent = SIGKILL;
+  worker.process.signal_group(SIGKILL);
 }
 
 // The guilty one's stack follows on its standard error, if it handles the signal (base/stack_dump.h).
