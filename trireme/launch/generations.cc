@@ -53,7 +53,8 @@ void Generations::closed(net::ConnectionId connection, Time now) {
     if (!worker) return;
     actions_.lose(*worker, "connection closed before it joined its generation");  // The others wait for it to join.
     lost_worker(*worker, {},
-                {.text = fmt::format("worker {} was lost before it joined its generation: connection closed", *worker), .ending = true}, now);
+                {.text = fmt::format("worker {} was lost before it joined its generation: connection closed", *worker), .ending = true},
+                now);
     return;
   }
   const auto found = waiting_.find(connection);

@@ -114,8 +114,8 @@ struct ReplicaRun::Impl {
     bound_ = has_state_ = true;
   }
 
-  // A rank 0 that was ended a moment ago may not be gone yet. One that came too late for this generation has the folder, and newer state: it
-  // comes to the next.
+  // A rank 0 that was ended a moment ago may not be gone yet. One that came too late for this generation has the folder, and newer state:
+  // it comes to the next.
   checkpoint::Folder open_folder() {
     const CheckpointOptions& keep = options_.checkpoint;
     const checkpoint::RetentionOptions retention{keep.keep, keep.keep_every, keep.keep_best};
