@@ -11,8 +11,11 @@
 #include <trireme/net/etcd.h>
 #include <trireme/net/etcd_url.h>
 #include <unistd.h>
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -40,7 +43,20 @@ class EtcdServer {
 
   Endpoint endpoint() const { return {"127.0.0.1", port_}; }
   EtcdUrl url(const std::string& job) const { return {{endpoint()}, job}; }
-  void stop() const { ::kill(etcd_, SIGSTOP); }  // It answers nobody, as if the network were cut.
+  // It answers nobody, as if the network were cut. Returns once none of its threads runs any more.
+  void stop() const {
+    ::kill(etcd_, SIGSTOP);
+    const auto is_stopped = [](const std::filesystem::path& thread) {
+      std::ifstream file(thread / "stat");
+      const std::string stat{std::istreambuf_iterator<char>(file), {}};
+      return stat.find(") T ") != std::string::npos;
+    };
+    for (int i = 0; i < 1000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+      const std::filesystem::directory_iterator threads("/proc/" + std::to_string(etcd_) + "/task");
+      if (std::ranges::all_of(threads, [&](const auto& thread) { return is_stopped(thread.path()); })) return;
+    }
+    ADD_FAILURE() << "etcd goes on after SIGSTOP";
+  }
   void go_on() const { ::kill(etcd_, SIGCONT); }
 
  private:

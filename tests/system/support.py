@@ -22,6 +22,7 @@ def environment(**extra):
     """This process's environment without anything a launcher may have left in it."""
     left_out = re.compile(r"^(TRIREME_(WORKER|RENDEZVOUS|JOB|PROGRESS|STARTED)|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC|OMPI_|PMI)")
     env = {k: v for k, v in os.environ.items() if not left_out.match(k)}
+    env.setdefault("OMP_WAIT_POLICY", "passive")  # Tests run beside each other: threads that spin would take the cores from each other.
     env.update(extra)
     return env
 
