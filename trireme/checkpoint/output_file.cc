@@ -12,7 +12,7 @@ constexpr size_t kChunkBytes = 4 << 20;
 void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto chunk = bytes.first(std::min(bytes.size(), kChunkBytes));
-    digest_.update(chunk);
+    if (known_.empty()) digest_.update(chunk);
     for (auto rest = chunk; !rest.empty();) rest = rest.subspan(file_->write(rest));
     bytes = bytes.subspan(chunk.size());
   }
@@ -21,7 +21,7 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 std::string OutputFile::finish() {
   file_->sync();
   file_.reset();
-  return digest_.text();
+  return known_.empty() ? digest_.text() : known_;
 }
 
 }  // namespace trireme::checkpoint

@@ -1,4 +1,4 @@
-// A file that is hashed while it is written. No torch.
+// A file that is hashed while it is written, unless its digest is known. No torch.
 #pragma once
 #include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/file_system.h>
@@ -14,7 +14,8 @@ namespace trireme::checkpoint {
 class OutputFile {
  public:
   // Creates `path`, or empties it. Throws Error(io).
-  OutputFile(FileSystem& files, const std::filesystem::path& path) : file_(files.create(path)) {}
+  OutputFile(FileSystem& files, const std::filesystem::path& path, std::string digest = {})
+      : file_(files.create(path)), known_(std::move(digest)) {}
   // Throws Error(io) naming path, reason (such as "No space left on device") and the bytes written so far.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
@@ -24,6 +25,7 @@ class OutputFile {
  private:
   std::unique_ptr<FileSystem::File> file_;
   Digest digest_;
+  std::string known_;
 };
 
 }  // namespace trireme::checkpoint

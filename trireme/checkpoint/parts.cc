@@ -73,7 +73,7 @@ void open_unfinished(FileSystem& files, const fs::path& unfinished) {
 std::map<std::string, std::string> write_files(FileSystem& files, const fs::path& unfinished, const std::vector<OutgoingFile>& content) {
   std::map<std::string, std::string> digests;
   for (const OutgoingFile& outgoing : content) {
-    OutputFile file(files, unfinished / outgoing.name);
+    OutputFile file(files, unfinished / outgoing.name, outgoing.digest);
     for (const auto& piece : outgoing.pieces) file.write(piece);
     digests[outgoing.name] = file.finish();
   }

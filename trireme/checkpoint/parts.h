@@ -28,6 +28,7 @@ struct Part {
 struct OutgoingFile {
   std::string name;
   std::vector<std::span<const std::byte>> pieces;
+  std::string digest = {};  // Of all of them; empty: to be found while they are written.
 };
 
 // Asked again and again while other parts are not ready: false when they are not to be waited for any more. May throw.

@@ -1,6 +1,7 @@
 #include <trireme/checkpoint/snapshot.h>
 
 #include <sys/mman.h>
+#include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/parallel.h>
 #include <algorithm>
 #include <cstring>
@@ -10,24 +11,46 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
-constexpr size_t kCopyPiece = 1 << 20;  // What a thread copies at a time.
-
-struct Copy {
-  std::byte* to;
-  std::span<const std::byte> from;
-};
-
-void plan_copies(const SafetensorsLayout& layout, const std::vector<TensorView>& tensors, std::span<std::byte> image,
-                 std::vector<Copy>& copies) {
-  std::memcpy(image.data(), layout.header.data(), layout.header.size());
-  std::byte* to = image.data() + layout.header.size();
-  for (const size_t i : layout.order) {
-    const auto from = tensors[i].bytes;
-    for (size_t at = 0; at < from.size(); at += kCopyPiece)
-      copies.push_back({to + at, from.subspan(at, std::min(kCopyPiece, from.size() - at))});
-    to += from.size();
+// How a file's image is put together.
+class Assembly {
+ public:
+  Assembly(const SafetensorsLayout& layout, const std::vector<TensorView>& tensors, std::span<std::byte> image)
+      : image_(image), digests_((image.size() + kDigestPiece - 1) / kDigestPiece) {
+    add(std::as_bytes(std::span(layout.header)));
+    for (const size_t i : layout.order) add(tensors[i].bytes);
   }
-}
+  size_t pieces() const { return digests_.size(); }
+
+  // Any thread; each piece once.
+  void copy_and_hash(size_t piece) {
+    const size_t begin = piece * kDigestPiece, end = std::min(image_.size(), begin + kDigestPiece);
+    auto part = std::partition_point(parts_.begin(), parts_.end(), [&](const Part& each) { return each.at + each.from.size() <= begin; });
+    for (size_t at = begin; at < end; ++part) {
+      const auto from = part->from.subspan(at - part->at);
+      const size_t count = std::min(from.size(), end - at);
+      std::memcpy(image_.data() + at, from.data(), count);
+      at += count;
+    }
+    digests_[piece] = digest_of_piece(image_.subspan(begin, end - begin));
+  }
+  std::string digest() const { return digest_text(digests_); }
+
+ private:
+  struct Part {
+    size_t at;  // In the image.
+    std::span<const std::byte> from;
+  };
+  void add(std::span<const std::byte> from) {
+    if (from.empty()) return;
+    parts_.push_back({bytes_, from});
+    bytes_ += from.size();
+  }
+
+  std::span<std::byte> image_;
+  std::vector<Part> parts_;
+  std::vector<PieceDigest> digests_;
+  size_t bytes_ = 0;
+};
 
 }  // namespace
 
@@ -51,17 +74,18 @@ std::span<std::byte> PageBuffer::resize(size_t bytes) {
 
 void Snapshot::take(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer, int threads) {
   const SafetensorsLayout model_layout = lay_out_model(model), optimizer_layout = lay_out(optimizer);
-  std::vector<Copy> copies;
-  plan_copies(model_layout, model, model_.resize(model_layout.bytes), copies);
-  plan_copies(optimizer_layout, optimizer, optimizer_.resize(optimizer_layout.bytes), copies);
-  in_parallel(copies.size(), threads, [&](size_t from, size_t to) {
-    for (size_t i = from; i < to; ++i) std::memcpy(copies[i].to, copies[i].from.data(), copies[i].from.size());
+  Assembly first(model_layout, model, model_.image.resize(model_layout.bytes));
+  Assembly second(optimizer_layout, optimizer, optimizer_.image.resize(optimizer_layout.bytes));
+  in_parallel(first.pieces() + second.pieces(), threads, [&](size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i) i < first.pieces() ? first.copy_and_hash(i) : second.copy_and_hash(i - first.pieces());
   });
+  model_.digest = first.digest();
+  optimizer_.digest = second.digest();
 }
 
 std::vector<OutgoingFile> Snapshot::files(int part) const {
-  std::vector<OutgoingFile> files = {{file_of_part(kOptimizerFile, part), {optimizer_.bytes()}}};
-  if (part == 0) files.insert(files.begin(), {kModelFile, {model_.bytes()}});
+  std::vector<OutgoingFile> files = {{file_of_part(kOptimizerFile, part), {optimizer_.image.bytes()}, optimizer_.digest}};
+  if (part == 0) files.insert(files.begin(), {kModelFile, {model_.image.bytes()}, model_.digest});
   return files;
 }
 

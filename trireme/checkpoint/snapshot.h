@@ -3,6 +3,7 @@
 #include <trireme/checkpoint/folder.h>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace trireme::checkpoint {
@@ -25,13 +26,18 @@ class PageBuffer {
 
 class Snapshot {
  public:
-  // Copies the tensors on `threads` threads. Throws as lay_out() does, with nothing copied.
+  // Copies the tensors on `threads` threads, and hashes each piece while it is in the cache: reading all of it once more later would take
+  // memory's bandwidth from training. Throws as lay_out() does, with nothing copied.
   void take(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer, int threads);
   // As TensorFiles has them, for Folder::save() and write_part(); they point into the snapshot.
   std::vector<OutgoingFile> files(int part = 0) const;
 
  private:
-  PageBuffer model_, optimizer_;
+  struct File {
+    PageBuffer image;
+    std::string digest;
+  };
+  File model_, optimizer_;
 };
 
 }  // namespace trireme::checkpoint
