@@ -4,6 +4,9 @@
 #include <trireme/checkpoint/load.h>
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/writer.h>
+#include <atomic>
+#include <chrono>
+#include <latch>
 
 #include "folder_testing.h"
 #include "tracing_file_system.h"
@@ -17,14 +20,14 @@ using testing::UnorderedElementsAre;
 class Parts : public CheckpointFolder {
  protected:
   // The weight by part 0, and of moments m0, m1, ... each by its own part.
-  static void save(Writer& writer, int64_t step, int index, int count, const GoOnWaiting& go_on_waiting = {}) {
+  static void save(Writer& writer, int64_t step, int index, int count) {
     Manifest manifest;
     manifest.step = step;
     const OwnedTensor weight("w", {64}, plan::DType::float32, static_cast<int>(step));
     const OwnedTensor moment("m" + std::to_string(index), {100 + index}, plan::DType::float32, index);
     std::vector<TensorView> model;
     if (index == 0) model.push_back(weight.view());
-    writer.save(manifest, model, {moment.view()}, {index, count, "job-" + std::to_string(step)}, go_on_waiting);
+    writer.save(manifest, model, {moment.view()}, {index, count, "job-" + std::to_string(step), {0, 4, 8}});
   }
   Writer other(FileSystem& files = disk()) { return {runs_, files, {}}; }
 };
@@ -84,8 +87,8 @@ TEST_F(Parts, ADamagedOrMissingOneCostsTheCheckpointAndNoOlderOne) {
 TEST_F(Parts, OneThatDoesNotComeIsGivenUpAndTheNextCheckpointIsWhole) {
   Writer first{Folder(runs_, {.keep = 9})}, second = other();
   save(first, 5, 0, 2);
-  first.expect_no_more();
-  first.wait();  // 2 s.
+  first.expect_no_more(std::chrono::milliseconds(50));
+  first.wait();
   EXPECT_TRUE(first.take_saved().empty());
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
   save(second, 6, 1, 2);
@@ -94,11 +97,44 @@ TEST_F(Parts, OneThatDoesNotComeIsGivenUpAndTheNextCheckpointIsWhole) {
   EXPECT_THAT(first.take_saved(), ElementsAre(runs_ / "step-000000006"));
 }
 
+// The thread that waits is the one that could hear of the loss.
+TEST_F(Parts, WhoWaitsForThemHearsOfALoss) {
+  std::atomic<int> asked = 0;
+  Writer first(Folder(runs_), {.others_live = [&] { return ++asked < 3; }});
+  save(first, 5, 0, 2);
+  const auto began = std::chrono::steady_clock::now();
+  first.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::minutes(1));
+  EXPECT_EQ(asked, 3);
+  EXPECT_TRUE(first.take_saved().empty());
+}
+
+TEST_F(Parts, WhatHasNotBegunWhenTheGenerationEndsIsDropped) {
+  class Held : public TracingFileSystem {
+   public:
+    std::latch begun{1}, go_on{1};
+    void make_folder(const std::filesystem::path& path) override {
+      begun.count_down();
+      go_on.wait();
+      TracingFileSystem::make_folder(path);
+    }
+  } files;
+  std::filesystem::create_directories(runs_);
+  {
+    Writer second = other(files);
+    save(second, 5, 1, 2);
+    files.begun.wait();
+    save(second, 6, 1, 2);
+    second.expect_no_more();
+    files.go_on.count_down();
+  }
+  EXPECT_THAT(names_in(runs_), ElementsAre(".writing-step-000000005+job-5"));
+}
+
 TEST_F(Parts, WithoutABackgroundTheOthersAreWaitedForAsLongAsTheyLive) {
-  Writer first(Folder(runs_), {.background = false});
   int asked = 0;
-  EXPECT_TRUE(
-      fails_with(ErrorCode::peer_lost, {"rank 1, 2", "step-000000005"}, [&] { save(first, 5, 0, 3, [&] { return ++asked < 3; }); }));
+  Writer first(Folder(runs_), {.background = false, .others_live = [&] { return ++asked < 3; }});
+  EXPECT_TRUE(fails_with(ErrorCode::peer_lost, {"rank 4, rank 8", "step-000000005"}, [&] { save(first, 5, 0, 3); }));
   EXPECT_EQ(asked, 3);
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
@@ -110,7 +146,7 @@ TEST_F(Parts, WhatOneCouldNotWriteIsToldByTheFirst) {
   files.fail_at = 0;  // Its file.
   save(second, 5, 1, 2);
   save(first, 5, 0, 2);
-  EXPECT_TRUE(fails_with(ErrorCode::io, {"rank 1 could not write its part", "optimizer-1.safetensors", "Input/output error"},
+  EXPECT_TRUE(fails_with(ErrorCode::io, {"rank 4 could not write its part", "optimizer-1.safetensors", "Input/output error"},
                          [&] { first.wait(); }));
   second.wait();
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));

@@ -66,6 +66,27 @@ class Injection(SystemTest):
                     self.assertEqual([each["lost_ranks"] for each in report["generations"]][1], [rank])
                     self.assertIsNotNone(report["eval"])
 
+    def test_scripts_read_one_report_also_when_a_worker_dies_behind_the_last_step(self):
+        code, out, err = self.run_to_end(TRIREME, "train", DIGITS, "--set", f"run.dir={self.folder / 'json'}", "--json", *SMALL, "--elastic", "1:2",
+                                         "--inject", "kill:rank=1@step=40,phase=end", timeout=100)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(json.loads(out)["generations"][1]["lost_ranks"], [1])
+        log = [json.loads(line) for line in (self.folder / "json" / "log.jsonl").read_text().splitlines()]
+        self.assertEqual(sum(record["event"] == "end" for record in log), 1)
+
+    def test_a_worker_that_dies_while_it_writes_its_part_costs_that_checkpoint_alone(self):
+        for step, every in ((20, 10), (40, 15)):  # In the middle, and at the last save, which rank 0 waits for.
+            with self.subTest(step=step):
+                name = f"parts-{step}"
+                code, text, report = self.injected("--elastic", "1:2", "--set", "checkpoint.writers=ranks", "--set", f"checkpoint.every={every}",
+                                                   "--inject", f"kill:rank=1@step={step},phase=checkpoint", "--expect", "same-loss,exactly-once",
+                                                   name=name)
+                self.assertEqual(code, 0, text)
+                self.assertEqual(report["steps"], 40)
+                self.assertEqual(report["generations"][1]["lost_ranks"], [1])
+                self.assertIn("step-000000040", report["checkpoint"])
+                self.assertEqual([path.name for path in (self.folder / name / "checkpoint").iterdir() if path.name.startswith(".writing")], [])
+
     def test_a_killed_job_that_is_started_again_is_not_killed_again(self):
         words = ["--workers", "2", "--set", "checkpoint.every=5", "--set", f"checkpoint.dir={self.folder / 'kept'}", "--inject",
                  "kill:rank=1@step=13", "--expect", "exactly-once"]

@@ -164,10 +164,10 @@ TEST(Saver, TheFirstRankOfEachHostWritesAPart) {
   const Folder undisturbed, interrupted;
   const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
   std::string saved;
-  for (const int64_t steps : {5, 9}) {
-    testing::Workers workers(4, testing::world_options(), {"a", "a", "b", "b"});
-    workers.on_each([&](World& world) {
-      const Report report = Trainer(world, options_in(interrupted, steps)).fit(the_job, clouds(90));
+  for (const auto& [steps, hosts] : std::vector<std::pair<int64_t, std::vector<std::string>>>{{5, {"a", "a", "b", "b"}}, {9, {"a", "b"}}}) {
+    testing::Workers workers(static_cast<int>(hosts.size()), testing::world_options(), hosts);
+    workers.on_each([&, steps_now = steps](World& world) {
+      const Report report = Trainer(world, options_in(interrupted, steps_now)).fit(the_job, clouds(90));
       if (world.worker() == 0) saved = report.checkpoint;
     });
     workers.leave();

@@ -1,6 +1,7 @@
 // Names of what is not finished yet, and what becomes of those that a crash left behind. No torch.
 //
-// Whoever cleans a folder holds its lock (folder_lock.h), so nobody works on what he finds there.
+// Whoever cleans a folder holds its lock (folder_lock.h). Only parts (parts.h) of a save that is given up may still be written there: they
+// are in nobody's way, and their writers take it that their folder goes.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <filesystem>

@@ -20,6 +20,11 @@ namespace fs = std::filesystem;
 constexpr std::chrono::milliseconds kLookAgain{2};
 constexpr std::string_view kExtension = ".safetensors";
 
+std::string writer_of(const Part& part, int index) {
+  return static_cast<size_t>(index) < part.ranks.size() ? fmt::format("rank {}", part.ranks[static_cast<size_t>(index)])
+                                                        : fmt::format("the writer of part {}", index);
+}
+
 std::string note_of(int index) { return fmt::format("part-{}.json", index); }
 
 std::string_view stem_of(std::string_view file) { return file.substr(0, file.size() - kExtension.size()); }
@@ -96,15 +101,15 @@ void write_part(FileSystem& files, const fs::path& folder, int64_t step, const P
 std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::path& unfinished, const Part& part,
                                                  const GoOnWaiting& go_on_waiting) {
   const auto missing = [&] {
-    std::vector<int> indices;
+    std::vector<std::string> writers;
     for (int index = 1; index < part.count; ++index)
-      if (!fs::exists(unfinished / note_of(index))) indices.push_back(index);
-    return indices;
+      if (!fs::exists(unfinished / note_of(index))) writers.push_back(writer_of(part, index));
+    return writers;
   };
-  for (auto indices = missing(); !indices.empty(); indices = missing()) {
+  for (auto writers = missing(); !writers.empty(); writers = missing()) {
     if (!go_on_waiting())
       throw Error(ErrorCode::peer_lost, "checkpoint",
-                  fmt::format("rank {} did not write its part of {}", fmt::join(indices, ", "), unfinished.string()),
+                  fmt::format("{} did not write a part of {}", fmt::join(writers, ", "), unfinished.string()),
                   "older checkpoints are as they were");
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -114,7 +119,7 @@ std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::pa
     const Json note = Json::parse(read_file(path));
     if (note.contains("error"))
       throw Error(ErrorCode::io, "checkpoint",
-                  fmt::format("rank {} could not write its part: {}", index, note["error"].get<std::string>()));
+                  fmt::format("{} could not write its part: {}", writer_of(part, index), note["error"].get<std::string>()));
     digests.merge(note.at("files").get<std::map<std::string, std::string>>());
     files.remove(path);
   }

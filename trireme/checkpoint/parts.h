@@ -21,7 +21,8 @@ namespace trireme::checkpoint {
 // One of the processes that save a checkpoint.
 struct Part {
   int index = 0, count = 1;
-  std::string attempt;  // Of more than one part: the same in all parts of one save, and in no other save of this folder.
+  std::string attempt;     // Of more than one part: the same in all parts of one save, and in no other save of this folder.
+  std::vector<int> ranks;  // By index: who writes it. For messages; may be empty.
 };
 
 // A file of a checkpoint: its bytes in pieces, in order.

@@ -15,7 +15,7 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr int kNice = 10;
-constexpr std::chrono::seconds kLastParts{2};
+constexpr std::chrono::milliseconds kLookAgain{20};  // Whether the others live.
 
 // Training goes first. Linux counts both by thread; ioprio_set(2) has no wrapper: the lowest of the best-effort class. No matter if
 // refused.
@@ -47,12 +47,12 @@ Writer::~Writer() {
 }
 
 std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
-                                   Part part, const GoOnWaiting& go_on_waiting) {
+                                   Part part) {
   std::filesystem::path path = path_ / name_of_step(manifest.step);
   if (!options_.background) {
     const Deadline deadline = Deadline::after(options_.timeout);
     write(manifest, TensorFiles(model, optimizer, part.index).content(), part,
-          [&] { return !deadline.expired() && (!go_on_waiting || go_on_waiting()); });
+          [&] { return !deadline.expired() && (!options_.others_live || options_.others_live()); });
     if (folder_) saved_.push_back(path);
     return path;
   }
@@ -69,13 +69,19 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   return path;
 }
 
-void Writer::expect_no_more() {
+void Writer::expect_no_more(std::chrono::milliseconds patience) {
   const std::lock_guard lock(mutex_);
-  const auto soon = std::chrono::steady_clock::now() + kLastParts;
+  hurry(patience);
+}
+
+void Writer::hurry(std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
   for (Pending& pending : pending_) {
-    pending.patience = std::min(pending.patience, soon);
+    pending.patience = std::min(pending.patience, until);
     pending.may_fail = true;
   }
+  if (!folder_ && pending_.size() > 1) pending_.erase(pending_.begin() + 1, pending_.end());  // The first is being written.
+  changed_.notify_all();
 }
 
 void Writer::write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting) {
@@ -110,11 +116,20 @@ Snapshot& Writer::idle_snapshot(std::unique_lock<std::mutex>& lock) {
 
 template <typename Condition>
 void Writer::wait_until(std::unique_lock<std::mutex>& lock, Condition condition) {
-  if (changed_.wait_for(lock, options_.timeout, condition)) return;
-  throw Error(ErrorCode::timeout, "checkpoint",
-              fmt::format("the disk has not taken {} in {} s", (path_ / name_of_step(pending_.front().manifest.step)).string(),
-                          std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
-              "a look at the disk (or its network): it may hang");
+  const Deadline deadline = Deadline::after(options_.timeout);
+  bool all_live = true;
+  while (!changed_.wait_for(lock, kLookAgain, condition)) {
+    if (deadline.expired())
+      throw Error(ErrorCode::timeout, "checkpoint",
+                  fmt::format("the disk has not taken {} in {} s", (path_ / name_of_step(pending_.front().manifest.step)).string(),
+                              std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
+                  "a look at the disk (or its network): it may hang");
+    if (!all_live || !options_.others_live) continue;
+    lock.unlock();
+    all_live = options_.others_live();
+    lock.lock();
+    if (!all_live) hurry(kAfterALoss);
+  }
 }
 
 void Writer::throw_if_failed() {

@@ -20,7 +20,10 @@ namespace trireme::checkpoint {
 
 struct WriterOptions {
   bool background = true;  // Otherwise save() returns once the checkpoint is durable, and needs no memory for a snapshot.
-  int copy_threads = 2;    // As many as fill the memory's bandwidth on small machines.
+  // Whether all who write the other parts of what is being saved may still do so. Asked by the thread that calls, while it waits; may
+  // throw.
+  GoOnWaiting others_live = {};
+  int copy_threads = 2;                                          // As many as fill the memory's bandwidth on small machines.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // For a write that a save or wait() waits for, and for the other parts.
 };
 
@@ -37,14 +40,14 @@ class Writer {
   Writer& operator=(const Writer&) = delete;
 
   // Returns when the tensors have been copied: they may change then. Waits for the older write if both snapshots are busy. Returns the path
-  // that the checkpoint will have. Of a part after the first the manifest's step is enough. Without a background it waits for the other
-  // parts as long as `go_on_waiting` says. Throws as Folder::save() does, for this save or an earlier one (then nothing was copied),
-  // Error(timeout).
+  // that the checkpoint will have. Of a part after the first the manifest's step is enough. Throws as Folder::save() does, for this save or
+  // an earlier one (then nothing was copied), Error(timeout).
   std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
-                             Part part = {}, const GoOnWaiting& go_on_waiting = {});
-  // Who writes the other parts may be gone: those of saves until now that are not there soon (2 s) are not waited for. What this part could
-  // not write of them is no error.
-  void expect_no_more();
+                             Part part = {});
+  // Others' parts of saves until now are waited for so long only: who writes them may be gone, or go. Of a part after the first, what has
+  // not been begun is dropped, and what could not be written is no error.
+  static constexpr std::chrono::seconds kAfterALoss{5};
+  void expect_no_more(std::chrono::milliseconds patience = kAfterALoss);
   // Until all is durable. Throws likewise.
   void wait();
   // The checkpoints that have become durable since the last call, oldest first. Throws an error that is due.
@@ -63,7 +66,8 @@ class Writer {
   void write_on(std::stop_token stop);
   void write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting);
   std::exception_ptr write_first();
-  void throw_if_failed();  // Call it with the mutex.
+  void hurry(std::chrono::milliseconds patience);  // Call it with the mutex.
+  void throw_if_failed();                          // Call it with the mutex.
   Snapshot& idle_snapshot(std::unique_lock<std::mutex>& lock);
   template <typename Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, Condition condition);

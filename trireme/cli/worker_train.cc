@@ -142,14 +142,18 @@ Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrain
   return files;
 }
 
-void publish(Report& report, const Files& files, const std::vector<std::shared_ptr<monitor::Sink>>& sinks,
-             const WorkerTrainArguments& arguments) {
+void write_down(Report& report, const Files& files, const WorkerTrainArguments& arguments) {
   report.files["report"] = arguments.report.empty() ? files.report.string() : arguments.report;
   if (!files.log.empty()) report.files["log"] = files.log.string();
   if (!files.events.empty()) report.files["events"] = files.events.string();
+  const std::string text = report.to_json().dump(2) + "\n";
+  write_file_atomically(files.report, text);
+  if (!arguments.report.empty()) write_file_atomically(arguments.report, text);
+}
+
+// Once, when nothing can bring the workers together again.
+void tell(const Report& report, const std::vector<std::shared_ptr<monitor::Sink>>& sinks, const WorkerTrainArguments& arguments) {
   const Json json = report.to_json();
-  write_file_atomically(files.report, json.dump(2) + "\n");
-  if (!arguments.report.empty()) write_file_atomically(arguments.report, json.dump(2) + "\n");
   for (const auto& sink : sinks) sink->on_end({report.stopped, json});
   if (arguments.json) fmt::print("{}\n", json.dump());
 }
@@ -185,9 +189,10 @@ int train(const WorkerTrainArguments& arguments) {
   job.model = models::make_factory(model_for(config, data), data.input);
   job.optimizer = optimizer_of(config);
   const Sources sources = sources_of(std::move(data));
-  options.publish = [&files, &arguments, sinks = options.sinks](Report& report) { publish(report, files, sinks, arguments); };
+  options.publish = [&](Report& report) { write_down(report, files, arguments); };
   Trainer trainer(world, options);
   const Report report = trainer.fit(job, sources.train, sources.test);
+  if (world.worker() == 0 && !report.dismissed) tell(report, options.sinks, arguments);
   world.leave();
   return report.stopped ? kExitStopped : kExitOk;
 }

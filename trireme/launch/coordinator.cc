@@ -118,7 +118,10 @@ void Coordinator::Impl::receive(net::ConnectionId connection, const Json& messag
     if (!generations || former.generation > generations->generation()) take_over(former, now);
   }
   if (generations && of_generations(connection, message, now)) return;
-  if (message.at("op") == "join") return deliver(join(connection, message, now), connection);
+  if (message.at("op") == "join") {
+    if (stands_by && !generations) return server->close(connection);  // Of a generation that this one has given up.
+    return deliver(join(connection, message, now), connection);
+  }
   if (!worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a message came before its sender had joined");
   if (const auto refused = membership->refuse_generation(message.at("generation").get<int>())) {
     if (message.contains("id")) deliver({{worker_of.at(connection), reply_to(message.at("id").get<int64_t>(), *refused)}});
@@ -223,7 +226,10 @@ bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json&
   } else if (op == "stepped") {
     if (message.at("generation") == options.generation) generations->stepped(message.at("step").get<int64_t>(), message.at("facts"), now);
   } else if (op == "resize") {
-    const std::string refused = generations->resize(message.at("target").get<int>(), now);
+    const int target = message.at("target").get<int>();
+    const std::string refused = stands_by && target > generations->target()
+                                    ? "the launcher that the job was started with is gone, and nobody starts more workers"
+                                    : generations->resize(target, now);
     server->send(connection, {{"op", "resized"}, {"generation", options.generation}, {"workers", options.workers}, {"refused", refused}});
   } else {
     return false;
@@ -261,8 +267,9 @@ void Coordinator::Impl::claim(Claim::For whom) {
 
 // Those who are turned away find the other one.
 void Coordinator::Impl::superseded_by(const std::string& other) {
+  if (!generations)
+    return log_warning("launch: the name of job '{}' in etcd is held by {}: nobody finds this job there any more", etcd->job, other);
   log_warning("launch: the name of job '{}' in etcd is held by {}; {} gives up", etcd->job, other, server->endpoint().describe());
-  if (!generations) return;
   superseded = !stands_by;
   give_up();
 }

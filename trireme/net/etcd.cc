@@ -74,7 +74,9 @@ bool Etcd::replace(const std::string& key, const std::string& value, int64_t lea
 
 int64_t Etcd::grant(std::chrono::seconds time, Deadline deadline) {
   const auto reply = call("/v3/lease/grant", {{"TTL", std::to_string(time.count())}}, deadline);
-  return reply ? number(*reply, "ID") : 0;
+  const int64_t lease = reply ? number(*reply, "ID") : 0;
+  if (lease == 0) throw Error(ErrorCode::io, "net", "etcd's answer to the request for a lease names none");
+  return lease;
 }
 
 bool Etcd::keep_alive(int64_t lease, Deadline deadline) {

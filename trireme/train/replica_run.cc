@@ -27,6 +27,7 @@ using SteadyClock = std::chrono::steady_clock;
 double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
 constexpr int kMostTimesDiffered = 3;
 constexpr Milliseconds kFolderTimeout{5000};
+constexpr Milliseconds kPartsAfterAGeneration{30000};
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 }  // namespace
@@ -51,7 +52,7 @@ struct ReplicaRun::Impl {
     go_on(begins_to_tell);
     if (!std::exchange(started_, true)) start();
     if (went_on_ && (is_done() || stopping_)) {  // The last generation may have been cut off in it.
-      save();
+      save_at_the_end();
       announce_saved();
     }
     while (!is_done() && !stopping_ && !regroup_) step();
@@ -72,8 +73,8 @@ struct ReplicaRun::Impl {
     } else {
       put_back();
     }
-    for (auto* const writer : {&writer_, &part_writer_})
-      if (*writer && world_.lost_a_worker()) (*writer)->expect_no_more();
+    for (auto* const writer : {&writer_, &part_writer_})  // Who has been lost may show only when all meet again.
+      if (*writer) (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALoss : kPartsAfterAGeneration);
     saver_.reset();
     loader_.reset();
     replica_.reset();
@@ -119,7 +120,7 @@ struct ReplicaRun::Impl {
   checkpoint::Folder open_folder() {
     const CheckpointOptions& keep = options_.checkpoint;
     const checkpoint::RetentionOptions retention{keep.keep, keep.keep_every, keep.keep_best};
-    if (world_.identity().generation == 0) return checkpoint::Folder(keep.dir, retention, disk_);
+    if (!world_.is_elastic() || world_.identity().generation == 0) return checkpoint::Folder(keep.dir, retention, disk_);
     try {
       return checkpoint::Folder(keep.dir, retention, disk_, kFolderTimeout);
     } catch (const Error& error) {
@@ -134,7 +135,9 @@ struct ReplicaRun::Impl {
     const CheckpointOptions& keep = options_.checkpoint;
     if (!first()) writer_.reset();
     if (keep.dir.empty()) return {};
-    const checkpoint::WriterOptions writing{.background = keep.background, .copy_threads = group_->size() > group_->hosts() ? 1 : 2};
+    const checkpoint::WriterOptions writing{.background = keep.background,
+                                            .others_live = [this] { return !world_.lost_a_worker(); },
+                                            .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
     if (first() && !writer_) {
       writer_.emplace(open_folder(), writing);
     }
@@ -366,6 +369,7 @@ struct ReplicaRun::Impl {
     if (!resume())
       throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to", "checkpoint.every=\"100 steps\"");
     has_state_ = bound_ = true;
+    evaluated_step_ = -1;  // It was of another past.
     result_.report.resumed_from_step = resumed_from_step;
     go_on(/*begins_to_tell=*/false);
   }
@@ -402,7 +406,7 @@ struct ReplicaRun::Impl {
 
   void start() {
     call([&](Callback& callback) { callback.on_fit_start(*context_); });
-    if (total_steps_ == 0) save();  // Nothing to train: the initial weights are what was asked for.
+    if (total_steps_ == 0 && !went_on_) save_at_the_end();  // Nothing to train: the initial weights are what was asked for.
     announce_saved();
   }
 
@@ -568,8 +572,10 @@ struct ReplicaRun::Impl {
     const CheckpointOptions& every = options_.checkpoint;
     const bool by_step = updated && every.every_steps > 0 && progress_.step % every.every_steps == 0;
     const bool by_epoch = epoch_over && every.every_epochs > 0 && batch.next.epoch % every.every_epochs == 0;
-    if (last && !stopping_ && every.keep_best > 0) evaluate_now(batch.position.epoch);  // Which of them is best is in them.
-    if (by_step || by_epoch || last || stopping_) save();
+    if (last || stopping_)
+      save_at_the_end();
+    else if (by_step || by_epoch)
+      save();
     announce_saved();
   }
 
@@ -586,6 +592,7 @@ struct ReplicaRun::Impl {
     tell([&](monitor::Sink& sink) { sink.on_eval(record); });
     call([&](Callback& callback) { callback.on_evaluate(*context_, record); });
   }
+  int64_t last_epoch() const { return std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)); }
   int64_t evaluation_batch() const { return std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024)); }
 
   void save() {
@@ -597,7 +604,13 @@ struct ReplicaRun::Impl {
     Json evaluation;
     if (const auto& eval = result_.report.eval; eval && evaluated_step_ == progress_.step)
       evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}};
-    saver_->save(*replica_, progress_, engine_state(), evaluation, [this] { return !world_.lost_a_worker(); });
+    saver_->save(*replica_, progress_, engine_state(), evaluation);
+  }
+
+  // Which checkpoints are the best is in them, so there the last one is evaluated first.
+  void save_at_the_end() {
+    if (options_.checkpoint.keep_best > 0 && is_done() && !stopping_) evaluate_now(last_epoch());
+    save();
   }
 
   // What has become durable meanwhile; at the end of a run, and for who asks it to stop, all of it.
@@ -616,8 +629,7 @@ struct ReplicaRun::Impl {
     report.parameters = 0;
     replica_->synchronise();
     // Who asks to stop is waiting; the checkpoint holds all that an evaluation needs.
-    if (!stopping_ && evaluated_step_ != progress_.step)
-      evaluate_now(std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)));
+    if (!stopping_ && evaluated_step_ != progress_.step) evaluate_now(last_epoch());
     if (!std::exchange(ended_, true)) call([&](Callback& callback) { callback.on_fit_end(*context_); });
     phase(Phase::idle);
     for (const auto& [name, tensor] : replica_->state().parameters) report.parameters += tensor.numel();

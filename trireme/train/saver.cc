@@ -151,15 +151,19 @@ std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerS
 
 }  // namespace
 
+bool has_host_to_itself(Group& group) { return group.host_team() == nullptr || group.hosts() == group.size(); }
+
 std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder, checkpoint::FileSystem& files,
                                            Group& group) {
   PartsOfSaves parts{.index = group.rank(), .count = group.size(), .of_all_ranks = of_all_ranks};
-  if (!of_all_ranks) {
+  if (!of_all_ranks && has_host_to_itself(group)) parts.of_all_ranks = true;
+  if (!parts.of_all_ranks) {
     const auto leaders = group.between_hosts();
     parts.index = leaders ? leaders->rank() : -1;
     parts.count = group.hosts();
   }
   if (parts.count == 1) return {};
+  // What is there when a loss cuts this short goes when a process opens the folder again.
   const auto probe = [&] { return checkpoint::unfinished_path(parts.folder, 0, {0, 1, parts.name}); };
   const bool is_first = group.rank() == 0;
   if (is_first) {
@@ -171,18 +175,22 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
   const Json told = share(group, {{"folder", parts.folder.string()}, {"name", parts.name}});
   parts.folder = told["folder"].get<std::string>();
   parts.name = told["name"];
-  at::Tensor blind = at::zeros({1}, at::kLong);
-  try {
-    if (parts.index >= 0) files.create(probe() / std::to_string(parts.index));
-  } catch (const Error&) {
-    blind[0] = 1;
+  // By part: who writes it, and whether it cannot.
+  at::Tensor writers = at::zeros({parts.count + 1}, at::kLong);
+  if (parts.index >= 0) {
+    writers[parts.index] = group.rank();
+    try {
+      files.create(probe() / std::to_string(parts.index));
+    } catch (const Error&) {
+      writers[parts.count] = 1;
+    }
   }
-  group.all_reduce(blind);
+  group.all_reduce(writers);
   if (is_first) checkpoint::remove_tree(files, probe());
-  if (blind.item<int64_t>() == 0) return parts;
-  if (is_first)
-    log_info("rank 0 writes checkpoints alone: {} of {} others cannot write to {}", blind.item<int64_t>(), parts.count - 1,
-             parts.folder.string());
+  const int64_t blind = writers[parts.count].item<int64_t>();
+  for (int part = 0; part < parts.count; ++part) parts.ranks.push_back(writers[part].item<int>());
+  if (blind == 0) return parts;
+  if (is_first) log_info("rank 0 writes checkpoints alone: {} of {} writers cannot write to {}", blind, parts.count, parts.folder.string());
   return {};
 }
 
@@ -295,14 +303,13 @@ checkpoint::Manifest Saver::manifest_of(const DataParallel& replica, const Progr
   return manifest;
 }
 
-void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation,
-                 const checkpoint::GoOnWaiting& go_on_waiting) {
+void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation) {
   replica.sync_buffers();
   const bool all_write = parts_ && parts_->of_all_ranks;
   const std::vector<NamedTensor> of_ranks = all_write ? own_in_file(engine, group_.rank()) : collect_own(engine, group_);
   if (!writer_) return;
   checkpoint::Part part;
-  if (parts_) part = {parts_->index, parts_->count, fmt::format("{}-{}", parts_->name, ++saves_)};
+  if (parts_) part = {parts_->index, parts_->count, fmt::format("{}-{}", parts_->name, ++saves_), parts_->ranks};
   const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
@@ -315,7 +322,7 @@ void Saver::save(DataParallel& replica, const Progress& progress, const EngineSt
   }
   other_views.add(dealt_to(part, optimizer, engine, replica.state()));
   other_views.add(of_ranks);
-  writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part), go_on_waiting);
+  writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part));
 }
 
 std::vector<std::string> Saver::saved(bool all) {

@@ -48,7 +48,9 @@ struct PartsOfSaves {
   std::string name;              // Of this generation's saves, in the names of what is not finished.
   int index = -1, count = 1;     // -1: this rank writes nothing.
   bool of_all_ranks = false;     // Otherwise of the first rank of each host.
+  std::vector<int> ranks;        // By part: who writes it.
 };
+bool has_host_to_itself(Group& group);  // Each rank of it; also where the carrier does not tell.
 // COLLECTIVE. Empty if there is one writer only, or if one of them cannot write where rank 0 does: then rank 0 writes alone.
 std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder, checkpoint::FileSystem& files,
                                            Group& group);
@@ -70,11 +72,10 @@ class Saver {
   };
   std::optional<Restored> restore(DataParallel& replica, EngineState& engine, std::optional<RunState> kept = std::nullopt);
   // COLLECTIVE (buffers are handed out; every rank's own state is collected, unless all ranks write). A rank goes on once its tensors are
-  // copied. `evaluation` (JSON with a loss, or null) is of this step; `go_on_waiting` as Writer::save() has it. Throws Error(internal)
+  // copied. `evaluation` (JSON with a loss, or null) is of this step. Throws Error(internal)
   // naming the tensor, and leaves older checkpoints alone, if a parameter is NaN or infinite: resuming from that would fail for ever.
   // Throws Error(io) for this save or an earlier one that failed.
-  void save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation = {},
-            const checkpoint::GoOnWaiting& go_on_waiting = {});
+  void save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation = {});
   // The checkpoints that have become durable since the last call, on rank 0; with `all`, waits until each is. Throws Error(io) likewise.
   std::vector<std::string> saved(bool all);
 

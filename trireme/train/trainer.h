@@ -95,8 +95,8 @@ struct TrainerOptions {
   // Listeners.
   std::vector<std::shared_ptr<monitor::Sink>> sinks;  // Called on rank 0.
   std::vector<std::shared_ptr<Callback>> callbacks;
-  // Called on rank 0 with the whole report, within fit(). In an elastic job the others stay until it has returned: should this process be
-  // lost before, another one calls it.
+  // Called on rank 0 with the whole report, within fit(), to write it down. In an elastic job the others stay until it has returned: should
+  // a process be lost before, it is called once more, on this process or another.
   std::function<void(Report&)> publish;
   monitor::CostOptions cost;
   Json config = Json::object();  // Written into checkpoints.
