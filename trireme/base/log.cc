@@ -1,6 +1,6 @@
 #include <trireme/base/log.h>
 
-#include <unistd.h>
+#include <trireme/base/standard_error.h>
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
@@ -58,8 +58,7 @@ void log_line(LogLevel level, const std::string& text) {
   if (level < threshold().load()) return;
   const std::string rank = rank_label();
   const std::string line = fmt::format("trireme {}{}{}: {}\n", name_of(level), rank.empty() ? "" : " ", rank, text);
-  // One write a line, so that lines of several processes do not mix.
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  write_to_standard_error(line);
 }
 
 }  // namespace trireme

@@ -6,6 +6,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/base/stack_dump.h>
+#include <trireme/base/standard_error.h>
 #include <trireme/base/units.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
@@ -63,10 +64,7 @@ std::string name_of_host() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-void say(const std::string& text) {
-  const std::string line = fmt::format("trireme: {}\n", text);
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
-}
+void say(const std::string& text) { write_to_standard_error(fmt::format("trireme: {}\n", text)); }
 
 struct Worker {
   int number;        // In the whole job; of an elastic one: its place, which a replacement takes over.
