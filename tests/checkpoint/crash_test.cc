@@ -73,20 +73,26 @@ class Crash : public CheckpointFolder {
     return trace.size() + 1;
   }
 
+  // Of the trace of saving step 3. `check` is told what was found, and whether the new one was durable.
+  void at_each_crash_the_newest_is_whole(const std::vector<Operation>& trace, const std::function<void(const Saved&, bool)>& check) {
+    const size_t durable = durable_at(trace);
+    ASSERT_LE(durable, trace.size());
+    at_each_crash(trace, [&](size_t count) {
+      const auto found = newest_in(state_);
+      ASSERT_TRUE(found);
+      EXPECT_GE(found->manifest.step, count >= durable ? 3 : 2);
+      EXPECT_EQ(first_weight(*found), static_cast<float>(found->manifest.step));
+      check(*found, count >= durable);
+    });
+  }
+
   fs::path before_ = folder_ / "before", state_ = folder_ / "state";
   TracingFileSystem files_;
 };
 
 TEST_F(Crash, AnywhereInASaveLeavesTheNewestWholeCheckpointToFind) {
-  const auto trace = traced_save(3, 3);
-  const size_t durable = durable_at(trace);
-  ASSERT_LE(durable, trace.size());
-  at_each_crash(trace, [&](size_t count) {
-    const auto found = newest_in(state_);
-    ASSERT_TRUE(found);
-    EXPECT_GE(found->manifest.step, count >= durable ? 3 : 2);
-    EXPECT_EQ(first_weight(*found), static_cast<float>(found->manifest.step));
-    if (count < durable) {  // Nothing may be gone before its successor is durable.
+  at_each_crash_the_newest_is_whole(traced_save(3, 3), [&](const Saved&, bool is_durable) {
+    if (!is_durable) {  // Nothing may be gone before its successor is durable.
       EXPECT_EQ(open_checkpoint(state_ / "step-000000001").manifest.step, 1);
       EXPECT_EQ(open_checkpoint(state_ / "step-000000002").manifest.step, 2);
     }
@@ -94,15 +100,8 @@ TEST_F(Crash, AnywhereInASaveLeavesTheNewestWholeCheckpointToFind) {
 }
 
 TEST_F(Crash, AnywhereInASaveOfTwoPartsLeavesTheNewestWholeCheckpointToFind) {
-  const auto trace = traced_save_in_parts(3);
-  const size_t durable = durable_at(trace);
-  ASSERT_LE(durable, trace.size());
-  at_each_crash(trace, [&](size_t count) {
-    const auto found = newest_in(state_);
-    ASSERT_TRUE(found);
-    EXPECT_GE(found->manifest.step, count >= durable ? 3 : 2);
-    EXPECT_EQ(first_weight(*found), static_cast<float>(found->manifest.step));
-    EXPECT_EQ(found->optimizer->tensors().size(), 1u);
+  at_each_crash_the_newest_is_whole(traced_save_in_parts(3), [&](const Saved& found, bool) {
+    EXPECT_EQ(found.optimizer->tensors().size(), 1u);
     const Folder folder(state_);
     for (const std::string& name : names_in(state_)) EXPECT_THAT(name, testing::AnyOf(".lock", testing::StartsWith("step-")));
   });

@@ -1,16 +1,12 @@
 #include <trireme/launch/claim.h>
 
 #include <gmock/gmock.h>
-#include <trireme/launch/lookup.h>
 #include <trireme/net/control.h>
-#include <trireme/net/etcd.h>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <mutex>
 #include <optional>
 
-#include "../net/etcd_server.h"
-#include "job.h"
+#include "../net/silent_port.h"
+#include "published.h"
 
 namespace trireme::launch {
 namespace {
@@ -67,34 +63,15 @@ class Claimant {
   std::unique_ptr<Claim> claim_;
 };
 
-std::string holder(const net::EtcdServer& server) {
-  const auto entry = net::Etcd({server.endpoint()}).get(coordinator_key("job"), soon());
-  return entry ? entry->value : "";
-}
-
-// As another coordinator would that has taken the name.
-void write_holder(const net::EtcdServer& server, const std::string& value, std::chrono::seconds lease) {
-  net::Etcd etcd({server.endpoint()});
-  const auto entry = etcd.get(coordinator_key("job"), soon());
-  ASSERT_TRUE(etcd.replace(coordinator_key("job"), value, etcd.grant(lease, soon()), entry ? entry->revision : 0, soon()));
-}
-
-// A port where connections are taken and nothing is ever answered, as of a process that is stopped.
-struct Silent {
-  asio::io_context context;
-  asio::ip::tcp::acceptor acceptor{context, {asio::ip::make_address("127.0.0.1"), 0}};
-  net::Endpoint endpoint() const { return {"127.0.0.1", acceptor.local_endpoint().port()}; }
-};
-
 TEST(Claim, PublishesItsHolderUntilItIsGivenBack) {
   TRIREME_START_ETCD(server);
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   claimant->wait_until_held();
-  EXPECT_EQ(holder(*server), kNobody.describe());
+  EXPECT_EQ(published(*server), kNobody.describe());
   const auto until = claimant.until();
   EXPECT_TRUE(eventually([&] { return claimant.until() > until; }));  // Renewed.
   claimant->withdraw(soon());
-  EXPECT_EQ(holder(*server), "");
+  EXPECT_EQ(published(*server), "");
 }
 
 TEST(Claim, ASecondJobOfTheNameIsRefusedAtOnceWhateverItsToken) {
@@ -134,12 +111,12 @@ TEST(Claim, ASuccessorFollowsAtOnceWhereNobodyListensAnyMore) {
   dead.vanish();
   Claimant successor(*server, {"127.0.0.1", 2}, Claim::For::successor);
   EXPECT_TRUE(eventually([&] { return successor.holds(); }));
-  EXPECT_EQ(holder(*server), "127.0.0.1:2");
+  EXPECT_EQ(published(*server), "127.0.0.1:2");
 }
 
 TEST(Claim, ASuccessorOfASilentOneHoldsTheNameOnlyWhenThatOneTakesItForLost) {
   TRIREME_START_ETCD(server);
-  const Silent silent;
+  const net::SilentPort silent;
   Claimant stopped(*server, silent.endpoint(), Claim::For::new_job);
   stopped->wait_until_held();
   Claimant successor(*server, kNobody, Claim::For::successor);
@@ -174,14 +151,14 @@ TEST(Claim, WhatIsNotRenewedIsOverAndHeldAgainWhenEtcdIsBack) {
   EXPECT_TRUE(eventually([&] { return !claimant.holds(); }));
   server->go_on();
   EXPECT_TRUE(eventually([&] { return claimant.holds(); }));
-  EXPECT_EQ(holder(*server), kNobody.describe());
+  EXPECT_EQ(published(*server), kNobody.describe());
 }
 
 TEST(Claim, WhoFindsItsNameAnothersIsTold) {
   TRIREME_START_ETCD(server);
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   claimant->wait_until_held();
-  write_holder(*server, "127.0.0.1:9", 60s);
+  publish(*server, {"127.0.0.1", 9}, 60s);
   EXPECT_TRUE(eventually([&] { return claimant.taken_by() == "127.0.0.1:9"; }));
 }
 

@@ -1,10 +1,9 @@
-#include "job.h"
-
 #include <gmock/gmock.h>
 #include <trireme/launch/arrival.h>
 #include <array>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
+
+#include "../net/silent_port.h"
+#include "standing.h"
 
 namespace trireme::launch {
 namespace {
@@ -80,26 +79,6 @@ TEST(ElasticCoordinator, AProcessThatDiesBeforeItHasJoinedIsLostAtOnce) {
   EXPECT_THAT(place->cause, HasSubstr("before it joined"));
 }
 
-// A process of a job of which only the rendezvous is of interest.
-struct Standing {
-  explicit Standing(int64_t number) : process(number) {}
-  void arrive(int64_t step) {
-    arrival = std::make_unique<Arrival>(
-        coordinator, kToken, Arrival::Newcomer{process, step, "", [this](const auto&) { return standby->endpoint(); }}, former, soon());
-  }
-  Arrival::Place place() {
-    const auto told = arrival->wait(soon());
-    coordinator = arrival->coordinator();
-    former = told->former;
-    return *told;
-  }
-  const int64_t process;
-  net::Endpoint coordinator;
-  std::optional<Former> former;
-  std::unique_ptr<Coordinator> standby = std::make_unique<Coordinator>(kAnyPort, kToken);
-  std::unique_ptr<Arrival> arrival;
-};
-
 struct JobOfThree {
   JobOfThree()
       : first(std::make_unique<Coordinator>(
@@ -151,13 +130,10 @@ TEST(Standby, TheNextOneTakesOverIfThatIsLostToo) {
 // A worker whose way to the coordinator is cut must not go on beside the others.
 TEST(Standby, AFewDoNotGoOnAloneWhileTheOthersMayLive) {
   JobOfThree job;
-  asio::io_context context;
-  asio::ip::tcp::acceptor stopped(context,
-                                  {asio::ip::make_address(kAnyPort.host), 0});  // As of a process that is stopped: it never answers.
-  const net::Endpoint silent{kAnyPort.host, stopped.local_endpoint().port()};
+  const net::SilentPort silent;
   Standing& cut_off = job.processes[2];
-  cut_off.coordinator = cut_off.former->coordinator = silent;
-  cut_off.former->members[0].standby = cut_off.former->members[1].standby = silent;
+  cut_off.coordinator = cut_off.former->coordinator = silent.endpoint();
+  cut_off.former->members[0].standby = cut_off.former->members[1].standby = silent.endpoint();
   cut_off.arrive(4);
   EXPECT_THAT(std::string(error_of([&] { cut_off.place(); }).what()), HasSubstr("may go on without these"));
 }

@@ -1,15 +1,11 @@
 // Elastic jobs whose coordinator is found through etcd.
 #include <gmock/gmock.h>
-#include <trireme/launch/arrival.h>
-#include <trireme/launch/lookup.h>
-#include <trireme/net/etcd.h>
 #include <array>
-#include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <thread>
 
-#include "../net/etcd_server.h"
-#include "job.h"
+#include "../net/silent_port.h"
+#include "published.h"
+#include "standing.h"
 
 namespace trireme::launch {
 namespace {
@@ -17,29 +13,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-// A process of a job of which only the rendezvous is of interest.
-struct Standing {
-  Standing(int64_t number, const net::EtcdUrl& where)
-      : process(number), lookup(where), standby(std::make_unique<Coordinator>(kAnyPort, kToken, where)) {}
-  void arrive(int64_t step) {
-    arrival = std::make_unique<Arrival>(coordinator, kToken,
-                                        Arrival::Newcomer{process, step, "", [this](const auto&) { return standby->endpoint(); }}, former,
-                                        soon(), &lookup);
-  }
-  Arrival::Place place() {
-    const auto told = arrival->wait(soon());
-    coordinator = arrival->coordinator();
-    former = told->former;
-    return *told;
-  }
-  const int64_t process;
-  net::Endpoint coordinator;
-  CoordinatorLookup lookup;
-  std::optional<Former> former;
-  std::unique_ptr<Coordinator> standby;
-  std::unique_ptr<Arrival> arrival;
-};
 
 struct JobOfTwo {
   explicit JobOfTwo(const net::EtcdServer& server, Milliseconds refill = Milliseconds(10000), Milliseconds regroup = Milliseconds(300))
@@ -59,24 +32,6 @@ struct JobOfTwo {
   const net::EtcdUrl where;
   std::unique_ptr<Coordinator> first;
   Standing one{10, where}, other{11, where};
-};
-
-std::string published(const net::EtcdServer& server) {
-  const auto entry = net::Etcd({server.endpoint()}).get(coordinator_key("job"), soon());
-  return entry ? entry->value : "";
-}
-
-void publish(const net::EtcdServer& server, const net::Endpoint& who, std::chrono::seconds lease) {
-  net::Etcd etcd({server.endpoint()});
-  const auto entry = etcd.get(coordinator_key("job"), soon());
-  ASSERT_TRUE(etcd.replace(coordinator_key("job"), who.describe(), etcd.grant(lease, soon()), entry ? entry->revision : 0, soon()));
-}
-
-// Where connections are taken and nothing is answered, as by a process that is stopped.
-struct Silent {
-  asio::io_context context;
-  asio::ip::tcp::acceptor acceptor{context, {asio::ip::make_address(kAnyPort.host), 0}};
-  net::Endpoint endpoint() const { return {kAnyPort.host, acceptor.local_endpoint().port()}; }
 };
 
 TEST(EtcdRendezvous, WhoTakesOverIsPublishedAndFoundByNewcomers) {
@@ -101,7 +56,7 @@ TEST(EtcdRendezvous, WhoTakesOverIsPublishedAndFoundByNewcomers) {
 TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
-  const Silent silent;
+  const net::SilentPort silent;
   job.first->withdraw(soon());
   publish(*server, silent.endpoint(), 2s);
   job.other.coordinator = job.other.former->coordinator = job.other.former->members[0].standby = silent.endpoint();
@@ -115,7 +70,7 @@ TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
 TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server, Milliseconds(500));
-  const Silent silent;
+  const net::SilentPort silent;
   job.first->withdraw(soon());
   publish(*server, silent.endpoint(), 60s);
   for (Standing* each : {&job.one, &job.other}) {
@@ -129,7 +84,7 @@ TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
 TEST(EtcdRendezvous, OfTwoWhoStandByOneTakesOverAndTheOtherSendsItsMembersThere) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server, Milliseconds(10000), Milliseconds(10000));
-  const Silent silent;
+  const net::SilentPort silent;
   job.first->withdraw(soon());
   publish(*server, silent.endpoint(), 2s);
   std::swap(job.other.former->members[0], job.other.former->members[1]);

@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <trireme/base/error.h>
 #include <trireme/launch/supervisor.h>
@@ -13,22 +11,10 @@
 #include <cstdlib>
 #include <string>
 
+#include "../net/free_port.h"
 #include "processes.h"
 
 namespace trireme::launch::testing {
-
-// A port that was free a moment ago: launchers on several nodes need to know it before one listens.
-inline int free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  ::close(socket);
-  return ntohs(address.sin_port);
-}
 
 inline SupervisorOptions shell_job(int workers, const std::string& script) {
   SupervisorOptions options;

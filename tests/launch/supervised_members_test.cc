@@ -137,7 +137,7 @@ TEST(SupervisedMembers, OnAnotherNodeAreNamedToo) {
   const std::string token(64, '7');
   SupervisorOptions first = member_job({Role::wait_until_lost, Role::wait_until_lost});
   first.nodes = 2;
-  first.rendezvous = {"127.0.0.1", testing::free_port()};
+  first.rendezvous = {"127.0.0.1", net::free_port()};
   SupervisorOptions second = first;
   second.node = 1;
   ForkedJob first_job(first, token);

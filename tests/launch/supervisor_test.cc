@@ -167,7 +167,7 @@ TEST(Supervisor, DoesNotLoseOutputForASlowReader) {
 TEST(Supervisor, DealsWorkersOutToNodes) {
   SupervisorOptions first = shell_job(3, "echo $TRIREME_WORKER $TRIREME_LOCAL_WORKER $TRIREME_LOCAL_WORKERS $TRIREME_RENDEZVOUS");
   first.nodes = 2;
-  first.rendezvous = {"127.0.0.1", testing::free_port()};
+  first.rendezvous = {"127.0.0.1", net::free_port()};
   SupervisorOptions second = first;
   second.node = 1;
   const std::string token(64, '7');

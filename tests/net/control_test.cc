@@ -1,4 +1,5 @@
 #include "events.h"
+#include "silent_port.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,9 +58,8 @@ TEST_F(Control, TellsAServerThatIsGoneFromOneThatIsSilent) {
   EXPECT_EQ(reach(endpoint, "of another job", soon()), Reach::other_job);
   server.reset();
   EXPECT_EQ(reach(endpoint, "secret", soon()), Reach::refused);
-  asio::io_context context;
-  const asio::ip::tcp::acceptor stopped(context, {asio::ip::make_address(kAnyPort.host), 0});
-  EXPECT_EQ(reach({kAnyPort.host, stopped.local_endpoint().port()}, "secret", within(50)), Reach::silent);
+  const SilentPort stopped;
+  EXPECT_EQ(reach(stopped.endpoint(), "secret", within(50)), Reach::silent);
 }
 
 TEST_F(Control, AMessageLargerThanAnySocketBufferArrivesWhole) {

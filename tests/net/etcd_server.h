@@ -2,10 +2,8 @@
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <trireme/base/error.h>
 #include <trireme/net/etcd.h>
@@ -19,6 +17,8 @@
 #include <memory>
 #include <string>
 #include <thread>
+
+#include "free_port.h"
 
 namespace trireme::net {
 
@@ -91,17 +91,6 @@ class EtcdServer {
   }
 
   static std::string url_of(int port) { return "http://127.0.0.1:" + std::to_string(port); }
-  static int free_port() {
-    const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(probe, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::getsockname(probe, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    ::close(probe);
-    return ntohs(address.sin_port);
-  }
 
   bool answers_soon() const {
     Etcd etcd({endpoint()});

@@ -1,0 +1,35 @@
+// A process of an elastic job of which only the rendezvous is of interest.
+#pragma once
+#include <trireme/launch/arrival.h>
+#include <trireme/launch/lookup.h>
+#include <optional>
+
+#include "job.h"
+
+namespace trireme::launch {
+
+struct Standing {
+  explicit Standing(int64_t number, const std::optional<net::EtcdUrl>& where = {})
+      : process(number), standby(std::make_unique<Coordinator>(kAnyPort, kToken, where)) {
+    if (where) lookup.emplace(*where);
+  }
+  void arrive(int64_t step) {
+    arrival = std::make_unique<Arrival>(coordinator, kToken,
+                                        Arrival::Newcomer{process, step, "", [this](const auto&) { return standby->endpoint(); }}, former,
+                                        soon(), lookup ? &*lookup : nullptr);
+  }
+  Arrival::Place place() {
+    const auto told = arrival->wait(soon());
+    coordinator = arrival->coordinator();
+    former = told->former;
+    return *told;
+  }
+  const int64_t process;
+  net::Endpoint coordinator;  // Where it goes first; with etcd, that says.
+  std::optional<CoordinatorLookup> lookup;
+  std::optional<Former> former;
+  std::unique_ptr<Coordinator> standby;
+  std::unique_ptr<Arrival> arrival;
+};
+
+}  // namespace trireme::launch
