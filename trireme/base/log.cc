@@ -57,8 +57,7 @@ void set_log_level(LogLevel level) { threshold() = level; }
 void log_line(LogLevel level, const std::string& text) {
   if (level < threshold().load()) return;
   const std::string rank = rank_label();
-  const std::string line = fmt::format("trireme {}{}{}: {}\n", name_of(level), rank.empty() ? "" : " ", rank, text);
-  write_to_standard_error(line);
+  write_to_standard_error(fmt::format("trireme {}{}{}: {}\n", name_of(level), rank.empty() ? "" : " ", rank, text));
 }
 
 }  // namespace trireme

@@ -104,7 +104,7 @@ std::string digest_of_file(const std::filesystem::path& path, std::string_view l
   if (!is_tree_digest(like))
     throw Error(ErrorCode::unsupported, "checkpoint",
                 fmt::format("the hash of {} is {}, of a kind this build does not know", path.string(), like), "a newer Trireme");
-  std::vector<PieceDigest> pieces((file.size() + kDigestPiece - 1) / kDigestPiece);
+  std::vector<PieceDigest> pieces(digest_pieces(file.size()));
   in_parallel(pieces.size(), threads, [&](size_t from, size_t to) {
     std::vector<std::byte> buffer(std::min<uint64_t>(file.size(), kDigestPiece));
     for (size_t i = from; i < to; ++i) {

@@ -17,6 +17,7 @@
 namespace trireme::checkpoint {
 
 inline constexpr size_t kDigestPiece = 256 << 10;
+inline constexpr size_t digest_pieces(uint64_t bytes) { return (bytes + kDigestPiece - 1) / kDigestPiece; }  // Of a file.
 using PieceDigest = std::array<std::byte, 16>;  // Canonical: most significant byte first.
 
 PieceDigest digest_of_piece(std::span<const std::byte> piece);

@@ -56,10 +56,7 @@ PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end, cons
 
 struct Reading {
   Reading(const fs::path& file_path, const SafetensorsFile& header, const std::vector<Destination>& destinations)
-      : path(file_path),
-        file(path),
-        stretches(stretches_of(header, destinations)),
-        pieces((file.size() + kDigestPiece - 1) / kDigestPiece) {}
+      : path(file_path), file(path), stretches(stretches_of(header, destinations)), pieces(digest_pieces(file.size())) {}
   fs::path path;
   InputFile file;
   std::vector<Stretch> stretches;

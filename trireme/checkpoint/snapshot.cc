@@ -11,11 +11,12 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr size_t kHugePage = 2 << 20;
+
 // How a file's image is put together.
 class Assembly {
  public:
   Assembly(const SafetensorsLayout& layout, const std::vector<TensorView>& tensors, std::span<std::byte> image)
-      : image_(image), digests_((image.size() + kDigestPiece - 1) / kDigestPiece) {
+      : image_(image), digests_(digest_pieces(image.size())) {
     add(std::as_bytes(std::span(layout.header)));
     for (const size_t i : layout.order) add(tensors[i].bytes);
   }

@@ -174,9 +174,9 @@ std::vector<Key> make_key_table() {
     {.name = "checkpoint.keep_every", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep_every), .meaning = "Checkpoints of steps that are a multiple of it stay for ever; 0: none does.", .range = at_least(0)},
     {.name = "checkpoint.keep_best", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep_best), .meaning = "So many of the lowest loss on the held-out samples stay too, of those saved right after an evaluation.", .range = count_from(0)},
     {.name = "checkpoint.background", .kind = Kind::flag, .slot = TRIREME_SLOT(checkpoint.background), .meaning = "Train on while a copy in memory is written; false: no memory for a copy, and training waits for the disk."},
-
     {.name = "checkpoint.writers", .kind = Kind::choice, .slot = TRIREME_SLOT(checkpoint.writers), .meaning = "Who writes a part of each checkpoint: the first worker of each host (on one host: worker 0 all of it), or all (ranks; a checkpoint is lost with any that dies while it is written).",
      .choices = {"hosts", "ranks"}},
+
     {.name = "run.dir", .kind = Kind::text, .slot = TRIREME_SLOT(run.dir), .meaning = "Folder of logs and report; empty: a new one under runs/ named after data and time."},
 
     {.name = "monitor.progress", .kind = Kind::flag, .slot = TRIREME_SLOT(monitor.progress), .meaning = "Progress bar, or plain lines where there is no terminal."},

@@ -138,9 +138,7 @@ struct ReplicaRun::Impl {
     const checkpoint::WriterOptions writing{.background = keep.background,
                                             .others_live = [this] { return !world_.lost_a_worker(); },
                                             .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
-    if (first() && !writer_) {
-      writer_.emplace(open_folder(), writing);
-    }
+    if (first() && !writer_) writer_.emplace(open_folder(), writing);
     // With local steps momentum differs from rank to rank, and parts of several would fit no one's.
     if (options_.local.steps > 1) return {};
     const auto parts = agree_on_parts(keep.writers == "ranks", keep.dir, disk_, *group_);

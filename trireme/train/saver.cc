@@ -155,8 +155,7 @@ bool has_host_to_itself(Group& group) { return group.host_team() == nullptr || g
 
 std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder, checkpoint::FileSystem& files,
                                            Group& group) {
-  PartsOfSaves parts{.index = group.rank(), .count = group.size(), .of_all_ranks = of_all_ranks};
-  if (!of_all_ranks && has_host_to_itself(group)) parts.of_all_ranks = true;
+  PartsOfSaves parts{.index = group.rank(), .count = group.size(), .of_all_ranks = of_all_ranks || has_host_to_itself(group)};
   if (!parts.of_all_ranks) {
     const auto leaders = group.between_hosts();
     parts.index = leaders ? leaders->rank() : -1;
