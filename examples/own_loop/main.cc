@@ -1,5 +1,6 @@
 // A training loop of your own, made data parallel. Alone:      ./own_loop digits.csv.gz
-//                                                 2 processes: trireme launch --workers 2 -- ./own_loop digits.csv.gz
+//                                                 2 processes: trireme launch --workers 2 --
+//                                                 ./own_loop digits.csv.gz
 #include <torch/torch.h>
 #include <trireme/trireme.h>
 
@@ -10,7 +11,9 @@ struct Net : torch::nn::Module {
     hidden = register_module("hidden", torch::nn::Linear(64, 128));
     output = register_module("output", torch::nn::Linear(128, 10));
   }
-  torch::Tensor forward(torch::Tensor images) { return output(torch::relu(hidden(images.flatten(1)))); }
+  torch::Tensor forward(torch::Tensor images) {
+    return output(torch::relu(hidden(images.flatten(1))));
+  }
   torch::nn::Linear hidden{nullptr}, output{nullptr};
 };
 
@@ -18,7 +21,8 @@ int train(const char* file) {
   auto world = trireme::World::join();  // Who am I? Connects nothing yet.
   torch::manual_seed(1);
   auto model = std::make_shared<Net>();
-  trireme::DataParallel replica(world, model, trireme::SGD{.lr = 0.1, .momentum = 0.9});  // Connects and compares.
+  trireme::DataParallel replica(
+      world, model, trireme::SGD{.lr = 0.1, .momentum = 0.9});  // Connects and compares.
 
   auto digits = std::make_shared<trireme::ImageSource>(trireme::data::read_digits(file));
   trireme::Loader loader(world, digits, {.batch = 64, .seed = 7});  // Knows its share.

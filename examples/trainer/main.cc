@@ -1,5 +1,6 @@
 // The high-level way: the strategy is one word. Threads:   ./trainer digits.csv.gz mirrored
-//                                               Processes: trireme launch --workers 2 -- ./trainer digits.csv.gz multi_worker
+//                                               Processes: trireme launch --workers 2 -- ./trainer
+//                                               digits.csv.gz multi_worker
 #include <torch/torch.h>
 #include <trireme/trireme.h>
 
@@ -10,7 +11,9 @@ struct Net : torch::nn::Module {
     hidden = register_module("hidden", torch::nn::Linear(64, width));
     output = register_module("output", torch::nn::Linear(width, 10));
   }
-  torch::Tensor forward(torch::Tensor images) { return output(torch::relu(hidden(images.flatten(1)))); }
+  torch::Tensor forward(torch::Tensor images) {
+    return output(torch::relu(hidden(images.flatten(1))));
+  }
   torch::nn::Linear hidden{nullptr}, output{nullptr};
 };
 

@@ -11,13 +11,15 @@ std::string text_as_rank(int rank, int world_size) {
   std::string text;
   std::thread([&] {
     set_thread_rank(rank, world_size);
-    text = Error(ErrorCode::timeout, "comm", "all_reduce waited 5 s", "a longer comm.timeout").what();
+    text =
+        Error(ErrorCode::timeout, "comm", "all_reduce waited 5 s", "a longer comm.timeout").what();
   }).join();
   return text;
 }
 
 TEST(Error, SaysRoomRankWhatAndRemedy) {
-  EXPECT_EQ(text_as_rank(2, 4), "[comm] rank 2/4: all_reduce waited 5 s; try: a longer comm.timeout");
+  EXPECT_EQ(text_as_rank(2, 4),
+            "[comm] rank 2/4: all_reduce waited 5 s; try: a longer comm.timeout");
 }
 
 TEST(Error, LeavesOutARankThatIsUnknownAndARemedyThatIsNone) {

@@ -32,7 +32,8 @@ class Files : public testing::Test {
 
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : fs::directory_iterator(folder)) found.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder))
+      found.push_back(entry.path().filename().string());
     std::sort(found.begin(), found.end());
     return found;
   }
@@ -107,7 +108,8 @@ TEST_F(Files, KeepTheOldContentWhenTheDiskIsFull) {
 
 TEST_F(Files, SayThatThereIsNoSpaceLeft) {
   EXPECT_THAT(message_of(ErrorCode::io, [] { write_file_atomically("/dev/full", "x"); }),
-              AllOf(HasSubstr("/dev/full"), HasSubstr("No space left on device"), HasSubstr("free some space")));
+              AllOf(HasSubstr("/dev/full"), HasSubstr("No space left on device"),
+                    HasSubstr("free some space")));
 }
 
 TEST_F(Files, LeaveDevicesAndPipesInPlace) {
@@ -130,7 +132,8 @@ TEST_F(Files, KeepThePermissionsOfWhatTheyReplace) {
   write_file_atomically(folder / "secret", "old");
   ASSERT_EQ(::chmod((folder / "secret").c_str(), 0600), 0);
   write_file_atomically(folder / "secret", "new");
-  EXPECT_EQ(fs::status(folder / "secret").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(fs::status(folder / "secret").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST_F(Files, NameThePathAndReasonWhenTheyCannotBeWritten) {
@@ -150,13 +153,16 @@ TEST_F(Files, OfARelativePathAreWrittenInTheCurrentFolder) {
 }
 
 TEST_F(Files, ThatDoNotExistAreNotFound) {
-  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { read_file(folder / "a"); }), HasSubstr((folder / "a").string()));
+  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { read_file(folder / "a"); }),
+              HasSubstr((folder / "a").string()));
   write_file_atomically(folder / "a", "x");
-  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { read_file(folder / "a" / "b"); }), HasSubstr("a/b"));
+  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { read_file(folder / "a" / "b"); }),
+              HasSubstr("a/b"));
 }
 
 TEST_F(Files, ThatAreFoldersCannotBeRead) {
-  EXPECT_THAT(message_of(ErrorCode::io, [&] { read_file(folder); }), AllOf(HasSubstr(folder.string()), HasSubstr("Is a directory")));
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { read_file(folder); }),
+              AllOf(HasSubstr(folder.string()), HasSubstr("Is a directory")));
 }
 
 TEST_F(Files, InAFolderThatIsMadeWithItsParents) {
@@ -168,10 +174,12 @@ TEST_F(Files, InAFolderThatIsMadeWithItsParents) {
 
 TEST_F(Files, InAFolderThatCannotBeMadeOrWrittenAreRefusedBefore) {
   write_file_atomically(folder / "file", "x");
-  EXPECT_THAT(message_of(ErrorCode::io, [&] { require_writable_folder(folder / "file"); }), HasSubstr((folder / "file").string()));
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { require_writable_folder(folder / "file"); }),
+              HasSubstr((folder / "file").string()));
   EXPECT_THAT(message_of(ErrorCode::io, [&] { require_writable_folder(folder / "file" / "sub"); }),
               AllOf(HasSubstr("file/sub"), HasSubstr("Not a directory")));
-  EXPECT_THAT(message_of(ErrorCode::io, [] { require_writable_folder("/proc/self"); }), HasSubstr("/proc/self"));
+  EXPECT_THAT(message_of(ErrorCode::io, [] { require_writable_folder("/proc/self"); }),
+              HasSubstr("/proc/self"));
   const std::string full = message_of(ErrorCode::io, [&] {
     const FileSizeLimit limit(0);
     require_writable_folder(folder);

@@ -27,7 +27,8 @@ class Unread : public testing::Test {
   std::string read() const {
     std::string text;
     std::array<char, 65536> buffer{};
-    for (ssize_t got = 0; (got = ::read(pipe_[0], buffer.data(), buffer.size())) > 0;) text.append(buffer.data(), static_cast<size_t>(got));
+    for (ssize_t got = 0; (got = ::read(pipe_[0], buffer.data(), buffer.size())) > 0;)
+      text.append(buffer.data(), static_cast<size_t>(got));
     return text;
   }
 
@@ -43,7 +44,8 @@ TEST_F(Unread, StandardErrorStopsNobodyAndSaysWhatWasDropped) {
   EXPECT_LT(held.size(), 100000U);
   write_to_standard_error("again\n");
   const std::string after = read();
-  EXPECT_THAT(after, HasSubstr(std::to_string(100 - held.size() / 1000) + " messages were dropped here"));
+  EXPECT_THAT(after,
+              HasSubstr(std::to_string(100 - held.size() / 1000) + " messages were dropped here"));
   EXPECT_THAT(after, EndsWith("again\n"));
 }
 

@@ -26,8 +26,8 @@ TEST(Duration, IsReadWithItsUnit) {
 }
 
 TEST(Duration, IsRefusedWithoutUnitOrNumber) {
-  for (const char* text : {"", "5", "s", "5 minutes", "-5s", "1e3s", "5  s", "1.s", ".5s", "1.2.3s", "inf s", "5s ",
-                           "99999999999999999999s", "9223372036854775807h"}) {
+  for (const char* text : {"", "5", "s", "5 minutes", "-5s", "1e3s", "5  s", "1.s", ".5s", "1.2.3s",
+                           "inf s", "5s ", "99999999999999999999s", "9223372036854775807h"}) {
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { parse_duration(text); }),
                 AllOf(HasSubstr("'" + std::string(text) + "'"), HasSubstr("250ms")));
   }
@@ -65,7 +65,8 @@ TEST(Bytes, AreReadWithOrWithoutUnit) {
 }
 
 TEST(Bytes, AreRefusedWithAnUnknownUnit) {
-  for (const char* text : {"", "MB", "25mb", "25M", "-1", "1..5KB", "9223372036854775808", "99999999TiB"}) {
+  for (const char* text :
+       {"", "MB", "25mb", "25M", "-1", "1..5KB", "9223372036854775808", "99999999TiB"}) {
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { parse_bytes(text); }),
                 AllOf(HasSubstr("'" + std::string(text) + "'"), HasSubstr("25MB")));
   }
@@ -84,8 +85,11 @@ TEST(Bytes, ArePrintedWithOneDecimal) {
 }
 
 TEST(NearestWord, FindsATypingError) {
-  constexpr std::array<std::string_view, 5> kKnown = {"batch", "data.batch", "optimizer.lr", "strategy.name", "momentum"};
-  const auto nearest = [&](std::string_view word) { return nearest_word(word, kKnown.data(), kKnown.size()); };
+  constexpr std::array<std::string_view, 5> kKnown = {"batch", "data.batch", "optimizer.lr",
+                                                      "strategy.name", "momentum"};
+  const auto nearest = [&](std::string_view word) {
+    return nearest_word(word, kKnown.data(), kKnown.size());
+  };
   EXPECT_EQ(nearest("bacth"), "batch");
   EXPECT_EQ(nearest("momentun"), "momentum");
   EXPECT_EQ(nearest("optimiser.lr"), "optimizer.lr");

@@ -1,4 +1,5 @@
-// What the tests of checkpoints share: a folder of their own, small tensors, and files damaged on purpose.
+// What the tests of checkpoints share: a folder of their own, small tensors, and files damaged on
+// purpose.
 #pragma once
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>
@@ -17,7 +18,8 @@ namespace trireme::checkpoint {
 
 class TemporaryFolder : public testing::Test {
  protected:
-  explicit TemporaryFolder(const std::filesystem::path& base = std::filesystem::temp_directory_path()) {
+  explicit TemporaryFolder(
+      const std::filesystem::path& base = std::filesystem::temp_directory_path()) {
     std::string pattern = (base / "trireme-checkpoint-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
   }
@@ -28,7 +30,8 @@ class TemporaryFolder : public testing::Test {
   // Every name in `folder`, sorted.
   static std::vector<std::string> names_in(const std::filesystem::path& folder) {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
+      names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -36,11 +39,14 @@ class TemporaryFolder : public testing::Test {
   std::filesystem::path folder_;
 };
 
-// A tensor that owns its bytes: element i of a float tensor is start + i, other dtypes hold bytes that count up from start.
+// A tensor that owns its bytes: element i of a float tensor is start + i, other dtypes hold bytes
+// that count up from start.
 struct OwnedTensor {
-  OwnedTensor(std::string name, std::vector<int64_t> shape, plan::DType dtype = plan::DType::float32, int start = 0)
+  OwnedTensor(std::string name, std::vector<int64_t> shape,
+              plan::DType dtype = plan::DType::float32, int start = 0)
       : spec{std::move(name), std::move(shape), dtype}, bytes(static_cast<size_t>(spec.bytes())) {
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(start + static_cast<int>(i));
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(start + static_cast<int>(i));
     for (size_t i = 0; dtype == plan::DType::float32 && i < bytes.size() / 4; ++i) {
       const float value = static_cast<float>(start) + static_cast<float>(i);
       std::memcpy(&bytes[4 * i], &value, 4);
@@ -75,12 +81,15 @@ inline Error error_of(const std::function<void()>& action) {
   return Error(ErrorCode::internal, "test", "no error");
 }
 
-inline testing::AssertionResult fails_with(ErrorCode code, const std::vector<std::string>& words, const std::function<void()>& action) {
+inline testing::AssertionResult fails_with(ErrorCode code, const std::vector<std::string>& words,
+                                           const std::function<void()>& action) {
   const Error error = error_of(action);
   const std::string text = error.what();
-  if (error.code() != code) return testing::AssertionFailure() << to_string(error.code()) << ": " << text;
+  if (error.code() != code)
+    return testing::AssertionFailure() << to_string(error.code()) << ": " << text;
   for (const std::string& word : words)
-    if (text.find(word) == std::string::npos) return testing::AssertionFailure() << "no \"" << word << "\" in: " << text;
+    if (text.find(word) == std::string::npos)
+      return testing::AssertionFailure() << "no \"" << word << "\" in: " << text;
   return testing::AssertionSuccess();
 }
 

@@ -9,23 +9,29 @@
 
 namespace trireme::checkpoint {
 
-// Whether operation i of the first `count` is on the disk for sure: bytes since a later sync of their file, names since a later sync of
-// their folder. The others may be there or not, each by itself, so they may also seem to have happened in another order.
+// Whether operation i of the first `count` is on the disk for sure: bytes since a later sync of
+// their file, names since a later sync of their folder. The others may be there or not, each by
+// itself, so they may also seem to have happened in another order.
 inline bool is_durable(const std::vector<Operation>& trace, size_t i, size_t count) {
   using Kind = Operation::Kind;
   const Operation& operation = trace[i];
   for (size_t later = i + 1; later < count; ++later) {
     const Operation& sync = trace[later];
-    if (operation.kind == Kind::write && sync.kind == Kind::sync && sync.file == operation.file) return true;
-    if (operation.kind != Kind::write && sync.kind == Kind::sync_folder && sync.path == operation.path.parent_path()) return true;
+    if (operation.kind == Kind::write && sync.kind == Kind::sync && sync.file == operation.file)
+      return true;
+    if (operation.kind != Kind::write && sync.kind == Kind::sync_folder &&
+        sync.path == operation.path.parent_path())
+      return true;
   }
   return false;
 }
 
-// Makes of the folder `state`, which is as the disk was before the trace (under `state` instead of `recorded`), what is there after a crash
-// behind the first `count` operations; `survives(i)` decides for those that are not durable.
-inline void crash_into(const std::filesystem::path& state, const std::filesystem::path& recorded, const std::vector<Operation>& trace,
-                       size_t count, const std::function<bool(size_t)>& survives) {
+// Makes of the folder `state`, which is as the disk was before the trace (under `state` instead of
+// `recorded`), what is there after a crash behind the first `count` operations; `survives(i)`
+// decides for those that are not durable.
+inline void crash_into(const std::filesystem::path& state, const std::filesystem::path& recorded,
+                       const std::vector<Operation>& trace, size_t count,
+                       const std::function<bool(size_t)>& survives) {
   namespace fs = std::filesystem;
   using Kind = Operation::Kind;
   const auto here = [&](const fs::path& path) { return state / path.lexically_relative(recorded); };
@@ -35,7 +41,8 @@ inline void crash_into(const std::filesystem::path& state, const std::filesystem
   for (size_t i = 0; i < count; ++i) {
     const Operation& operation = trace[i];
     if (!is_durable(trace, i, count) && !survives(i)) continue;
-    const fs::path path = here(operation.path), to = operation.to.empty() ? fs::path() : here(operation.to);
+    const fs::path path = here(operation.path),
+                   to = operation.to.empty() ? fs::path() : here(operation.to);
     switch (operation.kind) {
       case Kind::create:
         if (fs::is_directory(path.parent_path())) places[operation.file] = path;
@@ -53,7 +60,9 @@ inline void crash_into(const std::filesystem::path& state, const std::filesystem
         fs::remove_all(to);
         fs::rename(path, to);
         for (auto& [file, place] : places)
-          if (const fs::path inside = place.lexically_relative(path); !inside.empty() && *inside.begin() != "..") place = to / inside;
+          if (const fs::path inside = place.lexically_relative(path);
+              !inside.empty() && *inside.begin() != "..")
+            place = to / inside;
         break;
       case Kind::remove:
         fs::remove(path, ignored);
@@ -64,7 +73,8 @@ inline void crash_into(const std::filesystem::path& state, const std::filesystem
     }
   }
   for (const auto& [file, place] : places)
-    if (fs::is_directory(place.parent_path())) std::ofstream(place, std::ios::binary) << contents[file];
+    if (fs::is_directory(place.parent_path()))
+      std::ofstream(place, std::ios::binary) << contents[file];
 }
 
 }  // namespace trireme::checkpoint

@@ -1,4 +1,5 @@
-// A save that is cut off anywhere, with whatever the disk then has of it; and one whose operations fail.
+// A save that is cut off anywhere, with whatever the disk then has of it; and one whose operations
+// fail.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <trireme/base/log.h>
@@ -26,7 +27,9 @@ class Crash : public CheckpointFolder {
   ~Crash() override { set_log_level(LogLevel::info); }
 
   // Thousands of small files: a disk would take its time.
-  static fs::path in_memory() { return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+  static fs::path in_memory() {
+    return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
+  }
 
   // The trace of saving `step`, which holds `start`.
   const std::vector<Operation>& traced_save(int64_t step, int start) {
@@ -40,21 +43,26 @@ class Crash : public CheckpointFolder {
   const std::vector<Operation>& traced_save_in_parts(int64_t step) {
     Folder folder(runs_, {.keep = 2}, files_);
     files_.trace.clear();
-    const OwnedTensor weight("w", {64}, plan::DType::float32, static_cast<int>(step)), moment("m", {64}, plan::DType::float32, 2);
+    const OwnedTensor weight("w", {64}, plan::DType::float32, static_cast<int>(step)),
+        moment("m", {64}, plan::DType::float32, 2);
     write_part(files_, runs_, step, {1, 2, "a"}, TensorFiles({}, {moment.view()}, 1).content());
     Manifest manifest;
     manifest.step = step;
-    folder.save(manifest, TensorFiles({weight.view()}, {}).content(), {0, 2, "a"}, [] { return false; });
+    folder.save(manifest, TensorFiles({weight.view()}, {}).content(), {0, 2, "a"},
+                [] { return false; });
     return files_.trace;
   }
 
-  // Calls check(number of operations that were done) for the state after a crash behind each operation: all that was not durable lost, all
-  // there, all names there but no bytes, and at random.
-  void at_each_crash(const std::vector<Operation>& trace, const std::function<void(size_t)>& check) {
+  // Calls check(number of operations that were done) for the state after a crash behind each
+  // operation: all that was not durable lost, all there, all names there but no bytes, and at
+  // random.
+  void at_each_crash(const std::vector<Operation>& trace,
+                     const std::function<void(size_t)>& check) {
     std::mt19937_64 random(5);
     for (size_t count = 0; count <= trace.size(); ++count) {
-      std::vector<std::function<bool(size_t)>> choices = {[](size_t) { return false; }, [](size_t) { return true; },
-                                                          [&](size_t i) { return trace[i].kind != Operation::Kind::write; }};
+      std::vector<std::function<bool(size_t)>> choices = {
+          [](size_t) { return false; }, [](size_t) { return true; },
+          [&](size_t i) { return trace[i].kind != Operation::Kind::write; }};
       for (int i = 0; i < 12; ++i) choices.emplace_back([&](size_t) { return random() % 2 == 0; });
       for (const auto& survives : choices) {
         fs::remove_all(state_);
@@ -73,8 +81,10 @@ class Crash : public CheckpointFolder {
     return trace.size() + 1;
   }
 
-  // Of the trace of saving step 3. `check` is told what was found, and whether the new one was durable.
-  void at_each_crash_the_newest_is_whole(const std::vector<Operation>& trace, const std::function<void(const Saved&, bool)>& check) {
+  // Of the trace of saving step 3. `check` is told what was found, and whether the new one was
+  // durable.
+  void at_each_crash_the_newest_is_whole(const std::vector<Operation>& trace,
+                                         const std::function<void(const Saved&, bool)>& check) {
     const size_t durable = durable_at(trace);
     ASSERT_LE(durable, trace.size());
     at_each_crash(trace, [&](size_t count) {
@@ -103,7 +113,8 @@ TEST_F(Crash, AnywhereInASaveOfTwoPartsLeavesTheNewestWholeCheckpointToFind) {
   at_each_crash_the_newest_is_whole(traced_save_in_parts(3), [&](const Saved& found, bool) {
     EXPECT_EQ(found.optimizer->tensors().size(), 1u);
     const Folder folder(state_);
-    for (const std::string& name : names_in(state_)) EXPECT_THAT(name, testing::AnyOf(".lock", testing::StartsWith("step-")));
+    for (const std::string& name : names_in(state_))
+      EXPECT_THAT(name, testing::AnyOf(".lock", testing::StartsWith("step-")));
   });
 }
 
@@ -116,7 +127,8 @@ TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanGoOnWith) {
     EXPECT_GE(step, 2);
     save(folder, step + 1);
     EXPECT_EQ(newest_step(folder), step + 1);
-    for (const std::string& name : names_in(state_)) EXPECT_THAT(name, testing::AnyOf(".lock", testing::StartsWith("step-")));
+    for (const std::string& name : names_in(state_))
+      EXPECT_THAT(name, testing::AnyOf(".lock", testing::StartsWith("step-")));
   });
 }
 
@@ -183,7 +195,10 @@ TEST_F(Crash, AFullDiskIsSaidWhateverFits) {
   ASSERT_GT(whole, 800u);
   for (uint64_t room = 0; room < whole; room += 29) {
     files.free_bytes = room;
-    EXPECT_TRUE(fails_with(ErrorCode::io, {runs_, "No space left on device", "bytes", "another disk"}, [&] { save(folder, 3); })) << room;
+    EXPECT_TRUE(fails_with(ErrorCode::io,
+                           {runs_, "No space left on device", "bytes", "another disk"},
+                           [&] { save(folder, 3); }))
+        << room;
     EXPECT_EQ(newest_step(folder), 2);
     EXPECT_THAT(names_in(runs_), testing::ElementsAre(".lock", "step-000000001", "step-000000002"));
   }

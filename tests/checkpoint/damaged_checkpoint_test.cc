@@ -15,7 +15,9 @@ class DamagedCheckpoint : public CheckpointFolder {
   DamagedCheckpoint() : checkpoints_(runs_, {.keep = 3}) {
     for (const int step : {10, 20, 30}) save(checkpoints_, step);
   }
-  std::filesystem::path file(int step, const std::string& name) const { return runs_ / fmt::format("step-{:09}", step) / name; }
+  std::filesystem::path file(int step, const std::string& name) const {
+    return runs_ / fmt::format("step-{:09}", step) / name;
+  }
   // Which step is used after damage to `path`; the log has to name the file.
   int64_t used_after_damage_to(const std::filesystem::path& path, const std::string& reason) {
     testing::internal::CaptureStderr();
@@ -74,15 +76,19 @@ TEST_F(DamagedCheckpoint, WhenAllAreDamagedEachIsNamed) {
   overwrite(file(30, "manifest.json"), "garbage");
   std::filesystem::remove(file(20, "optimizer.safetensors"));
   flip_bit(file(10, "model.safetensors"), 20);
-  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {file(30, "manifest.json"), file(20, "optimizer.safetensors"), file(10, "model.safetensors")},
-                         [&] { checkpoints_.newest(); }));
+  EXPECT_TRUE(fails_with(
+      ErrorCode::corrupt,
+      {file(30, "manifest.json"), file(20, "optimizer.safetensors"), file(10, "model.safetensors")},
+      [&] { checkpoints_.newest(); }));
   EXPECT_TRUE(has_checkpoints(runs_));
 }
 
 TEST_F(DamagedCheckpoint, ANewerFormatIsRefusedNotPassedOver) {
   std::string text = read_file(file(30, "manifest.json"));
-  overwrite(file(30, "manifest.json"), text.replace(text.find("\"format\": 2"), 11, "\"format\": 3"));
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {file(30, "manifest.json"), "format 3"}, [&] { checkpoints_.newest(); }));
+  overwrite(file(30, "manifest.json"),
+            text.replace(text.find("\"format\": 2"), 11, "\"format\": 3"));
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {file(30, "manifest.json"), "format 3"},
+                         [&] { checkpoints_.newest(); }));
 }
 
 TEST_F(DamagedCheckpoint, IsReplacedWhenTheRunComesToItsStepAgain) {

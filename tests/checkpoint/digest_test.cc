@@ -18,7 +18,8 @@ std::vector<std::byte> bytes_of(size_t count) {
 
 std::string digest_in_parts(std::span<const std::byte> bytes, size_t part) {
   Digest digest;
-  for (size_t at = 0; at < bytes.size(); at += part) digest.update(bytes.subspan(at, std::min(part, bytes.size() - at)));
+  for (size_t at = 0; at < bytes.size(); at += part)
+    digest.update(bytes.subspan(at, std::min(part, bytes.size() - at)));
   return digest.text();
 }
 
@@ -31,11 +32,13 @@ class FileDigest : public TemporaryFolder {
 };
 
 TEST_F(FileDigest, IsTheSameForAnyPartsAndThreads) {
-  for (const size_t count : {size_t{0}, size_t{1}, kDigestPiece - 1, kDigestPiece, kDigestPiece + 1, 5 * kDigestPiece + 77}) {
+  for (const size_t count : {size_t{0}, size_t{1}, kDigestPiece - 1, kDigestPiece, kDigestPiece + 1,
+                             5 * kDigestPiece + 77}) {
     const auto bytes = bytes_of(count);
     const std::string expected = of(bytes, 1);
     for (const int threads : {2, 3, 8}) EXPECT_EQ(of(bytes, threads), expected) << count;
-    for (const size_t part : {size_t{1000}, kDigestPiece / 2, kDigestPiece, 2 * kDigestPiece + 5, count + 1})
+    for (const size_t part :
+         {size_t{1000}, kDigestPiece / 2, kDigestPiece, 2 * kDigestPiece + 5, count + 1})
       EXPECT_EQ(digest_in_parts(bytes, part), expected) << count << " in parts of " << part;
   }
 }
@@ -60,11 +63,13 @@ TEST_F(FileDigest, HasTheValueThatOthersCompute) {
 
 TEST_F(FileDigest, OfEarlyCheckpointsIsSha256) {
   const auto bytes = bytes_of(3'000'000);
-  EXPECT_EQ(of(bytes, 2, std::string(64, '0')), sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  EXPECT_EQ(of(bytes, 2, std::string(64, '0')),
+            sha256_hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
 }
 
 TEST_F(FileDigest, OfAKindFromTheFutureIsRefused) {
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"file", "blake9:77"}, [&] { of({}, 1, "blake9:77"); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::unsupported, {"file", "blake9:77"}, [&] { of({}, 1, "blake9:77"); }));
 }
 
 }  // namespace

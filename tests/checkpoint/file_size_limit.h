@@ -1,4 +1,5 @@
-// A disk that is full, as far as one process can have it: no file of it may grow beyond a limit while this lives.
+// A disk that is full, as far as one process can have it: no file of it may grow beyond a limit
+// while this lives.
 #pragma once
 #include <sys/resource.h>
 #include <csignal>

@@ -36,14 +36,16 @@ class FolderLock : public CheckpointFolder {
 
 TEST_F(FolderLock, ASecondJobIsRefusedByWhoHasTheFolder) {
   const Folder first(runs_);
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {runs_, "process " + std::to_string(::getpid()), "on host", "since 20"},
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument,
+                         {runs_, "process " + std::to_string(::getpid()), "on host", "since 20"},
                          [&] { Folder second(runs_); }));
 }
 
 TEST_F(FolderLock, AnotherProcessIsNamedAndItsDeathFreesTheFolderAtOnce) {
   const pid_t other = holder();
   ASSERT_GT(other, 0);
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"process " + std::to_string(other)}, [&] { lock_folder(disk(), folder_); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"process " + std::to_string(other)},
+                         [&] { lock_folder(disk(), folder_); }));
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
   EXPECT_THAT(names_in(folder_), Contains(".lock"));  // Nobody could remove it.
@@ -55,7 +57,8 @@ TEST_F(FolderLock, IsWaitedForByWhoAsksForThat) {
   const pid_t other = holder();
   ASSERT_GT(other, 0);
   std::jthread killer([other] {
-    std::this_thread::sleep_for(Milliseconds(50));  // Before or after the first look: either way it is had.
+    std::this_thread::sleep_for(
+        Milliseconds(50));  // Before or after the first look: either way it is had.
     ::kill(other, SIGKILL);
   });
   lock_folder(disk(), folder_, Milliseconds(10'000)).reset();

@@ -24,7 +24,8 @@ TEST_F(CheckpointFolder, GivesBackWhatWasSaved) {
   Folder folder(runs_);
   const auto path = save(folder, 7);
   EXPECT_EQ(path, runs_ / "step-000000007");
-  EXPECT_THAT(names_in(path), ElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors"));
+  EXPECT_THAT(names_in(path),
+              ElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors"));
   EXPECT_TRUE(has_checkpoints(runs_));
   const auto saved = folder.newest();
   ASSERT_TRUE(saved);
@@ -32,7 +33,8 @@ TEST_F(CheckpointFolder, GivesBackWhatWasSaved) {
   EXPECT_EQ(saved->manifest.step, 7);
   EXPECT_EQ(saved->manifest.version, version());
   EXPECT_EQ(saved->manifest.loss_history.size(), 7u);
-  EXPECT_EQ(saved->manifest.files.at("model.safetensors"), digest_of_file(path / "model.safetensors", "xxh3-256k:", 1));
+  EXPECT_EQ(saved->manifest.files.at("model.safetensors"),
+            digest_of_file(path / "model.safetensors", "xxh3-256k:", 1));
   EXPECT_EQ(first_weight(*saved), 7);
   EXPECT_NE(saved->optimizer->find("w.exp_avg"), nullptr);
 }
@@ -67,7 +69,8 @@ TEST_F(CheckpointFolder, LeavesOtherPeoplesFilesAlone) {
   Folder folder(runs_, {.keep = 1});
   save(folder, 7);
   save(folder, 8);
-  EXPECT_THAT(names_in(runs_), ElementsAre(".lock", ".writing-notes", "step-000000008", "step-12.txt", "step-7"));
+  EXPECT_THAT(names_in(runs_),
+              ElementsAre(".lock", ".writing-notes", "step-000000008", "step-12.txt", "step-7"));
   EXPECT_EQ(newest_step(folder), 8);
 }
 
@@ -75,7 +78,8 @@ TEST_F(CheckpointFolder, CanBeReadWhereItCannotBeWritten) {
   Folder folder(runs_);
   const auto path = save(folder, 3);
   EXPECT_EQ(open_checkpoint(path).manifest.step, 3);
-  EXPECT_TRUE(fails_with(ErrorCode::not_found, {"step-000000004"}, [&] { open_checkpoint(runs_ / "step-000000004"); }));
+  EXPECT_TRUE(fails_with(ErrorCode::not_found, {"step-000000004"},
+                         [&] { open_checkpoint(runs_ / "step-000000004"); }));
 }
 
 TEST_F(CheckpointFolder, AFullDiskLeavesTheOlderOnesWhole) {
@@ -87,9 +91,11 @@ TEST_F(CheckpointFolder, AFullDiskLeavesTheOlderOnesWhole) {
   for (const bool model_is_big : {true, false}) {
     const FileSizeLimit limit(100'000);
     const std::string culprit = model_is_big ? "model.safetensors" : "optimizer.safetensors";
-    EXPECT_TRUE(fails_with(ErrorCode::io, {culprit, "File too large after 100000 bytes", "another disk"}, [&] {
-      folder.save(manifest, {model_is_big ? big.view() : small.view()}, {model_is_big ? small.view() : big.view()});
-    }));
+    EXPECT_TRUE(fails_with(ErrorCode::io,
+                           {culprit, "File too large after 100000 bytes", "another disk"}, [&] {
+                             folder.save(manifest, {model_is_big ? big.view() : small.view()},
+                                         {model_is_big ? small.view() : big.view()});
+                           }));
   }
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005"));
   EXPECT_EQ(first_weight(*folder.newest()), 1);
@@ -103,23 +109,27 @@ TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsSaidToo) {
   manifest.loss_history.assign(100'000, 0.1);
   {
     const FileSizeLimit limit(100'000);
-    EXPECT_TRUE(
-        fails_with(ErrorCode::io, {"manifest.json", "File too large"}, [&] { folder.save(manifest, std::vector<TensorView>{}, {}); }));
+    EXPECT_TRUE(fails_with(ErrorCode::io, {"manifest.json", "File too large"},
+                           [&] { folder.save(manifest, std::vector<TensorView>{}, {}); }));
   }
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005"));
 }
 
 TEST_F(CheckpointFolder, WhatCannotBeWrittenIsSaidAtOnce) {
   overwrite(folder_ / "file", "in the way");
-  EXPECT_TRUE(fails_with(ErrorCode::io, {folder_ / "file"}, [&] { Folder folder(folder_ / "file"); }));
-  EXPECT_TRUE(fails_with(ErrorCode::io, {"/proc/self/fdinfo"}, [&] { Folder folder("/proc/self/fdinfo"); }));
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"keep is 0"}, [&] { Folder folder(runs_, {.keep = 0}); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::io, {folder_ / "file"}, [&] { Folder folder(folder_ / "file"); }));
+  EXPECT_TRUE(fails_with(ErrorCode::io, {"/proc/self/fdinfo"},
+                         [&] { Folder folder("/proc/self/fdinfo"); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"keep is 0"},
+                         [&] { Folder folder(runs_, {.keep = 0}); }));
 }
 
 TEST_F(CheckpointFolder, AFolderThatVanishedIsAnErrorNotACrash) {
   Folder folder(runs_);
   std::filesystem::remove_all(runs_);
-  EXPECT_TRUE(fails_with(ErrorCode::io, {"step-000000001", "No such file"}, [&] { save(folder, 1); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::io, {"step-000000001", "No such file"}, [&] { save(folder, 1); }));
   EXPECT_TRUE(fails_with(ErrorCode::io, {runs_, "No such file"}, [&] { folder.newest(); }));
 }
 

@@ -1,4 +1,5 @@
-// A folder of checkpoints whose content follows from the step, so that a test can tell which one it got.
+// A folder of checkpoints whose content follows from the step, so that a test can tell which one it
+// got.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 
@@ -13,7 +14,8 @@ class CheckpointFolder : public TemporaryFolder {
     Manifest manifest;
     manifest.step = step;
     manifest.loss_history.assign(static_cast<size_t>(step), 0.5);
-    const OwnedTensor weight("w", {64}, plan::DType::float32, start < 0 ? static_cast<int>(step) : start);
+    const OwnedTensor weight("w", {64}, plan::DType::float32,
+                             start < 0 ? static_cast<int>(step) : start);
     const OwnedTensor moment("w.exp_avg", {64}, plan::DType::float32, 2);
     return folder.save(manifest, {weight.view()}, {moment.view()});
   }

@@ -1,4 +1,5 @@
-// Thousands of damaged and lying files: each ends in values or in an Error that names the file, never in a crash or an overrun.
+// Thousands of damaged and lying files: each ends in values or in an Error that names the file,
+// never in a crash or an overrun.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -20,7 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-std::filesystem::path in_memory() { return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path(); }
+std::filesystem::path in_memory() {
+  return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
 
 class Fuzz : public CheckpointFolder {
  protected:
@@ -53,7 +56,8 @@ class Fuzz : public CheckpointFolder {
                                                     "[4294967296,4294967296]"};
     const size_t changes = 1 + below(4);
     for (size_t i = 0; i < changes; ++i) {
-      const size_t at = below(text.size() + 1), length = below(std::min<size_t>(text.size() - at, 40) + 1);
+      const size_t at = below(text.size() + 1),
+                   length = below(std::min<size_t>(text.size() - at, 40) + 1);
       switch (below(6)) {
         case 0:
         case 1:
@@ -73,11 +77,14 @@ class Fuzz : public CheckpointFolder {
     try {
       read();
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::internal || std::string(error.what()).find(name) == std::string::npos) ADD_FAILURE() << error.what();
+      if (error.code() == ErrorCode::internal ||
+          std::string(error.what()).find(name) == std::string::npos)
+        ADD_FAILURE() << error.what();
     }
   }
 
-  // Reads every byte that the views promise, as an overrun would show under a sanitizer or as a signal.
+  // Reads every byte that the views promise, as an overrun would show under a sanitizer or as a
+  // signal.
   static unsigned touch(const std::vector<TensorView>& tensors) {
     unsigned sum = 0;
     for (const auto& tensor : tensors)
@@ -89,7 +96,8 @@ class Fuzz : public CheckpointFolder {
 };
 
 TEST_F(Fuzz, HeadersOfSafetensors) {
-  const OwnedTensor a("layer.weight", {3, 4}), b("layer.bias", {4}, plan::DType::float64), c("count", {}, plan::DType::int64);
+  const OwnedTensor a("layer.weight", {3, 4}), b("layer.bias", {4}, plan::DType::float64),
+      c("count", {}, plan::DType::int64);
   const std::vector<TensorView> views{a.view(), b.view(), c.view()};
   const std::string header = lay_out(views, {{"format", "pt"}}).header.substr(8);
   for (int round = 0; round < 20'000; ++round) {
@@ -113,7 +121,8 @@ TEST_F(Fuzz, FilesOfSafetensors) {
   for (int round = 0; round < 3'000; ++round) {
     std::string text = damaged(whole);
     if (below(3) == 0)  // A length that lies.
-      for (size_t i = 0; i < std::min<size_t>(8, text.size()); ++i) text[i] = static_cast<char>(below(3) == 0 ? random_() : 0);
+      for (size_t i = 0; i < std::min<size_t>(8, text.size()); ++i)
+        text[i] = static_cast<char>(below(3) == 0 ? random_() : 0);
     overwrite(path, text);
     ends_well(path, [&] { sum += touch(SafetensorsFile(path).tensors()); });
   }
@@ -133,7 +142,8 @@ TEST_F(Fuzz, Manifests) {
   for (int round = 0; round < 10'000; ++round) {
     const std::string lie = damaged(body);
     ends_well("file", [&] {
-      evaluation_loss(manifest_from_text(lie + ",\n  \"sha256\": \"" + sha256_hex(lie) + "\"\n}\n", "file"));
+      evaluation_loss(
+          manifest_from_text(lie + ",\n  \"sha256\": \"" + sha256_hex(lie) + "\"\n}\n", "file"));
       ++read;
     });
     ends_well("file", [&] { manifest_from_text(damaged(text), "file"); });
@@ -188,7 +198,9 @@ class FuzzedFolder : public Fuzz {
         ::mkfifo(file.c_str(), 0600);
         break;
       case 4: fs::resize_file(file, below(whole.size())); break;
-      case 5: overwrite(file, std::string(whole.size(), '\0')); break;  // As a disk that lost the bytes has it.
+      case 5:
+        overwrite(file, std::string(whole.size(), '\0'));
+        break;  // As a disk that lost the bytes has it.
       default: {
         std::string text = whole;
         while (text == whole) text = damaged(whole);
@@ -221,7 +233,8 @@ TEST_F(FuzzedFolder, TheNewestWholeOneIsChosenAndEachDamagedOneNamed) {
     std::vector<float> weight(64);
     const Place place = [&](const Saved& saved) {
       const TensorView* w = saved.model->find("w");
-      if (w == nullptr || w->spec.shape != std::vector<int64_t>{64}) throw Error(ErrorCode::invalid_argument, "test", "another model");
+      if (w == nullptr || w->spec.shape != std::vector<int64_t>{64})
+        throw Error(ErrorCode::invalid_argument, "test", "another model");
       return std::vector<Destination>{{w, std::as_writable_bytes(std::span(weight))}};
     };
     try {
@@ -229,11 +242,15 @@ TEST_F(FuzzedFolder, TheNewestWholeOneIsChosenAndEachDamagedOneNamed) {
       ASSERT_EQ(load_newest(runs_, place)->manifest.step, expected) << "round " << round;
       ASSERT_EQ(weight[1], static_cast<float>(expected + 1));
     } catch (const Error& error) {
-      // A manifest whose format number grew looks like a newer Trireme's: going on from an older one would be a loss.
-      if (error.code() == ErrorCode::unsupported && std::string(error.what()).find("has format") != std::string::npos) continue;
+      // A manifest whose format number grew looks like a newer Trireme's: going on from an older
+      // one would be a loss.
+      if (error.code() == ErrorCode::unsupported &&
+          std::string(error.what()).find("has format") != std::string::npos)
+        continue;
       ASSERT_EQ(expected, 0) << error.what();
       ASSERT_EQ(error.code(), ErrorCode::corrupt) << error.what();
-      for (const int step : harmed) ASSERT_THAT(error.what(), HasSubstr(fmt::format("step-{:09}", step)));
+      for (const int step : harmed)
+        ASSERT_THAT(error.what(), HasSubstr(fmt::format("step-{:09}", step)));
     }
   }
 }

@@ -30,7 +30,8 @@ TEST_F(Leftovers, OfPartsAreRemoved) {
 }
 
 TEST_F(Leftovers, WithNamesThatAreNotOursStay) {
-  const std::vector<std::string> names = {".writing-", ".writing-5", ".writing-step", ".writing-step-5", ".replaced-notes"};
+  const std::vector<std::string> names = {".writing-", ".writing-5", ".writing-step",
+                                          ".writing-step-5", ".replaced-notes"};
   for (const std::string& name : names) leave(name);
   const Folder folder(runs_);
   for (const std::string& name : names) EXPECT_THAT(names_in(runs_), testing::Contains(name));

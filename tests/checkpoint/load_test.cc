@@ -42,14 +42,16 @@ TEST_F(Loading, PutsEveryByteInItsPlaceWhateverTheSizes) {
   Folder folder(runs_, {.keep = 9});
   int64_t step = 0;
   for (const int64_t size : {0, 1, 63, 65'536, 65'537, 300'001, 1'000'000}) {
-    const OwnedTensor big("big", {size}, plan::DType::float32, 3), none("none", {0}), odd("odd", {1001}, plan::DType::uint8, 9);
+    const OwnedTensor big("big", {size}, plan::DType::float32, 3), none("none", {0}),
+        odd("odd", {1001}, plan::DType::uint8, 9);
     const OwnedTensor moment("moment", {size}, plan::DType::float64, 5);
     Manifest manifest;
     manifest.step = ++step;
     folder.save(manifest, {odd.view(), none.view(), big.view()}, {moment.view()});
     Taken taken;
     ASSERT_EQ(load_newest(runs_, into(taken))->manifest.step, step);
-    for (const OwnedTensor* tensor : {&big, &none, &odd, &moment}) EXPECT_EQ(taken.bytes.at(tensor->spec.name), tensor->bytes) << size;
+    for (const OwnedTensor* tensor : {&big, &none, &odd, &moment})
+      EXPECT_EQ(taken.bytes.at(tensor->spec.name), tensor->bytes) << size;
   }
 }
 
@@ -58,11 +60,14 @@ TEST_F(Loading, LeavesOutWhatHasNoPlaceButVerifiesIt) {
   const OwnedTensor a("a", {100'000}), b("b", {100'000}), c("c", {100'000});
   const auto path = folder.save({}, {a.view(), b.view(), c.view()}, {});
   std::vector<std::byte> place(b.bytes.size());
-  const Place only_b = [&](const Saved& saved) { return std::vector<Destination>{{saved.model->find("b"), place}}; };
+  const Place only_b = [&](const Saved& saved) {
+    return std::vector<Destination>{{saved.model->find("b"), place}};
+  };
   load_checkpoint(path, only_b);
   EXPECT_EQ(place, b.bytes);
   flip_bit(path / "model.safetensors", std::filesystem::file_size(path / "model.safetensors") - 1);
-  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path / "model.safetensors", "was changed"}, [&] { load_checkpoint(path, only_b); }));
+  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path / "model.safetensors", "was changed"},
+                         [&] { load_checkpoint(path, only_b); }));
 }
 
 TEST_F(Loading, AfterDamageFillsThePlacesFromTheNewestWholeOne) {
@@ -87,14 +92,18 @@ TEST_F(Loading, WhatDoesNotFitIsBlamedOnTheRunOnlyIfTheCheckpointIsWhole) {
   for (const int step : {10, 20}) save(folder, step);
   Taken taken;
   const Place picky = [&](const Saved& saved) {
-    if (saved.model->find("w") == nullptr) throw Error(ErrorCode::invalid_argument, "test", "another model");
+    if (saved.model->find("w") == nullptr)
+      throw Error(ErrorCode::invalid_argument, "test", "another model");
     return taken(saved);
   };
   const auto file = runs_ / "step-000000020" / "model.safetensors";
   flip_bit(file, read_file(file).find("\"w\"") + 1);
   EXPECT_EQ(load_newest(runs_, picky)->manifest.step, 10);
-  const Place never = [](const Saved&) -> std::vector<Destination> { throw Error(ErrorCode::invalid_argument, "test", "another model"); };
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"another model"}, [&] { load_newest(runs_, never); }));
+  const Place never = [](const Saved&) -> std::vector<Destination> {
+    throw Error(ErrorCode::invalid_argument, "test", "another model");
+  };
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"another model"},
+                         [&] { load_newest(runs_, never); }));
 }
 
 TEST_F(Loading, RefusesAPlaceOfAnotherSize) {
@@ -102,7 +111,9 @@ TEST_F(Loading, RefusesAPlaceOfAnotherSize) {
   const auto path = save(folder, 3);
   std::vector<std::byte> place(5);
   EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"w", "256", "5"}, [&] {
-    load_checkpoint(path, [&](const Saved& saved) { return std::vector<Destination>{{saved.model->find("w"), place}}; });
+    load_checkpoint(path, [&](const Saved& saved) {
+      return std::vector<Destination>{{saved.model->find("w"), place}};
+    });
   }));
 }
 

@@ -23,7 +23,9 @@ Manifest sample() {
   return manifest;
 }
 
-Manifest through_text(const Manifest& manifest) { return manifest_from_text(to_text(manifest), "m"); }
+Manifest through_text(const Manifest& manifest) {
+  return manifest_from_text(to_text(manifest), "m");
+}
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   return text.replace(text.find(from), from.size(), to);
@@ -57,13 +59,15 @@ TEST(ManifestText, KeepsLossesBitByBit) {
     if (!std::isnan(loss)) manifest.loss_history.push_back(loss);
   }
   using Limits = std::numeric_limits<double>;
-  for (const double loss : {0.0, -0.0, 0.1, 1.0, 1e22, Limits::denorm_min(), Limits::min(), Limits::max(), Limits::infinity(),
-                            -Limits::infinity(), Limits::quiet_NaN(), -Limits::quiet_NaN()})
+  for (const double loss :
+       {0.0, -0.0, 0.1, 1.0, 1e22, Limits::denorm_min(), Limits::min(), Limits::max(),
+        Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), -Limits::quiet_NaN()})
     manifest.loss_history.push_back(loss);
   const Manifest after = through_text(manifest);
   ASSERT_EQ(after.loss_history.size(), manifest.loss_history.size());
   for (size_t i = 0; i < after.loss_history.size(); ++i)
-    ASSERT_EQ(std::bit_cast<uint64_t>(after.loss_history[i]), std::bit_cast<uint64_t>(manifest.loss_history[i]))
+    ASSERT_EQ(std::bit_cast<uint64_t>(after.loss_history[i]),
+              std::bit_cast<uint64_t>(manifest.loss_history[i]))
         << manifest.loss_history[i];
 }
 
@@ -76,9 +80,11 @@ TEST(ManifestText, KeepsAConfigurationWithAPathThatIsNoUtf8) {
 TEST(ManifestText, ANewerFormatIsRefusedByName) {
   Manifest newer = sample();
   newer.format = 3;
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"format 3", "up to 2"}, [&] { through_text(newer); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::unsupported, {"format 3", "up to 2"}, [&] { through_text(newer); }));
   const std::string edited = replaced(to_text(sample()), "\"format\": 2", "\"format\": 99");
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"format 99"}, [&] { manifest_from_text(edited, "m"); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::unsupported, {"format 99"}, [&] { manifest_from_text(edited, "m"); }));
 }
 
 TEST(ManifestText, AnyFlippedBitIsFound) {
@@ -88,7 +94,8 @@ TEST(ManifestText, AnyFlippedBitIsFound) {
       std::string text = whole;
       text[byte] = static_cast<char>(text[byte] ^ (1 << bit));
       const Error error = error_of([&] { manifest_from_text(text, "m"); });
-      ASSERT_TRUE(error.code() == ErrorCode::corrupt || error.code() == ErrorCode::unsupported) << error.what();
+      ASSERT_TRUE(error.code() == ErrorCode::corrupt || error.code() == ErrorCode::unsupported)
+          << error.what();
     }
   }
 }
@@ -102,10 +109,11 @@ TEST(ManifestText, AnyTornOneIsFound) {
 }
 
 TEST(ManifestText, GarbageIsRefused) {
-  for (const std::string text :
-       {"", "null", "[]", "{}", "{\"format\": \"1\"}", "{\"format\": 1.5}", "{\"format\": 1}", "\xff\xfe", "{\"format\": 1}}"})
+  for (const std::string text : {"", "null", "[]", "{}", "{\"format\": \"1\"}", "{\"format\": 1.5}",
+                                 "{\"format\": 1}", "\xff\xfe", "{\"format\": 1}}"})
     EXPECT_TRUE(fails_with(ErrorCode::corrupt, {}, [&] { manifest_from_text(text, "m"); })) << text;
-  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {}, [&] { manifest_from_text(std::string(1'000'000, '['), "m"); }));
+  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {},
+                         [&] { manifest_from_text(std::string(1'000'000, '['), "m"); }));
 }
 
 }  // namespace

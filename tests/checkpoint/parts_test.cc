@@ -24,10 +24,12 @@ class Parts : public CheckpointFolder {
     Manifest manifest;
     manifest.step = step;
     const OwnedTensor weight("w", {64}, plan::DType::float32, static_cast<int>(step));
-    const OwnedTensor moment("m" + std::to_string(index), {100 + index}, plan::DType::float32, index);
+    const OwnedTensor moment("m" + std::to_string(index), {100 + index}, plan::DType::float32,
+                             index);
     std::vector<TensorView> model;
     if (index == 0) model.push_back(weight.view());
-    writer.save(manifest, model, {moment.view()}, {index, count, "job-" + std::to_string(step), {0, 4, 8}});
+    writer.save(manifest, model, {moment.view()},
+                {index, count, "job-" + std::to_string(step), {0, 4, 8}});
   }
   Writer other(FileSystem& files = disk()) { return {runs_, files, {}}; }
 };
@@ -43,11 +45,13 @@ TEST_F(Parts, MakeOneCheckpointInAnyOrder) {
   first.wait();
   EXPECT_THAT(first.take_saved(), ElementsAre(runs_ / "step-000000005", runs_ / "step-000000006"));
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005", "step-000000006"));
-  EXPECT_THAT(names_in(runs_ / "step-000000005"), ElementsAre("manifest.json", "model.safetensors", "optimizer-1.safetensors",
-                                                              "optimizer-2.safetensors", "optimizer.safetensors"));
+  EXPECT_THAT(names_in(runs_ / "step-000000005"),
+              ElementsAre("manifest.json", "model.safetensors", "optimizer-1.safetensors",
+                          "optimizer-2.safetensors", "optimizer.safetensors"));
   const Saved saved = open_checkpoint(runs_ / "step-000000005");
   EXPECT_EQ(first_weight(saved), 5);
-  for (int part = 0; part < 3; ++part) EXPECT_EQ(saved.optimizer->find("m" + std::to_string(part))->bytes.size(), 400u + 4u * part);
+  for (int part = 0; part < 3; ++part)
+    EXPECT_EQ(saved.optimizer->find("m" + std::to_string(part))->bytes.size(), 400u + 4u * part);
   EXPECT_EQ(saved.optimizer->tensors().size(), 3u);
 }
 
@@ -58,7 +62,8 @@ TEST_F(Parts, AreReadIntoTheirPlacesInOnePass) {
   first.wait();
   std::vector<std::byte> own(400), others(404);
   const auto saved = load_newest(runs_, [&](const Saved& found) {
-    return std::vector<Destination>{{found.optimizer->find("m1"), others}, {found.optimizer->find("m0"), own}};
+    return std::vector<Destination>{{found.optimizer->find("m1"), others},
+                                    {found.optimizer->find("m0"), own}};
   });
   ASSERT_TRUE(saved);
   const OwnedTensor moment("m1", {101}, plan::DType::float32, 1);
@@ -78,8 +83,11 @@ TEST_F(Parts, ADamagedOrMissingOneCostsTheCheckpointAndNoOlderOne) {
       std::filesystem::remove(path);
     else
       flip_bit(path, std::filesystem::file_size(path) - 1);
-    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path.string()}, [&] { open_checkpoint(path.parent_path()); }));
-    EXPECT_EQ(load_newest(runs_, [](const Saved&) { return std::vector<Destination>(); })->manifest.step, 5);
+    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path.string()},
+                           [&] { open_checkpoint(path.parent_path()); }));
+    EXPECT_EQ(
+        load_newest(runs_, [](const Saved&) { return std::vector<Destination>(); })->manifest.step,
+        5);
     std::filesystem::remove_all(path.parent_path());
   }
 }
@@ -134,7 +142,8 @@ TEST_F(Parts, WhatHasNotBegunWhenTheGenerationEndsIsDropped) {
 TEST_F(Parts, WithoutABackgroundTheOthersAreWaitedForAsLongAsTheyLive) {
   int asked = 0;
   Writer first(Folder(runs_), {.background = false, .others_live = [&] { return ++asked < 3; }});
-  EXPECT_TRUE(fails_with(ErrorCode::peer_lost, {"rank 4, rank 8", "step-000000005"}, [&] { save(first, 5, 0, 3); }));
+  EXPECT_TRUE(fails_with(ErrorCode::peer_lost, {"rank 4, rank 8", "step-000000005"},
+                         [&] { save(first, 5, 0, 3); }));
   EXPECT_EQ(asked, 3);
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
@@ -146,8 +155,10 @@ TEST_F(Parts, WhatOneCouldNotWriteIsToldByTheFirst) {
   files.fail_at = 0;  // Its file.
   save(second, 5, 1, 2);
   save(first, 5, 0, 2);
-  EXPECT_TRUE(fails_with(ErrorCode::io, {"rank 4 could not write its part", "optimizer-1.safetensors", "Input/output error"},
-                         [&] { first.wait(); }));
+  EXPECT_TRUE(fails_with(
+      ErrorCode::io,
+      {"rank 4 could not write its part", "optimizer-1.safetensors", "Input/output error"},
+      [&] { first.wait(); }));
   second.wait();
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
@@ -168,18 +179,22 @@ TEST_F(Parts, WithATensorInTwoOfThemAreCorrupt) {
   write_part(disk(), runs_, 5, second, TensorFiles({}, {moment.view()}, 1).content());
   Manifest manifest;
   manifest.step = 5;
-  const auto path = folder.save(manifest, TensorFiles({}, {moment.view()}).content(), first, [] { return false; });
-  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"'m'", "another file"}, [&] { open_checkpoint(path); }));
+  const auto path = folder.save(manifest, TensorFiles({}, {moment.view()}).content(), first,
+                                [] { return false; });
+  EXPECT_TRUE(
+      fails_with(ErrorCode::corrupt, {"'m'", "another file"}, [&] { open_checkpoint(path); }));
 }
 
 TEST_F(Parts, AreKnownByTheirNames) {
   Manifest manifest;
-  for (const char* name : {"optimizer.safetensors", "optimizer-1.safetensors", "optimizer-12.safetensors", "optimizer-0.safetensors",
-                           "optimizer-01.safetensors", "optimizer-x.safetensors", "optimizer-.safetensors", "optimizer-1.json",
-                           "optimizer-1", "model.safetensors"})
+  for (const char* name :
+       {"optimizer.safetensors", "optimizer-1.safetensors", "optimizer-12.safetensors",
+        "optimizer-0.safetensors", "optimizer-01.safetensors", "optimizer-x.safetensors",
+        "optimizer-.safetensors", "optimizer-1.json", "optimizer-1", "model.safetensors"})
     manifest.files[name] = "";
   EXPECT_THAT(files_of_parts(manifest, "optimizer.safetensors"),
-              UnorderedElementsAre("optimizer.safetensors", "optimizer-1.safetensors", "optimizer-12.safetensors"));
+              UnorderedElementsAre("optimizer.safetensors", "optimizer-1.safetensors",
+                                   "optimizer-12.safetensors"));
   EXPECT_THAT(files_of_parts(manifest, "model.safetensors"), ElementsAre("model.safetensors"));
 }
 

@@ -24,13 +24,16 @@ class PytorchFile : public TemporaryFolder {
     zip.finish();
     file.finish();
   }
-  static std::string tensor(int offset, const std::string& shape, const std::string& stride, const std::string& type = "FloatStorage") {
-    return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07" + std::string(3, '\0') + "storagectorch\n" + type + "\nX\x01" +
-           std::string(3, '\0') + "0X\x03" + std::string(3, '\0') + "cpuK\x06tQK" + std::string(1, static_cast<char>(offset)) + shape +
-           stride + "\x89" + "ccollections\nOrderedDict\n)RtR";
+  static std::string tensor(int offset, const std::string& shape, const std::string& stride,
+                            const std::string& type = "FloatStorage") {
+    return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07" + std::string(3, '\0') + "storagectorch\n" +
+           type + "\nX\x01" + std::string(3, '\0') + "0X\x03" + std::string(3, '\0') +
+           "cpuK\x06tQK" + std::string(1, static_cast<char>(offset)) + shape + stride + "\x89" +
+           "ccollections\nOrderedDict\n)RtR";
   }
   static std::string dict(const std::string& name, const std::string& value) {
-    return std::string("\x80\x02}X", 4) + static_cast<char>(name.size()) + std::string(3, '\0') + name + value + "s.";
+    return std::string("\x80\x02}X", 4) + static_cast<char>(name.size()) + std::string(3, '\0') +
+           name + value + "s.";
   }
   std::vector<float> floats_of(const std::string& pickle) {
     write(pickle);
@@ -45,8 +48,10 @@ class PytorchFile : public TemporaryFolder {
 
 TEST_F(PytorchFile, GivesBackWhatWasWritten) {
   std::vector<OwnedTensor> tensors;
-  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32, DType::int64, DType::uint8})
-    tensors.emplace_back("layer." + std::string(to_string(dtype)), std::vector<int64_t>{3, 5}, dtype, 7);
+  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16,
+                            DType::int32, DType::int64, DType::uint8})
+    tensors.emplace_back("layer." + std::string(to_string(dtype)), std::vector<int64_t>{3, 5},
+                         dtype, 7);
   tensors.emplace_back("scalar", std::vector<int64_t>{});
   tensors.emplace_back("empty", std::vector<int64_t>{0, 4});
   std::vector<TensorView> views;
@@ -63,10 +68,13 @@ TEST_F(PytorchFile, GivesBackWhatWasWritten) {
 }
 
 TEST_F(PytorchFile, PutsStridedTensorsInOrder) {
-  EXPECT_THAT(floats_of(dict("w", tensor(0, "K\x02K\x03\x86", "K\x03K\x01\x86"))), ElementsAre(0, 1, 2, 3, 4, 5));
-  EXPECT_THAT(floats_of(dict("w", tensor(0, "K\x03K\x02\x86", "K\x01K\x03\x86"))), ElementsAre(0, 3, 1, 4, 2, 5));  // Transposed.
+  EXPECT_THAT(floats_of(dict("w", tensor(0, "K\x02K\x03\x86", "K\x03K\x01\x86"))),
+              ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(floats_of(dict("w", tensor(0, "K\x03K\x02\x86", "K\x01K\x03\x86"))),
+              ElementsAre(0, 3, 1, 4, 2, 5));  // Transposed.
   EXPECT_THAT(floats_of(dict("w", tensor(2, "K\x02\x85", "K\x02\x85"))), ElementsAre(2, 4));
-  EXPECT_THAT(floats_of(dict("w", tensor(5, "K\x03\x85", std::string("K\0\x85", 3)))), ElementsAre(5, 5, 5));  // Expanded.
+  EXPECT_THAT(floats_of(dict("w", tensor(5, "K\x03\x85", std::string("K\0\x85", 3)))),
+              ElementsAre(5, 5, 5));  // Expanded.
 }
 
 TEST_F(PytorchFile, RefusesTensorsBeyondTheirStorage) {
@@ -79,19 +87,22 @@ TEST_F(PytorchFile, RefusesTensorsBeyondTheirStorage) {
     write(dict("w", tensor(0, shape, stride)));
     EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_}, [&] { read_pytorch(path_); }));
   }
-  write(dict("w", tensor(0, "J\xff\xff\xff\x0f\x85", std::string("K\0\x85", 3))));  // 1 GB out of 24 bytes.
+  write(dict("w", tensor(0, "J\xff\xff\xff\x0f\x85",
+                         std::string("K\0\x85", 3))));  // 1 GB out of 24 bytes.
   EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_}, [&] { read_pytorch(path_); }));
 }
 
 TEST_F(PytorchFile, SaysWhatItCannotRead) {
   write(dict("w", tensor(0, "K\x06\x85", "K\x01\x85", "ComplexFloatStorage")));
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {path_, "'w'", "ComplexFloatStorage"}, [&] { read_pytorch(path_); }));
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {path_, "'w'", "ComplexFloatStorage"},
+                         [&] { read_pytorch(path_); }));
   write(std::string("\x80\x02}.", 4));
   EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"no tensors"}, [&] { read_pytorch(path_); }));
   write(std::string("\x80\x02P1\n.", 6));
   EXPECT_TRUE(fails_with(ErrorCode::unsupported, {"opcode 0x50"}, [&] { read_pytorch(path_); }));
   overwrite(path_, "no zip at all, but long enough to hold an end record");
-  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_, "no list of entries"}, [&] { read_pytorch(path_); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::corrupt, {path_, "no list of entries"}, [&] { read_pytorch(path_); }));
 }
 
 // Depth and cycles cost nothing but their own size.

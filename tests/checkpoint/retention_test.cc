@@ -28,15 +28,21 @@ TEST(Retention, KeepsTheBest) {
 }
 
 TEST(Retention, OfEqualLossesTheOlderIsTheBest) {
-  EXPECT_THAT(outdated({{10, 0.5}, {20, 0.5}, {30, 0.5}}, 30, {.keep = 1, .keep_best = 1}), ElementsAre(20));
+  EXPECT_THAT(outdated({{10, 0.5}, {20, 0.5}, {30, 0.5}}, 30, {.keep = 1, .keep_best = 1}),
+              ElementsAre(20));
 }
 
 TEST(Retention, WhatIsNoNumberIsNotTheBest) {
-  const double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
-  EXPECT_THAT(outdated({{10, nan}, {20, -infinity}, {30, 7.0}, {40, {}}}, 40, {.keep = 1, .keep_best = 1}), ElementsAre(20, 10));
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               infinity = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(
+      outdated({{10, nan}, {20, -infinity}, {30, 7.0}, {40, {}}}, 40, {.keep = 1, .keep_best = 1}),
+      ElementsAre(20, 10));
 }
 
-TEST(Retention, NeverCountsOrRemovesLaterSteps) { EXPECT_THAT(outdated({{10, {}}, {20, {}}, {30, {}}}, 20, {.keep = 1}), ElementsAre(10)); }
+TEST(Retention, NeverCountsOrRemovesLaterSteps) {
+  EXPECT_THAT(outdated({{10, {}}, {20, {}}, {30, {}}}, 20, {.keep = 1}), ElementsAre(10));
+}
 
 class KeptCheckpoints : public CheckpointFolder {
  protected:
@@ -50,9 +56,11 @@ class KeptCheckpoints : public CheckpointFolder {
 
 TEST_F(KeptCheckpoints, AreTheNewestTheBestAndEveryNth) {
   Folder folder(runs_, {.keep = 1, .keep_every = 40, .keep_best = 1});
-  const std::pair<int64_t, double> saves[] = {{10, 0.9}, {20, 0.1}, {30, 0.4}, {40, 0.8}, {50, 0.3}, {60, 0.6}};
+  const std::pair<int64_t, double> saves[] = {{10, 0.9}, {20, 0.1}, {30, 0.4},
+                                              {40, 0.8}, {50, 0.3}, {60, 0.6}};
   for (const auto& [step, loss] : saves) save_with_loss(folder, step, loss);
-  EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000020", "step-000000040", "step-000000060"));
+  EXPECT_THAT(names_in(runs_),
+              ElementsAre(".lock", "step-000000020", "step-000000040", "step-000000060"));
 }
 
 TEST_F(KeptCheckpoints, TheBestOfAnEarlierRunIsKnownFromItsManifest) {

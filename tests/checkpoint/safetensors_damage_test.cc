@@ -18,10 +18,12 @@ std::string file_of(const std::string& header, size_t data_bytes) {
 
 class SafetensorsDamage : public TemporaryFolder {
  protected:
-  testing::AssertionResult is_corrupt(const std::string& content, const std::vector<std::string>& words) {
+  testing::AssertionResult is_corrupt(const std::string& content,
+                                      const std::vector<std::string>& words) {
     return fails(ErrorCode::corrupt, content, words);
   }
-  testing::AssertionResult fails(ErrorCode code, const std::string& content, std::vector<std::string> words) {
+  testing::AssertionResult fails(ErrorCode code, const std::string& content,
+                                 std::vector<std::string> words) {
     overwrite(path_, content);
     words.push_back(path_);
     return fails_with(code, words, [&] { SafetensorsFile file(path_); });
@@ -44,7 +46,8 @@ TEST_F(SafetensorsDamage, AHeaderLongerThanTheFile) {
 TEST_F(SafetensorsDamage, AHeaderOverTheFormatsLimit) {
   overwrite(path_, with_length(100'000'001, "{}"));
   std::filesystem::resize_file(path_, 100'000'100);  // A hole: takes no space on the disk.
-  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"claims 100000001 bytes"}, [&] { SafetensorsFile file(path_); }));
+  EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"claims 100000001 bytes"},
+                         [&] { SafetensorsFile file(path_); }));
 }
 
 TEST_F(SafetensorsDamage, AHeaderThatIsNoJson) {
@@ -57,9 +60,12 @@ TEST_F(SafetensorsDamage, AHeaderThatIsNoJson) {
 }
 
 TEST_F(SafetensorsDamage, ValuesWhereNoneBelong) {
-  const auto field = [](const std::string& text) { return file_of(R"({"w":{"dtype":"U8","shape":[1],)" + text + "}}", 1); };
-  for (const char* text : {"null", "true", "1", "1.5", "-1", "\"x\"", "[]", "[1]", "[0,1,1]", "[[0,1]]", "[{}]", "{}", "[0,1.0]", "[0,-1]",
-                           "[0,1e30]", "[0,99999999999999999999999]", "[0,18446744073709551615]", "[true,1]"})
+  const auto field = [](const std::string& text) {
+    return file_of(R"({"w":{"dtype":"U8","shape":[1],)" + text + "}}", 1);
+  };
+  for (const char* text : {"null", "true", "1", "1.5", "-1", "\"x\"", "[]", "[1]", "[0,1,1]",
+                           "[[0,1]]", "[{}]", "{}", "[0,1.0]", "[0,-1]", "[0,1e30]",
+                           "[0,99999999999999999999999]", "[0,18446744073709551615]", "[true,1]"})
     EXPECT_TRUE(is_corrupt(field("\"data_offsets\":" + std::string(text)), {"\"w\""})) << text;
   EXPECT_TRUE(is_corrupt(field(R"("data_offsets":[0,1],"more":1)"), {"field \"more\""}));
   EXPECT_TRUE(is_corrupt(file_of(R"({"w":3})", 0), {"number 3"}));
@@ -72,13 +78,17 @@ TEST_F(SafetensorsDamage, ValuesWhereNoneBelong) {
 TEST_F(SafetensorsDamage, MissingFields) {
   EXPECT_TRUE(is_corrupt(file_of(R"({"w":{}})", 0), {"\"w\" lacks"}));
   EXPECT_TRUE(is_corrupt(file_of(R"({"w":{"dtype":"U8","shape":[0]}})", 0), {"\"w\" lacks"}));
-  EXPECT_TRUE(is_corrupt(file_of(R"({"w":{"shape":[0],"data_offsets":[0,0]}})", 0), {"\"w\" lacks"}));
+  EXPECT_TRUE(
+      is_corrupt(file_of(R"({"w":{"shape":[0],"data_offsets":[0,0]}})", 0), {"\"w\" lacks"}));
 }
 
 TEST_F(SafetensorsDamage, NamesUsedTwice) {
   const std::string tensor = R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
-  EXPECT_TRUE(is_corrupt(file_of("{\"w\":" + tensor + ",\"w\":" + tensor + "}", 0), {"two tensors", "\"w\""}));
-  EXPECT_TRUE(is_corrupt(file_of(R"({"w":{"dtype":"U8","dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0), {"dtype twice"}));
+  EXPECT_TRUE(is_corrupt(file_of("{\"w\":" + tensor + ",\"w\":" + tensor + "}", 0),
+                         {"two tensors", "\"w\""}));
+  EXPECT_TRUE(is_corrupt(
+      file_of(R"({"w":{"dtype":"U8","dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0),
+      {"dtype twice"}));
   EXPECT_TRUE(is_corrupt(file_of(R"({"__metadata__":{"a":"1","a":"2"}})", 0), {"\"a\" twice"}));
 }
 
@@ -100,8 +110,9 @@ TEST_F(SafetensorsDamage, ShapesThatOverflow) {
 TEST_F(SafetensorsDamage, OffsetsThatOverlapLeaveHolesOrLeaveTheFile) {
   const auto two = [](int begin, int end, size_t data) {
     return file_of(
-        fmt::format(R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},"b":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}}}})",
-                    begin, end),
+        fmt::format(
+            R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},"b":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}}}})",
+            begin, end),
         data);
   };
   overwrite(path_, two(4, 8, 8));
@@ -116,8 +127,10 @@ TEST_F(SafetensorsDamage, OffsetsThatOverlapLeaveHolesOrLeaveTheFile) {
 
 TEST_F(SafetensorsDamage, ADtypeWeLackIsNamed) {
   for (const char* dtype : {"BOOL", "I8", "I16", "U64", "F8_E4M3", ""}) {
-    const std::string header = fmt::format(R"({{"conv1.weight":{{"dtype":"{}","shape":[2],"data_offsets":[0,2]}}}})", dtype);
-    EXPECT_TRUE(fails(ErrorCode::unsupported, file_of(header, 2), {"conv1.weight", fmt::format("\"{}\"", dtype)}));
+    const std::string header = fmt::format(
+        R"({{"conv1.weight":{{"dtype":"{}","shape":[2],"data_offsets":[0,2]}}}})", dtype);
+    EXPECT_TRUE(fails(ErrorCode::unsupported, file_of(header, 2),
+                      {"conv1.weight", fmt::format("\"{}\"", dtype)}));
   }
 }
 
@@ -129,19 +142,26 @@ TEST_F(SafetensorsDamage, DeepNestingAndLongNamesStayHarmless) {
   EXPECT_LT(std::string(error.what()).size(), 1000u);
 }
 
-// One random change of a whole file: to its bits, its length, its header's length, or the text of its header.
+// One random change of a whole file: to its bits, its length, its header's length, or the text of
+// its header.
 std::string mutated(std::string file, std::mt19937_64& random) {
   const auto below = [&](size_t bound) { return static_cast<size_t>(random() % bound); };
-  const auto header_bytes = static_cast<size_t>(static_cast<unsigned char>(file[0]) | static_cast<unsigned char>(file[1]) << 8);
+  const auto header_bytes = static_cast<size_t>(static_cast<unsigned char>(file[0]) |
+                                                static_cast<unsigned char>(file[1]) << 8);
   switch (below(6)) {
     case 0:
-      for (size_t flips = 1 + below(8); flips > 0; --flips) file[below(file.size())] ^= static_cast<char>(1 << below(8));
+      for (size_t flips = 1 + below(8); flips > 0; --flips)
+        file[below(file.size())] ^= static_cast<char>(1 << below(8));
       break;
     case 1: file.resize(below(file.size())); break;
-    case 2: file.replace(0, 8, with_length(below(2) ? random() >> below(64) : below(2 * file.size()), "")); break;
+    case 2:
+      file.replace(0, 8,
+                   with_length(below(2) ? random() >> below(64) : below(2 * file.size()), ""));
+      break;
     case 3: {  // One character of the JSON becomes another that JSON likes.
       static constexpr std::string_view kCharacters = "{}[],:\"\\0123456789-.eE ntfu";
-      for (size_t edits = 1 + below(3); edits > 0; --edits) file[8 + below(header_bytes)] = kCharacters[below(kCharacters.size())];
+      for (size_t edits = 1 + below(3); edits > 0; --edits)
+        file[8 + below(header_bytes)] = kCharacters[below(kCharacters.size())];
       break;
     }
     case 4: {  // A piece of the header is copied over another, or taken out; the length follows.
@@ -152,11 +172,18 @@ std::string mutated(std::string file, std::mt19937_64& random) {
       break;
     }
     case 5: {  // A number becomes one near a limit.
-      static constexpr const char* kNumbers[] = {
-          "0", "-1", "1e999", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616"};
+      static constexpr const char* kNumbers[] = {"0",
+                                                 "-1",
+                                                 "1e999",
+                                                 "4294967296",
+                                                 "9223372036854775807",
+                                                 "9223372036854775808",
+                                                 "18446744073709551615",
+                                                 "18446744073709551616"};
       std::string header = file.substr(8, header_bytes);
       const size_t digit = header.find_first_of("0123456789", below(header.size()));
-      if (digit != std::string::npos) header.replace(digit, 1 + below(3), kNumbers[below(std::size(kNumbers))]);
+      if (digit != std::string::npos)
+        header.replace(digit, 1 + below(3), kNumbers[below(std::size(kNumbers))]);
       file = with_length(header.size(), header + file.substr(8 + header_bytes));
       break;
     }
@@ -165,7 +192,8 @@ std::string mutated(std::string file, std::mt19937_64& random) {
 }
 
 TEST_F(SafetensorsDamage, AnyMutationEndsInValuesOrAnError) {
-  const OwnedTensor first("conv1.weight", {4, 3}), second("bn.num_batches_tracked", {}, plan::DType::int64),
+  const OwnedTensor first("conv1.weight", {4, 3}),
+      second("bn.num_batches_tracked", {}, plan::DType::int64),
       third("mask", {7}, plan::DType::uint8);
   write_safetensors(path_, {first.view(), second.view(), third.view()}, {{"format", "pt"}});
   const std::string whole = read_file(path_);
@@ -182,12 +210,14 @@ TEST_F(SafetensorsDamage, AnyMutationEndsInValuesOrAnError) {
       }
       ++read;
     } catch (const Error& error) {
-      ASSERT_TRUE(error.code() == ErrorCode::corrupt || error.code() == ErrorCode::unsupported) << error.what();
+      ASSERT_TRUE(error.code() == ErrorCode::corrupt || error.code() == ErrorCode::unsupported)
+          << error.what();
       ++refused;
     }
   }
   EXPECT_GT(refused, 1000);
-  EXPECT_GT(read, 50) << "the mutations never reach past the header's checks " << static_cast<int>(sum);
+  EXPECT_GT(read, 50) << "the mutations never reach past the header's checks "
+                      << static_cast<int>(sum);
 }
 
 }  // namespace

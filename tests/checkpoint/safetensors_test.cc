@@ -18,9 +18,12 @@ class Safetensors : public TemporaryFolder {
 };
 
 TEST_F(Safetensors, GivesBackWhatWasWritten) {
-  const DType dtypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32, DType::int64, DType::uint8};
+  const DType dtypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16,
+                          DType::int32,   DType::int64,   DType::uint8};
   std::vector<OwnedTensor> tensors;
-  for (const DType dtype : dtypes) tensors.emplace_back("layer." + std::string(to_string(dtype)), std::vector<int64_t>{3, 5}, dtype, 7);
+  for (const DType dtype : dtypes)
+    tensors.emplace_back("layer." + std::string(to_string(dtype)), std::vector<int64_t>{3, 5},
+                         dtype, 7);
   std::vector<TensorView> views;
   for (const OwnedTensor& tensor : tensors) views.push_back(tensor.view());
   write_safetensors(path_, views, {{"format", "pt"}});
@@ -33,7 +36,8 @@ TEST_F(Safetensors, GivesBackWhatWasWritten) {
     ASSERT_NE(found, nullptr) << tensor.spec.name;
     EXPECT_EQ(found->spec.dtype, tensor.spec.dtype);
     EXPECT_EQ(found->spec.shape, tensor.spec.shape);
-    EXPECT_TRUE(std::equal(found->bytes.begin(), found->bytes.end(), tensor.bytes.begin(), tensor.bytes.end()));
+    EXPECT_TRUE(std::equal(found->bytes.begin(), found->bytes.end(), tensor.bytes.begin(),
+                           tensor.bytes.end()));
   }
   EXPECT_EQ(file.find("layer"), nullptr);
 }
@@ -51,13 +55,15 @@ TEST_F(Safetensors, HoldsScalarsEmptyTensorsAndNone) {
 }
 
 TEST_F(Safetensors, PutsEachTensorAtAMultipleOfItsElementSize) {
-  const OwnedTensor odd("odd", {3}, DType::uint8), half("half", {3}, DType::float16), single("single", {5}),
-      wide("wide", {2}, DType::int64);
+  const OwnedTensor odd("odd", {3}, DType::uint8), half("half", {3}, DType::float16),
+      single("single", {5}), wide("wide", {2}, DType::int64);
   write_safetensors(path_, {odd.view(), half.view(), single.view(), wide.view()});
   const SafetensorsFile file(path_);
   std::vector<std::string> order;
   for (const TensorView& tensor : file.tensors()) {
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.bytes.data()) % static_cast<size_t>(plan::bytes_of(tensor.spec.dtype)), 0u)
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.bytes.data()) %
+                  static_cast<size_t>(plan::bytes_of(tensor.spec.dtype)),
+              0u)
         << tensor.spec.name;
     order.push_back(tensor.spec.name);
   }
@@ -86,17 +92,21 @@ TEST_F(Safetensors, RefusesATensorThatDoesNotFitItsBytes) {
   const OwnedTensor tensor("w", {2});
   TensorView view = tensor.view();
   view.spec.shape = {3};
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"w", "8 bytes"}, [&] { write_safetensors(path_, {view}); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"w", "8 bytes"},
+                         [&] { write_safetensors(path_, {view}); }));
   view.spec.shape = {-1, -2};
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"w"}, [&] { write_safetensors(path_, {view}); }));
+  EXPECT_TRUE(
+      fails_with(ErrorCode::invalid_argument, {"w"}, [&] { write_safetensors(path_, {view}); }));
 }
 
 TEST_F(Safetensors, RefusesNamesThatTheFormatCannotHold) {
   const OwnedTensor tensor("w", {2}), reserved("__metadata__", {2}), broken("\xff", {2});
-  EXPECT_TRUE(
-      fails_with(ErrorCode::invalid_argument, {"\"w\"", "twice"}, [&] { write_safetensors(path_, {tensor.view(), tensor.view()}); }));
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"reserved"}, [&] { write_safetensors(path_, {reserved.view()}); }));
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"UTF-8"}, [&] { write_safetensors(path_, {broken.view()}); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"\"w\"", "twice"},
+                         [&] { write_safetensors(path_, {tensor.view(), tensor.view()}); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"reserved"},
+                         [&] { write_safetensors(path_, {reserved.view()}); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"UTF-8"},
+                         [&] { write_safetensors(path_, {broken.view()}); }));
   EXPECT_TRUE(names_in(folder_).empty());
 }
 
@@ -105,7 +115,8 @@ TEST_F(Safetensors, LeavesTheOldFileWhenTheDiskIsFull) {
   write_safetensors(path_, {small.view()});
   {
     const FileSizeLimit limit(100'000);
-    EXPECT_TRUE(fails_with(ErrorCode::io, {folder_, "model.safetensors", "File too large", "100000 bytes"},
+    EXPECT_TRUE(fails_with(ErrorCode::io,
+                           {folder_, "model.safetensors", "File too large", "100000 bytes"},
                            [&] { write_safetensors(path_, {big.view()}); }));
   }
   EXPECT_THAT(names_in(folder_), ElementsAre("model.safetensors"));
@@ -115,9 +126,12 @@ TEST_F(Safetensors, LeavesTheOldFileWhenTheDiskIsFull) {
 TEST_F(Safetensors, SaysWhyAFileCannotBeWrittenOrOpened) {
   const OwnedTensor tensor("w", {2});
   const auto missing = folder_ / "no" / "such" / "file";
-  EXPECT_TRUE(fails_with(ErrorCode::io, {missing.parent_path(), "No such file"}, [&] { write_safetensors(missing, {tensor.view()}); }));
-  EXPECT_TRUE(fails_with(ErrorCode::not_found, {missing, "No such file"}, [&] { SafetensorsFile file(missing); }));
-  EXPECT_TRUE(fails_with(ErrorCode::io, {folder_, "Is a directory"}, [&] { SafetensorsFile file(folder_); }));
+  EXPECT_TRUE(fails_with(ErrorCode::io, {missing.parent_path(), "No such file"},
+                         [&] { write_safetensors(missing, {tensor.view()}); }));
+  EXPECT_TRUE(fails_with(ErrorCode::not_found, {missing, "No such file"},
+                         [&] { SafetensorsFile file(missing); }));
+  EXPECT_TRUE(fails_with(ErrorCode::io, {folder_, "Is a directory"},
+                         [&] { SafetensorsFile file(folder_); }));
 }
 
 }  // namespace

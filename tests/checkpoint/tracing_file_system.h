@@ -1,4 +1,5 @@
-// The disk, with a memory for what was done and a will of its own: it can fail an operation and be full.
+// The disk, with a memory for what was done and a will of its own: it can fail an operation and be
+// full.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/checkpoint/file_system.h>
@@ -16,11 +17,13 @@ struct Operation {
   std::vector<std::byte> bytes;    // write
 };
 
-// Passes everything on but the syncs, which only take time here. Nothing happens in an operation that fails.
+// Passes everything on but the syncs, which only take time here. Nothing happens in an operation
+// that fails.
 class TracingFileSystem : public FileSystem {
  public:
   std::vector<Operation> trace;
-  size_t fail_at = std::numeric_limits<size_t>::max();  // The operation with this number fails for this reason, once.
+  size_t fail_at = std::numeric_limits<size_t>::max();  // The operation with this number fails for
+                                                        // this reason, once.
   int reason = EIO;
   uint64_t free_bytes = std::numeric_limits<uint64_t>::max();
   size_t asked = 0;  // Operations so far, failed ones and lists included.
@@ -53,7 +56,8 @@ class TracingFileSystem : public FileSystem {
     count("list", folder);
     return disk().list(folder);
   }
-  std::unique_ptr<Lock> try_lock(const std::filesystem::path& file, std::string_view mine, std::string& holder) override {
+  std::unique_ptr<Lock> try_lock(const std::filesystem::path& file, std::string_view mine,
+                                 std::string& holder) override {
     count("lock", file);
     return disk().try_lock(file, mine, holder);
   }
@@ -61,15 +65,21 @@ class TracingFileSystem : public FileSystem {
  private:
   class TracedFile : public File {
    public:
-    TracedFile(TracingFileSystem& owner, std::filesystem::path path, size_t number, std::unique_ptr<File> file)
+    TracedFile(TracingFileSystem& owner, std::filesystem::path path, size_t number,
+               std::unique_ptr<File> file)
         : owner_(owner), path_(std::move(path)), number_(number), file_(std::move(file)) {}
     size_t write(std::span<const std::byte> bytes) override {
       owner_.count("write", path_);
       if (owner_.free_bytes == 0) refuse_write(path_, ENOSPC, written_);
-      const size_t count = file_->write(bytes.first(std::min<uint64_t>({bytes.size(), owner_.free_bytes, kLargestWrite})));
+      const size_t count = file_->write(
+          bytes.first(std::min<uint64_t>({bytes.size(), owner_.free_bytes, kLargestWrite})));
       owner_.free_bytes -= count;
-      owner_.trace.push_back(
-          {Operation::Kind::write, path_, {}, number_, written_, {bytes.begin(), bytes.begin() + static_cast<long>(count)}});
+      owner_.trace.push_back({Operation::Kind::write,
+                              path_,
+                              {},
+                              number_,
+                              written_,
+                              {bytes.begin(), bytes.begin() + static_cast<long>(count)}});
       written_ += count;
       return count;
     }

@@ -48,7 +48,8 @@ class CheckpointWriter : public CheckpointFolder {
   static std::filesystem::path save(Writer& writer, int64_t step, int start) {
     Manifest manifest;
     manifest.step = step;
-    OwnedTensor weight("w", {3000}, plan::DType::float32, start), half("h", {7}, plan::DType::float16, 3);
+    OwnedTensor weight("w", {3000}, plan::DType::float32, start),
+        half("h", {7}, plan::DType::float16, 3);
     const OwnedTensor moment("w.exp_avg", {3000}, plan::DType::float32, 2);
     const auto path = writer.save(manifest, {half.view(), weight.view()}, {moment.view()});
     std::fill(weight.bytes.begin(), weight.bytes.end(), std::byte{0xee});  // Training goes on.
@@ -68,8 +69,10 @@ TEST_F(CheckpointWriter, SavesWhatTheTensorsHeldThen) {
     EXPECT_EQ(saved.model->find("h")->bytes.size(), 14u);
     EXPECT_EQ(saved.optimizer->find("w.exp_avg")->bytes.size(), 12000u);
   }
-  for (const char* name : {"model.safetensors", "optimizer.safetensors"})  // Whichever way, the same files.
-    EXPECT_EQ(read_file(runs_ / "b" / "step-000000005" / name), read_file(runs_ / "f" / "step-000000005" / name));
+  for (const char* name :
+       {"model.safetensors", "optimizer.safetensors"})  // Whichever way, the same files.
+    EXPECT_EQ(read_file(runs_ / "b" / "step-000000005" / name),
+              read_file(runs_ / "f" / "step-000000005" / name));
 }
 
 TEST_F(CheckpointWriter, ReturnsBeforeAnythingIsWritten) {
@@ -99,9 +102,11 @@ TEST_F(CheckpointWriter, TakesASecondSnapshotWhileTheFirstIsWrittenAndWaitsWithT
   files.open(3);
   third.join();
   writer.wait();
-  EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000001", "step-000000002", "step-000000003"));
+  EXPECT_THAT(names_in(runs_),
+              ElementsAre(".lock", "step-000000001", "step-000000002", "step-000000003"));
   for (const int64_t step : {1, 2, 3})
-    EXPECT_EQ(first_weight(open_checkpoint(writer.folder().path_of(step))), static_cast<float>(10 * step));
+    EXPECT_EQ(first_weight(open_checkpoint(writer.folder().path_of(step))),
+              static_cast<float>(10 * step));
 }
 
 TEST_F(CheckpointWriter, ReusesItsMemoryForModelsOfAnySize) {
@@ -128,7 +133,8 @@ TEST_F(CheckpointWriter, AnErrorComesOutOfTheNextCallOnceAndCostsNoOlderCheckpoi
     save(writer, 2, 20);
     const auto ask = [&] {
       if (!asks_by_saving) return writer.wait();
-      for (int64_t step = 3;; ++step) save(writer, step, 1);  // The second one at the latest waits for the first.
+      for (int64_t step = 3;; ++step)
+        save(writer, step, 1);  // The second one at the latest waits for the first.
     };
     EXPECT_TRUE(fails_with(ErrorCode::io, {"step-000000002", "No space left on device"}, ask));
     try {
@@ -165,7 +171,8 @@ TEST_F(CheckpointWriter, ADiskThatHangsEndsInATimeout) {
 TEST_F(CheckpointWriter, RefusesWhatCannotBeWrittenAtOnce) {
   Writer writer{Folder(runs_)};
   const OwnedTensor weight("w", {4});
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"twice"}, [&] { writer.save({}, {weight.view(), weight.view()}, {}); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"twice"},
+                         [&] { writer.save({}, {weight.view(), weight.view()}, {}); }));
   save(writer, 1, 10);
   writer.wait();
   EXPECT_EQ(newest_step(writer.folder()), 1);

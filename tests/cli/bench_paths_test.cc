@@ -10,14 +10,18 @@ namespace {
 TEST(BenchPaths, AreFoundByNameAndListedForAnUnknownOne) {
   EXPECT_TRUE(find_bench_path("threads").in_threads);
   EXPECT_EQ(find_bench_path("gloo").backend, "gloo");
-  EXPECT_THAT(message_of(ErrorCode::unsupported, [] { find_bench_path("pigeon"); }),
-              testing::AllOf(testing::HasSubstr("--path pigeon"), testing::HasSubstr(bench_path_names())));
+  EXPECT_THAT(
+      message_of(ErrorCode::unsupported, [] { find_bench_path("pigeon"); }),
+      testing::AllOf(testing::HasSubstr("--path pigeon"), testing::HasSubstr(bench_path_names())));
 }
 
-TEST(BenchPaths, ShareMemoryBetweenThreadsAndByShmOnly) { EXPECT_EQ(bench_path_names(/*sharing_memory=*/true), "threads, shm"); }
+TEST(BenchPaths, ShareMemoryBetweenThreadsAndByShmOnly) {
+  EXPECT_EQ(bench_path_names(/*sharing_memory=*/true), "threads, shm");
+}
 
 TEST(BenchPaths, HoldEveryPathThatRunsPlans) {
-  for (const std::string_view path : plan::paths_with_plans()) EXPECT_NO_THROW(find_bench_path(path)) << path;
+  for (const std::string_view path : plan::paths_with_plans())
+    EXPECT_NO_THROW(find_bench_path(path)) << path;
 }
 
 }  // namespace

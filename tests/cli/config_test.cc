@@ -19,16 +19,21 @@ using testing::HasSubstr;
 // A folder of the running test, removed at its end.
 class ConfigTest : public testing::Test {
  protected:
-  ConfigTest() : folder_(std::filesystem::temp_directory_path() / ("trireme-config-" + std::to_string(getpid()))) {
+  ConfigTest()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("trireme-config-" + std::to_string(getpid()))) {
     std::filesystem::create_directories(folder_);
   }
   ~ConfigTest() override { std::filesystem::remove_all(folder_); }
 
-  std::filesystem::path file(const std::string& content, const std::string& name = "run.yaml") const {
+  std::filesystem::path file(const std::string& content,
+                             const std::string& name = "run.yaml") const {
     std::ofstream(folder_ / name) << content;
     return folder_ / name;
   }
-  Config load(const std::string& yaml, const std::vector<std::string>& set = {}) const { return load_config({file(yaml), set}); }
+  Config load(const std::string& yaml, const std::vector<std::string>& set = {}) const {
+    return load_config({file(yaml), set});
+  }
 
   std::string message(const std::string& yaml, const std::vector<std::string>& set = {}) const {
     try {
@@ -75,14 +80,16 @@ TEST_F(ConfigReading, TakesListsFromSetWithAndWithoutBrackets) {
 }
 
 TEST_F(ConfigReading, TakesValuesWithUnits) {
-  const Config config = load("comm: {timeout: 5s, heartbeat_interval: 50ms}\nstrategy: {bucket_bytes: 2MiB}\n");
+  const Config config =
+      load("comm: {timeout: 5s, heartbeat_interval: 50ms}\nstrategy: {bucket_bytes: 2MiB}\n");
   EXPECT_EQ(config.comm.timeout, Milliseconds(5000));
   EXPECT_EQ(config.comm.heartbeat_interval, Milliseconds(50));
   EXPECT_EQ(config.strategy.bucket_bytes, 2 << 20);
 }
 
 TEST_F(ConfigReading, TakesAutoWhereAProgramCanChoose) {
-  const Config config = load("strategy.replicas: auto\nmodel.batch_norm: auto\nmodel.channels: auto\ntrain.steps: auto\n");
+  const Config config = load(
+      "strategy.replicas: auto\nmodel.batch_norm: auto\nmodel.channels: auto\ntrain.steps: auto\n");
   EXPECT_EQ(config.strategy.replicas, -1);
   EXPECT_EQ(config.model.batch_norm, -1);
   EXPECT_TRUE(config.model.channels.empty());
@@ -111,7 +118,8 @@ TEST_F(ConfigReading, ReadsWhatFlattenPrints) {
 }
 
 TEST_F(ConfigReading, PrintsGivenValues) {
-  const Json json = to_json(load("model.channels: [8]\noptimizer.lr: 0.25\ncomm.timeout: 1min\nmodel.batch_norm: false\n"));
+  const Json json = to_json(load(
+      "model.channels: [8]\noptimizer.lr: 0.25\ncomm.timeout: 1min\nmodel.batch_norm: false\n"));
   EXPECT_EQ(json["model"]["channels"], Json({8}));
   EXPECT_EQ(json["model"]["strides"], "auto");
   EXPECT_EQ(json["model"]["batch_norm"], false);
@@ -121,18 +129,22 @@ TEST_F(ConfigReading, PrintsGivenValues) {
 }
 
 TEST_F(ConfigErrors, NameFileLineAndNearestKey) {
-  EXPECT_THAT(message("model:\n  nmae: cnn\n"),
-              AllOf(HasSubstr("run.yaml:2: there is no key \"model.nmae\""), HasSubstr("try: model.name")));
-  EXPECT_THAT(message("modle:\n  name: cnn\n"), AllOf(HasSubstr("run.yaml:1:"), HasSubstr("try: model")));
+  EXPECT_THAT(
+      message("model:\n  nmae: cnn\n"),
+      AllOf(HasSubstr("run.yaml:2: there is no key \"model.nmae\""), HasSubstr("try: model.name")));
+  EXPECT_THAT(message("modle:\n  name: cnn\n"),
+              AllOf(HasSubstr("run.yaml:1:"), HasSubstr("try: model")));
   EXPECT_THAT(message("lr: 0.1\n"), HasSubstr("try: optimizer.lr"));
-  EXPECT_THAT(message("", {"data.bach=3"}), AllOf(HasSubstr("--set: there is no key \"data.bach\""), HasSubstr("try: data.batch")));
+  EXPECT_THAT(message("", {"data.bach=3"}), AllOf(HasSubstr("--set: there is no key \"data.bach\""),
+                                                  HasSubstr("try: data.batch")));
   EXPECT_THAT(message("", {"train.lr=3"}), HasSubstr("try: optimizer.lr"));
   EXPECT_THAT(message("zzzzzzzz: 1\n"), HasSubstr("--keys"));
   EXPECT_THAT(message("", {std::string(100000, 'k') + "=1"}), HasSubstr("there is no key"));
 }
 
 TEST_F(ConfigErrors, NameTheExpectedType) {
-  EXPECT_THAT(message("data.batch: many\n"), HasSubstr("run.yaml:1: data.batch is \"many\"; expected: whole number, at least 1"));
+  EXPECT_THAT(message("data.batch: many\n"),
+              HasSubstr("run.yaml:1: data.batch is \"many\"; expected: whole number, at least 1"));
   EXPECT_THAT(message("data.batch: 1.5\n"), HasSubstr("whole number"));
   EXPECT_THAT(message("data.batch: [1, 2]\n"), HasSubstr("data.batch is \"[1, 2]\""));
   EXPECT_THAT(message("data.batch: {a: 1}\n"), HasSubstr("has keys below it"));
@@ -151,16 +163,23 @@ TEST_F(ConfigErrors, NameTheExpectedType) {
 
 TEST_F(ConfigErrors, NameTheFaultAndTheExpectation) {
   EXPECT_THAT(message("", {"inject.faults=kill:rank=1@step=4; stp:rank=0@step=5"}),
-              AllOf(HasSubstr("--set: inject.faults: "), HasSubstr("fault 2, 'stp:rank=0@step=5'"), HasSubstr("try: stop")));
-  EXPECT_THAT(message("", {"inject.faults=drop:link=0-1@step=4"}), AllOf(HasSubstr("comm.backend is auto"), HasSubstr("comm.backend=tcp")));
-  EXPECT_EQ(load("comm.backend: tcp\n", {"inject.faults=random:seed=1,faults=2,steps=9,kinds=drop"}).comm.backend, "tcp");
-  EXPECT_THAT(message("inject.expect: same\n"), AllOf(HasSubstr("run.yaml:1: inject.expect"), HasSubstr("'same'")));
-  EXPECT_EQ(load("inject: {faults: \"kill:rank=1@step=4\", expect: none}\n").inject.faults, "kill:rank=1@step=4");
+              AllOf(HasSubstr("--set: inject.faults: "), HasSubstr("fault 2, 'stp:rank=0@step=5'"),
+                    HasSubstr("try: stop")));
+  EXPECT_THAT(message("", {"inject.faults=drop:link=0-1@step=4"}),
+              AllOf(HasSubstr("comm.backend is auto"), HasSubstr("comm.backend=tcp")));
+  EXPECT_EQ(load("comm.backend: tcp\n", {"inject.faults=random:seed=1,faults=2,steps=9,kinds=drop"})
+                .comm.backend,
+            "tcp");
+  EXPECT_THAT(message("inject.expect: same\n"),
+              AllOf(HasSubstr("run.yaml:1: inject.expect"), HasSubstr("'same'")));
+  EXPECT_EQ(load("inject: {faults: \"kill:rank=1@step=4\", expect: none}\n").inject.faults,
+            "kill:rank=1@step=4");
 }
 
 TEST_F(ConfigRules, GuardsFitTogether) {
   EXPECT_THAT(message("guard.policy: hope\n"), HasSubstr("one of stop, skip, rollback"));
-  EXPECT_THAT(message("guard.spike: 0.5\n"), HasSubstr("guard.spike is 0.5, but a spike is above the median"));
+  EXPECT_THAT(message("guard.spike: 0.5\n"),
+              HasSubstr("guard.spike is 0.5, but a spike is above the median"));
   EXPECT_THAT(message("guard.window: 1\n"), HasSubstr("2 to 1000000"));
   EXPECT_THAT(message("guard.check_replicas_every: 5\nstrategy.local_steps: 4\n"),
               HasSubstr("guard.check_replicas_every is given, but strategy.local_steps is 4"));
@@ -168,18 +187,22 @@ TEST_F(ConfigRules, GuardsFitTogether) {
 }
 
 TEST_F(ConfigErrors, NameTheAllowedRange) {
-  EXPECT_THAT(message("data.batch: 0\n"), AllOf(HasSubstr("at least 1"), HasSubstr("try: data.batch=64 (the default)")));
-  EXPECT_THAT(message("", {"optimizer.lr=-0.1"}), HasSubstr("--set: optimizer.lr is \"-0.1\"; expected: number, at least 0"));
+  EXPECT_THAT(message("data.batch: 0\n"),
+              AllOf(HasSubstr("at least 1"), HasSubstr("try: data.batch=64 (the default)")));
+  EXPECT_THAT(message("", {"optimizer.lr=-0.1"}),
+              HasSubstr("--set: optimizer.lr is \"-0.1\"; expected: number, at least 0"));
   EXPECT_THAT(message("optimizer.momentum: 1\n"), HasSubstr("at least 0 and below 1"));
   EXPECT_THAT(message("strategy.replicas: -1\n"), HasSubstr("1 to 1024, or auto"));
-  EXPECT_THAT(message("checkpoint.keep: 99999999999\n"), HasSubstr("checkpoint.keep is \"99999999999\""));
+  EXPECT_THAT(message("checkpoint.keep: 99999999999\n"),
+              HasSubstr("checkpoint.keep is \"99999999999\""));
   EXPECT_THAT(message("data.batch: 99999999999999999999\n"), HasSubstr("data.batch is"));
   EXPECT_THAT(message("model.channels: [8, 0]\n"), HasSubstr("at least 1"));
   EXPECT_THAT(message("comm.timeout: 0s\n"), HasSubstr("comm.timeout is \"0s\""));
 }
 
 TEST_F(ConfigErrors, NameTheNearestChoice) {
-  EXPECT_THAT(message("optimizer.name: adm\n"), AllOf(HasSubstr("one of sgd, adam"), HasSubstr("try: optimizer.name=adam")));
+  EXPECT_THAT(message("optimizer.name: adm\n"),
+              AllOf(HasSubstr("one of sgd, adam"), HasSubstr("try: optimizer.name=adam")));
   EXPECT_THAT(message("strategy.name: mirorred\n"), HasSubstr("try: strategy.name=mirrored"));
   EXPECT_THAT(message("device.name: gpu\n"), HasSubstr("expected: cpu"));
 }
@@ -187,12 +210,14 @@ TEST_F(ConfigErrors, NameTheNearestChoice) {
 TEST_F(ConfigErrors, RefuseAKeyGivenTwiceInAFile) {
   EXPECT_THAT(message("data:\n  batch: 1\n  batch: 2\n"),
               AllOf(HasSubstr("run.yaml:3: data.batch was given before"), HasSubstr("run.yaml:2")));
-  EXPECT_THAT(message("data:\n  batch: 1\ndata.batch: 2\n"), HasSubstr("data.batch was given before"));
+  EXPECT_THAT(message("data:\n  batch: 1\ndata.batch: 2\n"),
+              HasSubstr("data.batch was given before"));
   EXPECT_THAT(message("data:\n  batch: 1\ndata:\n  seed: 2\n"), HasSubstr("data was given before"));
 }
 
 TEST_F(ConfigErrors, NameTheLineOfBadYaml) {
-  EXPECT_THAT(message("data:\n  batch: [1\nmodel: 2\n"), AllOf(HasSubstr("run.yaml:3: not valid YAML")));
+  EXPECT_THAT(message("data:\n  batch: [1\nmodel: 2\n"),
+              AllOf(HasSubstr("run.yaml:3: not valid YAML")));
   EXPECT_THAT(message("just words\n"), HasSubstr("run.yaml:1: this is not a list of keys"));
   EXPECT_THAT(message("- a\n- b\n"), HasSubstr("not a list of keys"));
   EXPECT_THAT(message("data.batch: 1\n---\ndata.batch: 2\n"), HasSubstr("a second YAML document"));
@@ -228,44 +253,59 @@ TEST_F(ConfigLayers, LetStepsOfTheCommandLineReplaceEpochsOfTheFile) {
 }
 
 TEST_F(ConfigLayers, DropTheFilesOptionsOfAModelThatSetReplaces) {
-  const Config config = load("model: {name: cnn, channels: [8], batch_norm: false, dropout: 0.1}\n", {"model.name=mlp", "model.hidden=32"});
+  const Config config = load("model: {name: cnn, channels: [8], batch_norm: false, dropout: 0.1}\n",
+                             {"model.name=mlp", "model.hidden=32"});
   EXPECT_TRUE(config.model.channels.empty());
   EXPECT_EQ(config.model.batch_norm, -1);
   EXPECT_EQ(config.model.hidden, (std::vector<int64_t>{32}));
   EXPECT_EQ(config.model.dropout, 0.1);
-  EXPECT_EQ(load("optimizer: {name: sgd, momentum: 0.9}\n", {"optimizer.name=adam"}).optimizer.momentum, 0);
+  EXPECT_EQ(
+      load("optimizer: {name: sgd, momentum: 0.9}\n", {"optimizer.name=adam"}).optimizer.momentum,
+      0);
 }
 
 TEST_F(ConfigRules, RefuseEpochsAndStepsTogether) {
-  EXPECT_THAT(message("train: {epochs: 2, steps: 5}\n"), HasSubstr("train.epochs is 2 and train.steps is 5"));
+  EXPECT_THAT(message("train: {epochs: 2, steps: 5}\n"),
+              HasSubstr("train.epochs is 2 and train.steps is 5"));
   EXPECT_THAT(message("", {"train.epochs=2", "train.steps=5"}), HasSubstr("only one of them"));
 }
 
 TEST_F(ConfigRules, RefuseOptionsOfSomethingElse) {
-  EXPECT_THAT(message("model:\n  name: mlp\n  channels: [8]\n"),
-              AllOf(HasSubstr("run.yaml:3: model.channels is for model.name cnn, but model.name is mlp")));
-  EXPECT_THAT(message("model.name: mlp\n", {"model.channels=8"}), HasSubstr("--set: model.channels is for"));
-  EXPECT_THAT(message("data.images: a\n"), HasSubstr("data.images is for data.name idx, but data.name is digits"));
-  EXPECT_THAT(message("schedule.every: 3\n"), HasSubstr("schedule.every is for schedule.name step"));
-  EXPECT_THAT(message("optimizer: {name: adam, momentum: 0.9}\n"), HasSubstr("optimizer.momentum is for optimizer.name sgd, rmsprop"));
+  EXPECT_THAT(
+      message("model:\n  name: mlp\n  channels: [8]\n"),
+      AllOf(HasSubstr("run.yaml:3: model.channels is for model.name cnn, but model.name is mlp")));
+  EXPECT_THAT(message("model.name: mlp\n", {"model.channels=8"}),
+              HasSubstr("--set: model.channels is for"));
+  EXPECT_THAT(message("data.images: a\n"),
+              HasSubstr("data.images is for data.name idx, but data.name is digits"));
+  EXPECT_THAT(message("schedule.every: 3\n"),
+              HasSubstr("schedule.every is for schedule.name step"));
+  EXPECT_THAT(message("optimizer: {name: adam, momentum: 0.9}\n"),
+              HasSubstr("optimizer.momentum is for optimizer.name sgd, rmsprop"));
 }
 
 TEST_F(ConfigRules, NameWhatIsStillNeeded) {
-  EXPECT_THAT(message("schedule.name: step\n"), AllOf(HasSubstr("run.yaml:1:"), HasSubstr("try: schedule.every=10")));
+  EXPECT_THAT(message("schedule.name: step\n"),
+              AllOf(HasSubstr("run.yaml:1:"), HasSubstr("try: schedule.every=10")));
   EXPECT_THAT(message("optimizer.nesterov: true\n"), HasSubstr("try: optimizer.momentum=0.9"));
   EXPECT_THAT(message("data.name: idx\n"), HasSubstr("data.images=FILE"));
-  EXPECT_THAT(message("data: {name: idx, images: a, labels: b, test_images: c}\n"), HasSubstr("without the other"));
+  EXPECT_THAT(message("data: {name: idx, images: a, labels: b, test_images: c}\n"),
+              HasSubstr("without the other"));
 }
 
 TEST_F(ConfigRules, RefuseReplicasOnOneDevice) {
-  EXPECT_THAT(message("strategy: {name: one_device, replicas: 2}\n"), HasSubstr("try: strategy.name=mirrored"));
+  EXPECT_THAT(message("strategy: {name: one_device, replicas: 2}\n"),
+              HasSubstr("try: strategy.name=mirrored"));
   EXPECT_EQ(load("strategy: {name: one_device, replicas: 1}\n").strategy.replicas, 1);
 }
 
 TEST_F(ConfigRules, CheckModelHeartbeatAndCheckpoint) {
-  EXPECT_THAT(message("model: {channels: [8, 8], strides: [1]}\n"), HasSubstr("model.strides has 1 entries"));
-  EXPECT_THAT(message("comm: {heartbeat_interval: 5s, heartbeat_timeout: 5s}\n"), HasSubstr("the timeout must be longer"));
-  EXPECT_THAT(message("checkpoint.every: sometimes\n"), HasSubstr("run.yaml:1: checkpoint.every is \"sometimes\""));
+  EXPECT_THAT(message("model: {channels: [8, 8], strides: [1]}\n"),
+              HasSubstr("model.strides has 1 entries"));
+  EXPECT_THAT(message("comm: {heartbeat_interval: 5s, heartbeat_timeout: 5s}\n"),
+              HasSubstr("the timeout must be longer"));
+  EXPECT_THAT(message("checkpoint.every: sometimes\n"),
+              HasSubstr("run.yaml:1: checkpoint.every is \"sometimes\""));
 }
 
 TEST_F(ConfigRules, CheckTheTableOfCollectivesBeforeAnythingStarts) {
@@ -274,14 +314,18 @@ TEST_F(ConfigRules, CheckTheTableOfCollectivesBeforeAnythingStarts) {
   const auto table = [this](const std::string& rows) {
     return "comm.table: " + file("{\"rows\": [" + rows + "]}", "table.json").string() + "\n";
   };
-  EXPECT_THAT(message(table(R"({"path":"udp","collective":"all_reduce","ranks":2,"hosts":1,"choices":[]})")),
-              AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, shm, tcp"), HasSubstr("--tune")));
+  EXPECT_THAT(message(table(
+                  R"({"path":"udp","collective":"all_reduce","ranks":2,"hosts":1,"choices":[]})")),
+              AllOf(HasSubstr("row 0: path is 'udp'"), HasSubstr("threads, shm, tcp"),
+                    HasSubstr("--tune")));
   EXPECT_EQ(load(table("")).comm.table, (folder_ / "table.json").string());
 }
 
 TEST_F(ConfigRules, OfferTheAlgorithmsOfAnAllReduce) {
-  EXPECT_THAT(message("strategy.all_reduce: rign\n"),
-              HasSubstr("auto, naive, direct, ring, recursive_doubling, halving_doubling, tree, hierarchical"));
+  EXPECT_THAT(
+      message("strategy.all_reduce: rign\n"),
+      HasSubstr(
+          "auto, naive, direct, ring, recursive_doubling, halving_doubling, tree, hierarchical"));
   for (const plan::Algorithm algorithm : plan::algorithms_of(plan::Collective::all_reduce)) {
     const std::string name(plan::to_string(algorithm));
     EXPECT_EQ(load("strategy.all_reduce: " + name + "\n").strategy.all_reduce, name);
@@ -300,7 +344,8 @@ TEST(ConfigCheckpointEvery, ReadsStepsAndEpochs) {
 }
 
 TEST(ConfigCheckpointEvery, RefusesAnythingElse) {
-  for (const std::string text : {"0", "-5", "0 epochs", "1.5", "5 hours", "steps 5", " ", "99999999999999999999"}) {
+  for (const std::string text :
+       {"0", "-5", "0 epochs", "1.5", "5 hours", "steps 5", " ", "99999999999999999999"}) {
     EXPECT_THROW(parse_every(text), Error) << text;
   }
 }
@@ -342,14 +387,16 @@ TEST(ConfigStrategy, MirroredFillsTheCoresUpToEight) {
 TEST(ConfigStrategy, RefusesWorkersItHasNoUseFor) {
   for (const std::string name : {"one_device", "mirrored"}) {
     EXPECT_THAT(refusal(with_strategy(name, -1), 3),
-                AllOf(HasSubstr(name), HasSubstr("3 workers"), HasSubstr("try: strategy.name=multi_worker")));
+                AllOf(HasSubstr(name), HasSubstr("3 workers"),
+                      HasSubstr("try: strategy.name=multi_worker")));
   }
   EXPECT_THAT(refusal(Config{}, 0), HasSubstr("--workers is 0"));
   EXPECT_EQ(check_with_workers(with_strategy("multi_worker", -1), 1).world_size, 1);
 }
 
 TEST(ConfigStrategy, RefusesAGlobalBatchSmallerThanTheReplicas) {
-  EXPECT_THAT(refusal(with_strategy("auto", 2, /*batch=*/5), 3), AllOf(HasSubstr("data.batch is 5"), HasSubstr("6 replicas")));
+  EXPECT_THAT(refusal(with_strategy("auto", 2, /*batch=*/5), 3),
+              AllOf(HasSubstr("data.batch is 5"), HasSubstr("6 replicas")));
   EXPECT_EQ(check_with_workers(with_strategy("auto", 2, /*batch=*/6), 3).world_size, 6);
 }
 
@@ -365,18 +412,21 @@ TEST(ConfigStrategy, RefusesABackendThatCannotConnect) {
 }
 
 TEST_F(ConfigRules, TextNeedsAFileAndAModelOfTokens) {
-  EXPECT_THAT(message("data: {name: text}\nmodel: {name: gpt}"), HasSubstr("data.path does not name its file"));
+  EXPECT_THAT(message("data: {name: text}\nmodel: {name: gpt}"),
+              HasSubstr("data.path does not name its file"));
   EXPECT_THAT(message("data: {name: text, path: a}\nmodel: {name: cnn}"),
               AllOf(HasSubstr("model.name is cnn"), HasSubstr("model.name=gpt")));
-  EXPECT_THAT(message("data: {name: text, path: a, block: 9}\nmodel: {name: gpt, context: 8}"), HasSubstr("data.block=8"));
-  EXPECT_THAT(message("data: {name: digits, block: 9}"), HasSubstr("data.block is for data.name text"));
+  EXPECT_THAT(message("data: {name: text, path: a, block: 9}\nmodel: {name: gpt, context: 8}"),
+              HasSubstr("data.block=8"));
+  EXPECT_THAT(message("data: {name: digits, block: 9}"),
+              HasSubstr("data.block is for data.name text"));
   EXPECT_THAT(message("data: {name: text, path: a, split_seed: 3}\nmodel: {name: gpt}"),
               HasSubstr("data.split_seed is for data.name digits, idx"));
 }
 
 TEST_F(ConfigData, LeavesVocabularyAndContextToTheTextAndHoldsOutItsEnd) {
-  const Config config = load("data: {name: text, block: 4, test_fraction: 0.25, path: " + file("abcabcabcabcabcab", "text").string() +
-                             "}\nmodel: {name: gpt}");
+  const Config config = load("data: {name: text, block: 4, test_fraction: 0.25, path: " +
+                             file("abcabcabcabcabcab", "text").string() + "}\nmodel: {name: gpt}");
   const Dataset data = read_data(config);
   EXPECT_EQ(data.train_samples, 3);
   EXPECT_EQ(data.split.test, (std::vector<int64_t>{3}));
@@ -432,7 +482,8 @@ TEST(ConfigDocument, NamesEveryKeyOnce) {
     names.push_back(key.name);
     EXPECT_EQ(std::count(key.name.begin(), key.name.end(), '.'), 1) << key.name;
     EXPECT_EQ(key.kind == Kind::choice, !key.choices.empty()) << key.name;
-    EXPECT_TRUE(key.only_for.selector.empty() || find_key(key.only_for.selector) != nullptr) << key.name;
+    EXPECT_TRUE(key.only_for.selector.empty() || find_key(key.only_for.selector) != nullptr)
+        << key.name;
   }
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());

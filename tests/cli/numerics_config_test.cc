@@ -24,7 +24,8 @@ std::string message(const std::vector<std::string>& set) {
 TEST(ConfigPrecision, AutocastNeedsParametersOfFloat32) {
   EXPECT_EQ(message({"train.precision=bf16"}), "no error");
   EXPECT_EQ(message({"train.dtype=bfloat16"}), "no error");
-  EXPECT_THAT(message({"train.precision=bf16", "train.dtype=float64"}), AllOf(HasSubstr("autocast"), HasSubstr("train.dtype=float32")));
+  EXPECT_THAT(message({"train.precision=bf16", "train.dtype=float64"}),
+              AllOf(HasSubstr("autocast"), HasSubstr("train.dtype=float32")));
   EXPECT_THAT(message({"train.precision=fp16", "train.dtype=float16"}), HasSubstr("autocast"));
   EXPECT_THAT(message({"train.precision=int4"}), HasSubstr("float32, bf16, fp16"));
 }
@@ -32,7 +33,8 @@ TEST(ConfigPrecision, AutocastNeedsParametersOfFloat32) {
 TEST(ConfigPrecision, ALossScaleIsForFloat16) {
   EXPECT_EQ(message({"train.precision=fp16", "train.loss_scale=8"}), "no error");
   EXPECT_EQ(message({"train.dtype=float16", "train.loss_scale=8"}), "no error");
-  EXPECT_THAT(message({"train.precision=bf16", "train.loss_scale=8"}), HasSubstr("train.loss_scale is for"));
+  EXPECT_THAT(message({"train.precision=bf16", "train.loss_scale=8"}),
+              HasSubstr("train.loss_scale is for"));
   EXPECT_THAT(message({"train.precision=fp16", "train.loss_scale=0"}), HasSubstr("above 0"));
 }
 
@@ -43,22 +45,29 @@ TEST(ConfigPrecision, PlansReduceSixteenBitParametersByTheirMasters) {
 
 TEST(ConfigCompression, ItsNumbersAreForTheMethodsThatHaveThem) {
   EXPECT_EQ(message({"strategy.compression=powersgd", "strategy.compression_rank=4"}), "no error");
-  EXPECT_THAT(message({"strategy.compression=topk", "strategy.compression_rank=4"}), HasSubstr("powersgd"));
+  EXPECT_THAT(message({"strategy.compression=topk", "strategy.compression_rank=4"}),
+              HasSubstr("powersgd"));
   EXPECT_THAT(message({"strategy.compression_ratio=0.1"}), HasSubstr("topk"));
-  EXPECT_THAT(message({"strategy.compression=topk", "strategy.compression_ratio=2"}), HasSubstr("strategy.compression_ratio"));
+  EXPECT_THAT(message({"strategy.compression=topk", "strategy.compression_ratio=2"}),
+              HasSubstr("strategy.compression_ratio"));
 }
 
 TEST(ConfigLocalSteps, StandAloneAndTheirOptionsNeedThem) {
-  EXPECT_EQ(message({"strategy.local_steps=4", "strategy.local_after=10", "strategy.local_momentum=true"}), "no error");
-  EXPECT_THAT(message({"strategy.local_after=10"}), AllOf(HasSubstr("strategy.local_after"), HasSubstr("strategy.local_steps=8")));
+  EXPECT_EQ(message({"strategy.local_steps=4", "strategy.local_after=10",
+                     "strategy.local_momentum=true"}),
+            "no error");
+  EXPECT_THAT(message({"strategy.local_after=10"}),
+              AllOf(HasSubstr("strategy.local_after"), HasSubstr("strategy.local_steps=8")));
   EXPECT_THAT(message({"strategy.local_momentum=true"}), HasSubstr("strategy.local_steps is 1"));
-  EXPECT_THAT(message({"strategy.local_steps=4", "strategy.compression=int8"}), HasSubstr("one of them"));
+  EXPECT_THAT(message({"strategy.local_steps=4", "strategy.compression=int8"}),
+              HasSubstr("one of them"));
 }
 
 TEST(ConfigScaledRate, NeedsTheBatchThatTheRateWasFoundFor) {
   EXPECT_EQ(message({"optimizer.scale_lr=linear", "optimizer.base_batch=32"}), "no error");
   EXPECT_THAT(message({"optimizer.scale_lr=sqrt"}), HasSubstr("optimizer.base_batch=256"));
-  EXPECT_THAT(message({"optimizer.base_batch=32"}), HasSubstr("optimizer.base_batch is for optimizer.scale_lr linear, sqrt"));
+  EXPECT_THAT(message({"optimizer.base_batch=32"}),
+              HasSubstr("optimizer.base_batch is for optimizer.scale_lr linear, sqrt"));
 }
 
 }  // namespace

@@ -24,17 +24,20 @@ class GroupArguments : public ::testing::Test {
 };
 
 TEST_F(GroupArguments, NamesATensorThatIsNotContiguous) {
-  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4, 2}).t()); }), AllOf(HasSubstr("all_reduce"), HasSubstr("contiguous")));
+  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4, 2}).t()); }),
+              AllOf(HasSubstr("all_reduce"), HasSubstr("contiguous")));
 }
 
 TEST_F(GroupArguments, NamesATypeItDoesNotCarry) {
-  EXPECT_THAT(refusal([&] { group().broadcast(at::ones({4}, at::kBool), 0); }), AllOf(HasSubstr("Bool"), HasSubstr("float32, float64")));
+  EXPECT_THAT(refusal([&] { group().broadcast(at::ones({4}, at::kBool), 0); }),
+              AllOf(HasSubstr("Bool"), HasSubstr("float32, float64")));
   EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kShort)); }), HasSubstr("Short"));
 }
 
 TEST_F(GroupArguments, NamesAnUndefinedTensor) {
   EXPECT_THAT(refusal([&] { group().all_reduce(at::Tensor()); }), HasSubstr("undefined"));
-  EXPECT_THAT(refusal([&] { group().gather(good_, at::Tensor(), 0); }), HasSubstr("undefined")) << "the root needs an output";
+  EXPECT_THAT(refusal([&] { group().gather(good_, at::Tensor(), 0); }), HasSubstr("undefined"))
+      << "the root needs an output";
 }
 
 TEST_F(GroupArguments, NamesATensorOnAnotherDevice) {
@@ -42,13 +45,18 @@ TEST_F(GroupArguments, NamesATensorOnAnotherDevice) {
 }
 
 TEST_F(GroupArguments, HasNoMeanOfIntegers) {
-  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kInt), ReduceOp::mean); }), HasSubstr("mean of integers"));
-  EXPECT_THAT(refusal([&] { group().reduce_scatter(at::ones({4}, at::kLong), at::ones({2}, at::kLong), ReduceOp::mean); }),
+  EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kInt), ReduceOp::mean); }),
+              HasSubstr("mean of integers"));
+  EXPECT_THAT(refusal([&] {
+                group().reduce_scatter(at::ones({4}, at::kLong), at::ones({2}, at::kLong),
+                                       ReduceOp::mean);
+              }),
               HasSubstr("mean of integers"));
 }
 
 TEST_F(GroupArguments, NamesARankOutsideTheGroup) {
-  EXPECT_THAT(refusal([&] { group().broadcast(good_, 2); }), AllOf(HasSubstr("root 2"), HasSubstr("0..1")));
+  EXPECT_THAT(refusal([&] { group().broadcast(good_, 2); }),
+              AllOf(HasSubstr("root 2"), HasSubstr("0..1")));
   EXPECT_THAT(refusal([&] { group().broadcast(good_, -1); }), HasSubstr("root -1"));
   EXPECT_THAT(refusal([&] { group().gather(good_, good_, 7); }), HasSubstr("root 7"));
   EXPECT_THAT(refusal([&] { group().send(good_, 2); }), HasSubstr("receiver 2"));
@@ -61,18 +69,23 @@ TEST_F(GroupArguments, DoesNotSendToItself) {
 }
 
 TEST_F(GroupArguments, NamesATagOutOfRange) {
-  EXPECT_THAT(refusal([&] { group().send(good_, 1, 256); }), AllOf(HasSubstr("tag 256"), HasSubstr("0..255")));
+  EXPECT_THAT(refusal([&] { group().send(good_, 1, 256); }),
+              AllOf(HasSubstr("tag 256"), HasSubstr("0..255")));
   EXPECT_THAT(refusal([&] { group().recv(good_, 1, -1); }), HasSubstr("tag -1"));
 }
 
 TEST_F(GroupArguments, NamesBlocksThatDoNotFit) {
-  EXPECT_THAT(refusal([&] { group().all_gather(good_, at::ones({7})); }), HasSubstr("7 elements cannot be 2 blocks of 4"));
-  EXPECT_THAT(refusal([&] { group().reduce_scatter(at::ones({7}), good_); }), HasSubstr("7 elements cannot be 2 blocks of 4"));
-  EXPECT_THAT(refusal([&] { group().gather(good_, at::ones({4}), 0); }), HasSubstr("4 elements cannot be 2 blocks of 4"));
+  EXPECT_THAT(refusal([&] { group().all_gather(good_, at::ones({7})); }),
+              HasSubstr("7 elements cannot be 2 blocks of 4"));
+  EXPECT_THAT(refusal([&] { group().reduce_scatter(at::ones({7}), good_); }),
+              HasSubstr("7 elements cannot be 2 blocks of 4"));
+  EXPECT_THAT(refusal([&] { group().gather(good_, at::ones({4}), 0); }),
+              HasSubstr("4 elements cannot be 2 blocks of 4"));
 }
 
 TEST_F(GroupArguments, NamesTypesThatDiffer) {
-  EXPECT_THAT(refusal([&] { group().all_gather(good_, at::ones({8}, at::kDouble)); }), AllOf(HasSubstr("Float"), HasSubstr("Double")));
+  EXPECT_THAT(refusal([&] { group().all_gather(good_, at::ones({8}, at::kDouble)); }),
+              AllOf(HasSubstr("Float"), HasSubstr("Double")));
 }
 
 TEST_F(GroupArguments, HasAtLeastOneRank) {
@@ -81,7 +94,8 @@ TEST_F(GroupArguments, HasAtLeastOneRank) {
 
 TEST_F(GroupArguments, NamesAMessageOfAnotherSize) {
   group().send(good_, 1);
-  EXPECT_THAT(refusal([&] { groups_[1]->recv(at::ones({5}), 0); }), AllOf(HasSubstr("rank 0 sent 16 bytes"), HasSubstr("20")));
+  EXPECT_THAT(refusal([&] { groups_[1]->recv(at::ones({5}), 0); }),
+              AllOf(HasSubstr("rank 0 sent 16 bytes"), HasSubstr("20")));
 }
 
 }  // namespace

@@ -46,14 +46,19 @@ class Collective : public ::testing::TestWithParam<Carrier> {
   Groups groups_;
 };
 
-constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kByte};
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
+                                     at::kInt,   at::kLong,   at::kByte};
 constexpr int64_t kCounts[] = {0, 1, 2, 3, 5, 7, 64, 1000, 10007};
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min};
 
-bool allowed(at::ScalarType type, ReduceOp op) { return op != ReduceOp::mean || at::isFloatingType(type); }
+bool allowed(at::ScalarType type, ReduceOp op) {
+  return op != ReduceOp::mean || at::isFloatingType(type);
+}
 
 // Small whole numbers: their sums are exact in every type, so the order of additions cannot matter.
-at::Tensor part_of(int rank, int64_t count, at::ScalarType type) { return ((at::arange(count, at::kLong) * 7 + rank * 5) % 13).to(type); }
+at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
+  return ((at::arange(count, at::kLong) * 7 + rank * 5) % 13).to(type);
+}
 
 at::Tensor reduction_of(int size, int64_t count, at::ScalarType type, ReduceOp op) {
   at::Tensor result = part_of(0, count, type);
@@ -89,7 +94,8 @@ TEST_P(Collective, AllReduceGivesTheReductionOnEveryRank) {
           if (!allowed(type, op)) continue;
           const at::Tensor tensor = part_of(group.rank(), count, type);
           group.all_reduce(tensor, op);
-          ASSERT_TRUE(tensor.equal(reduction_of(size(), count, type, op))) << label(type, count, op);
+          ASSERT_TRUE(tensor.equal(reduction_of(size(), count, type, op)))
+              << label(type, count, op);
         }
   });
 }
@@ -118,7 +124,8 @@ TEST_P(Collective, SharedTensorsAreReducedWhereTheyLie) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       tensor.copy_(part_of(group.rank(), tensor.numel(), at::kFloat).view(tensor.sizes()));
       group.all_reduce(tensor);
-      ASSERT_TRUE(tensor.view({-1}).equal(reduction_of(size(), tensor.numel(), at::kFloat, ReduceOp::sum)));
+      ASSERT_TRUE(
+          tensor.view({-1}).equal(reduction_of(size(), tensor.numel(), at::kFloat, ReduceOp::sum)));
     }
     const at::Tensor row = tensor[1];
     row.fill_(group.rank());
@@ -136,9 +143,11 @@ TEST_P(Collective, ReduceScatterGivesEachRankItsBlock) {
           const at::Tensor input = part_of(group.rank(), count * size(), type);
           const at::Tensor output = at::empty({count}, type);
           group.reduce_scatter(input, output, op);
-          ASSERT_TRUE(output.equal(reduction_of(size(), count * size(), type, op).narrow(0, group.rank() * count, count)))
+          ASSERT_TRUE(output.equal(reduction_of(size(), count * size(), type, op)
+                                       .narrow(0, group.rank() * count, count)))
               << label(type, count, op);
-          ASSERT_TRUE(input.equal(part_of(group.rank(), count * size(), type))) << "the input is only read: " << label(type, count, op);
+          ASSERT_TRUE(input.equal(part_of(group.rank(), count * size(), type)))
+              << "the input is only read: " << label(type, count, op);
         }
   });
 }
@@ -148,7 +157,8 @@ TEST_P(Collective, ReduceScatterMayWriteIntoItsInput) {
     const at::Tensor input = part_of(group.rank(), 7 * size(), at::kFloat);
     const at::Tensor block = input.narrow(0, group.rank() * 7, 7);
     group.reduce_scatter(input, block);
-    EXPECT_TRUE(block.equal(reduction_of(size(), 7 * size(), at::kFloat, ReduceOp::sum).narrow(0, group.rank() * 7, 7)));
+    EXPECT_TRUE(block.equal(reduction_of(size(), 7 * size(), at::kFloat, ReduceOp::sum)
+                                .narrow(0, group.rank() * 7, 7)));
   });
 }
 
@@ -164,7 +174,8 @@ TEST_P(Collective, AllGatherPutsBlocksInRankOrder) {
       for (const int64_t count : kCounts) {
         const at::Tensor output = at::empty({count * size()}, type);
         group.all_gather(part_of(group.rank(), count, type), output);
-        ASSERT_TRUE(output.equal(parts_in_order(size(), count, type))) << label(type, count, ReduceOp::sum);
+        ASSERT_TRUE(output.equal(parts_in_order(size(), count, type)))
+            << label(type, count, ReduceOp::sum);
       }
   });
 }
@@ -186,7 +197,8 @@ TEST_P(Collective, BroadcastGivesEveryRootsTensor) {
         for (const int64_t count : {0, 1, 3, 1000}) {
           const at::Tensor tensor = part_of(group.rank(), count, type);
           group.broadcast(tensor, root);
-          ASSERT_TRUE(tensor.equal(part_of(root, count, type))) << label(type, count, ReduceOp::sum) << " from " << root;
+          ASSERT_TRUE(tensor.equal(part_of(root, count, type)))
+              << label(type, count, ReduceOp::sum) << " from " << root;
         }
   });
 }
@@ -199,7 +211,8 @@ TEST_P(Collective, GatherFillsTheRootAlone) {
         const at::Tensor output = is_root ? at::empty({size(), 3}, type) : at::Tensor();
         group.gather(part_of(group.rank(), 3, type), output, root);
         if (is_root) {
-          ASSERT_TRUE(output.view({-1}).equal(parts_in_order(size(), 3, type))) << c10::toString(type);
+          ASSERT_TRUE(output.view({-1}).equal(parts_in_order(size(), 3, type)))
+              << c10::toString(type);
         }
       }
   });
@@ -221,7 +234,8 @@ TEST_P(Collective, FloatSumsAreTheSameBitsOnAllRanksAndAgain) {
     for (const int64_t count : {1, 1000, 10007}) {
       std::vector<at::Tensor> parts, sums(groups_.size());
       for (size_t rank = 0; rank < groups_.size(); ++rank)
-        parts.push_back(at::randn({count}, at::detail::createCPUGenerator(rank), at::kFloat).to(type));
+        parts.push_back(
+            at::randn({count}, at::detail::createCPUGenerator(rank), at::kFloat).to(type));
       for (int repetition = 0; repetition < 3; ++repetition) {
         on_ranks([&](Group& group) {
           const auto rank = static_cast<size_t>(group.rank());
@@ -245,7 +259,9 @@ TEST_P(Collective, SeveralOperationsMayBeUnderWay) {
       works.push_back(group.all_reduce_async(tensors.back()));
     }
     for (auto& work : works) work->wait();
-    for (int i = 0; i < 5; ++i) EXPECT_TRUE(tensors[static_cast<size_t>(i)].equal(at::full({100 + i}, (i + 1.0) * size()))) << i;
+    for (int i = 0; i < 5; ++i)
+      EXPECT_TRUE(tensors[static_cast<size_t>(i)].equal(at::full({100 + i}, (i + 1.0) * size())))
+          << i;
   });
 }
 
@@ -313,8 +329,9 @@ TEST_P(Collective, TensorsThatRequireGradAreReducedInPlace) {
 std::string name_of(const ::testing::TestParamInfo<Carrier>& info) {
   const Carrier& carrier = info.param;
   return fmt::format("{}_{}", carrier.name,
-                     carrier.workers > 1 && carrier.replicas > 1 ? fmt::format("{}x{}", carrier.workers, carrier.replicas)
-                                                                 : std::to_string(carrier.size()));
+                     carrier.workers > 1 && carrier.replicas > 1
+                         ? fmt::format("{}x{}", carrier.workers, carrier.replicas)
+                         : std::to_string(carrier.size()));
 }
 
 std::vector<Carrier> carriers() {

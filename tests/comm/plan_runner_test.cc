@@ -16,13 +16,15 @@ plan::Tensors<float> random_tensors(int ranks, int64_t elements) {
   for (size_t rank = 0; rank < tensors.size(); ++rank) {
     for (int64_t i = 0; i < elements; ++i) {
       const uint64_t random = mix64(11, rank, static_cast<uint64_t>(i));
-      tensors[rank].push_back(std::ldexp(static_cast<float>(random >> 40), static_cast<int>(random % 32) - 16));
+      tensors[rank].push_back(
+          std::ldexp(static_cast<float>(random >> 40), static_cast<int>(random % 32) - 16));
     }
   }
   return tensors;
 }
 
-plan::Tensors<float> run_by_threads(const PreparedPlan& prepared, plan::Tensors<float> tensors, int64_t piece_bytes) {
+plan::Tensors<float> run_by_threads(const PreparedPlan& prepared, plan::Tensors<float> tensors,
+                                    int64_t piece_bytes) {
   const int ranks = prepared.plan.world_size;
   ThreadHub hub(ranks, Milliseconds(20000));
   std::vector<void*> begins;
@@ -31,8 +33,8 @@ plan::Tensors<float> run_by_threads(const PreparedPlan& prepared, plan::Tensors<
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       PlanRunner runner(rank, piece_bytes);
-      runner.run(prepared, begins, static_cast<int64_t>(tensors[0].size()), plan::DType::float32, Fold::sum,
-                 [&] { hub.arrive_and_wait(rank, "test"); });
+      runner.run(prepared, begins, static_cast<int64_t>(tensors[0].size()), plan::DType::float32,
+                 Fold::sum, [&] { hub.arrive_and_wait(rank, "test"); });
     });
   for (std::thread& thread : threads) thread.join();
   return tensors;

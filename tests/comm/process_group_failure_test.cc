@@ -33,12 +33,18 @@ struct Wait {
 const std::vector<Wait>& waits() {
   static const std::vector<Wait> all{
       {"all_reduce", [](Group& group) { group.all_reduce(at::ones({1000})); }},
-      {"all_gather", [](Group& group) { group.all_gather(at::ones({10}), at::ones({10 * group.size()})); }},
-      {"reduce_scatter", [](Group& group) { group.reduce_scatter(at::ones({10 * group.size()}), at::ones({10})); }},
+      {"all_gather",
+       [](Group& group) { group.all_gather(at::ones({10}), at::ones({10 * group.size()})); }},
+      {"reduce_scatter",
+       [](Group& group) { group.reduce_scatter(at::ones({10 * group.size()}), at::ones({10})); }},
       {"broadcast", [](Group& group) { group.broadcast(at::ones({10}), 1); }},
-      // Every rank its own root, so that all wait; where ranks compare what they call, that alone would be an error.
+      // Every rank its own root, so that all wait; where ranks compare what they call, that alone
+      // would be an error.
       {"gather",
-       [](Group& group) { group.gather(at::ones({10}), at::ones({10 * group.size()}), group.backend() == "tcp" ? 0 : group.rank()); }},
+       [](Group& group) {
+         group.gather(at::ones({10}), at::ones({10 * group.size()}),
+                      group.backend() == "tcp" ? 0 : group.rank());
+       }},
       {"recv", [](Group& group) { group.recv(at::ones({10}), 1); }},
       {"barrier", [](Group& group) { group.barrier(); }},
   };
@@ -93,18 +99,24 @@ TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItExitsWithoutAGoodbye) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Waits, LostPeer, ::testing::Combine(::testing::Values("gloo", "shm", "tcp"), ::testing::ValuesIn(waits())),
-                         [](const auto& each) { return std::get<0>(each.param) + "_" + std::get<1>(each.param).name; });
+INSTANTIATE_TEST_SUITE_P(Waits, LostPeer,
+                         ::testing::Combine(::testing::Values("gloo", "shm", "tcp"),
+                                            ::testing::ValuesIn(waits())),
+                         [](const auto& each) {
+                           return std::get<0>(each.param) + "_" + std::get<1>(each.param).name;
+                         });
 
 TEST(ProcessGroupFailure, NothingStartsAfterALoss) {
   Workers workers(2, testing::world_options(kTimeout));
   Groups groups = workers.make_groups();
   groups[1].reset();
   workers.vanish(1);
-  const auto first = endings_of({groups[0]}, [](Group& group) { group.all_reduce(at::ones({10})); });
+  const auto first =
+      endings_of({groups[0]}, [](Group& group) { group.all_reduce(at::ones({10})); });
   for (const Wait& wait : waits()) {
     const auto endings = endings_of({groups[0]}, wait.call);
-    EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::peer_lost)) << wait.name << ": " << endings[0].what;
+    EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::peer_lost))
+        << wait.name << ": " << endings[0].what;
   }
 }
 
@@ -112,7 +124,8 @@ TEST(ProcessGroupFailure, AWorkerThatDoesNotComeEndsInTimeout) {
   for (const std::string name : {"all_reduce", "recv", "barrier"}) {
     Workers workers(2, testing::world_options(Milliseconds(500)));
     Groups groups = workers.make_groups();
-    const Wait& wait = *std::find_if(waits().begin(), waits().end(), [&](const Wait& each) { return each.name == name; });
+    const Wait& wait = *std::find_if(waits().begin(), waits().end(),
+                                     [&](const Wait& each) { return each.name == name; });
     const auto endings = endings_of({groups[0]}, wait.call);
     EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::timeout)) << endings[0].what;
     EXPECT_THAT(endings[0].what, HasSubstr("500 ms"));
@@ -168,7 +181,8 @@ TEST(ProcessGroupFailure, ALostProcessEndsTheWaitsOfAllThreadsOfAnother) {
 
 // Carriers of ours compare what ranks call before a byte is read.
 class Mismatch : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Carriers, Mismatch, ::testing::Values("shm", "tcp"), [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(Carriers, Mismatch, ::testing::Values("shm", "tcp"),
+                         [](const auto& each) { return each.param; });
 
 TEST_P(Mismatch, OfTheOperationIsNamedOnBothSides) {
   Workers workers(2, options_for(GetParam()));
@@ -181,7 +195,8 @@ TEST_P(Mismatch, OfTheOperationIsNamedOnBothSides) {
   });
   for (const Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
-    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("all_reduce"), HasSubstr("rank 1"), HasSubstr("broadcast")));
+    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("all_reduce"),
+                                   HasSubstr("rank 1"), HasSubstr("broadcast")));
   }
   workers.leave();
 }
@@ -189,7 +204,8 @@ TEST_P(Mismatch, OfTheOperationIsNamedOnBothSides) {
 TEST_P(Mismatch, OfTheSizeIsNamedOnBothSides) {
   Workers workers(2, options_for(GetParam()));
   const Groups groups = workers.make_groups();
-  const auto endings = endings_of(groups, [](Group& group) { group.all_reduce(at::ones({group.rank() == 0 ? 500000 : 10})); });
+  const auto endings = endings_of(
+      groups, [](Group& group) { group.all_reduce(at::ones({group.rank() == 0 ? 500000 : 10})); });
   for (const Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
     EXPECT_THAT(ending.what, AllOf(HasSubstr("500000"), HasSubstr("10 elements")));

@@ -19,7 +19,8 @@ namespace trireme::testing {
 
 using Groups = std::vector<std::shared_ptr<Group>>;
 
-// Runs `body(i)` on `count` threads, then throws the first error that was no mere consequence of another.
+// Runs `body(i)` on `count` threads, then throws the first error that was no mere consequence of
+// another.
 template <typename Body>
 void on_threads(int count, Body body) {
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
@@ -47,7 +48,8 @@ void on_threads(int count, Body body) {
   if (consequence) std::rethrow_exception(consequence);
 }
 
-// Runs `body(group)` for every rank at once; a rank that fails takes the others of its process with it.
+// Runs `body(group)` for every rank at once; a rank that fails takes the others of its process with
+// it.
 template <typename Body>
 void on_ranks(const Groups& groups, Body body) {
   on_threads(static_cast<int>(groups.size()), [&](int rank) {
@@ -87,14 +89,16 @@ inline WorldOptions world_options(Milliseconds timeout = Milliseconds(20000)) {
   return options;
 }
 
-// Several workers of one job, as threads: each has an environment of its own, and they meet over loopback.
+// Several workers of one job, as threads: each has an environment of its own, and they meet over
+// loopback.
 class Workers {
  public:
   // `hosts`: by worker, if they play several hosts.
-  explicit Workers(int count, WorldOptions options = world_options(), const std::vector<std::string>& hosts = {},
+  explicit Workers(int count, WorldOptions options = world_options(),
+                   const std::vector<std::string>& hosts = {},
                    Milliseconds stall_timeout = Milliseconds(10000))
-      : coordinator_(
-            std::make_unique<launch::Coordinator>(net::Endpoint{"127.0.0.1", 0}, kToken, rules(count, options.timeout, stall_timeout))) {
+      : coordinator_(std::make_unique<launch::Coordinator>(
+            net::Endpoint{"127.0.0.1", 0}, kToken, rules(count, options.timeout, stall_timeout))) {
     for (int worker = 0; worker < count; ++worker) {
       if (!hosts.empty()) options.host = hosts[static_cast<size_t>(worker)];
       worlds_.push_back(std::make_unique<World>(World::join(options, environment(worker, count))));
@@ -121,7 +125,9 @@ class Workers {
   // All ranks of all workers, in order.
   Groups make_groups(int replicas = 1) {
     std::vector<Groups> made(worlds_.size());
-    on_each([&](World& world) { made[static_cast<size_t>(world.worker())] = world.make_groups(replicas); });
+    on_each([&](World& world) {
+      made[static_cast<size_t>(world.worker())] = world.make_groups(replicas);
+    });
     Groups all;
     for (auto& groups : made) all.insert(all.end(), groups.begin(), groups.end());
     return all;
@@ -134,7 +140,8 @@ class Workers {
   static constexpr const char* kToken = "a token of this test";
 
  private:
-  static launch::MembershipOptions rules(int workers, Milliseconds timeout, Milliseconds stall_timeout) {
+  static launch::MembershipOptions rules(int workers, Milliseconds timeout,
+                                         Milliseconds stall_timeout) {
     launch::MembershipOptions rules;
     rules.workers = workers;
     rules.join_timeout = timeout;
@@ -146,7 +153,8 @@ class Workers {
   std::vector<std::unique_ptr<World>> worlds_;
 };
 
-inline Groups thread_groups(int size, plan::Algorithm algorithm = plan::Algorithm::direct, Milliseconds timeout = Milliseconds(20000)) {
+inline Groups thread_groups(int size, plan::Algorithm algorithm = plan::Algorithm::direct,
+                            Milliseconds timeout = Milliseconds(20000)) {
   comm::ThreadGroupOptions options;
   options.table.always(plan::Collective::all_reduce, algorithm);
   options.timeout = timeout;

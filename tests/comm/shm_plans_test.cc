@@ -1,4 +1,5 @@
-// Every plan between processes of one host: what threads make of a plan, bit for bit, and the table decides which one.
+// Every plan between processes of one host: what threads make of a plan, bit for bit, and the table
+// decides which one.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -26,13 +27,15 @@ struct Case {
 };
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  return fmt::format("{}_{}x{}", plan::to_string(info.param.algorithm), info.param.workers, info.param.replicas);
+  return fmt::format("{}_{}x{}", plan::to_string(info.param.algorithm), info.param.workers,
+                     info.param.replicas);
 }
 
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Algorithm algorithm : plan::all_algorithms())
-    for (const auto& [workers, replicas] : {std::pair{2, 1}, {3, 1}, {4, 1}, {2, 2}}) all.push_back({algorithm, workers, replicas});
+    for (const auto& [workers, replicas] : {std::pair{2, 1}, {3, 1}, {4, 1}, {2, 2}})
+      all.push_back({algorithm, workers, replicas});
   return all;
 }
 
@@ -40,7 +43,8 @@ plan::CollectiveTable always(Algorithm algorithm) {
   plan::CollectiveTable table;
   for (const plan::Collective collective : plan::all_collectives()) {
     const auto fits = plan::algorithms_of(collective);
-    if (std::find(fits.begin(), fits.end(), algorithm) != fits.end()) table.always(collective, algorithm);
+    if (std::find(fits.begin(), fits.end(), algorithm) != fits.end())
+      table.always(collective, algorithm);
   }
   return table;
 }
@@ -60,7 +64,9 @@ Groups threads_by(int size, const plan::CollectiveTable& table) {
 // Of very different sizes: their sum depends on the order.
 at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
   const at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank) + 1);
-  return (at::randn({count}, generator, at::kFloat) * at::exp2(at::randint(-6, 6, {count}, generator).to(at::kFloat))).to(type);
+  return (at::randn({count}, generator, at::kFloat) *
+          at::exp2(at::randint(-6, 6, {count}, generator).to(at::kFloat)))
+      .to(type);
 }
 
 // What body(group) returns on each rank.
@@ -71,12 +77,14 @@ std::vector<at::Tensor> outcomes(const Groups& groups, Body body) {
   return results;
 }
 
-void expect_same_bits(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected, const std::string& what) {
+void expect_same_bits(const std::vector<at::Tensor>& actual,
+                      const std::vector<at::Tensor>& expected, const std::string& what) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t rank = 0; rank < actual.size(); ++rank) {
     ASSERT_EQ(actual[rank].nbytes(), expected[rank].nbytes());
     EXPECT_TRUE(actual[rank].nbytes() == 0 ||
-                std::memcmp(actual[rank].const_data_ptr(), expected[rank].const_data_ptr(), actual[rank].nbytes()) == 0)
+                std::memcmp(actual[rank].const_data_ptr(), expected[rank].const_data_ptr(),
+                            actual[rank].nbytes()) == 0)
         << what << " on rank " << rank;
   }
 }
@@ -109,11 +117,12 @@ TEST_P(ShmPlans, AreWhatCarriesThem) { EXPECT_EQ(groups_[0]->backend(), "shm"); 
 TEST_P(ShmPlans, AddUpWithTheBitsOfThePlan) {
   for (const at::ScalarType type : kTypes)
     for (const int64_t count : kCounts)
-      expect_what_threads_leave(fmt::format("{} x {}", count, c10::toString(type)), [&](Group& group) {
-        const at::Tensor tensor = part_of(group.rank(), count, type);
-        group.all_reduce(tensor);
-        return tensor;
-      });
+      expect_what_threads_leave(fmt::format("{} x {}", count, c10::toString(type)),
+                                [&](Group& group) {
+                                  const at::Tensor tensor = part_of(group.rank(), count, type);
+                                  group.all_reduce(tensor);
+                                  return tensor;
+                                });
 }
 
 TEST_P(ShmPlans, KnowEveryReduction) {
@@ -145,11 +154,13 @@ TEST_P(ShmPlans, GiveEachRankItsBlockOfTheSum) {
   for (const int64_t count : {0, 1, 1000, 150001})
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean})
       expect_what_threads_leave(fmt::format("{} of {}", to_string(op), count), [&](Group& group) {
-        const at::Tensor input = part_of(group.rank(), count * size_, at::kFloat), before = input.clone();
+        const at::Tensor input = part_of(group.rank(), count * size_, at::kFloat),
+                         before = input.clone();
         const at::Tensor output = at::empty({count});
         group.reduce_scatter(input, output, op);
         EXPECT_TRUE(input.equal(before)) << "the input is only read";
-        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count, count);  // Another's block of the input.
+        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count,
+                                            count);  // Another's block of the input.
         group.reduce_scatter(input, own, op);
         EXPECT_TRUE(own.equal(output)) << "into its input";
         return output;
@@ -178,7 +189,8 @@ TEST_P(ShmPlans, MixWithOtherCollectives) {
   on_ranks(groups_, [&](Group& group) {
     for (int repeat = 0; repeat < 20; ++repeat) {
       const int64_t count = 1 + repeat * 20011;
-      const at::Tensor sum = at::full({count}, group.rank() + 1, at::kFloat), root = at::full({count}, group.rank(), at::kInt);
+      const at::Tensor sum = at::full({count}, group.rank() + 1, at::kFloat),
+                       root = at::full({count}, group.rank(), at::kInt);
       const at::Tensor all = at::empty({3 * size_}, at::kLong);
       group.all_reduce(sum);
       group.broadcast(root, repeat % size_);
@@ -186,7 +198,8 @@ TEST_P(ShmPlans, MixWithOtherCollectives) {
       group.barrier();
       ASSERT_TRUE(sum.equal(at::full({count}, size_ * (size_ + 1) / 2, at::kFloat))) << repeat;
       ASSERT_TRUE(root.equal(at::full({count}, repeat % size_, at::kInt))) << repeat;
-      ASSERT_TRUE(group.rank() != 0 || all.equal(at::arange(size_, at::kLong).repeat_interleave(3))) << repeat;
+      ASSERT_TRUE(group.rank() != 0 || all.equal(at::arange(size_, at::kLong).repeat_interleave(3)))
+          << repeat;
     }
   });
 }
@@ -203,15 +216,21 @@ std::vector<at::Tensor> sums(const Groups& groups, int64_t count) {
 
 TEST(ShmPlanChoice, FollowsTheTableBySize) {
   plan::CollectiveTable table;
-  table.set({"shm", plan::Collective::all_reduce, 4, 1}, {{0, Algorithm::tree}, {4096, Algorithm::ring}, {1 << 20, Algorithm::direct}});
+  table.set({"shm", plan::Collective::all_reduce, 4, 1},
+            {{0, Algorithm::tree}, {4096, Algorithm::ring}, {1 << 20, Algorithm::direct}});
   table.set({"threads", plan::Collective::all_reduce, 4, 1}, {{0, Algorithm::halving_doubling}});
   testing::Workers workers(4);
-  const Groups chosen = groups_by(workers, 1, plan::CollectiveTable::parse(table.to_text(), "table.json"));
-  for (const auto& [count, algorithm] : {std::pair{1023, Algorithm::tree}, {1024, Algorithm::ring}, {300000, Algorithm::direct}}) {
-    expect_same_bits(sums(chosen, count), sums(testing::thread_groups(4, algorithm), count), fmt::format("{} elements", count));
+  const Groups chosen =
+      groups_by(workers, 1, plan::CollectiveTable::parse(table.to_text(), "table.json"));
+  for (const auto& [count, algorithm] :
+       {std::pair{1023, Algorithm::tree}, {1024, Algorithm::ring}, {300000, Algorithm::direct}}) {
+    expect_same_bits(sums(chosen, count), sums(testing::thread_groups(4, algorithm), count),
+                     fmt::format("{} elements", count));
     const at::Tensor sum = sums(chosen, count)[0];
-    for (const Algorithm other : {Algorithm::tree, Algorithm::ring, Algorithm::direct, Algorithm::halving_doubling})
-      EXPECT_EQ(sum.equal(sums(testing::thread_groups(4, other), count)[0]), other == algorithm) << count;
+    for (const Algorithm other :
+         {Algorithm::tree, Algorithm::ring, Algorithm::direct, Algorithm::halving_doubling})
+      EXPECT_EQ(sum.equal(sums(testing::thread_groups(4, other), count)[0]), other == algorithm)
+          << count;
   }
   workers.leave();
 }
@@ -223,8 +242,10 @@ TEST(ShmPlanChoice, FollowsTheNameThatIsAskedFor) {
   testing::Workers workers(3, options);
   const Groups groups = workers.make_groups();
   for (const int64_t count : {100, 100000}) {
-    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::ring), count), fmt::format("{} elements", count));
-    EXPECT_FALSE(sums(groups, count)[0].equal(sums(testing::thread_groups(3, Algorithm::direct), count)[0]));
+    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::ring), count),
+                     fmt::format("{} elements", count));
+    EXPECT_FALSE(
+        sums(groups, count)[0].equal(sums(testing::thread_groups(3, Algorithm::direct), count)[0]));
   }
   workers.leave();
 }
@@ -233,7 +254,8 @@ TEST(ShmPlanChoice, WithoutATableReadsEveryOther) {
   testing::Workers workers(3);
   const Groups groups = workers.make_groups();
   for (const int64_t count : {10, 1000, 10000, 1000000})
-    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::naive), count), fmt::format("{} elements", count));
+    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::naive), count),
+                     fmt::format("{} elements", count));
   workers.leave();
 }
 
@@ -244,10 +266,12 @@ TEST(ShmPlanChoice, ThatDiffersBetweenRanksIsNamedOnBoth) {
     world.set_table(always(world.worker() == 0 ? Algorithm::naive : Algorithm::ring));
   });
   const Groups groups = workers.make_groups();
-  const auto endings = testing::endings_of(groups, [](Group& group) { group.all_reduce(at::ones({1000})); });
+  const auto endings =
+      testing::endings_of(groups, [](Group& group) { group.all_reduce(at::ones({1000})); });
   for (const testing::Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
-    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("sum by naive"), HasSubstr("rank 1"), HasSubstr("sum by ring")));
+    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("sum by naive"),
+                                   HasSubstr("rank 1"), HasSubstr("sum by ring")));
   }
 }
 
@@ -273,7 +297,8 @@ TEST(ShmPlanFailure, APeerThatIsLostInTheMiddleEndsThePlanOfTheOthers) {
   });
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
   for (const size_t survivor : {0, 2}) {
-    EXPECT_EQ(to_string(endings[survivor].code), to_string(ErrorCode::peer_lost)) << endings[survivor].what;
+    EXPECT_EQ(to_string(endings[survivor].code), to_string(ErrorCode::peer_lost))
+        << endings[survivor].what;
     EXPECT_THAT(endings[survivor].what, HasSubstr("worker 1"));
   }
 }

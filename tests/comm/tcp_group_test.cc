@@ -1,4 +1,5 @@
-// Our TCP between ranks: every plan and size, ranks that call different things, and peers that are killed or stopped.
+// Our TCP between ranks: every plan and size, ranks that call different things, and peers that are
+// killed or stopped.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -21,7 +22,8 @@ using ::testing::HasSubstr;
 using testing::on_ranks;
 using testing::Workers;
 
-WorldOptions tcp_options(Milliseconds timeout = Milliseconds(20000), const std::string& all_reduce = "auto") {
+WorldOptions tcp_options(Milliseconds timeout = Milliseconds(20000),
+                         const std::string& all_reduce = "auto") {
   WorldOptions options = testing::world_options(timeout);
   options.backend = "tcp";
   options.all_reduce = all_reduce;
@@ -30,7 +32,8 @@ WorldOptions tcp_options(Milliseconds timeout = Milliseconds(20000), const std::
 
 class TcpAlgorithms : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
 
-// Large enough for many windows and full socket buffers, and a size that no number of chunks divides.
+// Large enough for many windows and full socket buffers, and a size that no number of chunks
+// divides.
 TEST_P(TcpAlgorithms, AllReduceOfAnySizeGivesTheSum) {
   const auto& [algorithm, size] = GetParam();
   Workers workers(size, tcp_options(Milliseconds(20000), algorithm));
@@ -38,24 +41,29 @@ TEST_P(TcpAlgorithms, AllReduceOfAnySizeGivesTheSum) {
     for (const int64_t count : {1, 5, 4099, 1000003}) {
       const at::Tensor tensor = (at::arange(count, at::kInt) % 1000 + group.rank());
       group.all_reduce(tensor);
-      ASSERT_TRUE(tensor.equal((at::arange(count, at::kInt) % 1000) * n + n * (n - 1) / 2)) << count;
+      ASSERT_TRUE(tensor.equal((at::arange(count, at::kInt) % 1000) * n + n * (n - 1) / 2))
+          << count;
     }
   });
   workers.leave();
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, TcpAlgorithms,
-                         ::testing::Combine(::testing::Values("naive", "direct", "ring", "recursive_doubling", "halving_doubling", "tree",
-                                                              "hierarchical"),
-                                            ::testing::Values(2, 3, 4)),
-                         [](const auto& each) { return std::get<0>(each.param) + "_" + std::to_string(std::get<1>(each.param)); });
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, TcpAlgorithms,
+    ::testing::Combine(::testing::Values("naive", "direct", "ring", "recursive_doubling",
+                                         "halving_doubling", "tree", "hierarchical"),
+                       ::testing::Values(2, 3, 4)),
+    [](const auto& each) {
+      return std::get<0>(each.param) + "_" + std::to_string(std::get<1>(each.param));
+    });
 
 TEST(TcpGroup, LargeMessagesMayCross) {
   Workers workers(2, tcp_options());
   on_ranks(workers.make_groups(), [](Group& group) {
     const int other = 1 - group.rank();
     const at::Tensor mine = at::full({3000000}, group.rank() + 1.0), theirs = at::zeros({3000000});
-    const WorkPtr receiving = group.recv_async(theirs, other), sending = group.send_async(mine, other);
+    const WorkPtr receiving = group.recv_async(theirs, other),
+                  sending = group.send_async(mine, other);
     group.barrier();
     sending->wait();
     receiving->wait();
@@ -88,7 +96,8 @@ TEST(TcpGroup, AMessageOfAnotherSizeIsNamed) {
   });
   EXPECT_FALSE(endings[0].failed);
   EXPECT_EQ(to_string(endings[1].code), to_string(ErrorCode::invalid_argument));
-  EXPECT_THAT(endings[1].what, AllOf(HasSubstr("rank 0 sent 11 elements of Float"), HasSubstr("10 elements of Float")));
+  EXPECT_THAT(endings[1].what, AllOf(HasSubstr("rank 0 sent 11 elements of Float"),
+                                     HasSubstr("10 elements of Float")));
   workers.leave();
 }
 
@@ -96,7 +105,8 @@ TEST(TcpGroup, OperationsUnderWayWhenTheGroupIsLetGoEnd) {
   Workers workers(2, tcp_options());
   Groups groups = workers.make_groups();
   const at::Tensor tensor = at::ones({10});
-  const WorkPtr first = groups[0]->all_reduce_async(tensor), second = groups[0]->all_reduce_async(tensor);
+  const WorkPtr first = groups[0]->all_reduce_async(tensor),
+                second = groups[0]->all_reduce_async(tensor);
   groups[0].reset();
   for (const WorkPtr* work : {&first, &second}) EXPECT_THROW((*work)->wait(), Error);
 }
@@ -113,7 +123,8 @@ TEST(TcpGroup, MoreRanksThanCoresStillWork) {
   workers.leave();
 }
 
-class TcpDifference : public ::testing::TestWithParam<std::pair<std::string, std::function<void(Group&)>>> {};
+class TcpDifference
+    : public ::testing::TestWithParam<std::pair<std::string, std::function<void(Group&)>>> {};
 
 TEST_P(TcpDifference, IsNamedOnEveryRank) {
   Workers workers(3, tcp_options());
@@ -143,12 +154,20 @@ const std::vector<std::pair<std::string, std::function<void(Group&)>>> kDifferen
          group.all_reduce(at::ones({2000000}));
      }},
     {"size", [](Group& group) { group.all_reduce(at::ones({group.rank() == 2 ? 11 : 10})); }},
-    {"large_size", [](Group& group) { group.all_reduce(at::ones({group.rank() == 2 ? 1000000 : 2000000})); }},
-    {"type", [](Group& group) { group.all_reduce(at::ones({10}, group.rank() == 2 ? at::kDouble : at::kFloat)); }},
-    {"reduction", [](Group& group) { group.all_reduce(at::ones({10}), group.rank() == 2 ? ReduceOp::max : ReduceOp::min); }},
+    {"large_size",
+     [](Group& group) { group.all_reduce(at::ones({group.rank() == 2 ? 1000000 : 2000000})); }},
+    {"type",
+     [](Group& group) {
+       group.all_reduce(at::ones({10}, group.rank() == 2 ? at::kDouble : at::kFloat));
+     }},
+    {"reduction",
+     [](Group& group) {
+       group.all_reduce(at::ones({10}), group.rank() == 2 ? ReduceOp::max : ReduceOp::min);
+     }},
     {"root", [](Group& group) { group.broadcast(at::ones({10}), group.rank() == 2 ? 1 : 0); }},
 };
-INSTANTIATE_TEST_SUITE_P(Differences, TcpDifference, ::testing::ValuesIn(kDifferences), [](const auto& each) { return each.param.first; });
+INSTANTIATE_TEST_SUITE_P(Differences, TcpDifference, ::testing::ValuesIn(kDifferences),
+                         [](const auto& each) { return each.param.first; });
 
 TEST(TcpGroup, ADifferenceSaysWhatBothRanksCall) {
   Workers workers(2, tcp_options());
@@ -159,8 +178,9 @@ TEST(TcpGroup, ADifferenceSaysWhatBothRanksCall) {
       group.all_gather(at::ones({5}, at::kLong), at::ones({10}, at::kLong));
   });
   for (const Ending& ending : endings)
-    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0 calls all_reduce with 10 elements (Float, sum"),
-                                   HasSubstr("rank 1 calls all_gather with 10 elements (Long")));
+    EXPECT_THAT(ending.what,
+                AllOf(HasSubstr("rank 0 calls all_reduce with 10 elements (Float, sum"),
+                      HasSubstr("rank 1 calls all_gather with 10 elements (Long")));
 }
 
 // A worker in a process of its own. It is forked before this process has connected anything.
@@ -204,7 +224,8 @@ class WorkerProcess {
   int to_child_;
 };
 
-// Workers 0 and 2 are threads here, worker 1 is another process that `signal` hits in the middle of collectives.
+// Workers 0 and 2 are threads here, worker 1 is another process that `signal` hits in the middle of
+// collectives.
 std::vector<Ending> endings_after(int signal, Milliseconds timeout, Milliseconds& took) {
   const WorldOptions options = tcp_options(timeout);
   const auto collectives = [](Group& group) {
@@ -218,7 +239,8 @@ std::vector<Ending> endings_after(int signal, Milliseconds timeout, Milliseconds
   Workers workers(3, options);
   process.begin(workers.coordinator().endpoint());
   Groups groups(2);
-  testing::on_threads(2, [&](int i) { groups[static_cast<size_t>(i)] = workers[2 * i].make_groups()[0]; });
+  testing::on_threads(
+      2, [&](int i) { groups[static_cast<size_t>(i)] = workers[2 * i].make_groups()[0]; });
   std::atomic<int> rounds{0};
   std::chrono::steady_clock::time_point hit;
   std::thread hitter([&] {

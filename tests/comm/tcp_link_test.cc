@@ -13,7 +13,8 @@ namespace {
 // Two ends of a connection over loopback.
 std::pair<Descriptor, Descriptor> connected() {
   const Descriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+  sockaddr_in address{
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
   socklen_t length = sizeof address;
   EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
   EXPECT_EQ(::listen(listener.get(), 1), 0);
@@ -31,7 +32,8 @@ void send_bytes(const Descriptor& socket, size_t count) {
 
 void wait_until_arrived(int descriptor, int count) {
   int arrived = 0;
-  for (const Deadline deadline = Deadline::after(Milliseconds(5000)); arrived < count && !deadline.expired(); ::poll(nullptr, 0, 1))
+  for (const Deadline deadline = Deadline::after(Milliseconds(5000));
+       arrived < count && !deadline.expired(); ::poll(nullptr, 0, 1))
     ASSERT_EQ(::ioctl(descriptor, FIONREAD, &arrived), 0);
   ASSERT_EQ(arrived, count);
 }

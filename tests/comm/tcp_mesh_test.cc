@@ -30,13 +30,20 @@ class TcpMesh : public ::testing::Test {
     for (auto& member : members_) member->leave();
   }
   std::unique_ptr<launch::Member> join(int worker) {
-    return std::make_unique<launch::Member>(coordinator_.endpoint(), kToken, worker, 2, 0, std::map<std::string, std::string>{});
+    return std::make_unique<launch::Member>(coordinator_.endpoint(), kToken, worker, 2, 0,
+                                            std::map<std::string, std::string>{});
   }
-  Mesh connect(int rank, const std::string& token = kToken, Milliseconds timeout = Milliseconds(20000)) {
-    return connect_mesh(*members_[rank], rank, 2, {.name = "test", .address = "127.0.0.1", .token = token, .timeout = timeout});
+  Mesh connect(int rank, const std::string& token = kToken,
+               Milliseconds timeout = Milliseconds(20000)) {
+    return connect_mesh(
+        *members_[rank], rank, 2,
+        {.name = "test", .address = "127.0.0.1", .token = token, .timeout = timeout});
   }
   // Where rank 0 listens.
-  net::Endpoint address() { return net::parse_endpoint(members_[1]->get("tcp/test/0", Deadline::after(Milliseconds(20000)))); }
+  net::Endpoint address() {
+    return net::parse_endpoint(
+        members_[1]->get("tcp/test/0", Deadline::after(Milliseconds(20000))));
+  }
 
   launch::Coordinator coordinator_{{"127.0.0.1", 0}, kToken, {.workers = 2}};
   std::array<std::unique_ptr<launch::Member>, 2> members_;
@@ -48,7 +55,8 @@ Descriptor call(const net::Endpoint& endpoint) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(endpoint.port));
   inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return Descriptor();
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    return Descriptor();
   return socket;
 }
 
@@ -88,9 +96,11 @@ TEST_F(TcpMesh, NobodyListensOnceAllHaveMet) {
 }
 
 TEST_F(TcpMesh, APeerWithAnotherTokenIsRefused) {
-  auto meeting =
-      std::async(std::launch::async, [this] { return message_of(ErrorCode::timeout, [this] { connect(0, kToken, Milliseconds(800)); }); });
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [this] { connect(1, "another"); }), HasSubstr("rank 0 has another job token"));
+  auto meeting = std::async(std::launch::async, [this] {
+    return message_of(ErrorCode::timeout, [this] { connect(0, kToken, Milliseconds(800)); });
+  });
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [this] { connect(1, "another"); }),
+              HasSubstr("rank 0 has another job token"));
   EXPECT_THAT(meeting.get(), AllOf(HasSubstr("rank 1"), HasSubstr("800 ms")));
 }
 

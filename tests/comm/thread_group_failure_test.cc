@@ -19,12 +19,15 @@ constexpr Milliseconds kLong{60000};
 std::chrono::milliseconds time_of(const std::function<void()>& action) {
   const auto start = std::chrono::steady_clock::now();
   action();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() -
+                                                               start);
 }
 
 class ThreadGroupFailure : public ::testing::TestWithParam<plan::Algorithm> {
  protected:
-  testing::Groups groups(int size, Milliseconds timeout = kLong) { return testing::thread_groups(size, GetParam(), timeout); }
+  testing::Groups groups(int size, Milliseconds timeout = kLong) {
+    return testing::thread_groups(size, GetParam(), timeout);
+  }
 };
 
 TEST_P(ThreadGroupFailure, AnotherCollectiveIsNamedOnEveryRank) {
@@ -37,15 +40,20 @@ TEST_P(ThreadGroupFailure, AnotherCollectiveIsNamedOnEveryRank) {
   });
   for (const Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument));
-    EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 1 calls broadcast"), HasSubstr("calls all_reduce")));
+    EXPECT_THAT(ending.what,
+                AllOf(HasSubstr("rank 1 calls broadcast"), HasSubstr("calls all_reduce")));
   }
 }
 
 TEST_P(ThreadGroupFailure, AnotherSizeTypeOrOperationIsNamedOnEveryRank) {
   const std::vector<std::function<void(Group&)>> differences{
       [](Group& group) { group.all_reduce(at::ones({group.rank() == 2 ? 11 : 10})); },
-      [](Group& group) { group.all_reduce(at::ones({10}, group.rank() == 2 ? at::kDouble : at::kFloat)); },
-      [](Group& group) { group.all_reduce(at::ones({10}), group.rank() == 2 ? ReduceOp::max : ReduceOp::min); },
+      [](Group& group) {
+        group.all_reduce(at::ones({10}, group.rank() == 2 ? at::kDouble : at::kFloat));
+      },
+      [](Group& group) {
+        group.all_reduce(at::ones({10}), group.rank() == 2 ? ReduceOp::max : ReduceOp::min);
+      },
       [](Group& group) { group.broadcast(at::ones({10}), group.rank() == 2 ? 1 : 0); },
   };
   for (const auto& call : differences) {
@@ -58,9 +66,11 @@ TEST_P(ThreadGroupFailure, AnotherSizeTypeOrOperationIsNamedOnEveryRank) {
 
 TEST_P(ThreadGroupFailure, TheMessageOfADifferenceSpeaksThePublicWords) {
   const auto endings = endings_of(groups(2), [](Group& group) {
-    group.all_reduce(at::ones({10}, group.rank() == 1 ? at::kDouble : at::kFloat), group.rank() == 1 ? ReduceOp::max : ReduceOp::min);
+    group.all_reduce(at::ones({10}, group.rank() == 1 ? at::kDouble : at::kFloat),
+                     group.rank() == 1 ? ReduceOp::max : ReduceOp::min);
   });
-  EXPECT_THAT(endings[0].what, AllOf(HasSubstr("Float"), HasSubstr("Double"), HasSubstr("min"), HasSubstr("max")));
+  EXPECT_THAT(endings[0].what,
+              AllOf(HasSubstr("Float"), HasSubstr("Double"), HasSubstr("min"), HasSubstr("max")));
 }
 
 TEST_P(ThreadGroupFailure, AMissingRankIsNamedWithinTheDeadline) {
@@ -74,17 +84,21 @@ TEST_P(ThreadGroupFailure, AMissingRankIsNamedWithinTheDeadline) {
   EXPECT_LT(took, kShort + Milliseconds(3000));
   for (const int rank : {0, 1}) {
     EXPECT_EQ(to_string(endings[static_cast<size_t>(rank)].code), to_string(ErrorCode::timeout));
-    EXPECT_THAT(endings[static_cast<size_t>(rank)].what, AllOf(HasSubstr("all_reduce"), HasSubstr("rank 2")));
+    EXPECT_THAT(endings[static_cast<size_t>(rank)].what,
+                AllOf(HasSubstr("all_reduce"), HasSubstr("rank 2")));
   }
 }
 
 // Those who gave up have freed their tensors: who comes late must not read them.
 TEST_P(ThreadGroupFailure, ARankThatComesAfterTheDeadlineIsToldSo) {
   const auto ranks = groups(2, kShort);
-  const auto endings = endings_of({ranks[0]}, [](Group& group) { group.all_reduce(at::ones({10})); });
+  const auto endings =
+      endings_of({ranks[0]}, [](Group& group) { group.all_reduce(at::ones({10})); });
   EXPECT_EQ(to_string(endings[0].code), to_string(ErrorCode::timeout));
   std::vector<Ending> late;
-  const auto took = time_of([&] { late = endings_of({ranks[1]}, [](Group& group) { group.all_reduce(at::ones({10})); }); });
+  const auto took = time_of([&] {
+    late = endings_of({ranks[1]}, [](Group& group) { group.all_reduce(at::ones({10})); });
+  });
   EXPECT_LT(took, kShort) << "it waited again";
   EXPECT_EQ(to_string(late[0].code), to_string(ErrorCode::timeout));
   EXPECT_THAT(late[0].what, HasSubstr("for rank 1 to arrive"));
@@ -110,8 +124,10 @@ TEST_P(ThreadGroupFailure, AbortWakesEveryWait) {
   });
   EXPECT_LT(took, Milliseconds(10000));
   for (const int rank : {0, 1, 2}) {
-    EXPECT_EQ(to_string(endings[static_cast<size_t>(rank)].code), to_string(ErrorCode::aborted)) << rank;
-    EXPECT_THAT(endings[static_cast<size_t>(rank)].what, HasSubstr("rank 3 gave up: no space left"));
+    EXPECT_EQ(to_string(endings[static_cast<size_t>(rank)].code), to_string(ErrorCode::aborted))
+        << rank;
+    EXPECT_THAT(endings[static_cast<size_t>(rank)].what,
+                HasSubstr("rank 3 gave up: no space left"));
   }
 }
 
@@ -125,7 +141,8 @@ TEST_P(ThreadGroupFailure, NothingStartsAfterAnAbortAndTheFirstReasonStays) {
            [](Group& group) { group.send(at::ones({3}), 1 - group.rank()); },
            [](Group& group) { group.recv(at::ones({3}), 1 - group.rank()); },
        })
-    for (const Ending& ending : endings_of(ranks, call)) EXPECT_THAT(ending.what, HasSubstr("first"));
+    for (const Ending& ending : endings_of(ranks, call))
+      EXPECT_THAT(ending.what, HasSubstr("first"));
 }
 
 // A rank may give up at any moment, also while others read its tensor.
@@ -144,11 +161,14 @@ TEST_P(ThreadGroupFailure, AbortInTheMiddleOfCollectivesHarmsNobody) {
       }
     });
     aborter.join();
-    for (const Ending& ending : endings) EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::aborted));
+    for (const Ending& ending : endings)
+      EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::aborted));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadGroupFailure, ::testing::ValuesIn(plan::all_algorithms().begin(), plan::all_algorithms().end()),
+INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadGroupFailure,
+                         ::testing::ValuesIn(plan::all_algorithms().begin(),
+                                             plan::all_algorithms().end()),
                          [](const auto& each) { return std::string(plan::to_string(each.param)); });
 
 }  // namespace

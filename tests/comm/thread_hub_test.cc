@@ -18,7 +18,8 @@ void on_each(int count, Body body) {
 
 constexpr Milliseconds kTimeout{20000};
 
-// What ranks wrote before the barrier can be read after it: ThreadSanitizer looks at the plain integers here.
+// What ranks wrote before the barrier can be read after it: ThreadSanitizer looks at the plain
+// integers here.
 TEST(ThreadHub, WritesBeforeABarrierAreSeenAfterIt) {
   constexpr int kRanks = 4;
   ThreadHub hub(kRanks, kTimeout);
@@ -27,7 +28,8 @@ TEST(ThreadHub, WritesBeforeABarrierAreSeenAfterIt) {
     for (int round = 0; round < 500; ++round) {
       values[static_cast<size_t>(rank)] = round * kRanks + rank;
       hub.arrive_and_wait(rank, "test");
-      for (int other = 0; other < kRanks; ++other) ASSERT_EQ(values[static_cast<size_t>(other)], round * kRanks + other);
+      for (int other = 0; other < kRanks; ++other)
+        ASSERT_EQ(values[static_cast<size_t>(other)], round * kRanks + other);
       hub.arrive_and_wait(rank, "test");
     }
   });
@@ -43,7 +45,8 @@ TEST(ThreadHub, RanksSumEachOthersBuffersInParts) {
       hub.meet(rank, {.operation = "sum", .data = mine.data(), .elements = kElements});
       std::vector<const void*> sources;
       for (int other = 0; other < kRanks; ++other)
-        sources.push_back(static_cast<const float*>(hub.posted(other).data) + rank * (kElements / kRanks));
+        sources.push_back(static_cast<const float*>(hub.posted(other).data) +
+                          rank * (kElements / kRanks));
       fold_range(plan::DType::float32, Fold::sum, sum.data(), sources, 0, kElements / kRanks);
       hub.arrive_and_wait(rank, "sum");
       for (const float value : sum) ASSERT_EQ(value, static_cast<float>(3 * round + 3));
@@ -75,7 +78,8 @@ TEST(ReduceKernel, FoldsTheRangeAloneAndMayWriteIntoASource) {
   std::iota(a.begin(), a.end(), 0);
   const std::vector<const void*> sources{a.data(), b.data()};
   fold_range(plan::DType::int32, Fold::sum, a.data(), sources, 100, 4900);
-  for (int i = 0; i < 5000; ++i) ASSERT_EQ(a[static_cast<size_t>(i)], i >= 100 && i < 4900 ? i + 2 : i);
+  for (int i = 0; i < 5000; ++i)
+    ASSERT_EQ(a[static_cast<size_t>(i)], i >= 100 && i < 4900 ? i + 2 : i);
 }
 
 TEST(ReduceKernel, NaNWinsMaxAndMinWhereverItStands) {

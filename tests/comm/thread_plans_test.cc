@@ -36,7 +36,8 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const plan::Algorithm algorithm : plan::all_algorithms())
     for (const int size : {1, 2, 3, 4, 5, 7, 8}) all.push_back({algorithm, size, {}});
-  for (const std::vector<int>& hosts : {std::vector<int>{0, 1}, {0, 0, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 2}, {0, 0, 1, 1, 1, 2, 2}})
+  for (const std::vector<int>& hosts :
+       {std::vector<int>{0, 1}, {0, 0, 1}, {0, 1, 0, 1}, {0, 0, 0, 1, 2}, {0, 0, 1, 1, 1, 2, 2}})
     all.push_back({plan::Algorithm::hierarchical, static_cast<int>(hosts.size()), hosts});
   return all;
 }
@@ -56,17 +57,24 @@ class ThreadPlans : public ::testing::TestWithParam<Case> {
     options.timeout = Milliseconds(20000);
     groups_ = comm::make_thread_groups(size_, options);
   }
-  bool makes(plan::Collective collective) const { return trireme::makes(collective, GetParam().algorithm); }
-  std::vector<int64_t> counts() const { return {0, 1, 2, size_ - 1, size_, size_ + 1, 1000, 10000}; }
+  bool makes(plan::Collective collective) const {
+    return trireme::makes(collective, GetParam().algorithm);
+  }
+  std::vector<int64_t> counts() const {
+    return {0, 1, 2, size_ - 1, size_, size_ + 1, 1000, 10000};
+  }
 
   int size_;
   Groups groups_;
 };
 
-constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kInt, at::kLong, at::kByte};
+constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
+                                     at::kInt,   at::kLong,   at::kByte};
 
 // Small whole numbers: their sums are exact in every type, in any order.
-at::Tensor part_of(int rank, int64_t count, at::ScalarType type) { return ((at::arange(count, at::kLong) * 3 + rank * 5) % 11).to(type); }
+at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
+  return ((at::arange(count, at::kLong) * 3 + rank * 5) % 11).to(type);
+}
 at::Tensor sum_of(int size, int64_t count, at::ScalarType type) {
   at::Tensor sum = part_of(0, count, at::kLong);
   for (int rank = 1; rank < size; ++rank) sum += part_of(rank, count, at::kLong);
@@ -79,7 +87,8 @@ TEST_P(ThreadPlans, SumEverywhere) {
       for (const int64_t count : counts()) {
         const at::Tensor tensor = part_of(group.rank(), count, type);
         group.all_reduce(tensor);
-        ASSERT_TRUE(tensor.equal(sum_of(size_, count, type))) << count << " x " << c10::toString(type);
+        ASSERT_TRUE(tensor.equal(sum_of(size_, count, type)))
+            << count << " x " << c10::toString(type);
       }
   });
 }
@@ -92,10 +101,14 @@ TEST_P(ThreadPlans, GiveEachRankItsBlockOfTheSum) {
         const at::Tensor input = part_of(group.rank(), count * size_, type);
         const at::Tensor output = at::empty({count}, type);
         group.reduce_scatter(input, output);
-        ASSERT_TRUE(output.equal(sum_of(size_, count * size_, type).narrow(0, group.rank() * count, count))) << count << " " << type;
-        ASSERT_TRUE(input.equal(part_of(group.rank(), count * size_, type))) << "the input is only read";
+        ASSERT_TRUE(
+            output.equal(sum_of(size_, count * size_, type).narrow(0, group.rank() * count, count)))
+            << count << " " << type;
+        ASSERT_TRUE(input.equal(part_of(group.rank(), count * size_, type)))
+            << "the input is only read";
         if (count == 0) continue;
-        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count, count);  // Another's block of the input.
+        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count,
+                                            count);  // Another's block of the input.
         group.reduce_scatter(input, own);
         ASSERT_TRUE(own.equal(output)) << "into its input, " << count << " " << type;
       }
@@ -134,20 +147,24 @@ TEST_P(ThreadPlans, LeaveTheSameBitsOnAllRanksAndInEveryRun) {
     for (const int64_t count : {1, 1000, 20000}) {
       std::vector<at::Tensor> parts, sums(groups_.size());
       for (size_t rank = 0; rank < groups_.size(); ++rank)
-        parts.push_back(at::randn({count}, at::detail::createCPUGenerator(rank), at::kFloat).to(type));
+        parts.push_back(
+            at::randn({count}, at::detail::createCPUGenerator(rank), at::kFloat).to(type));
       for (int repetition = 0; repetition < 3; ++repetition) {
         on_ranks(groups_, [&](Group& group) {
           const auto rank = static_cast<size_t>(group.rank());
           const at::Tensor sum = parts[rank].clone();
           group.all_reduce(sum);
           if (repetition == 0) sums[rank] = sum;
-          EXPECT_EQ(std::memcmp(sum.const_data_ptr(), sums[rank].const_data_ptr(), sum.nbytes()), 0) << "another sum in another run";
+          EXPECT_EQ(std::memcmp(sum.const_data_ptr(), sums[rank].const_data_ptr(), sum.nbytes()), 0)
+              << "another sum in another run";
         });
       }
-      for (const at::Tensor& sum : sums) EXPECT_EQ(std::memcmp(sum.const_data_ptr(), sums[0].const_data_ptr(), sum.nbytes()), 0);
+      for (const at::Tensor& sum : sums)
+        EXPECT_EQ(std::memcmp(sum.const_data_ptr(), sums[0].const_data_ptr(), sum.nbytes()), 0);
       if (size_ == 1) continue;
       at::Tensor expected = parts[0].to(at::kDouble);
-      for (size_t rank = 1; rank < parts.size(); ++rank) expected = expected + parts[rank].to(at::kDouble);
+      for (size_t rank = 1; rank < parts.size(); ++rank)
+        expected = expected + parts[rank].to(at::kDouble);
       const double tolerance = type == at::kBFloat16 ? 0.3 : type == at::kHalf ? 0.05 : 1e-4;
       EXPECT_LT((sums[0].to(at::kDouble) - expected).abs().max().item<double>(), tolerance);
     }
@@ -156,10 +173,12 @@ TEST_P(ThreadPlans, LeaveTheSameBitsOnAllRanksAndInEveryRun) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadPlans, ::testing::ValuesIn(cases()), name_of);
 
-// What a sum's bits are says which plan made it: a chain of additions from each chunk's neighbour is no sum in rank order.
+// What a sum's bits are says which plan made it: a chain of additions from each chunk's neighbour
+// is no sum in rank order.
 TEST(ThreadPlanChoice, FollowsTheTableBySize) {
   comm::ThreadGroupOptions options;
-  options.table.set({"threads", plan::Collective::all_reduce, 4, 1}, {{0, plan::Algorithm::naive}, {4096, plan::Algorithm::ring}});
+  options.table.set({"threads", plan::Collective::all_reduce, 4, 1},
+                    {{0, plan::Algorithm::naive}, {4096, plan::Algorithm::ring}});
   const Groups chosen = comm::make_thread_groups(4, options);
   const auto sum_by = [](const Groups& groups, int64_t count) {
     std::vector<at::Tensor> sums(groups.size());
@@ -170,7 +189,8 @@ TEST(ThreadPlanChoice, FollowsTheTableBySize) {
     });
     return sums[0];
   };
-  const Groups naive = testing::thread_groups(4, plan::Algorithm::naive), ring = testing::thread_groups(4, plan::Algorithm::ring);
+  const Groups naive = testing::thread_groups(4, plan::Algorithm::naive),
+               ring = testing::thread_groups(4, plan::Algorithm::ring);
   for (const int64_t count : {900, 1100}) {
     EXPECT_FALSE(sum_by(naive, count).equal(sum_by(ring, count)));
     EXPECT_TRUE(sum_by(chosen, count).equal(sum_by(count < 1024 ? naive : ring, count))) << count;
@@ -179,7 +199,8 @@ TEST(ThreadPlanChoice, FollowsTheTableBySize) {
 
 class TemporaryTable {
  public:
-  explicit TemporaryTable(const std::string& text) : path_(::testing::TempDir() + fmt::format("table-{}-{}.json", getpid(), count_++)) {
+  explicit TemporaryTable(const std::string& text)
+      : path_(::testing::TempDir() + fmt::format("table-{}-{}.json", getpid(), count_++)) {
     std::ofstream(path_) << text;
   }
   ~TemporaryTable() { std::filesystem::remove(path_); }
@@ -203,10 +224,12 @@ TEST(WorldTable, IsReadAndCheckedBeforeAnythingConnects) {
   EXPECT_THAT(message_of(ErrorCode::not_found, join), HasSubstr("/no/such/table.json"));
   const TemporaryTable broken(R"({"rows": [{"path":"tcp"}]})");
   options.table = broken.path();
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, join), AllOf(HasSubstr(broken.path()), HasSubstr("row 0")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, join),
+              AllOf(HasSubstr(broken.path()), HasSubstr("row 0")));
   options = {};
   options.all_reduce = "rign";
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, join), AllOf(HasSubstr("'rign'"), HasSubstr("recursive_doubling, halving_doubling")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, join),
+              AllOf(HasSubstr("'rign'"), HasSubstr("recursive_doubling, halving_doubling")));
 }
 
 // Bits say which plan was run: they do not depend on the carrier.
@@ -224,7 +247,8 @@ TEST(WorldTable, OfRankZeroIsWhatAllRanksUse) {
   const at::Tensor by_naive = ordered_sum(testing::thread_groups(3, plan::Algorithm::naive));
   const at::Tensor by_ring = ordered_sum(testing::thread_groups(3, plan::Algorithm::ring));
   ASSERT_FALSE(by_naive.equal(by_ring));
-  const TemporaryTable naive(table_of(plan::Algorithm::naive)), ring(table_of(plan::Algorithm::ring));
+  const TemporaryTable naive(table_of(plan::Algorithm::naive)),
+      ring(table_of(plan::Algorithm::ring));
   for (const bool first_has_ring : {false, true}) {
     testing::Workers job(3);
     std::vector<std::unique_ptr<World>> worlds;

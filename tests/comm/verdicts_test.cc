@@ -16,7 +16,8 @@ using testing::Workers;
 constexpr Milliseconds kStall{200};
 
 // The first thing that is said; then all give up.
-std::string said_while(Workers& workers, const Groups& groups, const std::function<void(int worker, Group&)>& body) {
+std::string said_while(Workers& workers, const Groups& groups,
+                       const std::function<void(int worker, Group&)>& body) {
   std::vector<std::thread> threads;
   for (int worker = 0; worker < workers.count(); ++worker)
     threads.emplace_back([&, worker] {
@@ -28,7 +29,8 @@ std::string said_while(Workers& workers, const Groups& groups, const std::functi
       }
     });
   std::string text;
-  for (const Deadline deadline = Deadline::after(Milliseconds(8000)); text.empty() && !deadline.expired();) {
+  for (const Deadline deadline = Deadline::after(Milliseconds(8000));
+       text.empty() && !deadline.expired();) {
     for (const launch::Notice& notice : workers.coordinator().take_notices()) text += notice.text;
     std::this_thread::sleep_for(Milliseconds(5));
   }
@@ -56,7 +58,8 @@ TEST_P(Verdicts, NameWhoDoesNotComeToACollective) {
   });
   EXPECT_THAT(text, HasSubstr("stalled: worker 1 (host "));
   EXPECT_THAT(text, HasSubstr(" has been in forward of step 40 for "));
-  EXPECT_THAT(text, HasSubstr("wait for it in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
+  EXPECT_THAT(text,
+              HasSubstr("wait for it in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
 }
 
 // Two groups, used in another order than by the others: no carrier can see that.
@@ -70,7 +73,8 @@ TEST_P(Verdicts, NameWhoCalledSomethingElse) {
     first[static_cast<size_t>(worker)]->all_reduce(at::ones({1000}));
   });
   EXPECT_THAT(text, HasSubstr("worker 1 (host "));
-  EXPECT_THAT(text, HasSubstr("called something else than the others: it waits in exchange of step 40 (collective 1: all_reduce of 8 B)"));
+  EXPECT_THAT(text, HasSubstr("called something else than the others: it waits in exchange of step "
+                              "40 (collective 1: all_reduce of 8 B)"));
   EXPECT_THAT(text, HasSubstr("in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
 }
 

@@ -70,7 +70,8 @@ TEST(World, WorkersOfALauncherAreRanksAndLeaveWithAGoodbye) {
     EXPECT_GE(world.coordinator_cpu_seconds(), 0);
   });
   workers.leave();
-  for (int worker = 0; worker < 3; ++worker) EXPECT_TRUE(workers.coordinator().said_goodbye(worker)) << worker;
+  for (int worker = 0; worker < 3; ++worker)
+    EXPECT_TRUE(workers.coordinator().said_goodbye(worker)) << worker;
 }
 
 // torchrun's shape: rank 0 runs the coordinator itself.
@@ -107,8 +108,10 @@ TEST(World, EachCallMakesGroupsOfTheirOwn) {
     const auto first = world.make_groups(), second = world.make_groups();
     const at::Tensor a = at::ones({2}), b = at::full({2}, 5.0);
     // In another order on each worker: they must not be taken for one another.
-    const WorkPtr one = world.rank() == 0 ? first[0]->all_reduce_async(a) : second[0]->all_reduce_async(b);
-    const WorkPtr two = world.rank() == 0 ? second[0]->all_reduce_async(b) : first[0]->all_reduce_async(a);
+    const WorkPtr one =
+        world.rank() == 0 ? first[0]->all_reduce_async(a) : second[0]->all_reduce_async(b);
+    const WorkPtr two =
+        world.rank() == 0 ? second[0]->all_reduce_async(b) : first[0]->all_reduce_async(a);
     one->wait();
     two->wait();
     EXPECT_TRUE(a.equal(at::full({2}, 2.0)));
@@ -126,12 +129,15 @@ TEST(World, AgreeingOnEqualFactsPasses) {
 TEST(World, AgreeNamesTwoWorkersAndTheDifference) {
   Workers workers(3);
   const auto endings = endings_of(workers, [](World& world) {
-    world.agree("configuration", {{"data.batch", "64"}, {"optimizer.lr", world.worker() == 2 ? "0.2" : "0.1"}});
+    world.agree("configuration",
+                {{"data.batch", "64"}, {"optimizer.lr", world.worker() == 2 ? "0.2" : "0.1"}});
   });
   for (const Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument));
-    EXPECT_THAT(ending.what, AllOf(HasSubstr("configuration"), HasSubstr("optimizer.lr"), HasSubstr("0.1"), HasSubstr("0.2")));
-    EXPECT_THAT(ending.what, AllOf(HasSubstr("worker 2"), AnyOf(HasSubstr("worker 0"), HasSubstr("worker 1"))));
+    EXPECT_THAT(ending.what, AllOf(HasSubstr("configuration"), HasSubstr("optimizer.lr"),
+                                   HasSubstr("0.1"), HasSubstr("0.2")));
+    EXPECT_THAT(ending.what,
+                AllOf(HasSubstr("worker 2"), AnyOf(HasSubstr("worker 0"), HasSubstr("worker 1"))));
   }
 }
 
@@ -148,12 +154,14 @@ TEST(World, ConnectingAgainWithOtherReplicasIsRefused) {
   World world = alone();
   world.connect(2);
   world.connect(2);
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { world.connect(3); }), AllOf(HasSubstr("2 replicas"), HasSubstr("3")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { world.connect(3); }),
+              AllOf(HasSubstr("2 replicas"), HasSubstr("3")));
 }
 
 TEST(World, HasAtLeastOneReplica) {
   World world = alone();
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { world.connect(0); }), HasSubstr("0 replicas"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { world.connect(0); }),
+              HasSubstr("0 replicas"));
   world.connect(1);
 }
 
@@ -172,7 +180,8 @@ TEST(World, ThreadsDoNotJoinProcesses) {
 }
 
 TEST(World, RefusesATimeoutOfNothing) {
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { alone({.timeout = Milliseconds(0)}); }), HasSubstr("comm.timeout"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { alone({.timeout = Milliseconds(0)}); }),
+              HasSubstr("comm.timeout"));
 }
 
 TEST(World, RefusesAnAlgorithmItDoesNotKnowBeforeConnecting) {
@@ -193,11 +202,13 @@ TEST(World, AMissingWorkerEndsInTimeoutThatNamesIt) {
 
 TEST(World, AWrongTokenIsRefused) {
   launch::Coordinator coordinator({"127.0.0.1", 0}, "right", {.workers = 2});
-  World world = World::join(testing::world_options(), Environment({{"TRIREME_WORKER", "0"},
-                                                                   {"TRIREME_WORKERS", "2"},
-                                                                   {"TRIREME_RENDEZVOUS", coordinator.endpoint().describe()},
-                                                                   {"TRIREME_JOB_TOKEN", "wrong"}}));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { world.connect(); }), HasSubstr("token"));
+  World world = World::join(testing::world_options(),
+                            Environment({{"TRIREME_WORKER", "0"},
+                                         {"TRIREME_WORKERS", "2"},
+                                         {"TRIREME_RENDEZVOUS", coordinator.endpoint().describe()},
+                                         {"TRIREME_JOB_TOKEN", "wrong"}}));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { world.connect(); }),
+              HasSubstr("token"));
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ class Folder {
  public:
   Folder() {
     static std::atomic<int> made{0};
-    path_ = std::filesystem::temp_directory_path() / ("trireme-data-" + std::to_string(getpid()) + "-" + std::to_string(made++));
+    path_ = std::filesystem::temp_directory_path() /
+            ("trireme-data-" + std::to_string(getpid()) + "-" + std::to_string(made++));
     std::filesystem::create_directories(path_);
   }
   ~Folder() { std::filesystem::remove_all(path_); }
@@ -47,7 +48,8 @@ inline std::string gzipped(const std::string& content) {
 }
 
 // An IDX file: magic number, sizes (big-endian), values.
-inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes, const std::string& values) {
+inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes,
+                       const std::string& values) {
   std::string bytes;
   const auto append = [&bytes](uint32_t number) {
     for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift & 0xff);
@@ -65,7 +67,8 @@ void expect_error(Action action, ErrorCode code, const std::vector<std::string>&
   } catch (const Error& error) {
     EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
     for (const std::string& part : parts)
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what() << "\nhas no " << part;
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos)
+          << error.what() << "\nhas no " << part;
     return;
   }
   ADD_FAILURE() << "nothing was thrown";

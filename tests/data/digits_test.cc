@@ -11,7 +11,8 @@
 namespace trireme::data {
 namespace {
 
-const std::filesystem::path kShipped = std::filesystem::path(TRIREME_SOURCE_DIR) / "data" / "digits.csv.gz";
+const std::filesystem::path kShipped =
+    std::filesystem::path(TRIREME_SOURCE_DIR) / "data" / "digits.csv.gz";
 
 // One line of the format: 64 times `pixel`, then `label`.
 std::string line(const std::string& label, const std::string& pixel = "3") {
@@ -20,7 +21,8 @@ std::string line(const std::string& label, const std::string& pixel = "3") {
 }
 
 TEST(Digits, ShippedFileIsTheOneTheReadmeDescribes) {
-  EXPECT_THAT(read_file(kShipped.parent_path() / "README.md"), testing::HasSubstr(sha256_hex(read_file(kShipped))));
+  EXPECT_THAT(read_file(kShipped.parent_path() / "README.md"),
+              testing::HasSubstr(sha256_hex(read_file(kShipped))));
 }
 
 TEST(Digits, ReadsTheShippedFile) {
@@ -31,8 +33,10 @@ TEST(Digits, ReadsTheShippedFile) {
   EXPECT_EQ(table.scale, 16.0f);
   EXPECT_EQ(table.pixels.size(), 1797u * 64u);
   EXPECT_EQ(*std::max_element(table.pixels.begin(), table.pixels.end()), 16);
-  EXPECT_THAT(std::vector<int64_t>(table.labels.begin(), table.labels.begin() + 5), testing::ElementsAre(0, 1, 2, 3, 4));
-  EXPECT_THAT(std::vector<uint8_t>(table.pixels.begin(), table.pixels.begin() + 8), testing::ElementsAre(0, 0, 5, 13, 9, 1, 0, 0));
+  EXPECT_THAT(std::vector<int64_t>(table.labels.begin(), table.labels.begin() + 5),
+              testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(std::vector<uint8_t>(table.pixels.begin(), table.pixels.begin() + 8),
+              testing::ElementsAre(0, 0, 5, 13, 9, 1, 0, 0));
 }
 
 TEST(Digits, ReadsLinesWithEitherEndingAndWithoutTheLast) {
@@ -43,8 +47,10 @@ TEST(Digits, ReadsLinesWithEitherEndingAndWithoutTheLast) {
     if (c == '\n') dos_lines += '\r';
     dos_lines += c;
   }
-  for (const std::string& content : {unix_lines, dos_lines, unix_lines.substr(0, unix_lines.size() - 1)})
-    EXPECT_THAT(read_digits(folder.write("digits.csv", content)).labels, testing::ElementsAre(1, 2));
+  for (const std::string& content :
+       {unix_lines, dos_lines, unix_lines.substr(0, unix_lines.size() - 1)})
+    EXPECT_THAT(read_digits(folder.write("digits.csv", content)).labels,
+                testing::ElementsAre(1, 2));
 }
 
 TEST(Digits, NamesFileAndLineOfAWrongNumberOfColumns) {
@@ -59,21 +65,25 @@ TEST(Digits, NamesFileAndLineOfAWrongNumberOfColumns) {
 
 TEST(Digits, NamesWhatIsNotANumber) {
   const Folder folder;
-  expect_error([&] { read_digits(folder.write("digits.csv", line("seven"))); }, ErrorCode::corrupt, {"line 1", "column 65", "'seven'"});
-  expect_error([&] { read_digits(folder.write("digits.csv", line("1", "2.5"))); }, ErrorCode::corrupt, {"line 1", "column 1", "'2.5'"});
+  expect_error([&] { read_digits(folder.write("digits.csv", line("seven"))); }, ErrorCode::corrupt,
+               {"line 1", "column 65", "'seven'"});
+  expect_error([&] { read_digits(folder.write("digits.csv", line("1", "2.5"))); },
+               ErrorCode::corrupt, {"line 1", "column 1", "'2.5'"});
 }
 
 TEST(Digits, NamesAPixelOutOfRange) {
   const Folder folder;
-  expect_error([&] { read_digits(folder.write("digits.csv", line("1", "17"))); }, ErrorCode::corrupt,
-               {"digits.csv, line 1", "pixel 17", "column 1", "0..16"});
-  expect_error([&] { read_digits(folder.write("digits.csv", line("1", "-1"))); }, ErrorCode::corrupt, {"pixel -1"});
+  expect_error([&] { read_digits(folder.write("digits.csv", line("1", "17"))); },
+               ErrorCode::corrupt, {"digits.csv, line 1", "pixel 17", "column 1", "0..16"});
+  expect_error([&] { read_digits(folder.write("digits.csv", line("1", "-1"))); },
+               ErrorCode::corrupt, {"pixel -1"});
 }
 
 TEST(Digits, NamesSampleAndRangeOfAWrongLabel) {
   const Folder folder;
   const auto file = folder.write("digits.csv", line("0") + line("7"));
-  expect_error([&] { read_digits(file, 7); }, ErrorCode::invalid_argument, {"digits.csv", "label 7", "sample 1", "0..6", "data.classes=7"});
+  expect_error([&] { read_digits(file, 7); }, ErrorCode::invalid_argument,
+               {"digits.csv", "label 7", "sample 1", "0..6", "data.classes=7"});
   EXPECT_EQ(read_digits(file, 8).classes, 8);
   EXPECT_EQ(read_digits(file, 100).classes, 100);
   EXPECT_EQ(read_digits(file).classes, 8);
@@ -82,19 +92,23 @@ TEST(Digits, NamesSampleAndRangeOfAWrongLabel) {
 TEST(Digits, RefusesALabelBelowZeroWithAndWithoutClasses) {
   const Folder folder;
   const auto file = folder.write("digits.csv", line("0") + line("-2"));
-  expect_error([&] { read_digits(file); }, ErrorCode::invalid_argument, {"label -2", "sample 1", "below 0"});
-  expect_error([&] { read_digits(file, 10); }, ErrorCode::invalid_argument, {"label -2", "sample 1", "0..9"});
+  expect_error([&] { read_digits(file); }, ErrorCode::invalid_argument,
+               {"label -2", "sample 1", "below 0"});
+  expect_error([&] { read_digits(file, 10); }, ErrorCode::invalid_argument,
+               {"label -2", "sample 1", "0..9"});
 }
 
 TEST(Digits, RefusesFewerThanOneClass) {
-  expect_error([] { read_digits(kShipped, 0); }, ErrorCode::invalid_argument, {"data.classes", "0"});
+  expect_error([] { read_digits(kShipped, 0); }, ErrorCode::invalid_argument,
+               {"data.classes", "0"});
 }
 
 TEST(ImageTableSelect, TakesRowsInTheOrderAsked) {
   const ImageTable all = read_digits(kShipped), some = select(all, {7, 3, 7});
   EXPECT_EQ(some.count, 3);
   EXPECT_THAT(some.labels, testing::ElementsAre(all.labels[7], all.labels[3], all.labels[7]));
-  EXPECT_TRUE(std::equal(some.pixels.begin() + 64, some.pixels.begin() + 128, all.pixels.begin() + 3 * 64));
+  EXPECT_TRUE(
+      std::equal(some.pixels.begin() + 64, some.pixels.begin() + 128, all.pixels.begin() + 3 * 64));
   EXPECT_EQ(some.classes, all.classes);
   EXPECT_EQ(some.scale, all.scale);
   EXPECT_EQ(select(all, {}).count, 0);

@@ -16,37 +16,44 @@ TEST(FileBytes, ReadsPlainAndGzipAlikeWhateverTheName) {
 
 TEST(FileBytes, ReadsGzipMembersThatFollowEachOther) {
   const Folder folder;
-  EXPECT_EQ(read_data_file(folder.write("two.gz", gzipped("first ") + gzipped("second"))), "first second");
+  EXPECT_EQ(read_data_file(folder.write("two.gz", gzipped("first ") + gzipped("second"))),
+            "first second");
 }
 
 TEST(FileBytes, DecompressesMoreThanOneBuffer) {
   const Folder folder;
   std::string content(3'000'001, 'x');
-  for (size_t i = 0; i < content.size(); i += 7) content[i] = static_cast<char>(i * 2654435761U >> 24);
+  for (size_t i = 0; i < content.size(); i += 7)
+    content[i] = static_cast<char>(i * 2654435761U >> 24);
   EXPECT_TRUE(read_data_file(folder.write("large.gz", gzipped(content))) == content);
 }
 
 TEST(FileBytes, NamesAMissingFile) {
-  expect_error([] { read_data_file("/no/such/digits.csv"); }, ErrorCode::not_found, {"[data] ", "/no/such/digits.csv", "try: "});
+  expect_error([] { read_data_file("/no/such/digits.csv"); }, ErrorCode::not_found,
+               {"[data] ", "/no/such/digits.csv", "try: "});
 }
 
 TEST(FileBytes, RefusesAFolderAndADevice) {
   const Folder folder;
-  expect_error([&] { read_data_file(folder.path()); }, ErrorCode::invalid_argument, {folder.path().string(), "is a folder"});
-  expect_error([] { read_data_file("/dev/zero"); }, ErrorCode::invalid_argument, {"/dev/zero", "not a regular file"});
+  expect_error([&] { read_data_file(folder.path()); }, ErrorCode::invalid_argument,
+               {folder.path().string(), "is a folder"});
+  expect_error([] { read_data_file("/dev/zero"); }, ErrorCode::invalid_argument,
+               {"/dev/zero", "not a regular file"});
 }
 
 TEST(FileBytes, RefusesEmptyFilesAndEmptyGzip) {
   const Folder folder;
   expect_error([&] { read_data_file(folder.write("empty", "")); }, ErrorCode::corrupt, {"empty"});
-  expect_error([&] { read_data_file(folder.write("empty.gz", gzipped(""))); }, ErrorCode::corrupt, {"empty.gz", "no data"});
+  expect_error([&] { read_data_file(folder.write("empty.gz", gzipped(""))); }, ErrorCode::corrupt,
+               {"empty.gz", "no data"});
 }
 
 TEST(FileBytes, RefusesGzipCutAtEveryByte) {
   const Folder folder;
   const std::string packed = gzipped("0,1,2,3,4,5,6,7,8,9\n");
   for (size_t kept = 2; kept < packed.size(); ++kept) {
-    expect_error([&] { read_data_file(folder.write("cut.gz", packed.substr(0, kept))); }, ErrorCode::corrupt,
+    expect_error([&] { read_data_file(folder.write("cut.gz", packed.substr(0, kept))); },
+                 ErrorCode::corrupt,
                  {"cut.gz", "truncated", fmt::format("{} compressed bytes", kept)});
   }
 }
@@ -58,13 +65,15 @@ TEST(FileBytes, RefusesGzipWithAnyByteOfItsDataChanged) {
   for (size_t changed = kHeader; changed < packed.size(); ++changed) {
     std::string damaged = packed;
     damaged[changed] = static_cast<char>(damaged[changed] ^ 0x55);
-    expect_error([&] { read_data_file(folder.write("damaged.gz", damaged)); }, ErrorCode::corrupt, {"damaged.gz", "gzip data"});
+    expect_error([&] { read_data_file(folder.write("damaged.gz", damaged)); }, ErrorCode::corrupt,
+                 {"damaged.gz", "gzip data"});
   }
 }
 
 TEST(FileBytes, RefusesBytesAfterTheEndOfGzip) {
   const Folder folder;
-  expect_error([&] { read_data_file(folder.write("tail.gz", gzipped("data") + "tail")); }, ErrorCode::corrupt, {"4 bytes follow"});
+  expect_error([&] { read_data_file(folder.write("tail.gz", gzipped("data") + "tail")); },
+               ErrorCode::corrupt, {"4 bytes follow"});
 }
 
 TEST(FileBytes, QuotesOnlyWhatCanBePrinted) {

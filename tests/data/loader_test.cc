@@ -66,7 +66,8 @@ TEST(Loader, SharesOfAnyNumberOfReplicasMakeUpTheSameGlobalBatch) {
     Loader alone(numbered(50), {.batch = kBatch, .seed = 1});
     std::vector<Loader> replicas;
     for (int rank = 0; rank < world_size; ++rank)
-      replicas.emplace_back(numbered(50), LoaderOptions{.batch = kBatch, .seed = 1}, rank, world_size);
+      replicas.emplace_back(numbered(50), LoaderOptions{.batch = kBatch, .seed = 1}, rank,
+                            world_size);
     for (int step = 0; step < 20; ++step) {
       const Batch whole = alone.next();
       std::vector<int64_t> together;
@@ -108,12 +109,15 @@ TEST(Loader, DropsAnEpochsUnfilledBatchOnRequest) {
 }
 
 TEST(Loader, ConvertsFloatingPointDataAndTargetsAlone) {
-  const auto source = std::make_shared<TensorSource>(torch::full({4, 2}, 0.5f), torch::full({4, 1}, 0.25f));
+  const auto source =
+      std::make_shared<TensorSource>(torch::full({4, 2}, 0.5f), torch::full({4, 1}, 0.25f));
   const Batch regression = Loader(source, {.batch = 2, .dtype = at::kDouble}).next();
   EXPECT_TRUE(torch::equal(regression.data, torch::full({2, 2}, 0.5, torch::kDouble)));
   EXPECT_TRUE(torch::equal(regression.target, torch::full({2, 1}, 0.25, torch::kDouble)));
-  const auto tokens = std::make_shared<TensorSource>(torch::ones({4, 2}, torch::kLong), torch::ones({4}, torch::kLong));
-  EXPECT_EQ(Loader(tokens, {.batch = 2, .dtype = at::kDouble}).next().data.scalar_type(), at::kLong);
+  const auto tokens = std::make_shared<TensorSource>(torch::ones({4, 2}, torch::kLong),
+                                                     torch::ones({4}, torch::kLong));
+  EXPECT_EQ(Loader(tokens, {.batch = 2, .dtype = at::kDouble}).next().data.scalar_type(),
+            at::kLong);
 }
 
 TEST(Loader, SaysWhereItStands) {
@@ -142,7 +146,8 @@ TEST(Loader, ResumesAnywhereWithTheSameBatches) {
       Loader resumed(numbered(23), {.batch = 4, .seed = 9, .threads = threads});
       resumed.seek(positions[start]);
       EXPECT_EQ(resumed.position(), positions[start]);
-      for (size_t step = start; step < std::min(start + 4, batches.size()); ++step) ASSERT_EQ(resumed.next().indices, batches[step]);
+      for (size_t step = start; step < std::min(start + 4, batches.size()); ++step)
+        ASSERT_EQ(resumed.next().indices, batches[step]);
     }
   }
 }
@@ -161,7 +166,8 @@ TEST(Loader, GoesOnExactlyOnceWithAnotherBatchSizeAndWorldSize) {
   Loader before(numbered(50), {.batch = 8, .seed = 5});
   std::vector<int64_t> samples = next_samples(before, 3);
   std::vector<Loader> after;
-  for (int rank = 0; rank < 3; ++rank) after.emplace_back(numbered(50), LoaderOptions{.batch = 5, .seed = 5}, rank, 3);
+  for (int rank = 0; rank < 3; ++rank)
+    after.emplace_back(numbered(50), LoaderOptions{.batch = 5, .seed = 5}, rank, 3);
   for (Loader& replica : after) {
     replica.seek(before.position());
     while (replica.position().epoch == 0) {
@@ -173,7 +179,8 @@ TEST(Loader, GoesOnExactlyOnceWithAnotherBatchSizeAndWorldSize) {
 }
 
 TEST(Loader, TakesTheEndOfAnEpochForTheStartOfTheNext) {
-  Loader loader(numbered(10), {.batch = 4}), dropping(numbered(10), {.batch = 4, .drop_last = true});
+  Loader loader(numbered(10), {.batch = 4}),
+      dropping(numbered(10), {.batch = 4, .drop_last = true});
   loader.seek({2, 10});
   EXPECT_EQ(loader.position(), (DataPosition{3, 0}));
   dropping.seek({2, 8});
@@ -182,7 +189,8 @@ TEST(Loader, TakesTheEndOfAnEpochForTheStartOfTheNext) {
 
 TEST(Loader, RefusesAPositionOutsideTheDataSet) {
   Loader loader(numbered(10), {.batch = 4});
-  for (const DataPosition position : {DataPosition{0, 11}, DataPosition{-1, 0}, DataPosition{0, -1}})
+  for (const DataPosition position :
+       {DataPosition{0, 11}, DataPosition{-1, 0}, DataPosition{0, -1}})
     expect_error([&] { loader.seek(position); }, ErrorCode::invalid_argument, {"10 samples"});
 }
 
@@ -206,13 +214,15 @@ TEST(LoaderIterator, CoversWhatIsLeftOfAnEpoch) {
     break;
   }
   std::vector<int64_t> rest;
-  for (const Batch& batch : loader) rest.insert(rest.end(), batch.indices.begin(), batch.indices.end());
+  for (const Batch& batch : loader)
+    rest.insert(rest.end(), batch.indices.begin(), batch.indices.end());
   EXPECT_THAT(rest, testing::ElementsAre(4, 5, 6, 7, 8, 9));
 }
 
 TEST(LoaderOptionsCheck, RefusesAGlobalBatchSmallerThanTheReplicas) {
   expect_error([] { Loader(numbered(10), {.batch = 2}, 0, 3); }, ErrorCode::invalid_argument,
-               {"[data] global batch 2 is smaller than the 3 replicas; try: data.batch of at least 3, or fewer replicas"});
+               {"[data] global batch 2 is smaller than the 3 replicas; try: data.batch of at least "
+                "3, or fewer replicas"});
 }
 
 TEST(LoaderOptionsCheck, NamesEachWrongOption) {
@@ -222,7 +232,8 @@ TEST(LoaderOptionsCheck, NamesEachWrongOption) {
   expect_error(making({.batch = 0}), ErrorCode::invalid_argument, {"global batch 0"});
   expect_error(making({.batch = 20, .drop_last = true}), ErrorCode::invalid_argument, {"20", "10"});
   expect_error(making({.threads = -1}), ErrorCode::invalid_argument, {"data.threads", "-1"});
-  expect_error(making({.threads = 100000}), ErrorCode::invalid_argument, {"data.threads", "100000"});
+  expect_error(making({.threads = 100000}), ErrorCode::invalid_argument,
+               {"data.threads", "100000"});
   expect_error(making({.prefetch = -1}), ErrorCode::invalid_argument, {"data.prefetch", "-1"});
   expect_error(making({.dtype = at::kLong}), ErrorCode::invalid_argument, {"dtype", "Long"});
   expect_error(making({.timeout = Milliseconds(0)}), ErrorCode::invalid_argument, {"timeout"});

@@ -24,7 +24,8 @@ using std::chrono::seconds;
 // Calls `before` ahead of every get().
 class Watched : public Numbered {
  public:
-  Watched(int64_t samples, std::function<void(int64_t)> before) : Numbered(samples), before_(std::move(before)) {}
+  Watched(int64_t samples, std::function<void(int64_t)> before)
+      : Numbered(samples), before_(std::move(before)) {}
   Example get(int64_t index) const override {
     before_(index);
     return Numbered::get(index);
@@ -43,7 +44,8 @@ class Door {
  public:
   void open() { opened_.set_value(); }
   void pass() const {
-    if (open_.wait_for(seconds(30)) != std::future_status::ready) throw std::runtime_error("the door stayed closed");
+    if (open_.wait_for(seconds(30)) != std::future_status::ready)
+      throw std::runtime_error("the door stayed closed");
   }
 
  private:
@@ -70,7 +72,8 @@ TEST(LoaderThreads, KeepTheOrderHoweverTheyFinish) {
   });
   Loader loader(source, {.batch = 4, .shuffle = false, .threads = 3, .prefetch = 3});
   for (int64_t step = 0; step < 16; ++step)
-    ASSERT_THAT(loader.next().indices, testing::ElementsAre(4 * step, 4 * step + 1, 4 * step + 2, 4 * step + 3));
+    ASSERT_THAT(loader.next().indices,
+                testing::ElementsAre(4 * step, 4 * step + 1, 4 * step + 2, 4 * step + 3));
 }
 
 TEST(LoaderThreads, GiveTheSameBatchesWhateverTheirNumber) {
@@ -78,7 +81,8 @@ TEST(LoaderThreads, GiveTheSameBatchesWhateverTheirNumber) {
   const std::vector<int64_t> expected = next_samples(caller, 30);
   for (const int threads : {1, 2, 5}) {
     for (const int prefetch : {0, 1, 7}) {
-      Loader loader(numbered(50), {.batch = 8, .seed = 4, .threads = threads, .prefetch = prefetch});
+      Loader loader(numbered(50),
+                    {.batch = 8, .seed = 4, .threads = threads, .prefetch = prefetch});
       EXPECT_EQ(next_samples(loader, 30), expected) << threads << " threads, prefetch " << prefetch;
     }
   }
@@ -102,7 +106,8 @@ TEST(LoaderThreads, LoadAheadAsFarAsAsked) {
 
 TEST(LoaderThreads, AreNotUsedForZero) {
   const std::thread::id caller = std::this_thread::get_id();
-  const auto source = watched(8, [caller](int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
+  const auto source =
+      watched(8, [caller](int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
   Loader loader(source, {.batch = 4, .threads = 0});
   next_samples(loader, 4);
 }
@@ -116,7 +121,8 @@ TEST(LoaderThreads, BringOutAnExceptionForItsBatchAndGoOn) {
     Loader loader(source, {.batch = 4, .shuffle = false, .threads = threads});
     EXPECT_THAT(next_samples(loader, 2), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
     for (int attempt = 0; attempt < 2; ++attempt) {
-      EXPECT_THAT([&] { loader.next(); }, testing::ThrowsMessage<std::runtime_error>("sample 9 cannot be read"));
+      EXPECT_THAT([&] { loader.next(); },
+                  testing::ThrowsMessage<std::runtime_error>("sample 9 cannot be read"));
       EXPECT_EQ(loader.position(), (plan::DataPosition{0, 8}));
     }
     *broken = false;
@@ -143,7 +149,8 @@ TEST(LoaderThreads, EndWithTheLoaderWhateverTheyAreDoing) {
     ready.next();
   }
   {
-    Loader failing(watched(100, [](int64_t) { throw std::runtime_error("no"); }), {.batch = 4, .threads = 4});
+    Loader failing(watched(100, [](int64_t) { throw std::runtime_error("no"); }),
+                   {.batch = 4, .threads = 4});
     EXPECT_THROW(failing.next(), std::runtime_error);
   }
 }
@@ -155,11 +162,14 @@ TEST(LoaderThreads, StartNothingNewOnceTheLoaderGoes) {
     ++calls;
     if (index == 1) door.pass();
   });
-  auto loader = std::make_unique<Loader>(source, LoaderOptions{.batch = 1, .shuffle = false, .threads = 1, .prefetch = 50});
+  auto loader = std::make_unique<Loader>(
+      source, LoaderOptions{.batch = 1, .shuffle = false, .threads = 1, .prefetch = 50});
   loader->next();
-  ASSERT_TRUE(comes_true([&] { return calls == 2; }));  // The thread loads sample 1, and 49 batches wait for it.
+  ASSERT_TRUE(comes_true(
+      [&] { return calls == 2; }));  // The thread loads sample 1, and 49 batches wait for it.
   std::thread destroyer([&] { loader.reset(); });
-  // Each waiting batch holds the source: they are gone once the test, the loader and the running call are all that do.
+  // Each waiting batch holds the source: they are gone once the test, the loader and the running
+  // call are all that do.
   EXPECT_TRUE(comes_true([&] { return source.use_count() <= 3; }));
   door.open();
   destroyer.join();
@@ -168,7 +178,8 @@ TEST(LoaderThreads, StartNothingNewOnceTheLoaderGoes) {
 
 TEST(LoaderThreads, GiveUpAWaitAtItsDeadlineAndCanWaitAgain) {
   Door slow;
-  Loader loader(watched(8, [&](int64_t) { slow.pass(); }), {.batch = 4, .shuffle = false, .threads = 1, .timeout = Milliseconds(20)});
+  Loader loader(watched(8, [&](int64_t) { slow.pass(); }),
+                {.batch = 4, .shuffle = false, .threads = 1, .timeout = Milliseconds(20)});
   expect_error([&] { loader.next(); }, ErrorCode::timeout, {"epoch 0, sample 0", "20 ms"});
   EXPECT_EQ(loader.position(), (plan::DataPosition{0, 0}));
   slow.open();
@@ -186,11 +197,14 @@ TEST(LoaderThreads, NameASourceThatGivesTheWrongNumberOfRows) {
   class Short : public Numbered {
    public:
     using Numbered::Numbered;
-    Example get_batch(const std::vector<int64_t>&) const override { return Numbered::get_batch({0}); }
+    Example get_batch(const std::vector<int64_t>&) const override {
+      return Numbered::get_batch({0});
+    }
   };
   for (const int threads : {0, 2}) {
     Loader loader(std::make_shared<Short>(8), {.batch = 4, .threads = threads});
-    expect_error([&] { loader.next(); }, ErrorCode::invalid_argument, {"get_batch()", "[1, 2, 3]", "4 samples"});
+    expect_error([&] { loader.next(); }, ErrorCode::invalid_argument,
+                 {"get_batch()", "[1, 2, 3]", "4 samples"});
   }
 }
 

@@ -12,13 +12,17 @@ class Numbered : public Source {
  public:
   explicit Numbered(int64_t samples) : samples_(samples) {}
   int64_t size() const override { return samples_; }
-  Example get(int64_t index) const override { return {torch::full({2, 3}, static_cast<float>(index)), torch::tensor(index)}; }
+  Example get(int64_t index) const override {
+    return {torch::full({2, 3}, static_cast<float>(index)), torch::tensor(index)};
+  }
 
  private:
   int64_t samples_;
 };
 
-inline std::shared_ptr<const Source> numbered(int64_t samples) { return std::make_shared<Numbered>(samples); }
+inline std::shared_ptr<const Source> numbered(int64_t samples) {
+  return std::make_shared<Numbered>(samples);
+}
 
 // The samples of the next `batches` batches, one after the other.
 inline std::vector<int64_t> next_samples(Loader& loader, int64_t batches) {
@@ -29,6 +33,8 @@ inline std::vector<int64_t> next_samples(Loader& loader, int64_t batches) {
   }
   return samples;
 }
-inline std::vector<int64_t> next_epoch(Loader& loader) { return next_samples(loader, loader.batches_per_epoch()); }
+inline std::vector<int64_t> next_epoch(Loader& loader) {
+  return next_samples(loader, loader.batches_per_epoch());
+}
 
 }  // namespace trireme

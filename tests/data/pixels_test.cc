@@ -16,7 +16,8 @@ TEST(PixelScale, GivesTheBitsOfADivisionForEveryByteAndScale) {
   for (int scale = 1; scale <= 1024; ++scale) scales.push_back(static_cast<float>(scale));
   for (const float scale : scales) {
     PixelScale(scale).convert(bytes.data(), 256, floats.data());
-    for (size_t value = 0; value < 256; ++value) ASSERT_EQ(floats[value], static_cast<float>(value) / scale) << value << " / " << scale;
+    for (size_t value = 0; value < 256; ++value)
+      ASSERT_EQ(floats[value], static_cast<float>(value) / scale) << value << " / " << scale;
   }
 }
 
@@ -25,12 +26,14 @@ TEST(PixelScale, WritesExactlyTheCountAsked) {
   for (int64_t count = 0; count < 40; ++count) {
     std::vector<float> floats(64, -1.0f);
     PixelScale(255).convert(bytes.data() + 1, count, floats.data());
-    for (int64_t i = 0; i < 64; ++i) ASSERT_EQ(floats[static_cast<size_t>(i)], i < count ? 1.0f : -1.0f);
+    for (int64_t i = 0; i < 64; ++i)
+      ASSERT_EQ(floats[static_cast<size_t>(i)], i < count ? 1.0f : -1.0f);
   }
 }
 
 TEST(PixelScale, RefusesWhatCannotDivide) {
-  for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+  for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()})
     expect_error([scale] { PixelScale{scale}; }, ErrorCode::invalid_argument, {"scale of pixels"});
 }
 

@@ -24,7 +24,9 @@ class Squares : public Source {
 class Ragged : public Source {
  public:
   int64_t size() const override { return 100; }
-  Example get(int64_t index) const override { return {torch::zeros({1 + index % 2}), index == 50 ? at::Tensor() : torch::tensor(index)}; }
+  Example get(int64_t index) const override {
+    return {torch::zeros({1 + index % 2}), index == 50 ? at::Tensor() : torch::tensor(index)};
+  }
 };
 
 data::ImageTable small_table() {
@@ -46,9 +48,12 @@ TEST(TwoMethodSource, StacksItsSamplesInTheOrderAsked) {
 }
 
 TEST(TwoMethodSource, NamesTheSampleThatDoesNotFit) {
-  expect_error([] { Ragged().get_batch({2, 4, 7}); }, ErrorCode::invalid_argument, {"data of sample 7 is [2]", "sample 2", "[1]"});
-  expect_error([] { Ragged().get_batch({2, 50}); }, ErrorCode::invalid_argument, {"target of sample 50 is nothing"});
-  expect_error([] { Ragged().get_batch({50}); }, ErrorCode::invalid_argument, {"target of sample 50 is nothing"});
+  expect_error([] { Ragged().get_batch({2, 4, 7}); }, ErrorCode::invalid_argument,
+               {"data of sample 7 is [2]", "sample 2", "[1]"});
+  expect_error([] { Ragged().get_batch({2, 50}); }, ErrorCode::invalid_argument,
+               {"target of sample 50 is nothing"});
+  expect_error([] { Ragged().get_batch({50}); }, ErrorCode::invalid_argument,
+               {"target of sample 50 is nothing"});
 }
 
 TEST(TwoMethodSource, RefusesABatchOfNothing) {
@@ -59,13 +64,16 @@ TEST(ImageSource, GivesFloatsFromZeroToOneAndLabels) {
   const ImageSource source(small_table());
   EXPECT_EQ(source.size(), 3);
   const Example batch = source.get_batch({2, 0});
-  EXPECT_TRUE(torch::equal(batch.data, torch::tensor({0.0f, 0.0f, 1.0f, 1.0f, 0.0f, 0.25f, 0.5f, 0.75f}).view({2, 2, 1, 2})));
+  EXPECT_TRUE(torch::equal(
+      batch.data,
+      torch::tensor({0.0f, 0.0f, 1.0f, 1.0f, 0.0f, 0.25f, 0.5f, 0.75f}).view({2, 2, 1, 2})));
   EXPECT_TRUE(torch::equal(batch.target, torch::tensor({1, 2}, torch::kLong)));
 }
 
 TEST(ImageSource, GivesOneSampleWithoutABatchDimension) {
   const Example example = ImageSource(small_table()).get(1);
-  EXPECT_TRUE(torch::equal(example.data, torch::tensor({1.0f, 0.75f, 0.5f, 0.25f}).view({2, 1, 2})));
+  EXPECT_TRUE(
+      torch::equal(example.data, torch::tensor({1.0f, 0.75f, 0.5f, 0.25f}).view({2, 1, 2})));
   EXPECT_EQ(example.target.dim(), 0);
   EXPECT_EQ(example.target.item<int64_t>(), 0);
 }
@@ -81,13 +89,16 @@ TEST(ImageSource, RefusesATableThatDoesNotFillItsSizes) {
   pixels.pixels.pop_back();
   labels.labels.push_back(0);
   scale.scale = 0;
-  expect_error([&] { ImageSource{pixels}; }, ErrorCode::invalid_argument, {"small", "11 pixels", "3 images of 2 x 1 x 2"});
+  expect_error([&] { ImageSource{pixels}; }, ErrorCode::invalid_argument,
+               {"small", "11 pixels", "3 images of 2 x 1 x 2"});
   expect_error([&] { ImageSource{labels}; }, ErrorCode::invalid_argument, {"4 labels"});
   expect_error([&] { ImageSource{scale}; }, ErrorCode::invalid_argument, {"scale"});
 }
 
 TEST(TensorSource, GivesRowsOfAnyTypeAndLayout) {
-  const at::Tensor rows = torch::arange(24, torch::kDouble).view({3, 2, 4}).transpose(0, 2);  // [4, 2, 3], not contiguous.
+  const at::Tensor rows = torch::arange(24, torch::kDouble)
+                              .view({3, 2, 4})
+                              .transpose(0, 2);  // [4, 2, 3], not contiguous.
   const at::Tensor targets = torch::arange(4, torch::kFloat).view({4, 1});
   const TensorSource source(rows, targets);
   EXPECT_EQ(source.size(), 4);
@@ -105,14 +116,18 @@ TEST(TensorSource, GivesScalarTargetsForAVector) {
 }
 
 TEST(TensorSource, RefusesSizesThatDiffer) {
-  expect_error([] { TensorSource(torch::zeros({3, 2}), torch::zeros({4})); }, ErrorCode::invalid_argument, {"[3, 2]", "[4]"});
-  expect_error([] { TensorSource(torch::zeros({}), torch::zeros({})); }, ErrorCode::invalid_argument, {"first sizes"});
-  expect_error([] { TensorSource(at::Tensor(), torch::zeros({4})); }, ErrorCode::invalid_argument, {"nothing"});
+  expect_error([] { TensorSource(torch::zeros({3, 2}), torch::zeros({4})); },
+               ErrorCode::invalid_argument, {"[3, 2]", "[4]"});
+  expect_error([] { TensorSource(torch::zeros({}), torch::zeros({})); },
+               ErrorCode::invalid_argument, {"first sizes"});
+  expect_error([] { TensorSource(at::Tensor(), torch::zeros({4})); }, ErrorCode::invalid_argument,
+               {"nothing"});
 }
 
 TEST(TensorSource, RefusesSamplesThatAreNotThere) {
   const TensorSource source(torch::zeros({3, 2}), torch::zeros({3}));
-  expect_error([&] { source.get_batch({0, 3}); }, ErrorCode::invalid_argument, {"sample 3", "0..2"});
+  expect_error([&] { source.get_batch({0, 3}); }, ErrorCode::invalid_argument,
+               {"sample 3", "0..2"});
   expect_error([&] { source.get(-1); }, ErrorCode::invalid_argument, {"sample -1"});
 }
 

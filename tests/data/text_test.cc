@@ -28,37 +28,44 @@ TEST(TextTokens, AreTheCharactersThatOccurInUnicodesOrder) {
 
 TEST(TextTokens, AreBytesOfAnyFileWhereAsked) {
   const Folder folder;
-  const TextTokens text = read_text(folder.write("a.bin", std::string("\xFF\x00z", 3)), 1, TextUnit::bytes);
+  const TextTokens text =
+      read_text(folder.write("a.bin", std::string("\xFF\x00z", 3)), 1, TextUnit::bytes);
   EXPECT_EQ(text.vocabulary, 256);
   EXPECT_EQ(text.tokens, (std::vector<int32_t>{255, 0, 'z'}));
 }
 
 TEST(TextTokens, ComeFromGzipToo) {
   const Folder folder;
-  EXPECT_EQ(read_text(folder.write("a.gz", gzipped("hello")), 4, TextUnit::characters).samples(), 1);
+  EXPECT_EQ(read_text(folder.write("a.gz", gzipped("hello")), 4, TextUnit::characters).samples(),
+            1);
 }
 
 TEST(TextTokens, NeedABlockAndTheTokenThatFollows) {
   const Folder folder;
   const auto file = folder.write("a.txt", "hello");
   EXPECT_EQ(read_text(file, 4, TextUnit::characters).samples(), 1);
-  expect_error([&] { read_text(file, 5, TextUnit::characters); }, ErrorCode::invalid_argument, {"a.txt", "5 tokens", "data.block=4"});
-  expect_error([&] { read_text(file, 0, TextUnit::characters); }, ErrorCode::invalid_argument, {"0 tokens", "at least 1"});
-  expect_error([&] { read_text(folder.path() / "absent", 4, TextUnit::bytes); }, ErrorCode::not_found, {"absent"});
+  expect_error([&] { read_text(file, 5, TextUnit::characters); }, ErrorCode::invalid_argument,
+               {"a.txt", "5 tokens", "data.block=4"});
+  expect_error([&] { read_text(file, 0, TextUnit::characters); }, ErrorCode::invalid_argument,
+               {"0 tokens", "at least 1"});
+  expect_error([&] { read_text(folder.path() / "absent", 4, TextUnit::bytes); },
+               ErrorCode::not_found, {"absent"});
 }
 
 TEST(TextTokens, RefuseWhatIsNoUtf8NamingTheLine) {
   const Folder folder;
   for (const std::string bad : {"ab\nc\x80", "ab\nc\xC3", "ab\nc\xE2\x82z", "ab\nc\xF8zzzz"}) {
     const auto file = folder.write("a.txt", bad);
-    expect_error([&] { read_text(file, 1, TextUnit::characters); }, ErrorCode::corrupt, {"a.txt, line 2", "byte 4", "data.tokens=bytes"});
+    expect_error([&] { read_text(file, 1, TextUnit::characters); }, ErrorCode::corrupt,
+                 {"a.txt, line 2", "byte 4", "data.tokens=bytes"});
     EXPECT_EQ(read_text(file, 1, TextUnit::bytes).vocabulary, 256);
   }
 }
 
 TEST(TextSource, GivesEachBlockWithTheTokensOneFurtherOn) {
   const Folder folder;
-  const auto text = std::make_shared<TextTokens>(read_text(folder.write("a.txt", "abcdefghij"), 3, TextUnit::characters));
+  const auto text = std::make_shared<TextTokens>(
+      read_text(folder.write("a.txt", "abcdefghij"), 3, TextUnit::characters));
   const TextSource source(text, 1, 3);
   EXPECT_EQ(source.size(), 2);
   const Example batch = source.get_batch({1, 0});
@@ -70,9 +77,12 @@ TEST(TextSource, GivesEachBlockWithTheTokensOneFurtherOn) {
 
 TEST(TextSource, RefusesSamplesItHasNot) {
   const Folder folder;
-  const auto text = std::make_shared<TextTokens>(read_text(folder.write("a.txt", "abcdefghij"), 3, TextUnit::characters));
-  expect_error([&] { TextSource(text, 0, 4); }, ErrorCode::invalid_argument, {"a.txt", "which has 3"});
-  expect_error([&] { TextSource(text, 0, 2).get(2); }, ErrorCode::invalid_argument, {"sample 2 is outside 0..1"});
+  const auto text = std::make_shared<TextTokens>(
+      read_text(folder.write("a.txt", "abcdefghij"), 3, TextUnit::characters));
+  expect_error([&] { TextSource(text, 0, 4); }, ErrorCode::invalid_argument,
+               {"a.txt", "which has 3"});
+  expect_error([&] { TextSource(text, 0, 2).get(2); }, ErrorCode::invalid_argument,
+               {"sample 2 is outside 0..1"});
 }
 
 }  // namespace

@@ -23,21 +23,22 @@ const net::Endpoint kNobody{"127.0.0.1", 1};  // Nobody listens there.
 // A claim and what it told.
 class Claimant {
  public:
-  Claimant(const net::EtcdServer& server, const net::Endpoint& self, Claim::For whom, ClaimTimes times = kShort,
-           const std::string& token = kToken)
-      : claim_(std::make_unique<Claim>(server.url("job"), self, token, whom,
-                                       Claim::Events{.held =
-                                                         [this](const std::stop_token&, Clock::time_point until) {
-                                                           const std::lock_guard lock(mutex_);
-                                                           until_ = until;
-                                                           if (!since_) since_ = Clock::now();
-                                                         },
-                                                     .taken =
-                                                         [this](const std::stop_token&, const std::string& by) {
-                                                           const std::lock_guard lock(mutex_);
-                                                           taken_by_ = by;
-                                                         }},
-                                       times)) {}
+  Claimant(const net::EtcdServer& server, const net::Endpoint& self, Claim::For whom,
+           ClaimTimes times = kShort, const std::string& token = kToken)
+      : claim_(std::make_unique<Claim>(
+            server.url("job"), self, token, whom,
+            Claim::Events{.held =
+                              [this](const std::stop_token&, Clock::time_point until) {
+                                const std::lock_guard lock(mutex_);
+                                until_ = until;
+                                if (!since_) since_ = Clock::now();
+                              },
+                          .taken =
+                              [this](const std::stop_token&, const std::string& by) {
+                                const std::lock_guard lock(mutex_);
+                                taken_by_ = by;
+                              }},
+            times)) {}
   Claim& operator*() { return *claim_; }
   Claim* operator->() { return claim_.get(); }
   void vanish() { claim_.reset(); }  // As a process that was killed.
@@ -83,7 +84,8 @@ TEST(Claim, ASecondJobOfTheNameIsRefusedAtOnceWhateverItsToken) {
     Claimant second(*server, kNobody, Claim::For::new_job, kLong, token);
     const Error refused = error_of([&] { second->wait_until_held(); });
     EXPECT_EQ(refused.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(refused.what(), AllOf(HasSubstr("the name 'job' lives"), HasSubstr(first.endpoint().describe())));
+    EXPECT_THAT(refused.what(),
+                AllOf(HasSubstr("the name 'job' lives"), HasSubstr(first.endpoint().describe())));
   }
 }
 
@@ -138,7 +140,8 @@ TEST(Claim, ASuccessorGivesWayToOneThatLives) {
 TEST(Claim, OfTwoSuccessorsOneHoldsTheName) {
   TRIREME_START_ETCD(server);
   const net::ControlServer one({"127.0.0.1", 0}, kToken, {}), other({"127.0.0.1", 0}, kToken, {});
-  Claimant first(*server, one.endpoint(), Claim::For::successor), second(*server, other.endpoint(), Claim::For::successor);
+  Claimant first(*server, one.endpoint(), Claim::For::successor),
+      second(*server, other.endpoint(), Claim::For::successor);
   EXPECT_TRUE(eventually([&] { return first.taken_by().empty() != second.taken_by().empty(); }));
   EXPECT_TRUE(eventually([&] { return first.holds() != second.holds(); }));
 }

@@ -1,7 +1,8 @@
-// A cluster of threads that train in play: each is a process of an elastic job with a coordinator that stands by, and is lost now and then.
+// A cluster of threads that train in play: each is a process of an elastic job with a coordinator
+// that stands by, and is lost now and then.
 //
-// A step is a barrier (all gave their gradients) and a commit; the state is a chain of hashes over the steps. TRIREME_SOAK sets the number
-// of faults (`make soak`).
+// A step is a barrier (all gave their gradients) and a commit; the state is a chain of hashes over
+// the steps. TRIREME_SOAK sets the number of faults (`make soak`).
 #include "job.h"
 
 #include <trireme/base/hash.h>
@@ -26,14 +27,17 @@ int faults_wanted() {
   return text ? std::max(20, 10 * std::atoi(text)) : 20;
 }
 
-uint64_t next_state(uint64_t state, int64_t step) { return mix64(state, static_cast<uint64_t>(step)); }
+uint64_t next_state(uint64_t state, int64_t step) {
+  return mix64(state, static_cast<uint64_t>(step));
+}
 
 struct Cluster {
   explicit Cluster(int wanted) : faults(wanted), first(new_coordinator()) {}
 
   std::unique_ptr<Coordinator> new_coordinator() const {
-    return std::make_unique<Coordinator>(kAnyPort, kToken, MembershipOptions{.workers = kProcesses},
-                                         RosterOptions{.minimum = 1, .maximum = kProcesses, .target = kProcesses});
+    return std::make_unique<Coordinator>(
+        kAnyPort, kToken, MembershipOptions{.workers = kProcesses},
+        RosterOptions{.minimum = 1, .maximum = kProcesses, .target = kProcesses});
   }
   // A newcomer does not know who has taken over: it asks around, as a launcher would tell it.
   net::Endpoint coordinator() const {
@@ -45,8 +49,8 @@ struct Cluster {
     known = where;
   }
 
-  // Whether a member may die now: at least one of each generation lives on, as nothing is saved here. The coordinator in the launcher, too,
-  // does not see the end.
+  // Whether a member may die now: at least one of each generation lives on, as nothing is saved
+  // here. The coordinator in the launcher, too, does not see the end.
   bool strikes(int generation, int workers, int64_t step) {
     const std::lock_guard lock(mutex);
     if (happened >= faults || deaths[generation] >= workers - 1) return false;
@@ -104,8 +108,9 @@ class Player {
       if (!place) return false;
       if (place->generation <= generation_) complain("generation after generation did not grow");
       generation_ = place->generation;
-      member_ = std::make_unique<Member>(coordinator_, kToken, place->worker, place->workers, place->generation,
-                                         std::map<std::string, std::string>{}, kMember);
+      member_ = std::make_unique<Member>(coordinator_, kToken, place->worker, place->workers,
+                                         place->generation, std::map<std::string, std::string>{},
+                                         kMember);
       take_state(*place);
       while (step_ < cluster_.last_step) {
         if (is_struck(place->workers)) return false;
@@ -121,7 +126,8 @@ class Player {
     } catch (const NoGeneration&) {
       return false;  // As where a launcher starts another process.
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::timeout && error.code() != ErrorCode::aborted)
+      if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::timeout &&
+          error.code() != ErrorCode::aborted)
         complain(error.what());
       reason_ = "lost";
       return former_.has_value();
@@ -131,8 +137,9 @@ class Player {
   std::optional<Arrival::Place> arrive() {
     auto arrival = std::make_unique<Arrival>(
         coordinator_, kToken,
-        Arrival::Newcomer{process_, step_, std::exchange(reason_, {}), [this](const auto&) { return standby_->endpoint(); }}, former_,
-        Deadline::after(former_ ? kWait : kNewcomerWait));
+        Arrival::Newcomer{process_, step_, std::exchange(reason_, {}),
+                          [this](const auto&) { return standby_->endpoint(); }},
+        former_, Deadline::after(former_ ? kWait : kNewcomerWait));
     member_.reset();  // Only now: before, it would be taken for lost.
     arrival_ = std::move(arrival);
     coordinator_ = arrival_->coordinator();
@@ -156,7 +163,8 @@ class Player {
   }
 
   bool is_struck(int workers) {
-    return std::uniform_int_distribution<>(0, 20)(random_) == 0 && cluster_.strikes(generation_, workers, step_);
+    return std::uniform_int_distribution<>(0, 20)(random_) == 0 &&
+           cluster_.strikes(generation_, workers, step_);
   }
   void complain(const std::string& what) {
     trouble_ += what + "\n";
@@ -181,7 +189,8 @@ TEST(ElasticCluster, GoesOnThroughRandomDeathsOfProcessesAndCoordinators) {
   RecordProperty("seed", std::to_string(seed));
   Cluster cluster(faults_wanted());
   std::vector<Player> players;
-  for (int i = 0; i < kProcesses; ++i) players.emplace_back(cluster, mix64(seed, static_cast<uint64_t>(i)));
+  for (int i = 0; i < kProcesses; ++i)
+    players.emplace_back(cluster, mix64(seed, static_cast<uint64_t>(i)));
   on_each(kProcesses, [&](int i) { players[static_cast<size_t>(i)].play(); });
 
   for (const Player& player : players) EXPECT_EQ(player.trouble(), "") << "seed " << seed;

@@ -15,13 +15,15 @@ TEST(Coordinator, ListensWhereItWasTold) {
   const Coordinator coordinator(kAnyPort, kToken, options_for(2));
   EXPECT_EQ(coordinator.endpoint().host, "127.0.0.1");
   EXPECT_GT(coordinator.endpoint().port, 0);
-  const Error error = error_of([&] { Coordinator(coordinator.endpoint(), kToken, options_for(2)); });
+  const Error error =
+      error_of([&] { Coordinator(coordinator.endpoint(), kToken, options_for(2)); });
   EXPECT_EQ(error.code(), ErrorCode::io);
   EXPECT_THAT(error.what(), HasSubstr(coordinator.endpoint().describe()));
 }
 
 TEST(Coordinator, OfNoWorkersIsRefused) {
-  EXPECT_EQ(error_of([] { Coordinator(kAnyPort, kToken, options_for(0)); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([] { Coordinator(kAnyPort, kToken, options_for(0)); }).code(),
+            ErrorCode::invalid_argument);
 }
 
 TEST(Coordinator, KnowsThePhaseOfEachWorker) {
@@ -29,7 +31,8 @@ TEST(Coordinator, KnowsThePhaseOfEachWorker) {
   job.join_all();
   EXPECT_FALSE(job.coordinator.any_step_finished());
   job[1].phases().set(Phase::exchange, 7);
-  EXPECT_TRUE(eventually([&] { return job.coordinator.last_phase(1).describe() == "exchange of step 7"; }));
+  EXPECT_TRUE(
+      eventually([&] { return job.coordinator.last_phase(1).describe() == "exchange of step 7"; }));
   EXPECT_TRUE(job.coordinator.any_step_finished());
   EXPECT_EQ(job.coordinator.last_phase(0).step, -1);
 }
@@ -40,7 +43,8 @@ TEST(Coordinator, TellsOthersOfALossThatTheSupervisorSaw) {
   job.coordinator.report_lost(1, "killed by signal 9 (SIGKILL)");
   for (const int other : {0, 2}) {
     ASSERT_TRUE(eventually([&] { return job[other].is_lost(); }));
-    EXPECT_THAT(job[other].lost()->describe(), AllOf(HasSubstr("worker 1 (host "), HasSubstr("killed by signal 9 (SIGKILL)")));
+    EXPECT_THAT(job[other].lost()->describe(),
+                AllOf(HasSubstr("worker 1 (host "), HasSubstr("killed by signal 9 (SIGKILL)")));
   }
   EXPECT_EQ(job.coordinator.first_loss()->worker, 1);
 }
@@ -57,13 +61,16 @@ TEST(Coordinator, EndsTheJoinOfOthersWhenAWorkerDiedBeforeItsOwn) {
 }
 
 TEST(Coordinator, CallsAStoppedWorkerSilent) {
-  Coordinator coordinator(kAnyPort, kToken, {.workers = 2, .heartbeat_timeout = Milliseconds(300), .generation = 5});
+  Coordinator coordinator(kAnyPort, kToken,
+                          {.workers = 2, .heartbeat_timeout = Milliseconds(300), .generation = 5});
   std::unique_ptr<Member> quiet, lively;
   std::thread other([&] {
-    quiet = std::make_unique<Member>(coordinator.endpoint(), kToken, 1, 2, 5, std::map<std::string, std::string>{},
+    quiet = std::make_unique<Member>(coordinator.endpoint(), kToken, 1, 2, 5,
+                                     std::map<std::string, std::string>{},
                                      MemberOptions{.heartbeat_interval = Milliseconds(60000)});
   });
-  lively = std::make_unique<Member>(coordinator.endpoint(), kToken, 0, 2, 5, std::map<std::string, std::string>{},
+  lively = std::make_unique<Member>(coordinator.endpoint(), kToken, 0, 2, 5,
+                                    std::map<std::string, std::string>{},
                                     MemberOptions{.heartbeat_interval = Milliseconds(20)});
   other.join();
   ASSERT_TRUE(eventually([&] { return lively->is_lost() && quiet->is_lost(); }));
@@ -82,7 +89,8 @@ TEST(Coordinator, MayGoWhileWorkersSpeak) {
     });
     const net::Endpoint endpoint = coordinator->endpoint();
     on_each(2, [&](int worker) {
-      Member member(endpoint, kToken, worker, 2, 5, {}, {.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(1)});
+      Member member(endpoint, kToken, worker, 2, 5, {},
+                    {.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(1)});
       const Error error = error_of([&] {
         for (;; ++calls) member.add("n", 1);
       });
@@ -97,8 +105,10 @@ class CoordinatorWithOddClient : public testing::Test {
  protected:
   std::string ending(Json message) {
     std::promise<std::string> ended;
-    net::ControlClient client(job.coordinator.endpoint(), kToken,
-                              {.received = {}, .closed = [&](const std::string& reason) { ended.set_value(reason); }}, soon());
+    net::ControlClient client(
+        job.coordinator.endpoint(), kToken,
+        {.received = {}, .closed = [&](const std::string& reason) { ended.set_value(reason); }},
+        soon());
     client.send(std::move(message));
     auto reason = ended.get_future();
     if (reason.wait_until(soon().at()) != std::future_status::ready) return "nothing";
@@ -112,14 +122,17 @@ class CoordinatorWithOddClient : public testing::Test {
 };
 
 TEST_F(CoordinatorWithOddClient, WhoSpeaksBeforeJoiningIsCutOff) {
-  EXPECT_THAT(ending({{"op", "set"}, {"generation", 5}, {"id", 1}, {"key", "k"}}), HasSubstr("connection"));
+  EXPECT_THAT(ending({{"op", "set"}, {"generation", 5}, {"id", 1}, {"key", "k"}}),
+              HasSubstr("connection"));
 }
 
 TEST_F(CoordinatorWithOddClient, WhoJoinsWithoutSayingWhoIsCutOff) {
   EXPECT_THAT(ending({{"op", "join"}, {"generation", 5}}), HasSubstr("connection"));
 }
 
-TEST_F(CoordinatorWithOddClient, AMessageWithoutOperationCutsItsSenderOff) { EXPECT_THAT(ending(Json::object()), HasSubstr("connection")); }
+TEST_F(CoordinatorWithOddClient, AMessageWithoutOperationCutsItsSenderOff) {
+  EXPECT_THAT(ending(Json::object()), HasSubstr("connection"));
+}
 
 TEST_F(CoordinatorWithOddClient, WhoIsRefusedIsToldAndCutOff) {
   EXPECT_THAT(ending({{"op", "join"},

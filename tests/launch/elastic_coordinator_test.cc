@@ -14,18 +14,25 @@ const net::Endpoint kNowhere{"127.0.0.1", 1};  // Nobody listens there.
 
 // As a process that has nothing yet.
 Arrival arrive(const Coordinator& coordinator, int64_t process) {
-  return {coordinator.endpoint(), kToken, {process, -1, "", [](const std::string&) { return kNowhere; }}, {}, soon()};
+  return {coordinator.endpoint(),
+          kToken,
+          {process, -1, "", [](const std::string&) { return kNowhere; }},
+          {},
+          soon()};
 }
 
 struct ElasticJob {
   // Two are wanted; the first generation forms with one.
   ElasticJob()
-      : coordinator(kAnyPort, kToken, {.workers = 2},
-                    RosterOptions{.minimum = 1, .maximum = 2, .target = 2, .first_timeout = Milliseconds(20)}) {}
+      : coordinator(
+            kAnyPort, kToken, {.workers = 2},
+            RosterOptions{
+                .minimum = 1, .maximum = 2, .target = 2, .first_timeout = Milliseconds(20)}) {}
   std::unique_ptr<Member> join(const Arrival::Place& place) {
-    return std::make_unique<Member>(coordinator.endpoint(), kToken, place.worker, place.workers, place.generation,
-                                    std::map<std::string, std::string>{},
-                                    MemberOptions{.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(20)});
+    return std::make_unique<Member>(
+        coordinator.endpoint(), kToken, place.worker, place.workers, place.generation,
+        std::map<std::string, std::string>{},
+        MemberOptions{.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(20)});
   }
   Coordinator coordinator;
 };
@@ -45,7 +52,8 @@ TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupHearsOf
   Arrival arrival = arrive(job.coordinator, 0);
   const auto place = arrival.wait(soon());
   ASSERT_TRUE(place);
-  const Arrival newcomer = arrive(job.coordinator, 1);  // Before anybody has joined whom it could ask to come.
+  const Arrival newcomer =
+      arrive(job.coordinator, 1);  // Before anybody has joined whom it could ask to come.
   const auto member = job.join(*place);
   EXPECT_TRUE(eventually([&] { return member->regroup_wanted(); }));
 }
@@ -81,10 +89,12 @@ TEST(ElasticCoordinator, AProcessThatDiesBeforeItHasJoinedIsLostAtOnce) {
 
 struct JobOfThree {
   JobOfThree()
-      : first(std::make_unique<Coordinator>(
-            kAnyPort, kToken, MembershipOptions{.workers = 3},
-            RosterOptions{
-                .minimum = 1, .maximum = 3, .target = 3, .regroup_timeout = Milliseconds(300), .refill_timeout = Milliseconds(300)})) {
+      : first(std::make_unique<Coordinator>(kAnyPort, kToken, MembershipOptions{.workers = 3},
+                                            RosterOptions{.minimum = 1,
+                                                          .maximum = 3,
+                                                          .target = 3,
+                                                          .regroup_timeout = Milliseconds(300),
+                                                          .refill_timeout = Milliseconds(300)})) {
     for (Standing& each : processes) each.coordinator = first->endpoint();
     for (Standing& each : processes) each.arrive(-1);
     for (Standing& each : processes) EXPECT_EQ(each.place().generation, 0);
@@ -135,7 +145,8 @@ TEST(Standby, AFewDoNotGoOnAloneWhileTheOthersMayLive) {
   cut_off.coordinator = cut_off.former->coordinator = silent.endpoint();
   cut_off.former->members[0].standby = cut_off.former->members[1].standby = silent.endpoint();
   cut_off.arrive(4);
-  EXPECT_THAT(std::string(error_of([&] { cut_off.place(); }).what()), HasSubstr("may go on without these"));
+  EXPECT_THAT(std::string(error_of([&] { cut_off.place(); }).what()),
+              HasSubstr("may go on without these"));
 }
 
 }  // namespace

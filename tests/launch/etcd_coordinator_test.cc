@@ -15,7 +15,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct JobOfTwo {
-  explicit JobOfTwo(const net::EtcdServer& server, Milliseconds refill = Milliseconds(10000), Milliseconds regroup = Milliseconds(300))
+  explicit JobOfTwo(const net::EtcdServer& server, Milliseconds refill = Milliseconds(10000),
+                    Milliseconds regroup = Milliseconds(300))
       : where(server.url("job")),
         first(std::make_unique<Coordinator>(kAnyPort, kToken, MembershipOptions{.workers = 2},
                                             RosterOptions{.minimum = 1,
@@ -59,7 +60,8 @@ TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
   const net::SilentPort silent;
   job.first->withdraw(soon());
   publish(*server, silent.endpoint(), 2s);
-  job.other.coordinator = job.other.former->coordinator = job.other.former->members[0].standby = silent.endpoint();
+  job.other.coordinator = job.other.former->coordinator = job.other.former->members[0].standby =
+      silent.endpoint();
   job.other.arrive(4);
   const Arrival::Place place = job.other.place();
   EXPECT_EQ(place.generation, 1);
@@ -77,7 +79,8 @@ TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
     each->coordinator = each->former->coordinator = silent.endpoint();
     each->arrive(4);  // Both: most of the job, and yet.
   }
-  EXPECT_THAT(std::string(error_of([&] { job.other.place(); }).what()), HasSubstr("does not hold the job's name in etcd"));
+  EXPECT_THAT(std::string(error_of([&] { job.other.place(); }).what()),
+              HasSubstr("does not hold the job's name in etcd"));
 }
 
 // Neither sees the other's stand-by at first.
@@ -111,7 +114,8 @@ TEST(EtcdRendezvous, OfTwoWhoStandByOneTakesOverAndTheOtherSendsItsMembersThere)
 TEST(EtcdRendezvous, ACoordinatorWhoseNameIsAnothersTurnsEverybodyAway) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
-  Arrival waiting(job.first->endpoint(), kToken, {12, -1, "", [](const auto&) { return kAnyPort; }}, {}, soon());
+  Arrival waiting(job.first->endpoint(), kToken, {12, -1, "", [](const auto&) { return kAnyPort; }},
+                  {}, soon());
   publish(*server, job.one.standby->endpoint(), 60s);
   EXPECT_TRUE(eventually([&] { return job.first->was_superseded(); }));
   EXPECT_EQ(error_of([&] { waiting.wait(soon()); }).code(), ErrorCode::peer_lost);
@@ -120,13 +124,16 @@ TEST(EtcdRendezvous, ACoordinatorWhoseNameIsAnothersTurnsEverybodyAway) {
 TEST(CoordinatorLookup, SaysWhichEtcdWhichKeyAndWhatWasWrongLast) {
   TRIREME_START_ETCD(server);
   const auto waits_in_vain = [](const net::EtcdUrl& where) {
-    const Error error = error_of([&] { CoordinatorLookup(where).wait(kToken, Deadline::after(Milliseconds(100))); });
+    const Error error = error_of(
+        [&] { CoordinatorLookup(where).wait(kToken, Deadline::after(Milliseconds(100))); });
     EXPECT_EQ(error.code(), ErrorCode::timeout);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(where.describe()), HasSubstr("/trireme/job/coordinator")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr(where.describe()), HasSubstr("/trireme/job/coordinator")));
     return std::string(error.what());
   };
   EXPECT_THAT(waits_in_vain({{{"127.0.0.1", 1}}, "job"}), HasSubstr("etcd does not answer"));
-  EXPECT_THAT(waits_in_vain(server->url("job")), AllOf(HasSubstr("nobody has published"), HasSubstr("try: start node 0")));
+  EXPECT_THAT(waits_in_vain(server->url("job")),
+              AllOf(HasSubstr("nobody has published"), HasSubstr("try: start node 0")));
   publish(*server, {"127.0.0.1", 1}, 60s);
   EXPECT_THAT(waits_in_vain(server->url("job")), HasSubstr("nobody listens at it any more"));
 }

@@ -1,4 +1,5 @@
-// A supervisor in a process of its own, so that a test can read what it prints, send it signals and kill it.
+// A supervisor in a process of its own, so that a test can read what it prints, send it signals and
+// kill it.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -57,9 +58,12 @@ class ForkedJob {
   pid_t pid() const { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
 
-  // Reads on until the whole output so far has `count` lines with `text`; fails the test at the deadline.
+  // Reads on until the whole output so far has `count` lines with `text`; fails the test at the
+  // deadline.
   const std::string& wait_for(const std::string& text, int count = 1) {
-    printed += read_until(output_, [&](const std::string& more) { return occurrences(printed + more, text) >= count; });
+    printed += read_until(output_, [&](const std::string& more) {
+      return occurrences(printed + more, text) >= count;
+    });
     EXPECT_GE(occurrences(printed, text), count) << "missing: " << text << "\nprinted: " << printed;
     return printed;
   }
@@ -96,7 +100,8 @@ class ForkedJob {
   }
   static int occurrences(const std::string& in, const std::string& text) {
     int count = 0;
-    for (size_t at = in.find(text); at != std::string::npos; at = in.find(text, at + text.size())) ++count;
+    for (size_t at = in.find(text); at != std::string::npos; at = in.find(text, at + text.size()))
+      ++count;
     return count;
   }
 

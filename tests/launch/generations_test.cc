@@ -19,19 +19,30 @@ constexpr Time kStart{};
 // Generations whose actions are written down. Process p speaks on connection 100 + p.
 struct Recorded {
   explicit Recorded(int minimum, int maximum, int target)
-      : generations({.minimum = minimum, .maximum = maximum, .target = target},
-                    {.answer = [this](net::ConnectionId to, const Json& message) { answers[static_cast<int>(to) - 100] = message; },
-                     .close = [this](net::ConnectionId which) { closed.push_back(static_cast<int>(which) - 100); },
-                     .start = [this](int number, int workers) { started.emplace_back(number, workers); },
-                     .lose = [this](int worker, const std::string& reason) { given_up.emplace_back(worker, reason); },
-                     .interrupt = [this] { ++interrupts; },
-                     .rules = [] { return Former{.coordinator = {"127.0.0.1", 29500}}; }}) {}
+      : generations(
+            {.minimum = minimum, .maximum = maximum, .target = target},
+            {.answer = [this](
+                           net::ConnectionId to,
+                           const Json& message) { answers[static_cast<int>(to) - 100] = message; },
+             .close =
+                 [this](net::ConnectionId which) {
+                   closed.push_back(static_cast<int>(which) - 100);
+                 },
+             .start = [this](int number, int workers) { started.emplace_back(number, workers); },
+             .lose = [this](int worker,
+                            const std::string& reason) { given_up.emplace_back(worker, reason); },
+             .interrupt = [this] { ++interrupts; },
+             .rules = [] { return Former{.coordinator = {"127.0.0.1", 29500}}; }}) {}
 
   void arrive(int process, int64_t step, Time now, const std::string& reason = "") {
-    generations.arrive(static_cast<net::ConnectionId>(100 + process),
-                       {{"process", process}, {"step", step}, {"reason", reason}, {"standby", "127.0.0.1:29501"}}, now);
+    generations.arrive(
+        static_cast<net::ConnectionId>(100 + process),
+        {{"process", process}, {"step", step}, {"reason", reason}, {"standby", "127.0.0.1:29501"}},
+        now);
   }
-  void disconnect(int process, Time now) { generations.closed(static_cast<net::ConnectionId>(100 + process), now); }
+  void disconnect(int process, Time now) {
+    generations.closed(static_cast<net::ConnectionId>(100 + process), now);
+  }
   // Processes 0 to n-1 become workers 0 to n-1.
   void start(int n) {
     for (int process = 0; process < n; ++process) arrive(process, -1, kStart);
@@ -63,9 +74,15 @@ TEST(Generations, EachWhoComesIsNotedAndLaterToldItsPlace) {
   EXPECT_EQ(former.members.size(), 2U);
   EXPECT_EQ(former.history, job.generations.history());
   job.answers[1].erase("former");
-  EXPECT_EQ(job.answers[1], (Json{{"op", "formed"}, {"number", 0}, {"worker", 1}, {"workers", 2}, {"step", -1}, {"cause", "start"}}));
+  EXPECT_EQ(job.answers[1], (Json{{"op", "formed"},
+                                  {"number", 0},
+                                  {"worker", 1},
+                                  {"workers", 2},
+                                  {"step", -1},
+                                  {"cause", "start"}}));
   EXPECT_EQ(job.answers[0].at("worker"), 0);
-  EXPECT_TRUE(job.closed.empty());  // Their ends are heard of by these connections until they have joined.
+  EXPECT_TRUE(
+      job.closed.empty());  // Their ends are heard of by these connections until they have joined.
   job.generations.joined(1);
   EXPECT_THAT(job.closed, ElementsAre(1));
   EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
@@ -76,7 +93,9 @@ TEST(Generations, WhoWaitsForAnotherToJoinHearsOfItsEnd) {
   job.start(3);
   job.generations.joined(0);
   job.disconnect(1, kStart + 2s);
-  EXPECT_THAT(job.given_up, ElementsAre(std::pair(1, std::string("connection closed before it joined its generation"))));
+  EXPECT_THAT(
+      job.given_up,
+      ElementsAre(std::pair(1, std::string("connection closed before it joined its generation"))));
 }
 
 TEST(Generations, TheHistoryBeginsWithTheStart) {
@@ -97,10 +116,12 @@ TEST(Generations, TheHistoryBeginsWithTheStart) {
 TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
   Recorded job(1, 3, 3);
   job.start(3);
-  job.generations.lost_worker(1, {Phase::backward, 7}, {.text = "worker 1 was lost: killed"}, kStart + 10s);
+  job.generations.lost_worker(1, {Phase::backward, 7}, {.text = "worker 1 was lost: killed"},
+                              kStart + 10s);
   job.arrive(0, 6, kStart + 10s, "worker 1 was lost");
   job.arrive(2, 6, kStart + 10s, "worker 1 was lost");
-  job.generations.stepped(7, {{"batch", 64}, {"micro_batches", 1}, {"learning_rate_factor", 0.5}}, kStart + 12s);
+  job.generations.stepped(7, {{"batch", 64}, {"micro_batches", 1}, {"learning_rate_factor", 0.5}},
+                          kStart + 12s);
   EXPECT_EQ(job.last(), (Json{{"generation", 1},
                               {"world_size", 2},
                               {"first_step", 7},
@@ -153,7 +174,8 @@ TEST(Generations, AStepThatWasGivenUpIsTheCauseIfNobodyIsLost) {
   Recorded job(1, 2, 2);
   job.start(2);
   job.arrive(0, 5, kStart, "the exchange timed out");
-  EXPECT_THAT(job.given_up, ElementsAre(std::pair(0, "it gave the step up: the exchange timed out")));
+  EXPECT_THAT(job.given_up,
+              ElementsAre(std::pair(0, "it gave the step up: the exchange timed out")));
   EXPECT_TRUE(job.generations.is_waiting(0));
   job.arrive(1, 5, kStart, "worker 0 is lost");
   EXPECT_EQ(job.last().at("cause"), "worker 0 gave a step up: the exchange timed out");
@@ -275,13 +297,15 @@ TEST(ParseElastic, TakesTwoNumbers) {
 }
 
 TEST(ParseElastic, RefusesAllElseSayingWhy) {
-  for (const char* text : {"", ":", "3", "1:", ":3", "1:2:3", "1 :3", "1: 3", "a:b", "1:3x", "1-3", "0x1:3"})
+  for (const char* text :
+       {"", ":", "3", "1:", ":3", "1:2:3", "1 :3", "1: 3", "a:b", "1:3x", "1-3", "0x1:3"})
     EXPECT_THAT(refusal_of(text), HasSubstr("not two numbers with a colon between them")) << text;
   EXPECT_THAT(refusal_of("0:3"), HasSubstr("at least 1 worker"));
   EXPECT_THAT(refusal_of("-1:3"), HasSubstr("at least 1 worker"));
   EXPECT_THAT(refusal_of("4:3"), HasSubstr("the maximum is below the minimum"));
   EXPECT_THAT(refusal_of("1:2000000"), HasSubstr("more than 1048576 workers"));
-  EXPECT_THAT(refusal_of("1:99999999999999999999"), HasSubstr("--elastic is '1:99999999999999999999'"));
+  EXPECT_THAT(refusal_of("1:99999999999999999999"),
+              HasSubstr("--elastic is '1:99999999999999999999'"));
 }
 
 }  // namespace

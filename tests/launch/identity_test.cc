@@ -15,8 +15,9 @@ using testing::HasSubstr;
 using testing::Not;
 using Variables = std::map<std::string, std::string>;
 
-const Variables kTrireme{{"TRIREME_WORKER", "2"},        {"TRIREME_WORKERS", "4"},    {"TRIREME_LOCAL_WORKER", "0"},
-                         {"TRIREME_LOCAL_WORKERS", "2"}, {"TRIREME_GENERATION", "3"}, {"TRIREME_RENDEZVOUS", "10.0.0.1:4000"},
+const Variables kTrireme{{"TRIREME_WORKER", "2"},        {"TRIREME_WORKERS", "4"},
+                         {"TRIREME_LOCAL_WORKER", "0"},  {"TRIREME_LOCAL_WORKERS", "2"},
+                         {"TRIREME_GENERATION", "3"},    {"TRIREME_RENDEZVOUS", "10.0.0.1:4000"},
                          {"TRIREME_JOB_TOKEN", "secret"}};
 const Variables kTorchrun{{"RANK", "1"},
                           {"WORLD_SIZE", "4"},
@@ -53,7 +54,8 @@ TEST(Identity, IsAloneWithoutALauncher) {
   EXPECT_EQ(identity.launcher, Launcher::alone);
   EXPECT_EQ(identity.workers, 1);
   EXPECT_EQ(identity.worker, 0);
-  EXPECT_FALSE(identity.rendezvous || identity.agent_store || identity.hosts_coordinator || identity.token);
+  EXPECT_FALSE(identity.rendezvous || identity.agent_store || identity.hosts_coordinator ||
+               identity.token);
 }
 
 TEST(Identity, ReadsWhatTriremeLaunchSays) {
@@ -70,7 +72,8 @@ TEST(Identity, ReadsWhatTriremeLaunchSays) {
 }
 
 TEST(Identity, ThroughEtcdTheCoordinatorsAddressIsNotKnownBefore) {
-  const Identity identity = resolve(with(kTrireme, "TRIREME_RENDEZVOUS", "etcd://10.0.0.5:2379/job"));
+  const Identity identity =
+      resolve(with(kTrireme, "TRIREME_RENDEZVOUS", "etcd://10.0.0.5:2379/job"));
   EXPECT_FALSE(identity.rendezvous);
   EXPECT_EQ(identity.etcd->describe(), "etcd://10.0.0.5:2379/job");
   EXPECT_THAT(identity.describe(), HasSubstr("published at etcd://10.0.0.5:2379/job"));
@@ -118,12 +121,15 @@ TEST(Identity, MpirunGivesNumbersAndAJobButNoRendezvous) {
   EXPECT_EQ(worker.local_workers, 2);
   EXPECT_EQ(worker.job_id, "mpirun-17");
   EXPECT_FALSE(worker.rendezvous || worker.agent_store || worker.hosts_coordinator);
-  EXPECT_TRUE(resolve(with(with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_LOCAL_RANK", "0")).hosts_coordinator);
+  EXPECT_TRUE(
+      resolve(with(with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+          .hosts_coordinator);
   EXPECT_THAT(worker.describe(), AllOf(HasSubstr("worker 3 of 4"), HasSubstr("started by mpirun")));
 }
 
 TEST(Identity, MpichsMpirunIsUnderstood) {
-  const Identity worker = resolve({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
+  const Identity worker = resolve(
+      {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}});
   EXPECT_EQ(worker.launcher, Launcher::mpirun);
   EXPECT_EQ(worker.worker, 1);
   EXPECT_EQ(worker.local_workers, 2);
@@ -152,8 +158,10 @@ TEST(Identity, TriremesWordCountsMoreThanTorchruns) {
 }
 
 TEST(Identity, NamesTheVariableThatIsMissing) {
-  for (const auto name : {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_RENDEZVOUS"}) expect_refused(without(kTrireme, name), name);
-  for (const auto name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) expect_refused(without(kTorchrun, name), name);
+  for (const auto name : {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_RENDEZVOUS"})
+    expect_refused(without(kTrireme, name), name);
+  for (const auto name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
+    expect_refused(without(kTorchrun, name), name);
 }
 
 TEST(Identity, NamesTheVariableThatIsMalformedOrOutOfRange) {
@@ -165,15 +173,19 @@ TEST(Identity, NamesTheVariableThatIsMalformedOrOutOfRange) {
   expect_refused(with(kTrireme, "TRIREME_LOCAL_WORKERS", "5"), "TRIREME_LOCAL_WORKERS=5");
   expect_refused(with(kTrireme, "TRIREME_GENERATION", "x"), "TRIREME_GENERATION='x'");
   expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1"), "TRIREME_RENDEZVOUS='10.0.0.1'");
-  expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1:0"), "TRIREME_RENDEZVOUS='10.0.0.1:0'");
+  expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1:0"),
+                 "TRIREME_RENDEZVOUS='10.0.0.1:0'");
   expect_refused(with(kTrireme, "TRIREME_JOB_TOKEN", ""), "TRIREME_JOB_TOKEN");
   expect_refused(with(kTorchrun, "RANK", "4"), "RANK=4");
   expect_refused(with(kTorchrun, "MASTER_PORT", "70000"), "MASTER_PORT=70000");
 }
 
 TEST(Identity, DescribesItselfWithoutTheToken) {
-  EXPECT_THAT(resolve(kTrireme).describe(), AllOf(HasSubstr("worker 2 of 4"), HasSubstr("10.0.0.1:4000"), Not(HasSubstr("secret"))));
-  EXPECT_THAT(resolve(kTorchrun).describe(), AllOf(HasSubstr("torchrun"), HasSubstr("node-1:29500")));
+  EXPECT_THAT(
+      resolve(kTrireme).describe(),
+      AllOf(HasSubstr("worker 2 of 4"), HasSubstr("10.0.0.1:4000"), Not(HasSubstr("secret"))));
+  EXPECT_THAT(resolve(kTorchrun).describe(),
+              AllOf(HasSubstr("torchrun"), HasSubstr("node-1:29500")));
   EXPECT_THAT(resolve({}).describe(), HasSubstr("alone"));
 }
 

@@ -18,20 +18,26 @@ inline MembershipOptions options_for(int workers) { return {.workers = workers, 
 template <typename Body>
 void on_each(int workers, Body body) {
   std::vector<std::thread> threads;
-  for (int worker = 0; worker < workers; ++worker) threads.emplace_back([&body, worker] { body(worker); });
+  for (int worker = 0; worker < workers; ++worker)
+    threads.emplace_back([&body, worker] { body(worker); });
   for (auto& thread : threads) thread.join();
 }
 
 struct Job {
-  explicit Job(int workers, MemberOptions member_options = {.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(20)})
-      : options(member_options), members(static_cast<size_t>(workers)), coordinator(kAnyPort, kToken, options_for(workers)) {}
+  explicit Job(int workers, MemberOptions member_options = {.timeout = Milliseconds(10000),
+                                                            .heartbeat_interval = Milliseconds(20)})
+      : options(member_options),
+        members(static_cast<size_t>(workers)),
+        coordinator(kAnyPort, kToken, options_for(workers)) {}
 
   std::unique_ptr<Member> join(int worker, std::map<std::string, std::string> must_agree = {}) {
-    return std::make_unique<Member>(coordinator.endpoint(), kToken, worker, static_cast<int>(members.size()), 5, std::move(must_agree),
+    return std::make_unique<Member>(coordinator.endpoint(), kToken, worker,
+                                    static_cast<int>(members.size()), 5, std::move(must_agree),
                                     options);
   }
   void join_all() {
-    on_each(static_cast<int>(members.size()), [this](int worker) { members[static_cast<size_t>(worker)] = join(worker); });
+    on_each(static_cast<int>(members.size()),
+            [this](int worker) { members[static_cast<size_t>(worker)] = join(worker); });
   }
   Member& operator[](int worker) { return *members[static_cast<size_t>(worker)]; }
 
@@ -55,7 +61,8 @@ Error error_of(Call call) {
 // True once `condition` holds; false after ten seconds.
 template <typename Condition>
 bool eventually(Condition condition) {
-  for (const Deadline deadline = soon(); !deadline.expired(); std::this_thread::sleep_for(Milliseconds(1))) {
+  for (const Deadline deadline = soon(); !deadline.expired();
+       std::this_thread::sleep_for(Milliseconds(1))) {
     if (condition()) return true;
   }
   return condition();

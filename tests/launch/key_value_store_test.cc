@@ -23,11 +23,19 @@ class KeyValue : public testing::Test {
     EXPECT_THAT(messages, SizeIs(1));
     return messages.front().message;
   }
-  Json set(const std::string& key, const std::string& value) { return {{"op", "set"}, {"key", key}, {"value", bytes(value)}}; }
+  Json set(const std::string& key, const std::string& value) {
+    return {{"op", "set"}, {"key", key}, {"value", bytes(value)}};
+  }
   Json get(const std::string& key) { return {{"op", "get"}, {"key", key}, {"timeout_ms", 2000}}; }
-  Json add(const std::string& key, int64_t amount) { return {{"op", "add"}, {"key", key}, {"amount", amount}}; }
-  Json compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
-    return {{"op", "compare_set"}, {"key", key}, {"expected", bytes(expected)}, {"desired", bytes(desired)}};
+  Json add(const std::string& key, int64_t amount) {
+    return {{"op", "add"}, {"key", key}, {"amount", amount}};
+  }
+  Json compare_set(const std::string& key, const std::string& expected,
+                   const std::string& desired) {
+    return {{"op", "compare_set"},
+            {"key", key},
+            {"expected", bytes(expected)},
+            {"desired", bytes(desired)}};
   }
   std::string value(const Json& message) { return bytes_from(message.at("value")); }
 
@@ -43,7 +51,9 @@ TEST_F(KeyValue, HoldsBytes) {
   EXPECT_EQ(value(reply({{"op", "find"}, {"key", "k"}})), "");
 }
 
-TEST_F(KeyValue, FindsWithoutWaiting) { EXPECT_FALSE(reply({{"op", "find"}, {"key", "k"}}).contains("value")); }
+TEST_F(KeyValue, FindsWithoutWaiting) {
+  EXPECT_FALSE(reply({{"op", "find"}, {"key", "k"}}).contains("value"));
+}
 
 TEST_F(KeyValue, AnswersAllWhoWaitWhenTheKeyIsSet) {
   EXPECT_THAT(send(1, get("k")), IsEmpty());

@@ -38,9 +38,11 @@ TEST(Member, OneWorkerIsAJob) {
 TEST(Member, WhatMustAgreeAndDoesNotIsNamedOnEveryWorker) {
   Job job(3);
   on_each(3, [&](int worker) {
-    const Error error = error_of([&] { job.join(worker, {{"replicas", worker == 1 ? "2" : "1"}}); });
+    const Error error =
+        error_of([&] { job.join(worker, {{"replicas", worker == 1 ? "2" : "1"}}); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("[launch]"), HasSubstr("worker 1 (host "), HasSubstr("replicas"), HasSubstr("'2'")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("[launch]"), HasSubstr("worker 1 (host "),
+                                    HasSubstr("replicas"), HasSubstr("'2'")));
   });
   EXPECT_TRUE(job.coordinator.wait_until_all_left(soon()));
   EXPECT_FALSE(job.coordinator.first_loss());
@@ -55,7 +57,8 @@ TEST(Member, MissingWorkersAreNamedAtTheDeadline) {
 
 TEST(Member, OfAnotherGenerationIsRefused) {
   Job job(1);
-  const Error error = error_of([&] { Member(job.coordinator.endpoint(), kToken, 0, 1, 4, {}, job.options); });
+  const Error error =
+      error_of([&] { Member(job.coordinator.endpoint(), kToken, 0, 1, 4, {}, job.options); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.what(), AllOf(HasSubstr("generation 4"), HasSubstr("generation 5")));
 }
@@ -72,9 +75,11 @@ TEST(Member, FactsThatDifferAreNamedOnEveryWorker) {
   job.join_all();
   on_each(3, [&](int worker) {
     job[worker].agree("model", {{"layers", "3"}});
-    const Error error = error_of([&] { job[worker].agree("configuration", {{"lr", worker == 2 ? "0.2" : "0.1"}}); });
+    const Error error = error_of(
+        [&] { job[worker].agree("configuration", {{"lr", worker == 2 ? "0.2" : "0.1"}}); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("'configuration': lr is '0.1' on worker 0 (host "), HasSubstr("'0.2' on worker 2 (host ")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("'configuration': lr is '0.1' on worker 0 (host "),
+                                    HasSubstr("'0.2' on worker 2 (host ")));
     job[worker].barrier("after");
   });
 }
@@ -151,7 +156,8 @@ TEST(Member, ABarrierEndsAtItsDeadlineNamingWhoDidNotCome) {
   on_each(2, [&](int worker) {
     const Error error = error_of([&] { job[worker].barrier("end"); });
     EXPECT_EQ(error.code(), ErrorCode::timeout);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 2 (host "), HasSubstr("barrier 'end'"), HasSubstr("1.5 s")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 2 (host "), HasSubstr("barrier 'end'"),
+                                    HasSubstr("1.5 s")));
   });
 }
 
@@ -171,7 +177,8 @@ TEST(Member, AfterALossEveryWaitOfTheOthersEnds) {
       if (worker == 2) job[2].agree("never", {});
     });
     EXPECT_EQ(error.code(), ErrorCode::peer_lost) << error.what();
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 3 (host "), HasSubstr("backward of step 40"), HasSubstr("connection closed")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 3 (host "), HasSubstr("backward of step 40"),
+                                    HasSubstr("connection closed")));
     EXPECT_TRUE(eventually([&] { return job[worker].is_lost(); }));
     EXPECT_EQ(job[worker].lost()->worker, 3);
     EXPECT_EQ(error_of([&] { job[worker].throw_if_lost(); }).code(), ErrorCode::peer_lost);
@@ -229,7 +236,9 @@ TEST(Member, ThatHasLeftMakesNoMoreCalls) {
 TEST(Member, LeavingEndsTheCallsOfItsOtherThreads) {
   Job job(2);
   job.join_all();
-  std::thread waiting([&] { EXPECT_THAT(error_of([&] { job[0].get("never", soon()); }).what(), HasSubstr("left")); });
+  std::thread waiting([&] {
+    EXPECT_THAT(error_of([&] { job[0].get("never", soon()); }).what(), HasSubstr("left"));
+  });
   job[0].leave();
   waiting.join();
 }
@@ -242,9 +251,11 @@ TEST(Member, NamesTheCoordinatorWhenThatIsLost) {
   const Error error = error_of([&] { member.get("never", soon()); });
   dying.join();
   EXPECT_EQ(error.code(), ErrorCode::peer_lost);
-  EXPECT_THAT(error.what(), HasSubstr("the coordinator at " + endpoint.describe() + " closed the connection"));
+  EXPECT_THAT(error.what(),
+              HasSubstr("the coordinator at " + endpoint.describe() + " closed the connection"));
   EXPECT_EQ(member.lost()->worker, -1);
-  EXPECT_EQ(member.lost()->reason, "the coordinator at " + endpoint.describe() + " closed the connection");
+  EXPECT_EQ(member.lost()->reason,
+            "the coordinator at " + endpoint.describe() + " closed the connection");
   EXPECT_EQ(error_of([&] { member.barrier("end"); }).code(), ErrorCode::peer_lost);
   EXPECT_NO_THROW(member.leave());
 }

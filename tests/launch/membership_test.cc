@@ -20,7 +20,9 @@ constexpr Time kStart{};
 constexpr Time kNever = Time::max();
 constexpr int kSender = Membership::Outgoing::kSender;
 
-MembershipOptions options_for(int workers) { return {.workers = workers, .join_timeout = 60s, .heartbeat_timeout = 10s, .generation = 5}; }
+MembershipOptions options_for(int workers) {
+  return {.workers = workers, .join_timeout = 60s, .heartbeat_timeout = 10s, .generation = 5};
+}
 JoinRequest joiner(int worker, int workers) {
   return {.worker = worker,
           .workers = workers,
@@ -58,7 +60,8 @@ ErrorCode code_of(const Messages& messages, int to) {
   return ErrorCode::internal;
 }
 bool is_success(const Membership::Outgoing& outgoing, int64_t request) {
-  return outgoing.message.at("op") == "reply" && outgoing.message.at("id") == request && !failure_in(outgoing.message);
+  return outgoing.message.at("op") == "reply" && outgoing.message.at("id") == request &&
+         !failure_in(outgoing.message);
 }
 
 TEST(Membership, InEveryOrderOfJoinsAllAreToldByTheLastOne) {
@@ -90,13 +93,15 @@ TEST(Membership, InEveryOrderOfJoinsADifferenceNamesTwoWorkersAndBothValues) {
       JoinRequest request = joiner(worker, 3);
       if (worker == 1) request.must_agree["replicas"] = "4";
       const auto messages = membership.join(request, kStart);
-      for (const int to : receivers(messages, "refused")) refused.push_back(to == kSender ? worker : to);
+      for (const int to : receivers(messages, "refused"))
+        refused.push_back(to == kSender ? worker : to);
       EXPECT_THAT(receivers(messages, "joined"), IsEmpty());
       if (!messages.empty()) what = messages.front().message.at("what");
     }
     std::sort(refused.begin(), refused.end());
     EXPECT_THAT(refused, ElementsAre(0, 1, 2));
-    EXPECT_THAT(what, AllOf(HasSubstr("worker 1 (host b)"), HasSubstr("replicas"), HasSubstr("'2'"), HasSubstr("'4'")));
+    EXPECT_THAT(what, AllOf(HasSubstr("worker 1 (host b)"), HasSubstr("replicas"), HasSubstr("'2'"),
+                            HasSubstr("'4'")));
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
@@ -106,7 +111,8 @@ TEST(Membership, AWorkerBeyondTheJobIsNamed) {
     const auto messages = membership.join(joiner(worker, 2), kStart);
     EXPECT_THAT(receivers(messages, "refused"), ElementsAre(kSender));
     EXPECT_EQ(code_of(messages, kSender), ErrorCode::invalid_argument);
-    EXPECT_THAT(what_of(messages, kSender), AllOf(HasSubstr("worker " + std::to_string(worker)), HasSubstr("0 to 1")));
+    EXPECT_THAT(what_of(messages, kSender),
+                AllOf(HasSubstr("worker " + std::to_string(worker)), HasSubstr("0 to 1")));
   }
 }
 
@@ -118,21 +124,24 @@ TEST(Membership, ASecondWorkerOfOneNumberIsNamedAndTheFirstGoesOn) {
   twin.pid = 999;
   const auto messages = membership.join(twin, kStart);
   EXPECT_THAT(receivers(messages, "refused"), ElementsAre(kSender));
-  EXPECT_THAT(what_of(messages, kSender), AllOf(HasSubstr("worker 1 (host z)"), HasSubstr("999"), HasSubstr("host b"), HasSubstr("101")));
+  EXPECT_THAT(what_of(messages, kSender), AllOf(HasSubstr("worker 1 (host z)"), HasSubstr("999"),
+                                                HasSubstr("host b"), HasSubstr("101")));
   EXPECT_THAT(receivers(membership.join(joiner(0, 2), kStart), "joined"), ElementsAre(0, 1));
 }
 
 TEST(Membership, AnotherIdeaOfTheNumberOfWorkersIsRefused) {
   Membership membership(options_for(2));
   const auto messages = membership.join(joiner(1, 3), kStart);
-  EXPECT_THAT(what_of(messages, kSender), AllOf(HasSubstr("worker 1 (host b)"), HasSubstr("3 workers"), HasSubstr("has 2")));
+  EXPECT_THAT(what_of(messages, kSender),
+              AllOf(HasSubstr("worker 1 (host b)"), HasSubstr("3 workers"), HasSubstr("has 2")));
 }
 
 TEST(Membership, AnotherGenerationIsRefused) {
   Membership membership(options_for(2));
   JoinRequest request = joiner(0, 2);
   request.generation = 4;
-  EXPECT_THAT(what_of(membership.join(request, kStart), kSender), AllOf(HasSubstr("generation 4"), HasSubstr("generation 5")));
+  EXPECT_THAT(what_of(membership.join(request, kStart), kSender),
+              AllOf(HasSubstr("generation 4"), HasSubstr("generation 5")));
   EXPECT_TRUE(membership.refuse_generation(4));
   EXPECT_TRUE(membership.refuse_generation(6));
   EXPECT_FALSE(membership.refuse_generation(5));
@@ -148,8 +157,10 @@ TEST(Membership, WhoIsMissingAtTheJoinTimeoutIsNamed) {
   const auto messages = membership.tick(kStart + 61s);
   EXPECT_THAT(receivers(messages, "refused"), ElementsAre(0, 2));
   EXPECT_EQ(code_of(messages, 0), ErrorCode::timeout);
-  EXPECT_THAT(what_of(messages, 0), AllOf(HasSubstr("worker 1 and worker 3 of 4"), HasSubstr("1 min")));
-  EXPECT_THAT(what_of(membership.join(joiner(1, 4), kStart + 62s), kSender), HasSubstr("worker 1 and worker 3 of 4"));
+  EXPECT_THAT(what_of(messages, 0),
+              AllOf(HasSubstr("worker 1 and worker 3 of 4"), HasSubstr("1 min")));
+  EXPECT_THAT(what_of(membership.join(joiner(1, 4), kStart + 62s), kSender),
+              HasSubstr("worker 1 and worker 3 of 4"));
   EXPECT_FALSE(membership.first_loss());
 }
 
@@ -159,7 +170,8 @@ TEST(Membership, AJoinersOwnDeadlineCountsToo) {
   hasty.deadline = kStart + 2s;
   membership.join(hasty, kStart);
   EXPECT_THAT(membership.tick(kStart + 1s), IsEmpty());
-  EXPECT_THAT(what_of(membership.tick(kStart + 2s), 0), AllOf(HasSubstr("worker 1 of 2"), HasSubstr("2.0 s")));
+  EXPECT_THAT(what_of(membership.tick(kStart + 2s), 0),
+              AllOf(HasSubstr("worker 1 of 2"), HasSubstr("2.0 s")));
 }
 
 TEST(Membership, ARefusalIsPartOfTheExplanationOfWhoIsMissing) {
@@ -167,20 +179,22 @@ TEST(Membership, ARefusalIsPartOfTheExplanationOfWhoIsMissing) {
   membership.join(joiner(0, 2), kStart);
   membership.join(joiner(1, 3), kStart);
   membership.heard(0, kStart + 60s);
-  EXPECT_THAT(what_of(membership.tick(kStart + 60s), 0), AllOf(HasSubstr("worker 1 of 2"), HasSubstr("a job of 3 workers")));
+  EXPECT_THAT(what_of(membership.tick(kStart + 60s), 0),
+              AllOf(HasSubstr("worker 1 of 2"), HasSubstr("a job of 3 workers")));
 }
 
 TEST(Membership, ALossIsToldToAllOthersAtOnceAndRemembered) {
   Running membership(3);
   membership.beat(1, {{Phase::backward, 40}, kStart + 1s, {}}, kStart + 1s);
-  membership.beat(2, {{Phase::exchange, 40, {1, true, true, "gradients", 2048}}, kStart + 2s, {}}, kStart + 3s);
+  membership.beat(2, {{Phase::exchange, 40, {1, true, true, "gradients", 2048}}, kStart + 2s, {}},
+                  kStart + 3s);
   const auto messages = membership.lost(1, "connection closed");
   EXPECT_THAT(receivers(messages, "lost"), ElementsAre(0, 2));
   const LostWorker told = lost_from(messages.front().message);
-  EXPECT_EQ(
-      told.describe(),
-      "worker 1 (host b, pid 101) was lost in backward of step 40: connection closed; it had been there for 2.0 s, and worker 2 (host "
-      "c) waits for it in exchange of step 40 (collective 1: gradients of 2.0 KB)");
+  EXPECT_EQ(told.describe(),
+            "worker 1 (host b, pid 101) was lost in backward of step 40: connection closed; it had "
+            "been there for 2.0 s, and worker 2 (host "
+            "c) waits for it in exchange of step 40 (collective 1: gradients of 2.0 KB)");
   EXPECT_EQ(membership.first_loss()->describe(), told.describe());
 }
 
@@ -318,7 +332,8 @@ TEST(MembershipMeeting, InEveryOrderADifferenceNamesTheSameTwoWorkersAndTheFirst
     for (int worker = 0; worker < 3; ++worker) {
       EXPECT_EQ(code_of(messages, worker), ErrorCode::invalid_argument);
       EXPECT_EQ(what_of(messages, worker),
-                "the workers differ in the comparison of 'configuration': lr is '0.1' on worker 0 (host a) and '0.2' on worker 2 (host c)");
+                "the workers differ in the comparison of 'configuration': lr is '0.1' on worker 0 "
+                "(host a) and '0.2' on worker 2 (host c)");
     }
   } while (std::next_permutation(order.begin(), order.end()));
 }
@@ -328,7 +343,8 @@ TEST(MembershipMeeting, AKeyThatOneSideLacksIsADifference) {
     Running membership(2);
     const Facts facts[2] = {{{"a", "1"}}, {}};
     membership.agree(0, 1, "model", facts[first_has_it ? 0 : 1], kStart, kNever);
-    const auto messages = membership.agree(1, 1, "model", facts[first_has_it ? 1 : 0], kStart, kNever);
+    const auto messages =
+        membership.agree(1, 1, "model", facts[first_has_it ? 1 : 0], kStart, kNever);
     EXPECT_THAT(what_of(messages, 0), AllOf(HasSubstr("'1'"), HasSubstr("not set")));
   }
 }
@@ -359,8 +375,10 @@ TEST(MembershipMeeting, AGoodbyeEndsWaitsNowAndLater) {
   const auto messages = membership.goodbye(1);
   EXPECT_THAT(receivers(messages, "reply"), ElementsAre(0));
   EXPECT_EQ(code_of(messages, 0), ErrorCode::peer_lost);
-  EXPECT_THAT(what_of(messages, 0), AllOf(HasSubstr("worker 1 (host b) left"), HasSubstr("barrier 'end'")));
-  EXPECT_THAT(what_of(membership.barrier(2, 2, "end", kStart, kNever), 2), HasSubstr("worker 1 (host b) left"));
+  EXPECT_THAT(what_of(messages, 0),
+              AllOf(HasSubstr("worker 1 (host b) left"), HasSubstr("barrier 'end'")));
+  EXPECT_THAT(what_of(membership.barrier(2, 2, "end", kStart, kNever), 2),
+              HasSubstr("worker 1 (host b) left"));
 }
 
 TEST(MembershipMeeting, ADeadlineEndsOneWaitAndNamesWhomItWaitedFor) {
@@ -371,7 +389,8 @@ TEST(MembershipMeeting, ADeadlineEndsOneWaitAndNamesWhomItWaitedFor) {
   const auto messages = membership.tick(kStart + 2s);
   EXPECT_THAT(receivers(messages, "reply"), ElementsAre(0));
   EXPECT_EQ(code_of(messages, 0), ErrorCode::timeout);
-  EXPECT_EQ(what_of(messages, 0), "worker 1 (host b) and worker 3 (host d) did not come to barrier 'end' within 2.0 s");
+  EXPECT_EQ(what_of(messages, 0),
+            "worker 1 (host b) and worker 3 (host d) did not come to barrier 'end' within 2.0 s");
 
   // Its arrival counts no longer, but it may come again.
   membership.barrier(1, 3, "end", kStart + 3s, kNever);

@@ -8,7 +8,8 @@
 namespace trireme::launch {
 namespace {
 
-// A launcher that is killed once its worker watches it; how the worker ended comes by a pipe from a process between the two.
+// A launcher that is killed once its worker watches it; how the worker ended comes by a pipe from a
+// process between the two.
 TEST(OrphanWatch, AsksTheWorkerToStopSomeTimeAfterItsLauncherIsGone) {
   int told[2], watching[2];
   ASSERT_EQ(::pipe(told), 0);

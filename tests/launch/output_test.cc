@@ -35,14 +35,17 @@ struct TestPipe {
     ends[end] = -1;
   }
   int release_read() { return std::exchange(ends[0], -1); }
-  void write(const std::string& text) { ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size())); }
+  void write(const std::string& text) {
+    ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
   int ends[2] = {-1, -1};
 };
 
 TEST(LineSplitter, JoinsPiecesIntoLines) {
   Lines lines;
   LineSplitter splitter;
-  for (const char* piece : {"on", "e\ntw", "o", "\n", "\nthree\nfo"}) splitter.feed(piece, lines.sink);
+  for (const char* piece : {"on", "e\ntw", "o", "\n", "\nthree\nfo"})
+    splitter.feed(piece, lines.sink);
   EXPECT_THAT(lines.seen, ElementsAre("one", "two", "", "three"));
 }
 
@@ -79,8 +82,10 @@ TEST(LineWriter, WritesPrefixLineAndEndInOneWrite) {
   writer.write_line("[2] ", "loss 0.5");
   writer.write_line("[1] ", "");
   char bytes[64];
-  EXPECT_EQ(std::string(bytes, static_cast<size_t>(::read(ends[0], bytes, sizeof bytes))), "[2] loss 0.5\n");
-  EXPECT_EQ(std::string(bytes, static_cast<size_t>(::read(ends[0], bytes, sizeof bytes))), "[1] \n");
+  EXPECT_EQ(std::string(bytes, static_cast<size_t>(::read(ends[0], bytes, sizeof bytes))),
+            "[2] loss 0.5\n");
+  EXPECT_EQ(std::string(bytes, static_cast<size_t>(::read(ends[0], bytes, sizeof bytes))),
+            "[1] \n");
   ::close(ends[0]);
   ::close(ends[1]);
 }
@@ -90,7 +95,8 @@ TEST(LineWriter, KeepsLinesForAReaderThatDoesNotRead) {
   LineWriter writer(pipe.ends[1]);
   std::string expected;
   for (int i = 0; !writer.is_full(); ++i) {
-    const std::string line = std::to_string(i) + std::string(static_cast<size_t>(i) * 7 % 9000, 'x');
+    const std::string line =
+        std::to_string(i) + std::string(static_cast<size_t>(i) * 7 % 9000, 'x');
     writer.write_line("", line);
     expected += line + "\n";
   }

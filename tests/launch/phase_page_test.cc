@@ -27,7 +27,8 @@ TEST(PhasePage, ShowsPhaseStepAndCollective) {
   EXPECT_TRUE(page.read()->at.collective.inside);
   page.leave();
   EXPECT_EQ(said(page), "exchange of step 40");
-  page.enter(page.next_collective(), "an operation with a name that is much longer than the page has room for", 0);
+  page.enter(page.next_collective(),
+             "an operation with a name that is much longer than the page has room for", 0);
   EXPECT_EQ(said(page), "exchange of step 40 (collective 2: an operation with a name that is)");
 }
 

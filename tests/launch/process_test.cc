@@ -36,7 +36,8 @@ ProcessEnd end_of(ChildProcess& child) {
 }
 
 std::string first_line(int fd) {
-  return read_until(fd, [](const std::string& text) { return text.find('\n') != std::string::npos; });
+  return read_until(fd,
+                    [](const std::string& text) { return text.find('\n') != std::string::npos; });
 }
 
 Error error_of_starting(const std::string& program) {
@@ -112,7 +113,8 @@ TEST(ChildProcess, NamesAProgramThatIsNotFound) {
 }
 
 TEST(ChildProcess, NamesAFileThatIsNoProgram) {
-  const std::string path = std::filesystem::temp_directory_path() / ("not_a_program_" + std::to_string(::getpid()));
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("not_a_program_" + std::to_string(::getpid()));
   std::ofstream(path) << "text";
   const Error error = error_of_starting(path);
   std::filesystem::remove(path);

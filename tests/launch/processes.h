@@ -22,7 +22,8 @@ inline bool is_alive(pid_t pid) {
 }
 
 // Looks again and again until it holds; false at the deadline.
-inline bool becomes_true(const std::function<bool()>& holds, Milliseconds within = Milliseconds(8000)) {
+inline bool becomes_true(const std::function<bool()>& holds,
+                         Milliseconds within = Milliseconds(8000)) {
   for (const Deadline deadline = Deadline::after(within); !holds();) {
     if (deadline.expired()) return false;
     std::this_thread::sleep_for(Milliseconds(2));
@@ -31,7 +32,8 @@ inline bool becomes_true(const std::function<bool()>& holds, Milliseconds within
 }
 
 // What comes until `enough` holds for all of it, the stream ends, or the deadline.
-inline std::string read_until(int fd, const std::function<bool(const std::string&)>& enough, Milliseconds within = Milliseconds(8000)) {
+inline std::string read_until(int fd, const std::function<bool(const std::string&)>& enough,
+                              Milliseconds within = Milliseconds(8000)) {
   std::string text;
   const Deadline deadline = Deadline::after(within);
   while (!enough(text) && !deadline.expired()) {

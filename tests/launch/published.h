@@ -14,10 +14,12 @@ inline std::string published(const net::EtcdServer& server) {
 }
 
 // As another coordinator would that takes the name, whoever has it.
-inline void publish(const net::EtcdServer& server, const net::Endpoint& who, std::chrono::seconds lease) {
+inline void publish(const net::EtcdServer& server, const net::Endpoint& who,
+                    std::chrono::seconds lease) {
   net::Etcd etcd({server.endpoint()});
   const auto entry = etcd.get(coordinator_key("job"), soon());
-  ASSERT_TRUE(etcd.replace(coordinator_key("job"), who.describe(), etcd.grant(lease, soon()), entry ? entry->revision : 0, soon()));
+  ASSERT_TRUE(etcd.replace(coordinator_key("job"), who.describe(), etcd.grant(lease, soon()),
+                           entry ? entry->revision : 0, soon()));
 }
 
 }  // namespace trireme::launch

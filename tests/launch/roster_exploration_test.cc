@@ -1,4 +1,5 @@
-// All that can happen to a few processes, in every order: each state of the roster together with the processes' own is visited once.
+// All that can happen to a few processes, in every order: each state of the roster together with
+// the processes' own is visited once.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <trireme/launch/roster.h>
@@ -27,7 +28,8 @@ enum class Life {
   unborn,
   waiting,
   working,
-  given_up_on,  // The roster was told, or found, that it was lost; it may still live, and come late.
+  given_up_on,  // The roster was told, or found, that it was lost; it may still live, and come
+                // late.
   dead,
   dismissed,
   left,
@@ -56,14 +58,28 @@ struct World {
 };
 
 struct Event {
-  enum Kind { arrive, commit, lost, dead, left, resize, take_over, rival_gone, claimed, claim_taken, tick } kind = tick;
+  enum Kind {
+    arrive,
+    commit,
+    lost,
+    dead,
+    left,
+    resize,
+    take_over,
+    rival_gone,
+    claimed,
+    claim_taken,
+    tick
+  } kind = tick;
   int value = 0;  // The process, or how many are wanted.
 };
 
 std::string describe(const Event& event) {
-  static constexpr std::array kNames{"arrive",    "commit",     "lost",    "dead",        "left", "resize",
-                                     "take over", "rival gone", "claimed", "claim taken", "tick"};
-  return event.kind == Event::tick ? " tick," : fmt::format(" {} {},", kNames[event.kind], event.value);
+  static constexpr std::array kNames{"arrive",  "commit",      "lost",      "dead",
+                                     "left",    "resize",      "take over", "rival gone",
+                                     "claimed", "claim taken", "tick"};
+  return event.kind == Event::tick ? " tick,"
+                                   : fmt::format(" {} {},", kNames[event.kind], event.value);
 }
 
 // What is explored. Each kind of event multiplies the states.
@@ -99,18 +115,26 @@ class Exploration {
   void follow_all(const World& world) {
     for (int p = 0; p < space_.processes; ++p) {
       const Life life = world.processes[static_cast<size_t>(p)].life;
-      const bool next_unborn = life == Life::unborn && (p == 0 || world.processes[static_cast<size_t>(p - 1)].life != Life::unborn);
-      if (next_unborn || life == Life::working || life == Life::given_up_on) follow(world, {Event::arrive, p});
-      if (life == Life::working && !world.finishing && may_commit(world, p)) follow(world, {Event::commit, p});
+      const bool next_unborn =
+          life == Life::unborn &&
+          (p == 0 || world.processes[static_cast<size_t>(p - 1)].life != Life::unborn);
+      if (next_unborn || life == Life::working || life == Life::given_up_on)
+        follow(world, {Event::arrive, p});
+      if (life == Life::working && !world.finishing && may_commit(world, p))
+        follow(world, {Event::commit, p});
       if (life == Life::working && may_leave(world, p)) follow(world, {Event::left, p});
       if (life == Life::unborn || (life == Life::left && !world.has_taken_over)) continue;
       if (space_.late_arrivals && life != Life::left) follow(world, {Event::lost, p});
-      follow(world, {Event::dead, p});  // Told again of one that is gone, or that was dismissed, too.
+      follow(world,
+             {Event::dead, p});  // Told again of one that is gone, or that was dismissed, too.
     }
     for (int target = space_.minimum; space_.resizes && target <= space_.maximum; ++target)
       if (target != world.roster.target()) follow(world, {Event::resize, target});
-    if (space_.take_over && !world.has_taken_over && !world.failed && world.roster.generation() >= 0) follow(world, {Event::take_over});
-    if (world.rival && !space_.by_claim) follow(world, {Event::rival_gone});  // Otherwise it tells nothing.
+    if (space_.take_over && !world.has_taken_over && !world.failed &&
+        world.roster.generation() >= 0)
+      follow(world, {Event::take_over});
+    if (world.rival && !space_.by_claim)
+      follow(world, {Event::rival_gone});  // Otherwise it tells nothing.
     if (space_.by_claim && !world.failed) {
       follow(world, {Event::claimed});
       if (world.claimed_until > world.now) follow(world, {Event::claim_taken});
@@ -135,8 +159,10 @@ class Exploration {
       case Event::resize: return world.roster.resize(event.value, world.now);
       case Event::take_over: return take_over(world);
       case Event::rival_gone: world.rival = false; return world.roster.rival_is_gone(world.now);
-      case Event::claimed: return world.roster.claimed(world.claimed_until = world.now + kLease, world.now);
-      case Event::claim_taken: return world.roster.claimed(world.claimed_until = world.now, world.now);
+      case Event::claimed:
+        return world.roster.claimed(world.claimed_until = world.now + kLease, world.now);
+      case Event::claim_taken:
+        return world.roster.claimed(world.claimed_until = world.now, world.now);
       case Event::tick: break;
     }
     return world.roster.tick(world.now += kTick);
@@ -153,7 +179,8 @@ class Exploration {
     std::string text = describe(last_);
     for (int at = trail_; at > 0; at = trails_[static_cast<size_t>(at)].first)
       text = describe(trails_[static_cast<size_t>(at)].second) + text;
-    return fmt::format("--elastic {}:{}, {} wanted:{}", space_.minimum, space_.maximum, space_.target, text);
+    return fmt::format("--elastic {}:{}, {} wanted:{}", space_.minimum, space_.maximum,
+                       space_.target, text);
   }
 
   std::string key(const World& world) const {
@@ -163,28 +190,37 @@ class Exploration {
     std::string key = world.roster.state_key(world.now);
     for (int p = 0; p < space_.processes; ++p) {
       const Process& process = world.processes[static_cast<size_t>(p)];
-      const bool counts = process.life != Life::dead && process.life != Life::dismissed && process.life != Life::left;
+      const bool counts = process.life != Life::dead && process.life != Life::dismissed &&
+                          process.life != Life::left;
       const bool member = std::ranges::count(world.generation, p) > 0;
       // A dead member's step still says which steps the others can commit.
-      const int64_t behind = !counts && !member ? -2
-                             : process.step < 0 ? -1
-                                                : std::clamp<int64_t>(newest - process.step, -1, kOldestThatCounts);
-      for (const int64_t part : {static_cast<int64_t>(process.life), behind, int64_t{process.arrived}, int64_t{member}})
+      const int64_t behind =
+          !counts && !member ? -2
+          : process.step < 0 ? -1
+                             : std::clamp<int64_t>(newest - process.step, -1, kOldestThatCounts);
+      for (const int64_t part :
+           {static_cast<int64_t>(process.life), behind, int64_t{process.arrived}, int64_t{member}})
         key += static_cast<char>('a' + 4 + part);
     }
-    key += fmt::format("{:d}{:d}{:d}{:d}", world.took_over, world.rival, world.unaccounted, world.has_taken_over);
+    key += fmt::format("{:d}{:d}{:d}{:d}", world.took_over, world.rival, world.unaccounted,
+                       world.has_taken_over);
     return key;
   }
 
-  // A step is committed once every member has given its gradients: no member can be a whole step behind.
+  // A step is committed once every member has given its gradients: no member can be a whole step
+  // behind.
   static bool may_commit(const World& world, int p) {
     const int64_t step = world.processes[static_cast<size_t>(p)].step;
-    return std::ranges::all_of(world.generation, [&](int64_t q) { return world.processes[static_cast<size_t>(q)].step >= step; });
+    return std::ranges::all_of(world.generation, [&](int64_t q) {
+      return world.processes[static_cast<size_t>(q)].step >= step;
+    });
   }
   // After the last step, which all members have committed and nobody is beyond.
   static bool may_leave(const World& world, int p) {
     const int64_t step = world.processes[static_cast<size_t>(p)].step;
-    return may_commit(world, p) && std::ranges::all_of(world.processes, [&](const Process& process) { return process.step <= step; });
+    return may_commit(world, p) &&
+           std::ranges::all_of(world.processes,
+                               [&](const Process& process) { return process.step <= step; });
   }
   static Decisions commit(World& world, int p) {
     ++world.processes[static_cast<size_t>(p)].step;
@@ -203,14 +239,16 @@ class Exploration {
     if (process.life != Life::dismissed && process.life != Life::dead) process.life = becomes;
     return world.roster.lost(p, world.now);
   }
-  // Members that had come to the coordinator's regrouping have to come again; newcomers were never known to who takes over.
+  // Members that had come to the coordinator's regrouping have to come again; newcomers were never
+  // known to who takes over.
   Decisions take_over(World& world) const {
     RosterOptions options = options_;
     options.target = world.roster.target();
     world.roster = Roster(options, world.roster.generation(), world.generation);
     for (size_t p = 0; p < world.processes.size(); ++p) {
       Process& process = world.processes[p];
-      if (process.life == Life::waiting) process.life = std::ranges::count(world.generation, p) > 0 ? Life::working : Life::unborn;
+      if (process.life == Life::waiting)
+        process.life = std::ranges::count(world.generation, p) > 0 ? Life::working : Life::unborn;
       if (process.life != Life::waiting) process.arrived = false;
     }
     world.ending = world.took_over = world.has_taken_over = world.rival = true;
@@ -232,7 +270,8 @@ class Exploration {
       world.unaccounted = world.unaccounted || world.took_over;
       world.ending = true;
     }
-    for (const int64_t p : decisions.interrupt) EXPECT_EQ(at(world, p).life, Life::working) << where();
+    for (const int64_t p : decisions.interrupt)
+      EXPECT_EQ(at(world, p).life, Life::working) << where();
     ASSERT_LE(decisions.formed.size(), 1U) << where();
     if (!decisions.formed.empty()) judge(world, generation_before, decisions.formed[0]);
     for (const int64_t p : decisions.dismissed) {
@@ -246,7 +285,8 @@ class Exploration {
   void judge(World& world, int generation_before, const Decisions::Generation& formed) {
     EXPECT_EQ(formed.number, generation_before + 1) << where();
     EXPECT_EQ(world.roster.generation(), formed.number) << where();
-    for (const Process& process : world.processes) EXPECT_NE(process.life, Life::working) << where() << ": a member was still at work";
+    for (const Process& process : world.processes)
+      EXPECT_NE(process.life, Life::working) << where() << ": a member was still at work";
     const int size = static_cast<int>(formed.members.size());
     EXPECT_GE(size, world.finishing ? 1 : options_.minimum) << where();
     EXPECT_LE(size, world.roster.target()) << where();
@@ -257,18 +297,20 @@ class Exploration {
       EXPECT_LE(at(world, p).step, formed.step) << where();
       EXPECT_TRUE(world.roster.is_member(p)) << where();
     }
-    EXPECT_EQ(at(world, formed.members.front()).step, formed.step) << where() << ": worker 0 has not the newest state";
+    EXPECT_EQ(at(world, formed.members.front()).step, formed.step)
+        << where() << ": worker 0 has not the newest state";
     for (const Process& process : world.processes) {
       if (process.life == Life::waiting) {
         EXPECT_LE(process.step, formed.step) << where() << ": the newest state was left outside";
       }
     }
-    const auto of_the_former =
-        std::ranges::count_if(formed.members, [&](int64_t p) { return std::ranges::count(world.generation, p) > 0; });
+    const auto of_the_former = std::ranges::count_if(
+        formed.members, [&](int64_t p) { return std::ranges::count(world.generation, p) > 0; });
     if (space_.by_claim) {
       EXPECT_GT(world.claimed_until, world.now) << where() << ": another one may form generations";
     } else if (world.rival || world.unaccounted) {
-      EXPECT_GT(2 * of_the_former, world.former_members) << where() << ": others may have formed a generation too";
+      EXPECT_GT(2 * of_the_former, world.former_members)
+          << where() << ": others may have formed a generation too";
     }
     world.took_over = world.rival = world.unaccounted = false;
     for (const int64_t p : formed.members) at(world, p) = {Life::working, formed.step, false};
@@ -279,14 +321,17 @@ class Exploration {
   // Once all have come, and they are enough, nothing is waited for.
   void expect_no_needless_wait(const World& world) const {
     const bool at_work = count(world, Life::working) > 0;
-    const int enough = world.finishing ? 1 : world.roster.generation() < 0 ? world.roster.target() : options_.minimum;
+    const int enough = world.finishing                 ? 1
+                       : world.roster.generation() < 0 ? world.roster.target()
+                                                       : options_.minimum;
     const bool may_not = space_.by_claim && world.claimed_until <= world.now;
     if (world.failed || at_work || world.took_over || may_not) return;
-    EXPECT_LT(count(world, Life::waiting), enough) << where() << ": nobody is missing, and they wait";
+    EXPECT_LT(count(world, Life::waiting), enough)
+        << where() << ": nobody is missing, and they wait";
   }
 
-  // If nothing happens but that time passes, who waits comes into a generation, is dismissed, or hears of a failure; unless the others
-  // are at work without a reason to end.
+  // If nothing happens but that time passes, who waits comes into a generation, is dismissed, or
+  // hears of a failure; unless the others are at work without a reason to end.
   void expect_an_end_of_all_waits(World world) {
     const auto somebody_waits_in_vain = [&] {
       const bool others_work = count(world, Life::working) > 0 && !world.ending;
@@ -301,7 +346,9 @@ class Exploration {
   }
 
   static Process& at(World& world, int64_t p) { return world.processes[static_cast<size_t>(p)]; }
-  static int count(const World& world, Life life) { return static_cast<int>(std::ranges::count(world.processes, life, &Process::life)); }
+  static int count(const World& world, Life life) {
+    return static_cast<int>(std::ranges::count(world.processes, life, &Process::life));
+  }
 
   const Space space_;
   const RosterOptions options_;
@@ -322,19 +369,26 @@ TEST_P(RosterExploration, EveryOrderOfEventsKeepsTheRules) {
 
 std::string name_of(const testing::TestParamInfo<Space>& info) {
   const Space& space = info.param;
-  return fmt::format("{}processesElastic{}to{}{}", space.processes, space.minimum, space.maximum, space.time ? "" : "WithoutTimeouts") +
+  return fmt::format("{}processesElastic{}to{}{}", space.processes, space.minimum, space.maximum,
+                     space.time ? "" : "WithoutTimeouts") +
          (space.take_over ? "TakenOver" : "") + (space.by_claim ? "ByClaim" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
     AllThatCanHappen, RosterExploration,
-    testing::Values(Space{2, 1, 2, 2, true, true, true}, Space{2, 2, 2, 2, true, true, true}, Space{3, 1, 2, 2, true, true, true},
-                    Space{3, 2, 3, 3, true, false, true}, Space{3, 1, 3, 3, true, false, false}, Space{4, 2, 2, 2, false, false, false},
-                    Space{4, 2, 3, 3, false, false, false}, Space{4, 1, 2, 1, false, true, false}, Space{4, 1, 4, 4, false, false, false},
-                    Space{2, 1, 2, 2, true, false, true, true}, Space{3, 1, 3, 3, false, false, true, true},
-                    Space{3, 2, 3, 3, true, false, false, true}, Space{4, 1, 3, 3, false, false, false, true},
-                    Space{2, 1, 2, 2, true, true, true, true, true}, Space{3, 1, 3, 3, false, false, true, true, true},
-                    Space{3, 2, 3, 3, true, false, false, true, true}, Space{4, 1, 3, 3, false, false, false, true, true}),
+    testing::Values(Space{2, 1, 2, 2, true, true, true}, Space{2, 2, 2, 2, true, true, true},
+                    Space{3, 1, 2, 2, true, true, true}, Space{3, 2, 3, 3, true, false, true},
+                    Space{3, 1, 3, 3, true, false, false}, Space{4, 2, 2, 2, false, false, false},
+                    Space{4, 2, 3, 3, false, false, false}, Space{4, 1, 2, 1, false, true, false},
+                    Space{4, 1, 4, 4, false, false, false},
+                    Space{2, 1, 2, 2, true, false, true, true},
+                    Space{3, 1, 3, 3, false, false, true, true},
+                    Space{3, 2, 3, 3, true, false, false, true},
+                    Space{4, 1, 3, 3, false, false, false, true},
+                    Space{2, 1, 2, 2, true, true, true, true, true},
+                    Space{3, 1, 3, 3, false, false, true, true, true},
+                    Space{3, 2, 3, 3, true, false, false, true, true},
+                    Space{4, 1, 3, 3, false, false, false, true, true}),
     name_of);
 
 }  // namespace

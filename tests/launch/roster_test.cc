@@ -16,7 +16,12 @@ using Decisions = Roster::Decisions;
 constexpr Time kStart{};
 
 RosterOptions options_for(int minimum, int maximum, int target) {
-  return {.minimum = minimum, .maximum = maximum, .target = target, .first_timeout = 60s, .regroup_timeout = 10s, .refill_timeout = 60s};
+  return {.minimum = minimum,
+          .maximum = maximum,
+          .target = target,
+          .first_timeout = 60s,
+          .regroup_timeout = 10s,
+          .refill_timeout = 60s};
 }
 std::vector<int64_t> members(const Decisions& decisions) {
   return decisions.formed.size() == 1 ? decisions.formed[0].members : std::vector<int64_t>{};
@@ -114,7 +119,8 @@ TEST(Roster, TheTimeToComeBeginsAnewWhenAllWhoHadComeAreLost) {
 }
 
 TEST(Roster, TooFewWaitForMoreFromWhenNobodyIsAtWork) {
-  Roster roster = at_work(3, {.minimum = 3, .maximum = 3, .regroup_timeout = 60s, .refill_timeout = 60s});
+  Roster roster =
+      at_work(3, {.minimum = 3, .maximum = 3, .regroup_timeout = 60s, .refill_timeout = 60s});
   roster.lost(0, kStart);
   roster.arrive(1, 4, kStart);
   EXPECT_THAT(roster.tick(kStart + 60s).missed, ElementsAre(2));
@@ -234,7 +240,8 @@ TEST(Roster, WhoTakesOverGoesOnWithAllWhoCome) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(12, 7, kStart);
   roster.arrive(10, 6, kStart);
-  const Decisions decisions = roster.arrive(11, 7, kStart);  // All: nobody is left who could go on elsewhere.
+  const Decisions decisions =
+      roster.arrive(11, 7, kStart);  // All: nobody is left who could go on elsewhere.
   EXPECT_THAT(members(decisions), ElementsAre(11, 12, 10));
   EXPECT_EQ(decisions.formed[0].number, 5);
 }

@@ -14,9 +14,10 @@ struct Standing {
     if (where) lookup.emplace(*where);
   }
   void arrive(int64_t step) {
-    arrival = std::make_unique<Arrival>(coordinator, kToken,
-                                        Arrival::Newcomer{process, step, "", [this](const auto&) { return standby->endpoint(); }}, former,
-                                        soon(), lookup ? &*lookup : nullptr);
+    arrival = std::make_unique<Arrival>(
+        coordinator, kToken,
+        Arrival::Newcomer{process, step, "", [this](const auto&) { return standby->endpoint(); }},
+        former, soon(), lookup ? &*lookup : nullptr);
   }
   Arrival::Place place() {
     const auto told = arrival->wait(soon());

@@ -12,9 +12,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Workers that step together: `cost(worker, phase)` is the seconds that a phase takes one, the rest of the slowest one's step is waiting.
+// Workers that step together: `cost(worker, phase)` is the seconds that a phase takes one, the rest
+// of the slowest one's step is waiting.
 struct Steps {
-  explicit Steps(int workers, StragglerOptions options = {}) : stragglers(options, workers), times(static_cast<size_t>(workers)) {}
+  explicit Steps(int workers, StragglerOptions options = {})
+      : stragglers(options, workers), times(static_cast<size_t>(workers)) {}
 
   template <typename Cost>
   std::vector<Straggler> run(int64_t steps, Cost cost) {
@@ -32,7 +34,8 @@ struct Steps {
         slowest = std::max(slowest, work.back());
       }
       ++step;
-      now += std::chrono::duration_cast<Stragglers::Time::duration>(std::chrono::duration<double>(slowest));
+      now += std::chrono::duration_cast<Stragglers::Time::duration>(
+          std::chrono::duration<double>(slowest));
       for (size_t worker = 0; worker < times.size(); ++worker) {
         times[worker].squares += work[worker] * work[worker];
         times[worker].waiting += slowest - work[worker];
@@ -50,8 +53,12 @@ struct Steps {
   int64_t step = 0;
 };
 
-double even(int, Phase phase) { return phase == Phase::forward ? 0.012 : phase == Phase::backward ? 0.02 : 0.001; }
-double slow_forward_of_two(int worker, Phase phase) { return even(worker, phase) + (worker == 2 && phase == Phase::forward ? 0.023 : 0); }
+double even(int, Phase phase) {
+  return phase == Phase::forward ? 0.012 : phase == Phase::backward ? 0.02 : 0.001;
+}
+double slow_forward_of_two(int worker, Phase phase) {
+  return even(worker, phase) + (worker == 2 && phase == Phase::forward ? 0.023 : 0);
+}
 
 TEST(Stragglers, AreToldOnceWithThePhaseThatCostsThem) {
   Steps steps(4);
@@ -59,7 +66,8 @@ TEST(Stragglers, AreToldOnceWithThePhaseThatCostsThem) {
   const auto found = steps.run(200, slow_forward_of_two);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].describe("rank 2"),
-            "rank 2 is a straggler: its forward takes 35 ms a step, the others' 12 ms; the others wait 23 ms a step for it");
+            "rank 2 is a straggler: its forward takes 35 ms a step, the others' 12 ms; the others "
+            "wait 23 ms a step for it");
   EXPECT_EQ(found[0].worker, 2);
   EXPECT_LE(found[0].from_step, 50 + 45);
   EXPECT_EQ(found[0].to_json(2).at("phase"), "forward");
@@ -70,15 +78,17 @@ TEST(Stragglers, AreToldOfAgainWhenItIsOver) {
   steps.run(100, slow_forward_of_two);
   const auto over = steps.run(200, even);
   ASSERT_THAT(over, SizeIs(1));
-  EXPECT_THAT(over[0].describe("rank 2"), HasSubstr("rank 2 is no straggler any more, since step "));
+  EXPECT_THAT(over[0].describe("rank 2"),
+              HasSubstr("rank 2 is no straggler any more, since step "));
   EXPECT_THAT(steps.stragglers.found(), SizeIs(1));
   EXPECT_GT(steps.stragglers.found()[0].to_step, 100);
 }
 
 TEST(Stragglers, AreComparedWithTheOtherOfTwo) {
   Steps steps(2);
-  const auto found =
-      steps.run(100, [](int worker, Phase phase) { return worker == 0 && phase == Phase::data ? 0.05 : even(worker, phase); });
+  const auto found = steps.run(100, [](int worker, Phase phase) {
+    return worker == 0 && phase == Phase::data ? 0.05 : even(worker, phase);
+  });
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].worker, 0);
   EXPECT_EQ(found[0].phase, Phase::data);
@@ -86,15 +96,21 @@ TEST(Stragglers, AreComparedWithTheOtherOfTwo) {
 
 TEST(Stragglers, AreNotMadeByNoise) {
   std::mt19937 random(7);
-  std::lognormal_distribution<double> factor(0, 0.8);  // Every twentieth step takes four times as long as usual, or longer.
+  std::lognormal_distribution<double> factor(
+      0, 0.8);  // Every twentieth step takes four times as long as usual, or longer.
   Steps steps(4);
-  EXPECT_THAT(steps.run(20'000, [&](int worker, Phase phase) { return even(worker, phase) * factor(random); }), IsEmpty());
+  EXPECT_THAT(steps.run(20'000, [&](int worker,
+                                    Phase phase) { return even(worker, phase) * factor(random); }),
+              IsEmpty());
 }
 
 TEST(Stragglers, AreNotMadeByOneLongStep) {
   Steps steps(3);
   for (int i = 0; i < 20; ++i) {
-    EXPECT_THAT(steps.run(1, [](int worker, Phase phase) { return worker == 1 && phase == Phase::data ? 0.8 : even(worker, phase); }),
+    EXPECT_THAT(steps.run(1,
+                          [](int worker, Phase phase) {
+                            return worker == 1 && phase == Phase::data ? 0.8 : even(worker, phase);
+                          }),
                 IsEmpty());
     EXPECT_THAT(steps.run(60, even), IsEmpty());
   }
@@ -102,7 +118,10 @@ TEST(Stragglers, AreNotMadeByOneLongStep) {
 
 TEST(Stragglers, AreNoneWhereTheDifferenceIsNothingToTheStep) {
   Steps steps(2);
-  EXPECT_THAT(steps.run(5000, [](int worker, Phase phase) { return phase == Phase::forward ? (worker == 0 ? 0.0009 : 0.0003) : 0.0; }),
+  EXPECT_THAT(steps.run(5000,
+                        [](int worker, Phase phase) {
+                          return phase == Phase::forward ? (worker == 0 ? 0.0009 : 0.0003) : 0.0;
+                        }),
               IsEmpty());
 }
 

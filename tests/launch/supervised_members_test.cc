@@ -1,4 +1,5 @@
-// Workers that join: what the supervisor learns from the coordinator. This test program is also the workers' program.
+// Workers that join: what the supervisor learns from the coordinator. This test program is also the
+// workers' program.
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
@@ -21,7 +22,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 // What a worker does after all have joined, by its number; the others wait until one is lost.
-enum class Role { leave, wait_until_lost, return_without_goodbye, crash_in_step_forty, crash_in_step_zero };
+enum class Role {
+  leave,
+  wait_until_lost,
+  return_without_goodbye,
+  crash_in_step_forty,
+  crash_in_step_zero
+};
 
 void say_line(const std::string& line) {
   const std::string text = line + "\n";
@@ -29,10 +36,14 @@ void say_line(const std::string& line) {
 }
 
 int run_worker(const Identity& identity, Role role) {
-  Member member(*identity.rendezvous, *identity.token, identity.worker, identity.workers, identity.generation, {},
-                {.timeout = Milliseconds(8000), .heartbeat_interval = Milliseconds(20), .phases = PhasePage::of_this_process()});
+  Member member(*identity.rendezvous, *identity.token, identity.worker, identity.workers,
+                identity.generation, {},
+                {.timeout = Milliseconds(8000),
+                 .heartbeat_interval = Milliseconds(20),
+                 .phases = PhasePage::of_this_process()});
   member.phases().set(Phase::backward, role == Role::crash_in_step_zero ? 0 : 40);
-  // No answer says that a heartbeat has arrived, which a launcher on another node needs: fifteen intervals are ample.
+  // No answer says that a heartbeat has arrived, which a launcher on another node needs: fifteen
+  // intervals are ample.
   std::this_thread::sleep_for(Milliseconds(300));
   member.barrier("all have told their phase");
   say_line("joined" + std::to_string(identity.worker) + " " + std::to_string(::getpid()));
@@ -65,7 +76,8 @@ class BecomeWorker : public ::testing::Environment {
     }
   }
 };
-[[maybe_unused]] const auto* const become_worker = ::testing::AddGlobalTestEnvironment(new BecomeWorker);
+[[maybe_unused]] const auto* const become_worker =
+    ::testing::AddGlobalTestEnvironment(new BecomeWorker);
 
 SupervisorOptions member_job(const std::vector<Role>& roles) {
   std::string digits;
@@ -90,9 +102,13 @@ TEST(SupervisedMembers, AreNamedWithTheirPhaseWhenTheyAreKilled) {
   job.wait_for("joined", 3);
   ::kill(pid, SIGKILL);
   EXPECT_EQ(job.finish(), 138);
-  EXPECT_THAT(job.complained, HasSubstr("trireme: worker 1 (pid " + std::to_string(pid) + ", host "));
-  EXPECT_THAT(job.complained, AllOf(HasSubstr("was killed by signal 9 (SIGKILL) in backward of step 40 (it had been there for "),
-                                    HasSubstr("); job ends with 138")));
+  EXPECT_THAT(job.complained,
+              HasSubstr("trireme: worker 1 (pid " + std::to_string(pid) + ", host "));
+  EXPECT_THAT(
+      job.complained,
+      AllOf(HasSubstr(
+                "was killed by signal 9 (SIGKILL) in backward of step 40 (it had been there for "),
+            HasSubstr("); job ends with 138")));
   // The others saw it too, and ended by themselves.
   EXPECT_THAT(job.complained, HasSubstr("[0] [launch]"));
   EXPECT_THAT(job.complained, HasSubstr("[2] [launch]"));
@@ -128,7 +144,8 @@ TEST(SupervisedMembers, AreLostWhenTheyFallSilent) {
   job.wait_for("joined", 2);
   ::kill(pid, SIGSTOP);
   EXPECT_EQ(job.finish(), 138);
-  EXPECT_THAT(job.complained, HasSubstr("trireme: worker 0 (pid " + std::to_string(pid) + ", host "));
+  EXPECT_THAT(job.complained,
+              HasSubstr("trireme: worker 0 (pid " + std::to_string(pid) + ", host "));
   EXPECT_THAT(job.complained, HasSubstr("was lost in backward of step 40: silent for "));
   EXPECT_FALSE(testing::is_alive(pid));
 }
@@ -149,7 +166,8 @@ TEST(SupervisedMembers, OnAnotherNodeAreNamedToo) {
   EXPECT_THAT(second_job.complained, HasSubstr("killed by signal 9 (SIGKILL)"));
   EXPECT_EQ(first_job.finish(), 138);
   EXPECT_THAT(first_job.complained, HasSubstr("trireme: worker 1 (pid " + std::to_string(pid)));
-  EXPECT_THAT(first_job.complained, HasSubstr("was lost in backward of step 40: connection closed"));
+  EXPECT_THAT(first_job.complained,
+              HasSubstr("was lost in backward of step 40: connection closed"));
 }
 
 }  // namespace

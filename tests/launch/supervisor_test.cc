@@ -18,26 +18,33 @@ using testing::is_alive;
 using ::testing::Not;
 using testing::shell_job;
 
-constexpr const char* kStopsWhenAsked = "trap 'echo asked; exit 143' TERM; echo ready; while :; do sleep 0.01; done";
+constexpr const char* kStopsWhenAsked =
+    "trap 'echo asked; exit 143' TERM; echo ready; while :; do sleep 0.01; done";
 constexpr const char* kIgnoresStop = "trap '' TERM; echo ready; sleep 1000";
 
 TEST(Supervisor, RunsEachWorkerAndPrefixesItsLines) {
-  ForkedJob job(shell_job(3, "echo worker $TRIREME_WORKER of $TRIREME_WORKERS; echo complaint >&2"));
+  ForkedJob job(
+      shell_job(3, "echo worker $TRIREME_WORKER of $TRIREME_WORKERS; echo complaint >&2"));
   EXPECT_EQ(job.finish(), 0);
   for (const char* worker : {"0", "1", "2"}) {
-    EXPECT_THAT(job.printed, HasSubstr(std::string("[") + worker + "] worker " + worker + " of 3\n"));
+    EXPECT_THAT(job.printed,
+                HasSubstr(std::string("[") + worker + "] worker " + worker + " of 3\n"));
     EXPECT_THAT(job.complained, HasSubstr(std::string("[") + worker + "] complaint\n"));
   }
   EXPECT_THAT(job.complained, Not(HasSubstr("job ends with")));
 }
 
 TEST(Supervisor, KeepsTheOrderOfAWorkersLines) {
-  ForkedJob job(shell_job(2, "i=0; while [ $i -lt 2000 ]; do echo line $i of $TRIREME_WORKER; i=$((i+1)); done; printf last"));
+  ForkedJob job(shell_job(2,
+                          "i=0; while [ $i -lt 2000 ]; do echo line $i of $TRIREME_WORKER; "
+                          "i=$((i+1)); done; printf last"));
   EXPECT_EQ(job.finish(), 0);
   for (const int worker : {0, 1}) {
     size_t at = 0;
     for (int i = 0; i < 2000 && at != std::string::npos; ++i) {
-      at = job.printed.find("[" + std::to_string(worker) + "] line " + std::to_string(i) + " of " + std::to_string(worker) + "\n", at);
+      at = job.printed.find("[" + std::to_string(worker) + "] line " + std::to_string(i) + " of " +
+                                std::to_string(worker) + "\n",
+                            at);
     }
     EXPECT_NE(at, std::string::npos) << "worker " << worker;
     EXPECT_THAT(job.printed, HasSubstr("[" + std::to_string(worker) + "] last\n"));
@@ -141,7 +148,8 @@ TEST(Supervisor, KillsAfterTheGraceTime) {
 }
 
 TEST(Supervisor, LeavesNoDescendantBehind) {
-  ForkedJob job(shell_job(1, "sleep 1000 & echo inside $!; setsid sleep 1000 & echo outside $!; exit 0"));
+  ForkedJob job(
+      shell_job(1, "sleep 1000 & echo inside $!; setsid sleep 1000 & echo outside $!; exit 0"));
   const int inside = job.number_after("inside ");
   const int outside = job.number_after("outside ");
   EXPECT_EQ(job.finish(), 0);
@@ -154,18 +162,22 @@ TEST(Supervisor, TakesItsWorkersWithItWhenItIsKilled) {
   const int first = job.number_after("pid0 ");
   const int second = job.number_after("pid1 ");
   job.signal(SIGKILL);
-  EXPECT_TRUE(becomes_true([&] { return !is_alive(first) && !is_alive(second); }, Milliseconds(2000)));
+  EXPECT_TRUE(
+      becomes_true([&] { return !is_alive(first) && !is_alive(second); }, Milliseconds(2000)));
 }
 
 TEST(Supervisor, DoesNotLoseOutputForASlowReader) {
-  ForkedJob job(shell_job(2, "i=0; while [ $i -lt 500 ]; do printf '%01500d\\n' $i; i=$((i+1)); done; echo last"));
-  std::this_thread::sleep_for(Milliseconds(300));  // More than a pipe and the supervisor hold is waiting by now.
+  ForkedJob job(shell_job(
+      2, "i=0; while [ $i -lt 500 ]; do printf '%01500d\\n' $i; i=$((i+1)); done; echo last"));
+  std::this_thread::sleep_for(
+      Milliseconds(300));  // More than a pipe and the supervisor hold is waiting by now.
   EXPECT_EQ(job.finish(), 0);
   EXPECT_EQ(job.printed.size(), 2 * (500 * (4 + 1501) + std::string("[0] last\n").size()));
 }
 
 TEST(Supervisor, DealsWorkersOutToNodes) {
-  SupervisorOptions first = shell_job(3, "echo $TRIREME_WORKER $TRIREME_LOCAL_WORKER $TRIREME_LOCAL_WORKERS $TRIREME_RENDEZVOUS");
+  SupervisorOptions first = shell_job(
+      3, "echo $TRIREME_WORKER $TRIREME_LOCAL_WORKER $TRIREME_LOCAL_WORKERS $TRIREME_RENDEZVOUS");
   first.nodes = 2;
   first.rendezvous = {"127.0.0.1", net::free_port()};
   SupervisorOptions second = first;

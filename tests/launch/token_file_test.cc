@@ -87,7 +87,9 @@ TEST_F(TokenFileTest, IsWaitedForUntilItIsThere) {
   EXPECT_TRUE(found);
 }
 
-TEST_F(TokenFileTest, IsNotWaitedForBeyondTheDeadline) { EXPECT_FALSE(TokenFile::wait(folder, "job", Deadline::after(Milliseconds(30)))); }
+TEST_F(TokenFileTest, IsNotWaitedForBeyondTheDeadline) {
+  EXPECT_FALSE(TokenFile::wait(folder, "job", Deadline::after(Milliseconds(30))));
+}
 
 TEST_F(TokenFileTest, OfADeadProcessCountsAsAbsentAndIsReplaced) {
   leave_stale();
@@ -98,7 +100,8 @@ TEST_F(TokenFileTest, OfADeadProcessCountsAsAbsentAndIsReplaced) {
 
 TEST_F(TokenFileTest, OfANumberThatAnotherProcessHasNowCountsAsAbsent) {
   const fs::path path = leave_stale();
-  std::ofstream(path) << R"({"token":"old","host":"h","port":1,"started":1,"pid":)" << ::getpid() << "}";
+  std::ofstream(path) << R"({"token":"old","host":"h","port":1,"started":1,"pid":)" << ::getpid()
+                      << "}";
   EXPECT_FALSE(TokenFile::wait(folder, "job", now()));
 }
 

@@ -46,8 +46,9 @@ TEST(LocalWorkers, AreACoverInOrderForAnyNumberOfNodes) {
 
 TEST(WorkerEnvironment, SaysWhoTheWorkerIs) {
   const auto environment = worker_environment(options_for(5, 2, 1), kFacts, 1, {});
-  for (const char* entry : {"TRIREME_WORKER=4", "TRIREME_WORKERS=5", "TRIREME_LOCAL_WORKER=1", "TRIREME_LOCAL_WORKERS=2",
-                            "TRIREME_RENDEZVOUS=127.0.0.1:4000", "TRIREME_GENERATION=0", "TRIREME_JOB_TOKEN=secret"}) {
+  for (const char* entry : {"TRIREME_WORKER=4", "TRIREME_WORKERS=5", "TRIREME_LOCAL_WORKER=1",
+                            "TRIREME_LOCAL_WORKERS=2", "TRIREME_RENDEZVOUS=127.0.0.1:4000",
+                            "TRIREME_GENERATION=0", "TRIREME_JOB_TOKEN=secret"}) {
     EXPECT_THAT(environment, Contains(entry));
   }
 }
@@ -55,7 +56,8 @@ TEST(WorkerEnvironment, SaysWhoTheWorkerIs) {
 TEST(WorkerEnvironment, KeepsWhatItInheritsAndAddsTheOptions) {
   SupervisorOptions options = options_for(1);
   options.environment = {{"B", "of options"}};
-  const auto environment = worker_environment(options, kFacts, 0, {"A=1", "B=2", "TRIREME_WORKER=9"});
+  const auto environment =
+      worker_environment(options, kFacts, 0, {"A=1", "B=2", "TRIREME_WORKER=9"});
   EXPECT_THAT(environment, Contains("A=1"));
   EXPECT_THAT(environment, Contains("B=of options"));
   EXPECT_THAT(environment, Contains("TRIREME_WORKER=0"));
@@ -112,7 +114,8 @@ TEST(SupervisorOptions, AreCheckedBeforeAnythingStarts) {
 }
 
 TEST(JobToken, IsTheUsersOrFresh) {
-  const Environment given(std::map<std::string, std::string>{{"TRIREME_JOB_TOKEN", "mine-and-long-enough"}});
+  const Environment given(
+      std::map<std::string, std::string>{{"TRIREME_JOB_TOKEN", "mine-and-long-enough"}});
   EXPECT_EQ(token_of_job(options_for(1), given), "mine-and-long-enough");
   const std::string fresh = token_of_job(options_for(1), Environment());
   EXPECT_GE(fresh.size(), 32u);

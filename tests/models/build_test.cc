@@ -25,9 +25,16 @@ std::vector<Case> cases() {
       {{.name = "resnet18"}, {{1, 8, 8}, 10}},
       {{.name = "resnet18"}, {{3, 65, 20}, 7}},
       {{.name = "resnet50", .zero_init = 1}, {{3, 16, 16}, 10}},
-      {{.name = "cnn", .channels = {4, 4, 8}, .strides = {1, 2, 2}, .batch_norm = 1, .dropout = 0.2}, {{2, 1, 1}, 3}},
-      {{.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12}, {{12}, 50}},
-      {{.name = "gpt", .layers = 1, .width = 16, .heads = 1, .vocabulary = 7, .context = 3}, {{2}, 7}},
+      {{.name = "cnn",
+        .channels = {4, 4, 8},
+        .strides = {1, 2, 2},
+        .batch_norm = 1,
+        .dropout = 0.2},
+       {{2, 1, 1}, 3}},
+      {{.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12},
+       {{12}, 50}},
+      {{.name = "gpt", .layers = 1, .width = 16, .heads = 1, .vocabulary = 7, .context = 3},
+       {{2}, 7}},
   };
 }
 
@@ -39,7 +46,9 @@ at::Tensor random_batch(const Case& c, int64_t samples) {
 }
 
 Model small_gpt() {
-  return make_factory({.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12}, {{12}, 50})();
+  return make_factory(
+      {.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 50, .context = 12},
+      {{12}, 50})();
 }
 
 TEST(ModelBuild, HasExactlyTheParametersThatTheShapesName) {
@@ -59,9 +68,12 @@ TEST(ModelBuild, GivesLogitsForEverySampleAndAGradientToEveryParameter) {
     const Model model = make_factory(c.options, c.input)();
     const at::Tensor logits = model.forward(random_batch(c, 3));
     const bool gpt = c.options.name == "gpt";
-    EXPECT_EQ(logits.sizes().vec(), (std::vector<int64_t>{gpt ? 3 * c.input.shape[0] : 3, c.input.classes})) << c.options.name;
+    EXPECT_EQ(logits.sizes().vec(),
+              (std::vector<int64_t>{gpt ? 3 * c.input.shape[0] : 3, c.input.classes}))
+        << c.options.name;
     logits.square().sum().backward();
-    for (const auto& parameter : model.module->named_parameters()) EXPECT_TRUE(parameter.value().grad().defined()) << parameter.key();
+    for (const auto& parameter : model.module->named_parameters())
+      EXPECT_TRUE(parameter.value().grad().defined()) << parameter.key();
   }
 }
 
@@ -80,7 +92,8 @@ TEST(ModelBuild, StartsAlikeFromTheSameSeed) {
     const auto one = factory().module->parameters();
     torch::manual_seed(5);
     const auto two = factory().module->parameters();
-    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(one[i], two[i])) << c.options.name;
+    for (size_t i = 0; i < one.size(); ++i)
+      EXPECT_TRUE(at::equal(one[i], two[i])) << c.options.name;
   }
 }
 
@@ -99,10 +112,11 @@ TEST(ModelBuild, RefusesBadOptionsBeforeAnyModuleIsMade) {
 
 TEST(MlpModel, IsTheSequentialOfItsNames) {
   const Model model = make_factory({.name = "mlp", .hidden = {16, 8}}, {{1, 2, 3}, 4})();
-  torch::nn::Sequential same(torch::nn::Linear(6, 16), torch::nn::ReLU(), torch::nn::Linear(16, 8), torch::nn::ReLU(),
-                             torch::nn::Linear(8, 4));
+  torch::nn::Sequential same(torch::nn::Linear(6, 16), torch::nn::ReLU(), torch::nn::Linear(16, 8),
+                             torch::nn::ReLU(), torch::nn::Linear(8, 4));
   torch::NoGradGuard no_grad;
-  for (auto& parameter : same->named_parameters()) parameter.value().copy_(model.module->named_parameters()[parameter.key()]);
+  for (auto& parameter : same->named_parameters())
+    parameter.value().copy_(model.module->named_parameters()[parameter.key()]);
   const at::Tensor data = torch::randn({5, 1, 2, 3});
   EXPECT_TRUE(at::equal(model.forward(data), same->forward(data.flatten(1))));
 }
@@ -117,29 +131,40 @@ TEST(ResnetModel, StartsEachBlockAsTheIdentityWhereAsked) {
 }
 
 TEST(ResnetModel, HalvesLargeImagesTwiceBeforeTheFirstBlockAndSmallOnesNever) {
-  // What the first stage sees shows in the gradient of its convolution: with one pixel left, only the window's middle is used.
+  // What the first stage sees shows in the gradient of its convolution: with one pixel left, only
+  // the window's middle is used.
   const auto side_windows_used = [](int64_t side) {
     const Model model = make_factory({.name = "resnet18"}, {{1, side, side}, 10})();
     model.forward(torch::randn({2, 1, side, side})).square().sum().backward();
-    return model.module->named_parameters()["layer1.0.conv1.weight"].grad().select(2, 0).abs().max().item<float>() > 0;
+    return model.module->named_parameters()["layer1.0.conv1.weight"]
+               .grad()
+               .select(2, 0)
+               .abs()
+               .max()
+               .item<float>() > 0;
   };
   EXPECT_TRUE(side_windows_used(4));
   EXPECT_FALSE(side_windows_used(1));
   const auto stem = [](int64_t side) {
-    return make_factory({.name = "resnet18"}, {{3, side, side}, 10})().module->named_parameters()["conv1.weight"].size(2);
+    return make_factory({.name = "resnet18"}, {{3, side, side}, 10})()
+        .module->named_parameters()["conv1.weight"]
+        .size(2);
   };
   EXPECT_EQ(stem(64), 3);
   EXPECT_EQ(stem(65), 7);
 }
 
 TEST(CnnModel, AveragesOverTheWholeImage) {
-  const Model model = make_factory({.name = "cnn", .channels = {4, 6}, .strides = {1, 2}, .batch_norm = 0}, {{1, 8, 8}, 3})();
+  const Model model = make_factory(
+      {.name = "cnn", .channels = {4, 6}, .strides = {1, 2}, .batch_norm = 0}, {{1, 8, 8}, 3})();
   const auto p = model.module->named_parameters();
   const at::Tensor images = torch::randn({2, 1, 8, 8});
-  at::Tensor x = torch::relu(torch::conv2d(images, p["features.0.weight"], p["features.0.bias"], 1, 1));
+  at::Tensor x =
+      torch::relu(torch::conv2d(images, p["features.0.weight"], p["features.0.bias"], 1, 1));
   x = torch::relu(torch::conv2d(x, p["features.2.weight"], p["features.2.bias"], 2, 1));
   x = torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1);
-  EXPECT_TRUE(at::allclose(model.forward(images), torch::linear(x, p["classifier.weight"], p["classifier.bias"])));
+  EXPECT_TRUE(at::allclose(model.forward(images),
+                           torch::linear(x, p["classifier.weight"], p["classifier.bias"])));
 }
 
 TEST(GptModel, NeverLooksAhead) {
@@ -154,7 +179,9 @@ TEST(GptModel, NeverLooksAhead) {
 }
 
 TEST(GptModel, AttendsAsWrittenOut) {
-  const Model model = make_factory({.name = "gpt", .layers = 1, .width = 8, .heads = 2, .vocabulary = 20, .context = 6}, {{5}, 20})();
+  const Model model = make_factory(
+      {.name = "gpt", .layers = 1, .width = 8, .heads = 2, .vocabulary = 20, .context = 6},
+      {{5}, 20})();
   const auto p = model.module->named_parameters();
   const auto norm = [&](const std::string& name, const at::Tensor& x) {
     return torch::layer_norm(x, {8}, p[name + ".weight"], p[name + ".bias"]);
@@ -163,13 +190,16 @@ TEST(GptModel, AttendsAsWrittenOut) {
     return torch::linear(x, p["blocks.0." + name + ".weight"], p["blocks.0." + name + ".bias"]);
   };
   const at::Tensor tokens = torch::randint(20, {5}, torch::kLong);
-  at::Tensor x = p["token_embedding.weight"].index_select(0, tokens) + p["position_embedding.weight"].narrow(0, 0, 5);
+  at::Tensor x = p["token_embedding.weight"].index_select(0, tokens) +
+                 p["position_embedding.weight"].narrow(0, 0, 5);
   const auto qkv = linear("qkv", norm("blocks.0.attention_norm", x)).chunk(3, 1);
   std::vector<at::Tensor> heads;
   for (int64_t head = 0; head < 2; ++head) {
-    const at::Tensor q = qkv[0].narrow(1, 4 * head, 4), k = qkv[1].narrow(1, 4 * head, 4), v = qkv[2].narrow(1, 4 * head, 4);
+    const at::Tensor q = qkv[0].narrow(1, 4 * head, 4), k = qkv[1].narrow(1, 4 * head, 4),
+                     v = qkv[2].narrow(1, 4 * head, 4);
     const at::Tensor ahead = torch::ones({5, 5}).triu(1).to(torch::kBool);
-    heads.push_back(torch::softmax((q.matmul(k.t()) / 2).masked_fill(ahead, -INFINITY), 1).matmul(v));
+    heads.push_back(
+        torch::softmax((q.matmul(k.t()) / 2).masked_fill(ahead, -INFINITY), 1).matmul(v));
   }
   x = x + linear("attention_out", torch::cat(heads, 1));
   x = x + linear("mlp_out", torch::gelu(linear("mlp_in", norm("blocks.0.mlp_norm", x))));

@@ -44,18 +44,23 @@ TEST(ModelShapes, CountTheParametersOfTheSuite) {
 TEST(ModelShapes, NameTheParametersOfAResnetAsTorchvisionDoes) {
   const auto names_of = [](const std::string& name) {
     std::vector<std::string> names;
-    for (const auto& spec : parameter_shapes({.name = name}, {{3, 224, 224}, 1000})) names.push_back(spec.name);
+    for (const auto& spec : parameter_shapes({.name = name}, {{3, 224, 224}, 1000}))
+      names.push_back(spec.name);
     return names;
   };
   const auto small = names_of("resnet18"), large = names_of("resnet50");
   EXPECT_EQ(small.size(), 62u);
   EXPECT_EQ(large.size(), 161u);
-  EXPECT_THAT(std::vector(small.begin(), small.begin() + 9),
-              testing::ElementsAre("conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight", "layer1.0.bn1.weight",
-                                   "layer1.0.bn1.bias", "layer1.0.conv2.weight", "layer1.0.bn2.weight", "layer1.0.bn2.bias"));
-  EXPECT_THAT(small, testing::IsSupersetOf({"layer2.0.downsample.0.weight", "layer4.0.downsample.1.bias", "fc.weight", "fc.bias"}));
+  EXPECT_THAT(
+      std::vector(small.begin(), small.begin() + 9),
+      testing::ElementsAre("conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
+                           "layer1.0.bn1.weight", "layer1.0.bn1.bias", "layer1.0.conv2.weight",
+                           "layer1.0.bn2.weight", "layer1.0.bn2.bias"));
+  EXPECT_THAT(small, testing::IsSupersetOf({"layer2.0.downsample.0.weight",
+                                            "layer4.0.downsample.1.bias", "fc.weight", "fc.bias"}));
   EXPECT_THAT(small, testing::Not(testing::Contains("layer1.0.downsample.0.weight")));
-  EXPECT_THAT(large, testing::IsSupersetOf({"layer1.0.downsample.0.weight", "layer3.5.conv3.weight", "layer4.2.bn3.bias"}));
+  EXPECT_THAT(large, testing::IsSupersetOf({"layer1.0.downsample.0.weight", "layer3.5.conv3.weight",
+                                            "layer4.2.bn3.bias"}));
 }
 
 TEST(ModelShapes, KnowTheBatchPerRankOfTheSuite) {
@@ -68,16 +73,19 @@ TEST(ModelShapes, KnowTheBatchPerRankOfTheSuite) {
 }
 
 TEST(ModelShapes, NameTensorsAsAPythonSequentialDoes) {
-  const auto specs = parameter_shapes({.name = "mlp", .hidden = {32, 16}, .dropout = 0.5}, {{1, 8, 8}, 10});
+  const auto specs =
+      parameter_shapes({.name = "mlp", .hidden = {32, 16}, .dropout = 0.5}, {{1, 8, 8}, 10});
   std::vector<std::string> names;
   for (const auto& spec : specs) names.push_back(spec.name);
-  EXPECT_THAT(names, testing::ElementsAre("0.weight", "0.bias", "2.weight", "2.bias", "5.weight", "5.bias"));
+  EXPECT_THAT(names, testing::ElementsAre("0.weight", "0.bias", "2.weight", "2.bias", "5.weight",
+                                          "5.bias"));
   EXPECT_EQ(specs[0].shape, (std::vector<int64_t>{32, 64}));
 }
 
 TEST(ModelShapes, GiveConvolutionsABiasOnlyWithoutBatchNorm) {
   const auto with = parameter_shapes({.name = "cnn", .channels = {4}}, {{1, 8, 8}, 10});
-  const auto without = parameter_shapes({.name = "cnn", .channels = {4}, .batch_norm = 0}, {{1, 8, 8}, 10});
+  const auto without =
+      parameter_shapes({.name = "cnn", .channels = {4}, .batch_norm = 0}, {{1, 8, 8}, 10});
   EXPECT_EQ(with[1].name, "features.1.weight");
   EXPECT_EQ(without[1].name, "features.0.bias");
 }
@@ -107,29 +115,40 @@ TEST(ModelOptionsResolution, NamesTheNearestModel) {
 }
 
 TEST(ModelOptionsResolution, RefusesOptionsOfAnotherModel) {
-  EXPECT_THAT(message_of({.name = "mlp", .channels = {4}}), HasSubstr("model.channels is an option of cnn, but model.name is mlp"));
-  EXPECT_THAT(message_of({.name = "cnn", .hidden = {4}}), HasSubstr("model.hidden is an option of mlp"));
-  EXPECT_THAT(message_of({.name = "cnn", .width = 4}), HasSubstr("model.width is an option of gpt"));
-  EXPECT_THAT(message_of({.name = "gpt", .dropout = 0.1}), HasSubstr("model.dropout is an option of mlp and cnn"));
-  EXPECT_THAT(message_of({.name = "resnet50", .dropout = 0.1}), HasSubstr("model.dropout is an option of mlp and cnn"));
-  EXPECT_THAT(message_of({.name = "cnn", .zero_init = 1}), HasSubstr("model.zero_init is an option of resnet18 and resnet50"));
+  EXPECT_THAT(message_of({.name = "mlp", .channels = {4}}),
+              HasSubstr("model.channels is an option of cnn, but model.name is mlp"));
+  EXPECT_THAT(message_of({.name = "cnn", .hidden = {4}}),
+              HasSubstr("model.hidden is an option of mlp"));
+  EXPECT_THAT(message_of({.name = "cnn", .width = 4}),
+              HasSubstr("model.width is an option of gpt"));
+  EXPECT_THAT(message_of({.name = "gpt", .dropout = 0.1}),
+              HasSubstr("model.dropout is an option of mlp and cnn"));
+  EXPECT_THAT(message_of({.name = "resnet50", .dropout = 0.1}),
+              HasSubstr("model.dropout is an option of mlp and cnn"));
+  EXPECT_THAT(message_of({.name = "cnn", .zero_init = 1}),
+              HasSubstr("model.zero_init is an option of resnet18 and resnet50"));
   EXPECT_THAT(message_of({.name = "tiny", .hidden = {4}}), HasSubstr("preset tiny"));
 }
 
 TEST(ModelOptionsResolution, RefusesValuesOutOfRange) {
-  EXPECT_THAT(message_of({.name = "cnn", .channels = {8, 0}}), HasSubstr("model.channels is [8, 0]"));
-  EXPECT_THAT(message_of({.name = "cnn", .channels = {8, 8}, .strides = {1}}), HasSubstr("model.strides has 1 entries"));
+  EXPECT_THAT(message_of({.name = "cnn", .channels = {8, 0}}),
+              HasSubstr("model.channels is [8, 0]"));
+  EXPECT_THAT(message_of({.name = "cnn", .channels = {8, 8}, .strides = {1}}),
+              HasSubstr("model.strides has 1 entries"));
   EXPECT_THAT(message_of({.name = "mlp", .dropout = 1}), HasSubstr("model.dropout is 1"));
-  EXPECT_THAT(message_of({.name = "gpt", .width = 100, .heads = 8}), AllOf(HasSubstr("model.width is 100"), HasSubstr("model.width=104")));
+  EXPECT_THAT(message_of({.name = "gpt", .width = 100, .heads = 8}),
+              AllOf(HasSubstr("model.width is 100"), HasSubstr("model.width=104")));
 }
 
 TEST(ModelOptionsResolution, RefusesInputThatDoesNotFit) {
-  EXPECT_THAT(message_of({.name = "cnn"}, {{64}, 10}), AllOf(HasSubstr("[64]"), HasSubstr("[channels, height, width]")));
+  EXPECT_THAT(message_of({.name = "cnn"}, {{64}, 10}),
+              AllOf(HasSubstr("[64]"), HasSubstr("[channels, height, width]")));
   EXPECT_THAT(message_of({.name = "gpt"}, {{1, 8, 8}, 10}), HasSubstr("a row of tokens"));
   EXPECT_THAT(message_of({.name = "resnet18"}, {{64}, 10}), HasSubstr("[channels, height, width]"));
   EXPECT_THAT(message_of({.name = "gpt"}, {{129}, 10}), HasSubstr("model.context=129"));
   EXPECT_THAT(message_of({.name = "gpt", .vocabulary = 50}, {{64}, 65}),
-              testing::AllOf(HasSubstr("model.vocabulary is 50"), HasSubstr("65 different tokens"), HasSubstr("model.vocabulary=65")));
+              testing::AllOf(HasSubstr("model.vocabulary is 50"), HasSubstr("65 different tokens"),
+                             HasSubstr("model.vocabulary=65")));
   EXPECT_THAT(message_of({.name = "mlp"}, {{4}, 0}), HasSubstr("data.classes is 0"));
 }
 

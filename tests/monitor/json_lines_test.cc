@@ -17,7 +17,9 @@ std::vector<Json> read_json_lines(const std::filesystem::path& file) {
   for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
   return lines;
 }
-double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double unix_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
   const TemporaryFolder folder;
@@ -25,7 +27,8 @@ TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
   const auto sink = make_json_lines(file);
   const double before = unix_now();
   sink->on_start({.name = "cnn", .total_steps = 2});
-  sink->on_step({.step = 1, .epoch = 0, .loss = 0.5, .learning_rate = 0.1, .samples = 64, .seconds = 0.25});
+  sink->on_step(
+      {.step = 1, .epoch = 0, .loss = 0.5, .learning_rate = 0.1, .samples = 64, .seconds = 0.25});
   sink->on_eval({.step = 1, .epoch = 0, .loss = 0.25, .accuracy = 0.75});
   sink->on_message("saved");
   sink->on_end({.report = {{"steps", 1}, {"loss_history", {0.5}}}});
@@ -37,7 +40,10 @@ TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
   EXPECT_NEAR(lines[1].at("time").get<double>(), before, 60);
   Json step = lines[1];
   step.erase("time");
-  EXPECT_EQ(step, Json::parse(R"({"event":"step","step":1,"epoch":0,"loss":0.5,"learning_rate":0.1,"samples":64,"seconds":0.25})"));
+  EXPECT_EQ(
+      step,
+      Json::parse(
+          R"({"event":"step","step":1,"epoch":0,"loss":0.5,"learning_rate":0.1,"samples":64,"seconds":0.25})"));
   EXPECT_EQ(lines[2].at("accuracy"), 0.75);
   EXPECT_EQ(lines[3].at("text"), "saved");
   EXPECT_EQ(lines[4].at("report"), (Json{{"steps", 1}}));
@@ -46,8 +52,10 @@ TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
 TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
-  const ContinueRecord from{1, 40, {2, 640}, {1437, 64, ~uint64_t{0}, true, false}, {{"runs", Json::array()}}};
-  const CommitRecord commit{1, 41, {2, 640}, 64, {22, 21, 21}}, skipped{1, 41, {2, 704}, 64, {22, 21, 21}, false};
+  const ContinueRecord from{
+      1, 40, {2, 640}, {1437, 64, ~uint64_t{0}, true, false}, {{"runs", Json::array()}}};
+  const CommitRecord commit{1, 41, {2, 640}, 64, {22, 21, 21}},
+      skipped{1, 41, {2, 704}, 64, {22, 21, 21}, false};
   const auto sink = make_json_lines(file);
   sink->on_continue(from);
   sink->on_commit(commit);
@@ -57,7 +65,10 @@ TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
   ASSERT_EQ(lines.size(), 3u);
   Json text = lines[1];
   text.erase("time");
-  EXPECT_EQ(text, Json::parse(R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,"samples":64,"shares":[22,21,21]})"));
+  EXPECT_EQ(
+      text,
+      Json::parse(
+          R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,"samples":64,"shares":[22,21,21]})"));
   const auto read = std::get<ContinueRecord>(*event_of(lines[0]));
   EXPECT_EQ(read.generation, 1);
   EXPECT_EQ(read.step, 40);
@@ -88,7 +99,8 @@ TEST(JsonLines, NumbersThatJsonLacksAreStrings) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   const auto sink = make_json_lines(file);
-  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinity = std::numeric_limits<double>::infinity(),
+               nan = std::numeric_limits<double>::quiet_NaN();
   sink->on_step({.loss = nan, .learning_rate = -infinity, .gradient_norm = infinity});
   sink->on_end({.report = {{"eval", {{"loss", nan}}}, {"list", {1.0, infinity}}}});
   const auto lines = read_json_lines(file);

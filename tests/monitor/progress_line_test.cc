@@ -5,25 +5,41 @@ namespace trireme::monitor {
 namespace {
 
 ProgressView small_run() {
-  return {.epoch = 3, .epochs = 20, .step = 115, .total_steps = 460, .loss = 0.12344, .samples_per_second = 12345, .seconds_left = 12};
+  return {.epoch = 3,
+          .epochs = 20,
+          .step = 115,
+          .total_steps = 460,
+          .loss = 0.12344,
+          .samples_per_second = 12345,
+          .seconds_left = 12};
 }
 ProgressView large_run() {
-  return {
-      .epoch = 12, .epochs = 90, .step = 150000, .total_steps = 450000, .loss = 2.3, .samples_per_second = 123456, .seconds_left = 7325};
+  return {.epoch = 12,
+          .epochs = 90,
+          .step = 150000,
+          .total_steps = 450000,
+          .loss = 2.3,
+          .samples_per_second = 123456,
+          .seconds_left = 7325};
 }
-bool has(const std::string& line, const std::string& part) { return line.find(part) != std::string::npos; }
+bool has(const std::string& line, const std::string& part) {
+  return line.find(part) != std::string::npos;
+}
 
 TEST(BarLine, TellsEverythingInEightyColumns) {
-  EXPECT_EQ(bar_line(small_run(), 80), "epoch  3/20 [==>       ] step 115/460  loss 0.1234  12,345 samples/s  12 s left");
+  EXPECT_EQ(bar_line(small_run(), 80),
+            "epoch  3/20 [==>       ] step 115/460  loss 0.1234  12,345 samples/s  12 s left");
 }
 
 TEST(BarLine, ShortensWordsBeforeItDropsTheBar) {
-  EXPECT_EQ(bar_line(small_run(), 60), "epoch  3/20 [=>    ] 115/460 loss 0.1234 12,345/s 0:12 left");
+  EXPECT_EQ(bar_line(small_run(), 60),
+            "epoch  3/20 [=>    ] 115/460 loss 0.1234 12,345/s 0:12 left");
 }
 
 TEST(BarLine, StaysOnItsLineAtEveryWidth) {
   for (const ProgressView& view : {small_run(), large_run(), ProgressView{}}) {
-    for (int width = 1; width <= 200; ++width) EXPECT_LE(bar_line(view, width).size(), static_cast<size_t>(std::max(1, width - 1)));
+    for (int width = 1; width <= 200; ++width)
+      EXPECT_LE(bar_line(view, width).size(), static_cast<size_t>(std::max(1, width - 1)));
   }
 }
 
@@ -63,7 +79,8 @@ TEST(BarLine, HasNoBarWithoutAKnownEnd) {
 }
 
 TEST(PlainLine, TellsEverythingWithoutABar) {
-  EXPECT_EQ(plain_line(small_run()), "epoch  3/20  step 115/460  loss 0.1234  12,345 samples/s  12 s left");
+  EXPECT_EQ(plain_line(small_run()),
+            "epoch  3/20  step 115/460  loss 0.1234  12,345 samples/s  12 s left");
 }
 
 }  // namespace

@@ -24,7 +24,13 @@ TEST(ProgressLines, EveryEventArrivesAsItWasSent) {
                     .first_step = 3,
                     .steps_per_epoch = 5,
                     .parameters = 7});
-  sender->on_step({.step = 4, .epoch = 1, .loss = 0.1, .learning_rate = 1e-3, .gradient_norm = 2.5, .samples = 64, .seconds = 0.25});
+  sender->on_step({.step = 4,
+                   .epoch = 1,
+                   .loss = 0.1,
+                   .learning_rate = 1e-3,
+                   .gradient_norm = 2.5,
+                   .samples = 64,
+                   .seconds = 0.25});
   sender->on_step({.step = 5, .epoch = 1, .loss = 0.1, .samples = 64, .seconds = 0.25});
   sender->on_eval({.step = 5, .epoch = 1, .loss = 0.3, .accuracy = 0.9});
   sender->on_message("two\nlines \xff");
@@ -63,7 +69,8 @@ TEST(ProgressLines, EveryEventArrivesAsItWasSent) {
 TEST(ProgressLines, LossesThatAreNoNumbersArrive) {
   TextStream out;
   const auto sender = make_progress_lines(out.file());
-  for (const double loss : {kNaN, kInfinity, -kInfinity}) sender->on_step({.step = 1, .loss = loss, .gradient_norm = kNaN});
+  for (const double loss : {kNaN, kInfinity, -kInfinity})
+    sender->on_step({.step = 1, .loss = loss, .gradient_norm = kNaN});
   RecordingSink sink;
   for (const auto& line : lines_of(out.text())) ASSERT_TRUE(replay_progress(line, sink));
   EXPECT_TRUE(std::isnan(std::get<StepRecord>(sink.events.at(0)).loss));
@@ -74,7 +81,8 @@ TEST(ProgressLines, LossesThatAreNoNumbersArrive) {
 
 TEST(ProgressLines, OtherLinesAreLeftAlone) {
   RecordingSink sink;
-  for (const std::string line : {"", "hello", "trireme {\"event\":\"message\",\"text\":\"a\"}", "\x1e"})
+  for (const std::string line :
+       {"", "hello", "trireme {\"event\":\"message\",\"text\":\"a\"}", "\x1e"})
     EXPECT_FALSE(replay_progress(line, sink));
   EXPECT_TRUE(sink.events.empty());
 }
@@ -82,8 +90,9 @@ TEST(ProgressLines, OtherLinesAreLeftAlone) {
 TEST(ProgressLines, DamagedLinesAreRefused) {
   RecordingSink sink;
   for (const std::string text :
-       {"", "{", "null", "7", "[]", "{}", "\xff\xfe", R"({"event":7})", R"({"event":"dance"})", R"({"event":"step"})",
-        R"({"event":"message"})", R"({"event":"message","text":1})", R"({"event":"end","stopped":1,"report":{}})",
+       {"", "{", "null", "7", "[]", "{}", "\xff\xfe", R"({"event":7})", R"({"event":"dance"})",
+        R"({"event":"step"})", R"({"event":"message"})", R"({"event":"message","text":1})",
+        R"({"event":"end","stopped":1,"report":{}})",
         R"({"event":"eval","step":1.5,"epoch":0,"loss":1,"accuracy":1})",
         R"({"event":"eval","step":1e300,"epoch":0,"loss":1,"accuracy":1})",
         R"({"event":"eval","step":18446744073709551615,"epoch":0,"loss":1,"accuracy":1})",
@@ -99,7 +108,8 @@ TEST(ProgressLines, EveryCutOffLineIsRefused) {
   make_progress_lines(out.file())->on_step({.step = 4, .epoch = 1, .loss = 0.1, .samples = 64});
   const std::string line = lines_of(out.text()).at(0);
   RecordingSink sink;
-  for (size_t length = 0; length < line.size(); ++length) EXPECT_FALSE(replay_progress(line.substr(0, length), sink)) << length;
+  for (size_t length = 0; length < line.size(); ++length)
+    EXPECT_FALSE(replay_progress(line.substr(0, length), sink)) << length;
   EXPECT_TRUE(replay_progress(line + "\r\n", sink));
 }
 

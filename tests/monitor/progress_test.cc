@@ -25,7 +25,12 @@ class ProgressTest : public testing::Test {
     return text;
   }
   static StepRecord step(int64_t number) {
-    return {.step = number, .epoch = (number - 1) / 10, .loss = 0.5, .learning_rate = 0.1, .samples = 64, .seconds = 0.01};
+    return {.step = number,
+            .epoch = (number - 1) / 10,
+            .loss = 0.5,
+            .learning_rate = 0.1,
+            .samples = 64,
+            .seconds = 0.01};
   }
 
   TextStream out_;
@@ -43,7 +48,8 @@ class ProgressTest : public testing::Test {
 TEST_F(ProgressTest, TerminalRedrawsOneLineInPlace) {
   const auto sink = make(true);
   sink->on_start(start_);
-  EXPECT_THAT(news(), StartsWith("\r\x1b[KTraining cnn on digits: multi_worker, 2 workers, 9,930 parameters, 30 steps\n\repoch 1/3 [>"));
+  EXPECT_THAT(news(), StartsWith("\r\x1b[KTraining cnn on digits: multi_worker, 2 workers, 9,930 "
+                                 "parameters, 30 steps\n\repoch 1/3 [>"));
   pass(100);
   sink->on_step(step(1));
   const std::string drawn = news();
@@ -83,7 +89,10 @@ TEST_F(ProgressTest, LastingLinesPassAboveTheBar) {
   sink->on_step(step(30));
   news();
   sink->on_eval({.step = 30, .epoch = 2, .loss = 0.2, .accuracy = 0.978});
-  EXPECT_THAT(news(), StartsWith("\r\x1b[Kepoch 3: loss 0.5000, held-out loss 0.2000, accuracy 97.8 %\n\repoch 3/3 ["));
+  EXPECT_THAT(
+      news(),
+      StartsWith(
+          "\r\x1b[Kepoch 3: loss 0.5000, held-out loss 0.2000, accuracy 97.8 %\n\repoch 3/3 ["));
   sink->on_message("checkpoint saved: runs/a");
   EXPECT_THAT(news(), StartsWith("\r\x1b[Kcheckpoint saved: runs/a\n\repoch 3/3 ["));
 }
@@ -121,10 +130,11 @@ TEST_F(ProgressTest, PlainLinesComeByIntervalAtEpochEndsAndAtTheLastStep) {
     pass(500);
     news();
     sink->on_step(step(i));
-    if (const std::string line = news(); !line.empty()) steps.push_back(line.substr(line.find("step"), 10));
+    if (const std::string line = news(); !line.empty())
+      steps.push_back(line.substr(line.find("step"), 10));
   }
-  EXPECT_THAT(steps,
-              ElementsAre("step  5/25", "step  9/25", "step 10/25", "step 14/25", "step 18/25", "step 20/25", "step 24/25", "step 25/25"));
+  EXPECT_THAT(steps, ElementsAre("step  5/25", "step  9/25", "step 10/25", "step 14/25",
+                                 "step 18/25", "step 20/25", "step 24/25", "step 25/25"));
 }
 
 TEST_F(ProgressTest, PlainOutputHasNoControlCharacters) {
@@ -138,7 +148,9 @@ TEST_F(ProgressTest, PlainOutputHasNoControlCharacters) {
   sink->on_message("checkpoint saved");
   sink->on_end({.report = {{"steps", 30}, {"strategy", "a\tb"}}});
   const std::string text = news();
-  EXPECT_TRUE(std::none_of(text.begin(), text.end(), [](char c) { return c >= 0 && c < 0x20 && c != '\n'; })) << text;
+  EXPECT_TRUE(std::none_of(text.begin(), text.end(), [](char c) {
+    return c >= 0 && c < 0x20 && c != '\n';
+  })) << text;
   EXPECT_TRUE(text.ends_with("\n"));
 }
 

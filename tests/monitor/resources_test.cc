@@ -76,8 +76,10 @@ std::map<std::string, ThreadStatus> threads_of_this_process() {
     ThreadStatus& status = threads[thread.path().filename().string()];
     std::ifstream in(thread.path() / "status");
     for (std::string line; std::getline(in, line);) {
-      if (line.starts_with("State:")) status.sleeping = line.find("S (sleeping)") != std::string::npos;
-      if (line.starts_with("SigBlk:")) status.blocked_signals = std::stoull(line.substr(7), nullptr, 16);
+      if (line.starts_with("State:"))
+        status.sleeping = line.find("S (sleeping)") != std::string::npos;
+      if (line.starts_with("SigBlk:"))
+        status.blocked_signals = std::stoull(line.substr(7), nullptr, 16);
     }
   }
   return threads;
@@ -86,14 +88,17 @@ std::map<std::string, ThreadStatus> threads_of_this_process() {
 TEST(PssSampler, LeavesSignalsToOtherThreads) {
   const auto before = threads_of_this_process();
   PssSampler sampler;
-  // A thread is born with everything blocked and then takes on the mask it was given: by its first sleep it has.
+  // A thread is born with everything blocked and then takes on the mask it was given: by its first
+  // sleep it has.
   ThreadStatus sampling;
-  for (const auto deadline = Clock::now() + std::chrono::seconds(5); !sampling.sleeping && Clock::now() < deadline;) {
+  for (const auto deadline = Clock::now() + std::chrono::seconds(5);
+       !sampling.sleeping && Clock::now() < deadline;) {
     for (const auto& [id, status] : threads_of_this_process())
       if (!before.contains(id)) sampling = status;
   }
   ASSERT_TRUE(sampling.sleeping);
-  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) EXPECT_TRUE(sampling.blocked_signals >> (signal - 1) & 1) << signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD})
+    EXPECT_TRUE(sampling.blocked_signals >> (signal - 1) & 1) << signal;
 }
 
 TEST(PssSampler, EndsWithoutWaitingForItsNextSample) {

@@ -6,7 +6,8 @@ namespace trireme::monitor {
 namespace {
 
 RunState::TimePoint at(double seconds) {
-  return RunState::TimePoint(std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds)));
+  return RunState::TimePoint(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(seconds)));
 }
 
 TEST(RateMeter, AveragesTheLastTwoSeconds) {

@@ -23,33 +23,43 @@ Json full_report() {
           {"peak_pss_bytes", 512000000},
           {"cost", 0.00123},
           {"checkpoint", "runs/a/checkpoint/step-460"},
-          {"files", {{"report", "runs/a/report.json"}, {"events", "runs/a/events"}, {"log", "runs/a/log.jsonl"}}}};
+          {"files",
+           {{"report", "runs/a/report.json"},
+            {"events", "runs/a/events"},
+            {"log", "runs/a/log.jsonl"}}}};
 }
 
 TEST(Summary, TellsResultSpeedCostAndPlaces) {
-  EXPECT_THAT(summary_lines({.report = full_report()}), ElementsAre("Finished 460 steps (20 epochs), multi_worker, 2 workers",     //
-                                                                    "  accuracy     98.06 % of what was held out (loss 0.08120)",  //
-                                                                    "  train loss   0.01230",                                      //
-                                                                    "  speed        12,346 samples/s",                             //
-                                                                    "  time         12.3 s, CPU 2 min 05 s",                       //
-                                                                    "  memory       512.0 MB at most",                             //
-                                                                    "  cost         0.0012",                                       //
-                                                                    "  checkpoint   runs/a/checkpoint/step-460",                   //
-                                                                    "  report       runs/a/report.json",                           //
-                                                                    "  log          runs/a/log.jsonl",                             //
-                                                                    "  TensorBoard  tensorboard --logdir runs/a/events"));
+  EXPECT_THAT(summary_lines({.report = full_report()}),
+              ElementsAre("Finished 460 steps (20 epochs), multi_worker, 2 workers",     //
+                          "  accuracy     98.06 % of what was held out (loss 0.08120)",  //
+                          "  train loss   0.01230",                                      //
+                          "  speed        12,346 samples/s",                             //
+                          "  time         12.3 s, CPU 2 min 05 s",                       //
+                          "  memory       512.0 MB at most",                             //
+                          "  cost         0.0012",                                       //
+                          "  checkpoint   runs/a/checkpoint/step-460",                   //
+                          "  report       runs/a/report.json",                           //
+                          "  log          runs/a/log.jsonl",                             //
+                          "  TensorBoard  tensorboard --logdir runs/a/events"));
 }
 
 TEST(Summary, LeavesOutWhatTheReportLacks) {
   EXPECT_THAT(summary_lines({.report = Json::object()}), ElementsAre("Finished"));
   EXPECT_THAT(summary_lines({.report = nullptr}), ElementsAre("Finished"));
-  EXPECT_THAT(summary_lines({.report = {{"eval", nullptr}, {"cost", "much"}, {"files", 3}, {"checkpoint", ""}, {"steps", 7}}}),
+  EXPECT_THAT(summary_lines({.report = {{"eval", nullptr},
+                                        {"cost", "much"},
+                                        {"files", 3},
+                                        {"checkpoint", ""},
+                                        {"steps", 7}}}),
               ElementsAre("Finished 7 steps"));
 }
 
 TEST(Summary, AStoppedRunSaysHowToGoOn) {
-  EXPECT_EQ(summary_lines({.stopped = true, .report = full_report()}).front(), "Stopped at step 460; continue with the same command");
-  EXPECT_EQ(summary_lines({.stopped = true, .report = {}}).front(), "Stopped; continue with the same command");
+  EXPECT_EQ(summary_lines({.stopped = true, .report = full_report()}).front(),
+            "Stopped at step 460; continue with the same command");
+  EXPECT_EQ(summary_lines({.stopped = true, .report = {}}).front(),
+            "Stopped; continue with the same command");
 }
 
 TEST(Summary, ACostOfNothingNamesTheKeysThatSetPrices) {
@@ -61,7 +71,9 @@ TEST(Summary, LossesThatAreNoNumbersAreNamed) {
 }
 
 TEST(Summary, TheTensorBoardCommandTakesAFolderAsAShellReadsIt) {
-  const auto command = [](const char* events) { return summary_lines({.report = {{"files", {{"events", events}}}}}).back(); };
+  const auto command = [](const char* events) {
+    return summary_lines({.report = {{"files", {{"events", events}}}}}).back();
+  };
   EXPECT_THAT(command("runs/my run/events"), HasSubstr("--logdir 'runs/my run/events'"));
   EXPECT_THAT(command("it's"), HasSubstr("--logdir 'it'\\''s'"));
   EXPECT_THAT(command("runs/a/events.out.tfevents.1.host.2"), testing::EndsWith("--logdir runs/a"));

@@ -77,7 +77,8 @@ DecodedEvent decode_event(std::string_view bytes) {
     if (field.id != 5) continue;
     for (const Field& value : decode(field.bytes)) {
       const auto parts = decode(value.bytes);
-      event.scalars[parts.at(0).bytes] = std::bit_cast<float>(static_cast<uint32_t>(parts.at(1).number));
+      event.scalars[parts.at(0).bytes] =
+          std::bit_cast<float>(static_cast<uint32_t>(parts.at(1).number));
     }
   }
   return event;
@@ -85,10 +86,12 @@ DecodedEvent decode_event(std::string_view bytes) {
 
 std::vector<DecodedEvent> read_events(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.push_back(entry.path());
   EXPECT_EQ(files.size(), 1u);
   EXPECT_THAT(files.at(0).filename().string(),
-              testing::MatchesRegex("events\\.out\\.tfevents\\.[0-9]+\\..+\\." + std::to_string(::getpid())));
+              testing::MatchesRegex("events\\.out\\.tfevents\\.[0-9]+\\..+\\." +
+                                    std::to_string(::getpid())));
   std::ifstream in(files.at(0), std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
   std::vector<DecodedEvent> events;
@@ -123,7 +126,13 @@ TEST(TensorBoard, EveryScalarIsInTheFileWhenTheCallReturns) {
   const TemporaryFolder folder;
   const auto sink = make_tensorboard(folder.path() / "events");
   sink->on_start({.first_step = 300});
-  sink->on_step({.step = 301, .epoch = 3, .loss = 0.5, .learning_rate = 0.25, .gradient_norm = 2, .samples = 64, .seconds = 0.5});
+  sink->on_step({.step = 301,
+                 .epoch = 3,
+                 .loss = 0.5,
+                 .learning_rate = 0.25,
+                 .gradient_norm = 2,
+                 .samples = 64,
+                 .seconds = 0.5});
   sink->on_step({.step = 302, .epoch = 3, .loss = 0.5, .learning_rate = 0.25, .samples = 64});
   sink->on_eval({.step = 302, .epoch = 3, .loss = 0.75, .accuracy = 0.875});
 
@@ -135,16 +144,18 @@ TEST(TensorBoard, EveryScalarIsInTheFileWhenTheCallReturns) {
   EXPECT_EQ(events[1].step, 301);
   EXPECT_EQ(events[2].step, 301);
   using Scalars = std::map<std::string, float>;
-  EXPECT_EQ(
-      events[2].scalars,
-      (Scalars{{"train/loss", 0.5f}, {"train/learning_rate", 0.25f}, {"train/samples_per_second", 128.f}, {"train/gradient_norm", 2.f}}));
+  EXPECT_EQ(events[2].scalars, (Scalars{{"train/loss", 0.5f},
+                                        {"train/learning_rate", 0.25f},
+                                        {"train/samples_per_second", 128.f},
+                                        {"train/gradient_norm", 2.f}}));
   EXPECT_EQ(events[3].scalars, (Scalars{{"train/loss", 0.5f}, {"train/learning_rate", 0.25f}}));
   EXPECT_EQ(events[4].scalars, (Scalars{{"eval/loss", 0.75f}, {"eval/accuracy", 0.875f}}));
 }
 
 TEST(TensorBoard, LossesThatAreNoNumbersStayWhatTheyAre) {
   const TemporaryFolder folder;
-  make_tensorboard(folder.path())->on_step({.step = 1, .loss = std::numeric_limits<double>::quiet_NaN()});
+  make_tensorboard(folder.path())
+      ->on_step({.step = 1, .loss = std::numeric_limits<double>::quiet_NaN()});
   EXPECT_TRUE(std::isnan(read_events(folder.path()).at(1).scalars.at("train/loss")));
 }
 

@@ -48,7 +48,9 @@ TEST(NumberText, CountsThings) {
   EXPECT_EQ(counted(1200, "step"), "1,200 steps");
 }
 
-TEST(NumberText, ControlCharactersBecomeSpaces) { EXPECT_EQ(printable("a\x1b[2J\r\nb\x7f\xc3\xa4"), "a [2J  b \xc3\xa4"); }
+TEST(NumberText, ControlCharactersBecomeSpaces) {
+  EXPECT_EQ(printable("a\x1b[2J\r\nb\x7f\xc3\xa4"), "a [2J  b \xc3\xa4");
+}
 
 }  // namespace
 }  // namespace trireme::monitor

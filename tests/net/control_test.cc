@@ -22,7 +22,8 @@ class Control : public testing::Test {
   std::unique_ptr<ControlServer> serve(ControlOptions options = {}) {
     return std::make_unique<ControlServer>(kAnyPort, "secret", at_server.server_events(), options);
   }
-  std::unique_ptr<ControlClient> join(const Endpoint& endpoint, const std::string& token = "secret") {
+  std::unique_ptr<ControlClient> join(const Endpoint& endpoint,
+                                      const std::string& token = "secret") {
     return std::make_unique<ControlClient>(endpoint, token, at_client.client_events(), soon());
   }
   ConnectionId first_connection() {
@@ -101,7 +102,8 @@ TEST_F(Control, WithoutAServerTheClientSaysWhereItTriedAndWhy) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::timeout);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(nobody.describe()), HasSubstr("100 ms"), HasSubstr("Connection refused")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr(nobody.describe()), HasSubstr("100 ms"),
+                                    HasSubstr("Connection refused")));
   }
 }
 
@@ -152,7 +154,8 @@ TEST_F(Control, AWrongTokenIsRefusedAtOnceWithTheRemedy) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("token"), HasSubstr(server->endpoint().describe()), HasSubstr("TRIREME_JOB_TOKEN")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("token"), HasSubstr(server->endpoint().describe()),
+                                    HasSubstr("TRIREME_JOB_TOKEN")));
   }
   EXPECT_GT(wait.remaining(), Milliseconds(50000));
 }
@@ -169,8 +172,9 @@ TEST_F(Control, APortThatIsTakenIsNamedWithTheRemedy) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::io);
-    EXPECT_EQ(error.what(), "[net] cannot listen on " + server->endpoint().describe() +
-                                ": Address already in use; try: another port, or stop the program that holds it");
+    EXPECT_EQ(error.what(),
+              "[net] cannot listen on " + server->endpoint().describe() +
+                  ": Address already in use; try: another port, or stop the program that holds it");
   }
 }
 
@@ -194,12 +198,15 @@ TEST_F(Control, AnAddressOfAnotherMachineIsNamedBesideOurs) {
 }
 
 TEST_F(Control, ListeningOnEveryNetworkIsRefused) {
-  for (const std::string host : {"0.0.0.0", "::"}) EXPECT_THROW(ControlServer({host, 0}, "secret", {}), Error);
+  for (const std::string host : {"0.0.0.0", "::"})
+    EXPECT_THROW(ControlServer({host, 0}, "secret", {}), Error);
 }
 
 TEST_F(Control, AServerIsReachedAtItsAddressOnly) {
   const auto server = serve();
-  EXPECT_THROW(ControlClient({"127.0.0.2", server->endpoint().port}, "secret", {}, Deadline::after(Milliseconds(50))), Error);
+  EXPECT_THROW(ControlClient({"127.0.0.2", server->endpoint().port}, "secret", {},
+                             Deadline::after(Milliseconds(50))),
+               Error);
 }
 
 TEST_F(Control, WhatWasSentBeforeCloseArrives) {
@@ -207,7 +214,8 @@ TEST_F(Control, WhatWasSentBeforeCloseArrives) {
   const auto client = join(server->endpoint());
   const ConnectionId id = first_connection();
   for (int i = 0; i < 50; ++i) {
-    server->send(id, {{"noise", std::string(10000, 'x')}});  // Unread bytes must not cost the goodbye.
+    server->send(id,
+                 {{"noise", std::string(10000, 'x')}});  // Unread bytes must not cost the goodbye.
     client->send({{"number", i}});
   }
   const Deadline deadline = soon();
@@ -242,7 +250,9 @@ TEST_F(Control, TheClientIsToldWhenTheServerGoes) {
 
 TEST_F(Control, AnExceptionOfTheReceiverClosesThatConnectionOnly) {
   ServerEvents events = at_server.server_events();
-  events.received = [note = events.received](ConnectionId id, Json message) { note(id, message.at("number")); };
+  events.received = [note = events.received](ConnectionId id, Json message) {
+    note(id, message.at("number"));
+  };
   ControlServer server(kAnyPort, "secret", events);
   const auto bad = join(server.endpoint());
   const ConnectionId id = first_connection();
@@ -258,7 +268,8 @@ TEST_F(Control, AMessageOverTheLimitIsRefusedBeforeItIsSent) {
   const auto server = serve({.max_message_bytes = 1000});
   const auto client = join(server->endpoint());
   EXPECT_THROW(server->send(first_connection(), {{"text", std::string(1000, 'x')}}), Error);
-  client->send({{"text", std::string(2000, 'x')}});  // This side's limit is larger: the server closes.
+  client->send(
+      {{"text", std::string(2000, 'x')}});  // This side's limit is larger: the server closes.
   ASSERT_TRUE(at_server.wait([&] { return at_server.closed.size() == 1; }));
   EXPECT_THAT(at_server.closed.begin()->second, HasSubstr("more than 1000"));
 }

@@ -23,8 +23,8 @@ TEST(Endpoint, KeepsIPv6InBrackets) {
 }
 
 TEST(Endpoint, NamesATextItCannotRead) {
-  for (const std::string text :
-       {"", "host", ":80", "host:", "host:eighty", "host:80 ", "host:-1", "host:65536", "::1:80", "[::1]", "[]:80"}) {
+  for (const std::string text : {"", "host", ":80", "host:", "host:eighty", "host:80 ", "host:-1",
+                                 "host:65536", "::1:80", "[::1]", "[]:80"}) {
     try {
       parse_endpoint(text);
       ADD_FAILURE() << "read '" << text << "'";

@@ -1,4 +1,5 @@
-// A real etcd for a test, alone, on free ports of this host. Whatever becomes of the test, it ends with it, and so does its folder.
+// A real etcd for a test, alone, on free ports of this host. Whatever becomes of the test, it ends
+// with it, and so does its folder.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -27,7 +28,8 @@ class EtcdServer {
   // Null where etcd is not installed.
   static std::unique_ptr<EtcdServer> start() {
     if (::system("command -v etcd >/dev/null 2>&1") != 0) return nullptr;
-    for (int attempt = 0; attempt < 3; ++attempt) {  // Another process may be quicker to take the ports.
+    for (int attempt = 0; attempt < 3;
+         ++attempt) {  // Another process may be quicker to take the ports.
       std::unique_ptr<EtcdServer> server(new EtcdServer);
       if (server->answers_soon()) return server;
     }
@@ -53,7 +55,9 @@ class EtcdServer {
     };
     for (int i = 0; i < 1000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
       const std::filesystem::directory_iterator threads("/proc/" + std::to_string(etcd_) + "/task");
-      if (std::ranges::all_of(threads, [&](const auto& thread) { return is_stopped(thread.path()); })) return;
+      if (std::ranges::all_of(threads,
+                              [&](const auto& thread) { return is_stopped(thread.path()); }))
+        return;
     }
     ADD_FAILURE() << "etcd goes on after SIGSTOP";
   }
@@ -67,10 +71,13 @@ class EtcdServer {
     EXPECT_NE(::mkdtemp(folder.data()), nullptr);
     const std::string here = folder.data(), clients_url = url_of(port_), peers_url = url_of(peers);
     // The shell lives until its standard input ends, with this process, and then clears up.
-    const std::string script = "trap '' INT TERM HUP; etcd --data-dir " + here + "/data --listen-client-urls " + clients_url +
-                               " --advertise-client-urls " + clients_url + " --listen-peer-urls " + peers_url +
-                               " --initial-advertise-peer-urls " + peers_url + " --initial-cluster default=" + peers_url + " >" + here +
-                               "/log 2>&1 </dev/null & echo $!; exec >/dev/null; read end; kill -9 $!; wait; rm -rf " + here;
+    const std::string script =
+        "trap '' INT TERM HUP; etcd --data-dir " + here + "/data --listen-client-urls " +
+        clients_url + " --advertise-client-urls " + clients_url + " --listen-peer-urls " +
+        peers_url + " --initial-advertise-peer-urls " + peers_url +
+        " --initial-cluster default=" + peers_url + " >" + here +
+        "/log 2>&1 </dev/null & echo $!; exec >/dev/null; read end; kill -9 $!; wait; rm -rf " +
+        here;
     std::array<int, 2> life{}, words{};
     EXPECT_EQ(::pipe2(life.data(), O_CLOEXEC), 0);
     EXPECT_EQ(::pipe2(words.data(), O_CLOEXEC), 0);
@@ -115,6 +122,7 @@ class EtcdServer {
 }  // namespace trireme::net
 
 // For all tests of a suite; where it is not installed they say so.
-#define TRIREME_START_ETCD(server)                         \
-  const auto server = ::trireme::net::EtcdServer::start(); \
-  if (!server) GTEST_SKIP() << "there is no etcd (scripts/setup test installs Debian's etcd-server)"
+#define TRIREME_START_ETCD(server)                                                       \
+  const auto server = ::trireme::net::EtcdServer::start();                               \
+  if (!server) GTEST_SKIP() << "there is no etcd (scripts/setup test installs Debian's " \
+                               "etcd-server)"

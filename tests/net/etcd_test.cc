@@ -49,17 +49,19 @@ TEST(EtcdUrl, HasServersAndAJob) {
 }
 
 TEST(EtcdUrl, WhatIsNoneIsRefusedWithTheReason) {
-  for (const auto& [text, why] : std::map<std::string, std::string>{{"10.0.0.5:2379/a", "does not begin with etcd://"},
-                                                                    {"etcd://10.0.0.5:2379", "names no job"},
-                                                                    {"etcd://10.0.0.5:2379/", "names no job"},
-                                                                    {"etcd:///job", "'' is not HOST:PORT"},
-                                                                    {"etcd://host/job", "'host' is not HOST:PORT"},
-                                                                    {"etcd://a:1,/job", "'' is not HOST:PORT"},
-                                                                    {"etcd://a:0/job", "port 0"},
-                                                                    {"etcd://a:1/a/b", "other characters"},
-                                                                    {"etcd://a:1/a b", "other characters"},
-                                                                    {"etcd://a:1/" + std::string(129, 'a'), "129 characters"}})
-    EXPECT_THAT(message_of([&] { parse_etcd_url(text); }, ErrorCode::invalid_argument), AllOf(HasSubstr(text), HasSubstr(why)));
+  for (const auto& [text, why] : std::map<std::string, std::string>{
+           {"10.0.0.5:2379/a", "does not begin with etcd://"},
+           {"etcd://10.0.0.5:2379", "names no job"},
+           {"etcd://10.0.0.5:2379/", "names no job"},
+           {"etcd:///job", "'' is not HOST:PORT"},
+           {"etcd://host/job", "'host' is not HOST:PORT"},
+           {"etcd://a:1,/job", "'' is not HOST:PORT"},
+           {"etcd://a:0/job", "port 0"},
+           {"etcd://a:1/a/b", "other characters"},
+           {"etcd://a:1/a b", "other characters"},
+           {"etcd://a:1/" + std::string(129, 'a'), "129 characters"}})
+    EXPECT_THAT(message_of([&] { parse_etcd_url(text); }, ErrorCode::invalid_argument),
+                AllOf(HasSubstr(text), HasSubstr(why)));
 }
 
 TEST(Etcd, AKeyGoesWithItsLease) {
@@ -107,7 +109,8 @@ TEST(Etcd, WhereNobodyAnswersEachServerIsNamed) {
   // Something else listens there, and says nothing that etcd would.
   const ControlServer stranger({"127.0.0.1", 0}, "secret", {});
   Etcd wrong({stranger.endpoint()});
-  EXPECT_THAT(message_of([&] { wrong.get("name", soon()); }, ErrorCode::not_found), HasSubstr(stranger.endpoint().describe()));
+  EXPECT_THAT(message_of([&] { wrong.get("name", soon()); }, ErrorCode::not_found),
+              HasSubstr(stranger.endpoint().describe()));
 }
 
 TEST(Etcd, AServerThatIsSilentCostsASecond) {

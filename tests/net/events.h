@@ -15,14 +15,21 @@ inline const Endpoint kAnyPort{"127.0.0.1", 0};
 class Recorder {
  public:
   ServerEvents server_events() {
-    return {.opened = [this](ConnectionId id, const std::string& peer) { note([&] { opened[id] = peer; }); },
-            .received = [this](ConnectionId id, Json message) { note([&] { received.emplace_back(id, std::move(message)); }); },
-            .closed = [this](ConnectionId id, const std::string& reason) { note([&] { closed[id] = reason; }); },
+    return {.opened = [this](ConnectionId id,
+                             const std::string& peer) { note([&] { opened[id] = peer; }); },
+            .received =
+                [this](ConnectionId id, Json message) {
+                  note([&] { received.emplace_back(id, std::move(message)); });
+                },
+            .closed = [this](ConnectionId id,
+                             const std::string& reason) { note([&] { closed[id] = reason; }); },
             .tick = [this] { note([&] { ++ticks; }); }};
   }
   ClientEvents client_events() {
-    return {.received = [this](Json message) { note([&] { received.emplace_back(0, std::move(message)); }); },
-            .closed = [this](const std::string& reason) { note([&] { closed[0] = reason; }); }};
+    return {
+        .received =
+            [this](Json message) { note([&] { received.emplace_back(0, std::move(message)); }); },
+        .closed = [this](const std::string& reason) { note([&] { closed[0] = reason; }); }};
   }
   // True once `condition` holds; false after five seconds.
   template <typename Condition>

@@ -38,12 +38,14 @@ TEST(Framing, WritesTheLengthBigEndian) {
 }
 
 TEST(Framing, RefusesToSendWhatIsOverTheLimit) {
-  EXPECT_EQ(code_of([] { encode_frame(Json{{"text", std::string(kLimit, 'x')}}, kLimit); }), ErrorCode::invalid_argument);
+  EXPECT_EQ(code_of([] { encode_frame(Json{{"text", std::string(kLimit, 'x')}}, kLimit); }),
+            ErrorCode::invalid_argument);
 }
 
 TEST(Framing, BelievesNoLengthOfZeroOrOverTheLimit) {
   EXPECT_EQ(decode_length({0, 0, 3, 232}, kLimit), 1000u);
-  for (const LengthPrefix prefix : {LengthPrefix{0, 0, 0, 0}, LengthPrefix{0, 0, 3, 233}, LengthPrefix{255, 255, 255, 255}})
+  for (const LengthPrefix prefix :
+       {LengthPrefix{0, 0, 0, 0}, LengthPrefix{0, 0, 3, 233}, LengthPrefix{255, 255, 255, 255}})
     EXPECT_EQ(code_of([&] { decode_length(prefix, kLimit); }), ErrorCode::corrupt);
 }
 
@@ -53,14 +55,18 @@ TEST(Framing, CallsBytesThatAreNotOneObjectCorrupt) {
   const std::vector<uint8_t> array{0x80};
   const std::vector<uint8_t> huge_array{0x9b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
   const std::vector<uint8_t> reserved{0xff};
-  for (const auto& bytes : {std::vector<uint8_t>{}, truncated, trailing, array, huge_array, reserved})
+  for (const auto& bytes :
+       {std::vector<uint8_t>{}, truncated, trailing, array, huge_array, reserved})
     EXPECT_EQ(code_of([&] { decode(bytes); }), ErrorCode::corrupt);
 }
 
 TEST(Framing, EveryTruncationOfAMessageIsCorrupt) {
   const auto whole = Json::to_cbor(Json{{"op", "join"}, {"facts", {{"a", "b"}}}, {"pid", 70000}});
   for (size_t length = 0; length < whole.size(); ++length)
-    EXPECT_EQ(code_of([&] { decode({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)}); }), ErrorCode::corrupt);
+    EXPECT_EQ(code_of([&] {
+                decode({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)});
+              }),
+              ErrorCode::corrupt);
 }
 
 TEST(Framing, NestingBeyondReasonIsCorruptAndNotACrash) {

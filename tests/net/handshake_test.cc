@@ -65,18 +65,22 @@ TEST_F(HandshakeWithServer, TheServerProvesItselfToWhoHasProvenFirst) {
 }
 
 TEST_F(HandshakeWithServer, ARefusalTellsNothingThatDependsOnTheToken) {
-  const std::string answer = answer_to([](const Nonce&) { return std::string(sizeof(Proof), 'x'); });
+  const std::string answer =
+      answer_to([](const Nonce&) { return std::string(sizeof(Proof), 'x'); });
   EXPECT_EQ(answer, std::string(1 + sizeof(Proof), '\0'));
 }
 
 TEST_F(HandshakeWithServer, AProofOfTheServersRoleIsNoClientsProof) {
-  const std::string answer = answer_to([](const Nonce& nonce) { return text_of(prove("secret", Role::server, kZeros, nonce)); });
+  const std::string answer = answer_to(
+      [](const Nonce& nonce) { return text_of(prove("secret", Role::server, kZeros, nonce)); });
   EXPECT_EQ(answer, std::string(1 + sizeof(Proof), '\0'));
 }
 
 TEST_F(HandshakeWithServer, AnOldProofIsWorthNothingLater) {
   std::string proof;
-  answer_to([&](const Nonce& nonce) { return proof = text_of(prove("secret", Role::client, kZeros, nonce)); });
+  answer_to([&](const Nonce& nonce) {
+    return proof = text_of(prove("secret", Role::client, kZeros, nonce));
+  });
   EXPECT_EQ(answer_to([&](const Nonce&) { return proof; }), std::string(1 + sizeof(Proof), '\0'));
 }
 

@@ -15,7 +15,8 @@ namespace trireme::net {
 class RawClient {
  public:
   explicit RawClient(const Endpoint& server) : socket_(context_) {
-    socket_.connect({asio::ip::make_address(server.host), static_cast<asio::ip::port_type>(server.port)});
+    socket_.connect(
+        {asio::ip::make_address(server.host), static_cast<asio::ip::port_type>(server.port)});
   }
   void write(std::string_view bytes) {
     std::error_code ignored;  // The server may have closed already.
@@ -25,7 +26,8 @@ class RawClient {
   std::string read(size_t count) {
     std::string bytes(count, '\0');
     size_t got = 0;
-    asio::async_read(socket_, asio::buffer(bytes), [&](std::error_code, size_t length) { got = length; });
+    asio::async_read(socket_, asio::buffer(bytes),
+                     [&](std::error_code, size_t length) { got = length; });
     context_.restart();
     if (context_.run_for(std::chrono::seconds(5)) == 0) socket_.close();
     context_.run();
@@ -35,7 +37,9 @@ class RawClient {
   bool closed_by_server() {
     char byte;
     bool closed = false;
-    socket_.async_read_some(asio::buffer(&byte, 1), [&](std::error_code error, size_t) { closed = static_cast<bool>(error); });
+    socket_.async_read_some(asio::buffer(&byte, 1), [&](std::error_code error, size_t) {
+      closed = static_cast<bool>(error);
+    });
     context_.restart();
     if (context_.run_for(std::chrono::seconds(5)) > 0) return closed;
     socket_.close();

@@ -49,8 +49,10 @@ TEST(SharedMemory, IsSeenByAProcessThatWasHandedItsDescriptor) {
   DescriptorListener listener;
   Child child([&] {
     DescriptorSocket socket = DescriptorSocket::connect(listener.name(), Deadline::after(kTimeout));
-    SharedMemory memory = SharedMemory::open(socket.receive_descriptor(Deadline::after(kTimeout)), "a test");
-    const bool good = std::strcmp(reinterpret_cast<char*>(memory.data()), "from the parent") == 0 && memory.bytes() == 1 << 20;
+    SharedMemory memory =
+        SharedMemory::open(socket.receive_descriptor(Deadline::after(kTimeout)), "a test");
+    const bool good = std::strcmp(reinterpret_cast<char*>(memory.data()), "from the parent") == 0 &&
+                      memory.bytes() == 1 << 20;
     std::strcpy(reinterpret_cast<char*>(memory.data()), "from the child");
     socket.send_number(1, Deadline::after(kTimeout));
     return good;
@@ -70,7 +72,8 @@ TEST(SharedMemory, IsZeroAtFirst) {
   for (const Sharing sharing : {Sharing::threads, Sharing::processes}) {
     SharedMemory memory = SharedMemory::create(3 << 20, sharing, "a test");
     memory.reserve(0, memory.bytes());
-    EXPECT_TRUE(std::all_of(memory.data(), memory.data() + memory.bytes(), [](std::byte b) { return b == std::byte{0}; }));
+    EXPECT_TRUE(std::all_of(memory.data(), memory.data() + memory.bytes(),
+                            [](std::byte b) { return b == std::byte{0}; }));
   }
 }
 
@@ -78,8 +81,9 @@ TEST(SharedMemory, MoreThanThereIsIsRefusedWithSizesAndRemedyBeforeItIsTouched) 
   const size_t bytes = static_cast<size_t>(available_memory_bytes()) + (size_t{1} << 30);
   for (const Sharing sharing : {Sharing::threads, Sharing::processes}) {
     SharedMemory memory = SharedMemory::create(bytes, sharing, "parameters");
-    EXPECT_THAT(message_of(ErrorCode::io, [&] { memory.reserve(0, bytes); }),
-                AllOf(HasSubstr("parameters"), HasSubstr("available"), HasSubstr("share_parameters")));
+    EXPECT_THAT(
+        message_of(ErrorCode::io, [&] { memory.reserve(0, bytes); }),
+        AllOf(HasSubstr("parameters"), HasSubstr("available"), HasSubstr("share_parameters")));
   }
 }
 
@@ -99,7 +103,9 @@ TEST(SharedMemory, ALimitOnFilesIsAnErrorAndNoSignal) {
 }
 
 TEST(DescriptorSocket, ConnectingToNobodyIsAnError) {
-  message_of(ErrorCode::io, [] { DescriptorSocket::connect("trireme-nobody", Deadline::after(Milliseconds(200))); });
+  message_of(ErrorCode::io, [] {
+    DescriptorSocket::connect("trireme-nobody", Deadline::after(Milliseconds(200)));
+  });
 }
 
 TEST(DescriptorSocket, APeerThatGoesIsLost) {
@@ -119,7 +125,8 @@ TEST(DescriptorSocket, NobodyComingIsATimeout) {
 }
 
 struct InMemory {
-  explicit InMemory(Sharing sharing = Sharing::threads) : memory(SharedMemory::create(sizeof(SharedBarrier) + 4096, sharing, "a barrier")) {
+  explicit InMemory(Sharing sharing = Sharing::threads)
+      : memory(SharedMemory::create(sizeof(SharedBarrier) + 4096, sharing, "a barrier")) {
     memory.reserve(0, memory.bytes());
   }
   SharedBarrier& barrier() { return *reinterpret_cast<SharedBarrier*>(memory.data()); }
@@ -147,7 +154,8 @@ TEST(SharedBarrier, HoldsThreadsTogether) {
     InMemory shared;
     std::atomic<int> good{0};
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank) threads.emplace_back([&, rank] { good += adds_up(shared, rank, size, 500); });
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] { good += adds_up(shared, rank, size, 500); });
     for (auto& thread : threads) thread.join();
     EXPECT_EQ(good, size);
   }
@@ -156,25 +164,33 @@ TEST(SharedBarrier, HoldsThreadsTogether) {
 TEST(SharedBarrier, HoldsProcessesTogether) {
   InMemory shared(Sharing::processes);
   std::vector<std::unique_ptr<Child>> children;
-  for (int rank = 1; rank < 4; ++rank) children.push_back(std::make_unique<Child>([&, rank] { return adds_up(shared, rank, 4, 500); }));
+  for (int rank = 1; rank < 4; ++rank)
+    children.push_back(
+        std::make_unique<Child>([&, rank] { return adds_up(shared, rank, 4, 500); }));
   EXPECT_TRUE(adds_up(shared, 0, 4, 500));
   for (auto& child : children) EXPECT_TRUE(child->succeeded());
 }
 
 TEST(SharedBarrier, ATimeoutNamesWhoIsMissingAndEndsItForAll) {
   InMemory shared;
-  BarrierView first(shared.barrier(), 0, 3, {Milliseconds(100), {}}), late(shared.barrier(), 2, 3, {kTimeout, {}});
-  EXPECT_THAT(message_of(ErrorCode::timeout, [&] { first.arrive_and_wait("step 7"); }), AllOf(HasSubstr("step 7"), HasSubstr("rank 1, 2")));
-  EXPECT_THAT(message_of(ErrorCode::timeout, [&] { late.arrive_and_wait("step 7"); }), HasSubstr("rank 1, 2"));
+  BarrierView first(shared.barrier(), 0, 3, {Milliseconds(100), {}}),
+      late(shared.barrier(), 2, 3, {kTimeout, {}});
+  EXPECT_THAT(message_of(ErrorCode::timeout, [&] { first.arrive_and_wait("step 7"); }),
+              AllOf(HasSubstr("step 7"), HasSubstr("rank 1, 2")));
+  EXPECT_THAT(message_of(ErrorCode::timeout, [&] { late.arrive_and_wait("step 7"); }),
+              HasSubstr("rank 1, 2"));
 }
 
 TEST(SharedBarrier, AnEndingWakesWhoWaits) {
   InMemory shared;
-  BarrierView waiting(shared.barrier(), 0, 2, {kTimeout, {}}), ending(shared.barrier(), 1, 2, {kTimeout, {}});
+  BarrierView waiting(shared.barrier(), 0, 2, {kTimeout, {}}),
+      ending(shared.barrier(), 1, 2, {kTimeout, {}});
   std::thread other([&] { ending.end(ErrorCode::aborted, "out of data"); });
-  EXPECT_THAT(message_of(ErrorCode::aborted, [&] { waiting.arrive_and_wait("step"); }), HasSubstr("out of data"));
+  EXPECT_THAT(message_of(ErrorCode::aborted, [&] { waiting.arrive_and_wait("step"); }),
+              HasSubstr("out of data"));
   other.join();
-  EXPECT_THAT(message_of(ErrorCode::aborted, [&] { ending.arrive_and_wait("step"); }), HasSubstr("out of data"));
+  EXPECT_THAT(message_of(ErrorCode::aborted, [&] { ending.arrive_and_wait("step"); }),
+              HasSubstr("out of data"));
 }
 
 TEST(SharedBarrier, AKilledProcessEndsTheWaitOnceTheLossIsKnown) {
@@ -189,9 +205,12 @@ TEST(SharedBarrier, AKilledProcessEndsTheWaitOnceTheLossIsKnown) {
     known = true;
   });
   BarrierView barrier(shared.barrier(), 0, 2, {kTimeout, [&] {
-                                                 if (known) throw Error(ErrorCode::peer_lost, "launch", "worker 1 was killed");
+                                                 if (known)
+                                                   throw Error(ErrorCode::peer_lost, "launch",
+                                                               "worker 1 was killed");
                                                }});
-  EXPECT_THAT(message_of(ErrorCode::peer_lost, [&] { barrier.arrive_and_wait("step"); }), HasSubstr("worker 1"));
+  EXPECT_THAT(message_of(ErrorCode::peer_lost, [&] { barrier.arrive_and_wait("step"); }),
+              HasSubstr("worker 1"));
   watcher.join();
 }
 

@@ -31,8 +31,9 @@ class Stranger : public testing::Test {
   }
 
   Recorder at_server;
-  std::unique_ptr<ControlServer> server = std::make_unique<ControlServer>(kAnyPort, "secret", at_server.server_events(),
-                                                                          ControlOptions{.handshake_timeout = Milliseconds(200)});
+  std::unique_ptr<ControlServer> server =
+      std::make_unique<ControlServer>(kAnyPort, "secret", at_server.server_events(),
+                                      ControlOptions{.handshake_timeout = Milliseconds(200)});
   ControlClient worker{server->endpoint(), "secret", {}, soon()};
 };
 
@@ -83,17 +84,21 @@ TEST_F(Stranger, WhoSendsMegabytesIsNotRead) {
 TEST_F(Stranger, TheOldestOfTooManyIsDropped) {
   Recorder at_narrow;
   const ControlOptions narrow{.handshake_timeout = Milliseconds(60000), .max_strangers = 4};
-  auto server_of_four = std::make_unique<ControlServer>(kAnyPort, "secret", at_narrow.server_events(), narrow);
+  auto server_of_four =
+      std::make_unique<ControlServer>(kAnyPort, "secret", at_narrow.server_events(), narrow);
   std::vector<std::unique_ptr<RawClient>> crowd;
-  for (int i = 0; i < 12; ++i) crowd.push_back(std::make_unique<RawClient>(server_of_four->endpoint()));
+  for (int i = 0; i < 12; ++i)
+    crowd.push_back(std::make_unique<RawClient>(server_of_four->endpoint()));
   ControlClient late(server_of_four->endpoint(), "secret", {}, soon());
-  for (size_t i = 0; i < 9; ++i) EXPECT_TRUE(crowd[i]->closed_by_server());  // The late friend took the ninth place.
+  for (size_t i = 0; i < 9; ++i)
+    EXPECT_TRUE(crowd[i]->closed_by_server());  // The late friend took the ninth place.
   late.send({{"op", "here"}});
   EXPECT_TRUE(at_narrow.wait([&] { return at_narrow.received.size() == 1; }));
   server_of_four.reset();
   const std::string log = end_job();
   EXPECT_EQ(occurrences(log, "more than 4 connections without proof"), 9u);
-  for (size_t i = 0; i < 12; ++i) EXPECT_EQ(occurrences(log, crowd[i]->local() + " on"), i < 9 ? 1u : 0u) << log;
+  for (size_t i = 0; i < 12; ++i)
+    EXPECT_EQ(occurrences(log, crowd[i]->local() + " on"), i < 9 ? 1u : 0u) << log;
 }
 
 TEST_F(Stranger, AFriendWhoSendsGarbageIsClosedWithTheReason) {
@@ -104,7 +109,8 @@ TEST_F(Stranger, AFriendWhoSendsGarbageIsClosedWithTheReason) {
   ASSERT_EQ(hello.size(), 40u);
   std::copy_n(hello.begin() + 8, 32, nonce.begin());
   const Proof proof = prove("secret", Role::client, Nonce{}, nonce);
-  raw.write(std::string(proof.begin(), proof.end()) + std::string("\0\0\0\x03", 4) + "\xa1\xff\xff");
+  raw.write(std::string(proof.begin(), proof.end()) + std::string("\0\0\0\x03", 4) +
+            "\xa1\xff\xff");
   EXPECT_EQ(raw.read(33).size(), 33u);
   EXPECT_TRUE(raw.closed_by_server());
   ASSERT_TRUE(at_server.wait([&] { return at_server.closed.size() == 1; }));

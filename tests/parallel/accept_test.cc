@@ -21,7 +21,8 @@ struct Way {
 };
 class Accept : public ::testing::TestWithParam<Way> {
  protected:
-  // The parameters after four steps, the third of which is refused where `refuses`, or left out where not.
+  // The parameters after four steps, the third of which is refused where `refuses`, or left out
+  // where not.
   std::vector<at::Tensor> train(bool refuses) const {
     const Way& way = GetParam();
     const auto groups = thread_groups(way.ranks);
@@ -37,7 +38,8 @@ class Accept : public ::testing::TestWithParam<Way> {
         EXPECT_EQ(norm > 0, way.clip_norm > 0);
         return ++asked != 3 || !refuses;
       };
-      DataParallel replica(groups[static_cast<size_t>(group.rank())], net, Adam{.lr = 0.05}, options);
+      DataParallel replica(groups[static_cast<size_t>(group.rank())], net, Adam{.lr = 0.05},
+                           options);
       EXPECT_EQ(replica.shares_parameters(), way.share);
       for (int step = 1; step <= 4; ++step) {
         if (step == 3 && !refuses) {
@@ -52,14 +54,17 @@ class Accept : public ::testing::TestWithParam<Way> {
       }
       EXPECT_EQ(asked, 4);
       if (group.rank() == group.size() - 1)
-        for (const auto& parameter : net->parameters()) result.push_back(parameter.detach().clone());
+        for (const auto& parameter : net->parameters())
+          result.push_back(parameter.detach().clone());
     });
     return result;
   }
 };
 INSTANTIATE_TEST_SUITE_P(Ways, Accept,
-                         ::testing::Values(Way{"alone", 1}, Way{"all_reduce"}, Way{"all_reduce_clipped", 3, false, 0.5},
-                                           Way{"shared", 2, true}, Way{"shared_clipped", 3, true, 0.5}),
+                         ::testing::Values(Way{"alone", 1}, Way{"all_reduce"},
+                                           Way{"all_reduce_clipped", 3, false, 0.5},
+                                           Way{"shared", 2, true},
+                                           Way{"shared_clipped", 3, true, 0.5}),
                          [](const auto& each) { return each.param.name; });
 
 TEST_P(Accept, ARefusedStepIsNoStepForParametersAndOptimizer) {

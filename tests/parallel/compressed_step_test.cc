@@ -1,4 +1,5 @@
-// Steps whose gradients are compressed while backward runs: between ranks that are hosts of their own, and between hosts of several.
+// Steps whose gradients are compressed while backward runs: between ranks that are hosts of their
+// own, and between hosts of several.
 #include "models.h"
 // After torch.h.
 #include <gmock/gmock.h>
@@ -47,7 +48,8 @@ struct Trainee {
 
   Trainee(std::shared_ptr<Group> group, const DataParallelOptions& options)
       : replica(std::move(group), net, SGD{.lr = 0.1, .momentum = 0.9}, options) {
-    net->second->weight.register_hook([this](const at::Tensor& gradient) { return gradient * spoil_by; });
+    net->second->weight.register_hook(
+        [this](const at::Tensor& gradient) { return gradient * spoil_by; });
   }
   Trainee(const Trainee&) = delete;
 
@@ -63,7 +65,8 @@ struct Trainee {
 
 // Each rank's end after `train(trainee, group)`.
 template <typename Train>
-std::vector<End> trained(const testing::Groups& groups, const DataParallelOptions& options, Train train) {
+std::vector<End> trained(const testing::Groups& groups, const DataParallelOptions& options,
+                         Train train) {
   std::vector<End> ends(groups.size());
   on_ranks(groups, [&](Group& group) {
     const auto rank = static_cast<size_t>(group.rank());
@@ -82,7 +85,8 @@ TEST_P(CompressedSteps, EndWithTheSameBitsWhetherGradientsTravelInBackwardOrAfte
     const auto steps = [&](bool overlapped) {
       return trained(groups, engine_options(name), [&](Trainee& trainee, Group& group) {
         EXPECT_EQ(trainee.replica.shares_parameters(), shares());
-        for (int step = 0; step < 5; ++step) EXPECT_TRUE(trainee.step(group, step, overlapped).updated);
+        for (int step = 0; step < 5; ++step)
+          EXPECT_TRUE(trainee.step(group, step, overlapped).updated);
       });
     };
     const auto overlapped = steps(true);
@@ -100,7 +104,8 @@ TEST_P(CompressedSteps, OfReplicasWithoutSamplesHoldNobodyUp) {
       for (int step = 0; step < 6; ++step) {
         const bool works = group.rank() == step % 3;
         const Data data = data_of(4, step);
-        const auto outcome = trainee.replica.step(works ? loss_on(*trainee.net, data) : at::Tensor(), works ? 4 : 0);
+        const auto outcome =
+            trainee.replica.step(works ? loss_on(*trainee.net, data) : at::Tensor(), works ? 4 : 0);
         EXPECT_TRUE(outcome.updated);
         EXPECT_EQ(outcome.samples, 4);
       }
@@ -121,7 +126,8 @@ TEST_P(CompressedSteps, OfWhichOneOverflowsGoOnAsIfItHadNotBeen) {
           EXPECT_TRUE(trainee.step(group, step).updated);
           if (!disturbed || step % 2 == 0) continue;
           // The first bucket is sound and leaves before the spoilt one.
-          if (group.rank() == 1) trainee.spoil_by = step == 1 ? std::numeric_limits<double>::infinity() : std::nan("");
+          if (group.rank() == 1)
+            trainee.spoil_by = step == 1 ? std::numeric_limits<double>::infinity() : std::nan("");
           const StepOutcome outcome = trainee.step(group, 100);
           EXPECT_FALSE(outcome.updated);
           EXPECT_TRUE(outcome.nonfinite_gradients);
@@ -212,8 +218,9 @@ TEST(CompressedStep, ThatARankGivesUpInBackwardEndsForAllBeforeTheDeadline) {
   const auto groups = workers.make_groups();
   const auto start = std::chrono::steady_clock::now();
   const auto endings = testing::endings_of(groups, [&](Group& group) {
-    Trainee trainee(groups[static_cast<size_t>(group.rank())],
-                    {.buckets = {.capacity_bytes = 8, .first_bytes = 8}, .compression = {.name = "int8"}});
+    Trainee trainee(
+        groups[static_cast<size_t>(group.rank())],
+        {.buckets = {.capacity_bytes = 8, .first_bytes = 8}, .compression = {.name = "int8"}});
     for (int step = 0; step < 3; ++step) trainee.step(group, step);
     // The buckets of the second layer are on their way by then.
     trainee.net->first->weight.register_hook([&](const at::Tensor& gradient) -> at::Tensor {
@@ -226,11 +233,14 @@ TEST(CompressedStep, ThatARankGivesUpInBackwardEndsForAllBeforeTheDeadline) {
   EXPECT_EQ(endings[1].code, ErrorCode::internal);
   for (const int rank : {0, 2}) {
     EXPECT_TRUE(endings[static_cast<size_t>(rank)].failed);
-    EXPECT_EQ(endings[static_cast<size_t>(rank)].code, ErrorCode::peer_lost) << endings[static_cast<size_t>(rank)].what;
+    EXPECT_EQ(endings[static_cast<size_t>(rank)].code, ErrorCode::peer_lost)
+        << endings[static_cast<size_t>(rank)].what;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Carriers, CompressedSteps, ::testing::Values(Way{"tcp", {}}, Way{"gloo", {}}, Way{"hosts", {"a", "a", "b"}}),
+INSTANTIATE_TEST_SUITE_P(Carriers, CompressedSteps,
+                         ::testing::Values(Way{"tcp", {}}, Way{"gloo", {}},
+                                           Way{"hosts", {"a", "a", "b"}}),
                          [](const auto& each) { return each.param.carrier; });
 
 }  // namespace

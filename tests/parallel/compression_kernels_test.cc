@@ -14,31 +14,38 @@ at::Tensor values_of_all_sizes() {
 }
 
 TEST(CompressionKernels, RoundToBfloat16AsLibTorchDoes) {
-  const at::Tensor values = values_of_all_sizes(), codes = at::empty_like(values, at::kBFloat16), left = at::empty_like(values);
-  to_bf16(values.const_data_ptr<float>(), values.numel(), static_cast<uint16_t*>(codes.mutable_data_ptr()), left.mutable_data_ptr<float>());
+  const at::Tensor values = values_of_all_sizes(), codes = at::empty_like(values, at::kBFloat16),
+                   left = at::empty_like(values);
+  to_bf16(values.const_data_ptr<float>(), values.numel(),
+          static_cast<uint16_t*>(codes.mutable_data_ptr()), left.mutable_data_ptr<float>());
   EXPECT_TRUE(at::equal(codes, values.to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(left, values - codes.to(at::kFloat)));
   const at::Tensor back = at::empty_like(values);
-  from_bf16(static_cast<const uint16_t*>(codes.const_data_ptr()), values.numel(), back.mutable_data_ptr<float>());
+  from_bf16(static_cast<const uint16_t*>(codes.const_data_ptr()), values.numel(),
+            back.mutable_data_ptr<float>());
   EXPECT_TRUE(at::equal(back, codes.to(at::kFloat)));
 }
 
 TEST(CompressionKernels, RoundToFloat16AsLibTorchDoesAlsoBelowItsNormalNumbers) {
-  const at::Tensor values = values_of_all_sizes(), codes = at::empty_like(values, at::kHalf), left = at::empty_like(values);
-  to_fp16(values.const_data_ptr<float>(), values.numel(), 1, static_cast<uint16_t*>(codes.mutable_data_ptr()),
-          left.mutable_data_ptr<float>());
+  const at::Tensor values = values_of_all_sizes(), codes = at::empty_like(values, at::kHalf),
+                   left = at::empty_like(values);
+  to_fp16(values.const_data_ptr<float>(), values.numel(), 1,
+          static_cast<uint16_t*>(codes.mutable_data_ptr()), left.mutable_data_ptr<float>());
   EXPECT_TRUE(at::equal(codes, values.to(at::kHalf)));
   EXPECT_TRUE(at::equal(left, values - codes.to(at::kFloat)));
   const at::Tensor back = at::empty_like(values);
-  from_fp16(static_cast<const uint16_t*>(codes.const_data_ptr()), values.numel(), 1, back.mutable_data_ptr<float>());
+  from_fp16(static_cast<const uint16_t*>(codes.const_data_ptr()), values.numel(), 1,
+            back.mutable_data_ptr<float>());
   EXPECT_TRUE(at::equal(back, codes.to(at::kFloat)));
 }
 
 TEST(CompressionKernels, RoundToTheNearestWholeNumberOfSteps) {
   const float scale = 0.37F;
-  const at::Tensor values = at::rand({1003}, at::kFloat) * 254 * scale - 127 * scale, codes = at::empty_like(values, at::kChar);
+  const at::Tensor values = at::rand({1003}, at::kFloat) * 254 * scale - 127 * scale,
+                   codes = at::empty_like(values, at::kChar);
   const at::Tensor left = at::empty_like(values), back = at::empty_like(values);
-  to_int8(values.const_data_ptr<float>(), values.numel(), scale, codes.mutable_data_ptr<int8_t>(), left.mutable_data_ptr<float>());
+  to_int8(values.const_data_ptr<float>(), values.numel(), scale, codes.mutable_data_ptr<int8_t>(),
+          left.mutable_data_ptr<float>());
   from_int8(codes.const_data_ptr<int8_t>(), values.numel(), scale, back.mutable_data_ptr<float>());
   EXPECT_LE((values - back).abs().max().item<float>(), scale * 0.5001F);
   EXPECT_TRUE(at::equal(left, values - back));
@@ -46,9 +53,11 @@ TEST(CompressionKernels, RoundToTheNearestWholeNumberOfSteps) {
 
 TEST(CompressionKernels, FindWhatIsNotFiniteWhereverItLies) {
   for (const double bad :
-       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()}) {
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
+        -std::numeric_limits<double>::infinity()}) {
     for (const int64_t place : {0, 7, 64, 130}) {
-      at::Tensor values = at::full({131}, -std::numeric_limits<float>::max(), at::kFloat), wide = values.to(at::kDouble);
+      at::Tensor values = at::full({131}, -std::numeric_limits<float>::max(), at::kFloat),
+                 wide = values.to(at::kDouble);
       EXPECT_TRUE(is_finite(values.const_data_ptr<float>(), 131));
       EXPECT_TRUE(is_finite(wide.const_data_ptr<double>(), 131));
       values[place] = bad;
@@ -62,7 +71,8 @@ TEST(CompressionKernels, FindWhatIsNotFiniteWhereverItLies) {
 
 TEST(CompressionKernels, FindTheLargestMagnitude) {
   const at::Tensor values = values_of_all_sizes();
-  EXPECT_EQ(largest_magnitude(values.const_data_ptr<float>(), values.numel()), values.abs().max().item<float>());
+  EXPECT_EQ(largest_magnitude(values.const_data_ptr<float>(), values.numel()),
+            values.abs().max().item<float>());
   EXPECT_EQ(largest_magnitude(nullptr, 0), 0);
 }
 
@@ -82,12 +92,16 @@ struct Factors {
   }
 };
 
-double difference(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
 
 TEST(CompressionKernels, MultiplyByThinFactorsOfAnyShape) {
-  for (const auto& [rows, columns, rank] : std::vector<std::array<int64_t, 3>>{{5, 3, 1}, {37, 70, 2}, {64, 33, 5}, {1, 9, 1}}) {
+  for (const auto& [rows, columns, rank] :
+       std::vector<std::array<int64_t, 3>>{{5, 3, 1}, {37, 70, 2}, {64, 33, 5}, {1, 9, 1}}) {
     const Factors factors(rows, columns, rank);
-    const at::Tensor error = at::randn({rows, columns}, at::kDouble), whole = factors.matrix + error;
+    const at::Tensor error = at::randn({rows, columns}, at::kDouble),
+                     whole = factors.matrix + error;
     project(factors.thin(), error.const_data_ptr<double>());
     EXPECT_LT(difference(factors.matrix, whole), 1e-14);
     EXPECT_LT(difference(factors.p, at::matmul(factors.q, whole.t())), 1e-12);
@@ -104,7 +118,8 @@ TEST(CompressionKernels, OrthogonaliseWhateverTheColumnsAre) {
   Factors factors(50, 60, 4);
   const auto expect_orthogonal = [&](const char* which) {
     orthogonalise(factors.thin());
-    EXPECT_LT(difference(at::matmul(factors.p, factors.p.t()), at::eye(4, at::kDouble)), 1e-12) << which;
+    EXPECT_LT(difference(at::matmul(factors.p, factors.p.t()), at::eye(4, at::kDouble)), 1e-12)
+        << which;
   };
   factors.p.normal_();
   const at::Tensor before = factors.p.clone();

@@ -25,7 +25,8 @@ CompressedBucket bucket(at::ScalarType dtype = at::kFloat) {
 }
 
 at::Tensor gradient(int64_t elements, int rank, int step, at::ScalarType dtype = at::kFloat) {
-  const auto generator = at::detail::createCPUGenerator(mix64(3, static_cast<uint64_t>(rank), static_cast<uint64_t>(step)));
+  const auto generator = at::detail::createCPUGenerator(
+      mix64(3, static_cast<uint64_t>(rank), static_cast<uint64_t>(step)));
   return at::randn({elements}, generator, at::kDouble).mul(1e-3).to(dtype);
 }
 
@@ -36,7 +37,8 @@ at::Tensor sum_of(int64_t elements, int ranks, int step) {
 }
 
 double relative(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>() / b.to(at::kDouble).norm().item<double>();
+  return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>() /
+         b.to(at::kDouble).norm().item<double>();
 }
 
 struct Ran {
@@ -46,8 +48,10 @@ struct Ran {
 };
 // `steps` reductions; `input(rank, step)` gives each rank's gradients.
 template <typename Input>
-Ran run(const CompressionOptions& options, int ranks, int steps, Input input, const CompressedBucket& layout = bucket()) {
-  Ran ran{std::vector<std::vector<at::Tensor>>(static_cast<size_t>(ranks)), std::vector<int64_t>(static_cast<size_t>(ranks)),
+Ran run(const CompressionOptions& options, int ranks, int steps, Input input,
+        const CompressedBucket& layout = bucket()) {
+  Ran ran{std::vector<std::vector<at::Tensor>>(static_cast<size_t>(ranks)),
+          std::vector<int64_t>(static_cast<size_t>(ranks)),
           std::vector<std::vector<NamedTensor>>(static_cast<size_t>(ranks))};
   const auto groups = thread_groups(ranks);
   on_ranks(groups, [&](Group& group) {
@@ -65,7 +69,8 @@ Ran run(const CompressionOptions& options, int ranks, int steps, Input input, co
 }
 Ran run(const CompressionOptions& options, int ranks, int steps) {
   const int64_t elements = bucket().elements;
-  return run(options, ranks, steps, [&](int rank, int step) { return gradient(elements, rank, step); });
+  return run(options, ranks, steps,
+             [&](int rank, int step) { return gradient(elements, rank, step); });
 }
 
 const std::vector<std::string> kBuiltIn = {"bf16", "fp16", "int8", "topk", "powersgd"};
@@ -77,7 +82,8 @@ TEST(Compression, LeavesTheSameBitsOnEveryRankAndInEveryRun) {
       const Ran one = run(options, ranks, 3), two = run(options, ranks, 3);
       for (int step = 0; step < 3; ++step) {
         for (int rank = 0; rank < ranks; ++rank) {
-          EXPECT_TRUE(at::equal(one.results[rank][step], one.results[0][step])) << name << " rank " << rank << " of " << ranks;
+          EXPECT_TRUE(at::equal(one.results[rank][step], one.results[0][step]))
+              << name << " rank " << rank << " of " << ranks;
           EXPECT_TRUE(at::equal(one.results[rank][step], two.results[rank][step])) << name;
         }
       }
@@ -90,24 +96,28 @@ TEST(Compression, OfShorterNumbersIsAsCloseAsTheirPrecision) {
   for (const auto& [name, tolerance] : closest) {
     for (const int ranks : {2, 3}) {
       const Ran ran = run({.name = name}, ranks, 1);
-      EXPECT_LT(relative(ran.results[0][0], sum_of(bucket().elements, ranks, 0)), tolerance) << name;
-      EXPECT_GT(relative(ran.results[0][0], sum_of(bucket().elements, ranks, 0)), 1e-6) << name << " compresses nothing";
+      EXPECT_LT(relative(ran.results[0][0], sum_of(bucket().elements, ranks, 0)), tolerance)
+          << name;
+      EXPECT_GT(relative(ran.results[0][0], sum_of(bucket().elements, ranks, 0)), 1e-6)
+          << name << " compresses nothing";
     }
   }
 }
 
 TEST(Compression, ShrinksTheBytesOnTheWire) {
   CompressedBucket large;
-  large.parameters = {{"w", {300, 512}, plan::DType::float32, true}, {"b", {300}, plan::DType::float32, true}};
+  large.parameters = {{"w", {300, 512}, plan::DType::float32, true},
+                      {"b", {300}, plan::DType::float32, true}};
   large.offsets = {0, 300 * 512};
   large.elements = 300 * 512 + 300;
-  const std::map<std::string, double> most = {{"bf16", 0.501}, {"fp16", 0.52}, {"int8", 0.26}, {"topk", 0.035}, {"powersgd", 0.02}};
+  const std::map<std::string, double> most = {
+      {"bf16", 0.501}, {"fp16", 0.52}, {"int8", 0.26}, {"topk", 0.035}, {"powersgd", 0.02}};
   for (const int ranks : {2, 3}) {
     const double plain = 2.0 * (ranks - 1) / ranks * static_cast<double>(large.elements) * 4;
     for (const auto& [name, share] : most) {
       const Ran ran = run(
-          {.name = name, .rank = 2, .ratio = 0.01}, ranks, 1, [&](int rank, int step) { return gradient(large.elements, rank, step); },
-          large);
+          {.name = name, .rank = 2, .ratio = 0.01}, ranks, 1,
+          [&](int rank, int step) { return gradient(large.elements, rank, step); }, large);
       for (const int64_t bytes : ran.bytes) {
         EXPECT_LT(static_cast<double>(bytes), share * plain) << name;
         EXPECT_GT(bytes, 0) << name;
@@ -121,8 +131,8 @@ TEST(Compression, WithErrorFeedbackLosesNothingOverManySteps) {
   const CompressedBucket layout = bucket();
   for (const std::string name : {"int8", "topk", "powersgd"}) {
     // The same gradients in every step: what one step leaves out, later ones must bring.
-    const Ran ran =
-        run({.name = name, .rank = 1, .ratio = 0.05}, 3, kSteps, [&](int rank, int) { return gradient(layout.elements, rank, 0); });
+    const Ran ran = run({.name = name, .rank = 1, .ratio = 0.05}, 3, kSteps,
+                        [&](int rank, int) { return gradient(layout.elements, rank, 0); });
     at::Tensor brought = at::zeros({layout.elements}, at::kDouble);
     for (const at::Tensor& result : ran.results[0]) brought += result;
     const at::Tensor expected = sum_of(layout.elements, 3, 0) * kSteps;
@@ -132,7 +142,8 @@ TEST(Compression, WithErrorFeedbackLosesNothingOverManySteps) {
       for (const auto& [part, tensor] : state) {
         if (!part.starts_with("error/")) continue;
         for (size_t i = 0; i < layout.parameters.size(); ++i)
-          if (part == "error/" + layout.parameters[i].name) brought.narrow(0, layout.offsets[i], tensor.numel()).add_(tensor.reshape({-1}));
+          if (part == "error/" + layout.parameters[i].name)
+            brought.narrow(0, layout.offsets[i], tensor.numel()).add_(tensor.reshape({-1}));
       }
     }
     EXPECT_LT(relative(brought, expected), 1e-5) << name;
@@ -146,9 +157,11 @@ TEST(Compression, OfAStepThatDoesNotCountLeavesNoTrace) {
     on_ranks(groups, [&](Group& group) {
       const auto shared = groups[static_cast<size_t>(group.rank())];
       const CompressionOptions options{.name = name, .ratio = 0.1};
-      const auto disturbed = make_compressor(shared, bucket(), options), undisturbed = make_compressor(shared, bucket(), options);
+      const auto disturbed = make_compressor(shared, bucket(), options),
+                 undisturbed = make_compressor(shared, bucket(), options);
       for (int step = 0; step < 4; ++step) {
-        for (const double size : {1e6, 1e-6}) disturbed->all_reduce(gradient(elements, group.rank(), 10 + step) * size);
+        for (const double size : {1e6, 1e-6})
+          disturbed->all_reduce(gradient(elements, group.rank(), 10 + step) * size);
         const at::Tensor one = gradient(elements, group.rank(), step), two = one.clone();
         disturbed->all_reduce(one);
         disturbed->commit();
@@ -165,8 +178,10 @@ TEST(Compression, ByPowerSgdFindsAMatrixOfItsRankExactly) {
   const CompressedBucket layout = bucket();
   const auto low_rank = [&](int rank, int) {
     const at::Tensor flat = gradient(layout.elements, rank, 0);
-    const auto generator = at::detail::createCPUGenerator(9);  // The same two directions on every rank.
-    const at::Tensor left = at::randn({40, 2}, generator, at::kFloat), right = at::randn({2, 30}, generator, at::kFloat);
+    const auto generator =
+        at::detail::createCPUGenerator(9);  // The same two directions on every rank.
+    const at::Tensor left = at::randn({40, 2}, generator, at::kFloat),
+                     right = at::randn({2, 30}, generator, at::kFloat);
     flat.narrow(0, 0, 1200).copy_(at::matmul(left * (rank + 1), right).view({-1}));
     return flat;
   };
@@ -179,8 +194,9 @@ TEST(Compression, ByPowerSgdFindsAMatrixOfItsRankExactly) {
 
 TEST(Compression, ByPowerSgdComesBackFromGradientsOfZero) {
   const CompressedBucket layout = bucket();
-  const Ran ran = run({.name = "powersgd", .rank = 2}, 2, 8,
-                      [&](int rank, int step) { return step < 3 ? at::zeros({layout.elements}) : gradient(layout.elements, rank, 3); });
+  const Ran ran = run({.name = "powersgd", .rank = 2}, 2, 8, [&](int rank, int step) {
+    return step < 3 ? at::zeros({layout.elements}) : gradient(layout.elements, rank, 3);
+  });
   EXPECT_EQ(ran.results[0][2].abs().max().item<float>(), 0);
   EXPECT_GT(ran.results[0][7].narrow(0, 0, 1200).norm().item<float>(), 0);
   EXPECT_TRUE(ran.results[0][7].isfinite().all().item<bool>());
@@ -188,12 +204,13 @@ TEST(Compression, ByPowerSgdComesBackFromGradientsOfZero) {
 
 TEST(Compression, ByTopKSendsTheLargestOfEachRank) {
   const CompressedBucket layout = bucket();
-  const Ran ran = run({.name = "topk", .ratio = 0.001}, 2, 1, [&](int rank, int) {  // Two values a rank.
-    at::Tensor flat = gradient(layout.elements, rank, 0);
-    flat[5] = 1;
-    flat[10 + rank] = -2;
-    return flat;
-  });
+  const Ran ran =
+      run({.name = "topk", .ratio = 0.001}, 2, 1, [&](int rank, int) {  // Two values a rank.
+        at::Tensor flat = gradient(layout.elements, rank, 0);
+        flat[5] = 1;
+        flat[10 + rank] = -2;
+        return flat;
+      });
   const at::Tensor result = ran.results[0][0];
   EXPECT_EQ(result.count_nonzero().item<int64_t>(), 3);
   EXPECT_EQ(result[5].item<float>(), 2);
@@ -203,12 +220,16 @@ TEST(Compression, ByTopKSendsTheLargestOfEachRank) {
 TEST(Compression, TakesValuesOfAnySizeAndFloat64) {
   for (const std::string& name : kBuiltIn) {
     for (const double size : {1e-30, 1e-8, 1e8, 1e30}) {
-      const Ran ran = run({.name = name, .ratio = 1}, 2, 1, [&](int rank, int) { return gradient(bucket().elements, rank, 0) * size; });
+      const Ran ran = run({.name = name, .ratio = 1}, 2, 1, [&](int rank, int) {
+        return gradient(bucket().elements, rank, 0) * size;
+      });
       if (name == "powersgd") continue;  // An approximation of rank 2: only that it is finite.
-      EXPECT_LT(relative(ran.results[0][0], sum_of(bucket().elements, 2, 0) * size), 2e-2) << name << " " << size;
+      EXPECT_LT(relative(ran.results[0][0], sum_of(bucket().elements, 2, 0) * size), 2e-2)
+          << name << " " << size;
     }
     const Ran ran = run(
-        {.name = name}, 2, 2, [&](int rank, int step) { return gradient(bucket().elements, rank, step, at::kDouble); },
+        {.name = name}, 2, 2,
+        [&](int rank, int step) { return gradient(bucket().elements, rank, step, at::kDouble); },
         bucket(at::kDouble));
     EXPECT_EQ(ran.results[0][1].scalar_type(), at::kDouble);
     EXPECT_TRUE(ran.results[0][1].isfinite().all().item<bool>()) << name;
@@ -225,12 +246,16 @@ TEST(Compression, RefusesWhatItDoesNotKnow) {
     }
     return std::string("no error");
   };
-  EXPECT_THAT(message({.name = "zip"}), ::testing::AllOf(HasSubstr("'zip'"), HasSubstr("powersgd")));
+  EXPECT_THAT(message({.name = "zip"}),
+              ::testing::AllOf(HasSubstr("'zip'"), HasSubstr("powersgd")));
   EXPECT_THAT(message({.name = "topk", .ratio = 0}), HasSubstr("strategy.compression_ratio is 0"));
-  EXPECT_THAT(message({.name = "topk", .ratio = 1.5}), HasSubstr("strategy.compression_ratio is 1.5"));
-  EXPECT_THAT(message({.name = "powersgd", .rank = 0}), HasSubstr("strategy.compression_rank is 0"));
+  EXPECT_THAT(message({.name = "topk", .ratio = 1.5}),
+              HasSubstr("strategy.compression_ratio is 1.5"));
+  EXPECT_THAT(message({.name = "powersgd", .rank = 0}),
+              HasSubstr("strategy.compression_rank is 0"));
   EXPECT_EQ(message({.name = "none"}), "no error");
-  EXPECT_THROW(make_compressor(thread_groups(1)[0], bucket(at::kBFloat16), {.name = "int8"}), Error);
+  EXPECT_THROW(make_compressor(thread_groups(1)[0], bucket(at::kBFloat16), {.name = "int8"}),
+               Error);
 }
 
 // A user's own: signs alone, scaled by the mean size.
@@ -248,13 +273,16 @@ class Signs : public Compressor {
 };
 
 TEST(Compression, CanBeAUsersOwnByName) {
-  register_compressor("signs of a test", [](std::shared_ptr<Group> group, const CompressedBucket&, const CompressionOptions&) {
+  register_compressor("signs of a test", [](std::shared_ptr<Group> group, const CompressedBucket&,
+                                            const CompressionOptions&) {
     return std::make_unique<Signs>(std::move(group));
   });
   EXPECT_THAT(compressor_names(), ::testing::Contains("signs of a test"));
   const Ran ran = run({.name = "signs of a test"}, 2, 1);
   EXPECT_EQ(ran.bytes[0], bucket().elements / 8);
-  const auto again = [] { register_compressor("topk", [](auto, const auto&, const auto&) { return nullptr; }); };
+  const auto again = [] {
+    register_compressor("topk", [](auto, const auto&, const auto&) { return nullptr; });
+  };
   EXPECT_THROW(again(), Error);
 }
 
@@ -283,7 +311,8 @@ double trained_loss(const DataParallelOptions& options, int ranks, int steps, do
 TEST(CompressedStep, TrainsAndKeepsReplicasTheSameBits) {
   const double plain = trained_loss({}, 3, 60);
   for (const std::string& name : kBuiltIn) {
-    const double loss = trained_loss({.compression = {.name = name, .rank = 4, .ratio = 0.2}}, 3, 60);
+    const double loss =
+        trained_loss({.compression = {.name = name, .rank = 4, .ratio = 0.2}}, 3, 60);
     EXPECT_LT(loss, plain * 1.15 + 0.02) << name;
   }
 }
@@ -292,11 +321,13 @@ TEST(CompressedStep, RefusesAnInfiniteGradientOnEveryRankAndRemembersNothingOfIt
   const auto groups = thread_groups(2);
   on_ranks(groups, [&](Group& group) {
     const auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1}, {.compression = {.name = "topk"}});
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1},
+                         {.compression = {.name = "topk"}});
     const Data mine = data_of(8).share(group.rank(), 2);
     const std::string before = sha256_of(replica.state().parameters);
     replica.backward(loss_on(*net, mine), mine.size(), 8);
-    if (group.rank() == 1) net->first->weight.mutable_grad().fill_(std::numeric_limits<double>::infinity());
+    if (group.rank() == 1)
+      net->first->weight.mutable_grad().fill_(std::numeric_limits<double>::infinity());
     const StepOutcome outcome = replica.step();
     EXPECT_TRUE(outcome.nonfinite_gradients);
     EXPECT_FALSE(outcome.updated);

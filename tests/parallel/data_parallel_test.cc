@@ -23,7 +23,9 @@ using testing::thread_groups;
 
 constexpr double kClose = 1e-12;
 
-std::shared_ptr<Group> handle(const testing::Groups& groups, const Group& group) { return groups[static_cast<size_t>(group.rank())]; }
+std::shared_ptr<Group> handle(const testing::Groups& groups, const Group& group) {
+  return groups[static_cast<size_t>(group.rank())];
+}
 
 // Gradients of the mean loss over `data` on one device.
 template <typename Net>
@@ -34,7 +36,8 @@ std::vector<at::Tensor> gradients_of(Net& net, const Data& data) {
   return gradients;
 }
 
-void expect_gradients(const std::vector<at::Tensor>& actual, const std::vector<at::Tensor>& expected, double close = kClose) {
+void expect_gradients(const std::vector<at::Tensor>& actual,
+                      const std::vector<at::Tensor>& expected, double close = kClose) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_EQ(actual[i].defined(), expected[i].defined()) << i;
@@ -49,7 +52,8 @@ class Replicas : public ::testing::TestWithParam<int> {
   int size() const { return GetParam(); }
   // Runs `body(replica, net, group)` on every rank with a Mlp and a Recorder.
   template <typename Body>
-  void run(Body body, const DataParallelOptions& options = {}, const OptimizerFactory& optimizer = recording()) {
+  void run(Body body, const DataParallelOptions& options = {},
+           const OptimizerFactory& optimizer = recording()) {
     const auto groups = thread_groups(size());
     on_ranks(groups, [&](Group& group) {
       auto net = std::make_shared<Mlp>();
@@ -124,7 +128,9 @@ TEST_P(Replicas, OneWithoutSamplesContributesNothing) {
   for (const int64_t total : {int64_t{0}, whole.size()}) {
     run([&](DataParallel& replica, Mlp& net, Group& group) {
       const bool has_all = group.rank() == group.size() - 1;
-      const at::Tensor loss = has_all ? loss_on(net, whole) : at::full({}, std::nan(""), at::kDouble);  // A mean over nothing.
+      const at::Tensor loss =
+          has_all ? loss_on(net, whole)
+                  : at::full({}, std::nan(""), at::kDouble);  // A mean over nothing.
       const StepOutcome outcome = replica.step(loss, has_all ? 5 : 0, total);
       EXPECT_TRUE(outcome.updated);
       EXPECT_EQ(outcome.samples, 5);
@@ -149,7 +155,8 @@ TEST_P(Replicas, ThatDisagreeWhetherTheTotalIsKnownAreToldSo) {
   if (size() == 1) return;
   run([&](DataParallel& replica, Mlp& net, Group& group) {
     replica.backward(loss_on(net, data_of(5)), 5, group.rank() == 0 ? 5 * size() : 0);
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.step(); }), HasSubstr("total_samples"));
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.step(); }),
+                HasSubstr("total_samples"));
   });
 }
 
@@ -186,8 +193,11 @@ TEST_P(Replicas, TheNormIsToldOnRequestAlone) {
   const Data data = data_of(3);
   gradients_of(reference, data);
   const double norm = torch::nn::utils::clip_grad_norm_(reference.parameters(), 1e9);
-  run([&](DataParallel& replica, Mlp& net, Group&) { EXPECT_LT(replica.step(loss_on(net, data), 3).gradient_norm, 0); });
-  run([&](DataParallel& replica, Mlp& net, Group&) { EXPECT_NEAR(replica.step(loss_on(net, data), 3).gradient_norm, norm, kClose); },
+  run([&](DataParallel& replica, Mlp& net, Group&) {
+    EXPECT_LT(replica.step(loss_on(net, data), 3).gradient_norm, 0);
+  });
+  run([&](DataParallel& replica, Mlp& net,
+          Group&) { EXPECT_NEAR(replica.step(loss_on(net, data), 3).gradient_norm, norm, kClose); },
       {.gradient_norm = true});
 }
 
@@ -230,8 +240,8 @@ TEST_P(Replicas, ManySmallBucketsGiveTheSameGradients) {
 }
 
 TEST_P(Replicas, TrainingIsThatOfOneDeviceWithEveryOptimizer) {
-  const std::vector<OptimizerFactory> optimizers{SGD{.lr = 0.1, .momentum = 0.9}, Adam{.lr = 0.01}, AdamW{.lr = 0.01}, RMSprop{},
-                                                 Adagrad{}};
+  const std::vector<OptimizerFactory> optimizers{SGD{.lr = 0.1, .momentum = 0.9}, Adam{.lr = 0.01},
+                                                 AdamW{.lr = 0.01}, RMSprop{}, Adagrad{}};
   for (const OptimizerFactory& factory : optimizers) {
     Mlp reference;
     const auto optimizer = factory(state_of(reference).parameters);
@@ -286,7 +296,8 @@ struct TwoHeads : torch::nn::Module {
     testing::fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) { return use_b ? b(x) : a(x); }
-  torch::nn::Linear a = register_module("a", torch::nn::Linear(6, 4)), b = register_module("b", torch::nn::Linear(6, 4)),
+  torch::nn::Linear a = register_module("a", torch::nn::Linear(6, 4)),
+                    b = register_module("b", torch::nn::Linear(6, 4)),
                     never = register_module("never", torch::nn::Linear(6, 4));
   bool use_b = false;
 };
@@ -300,7 +311,8 @@ TEST_P(Replicas, AParameterUsedOnSomeRanksIsReducedAndOneUsedNowhereIsSkipped) {
   (loss_on(reference, whole.part(0, 3)) * 3 / static_cast<double>(whole.size())).backward();
   reference.use_b = false;
   if (size() > 1)
-    (loss_on(reference, whole.part(3, whole.size())) * static_cast<double>(whole.size() - 3) / static_cast<double>(whole.size()))
+    (loss_on(reference, whole.part(3, whole.size())) * static_cast<double>(whole.size() - 3) /
+     static_cast<double>(whole.size()))
         .backward();
   const auto groups = thread_groups(size());
   on_ranks(groups, [&](Group& group) {
@@ -309,7 +321,8 @@ TEST_P(Replicas, AParameterUsedOnSomeRanksIsReducedAndOneUsedNowhereIsSkipped) {
     net->use_b = group.rank() == 0;
     const Data mine = whole.share(group.rank(), group.size());
     replica.step(loss_on(*net, mine), 3);
-    const auto& gradients = recorded(replica);  // a.weight, a.bias, b.weight, b.bias, never.weight, never.bias
+    const auto& gradients =
+        recorded(replica);  // a.weight, a.bias, b.weight, b.bias, never.weight, never.bias
     EXPECT_EQ(gradients[0].defined(), size() > 1);
     if (size() > 1) {
       EXPECT_LT(difference(gradients[0], reference.a->weight.grad()), kClose);
@@ -336,8 +349,11 @@ struct TiedNet : torch::nn::Module {
     out->weight = in->weight;
     testing::fill(*this);
   }
-  at::Tensor forward(const at::Tensor& x) { return at::linear(torch::tanh(in(x)), in->weight).narrow(1, 0, 4); }
-  torch::nn::Linear in = register_module("in", torch::nn::Linear(6, 6)), out = register_module("out", torch::nn::Linear(6, 6));
+  at::Tensor forward(const at::Tensor& x) {
+    return at::linear(torch::tanh(in(x)), in->weight).narrow(1, 0, 4);
+  }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(6, 6)),
+                    out = register_module("out", torch::nn::Linear(6, 6));
 };
 
 TEST_P(Replicas, TiedParametersAreExchangedOnce) {
@@ -371,7 +387,9 @@ TEST_P(Replicas, FrozenParametersStayAndAreNotExchanged) {
 }
 
 class HalfReplicas : public ::testing::TestWithParam<std::tuple<int, at::ScalarType>> {};
-INSTANTIATE_TEST_SUITE_P(Types, HalfReplicas, ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Values(at::kHalf, at::kBFloat16)));
+INSTANTIATE_TEST_SUITE_P(Types, HalfReplicas,
+                         ::testing::Combine(::testing::Values(1, 2, 3),
+                                            ::testing::Values(at::kHalf, at::kBFloat16)));
 TEST_P(HalfReplicas, GradientsOfSixteenBitsAreThoseOfTheWholeBatch) {
   const auto [size, dtype] = GetParam();
   const Data whole = data_of(300, 0, dtype);  // Sums over so many samples: the total must be known.
@@ -398,8 +416,11 @@ struct MixedNet : torch::nn::Module {
     low->to(at::kHalf);
     high->to(at::kDouble);
   }
-  at::Tensor forward(const at::Tensor& x) { return high(middle(low(x.to(at::kHalf)).to(at::kFloat)).to(at::kDouble)); }
-  torch::nn::Linear low = register_module("low", torch::nn::Linear(6, 6)), middle = register_module("middle", torch::nn::Linear(6, 6)),
+  at::Tensor forward(const at::Tensor& x) {
+    return high(middle(low(x.to(at::kHalf)).to(at::kFloat)).to(at::kDouble));
+  }
+  torch::nn::Linear low = register_module("low", torch::nn::Linear(6, 6)),
+                    middle = register_module("middle", torch::nn::Linear(6, 6)),
                     high = register_module("high", torch::nn::Linear(6, 4));
 };
 TEST_P(Replicas, AModelMayMixTypes) {
@@ -418,8 +439,9 @@ TEST_P(Replicas, AModelMayMixTypes) {
 
 TEST_P(Replicas, LbfgsTakesThePathOfOneDevice) {
   const auto factory = [](const std::vector<NamedTensor>& parameters) {
-    return std::make_shared<torch::optim::LBFGS>(testing::trainable_of(parameters),
-                                                 torch::optim::LBFGSOptions(0.5).max_iter(6).line_search_fn("strong_wolfe"));
+    return std::make_shared<torch::optim::LBFGS>(
+        testing::trainable_of(parameters),
+        torch::optim::LBFGSOptions(0.5).max_iter(6).line_search_fn("strong_wolfe"));
   };
   const Data whole = data_of(24);
   Mlp reference;
@@ -451,7 +473,8 @@ TEST_P(Replicas, LbfgsTakesThePathOfOneDevice) {
 
 TEST_P(Replicas, TwoEnginesInOneProgrammeDoNotMeet) {
   // A generator and a critic, stepped in turn with different losses, as in a GAN.
-  const auto play = [](auto step_generator, auto step_critic, Mlp& generator, Mlp& critic, const Data& data) {
+  const auto play = [](auto step_generator, auto step_critic, Mlp& generator, Mlp& critic,
+                       const Data& data) {
     for (int round = 0; round < 3; ++round) {
       const at::Tensor made = generator.forward(data.x);
       step_critic(critic.forward(made.detach()).square().mean());
@@ -475,7 +498,8 @@ TEST_P(Replicas, TwoEnginesInOneProgrammeDoNotMeet) {
   const auto for_generators = thread_groups(size()), for_critics = thread_groups(size());
   on_ranks(for_generators, [&](Group& group) {
     auto g = std::make_shared<Mlp>(6, 10, 6), c = std::make_shared<Mlp>(6, 8, 1);
-    DataParallel generators(handle(for_generators, group), g, SGD{.lr = 0.1}), critics(handle(for_critics, group), c, Adam{.lr = 0.01});
+    DataParallel generators(handle(for_generators, group), g, SGD{.lr = 0.1}),
+        critics(handle(for_critics, group), c, Adam{.lr = 0.01});
     const Data mine = whole.share(group.rank(), group.size());
     play(
         [&](const at::Tensor& loss) {
@@ -520,8 +544,12 @@ TEST(DataParallel, RefusesALossThatIsNoScalarAndNegativeSamples) {
   const auto group = thread_groups(1)[0];
   auto net = std::make_shared<Mlp>();
   DataParallel replica(group, net, SGD{});
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.backward(net->forward(data_of(2).x), 2); }), HasSubstr("8 elements"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.backward(loss_on(*net, data_of(2)), -1); }), HasSubstr("-1 samples"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { replica.backward(net->forward(data_of(2).x), 2); }),
+              HasSubstr("8 elements"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { replica.backward(loss_on(*net, data_of(2)), -1); }),
+              HasSubstr("-1 samples"));
 }
 
 TEST(DataParallel, OverAWorldTakesAnOptimizerWithParameterGroups) {
@@ -551,8 +579,10 @@ TEST(DataParallel, OverAWorldRefusesModelsThatDiffer) {
   testing::Workers workers(2);
   workers.on_each([](World& world) {
     auto net = std::make_shared<Mlp>(6, world.rank() == 0 ? 10 : 12);
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { DataParallel replica(world, net, SGD{}); }),
-                AllOf(HasSubstr("parameter first."), HasSubstr("[10"), HasSubstr("[12"), HasSubstr("worker 0"), HasSubstr("worker 1")));
+    EXPECT_THAT(
+        message_of(ErrorCode::invalid_argument, [&] { DataParallel replica(world, net, SGD{}); }),
+        AllOf(HasSubstr("parameter first."), HasSubstr("[10"), HasSubstr("[12"),
+              HasSubstr("worker 0"), HasSubstr("worker 1")));
   });
 }
 
@@ -569,7 +599,10 @@ TEST(DataParallel, OverAWorldTakesBuffersOfEveryType) {
 TEST(DataParallel, RefusesANullOptimizer) {
   World world = World::join({}, Environment());
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
-                         [&] { DataParallel(world, std::make_shared<Mlp>(), std::shared_ptr<torch::optim::Optimizer>()); }),
+                         [&] {
+                           DataParallel(world, std::make_shared<Mlp>(),
+                                        std::shared_ptr<torch::optim::Optimizer>());
+                         }),
               HasSubstr("optimizer"));
 }
 

@@ -63,12 +63,14 @@ TEST(LossScaling, LeavesGradientsAsTheyWere) {
     const auto groups = thread_groups(3);
     on_ranks(groups, [&](Group& group) {
       const auto net = std::make_shared<Mlp>();
-      DataParallel replica(groups[static_cast<size_t>(group.rank())], net, recording(),
-                           {.compression = {.name = compression, .rank = 10}, .loss_scaling = GradScalerOptions{}});
+      DataParallel replica(
+          groups[static_cast<size_t>(group.rank())], net, recording(),
+          {.compression = {.name = compression, .rank = 10}, .loss_scaling = GradScalerOptions{}});
       EXPECT_EQ(replica.loss_scale(), 65536);
       const Data mine = whole.share(group.rank(), 3);
       const StepOutcome outcome = replica.step(loss_on(*net, mine), mine.size(), 9);
-      EXPECT_LT(difference(recorded(replica)[0], reference.first->weight.grad()), 1e-12) << compression;
+      EXPECT_LT(difference(recorded(replica)[0], reference.first->weight.grad()), 1e-12)
+          << compression;
       EXPECT_NEAR(outcome.loss, loss_on(reference, whole).item<double>(), 1e-12);
     });
   }
@@ -79,11 +81,13 @@ TEST(LossScaling, SkipsAStepThatOverflowsOnOneRankOnAllAndHalvesTheScale) {
     const auto groups = thread_groups(ranks);
     on_ranks(groups, [&](Group& group) {
       const auto net = std::make_shared<Mlp>();
-      DataParallel replica(groups[static_cast<size_t>(group.rank())], net, Adam{.lr = 0.1}, {.loss_scaling = GradScalerOptions{}});
+      DataParallel replica(groups[static_cast<size_t>(group.rank())], net, Adam{.lr = 0.1},
+                           {.loss_scaling = GradScalerOptions{}});
       const Data mine = data_of(12).share(group.rank(), ranks);
       const std::string before = sha256_of(replica.state().parameters);
       replica.backward(loss_on(*net, mine), mine.size(), 12);
-      if (group.rank() == ranks - 1) net->second->bias.mutable_grad()[0] = std::numeric_limits<double>::infinity();
+      if (group.rank() == ranks - 1)
+        net->second->bias.mutable_grad()[0] = std::numeric_limits<double>::infinity();
       const StepOutcome skipped = replica.step();
       EXPECT_TRUE(skipped.nonfinite_gradients);
       EXPECT_FALSE(skipped.updated);
@@ -106,7 +110,8 @@ struct Bfloat16Line : torch::nn::Module {
     line->weight.fill_(1);
   }
   at::Tensor forward(const at::Tensor& x) { return line(x); }
-  torch::nn::Linear line = register_module("line", torch::nn::Linear(torch::nn::LinearOptions(4, 1).bias(false)));
+  torch::nn::Linear line =
+      register_module("line", torch::nn::Linear(torch::nn::LinearOptions(4, 1).bias(false)));
 };
 
 TEST(MasterWeights, CollectUpdatesThatWouldVanishInSixteenBits) {
@@ -118,8 +123,10 @@ TEST(MasterWeights, CollectUpdatesThatWouldVanishInSixteenBits) {
     EXPECT_EQ(replica.masters()[0].name, "master/line.weight");
     EXPECT_EQ(replica.masters()[0].tensor.scalar_type(), at::kFloat);
     const at::Tensor x = at::ones({1, 4}, at::kBFloat16);
-    for (int step = 0; step < 100; ++step) replica.step(net->forward(x).to(at::kFloat).mean(), 1, 2);
-    // 100 steps of 1e-4 by a gradient of 1: in bfloat16 alone each would be rounded away (1 - 1e-4 is 1 there).
+    for (int step = 0; step < 100; ++step)
+      replica.step(net->forward(x).to(at::kFloat).mean(), 1, 2);
+    // 100 steps of 1e-4 by a gradient of 1: in bfloat16 alone each would be rounded away (1 - 1e-4
+    // is 1 there).
     EXPECT_NEAR(replica.masters()[0].tensor[0][0].item<float>(), 0.99, 1e-4);
     EXPECT_EQ(net->line->weight.scalar_type(), at::kBFloat16);
     EXPECT_NEAR(net->line->weight[0][0].item<float>(), 0.99, 4e-3);

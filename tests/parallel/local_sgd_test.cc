@@ -7,8 +7,10 @@
 namespace trireme::testing {
 namespace {
 
-// Plain SGD by hand: `replicas` models that step apart on their own shares and are averaged where `averages(step)` says so.
-std::vector<at::Tensor> by_hand(int replicas, int steps, double lr, const std::function<bool(int)>& averages) {
+// Plain SGD by hand: `replicas` models that step apart on their own shares and are averaged where
+// `averages(step)` says so.
+std::vector<at::Tensor> by_hand(int replicas, int steps, double lr,
+                                const std::function<bool(int)>& averages) {
   std::vector<std::shared_ptr<Mlp>> nets;
   for (int i = 0; i < replicas; ++i) nets.push_back(std::make_shared<Mlp>());
   for (int step = 0; step < steps; ++step) {
@@ -60,7 +62,8 @@ Ran train(int replicas, int steps, const DataParallelOptions& options, bool weig
 
 double worst(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
   double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, difference(a[i].detach(), b[i].detach()));
+  for (size_t i = 0; i < a.size(); ++i)
+    most = std::max(most, difference(a[i].detach(), b[i].detach()));
   return most;
 }
 
@@ -68,18 +71,24 @@ TEST(LocalSgd, StepsApartAndAveragesAsWrittenByHand) {
   for (const int replicas : {2, 3}) {
     for (const bool weighted : {true, false}) {
       const Ran ran = train(replicas, 8, {.local = {.steps = 4}}, weighted);
-      EXPECT_LT(worst(ran.parameters, by_hand(replicas, 8, 0.1, [](int step) { return step % 4 == 3; })), 1e-12);
+      EXPECT_LT(
+          worst(ran.parameters, by_hand(replicas, 8, 0.1, [](int step) { return step % 4 == 3; })),
+          1e-12);
     }
     // The end of the run comes between two averagings: synchronise() brings one more.
     const Ran uneven = train(replicas, 6, {.local = {.steps = 4}});
-    EXPECT_LT(worst(uneven.parameters, by_hand(replicas, 6, 0.1, [](int step) { return step == 3 || step == 5; })), 1e-12);
+    EXPECT_LT(worst(uneven.parameters,
+                    by_hand(replicas, 6, 0.1, [](int step) { return step == 3 || step == 5; })),
+              1e-12);
   }
 }
 
 TEST(LocalSgd, ReducesGradientsUntilTheStepAfterWhichItIsLocal) {
   // Averaging after each step of plain SGD is the same as averaging gradients.
   const Ran ran = train(2, 8, {.local = {.steps = 3, .after = 2}});
-  EXPECT_LT(worst(ran.parameters, by_hand(2, 8, 0.1, [](int step) { return step < 2 || step == 4 || step == 7; })), 1e-12);
+  EXPECT_LT(worst(ran.parameters,
+                  by_hand(2, 8, 0.1, [](int step) { return step < 2 || step == 4 || step == 7; })),
+            1e-12);
 }
 
 TEST(LocalSgd, SendsParametersOnlyWhereItAverages) {
@@ -97,7 +106,8 @@ TEST(LocalSgd, ClipsEachReplicasOwnGradient) {
   const Ran ran = train(2, 4, {.clip_norm = 0.01, .local = {.steps = 2}});
   const Mlp start;
   double moved = 0;
-  for (size_t i = 0; i < ran.parameters.size(); ++i) moved += (ran.parameters[i] - start.parameters()[i]).square().sum().item<double>();
+  for (size_t i = 0; i < ran.parameters.size(); ++i)
+    moved += (ran.parameters[i] - start.parameters()[i]).square().sum().item<double>();
   EXPECT_LE(std::sqrt(moved), 4 * 0.1 * 0.01 * 1.001);
   EXPECT_GT(moved, 0);
 }
@@ -109,12 +119,14 @@ TEST(LocalSgd, AveragesTheOptimizersStateWhereAsked) {
     on_ranks(groups, [&](Group& group) {
       const auto rank = static_cast<size_t>(group.rank());
       const auto net = std::make_shared<Mlp>();
-      DataParallel replica(groups[rank], net, SGD{.lr = 0.1, .momentum = 0.9}, {.local = {.steps = 2, .momentum = momentum}});
+      DataParallel replica(groups[rank], net, SGD{.lr = 0.1, .momentum = 0.9},
+                           {.local = {.steps = 2, .momentum = momentum}});
       for (int step = 0; step < 2; ++step) {
         const Data mine = data_of(8, step).share(group.rank(), 2);
         replica.step(loss_on(*net, mine), mine.size(), 8);
       }
-      buffers[rank] = state_of(replica.optimizer(), replica.state().parameters).tensors[0].tensor.clone();
+      buffers[rank] =
+          state_of(replica.optimizer(), replica.state().parameters).tensors[0].tensor.clone();
     });
     EXPECT_EQ(at::equal(buffers[0], buffers[1]), momentum);
   }
@@ -124,12 +136,14 @@ TEST(LocalSgd, TellsEveryReplicaOfAStopAndOfANaNInTheSameStep) {
   const auto groups = thread_groups(3);
   on_ranks(groups, [&](Group& group) {
     const auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1}, {.local = {.steps = 10}});
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1},
+                         {.local = {.steps = 10}});
     const Data mine = data_of(9).share(group.rank(), 3);
     if (group.rank() == 2) replica.request_stop();
     EXPECT_TRUE(replica.step(loss_on(*net, mine), mine.size(), 9).stop);
     const std::string before = sha256_of(replica.state().parameters);
-    const StepOutcome bad = replica.step(loss_on(*net, mine) * (group.rank() == 1 ? std::nan("") : 1.0), mine.size(), 9);
+    const StepOutcome bad = replica.step(
+        loss_on(*net, mine) * (group.rank() == 1 ? std::nan("") : 1.0), mine.size(), 9);
     EXPECT_EQ(bad.nonfinite_ranks, std::vector<int>{1});
     EXPECT_FALSE(bad.updated);
     EXPECT_EQ(sha256_of(replica.state().parameters), before);
@@ -140,7 +154,8 @@ TEST(LocalSgd, LeavesAReplicaWithoutSamplesWhereItIs) {
   const auto groups = thread_groups(2);
   on_ranks(groups, [&](Group& group) {
     const auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1, .momentum = 0.9},
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net,
+                         SGD{.lr = 0.1, .momentum = 0.9},
                          {.local = {.steps = 2, .momentum = true}});
     const Data mine = data_of(4);
     for (int step = 0; step < 2; ++step) {

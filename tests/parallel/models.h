@@ -10,13 +10,17 @@
 
 namespace trireme::testing {
 
-// Deterministic values from the shape alone, so that every replica starts alike without a generator.
+// Deterministic values from the shape alone, so that every replica starts alike without a
+// generator.
 inline void fill(const torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
   int64_t place = 0;
   for (const auto& parameter : module.parameters()) {
     parameter.copy_(
-        (at::arange(parameter.numel(), at::kDouble) * 0.7 + static_cast<double>(++place)).sin().mul(0.5).view(parameter.sizes()));
+        (at::arange(parameter.numel(), at::kDouble) * 0.7 + static_cast<double>(++place))
+            .sin()
+            .mul(0.5)
+            .view(parameter.sizes()));
   }
 }
 
@@ -33,7 +37,9 @@ struct Mlp : torch::nn::Module {
 
 struct Data {
   at::Tensor x, y;
-  Data part(int64_t first, int64_t last) const { return {x.narrow(0, first, last - first), y.narrow(0, first, last - first)}; }
+  Data part(int64_t first, int64_t last) const {
+    return {x.narrow(0, first, last - first), y.narrow(0, first, last - first)};
+  }
   Data share(int rank, int size) const {
     const auto [first, last] = plan::DataPlan::share(x.size(0), rank, size);
     return part(first, last);
@@ -42,7 +48,8 @@ struct Data {
 };
 inline Data data_of(int64_t samples, int64_t step = 0, at::ScalarType dtype = at::kDouble) {
   const auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(100 + step));
-  return {at::randn({samples, 6}, generator, at::kDouble).to(dtype), at::randint(4, {samples}, generator, at::kLong)};
+  return {at::randn({samples, 6}, generator, at::kDouble).to(dtype),
+          at::randint(4, {samples}, generator, at::kLong)};
 }
 
 template <typename Net>
@@ -70,9 +77,13 @@ inline std::vector<at::Tensor> trainable_of(const std::vector<NamedTensor>& para
   return tensors;
 }
 inline OptimizerFactory recording() {
-  return [](const std::vector<NamedTensor>& parameters) { return std::make_shared<Recorder>(trainable_of(parameters)); };
+  return [](const std::vector<NamedTensor>& parameters) {
+    return std::make_shared<Recorder>(trainable_of(parameters));
+  };
 }
-inline const std::vector<at::Tensor>& recorded(DataParallel& replica) { return static_cast<Recorder&>(replica.optimizer()).gradients; }
+inline const std::vector<at::Tensor>& recorded(DataParallel& replica) {
+  return static_cast<Recorder&>(replica.optimizer()).gradients;
+}
 
 inline double difference(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
@@ -80,9 +91,12 @@ inline double difference(const at::Tensor& a, const at::Tensor& b) {
 inline double difference(const torch::nn::Module& a, const torch::nn::Module& b) {
   double worst = 0;
   const auto left = a.parameters(), right = b.parameters();
-  for (size_t i = 0; i < left.size(); ++i) worst = std::max(worst, difference(left[i].detach(), right[i].detach()));
+  for (size_t i = 0; i < left.size(); ++i)
+    worst = std::max(worst, difference(left[i].detach(), right[i].detach()));
   return worst;
 }
-inline bool same_bits(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) { return sha256_of(a) == sha256_of(b); }
+inline bool same_bits(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) {
+  return sha256_of(a) == sha256_of(b);
+}
 
 }  // namespace trireme::testing

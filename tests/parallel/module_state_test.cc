@@ -29,12 +29,15 @@ struct Tied : torch::nn::Module {
 
 TEST(ModuleState, ListsATiedParameterOnceUnderItsFirstName) {
   const ModuleState state = state_of(Tied());
-  EXPECT_THAT(names_of(state.parameters), ElementsAre("in.weight", "in.bias", "out.weight", "out.bias", "norm.weight", "norm.bias"));
+  EXPECT_THAT(names_of(state.parameters), ElementsAre("in.weight", "in.bias", "out.weight",
+                                                      "out.bias", "norm.weight", "norm.bias"));
   EXPECT_THAT(state.aliases, ElementsAre(Pair("out.weight2", "in.weight")));
 }
 
 TEST(ModuleState, ListsBuffersApart) {
-  EXPECT_THAT(names_of(state_of(Tied()).buffers), ElementsAre("mask", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"));
+  EXPECT_THAT(
+      names_of(state_of(Tied()).buffers),
+      ElementsAre("mask", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"));
 }
 
 TEST(ModuleState, KeepsFrozenParametersAndSaysSo) {
@@ -60,7 +63,8 @@ TEST(ModuleState, AModuleWithoutBiasHasNoUndefinedEntries) {
 
 class Sha256OfTensors : public ::testing::Test {
  protected:
-  std::vector<NamedTensor> tensors_{{"a", at::arange(6, at::kFloat).view({2, 3})}, {"b", at::ones({2}, at::kHalf)}};
+  std::vector<NamedTensor> tensors_{{"a", at::arange(6, at::kFloat).view({2, 3})},
+                                    {"b", at::ones({2}, at::kHalf)}};
   const std::string before_ = sha256_of(tensors_);
 };
 TEST_F(Sha256OfTensors, IsTheSameForEqualCopies) {
@@ -85,7 +89,8 @@ TEST_F(Sha256OfTensors, ChangesWithNameShapeTypeAndOrder) {
   reshaped[0].tensor = tensors_[0].tensor.view({3, 2});
   retyped[1].tensor = tensors_[1].tensor.view(at::kBFloat16);
   std::swap(reordered[0], reordered[1]);
-  for (const auto& other : {renamed, reshaped, retyped, reordered}) EXPECT_NE(sha256_of(other), before_);
+  for (const auto& other : {renamed, reshaped, retyped, reordered})
+    EXPECT_NE(sha256_of(other), before_);
 }
 TEST_F(Sha256OfTensors, DoesNotDependOnTheLayoutInMemory) {
   tensors_[0].tensor = tensors_[0].tensor.t().contiguous().t();

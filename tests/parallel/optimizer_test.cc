@@ -34,7 +34,8 @@ void train(Mlp& net, torch::optim::Optimizer& optimizer, int first, int last) {
 class OwnOptimizer : public torch::optim::Optimizer {
  public:
   explicit OwnOptimizer(std::vector<at::Tensor> parameters)
-      : Optimizer(std::move(parameters), std::make_unique<torch::optim::SGDOptions>(0.1)), sum_(at::zeros({1}, at::kDouble)) {}
+      : Optimizer(std::move(parameters), std::make_unique<torch::optim::SGDOptions>(0.1)),
+        sum_(at::zeros({1}, at::kDouble)) {}
   at::Tensor step(LossClosure = nullptr) override {
     const torch::NoGradGuard no_grad;
     for (auto& parameter : param_groups()[0].params()) {
@@ -43,7 +44,9 @@ class OwnOptimizer : public torch::optim::Optimizer {
     }
     return {};
   }
-  void save(torch::serialize::OutputArchive& archive) const override { archive.write("sum", sum_, true); }
+  void save(torch::serialize::OutputArchive& archive) const override {
+    archive.write("sum", sum_, true);
+  }
   void load(torch::serialize::InputArchive& archive) override { archive.read("sum", sum_, true); }
 
  private:
@@ -60,41 +63,76 @@ std::vector<Kind> known_kinds() {
   namespace optim = torch::optim;
   using Tensors = std::vector<at::Tensor>;
   return {
-      {"SGD", SGD{.lr = 0.1}, [](Tensors p) { return std::make_shared<optim::SGD>(p, optim::SGDOptions(0.1)); }},
+      {"SGD", SGD{.lr = 0.1},
+       [](Tensors p) { return std::make_shared<optim::SGD>(p, optim::SGDOptions(0.1)); }},
       {"SGD_momentum", SGD{.lr = 0.1, .momentum = 0.9, .dampening = 0.1, .weight_decay = 0.01},
-       [](Tensors p) { return std::make_shared<optim::SGD>(p, optim::SGDOptions(0.1).momentum(0.9).dampening(0.1).weight_decay(0.01)); }},
-      {"SGD_nesterov", SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true},
-       [](Tensors p) { return std::make_shared<optim::SGD>(p, optim::SGDOptions(0.1).momentum(0.9).nesterov(true)); }},
-      {"Adam", Adam{}, [](Tensors p) { return std::make_shared<optim::Adam>(p); }},
-      {"Adam_amsgrad", Adam{.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1, .amsgrad = true},
        [](Tensors p) {
-         return std::make_shared<optim::Adam>(p, optim::AdamOptions(0.01).betas({0.8, 0.95}).eps(1e-6).weight_decay(0.1).amsgrad(true));
+         return std::make_shared<optim::SGD>(
+             p, optim::SGDOptions(0.1).momentum(0.9).dampening(0.1).weight_decay(0.01));
+       }},
+      {"SGD_nesterov", SGD{.lr = 0.1, .momentum = 0.9, .nesterov = true},
+       [](Tensors p) {
+         return std::make_shared<optim::SGD>(p,
+                                             optim::SGDOptions(0.1).momentum(0.9).nesterov(true));
+       }},
+      {"Adam", Adam{}, [](Tensors p) { return std::make_shared<optim::Adam>(p); }},
+      {"Adam_amsgrad",
+       Adam{.lr = 0.01,
+            .beta1 = 0.8,
+            .beta2 = 0.95,
+            .eps = 1e-6,
+            .weight_decay = 0.1,
+            .amsgrad = true},
+       [](Tensors p) {
+         return std::make_shared<optim::Adam>(
+             p,
+             optim::AdamOptions(0.01).betas({0.8, 0.95}).eps(1e-6).weight_decay(0.1).amsgrad(true));
        }},
       {"AdamW", AdamW{}, [](Tensors p) { return std::make_shared<optim::AdamW>(p); }},
       {"AdamW_amsgrad", AdamW{.lr = 0.01, .weight_decay = 0.3, .amsgrad = true},
-       [](Tensors p) { return std::make_shared<optim::AdamW>(p, optim::AdamWOptions(0.01).weight_decay(0.3).amsgrad(true)); }},
-      {"RMSprop", RMSprop{}, [](Tensors p) { return std::make_shared<optim::RMSprop>(p); }},
-      {"RMSprop_centered", RMSprop{.lr = 0.02, .alpha = 0.9, .eps = 1e-6, .weight_decay = 0.01, .momentum = 0.5, .centered = true},
        [](Tensors p) {
-         return std::make_shared<optim::RMSprop>(
-             p, optim::RMSpropOptions(0.02).alpha(0.9).eps(1e-6).weight_decay(0.01).momentum(0.5).centered(true));
+         return std::make_shared<optim::AdamW>(
+             p, optim::AdamWOptions(0.01).weight_decay(0.3).amsgrad(true));
+       }},
+      {"RMSprop", RMSprop{}, [](Tensors p) { return std::make_shared<optim::RMSprop>(p); }},
+      {"RMSprop_centered",
+       RMSprop{.lr = 0.02,
+               .alpha = 0.9,
+               .eps = 1e-6,
+               .weight_decay = 0.01,
+               .momentum = 0.5,
+               .centered = true},
+       [](Tensors p) {
+         return std::make_shared<optim::RMSprop>(p, optim::RMSpropOptions(0.02)
+                                                        .alpha(0.9)
+                                                        .eps(1e-6)
+                                                        .weight_decay(0.01)
+                                                        .momentum(0.5)
+                                                        .centered(true));
        }},
       {"Adagrad", Adagrad{}, [](Tensors p) { return std::make_shared<optim::Adagrad>(p); }},
       {"Adagrad_decay", Adagrad{.lr = 0.05, .lr_decay = 0.1, .weight_decay = 0.01, .eps = 1e-6},
        [](Tensors p) {
-         return std::make_shared<optim::Adagrad>(p, optim::AdagradOptions(0.05).lr_decay(0.1).weight_decay(0.01).eps(1e-6));
+         return std::make_shared<optim::Adagrad>(
+             p, optim::AdagradOptions(0.05).lr_decay(0.1).weight_decay(0.01).eps(1e-6));
        }},
   };
 }
 std::vector<Kind> all_kinds() {
   std::vector<Kind> kinds = known_kinds();
   const auto opaque = [](auto make) {
-    return [make](const std::vector<NamedTensor>& parameters) -> OptimizerPtr { return make(testing::trainable_of(parameters)); };
+    return [make](const std::vector<NamedTensor>& parameters) -> OptimizerPtr {
+      return make(testing::trainable_of(parameters));
+    };
   };
   kinds.push_back({"opaque_LBFGS",
-                   opaque([](auto p) { return std::make_shared<torch::optim::LBFGS>(p, torch::optim::LBFGSOptions(0.1).max_iter(3)); }),
+                   opaque([](auto p) {
+                     return std::make_shared<torch::optim::LBFGS>(
+                         p, torch::optim::LBFGSOptions(0.1).max_iter(3));
+                   }),
                    {}});
-  kinds.push_back({"opaque_own", opaque([](auto p) { return std::make_shared<OwnOptimizer>(p); }), {}});
+  kinds.push_back(
+      {"opaque_own", opaque([](auto p) { return std::make_shared<OwnOptimizer>(p); }), {}});
   return kinds;
 }
 const auto kName = [](const auto& each) { return each.param.name; };
@@ -117,8 +155,9 @@ TEST_P(OptimizerByValue, LeavesFrozenParametersOut) {
 TEST_P(OptimizerByValue, RefusesAModelWithNothingToTrain) {
   Mlp net;
   for (auto& parameter : net.parameters()) parameter.requires_grad_(false);
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { GetParam().ours(state_of(net).parameters); }),
-              HasSubstr("no trainable parameter"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [&] { GetParam().ours(state_of(net).parameters); }),
+      HasSubstr("no trainable parameter"));
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerByValue, ::testing::ValuesIn(known_kinds()), kName);
 
@@ -133,7 +172,8 @@ TEST_P(SavedOptimizer, GoesOnBitForBitInANewProgramme) {
   Mlp resumed;
   {
     const torch::NoGradGuard no_grad;
-    for (size_t i = 0; i < whole.parameters().size(); ++i) resumed.parameters()[i].copy_(whole.parameters()[i]);
+    for (size_t i = 0; i < whole.parameters().size(); ++i)
+      resumed.parameters()[i].copy_(whole.parameters()[i]);
   }
   const OptimizerPtr fresh = GetParam().ours(state_of(resumed).parameters);
   load_state(*fresh, state_of(resumed).parameters, saved);
@@ -159,7 +199,8 @@ TEST_P(SavedOptimizer, OfAnotherKindIsRefusedByBothNames) {
   OptimizerState other = state_of(*GetParam().ours(parameters), parameters);
   const std::string kind = other.kind;
   other.kind = "Lion";
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { load_state(*GetParam().ours(parameters), parameters, other); }),
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { load_state(*GetParam().ours(parameters), parameters, other); }),
               AllOf(HasSubstr("Lion"), HasSubstr(kind)));
 }
 INSTANTIATE_TEST_SUITE_P(Kinds, SavedOptimizer, ::testing::ValuesIn(all_kinds()), kName);
@@ -173,17 +214,20 @@ TEST(OptimizerStateNames, AreThoseOfPartsAndParameters) {
   const OptimizerState saved = state_of(*optimizer, parameters);
   std::vector<std::string> names;
   for (const auto& [name, tensor] : saved.tensors) names.push_back(name);
-  EXPECT_THAT(names, ::testing::IsSupersetOf({"exp_avg/first.weight", "exp_avg_sq/second.bias", "max_exp_avg_sq/first.bias"}));
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"exp_avg/first.weight", "exp_avg_sq/second.bias",
+                                              "max_exp_avg_sq/first.bias"}));
   EXPECT_EQ(saved.counters["step"]["first.weight"], 3);
 }
 
 TEST(OptimizerStateNames, AStateOfAnotherModelIsRefusedByItsParameter) {
   Mlp net, wider(6, 12);
   OptimizerFactory factory = Adam{};
-  const OptimizerPtr optimizer = factory(state_of(net).parameters), other = factory(state_of(wider).parameters);
+  const OptimizerPtr optimizer = factory(state_of(net).parameters),
+                     other = factory(state_of(wider).parameters);
   train(net, *optimizer, 0, 1);
   const OptimizerState saved = state_of(*optimizer, state_of(net).parameters);
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { load_state(*other, state_of(wider).parameters, saved); }),
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { load_state(*other, state_of(wider).parameters, saved); }),
               HasSubstr("first.weight"));
 }
 
@@ -191,7 +235,9 @@ TEST(OpaqueState, ThatIsNoArchiveIsRefused) {
   Mlp net;
   const auto parameters = state_of(net).parameters;
   OwnOptimizer optimizer(testing::trainable_of(parameters));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { load_state(optimizer, parameters, {.kind = "opaque"}); }), HasSubstr("opaque"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { load_state(optimizer, parameters, {.kind = "opaque"}); }),
+              HasSubstr("opaque"));
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ TEST(GradientWatch, TellsEachParameterWhenItsGradientIsThere) {
   watch.arm(true);
   loss_on(net, data_of(4)).backward();
   EXPECT_THAT(seen, ::testing::UnorderedElementsAre(0, 1, 2, 3));
-  EXPECT_LT(std::find(seen.begin(), seen.end(), 2), std::find(seen.begin(), seen.end(), 0));  // The last layer first.
+  EXPECT_LT(std::find(seen.begin(), seen.end(), 2),
+            std::find(seen.begin(), seen.end(), 0));  // The last layer first.
 }
 
 TEST(GradientWatch, AGraphThatOutlivesItCallsNothing) {
@@ -54,7 +55,8 @@ class Overlap : public ::testing::TestWithParam<Way> {
   }
   // Buckets of one parameter each.
   static DataParallelOptions engine_options() {
-    return {.share_parameters = !GetParam().hosts.empty(), .buckets = {.capacity_bytes = 8, .first_bytes = 8}};
+    return {.share_parameters = !GetParam().hosts.empty(),
+            .buckets = {.capacity_bytes = 8, .first_bytes = 8}};
   }
 };
 
@@ -71,7 +73,8 @@ TEST_P(Overlap, TrainsAsOneDevice) {
   on_ranks(groups, [&](Group& group) {
     EXPECT_TRUE(group.runs_in_background() || !GetParam().hosts.empty());
     auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1, .momentum = 0.9}, engine_options());
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net,
+                         SGD{.lr = 0.1, .momentum = 0.9}, engine_options());
     for (int step = 0; step < 5; ++step) {
       const Data mine = data_of(13, step).share(group.rank(), group.size());
       if (step % 2 == 0) {
@@ -93,7 +96,8 @@ TEST_P(Overlap, AReplicaWithoutSamplesAndParametersWithoutGradientsHoldNobodyUp)
   const auto groups = workers.make_groups();
   on_ranks(groups, [&](Group& group) {
     auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1}, engine_options());
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1},
+                         engine_options());
     for (int step = 0; step < 6; ++step) {
       StepOutcome outcome;
       if (group.rank() == step % 3)
@@ -106,7 +110,9 @@ TEST_P(Overlap, AReplicaWithoutSamplesAndParametersWithoutGradientsHoldNobodyUp)
   });
   workers.leave();
 }
-INSTANTIATE_TEST_SUITE_P(Carriers, Overlap, ::testing::Values(Way{"gloo", {}}, Way{"tcp", {}}, Way{"hosts", {"a", "a", "b"}}),
+INSTANTIATE_TEST_SUITE_P(Carriers, Overlap,
+                         ::testing::Values(Way{"gloo", {}}, Way{"tcp", {}},
+                                           Way{"hosts", {"a", "a", "b"}}),
                          [](const auto& each) { return each.param.carrier; });
 
 TEST(BetweenHosts, WhatAllRanksOfAHostHaveIsReducedAndSentInBackward) {
@@ -119,10 +125,11 @@ TEST(BetweenHosts, WhatAllRanksOfAHostHaveIsReducedAndSentInBackward) {
     std::optional<shared::BetweenHosts> between;
     const auto reduce = [&](int p) {
       ++reductions;
-      std::fill_n(reinterpret_cast<double*>(between->reduced(p)), parameters[static_cast<size_t>(p)].tensor.numel(),
-                  group.rank() < 2 ? 2 : 1);
+      std::fill_n(reinterpret_cast<double*>(between->reduced(p)),
+                  parameters[static_cast<size_t>(p)].tensor.numel(), group.rank() < 2 ? 2 : 1);
     };
-    between.emplace(groups[static_cast<size_t>(group.rank())], parameters, plan::BucketOptions{.capacity_bytes = 8, .first_bytes = 8},
+    between.emplace(groups[static_cast<size_t>(group.rank())], parameters,
+                    plan::BucketOptions{.capacity_bytes = 8, .first_bytes = 8},
                     CompressionOptions{}, shared::BetweenHosts::Actions{[](int) {}, reduce});
     for (int step = 0; step < 2; ++step) {
       reductions = 0;
@@ -135,7 +142,8 @@ TEST(BetweenHosts, WhatAllRanksOfAHostHaveIsReducedAndSentInBackward) {
       if (group.between_hosts()) between->all_reduce(*group.between_hosts(), facts, [] { FAIL(); });
       between->next_step();
       group.host_team()->barrier("test");
-      for (int p = 0; p < 4; ++p) EXPECT_EQ(*reinterpret_cast<double*>(between->reduced(p)), 3);  // 2 of host a, 1 of host b.
+      for (int p = 0; p < 4; ++p)
+        EXPECT_EQ(*reinterpret_cast<double*>(between->reduced(p)), 3);  // 2 of host a, 1 of host b.
       at::Tensor all = at::full({1}, reductions, at::kLong);
       group.all_reduce(all);
       EXPECT_EQ(all.item<int64_t>(), 2 * 4);  // Each parameter once on each host.

@@ -19,7 +19,8 @@ using testing::thread_groups;
 
 constexpr int kShards = 8;
 
-// float32, whose sums depend on their order, with dropout; `rare` has a gradient only where the first sample says so.
+// float32, whose sums depend on their order, with dropout; `rare` has a gradient only where the
+// first sample says so.
 struct Net : torch::nn::Module {
   Net()
       : first(register_module("first", torch::nn::Linear(6, 33))),
@@ -50,13 +51,15 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-void compute_shards(DataParallel& replica, Net& net, ReplicaRandom& random, const Data& data, int step, int64_t total) {
+void compute_shards(DataParallel& replica, Net& net, ReplicaRandom& random, const Data& data,
+                    int step, int64_t total) {
   const auto [first, last] = replica.shards();
   for (int shard = first; shard < last; ++shard) {
     const auto [from, to] = plan::DataPlan::share(data.size(), shard, kShards);
     random.reseed(mix64(7, static_cast<uint64_t>(step), static_cast<uint64_t>(shard)));
     if (from < to) {
-      const Data part{data.x.narrow(0, from, to - from).clone(), data.y.narrow(0, from, to - from).clone()};
+      const Data part{data.x.narrow(0, from, to - from).clone(),
+                      data.y.narrow(0, from, to - from).clone()};
       replica.backward(testing::loss_on(net, part), to - from, total);
     }
     replica.end_shard();
@@ -69,7 +72,8 @@ Result train(const Case& how, int ranks, int later_ranks) {
   std::vector<at::Tensor> kept;
   OptimizerState state;
   std::vector<std::string> digests(static_cast<size_t>(later_ranks));
-  for (const auto& [world_size, from, to] : {std::tuple{ranks, 0, 5}, std::tuple{later_ranks, 5, 10}}) {
+  for (const auto& [world_size, from, to] :
+       {std::tuple{ranks, 0, 5}, std::tuple{later_ranks, 5, 10}}) {
     const auto groups = thread_groups(world_size);
     on_ranks(groups, [&, from = from, to = to](Group& group) {
       at::set_num_threads(1);
@@ -96,7 +100,8 @@ Result train(const Case& how, int ranks, int later_ranks) {
         result.losses.push_back(outcome.loss);
         result.norms.push_back(outcome.gradient_norm);
       }
-      if (to == 10) digests[static_cast<size_t>(group.rank())] = sha256_of(replica.state().parameters);
+      if (to == 10)
+        digests[static_cast<size_t>(group.rank())] = sha256_of(replica.state().parameters);
       group.barrier();
       if (group.rank() > 0 || to == 10) return;
       for (const auto& parameter : parameters) kept.push_back(parameter.detach().clone());
@@ -125,11 +130,13 @@ std::vector<Case> cases() {
 }
 
 class Reproducible : public ::testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Cases, Reproducible, ::testing::ValuesIn(cases()), [](const auto& with) { return with.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cases, Reproducible, ::testing::ValuesIn(cases()),
+                         [](const auto& with) { return with.param.name; });
 
 TEST_P(Reproducible, EveryNumberOfRanksEndsWithTheSameBits) {
   const Result alone = train(GetParam(), 1, 1);
-  for (const int ranks : {2, 3, 4, 8}) EXPECT_EQ(train(GetParam(), ranks, ranks), alone) << ranks << " ranks";
+  for (const int ranks : {2, 3, 4, 8})
+    EXPECT_EQ(train(GetParam(), ranks, ranks), alone) << ranks << " ranks";
 }
 
 TEST_P(Reproducible, ANumberOfRanksThatChangesEndsWithTheSameBits) {
@@ -150,7 +157,8 @@ TEST(ReproducibleExchange, IsTheMeanOverTheGlobalBatch) {
     net->to(at::kFloat);
     DataParallelOptions options;
     options.virtual_shards = kShards;
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, testing::recording(), options);
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, testing::recording(),
+                         options);
     const auto [first, last] = replica.shards();
     for (int shard = first; shard < last; ++shard) {
       const Data part = data.share(shard, kShards);
@@ -162,7 +170,8 @@ TEST(ReproducibleExchange, IsTheMeanOverTheGlobalBatch) {
     EXPECT_GT(outcome.bytes_sent, 0);
     const auto& gradients = testing::recorded(replica);
     const auto expected = whole->parameters();
-    for (size_t i = 0; i < expected.size(); ++i) EXPECT_LT(testing::difference(gradients[i], expected[i].grad()), 1e-6);
+    for (size_t i = 0; i < expected.size(); ++i)
+      EXPECT_LT(testing::difference(gradients[i], expected[i].grad()), 1e-6);
   });
 }
 
@@ -177,7 +186,8 @@ TEST(ReproducibleExchange, ANonFiniteLossIsKnownOnEveryRankAndChangesNothing) {
     const auto [first, last] = replica.shards();
     for (int shard = first; shard < last; ++shard) {
       const Data part = data_of(16).share(shard, kShards);
-      replica.backward(testing::loss_on(*net, part) * (shard == 6 ? std::nan("") : 1.0), part.size(), 16);
+      replica.backward(testing::loss_on(*net, part) * (shard == 6 ? std::nan("") : 1.0),
+                       part.size(), 16);
       replica.end_shard();
     }
     const StepOutcome outcome = replica.step();
@@ -187,7 +197,9 @@ TEST(ReproducibleExchange, ANonFiniteLossIsKnownOnEveryRankAndChangesNothing) {
   });
 }
 
-DataParallel alone(DataParallelOptions options) { return {thread_groups(1)[0], std::make_shared<testing::Mlp>(), SGD{.lr = 0.1}, options}; }
+DataParallel alone(DataParallelOptions options) {
+  return {thread_groups(1)[0], std::make_shared<testing::Mlp>(), SGD{.lr = 0.1}, options};
+}
 DataParallelOptions sharded() {
   DataParallelOptions options;
   options.virtual_shards = kShards;
@@ -197,22 +209,29 @@ DataParallelOptions sharded() {
 TEST(ReproducibleExchange, RefusesAStepWithoutAllItsShards) {
   DataParallel replica = alone(sharded());
   replica.end_shard();
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.step(); }), HasSubstr("1 of 8 shards"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.step(); }),
+              HasSubstr("1 of 8 shards"));
   for (int shard = 1; shard < kShards; ++shard) replica.end_shard();
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.end_shard(); }), HasSubstr("end_shard() a 9. time"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.end_shard(); }),
+              HasSubstr("end_shard() a 9. time"));
 }
 
 TEST(ReproducibleExchange, RefusesWhatDependsOnTheNumberOfRanks) {
   DataParallelOptions options = sharded();
   options.compression.name = "bf16";
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { alone(options); }), HasSubstr("compression bf16"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { alone(options); }),
+              HasSubstr("compression bf16"));
   options = sharded();
   options.local.steps = 4;
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { alone(options); }), HasSubstr("4 local steps"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { alone(options); }),
+              HasSubstr("4 local steps"));
   DataParallel replica = alone(sharded());
-  EXPECT_THAT(message_of(ErrorCode::unsupported, [&] { replica.step([] { return at::zeros({}); }, 1); }), HasSubstr("closure"));
+  EXPECT_THAT(
+      message_of(ErrorCode::unsupported, [&] { replica.step([] { return at::zeros({}); }, 1); }),
+      HasSubstr("closure"));
   DataParallel without = alone({});
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { without.end_shard(); }), HasSubstr("no virtual shards"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { without.end_shard(); }),
+              HasSubstr("no virtual shards"));
 }
 
 TEST(ReproducibleExchange, GoesOnOnlyWithTheSameShardsAndThreads) {
@@ -221,8 +240,9 @@ TEST(ReproducibleExchange, GoesOnOnlyWithTheSameShardsAndThreads) {
   Json counters = replica.counters();
   EXPECT_NO_THROW(replica.load_counters(counters));
   counters["exchange"]["threads"] = 2;
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.load_counters(counters); }),
-              ::testing::AllOf(HasSubstr("8 virtual shards and 2 threads"), HasSubstr("device.threads=2")));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [&] { replica.load_counters(counters); }),
+      ::testing::AllOf(HasSubstr("8 virtual shards and 2 threads"), HasSubstr("device.threads=2")));
   EXPECT_NO_THROW(replica.load_counters(Json::object()));  // Of a run without them: from there on.
 }
 

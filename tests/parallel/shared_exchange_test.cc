@@ -1,4 +1,5 @@
-// One copy of parameters and optimizer state a host, updated inside the exchange: the same as torch::optim on one device.
+// One copy of parameters and optimizer state a host, updated inside the exchange: the same as
+// torch::optim on one device.
 #include "models.h"
 // After torch.h.
 #include <gmock/gmock.h>
@@ -25,7 +26,9 @@ constexpr int kSteps = 6;
 
 template <typename Optimizer, typename Options>
 OptimizerFactory made_of(const Options& options) {
-  return [options](const std::vector<NamedTensor>& parameters) { return std::make_shared<Optimizer>(trainable_of(parameters), options); };
+  return [options](const std::vector<NamedTensor>& parameters) {
+    return std::make_shared<Optimizer>(trainable_of(parameters), options);
+  };
 }
 
 struct Rule {
@@ -74,7 +77,8 @@ class Shared : public ::testing::TestWithParam<std::tuple<Setting, Rule>> {
 
 // Runs body(replica, net, group) on every rank of `setting`.
 template <typename Body>
-void run(const Setting& setting, const OptimizerFactory& optimizer, DataParallelOptions options, Body body) {
+void run(const Setting& setting, const OptimizerFactory& optimizer, DataParallelOptions options,
+         Body body) {
   options.share_parameters = true;
   std::optional<Workers> workers;
   testing::Groups groups;
@@ -121,35 +125,42 @@ TEST_P(Shared, TrainsAsTheOptimizerAloneOnTheWholeBatch) {
 
 TEST_P(Shared, ClipsByTheNormOfTheWholeGradient) {
   const auto expected = trained_alone(rule().factory, 0.05);
-  run(setting(), rule().factory, {.clip_norm = 0.05}, [&](DataParallel& replica, Mlp& net, Group& group) {
-    for (int step = 0; step < kSteps; ++step) {
-      const Data mine = data_of(13, step).share(group.rank(), group.size());
-      EXPECT_GT(replica.step(loss_on(net, mine), mine.size(), 13).gradient_norm, 0.05);
-    }
-    EXPECT_LT(difference(net, *expected), kClose);
-  });
+  run(setting(), rule().factory, {.clip_norm = 0.05},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        for (int step = 0; step < kSteps; ++step) {
+          const Data mine = data_of(13, step).share(group.rank(), group.size());
+          EXPECT_GT(replica.step(loss_on(net, mine), mine.size(), 13).gradient_norm, 0.05);
+        }
+        EXPECT_LT(difference(net, *expected), kClose);
+      });
 }
 
-INSTANTIATE_TEST_SUITE_P(Settings, Shared, ::testing::Combine(::testing::ValuesIn(settings()), ::testing::ValuesIn(rules())),
-                         [](const auto& each) { return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name; });
+INSTANTIATE_TEST_SUITE_P(Settings, Shared,
+                         ::testing::Combine(::testing::ValuesIn(settings()),
+                                            ::testing::ValuesIn(rules())),
+                         [](const auto& each) {
+                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                         });
 
 class SharedBy : public ::testing::TestWithParam<Setting> {};
-INSTANTIATE_TEST_SUITE_P(Settings, SharedBy, ::testing::Values(Setting{"threads", 1, 2}, Setting{"processes", 2, 1}),
+INSTANTIATE_TEST_SUITE_P(Settings, SharedBy,
+                         ::testing::Values(Setting{"threads", 1, 2}, Setting{"processes", 2, 1}),
                          [](const auto& each) { return each.param.name; });
 
 TEST_P(SharedBy, MicroBatchesAddUp) {
   const auto expected = trained_alone(SGD{.lr = 0.1, .momentum = 0.9});
-  run(GetParam(), SGD{.lr = 0.1, .momentum = 0.9}, {}, [&](DataParallel& replica, Mlp& net, Group& group) {
-    for (int step = 0; step < kSteps; ++step) {
-      const Data mine = data_of(13, step).share(group.rank(), group.size());
-      for (int part = 0; part < 3; ++part) {
-        const Data piece = mine.share(part, 3);
-        replica.backward(loss_on(net, piece), piece.size(), 13);
-      }
-      replica.step();
-    }
-    EXPECT_LT(difference(net, *expected), kClose);
-  });
+  run(GetParam(), SGD{.lr = 0.1, .momentum = 0.9}, {},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        for (int step = 0; step < kSteps; ++step) {
+          const Data mine = data_of(13, step).share(group.rank(), group.size());
+          for (int part = 0; part < 3; ++part) {
+            const Data piece = mine.share(part, 3);
+            replica.backward(loss_on(net, piece), piece.size(), 13);
+          }
+          replica.step();
+        }
+        EXPECT_LT(difference(net, *expected), kClose);
+      });
 }
 
 TEST_P(SharedBy, AReplicaWithoutSamplesContributesNothing) {
@@ -215,19 +226,21 @@ TEST_P(SharedBy, ANonfiniteLossUpdatesNothing) {
 
 TEST_P(SharedBy, AStepWhoseGradientsOverflowIsNoStepForTheOptimizer) {
   const auto expected = trained_alone(Adam{.lr = 0.01});
-  run(GetParam(), Adam{.lr = 0.01}, {.gradient_norm = true}, [&](DataParallel& replica, Mlp& net, Group& group) {
-    for (int step = 0; step < kSteps; ++step) {
-      const Data mine = data_of(13, step).share(group.rank(), group.size());
-      if (step % 2 == 0) {
-        const at::Tensor loss = (net.first->weight.sum() * 0).sqrt();  // Finite, unlike its slope.
-        const StepOutcome skipped = replica.step(loss, 4);
-        EXPECT_TRUE(skipped.nonfinite_gradients);
-        EXPECT_FALSE(skipped.updated);
-      }
-      EXPECT_TRUE(replica.step(loss_on(net, mine), mine.size()).updated);
-    }
-    EXPECT_LT(difference(net, *expected), kClose);
-  });
+  run(GetParam(), Adam{.lr = 0.01}, {.gradient_norm = true},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        for (int step = 0; step < kSteps; ++step) {
+          const Data mine = data_of(13, step).share(group.rank(), group.size());
+          if (step % 2 == 0) {
+            const at::Tensor loss =
+                (net.first->weight.sum() * 0).sqrt();  // Finite, unlike its slope.
+            const StepOutcome skipped = replica.step(loss, 4);
+            EXPECT_TRUE(skipped.nonfinite_gradients);
+            EXPECT_FALSE(skipped.updated);
+          }
+          EXPECT_TRUE(replica.step(loss_on(net, mine), mine.size()).updated);
+        }
+        EXPECT_LT(difference(net, *expected), kClose);
+      });
 }
 
 // What user code may do to a parameter, and the words that tell of it.
@@ -242,23 +255,26 @@ TEST_P(Meddled, IsToldOnEveryRankAndComputesNothing) {
   const auto& [setting, meddling] = GetParam();
   std::atomic<int> told{0};
   const auto endings_expected = setting.size();
-  run(setting, SGD{.lr = 0.1}, {}, [&, &meddling = meddling](DataParallel& replica, Mlp& net, Group& group) {
-    replica.step(loss_on(net, data_of(4)), 4);
-    if (group.rank() == 1) meddling.change(net);
-    group.barrier();
-    try {
-      replica.step(loss_on(net, data_of(4)), 4);
-    } catch (const Error& error) {
-      EXPECT_EQ(to_string(error.code()), to_string(ErrorCode::invalid_argument));
-      EXPECT_THAT(error.what(),
-                  AllOf(HasSubstr("rank 1"), HasSubstr("'first.weight'"), HasSubstr(meddling.words), HasSubstr("modify_parameters")));
-      ++told;
-    }
-  });
+  run(setting, SGD{.lr = 0.1}, {},
+      [&, &meddling = meddling](DataParallel& replica, Mlp& net, Group& group) {
+        replica.step(loss_on(net, data_of(4)), 4);
+        if (group.rank() == 1) meddling.change(net);
+        group.barrier();
+        try {
+          replica.step(loss_on(net, data_of(4)), 4);
+        } catch (const Error& error) {
+          EXPECT_EQ(to_string(error.code()), to_string(ErrorCode::invalid_argument));
+          EXPECT_THAT(error.what(),
+                      AllOf(HasSubstr("rank 1"), HasSubstr("'first.weight'"),
+                            HasSubstr(meddling.words), HasSubstr("modify_parameters")));
+          ++told;
+        }
+      });
   EXPECT_EQ(told, endings_expected);
 }
 std::vector<Meddling> meddlings() {
-  return {{"to", [](Mlp& net) { net.first->weight.set_data(net.first->weight.detach().clone()); }, "another storage"},
+  return {{"to", [](Mlp& net) { net.first->weight.set_data(net.first->weight.detach().clone()); },
+           "another storage"},
           {"mul",
            [](Mlp& net) {
              const torch::NoGradGuard no_grad;
@@ -267,13 +283,17 @@ std::vector<Meddling> meddlings() {
            "written in place"}};
 }
 INSTANTIATE_TEST_SUITE_P(Ways, Meddled,
-                         ::testing::Combine(::testing::Values(Setting{"threads", 1, 2}, Setting{"processes", 2, 1}),
+                         ::testing::Combine(::testing::Values(Setting{"threads", 1, 2},
+                                                              Setting{"processes", 2, 1}),
                                             ::testing::ValuesIn(meddlings())),
-                         [](const auto& each) { return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name; });
+                         [](const auto& each) {
+                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                         });
 
 TEST_P(SharedBy, LoadingInsideModifyParametersIsTaken) {
   run(GetParam(), SGD{.lr = 0.1}, {}, [&](DataParallel& replica, Mlp& net, Group&) {
-    replica.modify_parameters([&] { net.first->weight.set_data(at::full({10, 6}, 0.25, at::kDouble)); });
+    replica.modify_parameters(
+        [&] { net.first->weight.set_data(at::full({10, 6}, 0.25, at::kDouble)); });
     EXPECT_TRUE(net.first->weight.detach().equal(at::full({10, 6}, 0.25, at::kDouble)));
     EXPECT_TRUE(replica.step(loss_on(net, data_of(4)), 4).updated);
   });
@@ -291,11 +311,13 @@ TEST_P(SharedBy, LoadedOptimizerStateIsGoneOnWith) {
     if (group.rank() != 0) return;
     saved = state_of(replica.optimizer(), replica.state().parameters);
     for (auto& [name, tensor] : saved.tensors) tensor = tensor.clone();
-    for (const auto& [name, tensor] : replica.state().parameters) parameters.push_back(tensor.detach().clone());
+    for (const auto& [name, tensor] : replica.state().parameters)
+      parameters.push_back(tensor.detach().clone());
   });
   run(GetParam(), Adam{.lr = 0.01}, {}, [&](DataParallel& replica, Mlp& net, Group& group) {
     replica.modify_parameters([&] {
-      for (size_t i = 0; i < parameters.size(); ++i) replica.state().parameters[i].tensor.copy_(parameters[i]);
+      for (size_t i = 0; i < parameters.size(); ++i)
+        replica.state().parameters[i].tensor.copy_(parameters[i]);
     });
     load_state(replica.optimizer(), replica.state().parameters, saved);
     for (int step = 3; step < kSteps; ++step) {
@@ -310,7 +332,8 @@ TEST(SharedExchange, AnOptimizerOfTheUsersOwnStillWorks) {
   const auto groups = testing::thread_groups(2);
   on_ranks(groups, [&](Group& group) {
     auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, testing::recording(), {.share_parameters = true});
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, testing::recording(),
+                         {.share_parameters = true});
     EXPECT_FALSE(replica.shares_parameters());
     EXPECT_TRUE(replica.step(loss_on(*net, data_of(4)), 4).updated);
   });
@@ -320,7 +343,8 @@ TEST(SharedExchange, AnOptimizerOfTheUsersOwnStillWorks) {
 TEST(Layerwise, LarsIsTheAlgorithmOfThePaper) {
   auto net = std::make_shared<Mlp>();
   const double lr = 0.5, mu = 0.9, decay = 0.01, trust = 0.02;
-  LarsOptimizer optimizer(net->parameters(), LarsOptions(lr).momentum(mu).weight_decay(decay).trust(trust));
+  LarsOptimizer optimizer(net->parameters(),
+                          LarsOptions(lr).momentum(mu).weight_decay(decay).trust(trust));
   std::vector<at::Tensor> weights, momenta;
   for (const auto& parameter : net->parameters()) {
     weights.push_back(parameter.detach().clone());
@@ -339,7 +363,8 @@ TEST(Layerwise, LarsIsTheAlgorithmOfThePaper) {
       weights[i] = weights[i] - momenta[i];
     }
     optimizer.step();
-    for (size_t i = 0; i < weights.size(); ++i) EXPECT_LT(difference(net->parameters()[i].detach(), weights[i]), 1e-12);
+    for (size_t i = 0; i < weights.size(); ++i)
+      EXPECT_LT(difference(net->parameters()[i].detach(), weights[i]), 1e-12);
   }
 }
 
@@ -361,12 +386,16 @@ TEST(Layerwise, LambIsTheAlgorithmOfThePaper) {
       m[i] = b1 * m[i] + (1 - b1) * gradient;
       v[i] = b2 * v[i] + (1 - b2) * gradient * gradient;
       const at::Tensor direction =
-          (m[i] / (1 - std::pow(b1, step))) / ((v[i] / (1 - std::pow(b2, step))).sqrt() + eps) + decay * weights[i];
-      const double ratio = weights[i].dim() > 1 ? weights[i].norm().item<double>() / direction.norm().item<double>() : 1;
+          (m[i] / (1 - std::pow(b1, step))) / ((v[i] / (1 - std::pow(b2, step))).sqrt() + eps) +
+          decay * weights[i];
+      const double ratio = weights[i].dim() > 1
+                               ? weights[i].norm().item<double>() / direction.norm().item<double>()
+                               : 1;
       weights[i] = weights[i] - lr * ratio * direction;
     }
     optimizer.step();
-    for (size_t i = 0; i < weights.size(); ++i) EXPECT_LT(difference(net->parameters()[i].detach(), weights[i]), 1e-12);
+    for (size_t i = 0; i < weights.size(); ++i)
+      EXPECT_LT(difference(net->parameters()[i].detach(), weights[i]), 1e-12);
   }
 }
 

@@ -6,13 +6,15 @@
 namespace trireme::testing {
 namespace {
 
-// Batch norms where models have them: in a Sequential, within a module of that, in a submodule, and as a function.
+// Batch norms where models have them: in a Sequential, within a module of that, in a submodule, and
+// as a function.
 struct NormNet : torch::nn::Module {
   struct Middle : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
-    torch::nn::Sequential layers =
-        register_module("layers", torch::nn::Sequential(torch::nn::BatchNorm2d(4), torch::nn::ReLU(),
-                                                        torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1))));
+    torch::nn::Sequential layers = register_module(
+        "layers",
+        torch::nn::Sequential(torch::nn::BatchNorm2d(4), torch::nn::ReLU(),
+                              torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1))));
   };
   struct Tail : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return out(norm(x)); }
@@ -21,14 +23,16 @@ struct NormNet : torch::nn::Module {
   };
   explicit NormNet(at::ScalarType dtype = at::kDouble) {
     using namespace torch::nn;
-    body = register_module("body", Sequential(Conv2d(Conv2dOptions(2, 4, 3).padding(1)), std::make_shared<Middle>(),
-                                              BatchNorm2d(BatchNorm2dOptions(4).affine(false))));
+    body = register_module(
+        "body", Sequential(Conv2d(Conv2dOptions(2, 4, 3).padding(1)), std::make_shared<Middle>(),
+                           BatchNorm2d(BatchNorm2dOptions(4).affine(false))));
     tail = register_module("tail", std::make_shared<Tail>());
     to(dtype);
     fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor y = torch::batch_norm(body->forward(x), {}, {}, {}, {}, /*training=*/true, 0.1, 1e-3, false);
+    const at::Tensor y =
+        torch::batch_norm(body->forward(x), {}, {}, {}, {}, /*training=*/true, 0.1, 1e-3, false);
     return tail->forward(torch::tanh(y).mean({2, 3}));
   }
   torch::nn::Sequential body{nullptr};
@@ -37,14 +41,17 @@ struct NormNet : torch::nn::Module {
 
 Data images(int64_t samples, at::ScalarType dtype = at::kDouble, int64_t step = 0) {
   const auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(7 + step));
-  return {(at::randn({samples, 2, 4, 4}, generator, at::kDouble) * 3 + 5).to(dtype), at::randint(3, {samples}, generator, at::kLong)};
+  return {(at::randn({samples, 2, 4, 4}, generator, at::kDouble) * 3 + 5).to(dtype),
+          at::randint(3, {samples}, generator, at::kLong)};
 }
 
 // One step of a replica on its share; a replica without samples takes part with an empty batch.
-void train_step(DataParallel& replica, const std::shared_ptr<Group>& norms, NormNet& net, const Data& share, int64_t total) {
+void train_step(DataParallel& replica, const std::shared_ptr<Group>& norms, NormNet& net,
+                const Data& share, int64_t total) {
   const SyncBatchNorm together(norms);
   const at::Tensor output = net.forward(share.x);
-  const at::Tensor loss = share.size() > 0 ? torch::nn::functional::cross_entropy(output, share.y) : output.sum();
+  const at::Tensor loss =
+      share.size() > 0 ? torch::nn::functional::cross_entropy(output, share.y) : output.sum();
   replica.step(loss, share.size(), total);
 }
 
@@ -58,7 +65,8 @@ Result one_device(const std::vector<Data>& steps, at::ScalarType dtype) {
     net->zero_grad();
     loss_on(*net, data).backward();
     result.gradients.clear();
-    for (const auto& parameter : net->parameters()) result.gradients.push_back(parameter.grad().clone());
+    for (const auto& parameter : net->parameters())
+      result.gradients.push_back(parameter.grad().clone());
   }
   result.buffers = net->buffers();
   return result;
@@ -71,16 +79,20 @@ double worst(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b)
   return most;
 }
 
-void expect_parity(int replicas, const std::vector<Data>& steps, at::ScalarType dtype, double tolerance) {
+void expect_parity(int replicas, const std::vector<Data>& steps, at::ScalarType dtype,
+                   double tolerance) {
   const Result expected = one_device(steps, dtype);
   const auto groups = thread_groups(replicas), norms = thread_groups(replicas);
   on_ranks(groups, [&](Group& group) {
     const auto rank = static_cast<size_t>(group.rank());
     const auto net = std::make_shared<NormNet>(dtype);
     DataParallel replica(groups[rank], net, recording());
-    for (const Data& data : steps) train_step(replica, norms[rank], *net, data.share(group.rank(), replicas), data.size());
-    EXPECT_LE(worst(recorded(replica), expected.gradients), tolerance) << "rank " << rank << " of " << replicas;
-    EXPECT_LE(worst(net->buffers(), expected.buffers), tolerance) << "rank " << rank << " of " << replicas;
+    for (const Data& data : steps)
+      train_step(replica, norms[rank], *net, data.share(group.rank(), replicas), data.size());
+    EXPECT_LE(worst(recorded(replica), expected.gradients), tolerance)
+        << "rank " << rank << " of " << replicas;
+    EXPECT_LE(worst(net->buffers(), expected.buffers), tolerance)
+        << "rank " << rank << " of " << replicas;
   });
 }
 
@@ -114,11 +126,14 @@ TEST(SyncBatchNorm, TakesAReplicaWithoutSamplesAlong) {
 TEST(SyncBatchNorm, KeepsItsDigitsWhereTheMeanIsLargeAgainstTheDeviation) {
   const auto groups = thread_groups(2);
   const at::Tensor all = (at::arange(64, at::kDouble).view({8, 2, 4}) * 1e-2 + 1e3).to(at::kFloat);
-  const at::Tensor expected = torch::batch_norm(all.to(at::kDouble), {}, {}, {}, {}, true, 0.1, 1e-12, false);
+  const at::Tensor expected =
+      torch::batch_norm(all.to(at::kDouble), {}, {}, {}, {}, true, 0.1, 1e-12, false);
   on_ranks(groups, [&](Group& group) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
-    const at::Tensor mine = torch::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {}, true, 0.1, 1e-12, false);
-    EXPECT_LE(difference(mine, expected.narrow(0, 4 * group.rank(), 4)), 2e-3);  // A sum of squares in float would be off by the variance.
+    const at::Tensor mine = torch::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {},
+                                              true, 0.1, 1e-12, false);
+    EXPECT_LE(difference(mine, expected.narrow(0, 4 * group.rank(), 4)),
+              2e-3);  // A sum of squares in float would be off by the variance.
   });
 }
 
@@ -153,17 +168,20 @@ TEST(SyncBatchNorm, EndsWithItsScope) {
     }
     EXPECT_FALSE(SyncBatchNorm::active());
     if (rank > 0) return;
-    EXPECT_TRUE(at::equal(torch::batch_norm(data.x, {}, {}, {}, {}, true, 0.1, 1e-5, false), before));
+    EXPECT_TRUE(
+        at::equal(torch::batch_norm(data.x, {}, {}, {}, {}, true, 0.1, 1e-5, false), before));
   });
 }
 
 TEST(SyncBatchNorm, NormalisesBfloat16InFloat) {
   const auto groups = thread_groups(2);
   const at::Tensor all = images(8, at::kFloat).x.to(at::kBFloat16);
-  const at::Tensor expected = torch::batch_norm(all.to(at::kFloat), {}, {}, {}, {}, true, 0.1, 1e-5, false);
+  const at::Tensor expected =
+      torch::batch_norm(all.to(at::kFloat), {}, {}, {}, {}, true, 0.1, 1e-5, false);
   on_ranks(groups, [&](Group& group) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
-    const at::Tensor mine = torch::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {}, true, 0.1, 1e-5, false);
+    const at::Tensor mine = torch::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {},
+                                              true, 0.1, 1e-5, false);
     EXPECT_EQ(mine.scalar_type(), at::kBFloat16);
     EXPECT_LE(difference(mine, expected.narrow(0, 4 * group.rank(), 4)), 2e-2);
   });
@@ -201,10 +219,12 @@ TEST(SyncBatchNorm, RefusesGradientsOfGradients) {
   const auto endings = endings_of(groups, [&](Group& group) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
     const at::Tensor x = images(2).x.requires_grad_(true);
-    const at::Tensor y = torch::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false).square().sum();
+    const at::Tensor y =
+        torch::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false).square().sum();
     torch::autograd::grad({y}, {x}, {}, std::nullopt, /*create_graph=*/true);
   });
-  for (const Ending& ending : endings) EXPECT_EQ(ending.code, ErrorCode::unsupported) << ending.what;
+  for (const Ending& ending : endings)
+    EXPECT_EQ(ending.code, ErrorCode::unsupported) << ending.what;
 }
 
 }  // namespace

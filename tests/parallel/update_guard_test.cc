@@ -1,4 +1,5 @@
-// A rank that dies inside the update of shared memory, at every run and moment of it: the others commit the step without it.
+// A rank that dies inside the update of shared memory, at every run and moment of it: the others
+// commit the step without it.
 #include "models.h"
 // After torch.h.
 #include <gmock/gmock.h>
@@ -44,21 +45,25 @@ struct Way {
   OptimizerFactory optimizer;
 };
 std::vector<Way> ways() {
-  return {
-      {"fused_momentum", 0, SGD{.lr = 0.1, .momentum = 0.9}}, {"fused_adam", 0, Adam{.lr = 0.01}}, {"clipped_adam", 0.5, Adam{.lr = 0.01}}};
+  return {{"fused_momentum", 0, SGD{.lr = 0.1, .momentum = 0.9}},
+          {"fused_adam", 0, Adam{.lr = 0.01}},
+          {"clipped_adam", 0.5, Adam{.lr = 0.01}}};
 }
 
-at::Tensor loss_of_share(Wide& net, const Data& data) { return torch::nn::functional::cross_entropy(net.forward(data.x), data.y); }
+at::Tensor loss_of_share(Wide& net, const Data& data) {
+  return torch::nn::functional::cross_entropy(net.forward(data.x), data.y);
+}
 
-// Parameters after kFatalStep + 1 steps; with a death in the last of them, as the first survivor has them. `runs`: how many the dying
-// rank's shard had.
+// Parameters after kFatalStep + 1 steps; with a death in the last of them, as the first survivor
+// has them. `runs`: how many the dying rank's shard had.
 std::vector<at::Tensor> train(const Way& way, const std::optional<Death>& death, int64_t& runs) {
   const auto groups = testing::thread_groups(kRanks);
   std::vector<at::Tensor> result;
   std::atomic<bool> dead = false;
   std::atomic<int64_t> seen = 0;
   std::atomic<int> survivors = 0;
-  std::vector<std::shared_ptr<Wide>> nets;  // Not by the ranks: threads would draw from one generator.
+  std::vector<std::shared_ptr<Wide>>
+      nets;  // Not by the ranks: threads would draw from one generator.
   for (int rank = 0; rank < kRanks; ++rank) nets.push_back(std::make_shared<Wide>());
   on_ranks(groups, [&](Group& group) {
     const auto net = nets[static_cast<size_t>(group.rank())];
@@ -87,10 +92,12 @@ std::vector<at::Tensor> train(const Way& way, const std::optional<Death>& death,
     ++survivors;
     EXPECT_FALSE(replica.is_torn());
     if (death) {
-      EXPECT_THROW(replica.step(loss_of_share(*net, data_of(4)), 4), Error);  // The next meeting tells.
+      EXPECT_THROW(replica.step(loss_of_share(*net, data_of(4)), 4),
+                   Error);  // The next meeting tells.
     }
     if (group.rank() == 0)
-      for (const at::Tensor& parameter : net->parameters()) result.push_back(parameter.detach().clone());
+      for (const at::Tensor& parameter : net->parameters())
+        result.push_back(parameter.detach().clone());
   });
   EXPECT_EQ(survivors, death ? kRanks - 1 : kRanks);
   runs = seen;
@@ -107,10 +114,12 @@ TEST_P(UpdateGuard, ADeathAtEveryRunAndMomentLeavesTheStepCommitted) {
     for (const Moment moment : {Moment::copied, Moment::updated}) {
       const std::vector<at::Tensor> survived = train(GetParam(), Death{1, run, moment}, ignored);
       ASSERT_EQ(survived.size(), expected.size());
-      for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(survived[i].equal(expected[i])) << "run " << run;
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_TRUE(survived[i].equal(expected[i])) << "run " << run;
     }
 }
-INSTANTIATE_TEST_SUITE_P(Ways, UpdateGuard, ::testing::ValuesIn(ways()), [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(Ways, UpdateGuard, ::testing::ValuesIn(ways()),
+                         [](const auto& each) { return each.param.name; });
 
 }  // namespace
 }  // namespace trireme

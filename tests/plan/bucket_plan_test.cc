@@ -15,7 +15,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 TensorSpec floats(const std::string& name, int64_t elements) { return {name, {elements}}; }
-std::vector<TensorSpec> four_layers() { return {floats("a", 10), floats("b", 20), floats("c", 30), floats("d", 40)}; }
+std::vector<TensorSpec> four_layers() {
+  return {floats("a", 10), floats("b", 20), floats("c", 30), floats("d", 40)};
+}
 
 std::vector<std::vector<int>> params_of(const BucketPlan& plan) {
   std::vector<std::vector<int>> params;
@@ -45,7 +47,8 @@ TEST(BucketPlan, StartsWithASmallBucket) {
 
 TEST(BucketPlan, NeverMakesTheFirstBucketLargerThanTheCapacity) {
   const std::vector<TensorSpec> params(4, floats("layer", 10));
-  EXPECT_THAT(params_of(plan_buckets(params, {.capacity_bytes = 80})), ElementsAre(ElementsAre(3, 2), ElementsAre(1, 0)));
+  EXPECT_THAT(params_of(plan_buckets(params, {.capacity_bytes = 80})),
+              ElementsAre(ElementsAre(3, 2), ElementsAre(1, 0)));
 }
 
 TEST(BucketPlan, GivesAnOversizedTensorItsOwnBucket) {
@@ -55,8 +58,10 @@ TEST(BucketPlan, GivesAnOversizedTensorItsOwnBucket) {
 }
 
 TEST(BucketPlan, KeepsDTypesApartAndOrdersBucketsByTheirLastGradient) {
-  const std::vector<TensorSpec> params = {
-      {"a", {4}, DType::float32}, {"b", {4}, DType::bfloat16}, {"c", {4}, DType::float32}, {"d", {4}, DType::bfloat16}};
+  const std::vector<TensorSpec> params = {{"a", {4}, DType::float32},
+                                          {"b", {4}, DType::bfloat16},
+                                          {"c", {4}, DType::float32},
+                                          {"d", {4}, DType::bfloat16}};
   const BucketPlan plan = plan_buckets(params, {});
   EXPECT_THAT(params_of(plan), ElementsAre(ElementsAre(3, 1), ElementsAre(2, 0)));
   EXPECT_EQ(plan.buckets[0].dtype, DType::bfloat16);
@@ -78,8 +83,12 @@ TEST(BucketPlan, OfNothingTrainableIsEmpty) {
 }
 
 TEST(BucketPlan, RefusesSizesThatAreNotPositiveByName) {
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { plan_buckets({}, {.capacity_bytes = 0}); }), HasSubstr("capacity_bytes is 0"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { plan_buckets({}, {.first_bytes = -1}); }), HasSubstr("first_bytes is -1"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { plan_buckets({}, {.capacity_bytes = 0}); }),
+      HasSubstr("capacity_bytes is 0"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { plan_buckets({}, {.first_bytes = -1}); }),
+      HasSubstr("first_bytes is -1"));
 }
 
 TEST(BucketPlan, IsAcceptedByItsCheckerForModelsOfAllKinds) {
@@ -89,7 +98,10 @@ TEST(BucketPlan, IsAcceptedByItsCheckerForModelsOfAllKinds) {
     std::vector<TensorSpec> params;
     for (uint64_t i = 0; i < model % 23; ++i) {
       const uint64_t random = mix64(model, i);
-      params.push_back({"p" + std::to_string(i), {sizes[random % 8]}, dtypes[(random >> 8) % 3], (random >> 16) % 5 != 0});
+      params.push_back({"p" + std::to_string(i),
+                        {sizes[random % 8]},
+                        dtypes[(random >> 8) % 3],
+                        (random >> 16) % 5 != 0});
     }
     for (const int64_t capacity : {1, 4, 100, 1 << 20}) {
       const BucketOptions options{.capacity_bytes = capacity, .first_bytes = 50};
@@ -97,7 +109,10 @@ TEST(BucketPlan, IsAcceptedByItsCheckerForModelsOfAllKinds) {
       ASSERT_NO_THROW(check(plan, params)) << plan.describe();
       for (const Bucket& bucket : plan.buckets) {
         const bool fits = bucket.elements * bytes_of(bucket.dtype) <= capacity;
-        EXPECT_TRUE(fits || bucket.elements == params[static_cast<size_t>(bucket.params.front())].elements() || bucket.params.size() > 1);
+        EXPECT_TRUE(fits ||
+                    bucket.elements ==
+                        params[static_cast<size_t>(bucket.params.front())].elements() ||
+                    bucket.params.size() > 1);
         const int64_t last_added = bucket.offsets.back() * bytes_of(bucket.dtype);
         EXPECT_LE(last_added, capacity) << "a tensor was put behind a full bucket";
       }
@@ -131,12 +146,14 @@ TEST_F(BrokenBucketPlan, IsRejectedWhenAParameterIsInTwoPlaces) {
 
 TEST_F(BrokenBucketPlan, IsRejectedWhenParametersOverlap) {
   plan.buckets[1].offsets[1] -= 1;
-  EXPECT_THAT(rejection(), AllOf(HasSubstr("parameter 1 'b' overlaps parameter 2"), HasSubstr("bucket 1")));
+  EXPECT_THAT(rejection(),
+              AllOf(HasSubstr("parameter 1 'b' overlaps parameter 2"), HasSubstr("bucket 1")));
 }
 
 TEST_F(BrokenBucketPlan, IsRejectedWhenAParameterLeavesItsBucket) {
   plan.buckets[1].elements -= 1;
-  EXPECT_THAT(rejection(), HasSubstr("parameter 1 'b' takes elements 30 to 50 of bucket 1, which has 49"));
+  EXPECT_THAT(rejection(),
+              HasSubstr("parameter 1 'b' takes elements 30 to 50 of bucket 1, which has 49"));
   plan.buckets[1].offsets[0] = -1;
   EXPECT_THAT(rejection(), HasSubstr("parameter 2 'c' takes elements -1"));
 }
@@ -169,8 +186,9 @@ TEST(BucketPlan, PrintsOneLineABucket) {
 
 TEST(BucketPlan, GivesItsBucketsAsJson) {
   const std::vector<TensorSpec> params = {floats("a", 2), floats("b", 3)};
-  EXPECT_EQ(plan_buckets(params, {}).to_json().dump(),
-            R"({"bytes":20,"buckets":[{"dtype":"float32","elements":5,"params":[1,0],"offsets":[0,3]}]})");
+  EXPECT_EQ(
+      plan_buckets(params, {}).to_json().dump(),
+      R"({"bytes":20,"buckets":[{"dtype":"float32","elements":5,"params":[1,0],"offsets":[0,3]}]})");
 }
 
 }  // namespace

@@ -20,11 +20,13 @@ constexpr int kMostRanks = 16;
 const std::vector<int64_t> kSizes = {0, 1, 2, 3, 5, 7, 16, 17, 97, 1000};
 
 std::string name_of(const CollectivePlan& plan) {
-  return std::string(to_string(plan.collective)) + " " + std::string(to_string(plan.algorithm)) + " n=" + std::to_string(plan.world_size) +
-         " root=" + std::to_string(plan.root);
+  return std::string(to_string(plan.collective)) + " " + std::string(to_string(plan.algorithm)) +
+         " n=" + std::to_string(plan.world_size) + " root=" + std::to_string(plan.root);
 }
 
-double value_of(int rank, size_t element) { return static_cast<double>(mix64(static_cast<uint64_t>(rank), element) % 1000) - 500; }
+double value_of(int rank, size_t element) {
+  return static_cast<double>(mix64(static_cast<uint64_t>(rank), element) % 1000) - 500;
+}
 
 // What the ranks hold before the collective; what they must not use is NaN.
 Tensors<double> inputs_of(const CollectivePlan& plan, int64_t elements) {
@@ -63,7 +65,8 @@ TEST(CollectivePlan, ExecutesToTheDirectSumForAwkwardSizes) {
       const Tensors<double> results = execute(plan, inputs_of(plan, elements));
       for (int rank = 0; rank < plan.world_size; ++rank) {
         const bool own_chunk_only = plan.collective == Collective::reduce_scatter;
-        const auto [first, last] = own_chunk_only ? plan.chunk_range(rank, elements) : std::pair<int64_t, int64_t>(0, elements);
+        const auto [first, last] = own_chunk_only ? plan.chunk_range(rank, elements)
+                                                  : std::pair<int64_t, int64_t>(0, elements);
         for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
           // The values are small whole numbers, so that their sum is exact in any order.
           ASSERT_EQ(results[static_cast<size_t>(rank)][i], expected_of(plan, elements, i))
@@ -81,7 +84,8 @@ TEST(CollectivePlan, LeavesTheSameBitsOnEveryRank) {
     for (size_t rank = 0; rank < tensors.size(); ++rank) {
       for (uint64_t i = 0; i < 97; ++i) {
         const uint64_t random = mix64(7, rank, i);
-        tensors[rank].push_back(std::ldexp(static_cast<float>(random >> 40), static_cast<int>(random % 32) - 16));
+        tensors[rank].push_back(
+            std::ldexp(static_cast<float>(random >> 40), static_cast<int>(random % 32) - 16));
       }
     }
     const Tensors<float> results = execute(plan, tensors);
@@ -94,14 +98,17 @@ TEST(CollectivePlan, SumsInRankOrderWhereARankReadsAllOthers) {
   Tensors<float> tensors;
   for (int rank = 0; rank < n; ++rank) {
     tensors.emplace_back();
-    for (uint64_t i = 0; i < 40; ++i) tensors.back().push_back(1.0F / static_cast<float>(1 + mix64(static_cast<uint64_t>(rank), i) % 1000));
+    for (uint64_t i = 0; i < 40; ++i)
+      tensors.back().push_back(
+          1.0F / static_cast<float>(1 + mix64(static_cast<uint64_t>(rank), i) % 1000));
   }
   std::vector<float> expected = tensors[0];
   for (size_t rank = 1; rank < n; ++rank) {
     for (size_t i = 0; i < expected.size(); ++i) expected[i] += tensors[rank][i];
   }
   for (const Algorithm algorithm : {Algorithm::naive, Algorithm::direct}) {
-    EXPECT_EQ(execute(plan_collective(Collective::all_reduce, algorithm, n), tensors)[3], expected) << to_string(algorithm);
+    EXPECT_EQ(execute(plan_collective(Collective::all_reduce, algorithm, n), tensors)[3], expected)
+        << to_string(algorithm);
   }
 }
 
@@ -158,19 +165,25 @@ TEST(CollectivePlan, TakesLogarithmicRoundsWithPartnersAndTrees) {
     const auto doubling = plan_collective(Collective::all_reduce, Algorithm::recursive_doubling, n);
     EXPECT_EQ(doubling.rounds.size(), static_cast<size_t>(lg + around));
     EXPECT_EQ(doubling.bytes_received(0, kBytes), lg * kBytes + folded);
-    EXPECT_EQ(doubling.bytes_received(n - 1, kBytes), lg * kBytes) << "the last rank is no left neighbour";
+    EXPECT_EQ(doubling.bytes_received(n - 1, kBytes), lg * kBytes)
+        << "the last rank is no left neighbour";
     const auto halving = plan_collective(Collective::all_reduce, Algorithm::halving_doubling, n);
     EXPECT_EQ(halving.rounds.size(), static_cast<size_t>(2 * lg + around));
     EXPECT_EQ(halving.bytes_received(0, kBytes), 2 * (core - 1) * (kBytes / core) + folded);
     for (const auto& plan : {doubling, halving}) {
       for (int i = 0; i < extra; ++i) EXPECT_EQ(plan.bytes_received(2 * i + 1, kBytes), kBytes);
     }
-    EXPECT_EQ(plan_collective(Collective::reduce_scatter, Algorithm::halving_doubling, n).rounds.size(), static_cast<size_t>(lg + around));
-    EXPECT_EQ(plan_collective(Collective::all_gather, Algorithm::recursive_doubling, n).rounds.size(), static_cast<size_t>(lg + around));
+    EXPECT_EQ(
+        plan_collective(Collective::reduce_scatter, Algorithm::halving_doubling, n).rounds.size(),
+        static_cast<size_t>(lg + around));
+    EXPECT_EQ(
+        plan_collective(Collective::all_gather, Algorithm::recursive_doubling, n).rounds.size(),
+        static_cast<size_t>(lg + around));
     const auto tree = plan_collective(Collective::all_reduce, Algorithm::tree, n);
     EXPECT_EQ(tree.rounds.size(), static_cast<size_t>(2 * ceil_log2(n)));
     EXPECT_EQ(tree.bytes_received(0, kBytes), ceil_log2(n) * kBytes);
-    EXPECT_EQ(plan_collective(Collective::broadcast, Algorithm::tree, n, n / 2).rounds.size(), static_cast<size_t>(ceil_log2(n)));
+    EXPECT_EQ(plan_collective(Collective::broadcast, Algorithm::tree, n, n / 2).rounds.size(),
+              static_cast<size_t>(ceil_log2(n)));
   }
 }
 
@@ -180,19 +193,22 @@ TEST(CollectivePlan, OfAHierarchyPassesEachHostsNetworkOnceEachWay) {
     for (const int each : {1, 2, 4}) {
       std::vector<int> layout;
       for (int rank = 0; rank < hosts * each; ++rank) layout.push_back(rank / each);
-      const auto plan = plan_collective(Collective::all_reduce, Algorithm::hierarchical, hosts * each, 0, layout);
+      const auto plan =
+          plan_collective(Collective::all_reduce, Algorithm::hierarchical, hosts * each, 0, layout);
       EXPECT_EQ(plan.rounds.size(), static_cast<size_t>(2 * (hosts - 1) + (each > 1 ? 3 : 0)));
       std::vector<int64_t> in(static_cast<size_t>(hosts));
       for (const auto& round : plan.rounds) {
         for (int rank = 0; rank < plan.world_size; ++rank) {
           for (const auto& [chunk, receiver] : round[static_cast<size_t>(rank)].sends) {
-            if (layout[static_cast<size_t>(rank)] == layout[static_cast<size_t>(receiver)]) continue;
+            if (layout[static_cast<size_t>(rank)] == layout[static_cast<size_t>(receiver)])
+              continue;
             EXPECT_EQ(rank % each + receiver % each, 0) << "leaders alone speak with other hosts";
             in[static_cast<size_t>(layout[static_cast<size_t>(receiver)])] += kBytes / plan.chunks;
           }
         }
       }
-      for (const int64_t bytes : in) EXPECT_LE(bytes, 2 * kBytes * (hosts - 1) / hosts + kBytes / plan.chunks * 2 * (hosts - 1));
+      for (const int64_t bytes : in)
+        EXPECT_LE(bytes, 2 * kBytes * (hosts - 1) / hosts + kBytes / plan.chunks * 2 * (hosts - 1));
     }
   }
 }
@@ -212,14 +228,16 @@ TEST(CollectivePlan, KnowsItsLinksAndItsMemory) {
                                    {Algorithm::tree, kBytes, 0, kBytes}}) {
       const auto plan = plan_collective(Collective::all_reduce, promise.algorithm, n);
       EXPECT_EQ(plan.bytes_on_busiest_link(kBytes), promise.link) << name_of(plan);
-      EXPECT_EQ(plan.extra_bytes_in_shared_memory(kBytes), promise.in_shared_memory) << name_of(plan);
+      EXPECT_EQ(plan.extra_bytes_in_shared_memory(kBytes), promise.in_shared_memory)
+          << name_of(plan);
       EXPECT_EQ(plan.extra_bytes_by_messages(kBytes), promise.by_messages) << name_of(plan);
     }
   }
 }
 
 TEST(CollectivePlan, OfARingUsesTheLinkToTheRightNeighbourAlone) {
-  for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast}) {
+  for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter,
+                                      Collective::all_gather, Collective::broadcast}) {
     for (int n = 2; n <= kMostRanks; ++n) {
       for (const auto& round : plan_collective(collective, Algorithm::ring, n).rounds) {
         for (int rank = 0; rank < n; ++rank) {
@@ -237,10 +255,13 @@ TEST(CollectivePlan, OfOneRankHasNothingToDo) {
 }
 
 TEST(CollectivePlan, RefusesAWorldOrRootThatDoesNotExist) {
-  const auto plan = [](int n, int root) { return [=] { plan_collective(Collective::broadcast, Algorithm::naive, n, root); }; };
+  const auto plan = [](int n, int root) {
+    return [=] { plan_collective(Collective::broadcast, Algorithm::naive, n, root); };
+  };
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(0, 0)), HasSubstr("world size is 0"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(-3, 0)), HasSubstr("world size is -3"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(4, 4)), HasSubstr("root 4 is outside a world of 4 ranks"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(4, 4)),
+              HasSubstr("root 4 is outside a world of 4 ranks"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan(4, -1)), HasSubstr("root -1"));
 }
 
@@ -248,39 +269,54 @@ TEST(CollectivePlan, RefusesHostsThatAreNotOneForEachRank) {
   const auto plan = [](std::vector<int> hosts) {
     return [=] { plan_collective(Collective::all_reduce, Algorithm::hierarchical, 3, 0, hosts); };
   };
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({0, 1})), HasSubstr("hosts are given for 2 of 3 ranks"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({0, -1, 0})), HasSubstr("host number -1"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({0, 1})),
+              HasSubstr("hosts are given for 2 of 3 ranks"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({0, -1, 0})),
+              HasSubstr("host number -1"));
 }
 
 TEST(CollectivePlan, RefusesWhatMakesNoSenseWithTheChoicesThatFit) {
-  const auto plan = [](Collective collective, Algorithm algorithm) { return [=] { plan_collective(collective, algorithm, 4); }; };
+  const auto plan = [](Collective collective, Algorithm algorithm) {
+    return [=] { plan_collective(collective, algorithm, 4); };
+  };
   EXPECT_THAT(message_of(ErrorCode::unsupported, plan(Collective::broadcast, Algorithm::direct)),
-              AllOf(HasSubstr("no broadcast by algorithm 'direct'"), HasSubstr("naive, ring, tree, hierarchical")));
-  EXPECT_THAT(message_of(ErrorCode::unsupported, plan(Collective::reduce_scatter, Algorithm::tree)),
-              AllOf(HasSubstr("'tree'"), HasSubstr("naive, direct, ring, halving_doubling, hierarchical")));
-  EXPECT_THAT(message_of(ErrorCode::unsupported, plan(Collective::all_gather, Algorithm::halving_doubling)),
-              HasSubstr("naive, direct, ring, recursive_doubling, hierarchical"));
+              AllOf(HasSubstr("no broadcast by algorithm 'direct'"),
+                    HasSubstr("naive, ring, tree, hierarchical")));
+  EXPECT_THAT(
+      message_of(ErrorCode::unsupported, plan(Collective::reduce_scatter, Algorithm::tree)),
+      AllOf(HasSubstr("'tree'"), HasSubstr("naive, direct, ring, halving_doubling, hierarchical")));
+  EXPECT_THAT(
+      message_of(ErrorCode::unsupported, plan(Collective::all_gather, Algorithm::halving_doubling)),
+      HasSubstr("naive, direct, ring, recursive_doubling, hierarchical"));
 }
 
 TEST(CollectivePlan, KnowsWhichAlgorithmsDoTheSame) {
   EXPECT_THAT(distinct_algorithms_of(Collective::reduce_scatter, 4),
               testing::ElementsAre(Algorithm::naive, Algorithm::ring, Algorithm::halving_doubling));
-  EXPECT_THAT(distinct_algorithms_of(Collective::broadcast, 1), testing::ElementsAre(Algorithm::naive));
+  EXPECT_THAT(distinct_algorithms_of(Collective::broadcast, 1),
+              testing::ElementsAre(Algorithm::naive));
 }
 
 TEST(CollectivePlan, ReadsNamesAndOffersTheChoicesForAnUnknownOne) {
-  for (const Algorithm algorithm : all_algorithms()) EXPECT_EQ(algorithm_from_string(to_string(algorithm)), algorithm);
-  for (const Collective collective : all_collectives()) EXPECT_EQ(collective_from_string(to_string(collective)), collective);
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { algorithm_from_string("rign"); }),
-              AllOf(HasSubstr("'rign'"), HasSubstr("naive, direct, ring, recursive_doubling, halving_doubling, tree, hierarchical")));
+  for (const Algorithm algorithm : all_algorithms())
+    EXPECT_EQ(algorithm_from_string(to_string(algorithm)), algorithm);
+  for (const Collective collective : all_collectives())
+    EXPECT_EQ(collective_from_string(to_string(collective)), collective);
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { algorithm_from_string("rign"); }),
+      AllOf(HasSubstr("'rign'"),
+            HasSubstr(
+                "naive, direct, ring, recursive_doubling, halving_doubling, tree, hierarchical")));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { collective_from_string("scan"); }),
               AllOf(HasSubstr("'scan' is no collective"), HasSubstr("all_reduce, reduce_scatter")));
 }
 
 TEST(CollectivePlan, GivesEveryTransferAsJson) {
   const Json json = plan_collective(Collective::broadcast, Algorithm::naive, 2, 1).to_json();
-  EXPECT_EQ(json.dump(), R"({"collective":"broadcast","algorithm":"naive","world_size":2,"chunks":1,"root":1,"rounds":[)"
-                         R"([{"receives":[{"chunk":0,"sources":[1]}],"sends":[]},{"receives":[],"sends":[{"chunk":0,"to":0}]}]]})");
+  EXPECT_EQ(
+      json.dump(),
+      R"({"collective":"broadcast","algorithm":"naive","world_size":2,"chunks":1,"root":1,"rounds":[)"
+      R"([{"receives":[{"chunk":0,"sources":[1]}],"sends":[]},{"receives":[],"sends":[{"chunk":0,"to":0}]}]]})");
 }
 
 }  // namespace

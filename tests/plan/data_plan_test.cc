@@ -33,7 +33,8 @@ std::vector<int64_t> taken(const DataPlan& plan, DataPosition position, int worl
   const std::vector<int64_t> batch = plan.global_batch(position);
   std::vector<int64_t> samples;
   for (int rank = 0; rank < world_size; ++rank) {
-    const auto [first, last] = DataPlan::share(static_cast<int64_t>(batch.size()), rank, world_size);
+    const auto [first, last] =
+        DataPlan::share(static_cast<int64_t>(batch.size()), rank, world_size);
     samples.insert(samples.end(), batch.begin() + first, batch.begin() + last);
   }
   return samples;
@@ -44,10 +45,13 @@ TEST(DataPlan, UsesEachSampleOnceForEveryWorldSize) {
     for (const int64_t batch : kBatches) {
       for (const bool shuffle : {false, true}) {
         const DataPlan plan({.samples = samples, .batch = batch, .seed = 3, .shuffle = shuffle});
-        for (int ranks = 1; ranks <= kMostRanks; ++ranks) ASSERT_NO_THROW(check(plan, ranks)) << plan.describe(ranks);
+        for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+          ASSERT_NO_THROW(check(plan, ranks)) << plan.describe(ranks);
         if (batch > samples) continue;
-        const DataPlan dropping({.samples = samples, .batch = batch, .shuffle = shuffle, .drop_last = true});
-        for (int ranks = 1; ranks <= kMostRanks; ++ranks) ASSERT_NO_THROW(check(dropping, ranks)) << dropping.describe(ranks);
+        const DataPlan dropping(
+            {.samples = samples, .batch = batch, .shuffle = shuffle, .drop_last = true});
+        for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+          ASSERT_NO_THROW(check(dropping, ranks)) << dropping.describe(ranks);
       }
     }
   }
@@ -56,7 +60,8 @@ TEST(DataPlan, UsesEachSampleOnceForEveryWorldSize) {
 TEST(DataPlan, GivesTheSameGlobalBatchWhateverTheWorldSize) {
   const DataPlan plan({.samples = 97, .batch = 10, .seed = 5});
   for (DataPosition at; at.epoch < 2; at = plan.next(at)) {
-    for (int ranks = 1; ranks <= kMostRanks; ++ranks) EXPECT_EQ(taken(plan, at, ranks), plan.global_batch(at));
+    for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+      EXPECT_EQ(taken(plan, at, ranks), plan.global_batch(at));
   }
 }
 
@@ -82,8 +87,11 @@ TEST(DataPlan, UsesEachSampleOnceWhenBatchAndWorldSizeChangeInsideTheEpoch) {
     DataPosition at{static_cast<int64_t>(run), 0};
     while (at.epoch == static_cast<int64_t>(run)) {
       const uint64_t random = mix64(run, step++);
-      const DataPlan plan({.samples = 97, .batch = 1 + static_cast<int64_t>(random % 20), .seed = 9});
-      for (const int64_t sample : taken(plan, at, 1 + static_cast<int>((random >> 32) % kMostRanks))) ++uses[static_cast<size_t>(sample)];
+      const DataPlan plan(
+          {.samples = 97, .batch = 1 + static_cast<int64_t>(random % 20), .seed = 9});
+      for (const int64_t sample :
+           taken(plan, at, 1 + static_cast<int>((random >> 32) % kMostRanks)))
+        ++uses[static_cast<size_t>(sample)];
       at = plan.next(at);
     }
     EXPECT_THAT(uses, Each(1));
@@ -166,24 +174,34 @@ TEST(DataPlan, GivesReplicasWholeVirtualShards) {
 
 TEST(DataPlan, RefusesOptionsThatMakeNoSense) {
   const auto plan = [](DataPlanOptions options) { return [options] { DataPlan{options}; }; };
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = -1})), HasSubstr("samples is -1"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .batch = 0})), HasSubstr("batch is 0"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .virtual_shards = -1})), HasSubstr("virtual_shards is -1"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .batch = 6, .drop_last = true})),
-              AllOf(HasSubstr("batch is 6"), HasSubstr("5 samples")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = -1})),
+              HasSubstr("samples is -1"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .batch = 0})),
+              HasSubstr("batch is 0"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, plan({.samples = 5, .virtual_shards = -1})),
+              HasSubstr("virtual_shards is -1"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, plan({.samples = 5, .batch = 6, .drop_last = true})),
+      AllOf(HasSubstr("batch is 6"), HasSubstr("5 samples")));
 }
 
 TEST(DataPlan, RefusesAPositionOutsideTheEpoch) {
   const DataPlan plan({.samples = 5, .batch = 2});
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan.global_batch({0, 6}); }), HasSubstr("6 samples consumed"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan.global_batch({0, -1}); }), HasSubstr("-1 samples consumed"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan.next({-1, 0}); }), HasSubstr("epoch -1"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { DataPlan::share(10, 2, 2); }), HasSubstr("rank 2 of 2"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan.global_batch({0, 6}); }),
+              HasSubstr("6 samples consumed"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan.global_batch({0, -1}); }),
+              HasSubstr("-1 samples consumed"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan.next({-1, 0}); }),
+              HasSubstr("epoch -1"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { DataPlan::share(10, 2, 2); }),
+              HasSubstr("rank 2 of 2"));
 }
 
 TEST(DataPlan, CheckerNamesASampleThatIsLostOrRepeated) {
-  EXPECT_THAT(message_of(ErrorCode::internal, [] { check_uses({1, 1, 0}, false); }), HasSubstr("sample 2 is used 0 times"));
-  EXPECT_THAT(message_of(ErrorCode::internal, [] { check_uses({1, 2, 0}, true); }), HasSubstr("sample 1 is used 2 times"));
+  EXPECT_THAT(message_of(ErrorCode::internal, [] { check_uses({1, 1, 0}, false); }),
+              HasSubstr("sample 2 is used 0 times"));
+  EXPECT_THAT(message_of(ErrorCode::internal, [] { check_uses({1, 2, 0}, true); }),
+              HasSubstr("sample 1 is used 2 times"));
   EXPECT_NO_THROW(check_uses({1, 0, 1}, true));
   EXPECT_NO_THROW(check_uses({}, false));
 }
@@ -202,9 +220,10 @@ TEST(DataPlan, SaysWhatEachReplicaTakes) {
 }
 
 TEST(DataPlan, GivesItsNumbersAsJson) {
-  EXPECT_EQ(DataPlan({.samples = 10, .batch = 4, .seed = 2}).to_json(3).dump(),
-            R"({"samples":10,"batch":4,"seed":2,"shuffle":true,"drop_last":false,"virtual_shards":0,"batches_per_epoch":3,"last_batch":2,)"
-            R"("world_size":3,"samples_per_replica":[2,1,1]})");
+  EXPECT_EQ(
+      DataPlan({.samples = 10, .batch = 4, .seed = 2}).to_json(3).dump(),
+      R"({"samples":10,"batch":4,"seed":2,"shuffle":true,"drop_last":false,"virtual_shards":0,"batches_per_epoch":3,"last_batch":2,)"
+      R"("world_size":3,"samples_per_replica":[2,1,1]})");
 }
 
 TEST(Shuffle, IsAPermutation) {
@@ -215,7 +234,8 @@ TEST(Shuffle, IsAPermutation) {
   }
 }
 
-// Values made by a programme of its own (Python) from the formula in the header; others depend on it.
+// Values made by a programme of its own (Python) from the formula in the header; others depend on
+// it.
 TEST(Shuffle, FollowsItsDocumentedFormula) {
   EXPECT_THAT(shuffled(10, 0), ElementsAre(9, 4, 2, 6, 0, 1, 7, 3, 8, 5));
   EXPECT_THAT(shuffled(5, 123456789), ElementsAre(4, 1, 0, 3, 2));
@@ -229,19 +249,22 @@ TEST(Shuffle, PutsEverySampleEverywhereAboutEquallyOften) {
     for (size_t place = 0; place < 8; ++place) ++counts[place][order[place]];
   }
   for (const auto& place : counts) {
-    for (const int count : place) EXPECT_NEAR(count, kRuns / 8, 150);  // Five standard deviations; the seeds are fixed.
+    for (const int count : place)
+      EXPECT_NEAR(count, kRuns / 8, 150);  // Five standard deviations; the seeds are fixed.
   }
 }
 
 TEST(Shuffle, RefusesANegativeNumber) {
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { shuffled(-1, 0); }), HasSubstr("-1 samples"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { shuffled(-1, 0); }),
+              HasSubstr("-1 samples"));
 }
 
 TEST(Split, HoldsOutTheRoundedFraction) {
   for (const int64_t samples : {0, 1, 2, 3, 97, 1797}) {
     for (const double fraction : {0.0, 0.2, 0.5, 1.0}) {
       const Split split = plan_split(samples, fraction, 11);
-      EXPECT_EQ(static_cast<int64_t>(split.test.size()), std::llround(static_cast<double>(samples) * fraction));
+      EXPECT_EQ(static_cast<int64_t>(split.test.size()),
+                std::llround(static_cast<double>(samples) * fraction));
       std::vector<int64_t> all = split.train;
       all.insert(all.end(), split.test.begin(), split.test.end());
       std::sort(all.begin(), all.end());
@@ -259,7 +282,8 @@ TEST(Split, DependsOnTheSeedAlone) {
 
 TEST(Split, RefusesAFractionOutsideZeroToOne) {
   for (const double fraction : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan_split(10, fraction, 0); }), HasSubstr("test_fraction is"));
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { plan_split(10, fraction, 0); }),
+                HasSubstr("test_fraction is"));
   }
 }
 

@@ -15,7 +15,8 @@ using testing::HasSubstr;
 Mesh two_by_three_by_two() { return Mesh({{"data", 2}, {"stage", 3}, {"tensor", 2}}); }
 
 // Every way to write `ranks` as a product of up to `axes` sizes.
-void for_each_grid(int ranks, int axes, std::vector<MeshAxis> so_far, const std::function<void(const Mesh&)>& visit) {
+void for_each_grid(int ranks, int axes, std::vector<MeshAxis> so_far,
+                   const std::function<void(const Mesh&)>& visit) {
   if (axes == 1) {
     so_far.push_back({"axis" + std::to_string(so_far.size()), ranks});
     return visit(Mesh(so_far));
@@ -57,17 +58,25 @@ TEST(Mesh, FindsThePeersThatDifferOnOneAxisOnly) {
 TEST(Mesh, RefusesAxesThatMakeNoGridByName) {
   const auto mesh = [](std::vector<MeshAxis> axes) { return [axes] { Mesh{axes}; }; };
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, mesh({})), HasSubstr("at least one axis"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, mesh({{"data", 2}, {"stage", 0}})), AllOf(HasSubstr("'stage'"), HasSubstr("size 0")));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, mesh({{"data", 2}, {"data", 2}})), HasSubstr("'data' is given twice"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, mesh({{"data", 1 << 20}, {"stage", 1 << 20}})), HasSubstr("'stage'"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, mesh({{"data", 2}, {"stage", 0}})),
+              AllOf(HasSubstr("'stage'"), HasSubstr("size 0")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, mesh({{"data", 2}, {"data", 2}})),
+              HasSubstr("'data' is given twice"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, mesh({{"data", 1 << 20}, {"stage", 1 << 20}})),
+      HasSubstr("'stage'"));
 }
 
 TEST(Mesh, RefusesWhatIsOutsideTheGrid) {
   const Mesh mesh = two_by_three_by_two();
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.coordinates_of(12); }), HasSubstr("rank 12"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.coordinates_of(-1); }), HasSubstr("rank -1"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.rank_at({0, 3, 0}); }), HasSubstr("'stage'"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.rank_at({0, 0}); }), HasSubstr("2 coordinates"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.coordinates_of(12); }),
+              HasSubstr("rank 12"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.coordinates_of(-1); }),
+              HasSubstr("rank -1"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.rank_at({0, 3, 0}); }),
+              HasSubstr("'stage'"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.rank_at({0, 0}); }),
+              HasSubstr("2 coordinates"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.peers_along("shard", 0); }),
               AllOf(HasSubstr("'shard'"), HasSubstr("data, stage, tensor")));
 }

@@ -15,7 +15,8 @@ TEST(ShardTree, AddsInOneOrderForEveryNumberOfRanks) {
   for (int shards = 1; shards <= 16; ++shards)
     for (int ranks = 1; ranks <= 2 * shards; ++ranks) {
       const ShardTree tree = plan_shard_tree(shards, ranks);
-      EXPECT_NO_THROW(check(tree)) << shards << " shards, " << ranks << " ranks\n" << tree.describe();
+      EXPECT_NO_THROW(check(tree)) << shards << " shards, " << ranks << " ranks\n"
+                                   << tree.describe();
       EXPECT_EQ(tree.ranks.size(), static_cast<size_t>(ranks));
     }
 }
@@ -39,7 +40,8 @@ TEST(ShardTree, LetsWholeSubtreesTravel) {
   EXPECT_THAT(thirds.ranks[0].travels, ElementsAre(ShardRange{0, 2}, ShardRange{2, 3}));
   EXPECT_THAT(thirds.ranks[1].travels, ElementsAre(ShardRange{3, 4}, ShardRange{4, 6}));
   EXPECT_THAT(thirds.ranks[2].travels, ElementsAre(ShardRange{6, 8}));
-  EXPECT_THAT(thirds.combine, ElementsAre(ShardSum{2, 3, 4}, ShardSum{0, 2, 4}, ShardSum{4, 6, 8}, ShardSum{0, 4, 8}));
+  EXPECT_THAT(thirds.combine, ElementsAre(ShardSum{2, 3, 4}, ShardSum{0, 2, 4}, ShardSum{4, 6, 8},
+                                          ShardSum{0, 4, 8}));
 }
 
 TEST(ShardTree, HoldsFewNodesAtATime) {
@@ -64,13 +66,16 @@ TEST(ShardTree, SaysWhatEachRankSendsAsText) {
             "  rank 0: 0-1; as 0-1\n"
             "  rank 1: 2-3; as 2-3\n"
             "  rank 2: 4; as 4\n");
-  EXPECT_EQ(plan_shard_tree(3, 2).to_json().dump(),
-            R"({"shards":3,"ranks":[{"own":[0,2],"travels":[[0,2]]},{"own":[2,3],"travels":[[2,3]]}]})");
+  EXPECT_EQ(
+      plan_shard_tree(3, 2).to_json().dump(),
+      R"({"shards":3,"ranks":[{"own":[0,2],"travels":[[0,2]]},{"own":[2,3],"travels":[[2,3]]}]})");
 }
 
 TEST(ShardTree, RefusesNumbersBelowOne) {
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { plan_shard_tree(0, 2); }), HasSubstr("0 virtual shards for 2 ranks"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { plan_shard_tree(8, 0); }), HasSubstr("8 virtual shards for 0 ranks"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { plan_shard_tree(0, 2); }),
+              HasSubstr("0 virtual shards for 2 ranks"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { plan_shard_tree(8, 0); }),
+              HasSubstr("8 virtual shards for 0 ranks"));
 }
 
 TEST(ShardTree, CheckerFindsWhatIsWrong) {
@@ -79,14 +84,25 @@ TEST(ShardTree, CheckerFindsWhatIsWrong) {
     damage(tree);
     return [tree] { check(tree); };
   };
-  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.combine.pop_back(); })), HasSubstr("another order"));
-  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) { std::swap(tree.combine[0], tree.combine[1]); })),
+  EXPECT_THAT(
+      message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.combine.pop_back(); })),
+      HasSubstr("another order"));
+  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) {
+                           std::swap(tree.combine[0], tree.combine[1]);
+                         })),
               HasSubstr("no neighbours"));
-  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.ranks[1].own.last = 5; })), HasSubstr("out of order"));
-  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.ranks[1].own.first = 2; })), HasSubstr("two owners"));
-  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.ranks[0].travels.pop_back(); })),
+  EXPECT_THAT(
+      message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.ranks[1].own.last = 5; })),
+      HasSubstr("out of order"));
+  EXPECT_THAT(message_of(ErrorCode::internal,
+                         damaged([](ShardTree& tree) { tree.ranks[1].own.first = 2; })),
+              HasSubstr("two owners"));
+  EXPECT_THAT(message_of(ErrorCode::internal,
+                         damaged([](ShardTree& tree) { tree.ranks[0].travels.pop_back(); })),
               HasSubstr("1 nodes travel, and 2 are left"));
-  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.combine.insert(tree.combine.begin(), {0, 7, 8}); })),
+  EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) {
+                           tree.combine.insert(tree.combine.begin(), {0, 7, 8});
+                         })),
               HasSubstr("not there"));
   // The sum of all, but from left to right.
   EXPECT_THAT(message_of(ErrorCode::internal,

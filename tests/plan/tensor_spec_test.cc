@@ -23,14 +23,18 @@ TEST(TensorSpec, DescribesDTypeAndShape) {
 }
 
 TEST(TensorSpec, RefusesAShapeThatCannotBe) {
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { (void)TensorSpec{"w", {3, -1}}.elements(); }),
-              AllOf(HasSubstr("'w'"), HasSubstr("[3, -1]")));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { (void)TensorSpec{"w", {int64_t{1} << 40, int64_t{1} << 40}}.elements(); }),
-              HasSubstr("'w'"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { (void)TensorSpec{"w", {3, -1}}.elements(); }),
+      AllOf(HasSubstr("'w'"), HasSubstr("[3, -1]")));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument,
+                 [] { (void)TensorSpec{"w", {int64_t{1} << 40, int64_t{1} << 40}}.elements(); }),
+      HasSubstr("'w'"));
 }
 
 TEST(DType, NamesReadBackAsTheSameDType) {
-  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32, DType::int64, DType::uint8}) {
+  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16,
+                            DType::int32, DType::int64, DType::uint8}) {
     EXPECT_EQ(dtype_from_string(to_string(dtype)), dtype);
   }
 }

@@ -55,7 +55,8 @@ TEST(CpuAllocator, BlocksAreAlignedAndApart) {
     tensors.push_back(at::full({elements}, static_cast<double>(elements)));
     EXPECT_EQ(reinterpret_cast<uintptr_t>(tensors.back().const_data_ptr()) % 64, 0U);
   }
-  for (const at::Tensor& tensor : tensors) EXPECT_TRUE((tensor == static_cast<double>(tensor.numel())).all().item<bool>());
+  for (const at::Tensor& tensor : tensors)
+    EXPECT_TRUE((tensor == static_cast<double>(tensor.numel())).all().item<bool>());
 }
 
 // Memory that libraries take and give back by the pointer alone (oneDNN's does).
@@ -77,12 +78,16 @@ TEST(CpuAllocator, ConvolutionsRunInItsMemory) {
 
 class OneBlock : public AllocationSource {
  public:
-  void* try_allocate(size_t bytes) override { return bytes == kBytes && !taken_.exchange(true) ? place_ + kBlockHeaderBytes : nullptr; }
+  void* try_allocate(size_t bytes) override {
+    return bytes == kBytes && !taken_.exchange(true) ? place_ + kBlockHeaderBytes : nullptr;
+  }
   void give_back(void* data) override {
     EXPECT_EQ(data, place_ + kBlockHeaderBytes);
     taken_ = false;
   }
-  bool holds(const at::Tensor& tensor) const { return tensor.const_data_ptr() == place_ + kBlockHeaderBytes; }
+  bool holds(const at::Tensor& tensor) const {
+    return tensor.const_data_ptr() == place_ + kBlockHeaderBytes;
+  }
 
  private:
   static constexpr size_t kBytes = 400;

@@ -41,7 +41,8 @@ TEST(Autocast, SeesWeightsThatWereUpdatedInBetween) {
 }
 
 TEST(MasterWeights, AreFloatCopiesOf16BitParametersAlone) {
-  const at::Tensor half = at::ones({3}, at::kBFloat16).requires_grad_(true), whole = at::ones({3}).requires_grad_(true);
+  const at::Tensor half = at::ones({3}, at::kBFloat16).requires_grad_(true),
+                   whole = at::ones({3}).requires_grad_(true);
   const MasterWeights weights({half, whole});
   EXPECT_TRUE(weights.any());
   EXPECT_TRUE(weights.masters()[1].is_same(whole));
@@ -86,7 +87,8 @@ TEST(ParameterAverage, FollowsTheParametersByItsDecay) {
 }
 
 TEST(ParameterAverage, RefusesADecayThatDoesNotAverage) {
-  for (const double decay : {0.0, 1.0, -0.5, 2.0}) EXPECT_THROW(ParameterAverage(decay, {}), Error) << decay;
+  for (const double decay : {0.0, 1.0, -0.5, 2.0})
+    EXPECT_THROW(ParameterAverage(decay, {}), Error) << decay;
 }
 
 }  // namespace

@@ -59,16 +59,25 @@ const std::map<std::string, std::function<at::Tensor()>>& draws() {
       {"dropout", [] { return at::dropout(at::ones({100}), 0.5, true); }},
       {"alpha_dropout", [] { return at::alpha_dropout(at::ones({100}), 0.5, true); }},
       {"feature_dropout", [] { return at::feature_dropout(at::ones({100, 2, 2}), 0.5, true); }},
-      {"native_dropout", [] { return std::get<0>(at::native_dropout(at::ones({100}), 0.5, true)); }},
+      {"native_dropout",
+       [] { return std::get<0>(at::native_dropout(at::ones({100}), 0.5, true)); }},
       {"nn_dropout", [] { return torch::nn::Dropout(0.5)->forward(at::ones({100})); }},
       {"attention_dropout",
-       [] { return at::scaled_dot_product_attention(at::ones({1, 2, 8, 4}), at::ones({1, 2, 8, 4}), at::ones({1, 2, 8, 4}), {}, 0.5); }},
+       [] {
+         return at::scaled_dot_product_attention(at::ones({1, 2, 8, 4}), at::ones({1, 2, 8, 4}),
+                                                 at::ones({1, 2, 8, 4}), {}, 0.5);
+       }},
       {"linear_init", [] { return torch::nn::Linear(5, 10)->weight.detach(); }},
-      {"conv_init", [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3))->weight.detach(); }},
+      {"conv_init",
+       [] { return torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3))->weight.detach(); }},
       {"embedding_init", [] { return torch::nn::Embedding(10, 5)->weight.detach(); }},
       {"xavier", [] { return torch::nn::init::xavier_normal_(at::zeros({5, 10})); }},
       {"orthogonal", [] { return torch::nn::init::orthogonal_(at::zeros({5, 10})); }},
-      {"requires_grad", [] { return at::dropout(torch::ones({100}, at::TensorOptions().requires_grad(true)), 0.5, true).detach(); }},
+      {"requires_grad",
+       [] {
+         return at::dropout(torch::ones({100}, at::TensorOptions().requires_grad(true)), 0.5, true)
+             .detach();
+       }},
   };
   return all;
 }
@@ -82,20 +91,24 @@ TEST_P(ReplicaRandomDraw, DependsOnTheSeedAloneAndLeavesTheDefaultGenerator) {
   torch::manual_seed(1);
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   const at::Tensor first = drawn_with(7, draw());
-  EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(state)) << "the process's generator was used";
+  EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(state))
+      << "the process's generator was used";
   torch::manual_seed(2);
   EXPECT_TRUE(drawn_with(7, draw()).equal(first));
   EXPECT_TRUE(on_another_thread([&] { return drawn_with(7, draw()); }).equal(first));
 }
 
-TEST_P(ReplicaRandomDraw, DiffersBetweenSeeds) { EXPECT_FALSE(drawn_with(7, draw()).equal(drawn_with(8, draw()))); }
+TEST_P(ReplicaRandomDraw, DiffersBetweenSeeds) {
+  EXPECT_FALSE(drawn_with(7, draw()).equal(drawn_with(8, draw())));
+}
 
 std::vector<std::string> names() {
   std::vector<std::string> names;
   for (const auto& [name, draw] : draws()) names.push_back(name);
   return names;
 }
-INSTANTIATE_TEST_SUITE_P(Draws, ReplicaRandomDraw, ::testing::ValuesIn(names()), [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(Draws, ReplicaRandomDraw, ::testing::ValuesIn(names()),
+                         [](const auto& each) { return each.param; });
 
 TEST(ReplicaRandom, EqualsTorchsOwnSequenceOfThatSeed) {
   torch::manual_seed(5);
@@ -141,11 +154,15 @@ TEST(ReplicaRandom, GivesTheDefaultGeneratorBackAtItsEnd) {
 }
 
 TEST(ReplicaRandom, InnerObjectsReplaceOuterOnesForAWhile) {
-  const at::Tensor whole = drawn_with(7, [] { return at::stack({at::randn({20}), at::randn({20})}); });
+  const at::Tensor whole =
+      drawn_with(7, [] { return at::stack({at::randn({20}), at::randn({20})}); });
   const ReplicaRandom outer(7);
   const at::Tensor before = at::randn({20});
-  EXPECT_TRUE(drawn_with(9, [] { return at::randn({20}); }).equal(drawn_with(9, [] { return at::randn({20}); })));
-  EXPECT_TRUE(at::stack({before, at::randn({20})}).equal(whole)) << "the outer sequence goes on where it was";
+  EXPECT_TRUE(drawn_with(9, [] {
+                return at::randn({20});
+              }).equal(drawn_with(9, [] { return at::randn({20}); })));
+  EXPECT_TRUE(at::stack({before, at::randn({20})}).equal(whole))
+      << "the outer sequence goes on where it was";
 }
 
 TEST(ReplicaRandom, ReseedStartsAnew) {
@@ -157,8 +174,11 @@ TEST(ReplicaRandom, ReseedStartsAnew) {
 
 // Checkpointed or custom functions may draw in backward, which runs on the calling thread.
 struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) { return input.clone(); }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list gradients) {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) {
+    return input.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
     return {at::randn_like(gradients[0])};
   }
 };
@@ -174,14 +194,16 @@ TEST(ReplicaRandom, CoversBackward) {
   EXPECT_TRUE(drawn_with(7, gradient).equal(first));
 }
 
-// Whatever this LibTorch calls random: an operation with a generator argument that nobody intercepts would draw from the process's.
+// Whatever this LibTorch calls random: an operation with a generator argument that nobody
+// intercepts would draw from the process's.
 TEST(ReplicaRandom, EveryOperationThatTakesAGeneratorIsCovered) {
   std::vector<std::string> missed;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op || name.name.rfind("aten::", 0) != 0) continue;
     for (const auto& argument : op->schema().arguments())
-      if (argument.name() == "generator" && !op->hasKernelForDispatchKey(c10::DispatchKey::TESTING_ONLY_GenericMode))
+      if (argument.name() == "generator" &&
+          !op->hasKernelForDispatchKey(c10::DispatchKey::TESTING_ONLY_GenericMode))
         missed.push_back(name.name + "." + name.overload_name);
   }
   EXPECT_THAT(missed, ::testing::IsEmpty());

@@ -17,7 +17,9 @@ Model model_of_seed(uint64_t seed) {
 }
 
 class Evaluated : public ::testing::TestWithParam<std::tuple<int, int64_t>> {};
-INSTANTIATE_TEST_SUITE_P(WorldAndData, Evaluated, ::testing::Combine(::testing::Values(1, 2, 3, 5), ::testing::Values(1, 2, 7, 100)));
+INSTANTIATE_TEST_SUITE_P(WorldAndData, Evaluated,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5),
+                                            ::testing::Values(1, 2, 7, 100)));
 
 TEST_P(Evaluated, CountsEachSampleOnce) {
   const auto [size, samples] = GetParam();
@@ -33,7 +35,8 @@ TEST_P(Evaluated, CountsEachSampleOnce) {
   for (int rank = 0; rank < size; ++rank) models.push_back(model_of_seed(1));
   const Job job = testing::job();
   testing::on_ranks(testing::thread_groups(size), [&](Group& group) {
-    const Evaluation evaluation = evaluate(models[static_cast<size_t>(group.rank())], job, *source, 8, at::kDouble, group);
+    const Evaluation evaluation =
+        evaluate(models[static_cast<size_t>(group.rank())], job, *source, 8, at::kDouble, group);
     EXPECT_EQ(evaluation.samples, std::get<1>(GetParam()));
     EXPECT_NEAR(evaluation.loss, loss, 1e-12);
     EXPECT_DOUBLE_EQ(evaluation.accuracy, accuracy);
@@ -57,10 +60,13 @@ TEST(Evaluate, NeitherTrainsNorLeavesTheModelInAnotherMode) {
 
 TEST(Evaluate, UsesTheJobsOwnLossAndCount) {
   Job job = testing::job();
-  job.loss = [](const at::Tensor& output, const at::Tensor&) { return at::full({}, 2.5, output.options()); };
+  job.loss = [](const at::Tensor& output, const at::Tensor&) {
+    return at::full({}, 2.5, output.options());
+  };
   job.correct = [](const at::Tensor&, const at::Tensor& target) { return target.numel() / 2; };
   const auto group = testing::thread_groups(1)[0];
-  const Evaluation evaluation = evaluate(model_of_seed(1), job, *clouds(10), 10, at::kDouble, *group);
+  const Evaluation evaluation =
+      evaluate(model_of_seed(1), job, *clouds(10), 10, at::kDouble, *group);
   EXPECT_DOUBLE_EQ(evaluation.loss, 2.5);
   EXPECT_DOUBLE_EQ(evaluation.accuracy, 0.5);
 }

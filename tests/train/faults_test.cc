@@ -27,7 +27,8 @@ std::string refusal(std::string_view text) {
 
 TEST(FaultGrammar, ReadsEachKind) {
   const auto faults = parse_faults(
-      "kill:rank=2@step=40; stop:rank=1@step=60,for=3s; slow:rank=0,compute=20ms; corrupt:rank=1,collective@step=7; drop:link=0-1@step=80; "
+      "kill:rank=2@step=40; stop:rank=1@step=60,for=3s; slow:rank=0,compute=20ms; "
+      "corrupt:rank=1,collective@step=7; drop:link=0-1@step=80; "
       "disk-full@step=90; random:seed=7,faults=5,steps=200");
   ASSERT_THAT(faults, SizeIs(7));
   EXPECT_EQ(faults[0].kind, FaultKind::kill);
@@ -42,57 +43,69 @@ TEST(FaultGrammar, ReadsEachKind) {
   EXPECT_EQ(faults[5].step, 90);
   EXPECT_EQ(faults[6].count, 5);
   EXPECT_EQ(to_text(faults),
-            "kill:rank=2@step=40,phase=backward; stop:rank=1@step=60,phase=backward,for=3000ms; slow:rank=0,compute=20ms@step=1; "
+            "kill:rank=2@step=40,phase=backward; stop:rank=1@step=60,phase=backward,for=3000ms; "
+            "slow:rank=0,compute=20ms@step=1; "
             "corrupt:rank=1,collective@step=7; drop:link=0-1@step=80; disk-full:rank=0@step=90; "
             "random:seed=7,faults=5,steps=200,kinds=kill+stop");
 }
 
 TEST(FaultGrammar, ReadsBackWhatItPrints) {
   const std::string text =
-      "kill:rank=0@step=3,phase=collective; stop:rank=1@step=2,phase=data; slow:rank=3,collective=5ms@step=9; corrupt:rank=1; "
+      "kill:rank=0@step=3,phase=collective; stop:rank=1@step=2,phase=data; "
+      "slow:rank=3,collective=5ms@step=9; corrupt:rank=1; "
       "random:seed=1,faults=2,steps=9,kinds=kill+drop+disk-full";
   const std::string printed = to_text(parse_faults(text));
   EXPECT_EQ(to_text(parse_faults(printed)), printed);
 }
 
 TEST(FaultGrammar, TakesWordsInAnyOrderAndSpaces) {
-  EXPECT_EQ(one(" kill : rank = 2 , phase=update @ step = 40 ;").text(), one("kill@step=40,phase=update,rank=2").text());
+  EXPECT_EQ(one(" kill : rank = 2 , phase=update @ step = 40 ;").text(),
+            one("kill@step=40,phase=update,rank=2").text());
   EXPECT_THAT(parse_faults(""), IsEmpty());
   EXPECT_THAT(parse_faults(" ; "), IsEmpty());
 }
 
 TEST(FaultGrammar, NamesWhatIsWrongAndWhatFits) {
   EXPECT_THAT(refusal("kill:rank=1@step=2; kil:rank=2@step=40"),
-              AllOf(HasSubstr("fault 2, 'kil:rank=2@step=40'"), HasSubstr("no fault 'kil'"), HasSubstr("try: kill")));
+              AllOf(HasSubstr("fault 2, 'kil:rank=2@step=40'"), HasSubstr("no fault 'kil'"),
+                    HasSubstr("try: kill")));
   EXPECT_THAT(refusal("kill@step=40"), AllOf(HasSubstr("needs 'rank'"), HasSubstr("try: rank=1")));
   EXPECT_THAT(refusal("kill:rank=2"), HasSubstr("needs 'step'"));
-  EXPECT_THAT(refusal("kill:rank=2@stp=40,step=4"), AllOf(HasSubstr("knows no 'stp'"), HasSubstr("try: step")));
+  EXPECT_THAT(refusal("kill:rank=2@stp=40,step=4"),
+              AllOf(HasSubstr("knows no 'stp'"), HasSubstr("try: step")));
   EXPECT_THAT(refusal("kill:rank=2,rank=3@step=4"), HasSubstr("'rank' is given twice"));
-  EXPECT_THAT(refusal("kill:rank=two@step=4"), HasSubstr("rank is 'two', which is no whole number"));
+  EXPECT_THAT(refusal("kill:rank=two@step=4"),
+              HasSubstr("rank is 'two', which is no whole number"));
   EXPECT_THAT(refusal("kill:rank=-1@step=4"), HasSubstr("rank is '-1'"));
   EXPECT_THAT(refusal("kill:rank=1@step=0"), HasSubstr("step is '0'"));
   EXPECT_THAT(refusal("kill:rank=1@step=99999999999999999999"), HasSubstr("step is"));
   EXPECT_THAT(refusal("kill:rank=1@step="), HasSubstr("'step' has no value"));
   EXPECT_THAT(refusal("kill:rank=1,@step=3"), HasSubstr("a word is empty"));
   EXPECT_THAT(refusal("kill:rank=1@step=3,phase=bakward"),
-              AllOf(HasSubstr("none of data, forward, backward, collective, update, checkpoint"), HasSubstr("try: phase=backward")));
-  EXPECT_THAT(refusal("stop:rank=1@step=3,for=long"), AllOf(HasSubstr("for is 'long'"), HasSubstr("duration")));
+              AllOf(HasSubstr("none of data, forward, backward, collective, update, checkpoint"),
+                    HasSubstr("try: phase=backward")));
+  EXPECT_THAT(refusal("stop:rank=1@step=3,for=long"),
+              AllOf(HasSubstr("for is 'long'"), HasSubstr("duration")));
   EXPECT_THAT(refusal("slow:rank=1"), HasSubstr("needs one of compute"));
   EXPECT_THAT(refusal("slow:rank=1,compute=1ms,data=1ms"), HasSubstr("needs one of compute"));
   EXPECT_THAT(refusal("drop:link=1@step=3"), HasSubstr("no pair of ranks"));
   EXPECT_THAT(refusal("drop:link=1-1@step=3"), HasSubstr("no link to itself"));
   EXPECT_THAT(refusal("corrupt:rank=1,collective=3"), HasSubstr("takes no value"));
   EXPECT_THAT(refusal("random:seed=7,steps=200"), HasSubstr("needs 'faults'"));
-  EXPECT_THAT(refusal("random:seed=7,faults=2,steps=200,kinds=kill+random"), HasSubstr("kinds has 'random'"));
+  EXPECT_THAT(refusal("random:seed=7,faults=2,steps=200,kinds=kill+random"),
+              HasSubstr("kinds has 'random'"));
   EXPECT_THAT(refusal("disk-full:rank=0@step=3,for=3s"), HasSubstr("disk-full knows no 'for'"));
 }
 
 TEST(FaultSchedule, RefusesWhatTheRunDoesNotHave) {
   const auto refused = [](std::string_view text, int world_size, int64_t steps) {
-    return message_of(ErrorCode::invalid_argument, [&] { schedule_faults(parse_faults(text), world_size, steps); });
+    return message_of(ErrorCode::invalid_argument,
+                      [&] { schedule_faults(parse_faults(text), world_size, steps); });
   };
-  EXPECT_THAT(refused("kill:rank=2@step=4", 2, 0), AllOf(HasSubstr("no rank 2 among 2 replicas"), HasSubstr("from 0 to 1")));
-  EXPECT_THAT(refused("drop:link=0-1@step=4", 1, 0), AllOf(HasSubstr("no rank 1"), HasSubstr("more --workers")));
+  EXPECT_THAT(refused("kill:rank=2@step=4", 2, 0),
+              AllOf(HasSubstr("no rank 2 among 2 replicas"), HasSubstr("from 0 to 1")));
+  EXPECT_THAT(refused("drop:link=0-1@step=4", 1, 0),
+              AllOf(HasSubstr("no rank 1"), HasSubstr("more --workers")));
   EXPECT_THAT(refused("kill:rank=1@step=41", 2, 40), HasSubstr("step 41 is beyond the 40 steps"));
   EXPECT_THAT(refused("random:seed=1,faults=1,steps=50", 2, 40), HasSubstr("up to step 50"));
   EXPECT_THAT(refused("random:seed=1,faults=1,steps=50,kinds=drop", 1, 0), HasSubstr("no link"));
@@ -101,13 +114,17 @@ TEST(FaultSchedule, RefusesWhatTheRunDoesNotHave) {
 TEST(FaultSchedule, DrawsTheSameFaultsFromTheSameSeed) {
   const auto drawn = [](int seed, int world_size) {
     return schedule_faults(
-        parse_faults(fmt::format("random:seed={},faults=40,steps=200,kinds=kill+stop+drop+slow+corrupt+disk-full", seed)), world_size);
+        parse_faults(fmt::format(
+            "random:seed={},faults=40,steps=200,kinds=kill+stop+drop+slow+corrupt+disk-full",
+            seed)),
+        world_size);
   };
   const auto faults = drawn(7, 3);
   ASSERT_THAT(faults, SizeIs(40));
   EXPECT_EQ(to_text(faults), to_text(drawn(7, 3)));
   EXPECT_NE(to_text(faults), to_text(drawn(8, 3)));
-  EXPECT_EQ(to_text(parse_faults(to_text(faults))), to_text(faults)) << "what is drawn can be written";
+  EXPECT_EQ(to_text(parse_faults(to_text(faults))), to_text(faults))
+      << "what is drawn can be written";
   std::set<FaultKind> kinds;
   std::set<int> ranks;
   std::set<Phase> phases;

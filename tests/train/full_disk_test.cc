@@ -23,7 +23,8 @@ TEST(FullDisk, TheNextCheckpointFailsAndTheOneAfterItIsWritten) {
     };
     save(1);
     disk.fill();
-    EXPECT_THAT(message_of(ErrorCode::io, [&] { save(2); }), ::testing::HasSubstr("No space left on device"));
+    EXPECT_THAT(message_of(ErrorCode::io, [&] { save(2); }),
+                ::testing::HasSubstr("No space left on device"));
     EXPECT_EQ(folder.newest()->manifest.step, 1) << "the older one is as it was";
     save(3);
     EXPECT_EQ(folder.newest()->manifest.step, 3);

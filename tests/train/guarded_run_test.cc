@@ -21,7 +21,8 @@ using testing::fit;
 using ::testing::HasSubstr;
 using testing::job;
 
-// A job whose loss is what it should be, but for some evaluations of each replica, counted from 1: the loss is multiplied there.
+// A job whose loss is what it should be, but for some evaluations of each replica, counted from 1:
+// the loss is multiplied there.
 Job meddled(std::set<int> evaluations, double factor) {
   Job meddled = job();
   const auto counts = std::make_shared<std::map<std::thread::id, int>>();
@@ -45,7 +46,8 @@ class GuardedRun : public ::testing::TestWithParam<int> {
     return options;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Replicas, GuardedRun, ::testing::Values(1, 3), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Replicas, GuardedRun, ::testing::Values(1, 3),
+                         ::testing::PrintToStringParamName());
 
 TEST_P(GuardedRun, SkipsABatchWhoseLossIsNotANumber) {
   TrainerOptions options = this->options();
@@ -71,7 +73,8 @@ TEST_P(GuardedRun, StopsAtASpikeNamingIt) {
   TrainerOptions options = this->options();
   options.guard = {.spike = 50, .window = 5};
   EXPECT_THAT(message_of(ErrorCode::internal, [&] { fit(options, meddled({9}, 1e6), clouds(90)); }),
-              AllOf(HasSubstr("the loss of step 9 is"), HasSubstr("times the median of the last 5 steps; nothing was updated")));
+              AllOf(HasSubstr("the loss of step 9 is"),
+                    HasSubstr("times the median of the last 5 steps; nothing was updated")));
 }
 
 // What made the loss so was gone the second time, so the run ends as one that was never disturbed.
@@ -101,8 +104,10 @@ TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndGoesOn) {
 TEST_P(GuardedRun, WithoutACheckpointThereIsNoWayBack) {
   TrainerOptions options = this->options();
   options.guard.policy = "rollback";
-  EXPECT_THAT(message_of(ErrorCode::internal, [&] { fit(options, meddled({3}, kNan), clouds(90)); }),
-              AllOf(HasSubstr("the loss of step 3 is NaN"), HasSubstr("no checkpoint to go back to"), HasSubstr("checkpoint.every")));
+  EXPECT_THAT(
+      message_of(ErrorCode::internal, [&] { fit(options, meddled({3}, kNan), clouds(90)); }),
+      AllOf(HasSubstr("the loss of step 3 is NaN"), HasSubstr("no checkpoint to go back to"),
+            HasSubstr("checkpoint.every")));
 }
 
 TEST_P(GuardedRun, AResumedRunsLedgerGoesOn) {
@@ -132,7 +137,9 @@ TEST(CorruptedRun, IsFoundByComparingReplicas) {
   options.inject.faults = parse_faults("corrupt:rank=1,collective@step=6");
   EXPECT_THAT(
       message_of(ErrorCode::corrupt, [&] { fit(options, job(), clouds(90)); }),
-      AllOf(HasSubstr("after step 8 the parameters of rank 1 differ from those of the other 2 replicas"), HasSubstr("is the first")));
+      AllOf(HasSubstr(
+                "after step 8 the parameters of rank 1 differ from those of the other 2 replicas"),
+            HasSubstr("is the first")));
 }
 
 TEST(CorruptedRun, GoesBackToTheNewestCheckpointIfToldTo) {
@@ -144,7 +151,8 @@ TEST(CorruptedRun, GoesBackToTheNewestCheckpointIfToldTo) {
   TrainerOptions undisturbed = options;
   undisturbed.checkpoint = {};
   options.inject = {parse_faults("corrupt:rank=1,collective@step=6"), folder.path() + "/faults"};
-  const Report report = fit(options, job(), clouds(90)), usual = fit(undisturbed, job(), clouds(90));
+  const Report report = fit(options, job(), clouds(90)),
+               usual = fit(undisturbed, job(), clouds(90));
   EXPECT_EQ(report.parameters_sha256, usual.parameters_sha256);
   EXPECT_TRUE(report.samples.exactly_once());
 }
@@ -153,9 +161,11 @@ TEST(FullDiskRun, EndsNamingTheDiskAndGoesThroughWhenStartedAgain) {
   const testing::Folder folder;
   TrainerOptions options = testing::options(2);
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 3};
-  options.checkpoint.background = false;  // Else the run may have saved again by the time it hears of the failure.
+  options.checkpoint.background =
+      false;  // Else the run may have saved again by the time it hears of the failure.
   options.inject = {parse_faults("disk-full@step=2"), folder.path() + "/faults"};
-  EXPECT_THAT(message_of(ErrorCode::io, [&] { fit(options, job(), clouds(90)); }), HasSubstr("No space left on device"));
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { fit(options, job(), clouds(90)); }),
+              HasSubstr("No space left on device"));
   const Report report = fit(options, job(), clouds(90));  // The fault has been suffered.
   EXPECT_EQ(report.resumed_from_step, 0) << "nothing had been saved";
   EXPECT_TRUE(report.samples.exactly_once());

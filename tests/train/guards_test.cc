@@ -27,9 +27,12 @@ Guard::Step step(int64_t number, double loss, double norm = 1.0) {
   return step;
 }
 
-Guard guard(const std::string& policy, double spike = 4, int64_t window = 5) { return Guard({policy, spike, window, 0}); }
+Guard guard(const std::string& policy, double spike = 4, int64_t window = 5) {
+  return Guard({policy, spike, window, 0});
+}
 void settle(Guard& guard, int steps = 5) {
-  for (int i = 1; i <= steps; ++i) EXPECT_EQ(guard.judge(step(i, 2.0 + 0.1 * i)).action, GuardAction::accept);
+  for (int i = 1; i <= steps; ++i)
+    EXPECT_EQ(guard.judge(step(i, 2.0 + 0.1 * i)).action, GuardAction::accept);
 }
 
 TEST(Guard, StopsAtALossThatIsNotANumberWhateverTheOptions) {
@@ -37,10 +40,14 @@ TEST(Guard, StopsAtALossThatIsNotANumberWhateverTheOptions) {
   EXPECT_FALSE(guard.accepts(std::nan(""), -1));
   const GuardVerdict verdict = guard.judge(step(7, std::nan("")));
   EXPECT_EQ(verdict.action, GuardAction::stop);
-  EXPECT_THAT(verdict.error().what(), AllOf(HasSubstr("the loss of step 7 is NaN or infinite on rank 1; nothing was updated"),
-                                            HasSubstr("try: a smaller optimizer.lr")));
-  EXPECT_THAT(guard.judge(step(8, 1.0, kInfinity)).reason, HasSubstr("the gradients of step 8 are NaN or infinite"));
-  EXPECT_EQ(guard.judge(step(9, 1e30, 1e30)).action, GuardAction::accept) << "spikes are not looked for";
+  EXPECT_THAT(
+      verdict.error().what(),
+      AllOf(HasSubstr("the loss of step 7 is NaN or infinite on rank 1; nothing was updated"),
+            HasSubstr("try: a smaller optimizer.lr")));
+  EXPECT_THAT(guard.judge(step(8, 1.0, kInfinity)).reason,
+              HasSubstr("the gradients of step 8 are NaN or infinite"));
+  EXPECT_EQ(guard.judge(step(9, 1e30, 1e30)).action, GuardAction::accept)
+      << "spikes are not looked for";
 }
 
 TEST(Guard, FindsASpikeOfTheLossAndOfTheNorm) {
@@ -50,8 +57,10 @@ TEST(Guard, FindsASpikeOfTheLossAndOfTheNorm) {
   EXPECT_FALSE(guard.accepts(9.3, 1));
   EXPECT_FALSE(guard.accepts(2, 4.1));
   EXPECT_TRUE(guard.accepts(2, -1)) << "a norm that was not computed";
-  EXPECT_THAT(guard.judge(step(6, 23)).reason, HasSubstr("the loss of step 6 is 23, 10 times the median of the last 5 steps"));
-  EXPECT_THAT(guard.judge(step(7, 2, 8)).reason, HasSubstr("the gradient norm of step 7 is 8, 8 times the median"));
+  EXPECT_THAT(guard.judge(step(6, 23)).reason,
+              HasSubstr("the loss of step 6 is 23, 10 times the median of the last 5 steps"));
+  EXPECT_THAT(guard.judge(step(7, 2, 8)).reason,
+              HasSubstr("the gradient norm of step 7 is 8, 8 times the median"));
 }
 
 TEST(Guard, NothingIsASpikeBeforeTheWindowIsFull) {
@@ -62,7 +71,8 @@ TEST(Guard, NothingIsASpikeBeforeTheWindowIsFull) {
 
 TEST(Guard, AMedianThatIsNotPositiveSaysNothing) {
   Guard guard = trireme::guard("stop");
-  for (int i = 1; i <= 9; ++i) EXPECT_EQ(guard.judge(step(i, -1.0 * i)).action, GuardAction::accept);
+  for (int i = 1; i <= 9; ++i)
+    EXPECT_EQ(guard.judge(step(i, -1.0 * i)).action, GuardAction::accept);
   EXPECT_TRUE(guard.accepts(100, 1));
 }
 
@@ -78,7 +88,8 @@ TEST(Guard, WhatTrippedIsNoPartOfTheMedian) {
 TEST(Guard, TheMedianFollowsALossThatRisesSlowly) {
   Guard guard = trireme::guard("stop");
   double loss = 1;
-  for (int i = 1; i < 60; ++i) EXPECT_EQ(guard.judge(step(i, loss *= 1.3)).action, GuardAction::accept);
+  for (int i = 1; i < 60; ++i)
+    EXPECT_EQ(guard.judge(step(i, loss *= 1.3)).action, GuardAction::accept);
 }
 
 TEST(Guard, RollsBackOnceFromABatchAndThenSkipsIt) {
@@ -120,8 +131,11 @@ TEST(Guard, GoesOnFromItsState) {
 }
 
 TEST(Guard, RefusesOptionsOutOfRange) {
-  const auto refused = [](GuardOptions options) { return message_of(ErrorCode::invalid_argument, [&] { check(options); }); };
-  EXPECT_THAT(refused({.policy = "hope"}), AllOf(HasSubstr("guard.policy is 'hope'"), HasSubstr("stop, skip or rollback")));
+  const auto refused = [](GuardOptions options) {
+    return message_of(ErrorCode::invalid_argument, [&] { check(options); });
+  };
+  EXPECT_THAT(refused({.policy = "hope"}),
+              AllOf(HasSubstr("guard.policy is 'hope'"), HasSubstr("stop, skip or rollback")));
   EXPECT_THAT(refused({.spike = 0.5}), HasSubstr("guard.spike is 0.5"));
   EXPECT_THAT(refused({.spike = 3, .window = 1}), HasSubstr("guard.window is 1"));
   EXPECT_THAT(refused({.check_replicas_every = -1}), HasSubstr("check_replicas_every is -1"));

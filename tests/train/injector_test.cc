@@ -23,7 +23,8 @@ using ::testing::IsEmpty;
 class InjectorTest : public ::testing::Test {
  protected:
   InjectorTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "trireme-inject-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "trireme-inject-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
   }
   ~InjectorTest() override { std::filesystem::remove_all(folder_); }
@@ -31,17 +32,24 @@ class InjectorTest : public ::testing::Test {
   FaultActions actions() {
     FaultActions actions;
     actions.kill = [this] { struck_.push_back("kill"); };
-    actions.stop = [this](Milliseconds duration) { struck_.push_back(fmt::format("stop {}", duration.count())); };
-    actions.sleep = [this](Milliseconds duration) { struck_.push_back(fmt::format("sleep {}", duration.count())); };
+    actions.stop = [this](Milliseconds duration) {
+      struck_.push_back(fmt::format("stop {}", duration.count()));
+    };
+    actions.sleep = [this](Milliseconds duration) {
+      struck_.push_back(fmt::format("sleep {}", duration.count()));
+    };
     actions.corrupt = [this](int64_t step) { struck_.push_back(fmt::format("corrupt {}", step)); };
     actions.drop_link = [this](int peer) { struck_.push_back(fmt::format("drop {}", peer)); };
     actions.fill_disk = [this] { struck_.push_back("full"); };
     return actions;
   }
-  Injector injector(std::string_view faults) { return {schedule_faults(parse_faults(faults), 3), folder_ / "faults", actions()}; }
+  Injector injector(std::string_view faults) {
+    return {schedule_faults(parse_faults(faults), 3), folder_ / "faults", actions()};
+  }
   static void pass(Injector& injector, int rank, int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step)
-      for (const Phase phase : {Phase::data, Phase::forward, Phase::backward, Phase::exchange, Phase::update})
+      for (const Phase phase :
+           {Phase::data, Phase::forward, Phase::backward, Phase::exchange, Phase::update})
         injector.at(rank, phase, step);
   }
 
@@ -51,7 +59,8 @@ class InjectorTest : public ::testing::Test {
 
 TEST_F(InjectorTest, EachFaultStrikesOnceAtItsPlace) {
   Injector injector = this->injector(
-      "kill:rank=1@step=4; stop:rank=1@step=2,for=3s; corrupt:rank=0@step=3; corrupt:rank=1@step=3; disk-full:rank=1@step=2");
+      "kill:rank=1@step=4; stop:rank=1@step=2,for=3s; corrupt:rank=0@step=3; "
+      "corrupt:rank=1@step=3; disk-full:rank=1@step=2");
   pass(injector, 1, 1, 3);
   injector.at(1, Phase::checkpoint, 3);
   pass(injector, 1, 4, 6);
@@ -71,14 +80,15 @@ TEST_F(InjectorTest, AReplacementIsNotStruckAgain) {
 
 TEST_F(InjectorTest, TheSameFaultTwiceStrikesTwoRunsThroughTheStep) {
   for (int attempt = 0; attempt < 3; ++attempt) {
-    Injector injector(parse_faults("kill:rank=1@step=4; kill:rank=1@step=4"), folder_ / "faults", [this] {
-      FaultActions ends = actions();
-      ends.kill = [this] {
-        struck_.push_back("kill");
-        throw std::runtime_error("killed");
-      };
-      return ends;
-    }());
+    Injector injector(parse_faults("kill:rank=1@step=4; kill:rank=1@step=4"), folder_ / "faults",
+                      [this] {
+                        FaultActions ends = actions();
+                        ends.kill = [this] {
+                          struck_.push_back("kill");
+                          throw std::runtime_error("killed");
+                        };
+                        return ends;
+                      }());
     try {
       pass(injector, 1, 4, 4);
       struck_.push_back("through");
@@ -96,7 +106,8 @@ TEST_F(InjectorTest, WithoutAFolderTheObjectRemembers) {
 }
 
 TEST_F(InjectorTest, ALinkIsShutAtBothEnds) {
-  Injector one = injector("drop:link=0-2@step=2"), other = injector("drop:link=0-2@step=2"), third = injector("drop:link=0-2@step=2");
+  Injector one = injector("drop:link=0-2@step=2"), other = injector("drop:link=0-2@step=2"),
+           third = injector("drop:link=0-2@step=2");
   pass(one, 0, 1, 3);
   pass(other, 2, 1, 3);
   pass(third, 1, 1, 3);
@@ -112,9 +123,11 @@ TEST_F(InjectorTest, ASlowRankLeavesNoMark) {
 
 TEST_F(InjectorTest, RefusesWhatTheRunCannotDo) {
   const auto refused = [](std::string_view text) {
-    return message_of(ErrorCode::unsupported, [&] { Injector(parse_faults(text), {}, process_actions()); });
+    return message_of(ErrorCode::unsupported,
+                      [&] { Injector(parse_faults(text), {}, process_actions()); });
   };
-  EXPECT_THAT(refused("drop:link=0-1@step=3"), AllOf(HasSubstr("drop:link=0-1@step=3"), HasSubstr("comm.backend=tcp")));
+  EXPECT_THAT(refused("drop:link=0-1@step=3"),
+              AllOf(HasSubstr("drop:link=0-1@step=3"), HasSubstr("comm.backend=tcp")));
   EXPECT_THAT(refused("disk-full@step=3"), HasSubstr("checkpoints"));
 }
 

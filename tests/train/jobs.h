@@ -14,13 +14,15 @@ namespace trireme::testing {
 inline std::shared_ptr<TensorSource> clouds(int64_t samples, uint64_t seed = 1) {
   const auto generator = at::detail::createCPUGenerator(seed);
   const at::Tensor target = at::randint(3, {samples}, generator, at::kLong);
-  const at::Tensor data = at::randn({samples, 5}, generator, at::kDouble) + target.to(at::kDouble).unsqueeze(1);
+  const at::Tensor data =
+      at::randn({samples, 5}, generator, at::kDouble) + target.to(at::kDouble).unsqueeze(1);
   return std::make_shared<TensorSource>(data, target);
 }
 
 struct Classifier : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(torch::tanh(in(x))); }
-  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8)), out = register_module("out", torch::nn::Linear(8, 3));
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8)),
+                    out = register_module("out", torch::nn::Linear(8, 3));
 };
 struct NormClassifier : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(norm(in(x))); }
@@ -29,7 +31,9 @@ struct NormClassifier : torch::nn::Module {
   torch::nn::Linear out = register_module("out", torch::nn::Linear(8, 3));
 };
 struct DropoutClassifier : Classifier {
-  at::Tensor forward(const at::Tensor& x) { return out(torch::dropout(torch::tanh(in(x)), 0.3, is_training())); }
+  at::Tensor forward(const at::Tensor& x) {
+    return out(torch::dropout(torch::tanh(in(x)), 0.3, is_training()));
+  }
 };
 
 template <typename Net = Classifier>
@@ -52,7 +56,8 @@ inline TrainerOptions options(int replicas = 1) {
 
 inline World alone() { return World::join({.timeout = Milliseconds(20000)}, Environment()); }
 
-inline Report fit(const TrainerOptions& options, const Job& what, std::shared_ptr<const Source> train,
+inline Report fit(const TrainerOptions& options, const Job& what,
+                  std::shared_ptr<const Source> train,
                   std::shared_ptr<const Source> test = nullptr) {
   World world = alone();
   return Trainer(world, options).fit(what, std::move(train), std::move(test));
@@ -61,7 +66,8 @@ inline Report fit(const TrainerOptions& options, const Job& what, std::shared_pt
 class Folder {
  public:
   Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "trireme-train-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "trireme-train-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~Folder() {

@@ -24,7 +24,8 @@ constexpr plan::DataPlanOptions kData{.samples = 40, .batch = 10, .seed = 5};
 class LedgerAuditTest : public ::testing::Test {
  protected:
   LedgerAuditTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "trireme-audit-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "trireme-audit-XXXXXX").string();
     folder_ = ::mkdtemp(pattern.data());
   }
   ~LedgerAuditTest() override { std::filesystem::remove_all(folder_); }
@@ -34,16 +35,26 @@ class LedgerAuditTest : public ::testing::Test {
     std::vector<int64_t> shares(ranks, 10 / static_cast<int64_t>(ranks));
     return {generation, number, {(number - 1) / 4, (number - 1) % 4 * 10}, 10, shares, true};
   }
-  void go_on(int64_t after_step, int64_t generation = 0, const std::string& log = "log.jsonl", Json ledger = {}) {
-    write(monitor::ContinueRecord{generation, after_step, {after_step / 4, after_step % 4 * 10}, kData, std::move(ledger)}, log);
+  void go_on(int64_t after_step, int64_t generation = 0, const std::string& log = "log.jsonl",
+             Json ledger = {}) {
+    write(monitor::ContinueRecord{generation,
+                                  after_step,
+                                  {after_step / 4, after_step % 4 * 10},
+                                  kData,
+                                  std::move(ledger)},
+          log);
   }
-  void steps(int64_t first, int64_t last, int64_t generation = 0, const std::string& log = "log.jsonl") {
-    for (int64_t number = first; number <= last; ++number) write(step(number, generation, generation == 0 ? 2 : 1), log);
+  void steps(int64_t first, int64_t last, int64_t generation = 0,
+             const std::string& log = "log.jsonl") {
+    for (int64_t number = first; number <= last; ++number)
+      write(step(number, generation, generation == 0 ? 2 : 1), log);
   }
   void write(const monitor::Event& event, const std::string& log = "log.jsonl") {
     append(monitor::to_line(monitor::to_json(event, time_ += 0.5)) + "\n", log);
   }
-  void append(const std::string& text, const std::string& log = "log.jsonl") { std::ofstream(folder_ / log, std::ios::app) << text; }
+  void append(const std::string& text, const std::string& log = "log.jsonl") {
+    std::ofstream(folder_ / log, std::ios::app) << text;
+  }
   LedgerAudit audit() const { return audit_logs(logs_of(folder_)); }
 
   std::filesystem::path folder_;
@@ -63,7 +74,8 @@ TEST_F(AuditOfGoodLogs, AnUndisturbedRun) {
   EXPECT_EQ(audit.samples, (SampleCount{120, 120, 0, 0}));
   EXPECT_EQ(audit.finished_epochs, 3);
   EXPECT_THAT(audit.notes, IsEmpty());
-  EXPECT_THAT(audit.describe(), AllOf(HasSubstr("12 batches, 3 epochs finished"), HasSubstr("exactly once")));
+  EXPECT_THAT(audit.describe(),
+              AllOf(HasSubstr("12 batches, 3 epochs finished"), HasSubstr("exactly once")));
 }
 
 TEST_F(AuditOfGoodLogs, ARankZeroThatTookOverWritesTheNewestRecordsAgain) {
@@ -132,7 +144,8 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
   audit = this->audit();
   EXPECT_TRUE(audit.passed());
   EXPECT_EQ(audit.samples, (SampleCount{20, 20, 0, 0}));
-  EXPECT_THAT(audit.notes, ElementsAre(HasSubstr("nothing is known of what came before sample 20 of epoch 1")));
+  EXPECT_THAT(audit.notes,
+              ElementsAre(HasSubstr("nothing is known of what came before sample 20 of epoch 1")));
 }
 
 TEST_F(AuditOfDamagedLogs, AMissingStepIsALoss) {
@@ -142,7 +155,8 @@ TEST_F(AuditOfDamagedLogs, AMissingStepIsALoss) {
   const LedgerAudit audit = this->audit();
   EXPECT_FALSE(audit.passed());
   EXPECT_EQ(audit.samples, (SampleCount{120, 110, 10, 0}));
-  EXPECT_THAT(audit.faults, ElementsAre(HasSubstr("epoch 0: positions 30 to 39"), HasSubstr("after step 3 comes step 5")));
+  EXPECT_THAT(audit.faults, ElementsAre(HasSubstr("epoch 0: positions 30 to 39"),
+                                        HasSubstr("after step 3 comes step 5")));
   EXPECT_THAT(audit.describe(), HasSubstr("WRONG: epoch 0"));
   EXPECT_EQ(audit.to_json()["samples"]["lost"], 10);
 }
@@ -167,7 +181,8 @@ TEST_F(AuditOfDamagedLogs, ARegroupingThatRepeatsACommittedStepIsFound) {
   steps(6, 8, 1);  // Step 6 again on other ranks, without a word that it was taken back.
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples.repeated, 10);
-  EXPECT_THAT(audit.faults, ElementsAre(HasSubstr("used 2 times"), HasSubstr("after step 6 comes step 6")));
+  EXPECT_THAT(audit.faults,
+              ElementsAre(HasSubstr("used 2 times"), HasSubstr("after step 6 comes step 6")));
 }
 
 TEST_F(AuditOfDamagedLogs, ATornLineThatNobodyRepeatsIsALoss) {
@@ -182,7 +197,9 @@ TEST_F(AuditOfDamagedLogs, ATornLineThatNobodyRepeatsIsALoss) {
 
 TEST_F(AuditOfDamagedLogs, StepsWithoutABeginningProveNothing) {
   steps(1, 4);
-  EXPECT_THAT(audit().faults, ElementsAre(HasSubstr("4 records of samples, and none that says where the run begins")));
+  EXPECT_THAT(
+      audit().faults,
+      ElementsAre(HasSubstr("4 records of samples, and none that says where the run begins")));
 }
 
 TEST_F(AuditOfDamagedLogs, RecordsWithWrongFieldsAreNamedByLine) {
@@ -192,12 +209,14 @@ TEST_F(AuditOfDamagedLogs, RecordsWithWrongFieldsAreNamedByLine) {
   CommitRecord wrong = step(3);
   wrong.shares = {5, 6};
   write(wrong);
-  EXPECT_THAT(audit().faults, ElementsAre(HasSubstr("log.jsonl:4: this record of samples cannot be read"),
-                                          AllOf(HasSubstr("log.jsonl:5"), HasSubstr("shares make 11"))));
+  EXPECT_THAT(audit().faults,
+              ElementsAre(HasSubstr("log.jsonl:4: this record of samples cannot be read"),
+                          AllOf(HasSubstr("log.jsonl:5"), HasSubstr("shares make 11"))));
 }
 
 TEST_F(AuditOfDamagedLogs, WhatHoldsNoRecordIsRefused) {
-  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { logs_of(folder_ / "absent"); }), HasSubstr("absent"));
+  EXPECT_THAT(message_of(ErrorCode::not_found, [&] { logs_of(folder_ / "absent"); }),
+              HasSubstr("absent"));
   EXPECT_THAT(message_of(ErrorCode::not_found, [&] { logs_of(folder_); }), HasSubstr("no log"));
   append("not JSON\n");
   message_of(ErrorCode::not_found, [&] { audit(); });

@@ -30,7 +30,9 @@ struct Training {
 
   void go_on() { ledger.go_on({generation, step, at, data, {}}); }
   CommitRecord record(bool updated = true) {
-    CommitRecord commit{generation, step + (updated ? 1 : 0), at, std::min(data.batch, data.samples - at.consumed), {}, updated};
+    CommitRecord commit{generation, step + (updated ? 1 : 0),
+                        at,         std::min(data.batch, data.samples - at.consumed),
+                        {},         updated};
     for (int rank = 0; rank < world_size; ++rank) {
       const auto [first, last] = plan::DataPlan::share(commit.samples, rank, world_size);
       commit.shares.push_back(last - first);
@@ -124,7 +126,8 @@ TEST(Ledger, ABatchThatIsMissingIsNamed) {
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 84, 16, 0}));
   const auto order = plan::DataPlan(training.data).global_batch({0, 32});
   EXPECT_THAT(training.ledger.faults(),
-              ElementsAre(AllOf(HasSubstr("epoch 0: positions 32 to 47"), HasSubstr(fmt::format("(samples {}, {},", order[0], order[1])),
+              ElementsAre(AllOf(HasSubstr("epoch 0: positions 32 to 47"),
+                                HasSubstr(fmt::format("(samples {}, {},", order[0], order[1])),
                                 HasSubstr("used by no step")),
                           HasSubstr("after step 2 comes step 4")));
 }
@@ -137,7 +140,8 @@ TEST(Ledger, ABatchThatIsUsedTwiceIsNamedWithItsSteps) {
   training.take(6);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 68, 0, 32}));
   EXPECT_THAT(training.ledger.faults(),
-              ElementsAre(AllOf(HasSubstr("epoch 0: positions 16 to 47"), HasSubstr("used 2 times, by steps 2 and 4"))));
+              ElementsAre(AllOf(HasSubstr("epoch 0: positions 16 to 47"),
+                                HasSubstr("used 2 times, by steps 2 and 4"))));
 }
 
 TEST(Ledger, AnEpochThatIsLeftEarlyLosesItsRest) {
@@ -147,7 +151,8 @@ TEST(Ledger, AnEpochThatIsLeftEarlyLosesItsRest) {
   training.at = {2, 0};
   training.take(2);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{232, 80, 152, 0}));
-  EXPECT_THAT(training.ledger.faults(), ElementsAre(HasSubstr("epoch 0: positions 48 to 99"), HasSubstr("epoch 1: positions 0 to 99")));
+  EXPECT_THAT(training.ledger.faults(), ElementsAre(HasSubstr("epoch 0: positions 48 to 99"),
+                                                    HasSubstr("epoch 1: positions 0 to 99")));
 }
 
 TEST(Ledger, ARankThatContributedLessLosesSamples) {
@@ -187,7 +192,8 @@ TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
   EXPECT_EQ(count.expected, 100);
   EXPECT_GT(count.lost, 0);
   EXPECT_EQ(count.lost, count.repeated) << "each repeated one took another's place";
-  EXPECT_THAT(training.ledger.faults(), ElementsAre(HasSubstr("used by no step"), HasSubstr("more than once")));
+  EXPECT_THAT(training.ledger.faults(),
+              ElementsAre(HasSubstr("used by no step"), HasSubstr("more than once")));
 }
 
 TEST(Ledger, BegunHalfWayItExpectsWhatCameSince) {
@@ -251,18 +257,22 @@ TEST(Ledger, RefusesJsonThatItDidNotMake) {
 
 TEST(Ledger, RefusesRecordsThatNoPlanMakes) {
   Training training;
-  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { training.take(); }), HasSubstr("before any record of where the run begins"));
+  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { training.take(); }),
+              HasSubstr("before any record of where the run begins"));
   training.go_on();
   CommitRecord commit = training.record();
   commit.shares = {8, 9};
-  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { training.ledger.commit(commit); }), HasSubstr("shares make 17"));
+  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { training.ledger.commit(commit); }),
+              HasSubstr("shares make 17"));
   commit.shares = {8, 8};
-  for (const DataPosition wrong : {DataPosition{-1, 0}, DataPosition{0, 100}, DataPosition{0, -16}, DataPosition{int64_t{1} << 40, 0}}) {
+  for (const DataPosition wrong : {DataPosition{-1, 0}, DataPosition{0, 100}, DataPosition{0, -16},
+                                   DataPosition{int64_t{1} << 40, 0}}) {
     commit.position = wrong;
     message_of(ErrorCode::corrupt, [&] { training.ledger.commit(commit); });
   }
   commit.position = {0, 96};
-  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { training.ledger.commit(commit); }), HasSubstr("16 samples from position 96 of 100"));
+  EXPECT_THAT(message_of(ErrorCode::corrupt, [&] { training.ledger.commit(commit); }),
+              HasSubstr("16 samples from position 96 of 100"));
 }
 
 }  // namespace

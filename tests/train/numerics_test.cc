@@ -1,4 +1,5 @@
-// Precision, averages, batch norm over all replicas, compression and local steps: as the Trainer runs them, saves them, and goes on.
+// Precision, averages, batch norm over all replicas, compression and local steps: as the Trainer
+// runs them, saves them, and goes on.
 #include "jobs.h"
 // After torch.h.
 #include <gmock/gmock.h>
@@ -21,7 +22,9 @@ using testing::job;
 
 // Two values per channel of each sample: torch::nn takes a share of one sample too.
 struct PairNormClassifier : torch::nn::Module {
-  at::Tensor forward(const at::Tensor& x) { return out(torch::tanh(norm(in(x).view({-1, 4, 2})).flatten(1))); }
+  at::Tensor forward(const at::Tensor& x) {
+    return out(torch::tanh(norm(in(x).view({-1, 4, 2})).flatten(1)));
+  }
   torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8));
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
   torch::nn::Linear out = register_module("out", torch::nn::Linear(8, 3));
@@ -59,12 +62,17 @@ TEST(TrainerBatchNorm, OverAllReplicasGivesTheLossesOfOneDevice) {
     for (const int replicas : {2, 3, 4}) {
       options.replicas = replicas;
       const Report report = fit(options, the_job, clouds(34), clouds(30, 2));
-      EXPECT_LT(difference(report.loss_history, reference.loss_history), dtype == at::kDouble ? 1e-10 : 1e-5) << replicas;
-      EXPECT_NEAR(report.eval->loss, reference.eval->loss, dtype == at::kDouble ? 1e-10 : 1e-5) << "running statistics";
+      EXPECT_LT(difference(report.loss_history, reference.loss_history),
+                dtype == at::kDouble ? 1e-10 : 1e-5)
+          << replicas;
+      EXPECT_NEAR(report.eval->loss, reference.eval->loss, dtype == at::kDouble ? 1e-10 : 1e-5)
+          << "running statistics";
     }
     options.sync_batch_norm = false;
     options.replicas = 2;
-    EXPECT_GT(difference(fit(options, the_job, clouds(34)).loss_history, reference.loss_history), 1e-4) << "each its own samples";
+    EXPECT_GT(difference(fit(options, the_job, clouds(34)).loss_history, reference.loss_history),
+              1e-4)
+        << "each its own samples";
   }
 }
 
@@ -119,14 +127,17 @@ TEST(TrainerPrecision, SixteenBitParametersHaveMastersThatAreSaved) {
     EXPECT_EQ(resumed.parameters_sha256, whole.parameters_sha256);
     EXPECT_EQ(resumed.loss_history, whole.loss_history);
     const auto saved = checkpoint::newest_in(folder.path());
-    EXPECT_EQ(saved->model->find("in.weight")->spec.dtype, dtype == at::kHalf ? plan::DType::float16 : plan::DType::bfloat16);
-    EXPECT_EQ(saved->model->find("norm.weight")->spec.dtype, plan::DType::float32) << "batch norms stay float32";
+    EXPECT_EQ(saved->model->find("in.weight")->spec.dtype,
+              dtype == at::kHalf ? plan::DType::float16 : plan::DType::bfloat16);
+    EXPECT_EQ(saved->model->find("norm.weight")->spec.dtype, plan::DType::float32)
+        << "batch norms stay float32";
     EXPECT_EQ(saved->optimizer->find("engine/master/in.weight")->spec.dtype, plan::DType::float32);
     EXPECT_EQ(saved->optimizer->find("exp_avg/in.weight")->spec.dtype, plan::DType::float32);
   }
 }
 
-// A job whose gradients, times a loss scale of 65536, overflow on one replica the fourth time it computes a loss.
+// A job whose gradients, times a loss scale of 65536, overflow on one replica the fourth time it
+// computes a loss.
 Job overflowing_job(std::shared_ptr<std::atomic<int>> calls, int replicas) {
   Job made = job();
   made.loss = [calls, replicas](const at::Tensor& output, const at::Tensor& target) {
@@ -147,7 +158,8 @@ TEST(TrainerLossScaling, AStepThatOverflowsOnOneReplicaIsNoStepAnywhere) {
     const auto lines = std::make_shared<Lines>();
     options.callbacks = {rates};
     options.sinks = {lines};
-    const Report report = fit(options, overflowing_job(std::make_shared<std::atomic<int>>(0), replicas), clouds(90));
+    const Report report =
+        fit(options, overflowing_job(std::make_shared<std::atomic<int>>(0), replicas), clouds(90));
     EXPECT_EQ(report.skipped_steps, 1);
     EXPECT_EQ(report.loss_scale, 32768);
     EXPECT_EQ(report.epochs, 2) << "its data is used";
@@ -156,7 +168,8 @@ TEST(TrainerLossScaling, AStepThatOverflowsOnOneReplicaIsNoStepAnywhere) {
     for (const double loss : report.loss_history) EXPECT_LT(loss, 10);
     ASSERT_EQ(rates->rates.size(), 11u);
     const ScheduleOptions schedule{.name = "cosine", .warmup_steps = 3, .total_steps = 12};
-    for (int64_t step = 0; step < 11; ++step) EXPECT_DOUBLE_EQ(rates->rates[step], 0.1 * rate_factor(schedule, step)) << "held back too";
+    for (int64_t step = 0; step < 11; ++step)
+      EXPECT_DOUBLE_EQ(rates->rates[step], 0.1 * rate_factor(schedule, step)) << "held back too";
     EXPECT_THAT(lines->lines, ::testing::Contains(HasSubstr("loss scale now 32768")));
   }
 }
@@ -165,7 +178,8 @@ TEST(TrainerLossScaling, ByStepsTakesAsManyUpdatesAsWereAskedFor) {
   TrainerOptions options = float_options(2);
   options.steps = 9;
   options.loss_scaling.emplace();
-  const Report report = fit(options, overflowing_job(std::make_shared<std::atomic<int>>(0), 2), clouds(90));
+  const Report report =
+      fit(options, overflowing_job(std::make_shared<std::atomic<int>>(0), 2), clouds(90));
   EXPECT_EQ(report.steps, 9);
   EXPECT_EQ(report.skipped_steps, 1);
 }
@@ -213,12 +227,14 @@ TEST(TrainerAverage, IsWhatIsEvaluatedAndGoesOnBitForBit) {
   options.ema_decay = 0.8;
   const Report whole = run(undisturbed, 12);
   EXPECT_EQ(whole.loss_history, plain.loss_history) << "training itself is the same";
-  EXPECT_EQ(whole.parameters_sha256, plain.parameters_sha256) << "and the parameters are not the averages";
+  EXPECT_EQ(whole.parameters_sha256, plain.parameters_sha256)
+      << "and the parameters are not the averages";
   EXPECT_GT(std::abs(whole.eval->loss - plain.eval->loss), 1e-6);
   run(interrupted, 5);
   const Report resumed = run(interrupted, 12);
   EXPECT_EQ(resumed.eval->loss, whole.eval->loss);
-  EXPECT_NE(checkpoint::newest_in(interrupted.path())->optimizer->find("engine/ema/in.weight"), nullptr);
+  EXPECT_NE(checkpoint::newest_in(interrupted.path())->optimizer->find("engine/ema/in.weight"),
+            nullptr);
   // A run that had none starts its average where it resumes.
   options.ema_decay = 0;
   const Folder late;
@@ -236,7 +252,8 @@ class Compressed : public ::testing::TestWithParam<std::string> {
     return options;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Methods, Compressed, ::testing::Values("bf16", "fp16", "int8", "topk", "powersgd"),
+INSTANTIATE_TEST_SUITE_P(Methods, Compressed,
+                         ::testing::Values("bf16", "fp16", "int8", "topk", "powersgd"),
                          [](const auto& each) { return each.param; });
 
 TEST_P(Compressed, GoesOnBitForBitWithWhatItHadLeftOut) {
@@ -330,19 +347,23 @@ TEST(TrainerRate, FollowsTheBatchByTheRuleAndSaysSo) {
   const Report linear = fit(options, job(SGD{.lr = 0.1}), clouds(90));
   EXPECT_EQ(linear.loss_history, doubled.loss_history);
   EXPECT_EQ(linear.learning_rate_scale, 2);
-  EXPECT_THAT(lines->lines, ::testing::Contains("learning rate 0.2 = 0.1 x 2 (linear: batch 16 against 8)"));
+  EXPECT_THAT(lines->lines,
+              ::testing::Contains("learning rate 0.2 = 0.1 x 2 (linear: batch 16 against 8)"));
   options.rate_scaling = {.rule = "sqrt", .base_batch = 4};
   EXPECT_EQ(fit(options, job(SGD{.lr = 0.1}), clouds(90)).loss_history, doubled.loss_history);
 }
 
 TEST(TrainerNumericsOptions, AreRefusedBeforeAnythingConnects) {
-  const auto refused = [](const std::function<void(TrainerOptions&)>& change, const std::string& part) {
+  const auto refused = [](const std::function<void(TrainerOptions&)>& change,
+                          const std::string& part) {
     TrainerOptions options = testing::options();
     change(options);
     World world = testing::alone();
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options); }), HasSubstr(part));
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options); }),
+                HasSubstr(part));
   };
-  refused([](TrainerOptions& o) { o.autocast = at::kBFloat16; }, "train.dtype");  // The test's dtype is float64.
+  refused([](TrainerOptions& o) { o.autocast = at::kBFloat16; },
+          "train.dtype");  // The test's dtype is float64.
   refused([](TrainerOptions& o) { o.dtype = at::kInt; }, "train.dtype");
   refused([](TrainerOptions& o) { o.ema_decay = 1; }, "decay");
   refused([](TrainerOptions& o) { o.compression.name = "zip"; }, "strategy.compression");

@@ -25,10 +25,12 @@ std::string verdict(int count, const std::vector<int>& broken) {
   std::vector<std::string> verdicts(static_cast<size_t>(count));
   testing::on_ranks(testing::thread_groups(count), [&](Group& group) {
     const std::vector<NamedTensor> mine = parameters();
-    if (std::count(broken.begin(), broken.end(), group.rank()) > 0) flip_a_bit(mine, static_cast<uint64_t>(group.rank()));
+    if (std::count(broken.begin(), broken.end(), group.rank()) > 0)
+      flip_a_bit(mine, static_cast<uint64_t>(group.rank()));
     verdicts[static_cast<size_t>(group.rank())] = differing_replicas(mine, group);
   });
-  for (const std::string& each : verdicts) EXPECT_EQ(each, verdicts[0]) << "every rank hears the same";
+  for (const std::string& each : verdicts)
+    EXPECT_EQ(each, verdicts[0]) << "every rank hears the same";
   return verdicts[0];
 }
 
@@ -38,21 +40,27 @@ TEST(ReplicaCheck, IsContentWhereAllAreAlike) {
 
 TEST(ReplicaCheck, NamesWhoDiffersFromTheMajority) {
   EXPECT_THAT(verdict(3, {1}),
-              AllOf(HasSubstr("the parameters of rank 1 differ from those of the other 2 replicas"), HasSubstr("weight' is the first")));
-  EXPECT_THAT(verdict(5, {0, 3}), HasSubstr("ranks 0, 3 differ from those of the other 3 replicas"));
+              AllOf(HasSubstr("the parameters of rank 1 differ from those of the other 2 replicas"),
+                    HasSubstr("weight' is the first")));
+  EXPECT_THAT(verdict(5, {0, 3}),
+              HasSubstr("ranks 0, 3 differ from those of the other 3 replicas"));
 }
 
 TEST(ReplicaCheck, OfTwoRanksSaysThatTheyDiffer) {
-  EXPECT_THAT(verdict(2, {1}), HasSubstr("rank 0 and rank 1 differ from each other, and no majority tells which is right"));
+  EXPECT_THAT(
+      verdict(2, {1}),
+      HasSubstr("rank 0 and rank 1 differ from each other, and no majority tells which is right"));
 }
 
 TEST(ReplicaCheck, FlipsOneBitOfOneElementPastVersionCounters) {
   for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
-      const std::vector<NamedTensor> tensors = {{"a", at::ones({4, 5}, type)}, {"b", at::ones({3}, type)}};
+      const std::vector<NamedTensor> tensors = {{"a", at::ones({4, 5}, type)},
+                                                {"b", at::ones({3}, type)}};
       const auto versions = std::pair(tensors[0].tensor._version(), tensors[1].tensor._version());
       const std::string name = flip_a_bit(tensors, seed);
-      const at::Tensor all = at::cat({tensors[0].tensor.flatten(), tensors[1].tensor}).to(at::kDouble);
+      const at::Tensor all =
+          at::cat({tensors[0].tensor.flatten(), tensors[1].tensor}).to(at::kDouble);
       EXPECT_EQ((all != 1).sum().item<int64_t>(), 1) << name;
       EXPECT_TRUE(all.isfinite().all().item<bool>());
       EXPECT_EQ(versions, std::pair(tensors[0].tensor._version(), tensors[1].tensor._version()));

@@ -11,7 +11,9 @@ namespace {
 
 using testing::HasSubstr;
 
-ResizeOptions scaling(const std::string& rate, int64_t warmup = 0, int workers = 2) { return {"scale", rate, warmup, workers}; }
+ResizeOptions scaling(const std::string& rate, int64_t warmup = 0, int workers = 2) {
+  return {"scale", rate, warmup, workers};
+}
 
 std::string refusal(const ResizeOptions& options, int64_t batch = 64) {
   try {
@@ -88,7 +90,8 @@ TEST(Resize, ARisingRateIsWarmedUpAndAFallingOneIsNot) {
   EXPECT_DOUBLE_EQ(resize.rate_factor(13), 1.4);
   EXPECT_DOUBLE_EQ(resize.rate_factor(14), 1.5);
   EXPECT_DOUBLE_EQ(resize.rate_factor(1000), 1.5);
-  EXPECT_EQ(resize.describe(), "a global batch of 96 (3 workers x 32), learning rate x 1.5 (linear, over 4 steps)");
+  EXPECT_EQ(resize.describe(),
+            "a global batch of 96 (3 workers x 32), learning rate x 1.5 (linear, over 4 steps)");
   resize.set_workers(1, 20);
   EXPECT_DOUBLE_EQ(resize.rate_factor(20), 0.5);
   resize.set_workers(4, 30);
@@ -103,11 +106,13 @@ TEST(Resize, ANewcomerWithTheStateGoesOnAlike) {
   Resize newcomer(scaling("linear", 8, 0), 64);
   newcomer.set_workers(4, 0);  // As it knows no better at first.
   newcomer.load(old.state());
-  for (int64_t step = 10; step < 20; ++step) EXPECT_EQ(newcomer.rate_factor(step), old.rate_factor(step));
+  for (int64_t step = 10; step < 20; ++step)
+    EXPECT_EQ(newcomer.rate_factor(step), old.rate_factor(step));
   EXPECT_EQ(newcomer.batch(), 128);
 }
 
-// Epochs in which the number of workers, and with it the batch, changes in the middle: each sample is used exactly once.
+// Epochs in which the number of workers, and with it the batch, changes in the middle: each sample
+// is used exactly once.
 class ResizeInTheMiddle : public testing::TestWithParam<bool> {};
 TEST_P(ResizeInTheMiddle, SharesAreACover) {
   const bool drop_last = GetParam();
@@ -119,19 +124,27 @@ TEST_P(ResizeInTheMiddle, SharesAreACover) {
   int64_t step = 0;
   for (const int workers : {2, 3, 4, 1, 2, 4, 2}) {
     resize.set_workers(workers, step);
-    const plan::DataPlan plan({.samples = kSamples, .batch = resize.batch(), .seed = 3, .drop_last = drop_last});
-    if (plan.global_batch(position).empty()) position = {position.epoch + 1, 0};  // As the loader does.
-    monitor::ContinueRecord from{.generation = step, .step = step, .position = position, .data = plan.options(), .ledger = {}};
+    const plan::DataPlan plan(
+        {.samples = kSamples, .batch = resize.batch(), .seed = 3, .drop_last = drop_last});
+    if (plan.global_batch(position).empty())
+      position = {position.epoch + 1, 0};  // As the loader does.
+    monitor::ContinueRecord from{.generation = step,
+                                 .step = step,
+                                 .position = position,
+                                 .data = plan.options(),
+                                 .ledger = {}};
     ledger.go_on(from);
     for (int i = 0; i < 9 && position.epoch < 2; ++i) {
       const auto batch = plan.global_batch(position);
-      monitor::CommitRecord commit{from.generation, ++step, position, static_cast<int64_t>(batch.size()), {}, true};
+      monitor::CommitRecord commit{
+          from.generation, ++step, position, static_cast<int64_t>(batch.size()), {}, true};
       for (int rank = 0; rank < workers; ++rank) {
         const auto [first, last] = plan.share_of(static_cast<int64_t>(batch.size()), rank, workers);
         commit.shares.push_back(last - first);
         EXPECT_LE(last - first, 32) << "a worker's share never grows";
         if (position.epoch == 0)
-          for (int64_t at = first; at < last; ++at) ++uses[static_cast<size_t>(batch[static_cast<size_t>(at)])];
+          for (int64_t at = first; at < last; ++at)
+            ++uses[static_cast<size_t>(batch[static_cast<size_t>(at)])];
       }
       ledger.commit(commit);
       position = plan.next(position);

@@ -34,12 +34,16 @@ struct Kind {
 };
 class Resumed : public ::testing::TestWithParam<Kind> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, Resumed,
-                         ::testing::Values(Kind{"SGD", SGD{.lr = 0.1, .momentum = 0.9}}, Kind{"Adam", Adam{.lr = 0.01, .amsgrad = true}},
-                                           Kind{"AdamW", AdamW{.lr = 0.01}}, Kind{"RMSprop", RMSprop{.momentum = 0.5, .centered = true}},
+                         ::testing::Values(Kind{"SGD", SGD{.lr = 0.1, .momentum = 0.9}},
+                                           Kind{"Adam", Adam{.lr = 0.01, .amsgrad = true}},
+                                           Kind{"AdamW", AdamW{.lr = 0.01}},
+                                           Kind{"RMSprop",
+                                                RMSprop{.momentum = 0.5, .centered = true}},
                                            Kind{"Adagrad", Adagrad{}}),
                          [](const auto& each) { return each.param.name; });
 
-// 90 samples in batches of 16 are 6 steps an epoch: 4 is in the middle of the first, 9 of the second.
+// 90 samples in batches of 16 are 6 steps an epoch: 4 is in the middle of the first, 9 of the
+// second.
 TEST_P(Resumed, GoesOnBitForBit) {
   for (const int replicas : {1, 2}) {
     const auto the_job = job<testing::DropoutClassifier>(GetParam().optimizer);
@@ -61,7 +65,8 @@ TEST_P(Resumed, GoesOnUnderAnotherStrategy) {
   const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
   fit(options_in(interrupted, 5, 3), the_job, clouds(90));
   testing::Workers workers(2);
-  workers.on_each([&](World& world) { Trainer(world, options_in(interrupted, 9)).fit(the_job, clouds(90)); });
+  workers.on_each(
+      [&](World& world) { Trainer(world, options_in(interrupted, 9)).fit(the_job, clouds(90)); });
   workers.leave();
   const Report last = fit(options_in(interrupted, 12), the_job, clouds(90));
   EXPECT_EQ(last.resumed_from_step, 9);
@@ -74,7 +79,8 @@ TEST(Saver, SavesEverySoManyStepsAndKeepsTheNewest) {
   options.checkpoint.every_steps = 5;
   const Report report = fit(options, job(), clouds(90));
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path()))
+    names.push_back(entry.path().filename().string());
   EXPECT_THAT(names, ::testing::UnorderedElementsAre("step-000000010", "step-000000012"));
   EXPECT_THAT(report.checkpoint, ::testing::EndsWith("step-000000012"));
 }
@@ -90,7 +96,8 @@ TEST(Saver, RefusesDataOfAnotherSizeByBothNumbers) {
   for (const int replicas : {1, 2}) {
     const Folder folder;
     fit(options_in(folder, 2, replicas), job(), clouds(90));
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options_in(folder, 4, replicas), job(), clouds(80)); }),
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                           [&] { fit(options_in(folder, 4, replicas), job(), clouds(80)); }),
                 AllOf(HasSubstr("90"), HasSubstr("80")));
   }
 }
@@ -98,15 +105,18 @@ TEST(Saver, RefusesDataOfAnotherSizeByBothNumbers) {
 TEST(Saver, RefusesAnotherModelByTheTensor) {
   const Folder folder;
   fit(options_in(folder, 2), job(), clouds(90));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options_in(folder, 4), job<testing::NormClassifier>(), clouds(90)); }),
-              HasSubstr("norm.weight"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument,
+                 [&] { fit(options_in(folder, 4), job<testing::NormClassifier>(), clouds(90)); }),
+      HasSubstr("norm.weight"));
 }
 
 TEST(Saver, RefusesAnotherOptimizerByBothNames) {
   for (const int replicas : {1, 2}) {
     const Folder folder;
     fit(options_in(folder, 2, replicas), job(), clouds(90));
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options_in(folder, 4, replicas), job(Adam{}), clouds(90)); }),
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                           [&] { fit(options_in(folder, 4, replicas), job(Adam{}), clouds(90)); }),
                 AllOf(HasSubstr("SGD"), HasSubstr("Adam")));
   }
 }
@@ -128,7 +138,8 @@ TEST(Saver, ADamagedNewestCheckpointIsPassedOverWithoutATrace) {
   options.checkpoint.every_steps = 3;
   const Report first = fit(options, job(), clouds(90));
   {
-    std::fstream file(std::filesystem::path(first.checkpoint) / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    std::fstream file(std::filesystem::path(first.checkpoint) / "model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(-1, std::ios::end);
     file.put(static_cast<char>(0x5a));
   }
@@ -139,7 +150,8 @@ TEST(Saver, ADamagedNewestCheckpointIsPassedOverWithoutATrace) {
 
 std::vector<std::string> files_of(const std::string& checkpoint) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint))
+    names.push_back(entry.path().filename().string());
   return names;
 }
 
@@ -149,13 +161,18 @@ TEST(Saver, EachRankMayWriteItsPart) {
   options.checkpoint.writers = "ranks";
   options.compression.name = "int8";  // With errors that each rank has for itself.
   const Report saved = fit(options, job(Adam{}), clouds(90));
-  EXPECT_THAT(files_of(saved.checkpoint), ::testing::UnorderedElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors",
-                                                                          "optimizer-1.safetensors", "optimizer-2.safetensors"));
-  const checkpoint::SafetensorsFile second(std::filesystem::path(saved.checkpoint) / "optimizer-1.safetensors");
+  EXPECT_THAT(
+      files_of(saved.checkpoint),
+      ::testing::UnorderedElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors",
+                                      "optimizer-1.safetensors", "optimizer-2.safetensors"));
+  const checkpoint::SafetensorsFile second(std::filesystem::path(saved.checkpoint) /
+                                           "optimizer-1.safetensors");
   for (const auto& tensor : second.tensors())
-    EXPECT_THAT(tensor.spec.name, ::testing::AnyOf(::testing::StartsWith("exp_avg"), ::testing::StartsWith("rank1/")));
+    EXPECT_THAT(tensor.spec.name, ::testing::AnyOf(::testing::StartsWith("exp_avg"),
+                                                   ::testing::StartsWith("rank1/")));
   const checkpoint::Saved whole = checkpoint::open_checkpoint(saved.checkpoint);
-  for (const char* name : {"exp_avg/in.weight", "exp_avg_sq/in.weight", "exp_avg/out.bias", "exp_avg_sq/out.bias"})
+  for (const char* name :
+       {"exp_avg/in.weight", "exp_avg_sq/in.weight", "exp_avg/out.bias", "exp_avg_sq/out.bias"})
     EXPECT_NE(whole.optimizer->find(name), nullptr) << name;
 }
 
@@ -164,15 +181,18 @@ TEST(Saver, TheFirstRankOfEachHostWritesAPart) {
   const Folder undisturbed, interrupted;
   const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
   std::string saved;
-  for (const auto& [steps, hosts] : std::vector<std::pair<int64_t, std::vector<std::string>>>{{5, {"a", "a", "b", "b"}}, {9, {"a", "b"}}}) {
+  for (const auto& [steps, hosts] : std::vector<std::pair<int64_t, std::vector<std::string>>>{
+           {5, {"a", "a", "b", "b"}}, {9, {"a", "b"}}}) {
     testing::Workers workers(static_cast<int>(hosts.size()), testing::world_options(), hosts);
     workers.on_each([&, steps_now = steps](World& world) {
-      const Report report = Trainer(world, options_in(interrupted, steps_now)).fit(the_job, clouds(90));
+      const Report report =
+          Trainer(world, options_in(interrupted, steps_now)).fit(the_job, clouds(90));
       if (world.worker() == 0) saved = report.checkpoint;
     });
     workers.leave();
-    EXPECT_THAT(files_of(saved),
-                ::testing::UnorderedElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors", "optimizer-1.safetensors"));
+    EXPECT_THAT(files_of(saved), ::testing::UnorderedElementsAre(
+                                     "manifest.json", "model.safetensors", "optimizer.safetensors",
+                                     "optimizer-1.safetensors"));
   }
   const Report last = fit(options_in(interrupted, 12), the_job, clouds(90));
   EXPECT_EQ(last.resumed_from_step, 9);
@@ -194,8 +214,12 @@ TEST(Saver, RankZeroWritesAloneWhereAnotherRankCannotWrite) {
   const auto groups = workers.make_groups();
   for (const bool all_see_it : {false, true}) {
     testing::on_threads(2, [&](int rank) {
-      checkpoint::FileSystem& files = rank == 1 && !all_see_it ? static_cast<checkpoint::FileSystem&>(elsewhere) : here;
-      EXPECT_EQ(agree_on_parts(/*of_all_ranks=*/true, folder.path(), files, *groups[static_cast<size_t>(rank)]).has_value(), all_see_it);
+      checkpoint::FileSystem& files =
+          rank == 1 && !all_see_it ? static_cast<checkpoint::FileSystem&>(elsewhere) : here;
+      EXPECT_EQ(agree_on_parts(/*of_all_ranks=*/true, folder.path(), files,
+                               *groups[static_cast<size_t>(rank)])
+                    .has_value(),
+                all_see_it);
     });
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   }
@@ -208,7 +232,8 @@ TEST(Saver, TheLastCheckpointHasItsEvaluationWhereTheBestAreKept) {
     TrainerOptions options = options_in(folder, 4);
     options.checkpoint.keep_best = best;
     const Report report = fit(options, job(), clouds(90), clouds(30));
-    const auto loss = checkpoint::evaluation_loss(checkpoint::open_checkpoint(report.checkpoint).manifest);
+    const auto loss =
+        checkpoint::evaluation_loss(checkpoint::open_checkpoint(report.checkpoint).manifest);
     EXPECT_EQ(loss.has_value(), best == 1);
     if (loss) {
       EXPECT_EQ(*loss, report.eval->loss);

@@ -33,7 +33,8 @@ TEST(Schedule, StepDecaysEverySoManyStepsAfterTheWarmUp) {
 }
 
 TEST(Schedule, CosineFallsToItsMinimumAndStaysThere) {
-  const ScheduleOptions options{.name = "cosine", .minimum = 0.1, .warmup_steps = 10, .total_steps = 110};
+  const ScheduleOptions options{
+      .name = "cosine", .minimum = 0.1, .warmup_steps = 10, .total_steps = 110};
   check(options);
   EXPECT_DOUBLE_EQ(rate_factor(options, 10), 1.0);
   EXPECT_NEAR(rate_factor(options, 60), 0.55, 1e-12);
@@ -47,7 +48,9 @@ TEST(Schedule, CosineOfARunThatIsAllWarmUpIsDefined) {
 }
 
 TEST(Schedule, RefusesWhatItDoesNotKnow) {
-  const auto refusal = [](const ScheduleOptions& options) { return message_of(ErrorCode::invalid_argument, [&] { check(options); }); };
+  const auto refusal = [](const ScheduleOptions& options) {
+    return message_of(ErrorCode::invalid_argument, [&] { check(options); });
+  };
   EXPECT_THAT(refusal({.name = "linear"}), HasSubstr("linear"));
   EXPECT_THAT(refusal({.warmup_steps = -1}), HasSubstr("schedule.warmup_steps of -1"));
   EXPECT_THAT(refusal({.name = "step", .every_steps = 0}), HasSubstr("schedule.every"));

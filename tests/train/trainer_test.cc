@@ -52,15 +52,19 @@ class SameTraining : public ::testing::TestWithParam<Variant> {
   }
   Job the_job() const { return job(GetParam().optimizer); }
 };
-INSTANTIATE_TEST_SUITE_P(Options, SameTraining,
-                         ::testing::Values(Variant{"plain", [](TrainerOptions&) {}},
-                                           Variant{"adamw", [](TrainerOptions&) {}, AdamW{.lr = 0.01}},
-                                           Variant{"accumulate", [](TrainerOptions& o) { o.accumulate = 3; }},
-                                           Variant{"clipped", [](TrainerOptions& o) { o.clip_norm = 0.1; }},
-                                           Variant{"in_order", [](TrainerOptions& o) { o.shuffle = false; }},
-                                           Variant{"cosine", [](TrainerOptions& o) { o.schedule = {.name = "cosine", .warmup_steps = 3}; }},
-                                           Variant{"few_steps", [](TrainerOptions& o) { o.steps = 3; }}),
-                         [](const auto& each) { return each.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Options, SameTraining,
+    ::testing::Values(Variant{"plain", [](TrainerOptions&) {}},
+                      Variant{"adamw", [](TrainerOptions&) {}, AdamW{.lr = 0.01}},
+                      Variant{"accumulate", [](TrainerOptions& o) { o.accumulate = 3; }},
+                      Variant{"clipped", [](TrainerOptions& o) { o.clip_norm = 0.1; }},
+                      Variant{"in_order", [](TrainerOptions& o) { o.shuffle = false; }},
+                      Variant{"cosine",
+                              [](TrainerOptions& o) {
+                                o.schedule = {.name = "cosine", .warmup_steps = 3};
+                              }},
+                      Variant{"few_steps", [](TrainerOptions& o) { o.steps = 3; }}),
+    [](const auto& each) { return each.param.name; });
 
 // 90 samples in batches of 16: the last batch has 10, which neither 3 nor 4 replicas divide.
 TEST_P(SameTraining, OnThreads) {
@@ -78,7 +82,8 @@ TEST_P(SameTraining, OnThreads) {
 }
 
 TEST_P(SameTraining, TwiceIsTheSameBits) {
-  const Report first = fit(options(2), the_job(), clouds(90)), second = fit(options(2), the_job(), clouds(90));
+  const Report first = fit(options(2), the_job(), clouds(90)),
+               second = fit(options(2), the_job(), clouds(90));
   EXPECT_EQ(first.parameters_sha256, second.parameters_sha256);
   EXPECT_EQ(first.loss_history, second.loss_history);
 }
@@ -100,7 +105,9 @@ TEST_P(SameTraining, OnProcesses) {
 }
 
 TEST(Trainer, DropoutIsRepeatableOnThreads) {
-  const auto run = [](int replicas) { return fit(testing::options(replicas), job<testing::DropoutClassifier>(), clouds(90)); };
+  const auto run = [](int replicas) {
+    return fit(testing::options(replicas), job<testing::DropoutClassifier>(), clouds(90));
+  };
   EXPECT_EQ(run(3).parameters_sha256, run(3).parameters_sha256);
   EXPECT_NE(run(1).parameters_sha256, run(2).parameters_sha256) << "each replica draws its own";
 }
@@ -108,7 +115,8 @@ TEST(Trainer, DropoutIsRepeatableOnThreads) {
 TEST(Trainer, AnotherSeedIsAnotherTraining) {
   TrainerOptions other = testing::options();
   other.seed = 2;
-  EXPECT_NE(fit(testing::options(), job(), clouds(40)).parameters_sha256, fit(other, job(), clouds(40)).parameters_sha256);
+  EXPECT_NE(fit(testing::options(), job(), clouds(40)).parameters_sha256,
+            fit(other, job(), clouds(40)).parameters_sha256);
 }
 
 // Remembers what it was told, by rank.
@@ -119,7 +127,9 @@ class Listener : public Callback {
     note(context, fmt::format("step {}", record.step));
     if (record.step == stop_after && context.rank == context.world_size - 1) context.stop = true;
   }
-  void on_epoch_end(TrainContext& context, int64_t epoch) override { note(context, fmt::format("epoch {}", epoch)); }
+  void on_epoch_end(TrainContext& context, int64_t epoch) override {
+    note(context, fmt::format("epoch {}", epoch));
+  }
   void on_evaluate(TrainContext& context, const monitor::EvalRecord& record) override {
     note(context, fmt::format("evaluate {}", record.step));
   }
@@ -147,10 +157,11 @@ TEST(TrainerCallbacks, AreCalledAtTheSamePointsOnEveryRank) {
   const auto listener = std::make_shared<Listener>();
   options.callbacks = {listener};
   fit(options, job(), clouds(32), clouds(8, 2));
-  EXPECT_THAT(listener->calls[1],
-              ElementsAre("start", "step 1", "step 2", "epoch 0", "evaluate 2", "step 3", "step 4", "epoch 1", "evaluate 4", "end"));
-  EXPECT_THAT(listener->calls[0], ElementsAre("start", "step 1", "step 2", "epoch 0", "evaluate 2", "step 3", "step 4", "epoch 1",
-                                              "checkpoint", "evaluate 4", "end"));
+  EXPECT_THAT(listener->calls[1], ElementsAre("start", "step 1", "step 2", "epoch 0", "evaluate 2",
+                                              "step 3", "step 4", "epoch 1", "evaluate 4", "end"));
+  EXPECT_THAT(listener->calls[0],
+              ElementsAre("start", "step 1", "step 2", "epoch 0", "evaluate 2", "step 3", "step 4",
+                          "epoch 1", "checkpoint", "evaluate 4", "end"));
 }
 
 TEST(TrainerCallbacks, OneRanksWishToStopStopsAllAfterTheNextStep) {
@@ -162,7 +173,8 @@ TEST(TrainerCallbacks, OneRanksWishToStopStopsAllAfterTheNextStep) {
     const Report report = fit(options, job(), clouds(90));
     EXPECT_TRUE(report.stopped);
     EXPECT_EQ(report.steps, 4);
-    for (auto& [rank, calls] : listener->calls) EXPECT_EQ(calls[calls.size() - 2], "step 4") << rank;
+    for (auto& [rank, calls] : listener->calls)
+      EXPECT_EQ(calls[calls.size() - 2], "step 4") << rank;
   }
 }
 
@@ -203,7 +215,8 @@ TEST(TrainerBatchNorm, RunsOnReplicasAndEvaluatesRankZerosStatistics) {
   options.checkpoint.dir = folder.path();
   const auto test = clouds(30, 2);
   const Report report = fit(options, job<testing::NormClassifier>(), clouds(96), test);
-  // What was saved is what was evaluated: loaded on one device without a step more, it gives the same.
+  // What was saved is what was evaluated: loaded on one device without a step more, it gives the
+  // same.
   TrainerOptions again = testing::options(1);
   again.checkpoint.dir = folder.path();
   const Report alone = fit(again, job<testing::NormClassifier>(), clouds(96), test);
@@ -226,7 +239,8 @@ TEST(TrainerErrors, ANaNLossNamesStepAndRank) {
     whole.data[47][0] = std::nan("");
     const auto source = std::make_shared<TensorSource>(whole.data, whole.target);
     EXPECT_THAT(message_of(ErrorCode::internal, [&] { fit(options, the_job, source); }),
-                AllOf(HasSubstr("step 3"), HasSubstr(fmt::format("on rank {}", replicas - 1)), HasSubstr("NaN")));
+                AllOf(HasSubstr("step 3"), HasSubstr(fmt::format("on rank {}", replicas - 1)),
+                      HasSubstr("NaN")));
   }
 }
 
@@ -276,7 +290,9 @@ TEST(TrainerErrors, AWorkersFailureEndsTheOthersInPeerLost) {
     try {
       Job the_job = job();
       if (world.worker() == 1)
-        the_job.loss = [](const at::Tensor&, const at::Tensor&) -> at::Tensor { throw std::runtime_error("out of memory"); };
+        the_job.loss = [](const at::Tensor&, const at::Tensor&) -> at::Tensor {
+          throw std::runtime_error("out of memory");
+        };
       Trainer(world, testing::options()).fit(the_job, clouds(90));
     } catch (const Error& error) {
       codes[static_cast<size_t>(world.worker())] = to_string(error.code());
@@ -295,8 +311,10 @@ TEST(TrainerOptionsCheck, RefusesStrategiesThatContradictThePlaces) {
     change(options);
     return message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options); });
   };
-  EXPECT_THAT(refusal([](auto& o) { o.strategy = "one_device", o.replicas = 2; }), AllOf(HasSubstr("one_device"), HasSubstr("mirrored")));
-  EXPECT_THAT(refusal([](auto& o) { o.strategy = "telepathy"; }), AllOf(HasSubstr("telepathy"), HasSubstr("multi_worker")));
+  EXPECT_THAT(refusal([](auto& o) { o.strategy = "one_device", o.replicas = 2; }),
+              AllOf(HasSubstr("one_device"), HasSubstr("mirrored")));
+  EXPECT_THAT(refusal([](auto& o) { o.strategy = "telepathy"; }),
+              AllOf(HasSubstr("telepathy"), HasSubstr("multi_worker")));
   EXPECT_THAT(refusal([](auto& o) { o.replicas = 0; }), HasSubstr("0 replicas"));
   EXPECT_THAT(refusal([](auto& o) { o.batch = 0; }), HasSubstr("batch of 0"));
   EXPECT_THAT(refusal([](auto& o) { o.epochs = -1; }), HasSubstr("epochs"));
@@ -325,8 +343,12 @@ TEST(TrainerOptionsCheck, ABatchSmallerThanTheReplicasIsRefused) {
 }
 
 TEST(TrainerOptionsCheck, AJobNeedsSamplesAndAModel) {
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { fit(testing::options(), job(), nullptr); }), HasSubstr("empty"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { fit(testing::options(), Job{}, clouds(10)); }), HasSubstr("no model"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { fit(testing::options(), job(), nullptr); }),
+      HasSubstr("empty"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { fit(testing::options(), Job{}, clouds(10)); }),
+      HasSubstr("no model"));
 }
 
 TEST(TrainerOptionsCheck, WorkersWithDifferentJobsAreToldTheDifference) {
@@ -334,7 +356,9 @@ TEST(TrainerOptionsCheck, WorkersWithDifferentJobsAreToldTheDifference) {
   workers.on_each([](World& world) {
     TrainerOptions options = testing::options();
     options.seed = 1 + static_cast<uint64_t>(world.worker());
-    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options).fit(job(), clouds(90)); }), HasSubstr("seed"));
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                           [&] { Trainer(world, options).fit(job(), clouds(90)); }),
+                HasSubstr("seed"));
   });
 }
 

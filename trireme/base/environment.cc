@@ -15,7 +15,8 @@ std::optional<Number> number_in(const std::string& name, const std::optional<std
   Number value = 0;
   const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (status != std::errc() || end != text->data() + text->size()) {
-    throw Error(ErrorCode::invalid_argument, "base", fmt::format("environment variable {}='{}' is not a whole number", name, *text),
+    throw Error(ErrorCode::invalid_argument, "base",
+                fmt::format("environment variable {}='{}' is not a whole number", name, *text),
                 "set it to a number, or unset it");
   }
   return value;
@@ -28,7 +29,8 @@ Environment Environment::of_process() {
   for (char** entry = environ; entry && *entry; ++entry) {
     const std::string_view text(*entry);
     const auto equals = text.find('=');
-    if (equals != std::string_view::npos) variables.emplace(text.substr(0, equals), text.substr(equals + 1));
+    if (equals != std::string_view::npos)
+      variables.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return Environment(std::move(variables));
 }
@@ -39,7 +41,11 @@ std::optional<std::string> Environment::get(const std::string& name) const {
   return found->second;
 }
 
-std::optional<int> Environment::get_int(const std::string& name) const { return number_in<int>(name, get(name)); }
-std::optional<int64_t> Environment::get_int64(const std::string& name) const { return number_in<int64_t>(name, get(name)); }
+std::optional<int> Environment::get_int(const std::string& name) const {
+  return number_in<int>(name, get(name));
+}
+std::optional<int64_t> Environment::get_int64(const std::string& name) const {
+  return number_in<int64_t>(name, get(name));
+}
 
 }  // namespace trireme

@@ -10,7 +10,8 @@ class Environment {
  public:
   static Environment of_process();
   Environment() = default;
-  explicit Environment(std::map<std::string, std::string> variables) : variables_(std::move(variables)) {}
+  explicit Environment(std::map<std::string, std::string> variables)
+      : variables_(std::move(variables)) {}
 
   std::optional<std::string> get(const std::string& name) const;
   // Throws Error(invalid_argument) naming the variable and its value if it is not a whole number.

@@ -27,7 +27,9 @@ std::string_view remedy_of(int reason) {
 }
 
 [[noreturn]] void fail(std::string_view action, const fs::path& path, int reason) {
-  throw Error(ErrorCode::io, "base", fmt::format("cannot {} '{}': {}", action, path.string(), std::generic_category().message(reason)),
+  throw Error(ErrorCode::io, "base",
+              fmt::format("cannot {} '{}': {}", action, path.string(),
+                          std::generic_category().message(reason)),
               remedy_of(reason));
 }
 
@@ -58,7 +60,8 @@ int write_all(const File& file, std::string_view content) {
   return 0;
 }
 
-// 0, or the reason why the content is not on the disk. Some file systems say only on close that there was no space.
+// 0, or the reason why the content is not on the disk. Some file systems say only on close that
+// there was no space.
 int write_durably(File& file, std::string_view content) {
   if (const int reason = write_all(file, content)) return reason;
   if (::fsync(file.fd()) != 0) return errno;
@@ -70,7 +73,8 @@ struct Temporary {
   File file;
 };
 
-// A new hidden file in `folder`, so that nobody takes it for content; its name is unique on this host.
+// A new hidden file in `folder`, so that nobody takes it for content; its name is unique on this
+// host.
 Temporary create_temporary(const fs::path& folder, const std::string& name) {
   static std::atomic<int> counter{0};
   for (;;) {
@@ -130,12 +134,14 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
 std::string read_file(const fs::path& path) {
   const File file(path, O_RDONLY);
   if (!file && (errno == ENOENT || errno == ENOTDIR)) {
-    throw Error(ErrorCode::not_found, "base", fmt::format("there is no file '{}'", path.string()), "correct the path");
+    throw Error(ErrorCode::not_found, "base", fmt::format("there is no file '{}'", path.string()),
+                "correct the path");
   }
   if (!file) fail("open", path, errno);
   struct stat status {};
   std::string content;
-  if (::fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode)) content.reserve(static_cast<size_t>(status.st_size));
+  if (::fstat(file.fd(), &status) == 0 && S_ISREG(status.st_mode))
+    content.reserve(static_cast<size_t>(status.st_size));
   char piece[1 << 16];
   for (;;) {
     const ssize_t got = ::read(file.fd(), piece, sizeof piece);

@@ -11,13 +11,18 @@ struct Sha256::State {
 };
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  if (EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) throw Error(ErrorCode::internal, "base", "OpenSSL offers no SHA-256");
+  if (EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
+    throw Error(ErrorCode::internal, "base", "OpenSSL offers no SHA-256");
 }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
 
-void Sha256::update(std::span<const std::byte> bytes) { EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()); }
-void Sha256::update(std::string_view text) { EVP_DigestUpdate(state_->context, text.data(), text.size()); }
+void Sha256::update(std::span<const std::byte> bytes) {
+  EVP_DigestUpdate(state_->context, bytes.data(), bytes.size());
+}
+void Sha256::update(std::string_view text) {
+  EVP_DigestUpdate(state_->context, text.data(), text.size());
+}
 
 std::string Sha256::hex() {
   std::array<unsigned char, 32> digest{};

@@ -1,4 +1,5 @@
-// Digests for comparing and for naming: SHA-256 (files, parameters) and a small mixing function (random numbers).
+// Digests for comparing and for naming: SHA-256 (files, parameters) and a small mixing function
+// (random numbers).
 #pragma once
 #include <array>
 #include <cstddef>

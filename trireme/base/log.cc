@@ -47,8 +47,10 @@ void set_process_rank(int rank, int world_size) {
 }
 
 std::string rank_label() {
-  if (thread_rank.rank >= 0) return fmt::format("rank {}/{}", thread_rank.rank, thread_rank.world_size);
-  if (process_rank >= 0) return fmt::format("rank {}/{}", process_rank.load(), process_world_size.load());
+  if (thread_rank.rank >= 0)
+    return fmt::format("rank {}/{}", thread_rank.rank, thread_rank.world_size);
+  if (process_rank >= 0)
+    return fmt::format("rank {}/{}", process_rank.load(), process_world_size.load());
   return {};
 }
 
@@ -57,7 +59,8 @@ void set_log_level(LogLevel level) { threshold() = level; }
 void log_line(LogLevel level, const std::string& text) {
   if (level < threshold().load()) return;
   const std::string rank = rank_label();
-  write_to_standard_error(fmt::format("trireme {}{}{}: {}\n", name_of(level), rank.empty() ? "" : " ", rank, text));
+  write_to_standard_error(
+      fmt::format("trireme {}{}{}: {}\n", name_of(level), rank.empty() ? "" : " ", rank, text));
 }
 
 }  // namespace trireme

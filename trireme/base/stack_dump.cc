@@ -20,7 +20,8 @@ void dump(int) {
   const int count = ::backtrace(frames.data(), kFrames);
   constexpr char kTitle[] = "the stack of the main thread, innermost first:\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kTitle, sizeof kTitle - 1);
-  if (count > kOwnFrames) ::backtrace_symbols_fd(frames.data() + kOwnFrames, count - kOwnFrames, STDERR_FILENO);
+  if (count > kOwnFrames)
+    ::backtrace_symbols_fd(frames.data() + kOwnFrames, count - kOwnFrames, STDERR_FILENO);
   errno = before;
 }
 

@@ -1,4 +1,5 @@
-// A process that is asked by a signal where it is: the main thread's stack goes to standard error, and work goes on.
+// A process that is asked by a signal where it is: the main thread's stack goes to standard error,
+// and work goes on.
 #pragma once
 #include <sys/types.h>
 #include <csignal>

@@ -18,7 +18,8 @@ struct Unit {
   std::string_view name;
   int64_t factor;
 };
-constexpr std::array<Unit, 4> kDurations = {{{"ms", 1}, {"s", 1000}, {"min", 60'000}, {"h", 3'600'000}}};
+constexpr std::array<Unit, 4> kDurations = {
+    {{"ms", 1}, {"s", 1000}, {"min", 60'000}, {"h", 3'600'000}}};
 constexpr std::array<Unit, 10> kSizes = {{{"", 1},
                                           {"B", 1},
                                           {"KB", 1000},
@@ -34,30 +35,38 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 // "12.5KB" as 12500. Whole and fraction apart, so that a large whole number keeps all its digits.
 std::optional<int64_t> parse_with_unit(std::string_view text, std::span<const Unit> units) {
-  const auto number_end = std::find_if(text.begin(), text.end(), [](char c) { return !is_digit(c) && c != '.'; });
+  const auto number_end =
+      std::find_if(text.begin(), text.end(), [](char c) { return !is_digit(c) && c != '.'; });
   const std::string_view number(text.begin(), number_end);
   std::string_view unit(number_end, text.end());
   if (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
-  const auto known = std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == unit; });
+  const auto known =
+      std::find_if(units.begin(), units.end(), [&](const Unit& u) { return u.name == unit; });
   if (known == units.end()) return std::nullopt;
 
   const auto dot = number.find('.');
   const std::string_view whole = number.substr(0, dot);
-  const std::string_view decimals = dot == std::string_view::npos ? std::string_view() : number.substr(dot + 1);
-  const bool well_formed =
-      !whole.empty() && (dot == std::string_view::npos || !decimals.empty()) && std::all_of(decimals.begin(), decimals.end(), is_digit);
+  const std::string_view decimals =
+      dot == std::string_view::npos ? std::string_view() : number.substr(dot + 1);
+  const bool well_formed = !whole.empty() && (dot == std::string_view::npos || !decimals.empty()) &&
+                           std::all_of(decimals.begin(), decimals.end(), is_digit);
   if (!well_formed) return std::nullopt;
 
   int64_t value = 0;
-  if (std::from_chars(whole.data(), whole.data() + whole.size(), value).ec != std::errc()) return std::nullopt;
+  if (std::from_chars(whole.data(), whole.data() + whole.size(), value).ec != std::errc())
+    return std::nullopt;
   double fraction = 0;
   for (size_t i = decimals.size(); i-- > 0;) fraction = (fraction + (decimals[i] - '0')) / 10;
-  const auto rest = static_cast<int64_t>(std::llround(fraction * static_cast<double>(known->factor)));
-  if (__builtin_mul_overflow(value, known->factor, &value) || __builtin_add_overflow(value, rest, &value)) return std::nullopt;
+  const auto rest =
+      static_cast<int64_t>(std::llround(fraction * static_cast<double>(known->factor)));
+  if (__builtin_mul_overflow(value, known->factor, &value) ||
+      __builtin_add_overflow(value, rest, &value))
+    return std::nullopt;
   return value;
 }
 
-// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours cost one each.
+// Optimal string alignment: insertions, deletions, replacements and swaps of neighbours cost one
+// each.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
@@ -76,14 +85,16 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::chrono::milliseconds parse_duration(std::string_view text) {
-  if (const auto value = parse_with_unit(text, kDurations)) return std::chrono::milliseconds(*value);
+  if (const auto value = parse_with_unit(text, kDurations))
+    return std::chrono::milliseconds(*value);
   throw Error(ErrorCode::invalid_argument, "base", fmt::format("'{}' is not a duration", text),
               "a number with ms, s, min or h, such as 250ms or 1.5h");
 }
 
 int64_t parse_bytes(std::string_view text) {
   if (const auto value = parse_with_unit(text, kSizes)) return *value;
-  throw Error(ErrorCode::invalid_argument, "base", fmt::format("'{}' is not a number of bytes", text),
+  throw Error(ErrorCode::invalid_argument, "base",
+              fmt::format("'{}' is not a number of bytes", text),
               "a number alone or with B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 25MB");
 }
 
@@ -92,14 +103,19 @@ std::string format_duration(std::chrono::milliseconds duration) {
   if (ms < 0) return "-" + format_duration(-duration);
   if (ms < 1000) return fmt::format("{} ms", ms);
   // Rounded before the unit is chosen: 59.96 s is a minute, not "60.0 s".
-  if (const int64_t tenths = (ms + 50) / 100; tenths < 600) return fmt::format("{}.{} s", tenths / 10, tenths % 10);
-  if (const int64_t seconds = (ms + 500) / 1000; seconds < 3600) return fmt::format("{} min {:02} s", seconds / 60, seconds % 60);
+  if (const int64_t tenths = (ms + 50) / 100; tenths < 600)
+    return fmt::format("{}.{} s", tenths / 10, tenths % 10);
+  if (const int64_t seconds = (ms + 500) / 1000; seconds < 3600)
+    return fmt::format("{} min {:02} s", seconds / 60, seconds % 60);
   const int64_t minutes = (ms + 30'000) / 60'000;
   return fmt::format("{} h {:02} min", minutes / 60, minutes % 60);
 }
 
 std::string format_bytes(int64_t bytes) {
-  if (bytes < 0) return "-" + format_bytes(bytes == std::numeric_limits<int64_t>::min() ? std::numeric_limits<int64_t>::max() : -bytes);
+  if (bytes < 0)
+    return "-" + format_bytes(bytes == std::numeric_limits<int64_t>::min()
+                                  ? std::numeric_limits<int64_t>::max()
+                                  : -bytes);
   if (bytes < 1000) return fmt::format("{} B", bytes);
   constexpr std::array<std::string_view, 6> kNames = {"KB", "MB", "GB", "TB", "PB", "EB"};
   double value = static_cast<double>(bytes) / 1000;
@@ -117,7 +133,8 @@ std::string nearest_word(std::string_view word, const std::string_view* known, s
   for (const std::string_view candidate : std::span(known, count)) {
     const size_t longer = std::max(word.size(), candidate.size());
     const size_t distance = edit_distance(word, candidate);
-    // A typing error, not another word: one edit, or one in three letters; and something must be left of the word.
+    // A typing error, not another word: one edit, or one in three letters; and something must be
+    // left of the word.
     const bool near = distance <= std::max<size_t>(1, longer / 3) && distance < longer;
     if (near && distance < nearest_distance) {
       nearest = candidate;

@@ -20,7 +20,8 @@ double from_half(uint16_t bits) {
   const int exponent = bits >> 10 & 31, fraction = bits & 1023;
   const double sign = bits >> 15 != 0 ? -1 : 1;
   if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
-  return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+  return sign *
+         (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
 }
 
 double value_of(plan::DType dtype, const std::byte* bytes) {
@@ -28,7 +29,8 @@ double value_of(plan::DType dtype, const std::byte* bytes) {
     case plan::DType::float32: return element<float>(bytes);
     case plan::DType::float64: return element<double>(bytes);
     case plan::DType::float16: return from_half(element<uint16_t>(bytes));
-    case plan::DType::bfloat16: return std::bit_cast<float>(static_cast<uint32_t>(element<uint16_t>(bytes)) << 16);
+    case plan::DType::bfloat16:
+      return std::bit_cast<float>(static_cast<uint32_t>(element<uint16_t>(bytes)) << 16);
     case plan::DType::int32: return element<int32_t>(bytes);
     case plan::DType::int64: return static_cast<double>(element<int64_t>(bytes));
     case plan::DType::uint8: return element<uint8_t>(bytes);
@@ -53,7 +55,8 @@ std::string largest_difference(const TensorView& a, const TensorView& b) {
       largest = std::max(largest, std::abs(x - y));
   }
   if (differing == 0) return {};
-  return fmt::format("{} of {} elements differ, by {:.6g} at most{}", differing, a.bytes.size() / width, largest,
+  return fmt::format("{} of {} elements differ, by {:.6g} at most{}", differing,
+                     a.bytes.size() / width, largest,
                      nans > 0 ? fmt::format(", {} of them are NaN on one side", nans) : "");
 }
 
@@ -72,12 +75,14 @@ std::vector<std::string> differences(const TensorFile& a, const TensorFile& b) {
     const TensorView& other = *found->second;
     others.erase(found);
     if (tensor.spec.shape != other.spec.shape || tensor.spec.dtype != other.spec.dtype)
-      lines.push_back(fmt::format("{}: {} and {}", tensor.spec.name, tensor.spec.describe(), other.spec.describe()));
+      lines.push_back(fmt::format("{}: {} and {}", tensor.spec.name, tensor.spec.describe(),
+                                  other.spec.describe()));
     else if (const std::string largest = largest_difference(tensor, other); !largest.empty())
       lines.push_back(fmt::format("{}: {}", tensor.spec.name, largest));
   }
   for (const TensorView& tensor : b.tensors)
-    if (others.contains(tensor.spec.name)) lines.push_back(fmt::format("{}: only in the second", tensor.spec.name));
+    if (others.contains(tensor.spec.name))
+      lines.push_back(fmt::format("{}: only in the second", tensor.spec.name));
   return lines;
 }
 

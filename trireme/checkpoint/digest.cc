@@ -35,7 +35,8 @@ class XxhState {
   XXH3_state_t* get() const { return state_.get(); }
 
  private:
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{XXH3_createState(), &XXH3_freeState};  // It must be aligned.
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{
+      XXH3_createState(), &XXH3_freeState};  // It must be aligned.
 };
 
 std::string sha256_of(const InputFile& file) {
@@ -51,7 +52,9 @@ std::string sha256_of(const InputFile& file) {
 
 }  // namespace
 
-PieceDigest digest_of_piece(std::span<const std::byte> piece) { return canonical(XXH3_128bits(piece.data(), piece.size())); }
+PieceDigest digest_of_piece(std::span<const std::byte> piece) {
+  return canonical(XXH3_128bits(piece.data(), piece.size()));
+}
 
 PieceDigest digest_of_piece(std::span<const std::span<std::byte>> parts) {
   if (parts.size() == 1) return digest_of_piece(parts[0]);
@@ -64,7 +67,8 @@ bool is_tree_digest(std::string_view text) { return text.starts_with(kKind); }
 
 std::string digest_text(std::span<const PieceDigest> pieces) {
   std::string text(kKind);
-  for (const std::byte byte : digest_of_piece(std::as_bytes(pieces))) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  for (const std::byte byte : digest_of_piece(std::as_bytes(pieces)))
+    text += fmt::format("{:02x}", static_cast<unsigned>(byte));
   return text;
 }
 
@@ -103,12 +107,15 @@ std::string digest_of_file(const std::filesystem::path& path, std::string_view l
   if (is_sha) return sha256_of(file);
   if (!is_tree_digest(like))
     throw Error(ErrorCode::unsupported, "checkpoint",
-                fmt::format("the hash of {} is {}, of a kind this build does not know", path.string(), like), "a newer Trireme");
+                fmt::format("the hash of {} is {}, of a kind this build does not know",
+                            path.string(), like),
+                "a newer Trireme");
   std::vector<PieceDigest> pieces(digest_pieces(file.size()));
   in_parallel(pieces.size(), threads, [&](size_t from, size_t to) {
     std::vector<std::byte> buffer(std::min<uint64_t>(file.size(), kDigestPiece));
     for (size_t i = from; i < to; ++i) {
-      const auto part = std::span(buffer).first(std::min<uint64_t>(kDigestPiece, file.size() - i * kDigestPiece));
+      const auto part =
+          std::span(buffer).first(std::min<uint64_t>(kDigestPiece, file.size() - i * kDigestPiece));
       file.read(i * kDigestPiece, part);
       pieces[i] = digest_of_piece(part);
     }

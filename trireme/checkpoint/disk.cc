@@ -17,26 +17,32 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr size_t kMaxWrite = 4 << 20;        // A signal or an error is heard of after so many bytes.
+constexpr size_t kMaxWrite = 4 << 20;  // A signal or an error is heard of after so many bytes.
 constexpr size_t kSmallestDirect = 1 << 20;  // Below it the page cache is quicker.
 
 bool is_full(int reason) { return reason == ENOSPC || reason == EDQUOT || reason == EFBIG; }
 
-Descriptor opened(const fs::path& path, int flags) { return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666)); }
+Descriptor opened(const fs::path& path, int flags) {
+  return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666));
+}
 
 class DiskFile : public FileSystem::File {
  public:
-  explicit DiskFile(const fs::path& path) : path_(path), descriptor_(opened(path, O_WRONLY | O_CREAT | O_TRUNC)) {
+  explicit DiskFile(const fs::path& path)
+      : path_(path), descriptor_(opened(path, O_WRONLY | O_CREAT | O_TRUNC)) {
     if (!descriptor_) refuse("create", path, errno);
   }
 
   size_t write(std::span<const std::byte> bytes) override {
-    const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % kDirectAlignment == 0 && position_ % kDirectAlignment == 0;
+    const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % kDirectAlignment == 0 &&
+                         position_ % kDirectAlignment == 0;
     if (can_be_direct_ && aligned && bytes.size() >= kSmallestDirect && set_direct(true)) {
       const size_t count = std::min(bytes.size(), kMaxWrite) / kDirectAlignment * kDirectAlignment;
-      if (const ssize_t written = write_some(bytes.first(count)); written > 0) return advance(written);
+      if (const ssize_t written = write_some(bytes.first(count)); written > 0)
+        return advance(written);
       if (errno != EINVAL) refuse_write(path_, errno, position_);
-      can_be_direct_ = false;  // A disk with larger blocks, or a file system that promises more than it does.
+      can_be_direct_ =
+          false;  // A disk with larger blocks, or a file system that promises more than it does.
     }
     set_direct(false);
     const ssize_t written = write_some(bytes.first(std::min(bytes.size(), kMaxWrite)));
@@ -62,7 +68,8 @@ class DiskFile : public FileSystem::File {
   bool set_direct(bool direct) {
     if (direct == is_direct_) return true;
     const int flags = ::fcntl(descriptor_.get(), F_GETFL);
-    if (flags < 0 || ::fcntl(descriptor_.get(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) {
+    if (flags < 0 ||
+        ::fcntl(descriptor_.get(), F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) != 0) {
       can_be_direct_ = false;
       return false;
     }
@@ -79,15 +86,17 @@ class DiskFile : public FileSystem::File {
 bool is_the_file_at(const Descriptor& descriptor, const fs::path& path) {
   struct stat mine {
   }, there{};
-  return ::fstat(descriptor.get(), &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
-         mine.st_dev == there.st_dev;
+  return ::fstat(descriptor.get(), &mine) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
 class DiskLock : public FileSystem::Lock {
  public:
-  DiskLock(fs::path path, Descriptor descriptor) : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
+  DiskLock(fs::path path, Descriptor descriptor)
+      : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
   ~DiskLock() override {
-    if (is_the_file_at(descriptor_, path_)) ::unlink(path_.c_str());  // Removed before it is let go: nobody else can have it yet.
+    if (is_the_file_at(descriptor_, path_))
+      ::unlink(path_.c_str());  // Removed before it is let go: nobody else can have it yet.
   }
 
  private:
@@ -103,7 +112,9 @@ std::string text_of(const Descriptor& descriptor) {
 
 class Disk : public FileSystem {
  public:
-  std::unique_ptr<File> create(const fs::path& path) override { return std::make_unique<DiskFile>(path); }
+  std::unique_ptr<File> create(const fs::path& path) override {
+    return std::make_unique<DiskFile>(path);
+  }
   void make_folder(const fs::path& path) override {
     if (::mkdir(path.c_str(), 0777) != 0) refuse("create the folder", path, errno);
   }
@@ -118,20 +129,23 @@ class Disk : public FileSystem {
     const Descriptor folder = opened(path, O_RDONLY | O_DIRECTORY);
     if (!folder) refuse("sync the folder", path, errno);
     // EINVAL, ENOTSUP: a file system that cannot sync folders, and so needs no such call.
-    if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP) refuse("sync the folder", path, errno);
+    if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+      refuse("sync the folder", path, errno);
   }
 
   std::vector<Entry> list(const fs::path& folder) override {
     try {
       std::vector<Entry> entries;
-      for (const auto& entry : fs::directory_iterator(folder)) entries.push_back({entry.path().filename(), entry.is_directory()});
+      for (const auto& entry : fs::directory_iterator(folder))
+        entries.push_back({entry.path().filename(), entry.is_directory()});
       return entries;
     } catch (const fs::filesystem_error& error) {
       refuse("list", folder, error.code().value());
     }
   }
 
-  std::unique_ptr<Lock> try_lock(const fs::path& path, std::string_view mine, std::string& holder) override {
+  std::unique_ptr<Lock> try_lock(const fs::path& path, std::string_view mine,
+                                 std::string& holder) override {
     for (;;) {
       Descriptor descriptor = opened(path, O_RDWR | O_CREAT);
       if (!descriptor) refuse("create", path, errno);
@@ -142,11 +156,15 @@ class Disk : public FileSystem {
           return nullptr;
         }
         if (errno != ENOSYS && errno != ENOTSUP && errno != ENOLCK) refuse("lock", path, errno);
-        log_warning("{} cannot be locked here ({}): two jobs in its folder would not be noticed", path.string(), std::strerror(errno));
+        log_warning("{} cannot be locked here ({}): two jobs in its folder would not be noticed",
+                    path.string(), std::strerror(errno));
       }
-      if (!is_the_file_at(descriptor, path)) continue;  // Its last holder removed it meanwhile: this is nobody's any more.
+      if (!is_the_file_at(descriptor, path))
+        continue;  // Its last holder removed it meanwhile: this is nobody's any more.
       // Only for people: a full disk must not keep a run from going on.
-      if (::ftruncate(descriptor.get(), 0) == 0 && ::pwrite(descriptor.get(), mine.data(), mine.size(), 0) < 0) errno = 0;
+      if (::ftruncate(descriptor.get(), 0) == 0 &&
+          ::pwrite(descriptor.get(), mine.data(), mine.size(), 0) < 0)
+        errno = 0;
       return std::make_unique<DiskLock>(path, std::move(descriptor));
     }
   }
@@ -160,14 +178,19 @@ FileSystem& disk() {
 }
 
 void refuse(std::string_view doing, const fs::path& path, int reason) {
-  throw Error(ErrorCode::io, "checkpoint", fmt::format("cannot {} {}: {}", doing, path.string(), std::generic_category().message(reason)),
-              is_full(reason) ? "free space there, or choose a folder on another disk" : "check the disk, the path and its permissions");
+  throw Error(ErrorCode::io, "checkpoint",
+              fmt::format("cannot {} {}: {}", doing, path.string(),
+                          std::generic_category().message(reason)),
+              is_full(reason) ? "free space there, or choose a folder on another disk"
+                              : "check the disk, the path and its permissions");
 }
 
 void refuse_write(const fs::path& path, int reason, uint64_t written) {
   throw Error(ErrorCode::io, "checkpoint",
-              fmt::format("cannot write {}: {} after {} bytes", path.string(), std::generic_category().message(reason), written),
-              is_full(reason) ? "free space there, or choose a folder on another disk" : "check the disk, the path and its permissions");
+              fmt::format("cannot write {}: {} after {} bytes", path.string(),
+                          std::generic_category().message(reason), written),
+              is_full(reason) ? "free space there, or choose a folder on another disk"
+                              : "check the disk, the path and its permissions");
 }
 
 void remove_tree(FileSystem& files, const fs::path& folder) {

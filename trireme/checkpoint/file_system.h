@@ -1,6 +1,8 @@
-// The one way by which checkpoints change a disk, so that a test can lose unsynced bytes, fail a write or fill the disk. No torch.
+// The one way by which checkpoints change a disk, so that a test can lose unsynced bytes, fail a
+// write or fill the disk. No torch.
 //
-// What happened is durable only after a sync: bytes after File::sync(), names after sync_folder() of their folder. Reading goes past it.
+// What happened is durable only after a sync: bytes after File::sync(), names after sync_folder()
+// of their folder. Reading goes past it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +15,8 @@
 
 namespace trireme::checkpoint {
 
-// Every function throws Error(io) with the path and the system's reason (refuse() makes it). Any thread; a File has one at a time.
+// Every function throws Error(io) with the path and the system's reason (refuse() makes it). Any
+// thread; a File has one at a time.
 class FileSystem {
  public:
   class File {
@@ -33,19 +36,22 @@ class FileSystem {
   };
 
   virtual ~FileSystem() = default;
-  virtual std::unique_ptr<File> create(const std::filesystem::path& path) = 0;  // Empty; replaces one that is there.
+  virtual std::unique_ptr<File> create(
+      const std::filesystem::path& path) = 0;  // Empty; replaces one that is there.
   virtual void make_folder(const std::filesystem::path& path) = 0;
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   virtual void remove(const std::filesystem::path& path) = 0;  // A file, or a folder that is empty.
   virtual void sync_folder(const std::filesystem::path& path) = 0;
   virtual std::vector<Entry> list(const std::filesystem::path& folder) = 0;
-  // A lock that the kernel lets go when the process ends, however it ends. Empty if somebody else has it: `holder` is then the text that
-  // he left. Writes `mine` for the next one to read.
-  virtual std::unique_ptr<Lock> try_lock(const std::filesystem::path& file, std::string_view mine, std::string& holder) = 0;
+  // A lock that the kernel lets go when the process ends, however it ends. Empty if somebody else
+  // has it: `holder` is then the text that he left. Writes `mine` for the next one to read.
+  virtual std::unique_ptr<Lock> try_lock(const std::filesystem::path& file, std::string_view mine,
+                                         std::string& holder) = 0;
 };
 
-// The real one. Large writes whose memory and place in the file are multiples of kDirectAlignment go past the page cache where the disk
-// can: a checkpoint would only push other pages out, and copying it there costs more than the disk's own part.
+// The real one. Large writes whose memory and place in the file are multiples of kDirectAlignment
+// go past the page cache where the disk can: a checkpoint would only push other pages out, and
+// copying it there costs more than the disk's own part.
 FileSystem& disk();
 inline constexpr size_t kDirectAlignment = 4096;
 

@@ -28,43 +28,53 @@ void make_folders(FileSystem& files, const fs::path& path) {
 
 }  // namespace
 
-TensorFiles::TensorFiles(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer, int part)
+TensorFiles::TensorFiles(const std::vector<TensorView>& model,
+                         const std::vector<TensorView>& optimizer, int part)
     : model_(lay_out_model(model)), optimizer_(lay_out(optimizer)) {
   if (part == 0) add(kModelFile, model_, model, part);
   add(kOptimizerFile, optimizer_, optimizer, part);
 }
 
-void TensorFiles::add(const char* name, const SafetensorsLayout& layout, const std::vector<TensorView>& tensors, int part) {
+void TensorFiles::add(const char* name, const SafetensorsLayout& layout,
+                      const std::vector<TensorView>& tensors, int part) {
   OutgoingFile file{file_of_part(name, part), {std::as_bytes(std::span(layout.header))}};
   for (const size_t i : layout.order) file.pieces.push_back(tensors[i].bytes);
   content_.push_back(std::move(file));
 }
 
-Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files, Milliseconds lock_timeout)
+Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files,
+               Milliseconds lock_timeout)
     : path_(std::move(path)), retention_(retention), files_(files) {
   const auto refuse = [](const std::string& what, const char* remedy) {
     throw Error(ErrorCode::invalid_argument, "checkpoint", what, remedy);
   };
-  if (retention.keep < 1) refuse(fmt::format("keep is {}, at least 1 checkpoint has to be kept", retention.keep), "2");
+  if (retention.keep < 1)
+    refuse(fmt::format("keep is {}, at least 1 checkpoint has to be kept", retention.keep), "2");
   if (retention.keep_every < 0 || retention.keep_best < 0)
-    refuse(fmt::format("keep_every is {} and keep_best {}", retention.keep_every, retention.keep_best), "0 or more");
+    refuse(
+        fmt::format("keep_every is {} and keep_best {}", retention.keep_every, retention.keep_best),
+        "0 or more");
   make_folders(files_, path_);
   lock_ = lock_folder(files_, path_, lock_timeout);
   clean_leftovers(files_, path_);
 }
 
-SafetensorsLayout lay_out_model(const std::vector<TensorView>& tensors) { return lay_out(tensors, {{"format", "pt"}}); }
+SafetensorsLayout lay_out_model(const std::vector<TensorView>& tensors) {
+  return lay_out(tensors, {{"format", "pt"}});
+}
 
 fs::path Folder::path_of(int64_t step) const { return path_ / name_of_step(step); }
 
-fs::path Folder::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer) {
+fs::path Folder::save(Manifest manifest, const std::vector<TensorView>& model,
+                      const std::vector<TensorView>& optimizer) {
   return save(std::move(manifest), TensorFiles(model, optimizer).content());
 }
 
-fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting) {
+fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& content, const Part& part,
+                      const GoOnWaiting& go_on_waiting) {
   if (manifest.step < 0)
-    throw Error(ErrorCode::invalid_argument, "checkpoint", fmt::format("a checkpoint of step {} was asked for", manifest.step),
-                "0 or more");
+    throw Error(ErrorCode::invalid_argument, "checkpoint",
+                fmt::format("a checkpoint of step {} was asked for", manifest.step), "0 or more");
   const fs::path place = path_of(manifest.step);
   const fs::path unfinished = unfinished_path(path_, manifest.step, part);
   try {
@@ -81,14 +91,15 @@ fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& conten
   known_losses_[manifest.step] = evaluation_loss(manifest);
   try {
     remove_outdated(manifest.step);
-  } catch (const Error& error) {  // The new one is safe: what could not be removed only takes space.
+  } catch (
+      const Error& error) {  // The new one is safe: what could not be removed only takes space.
     log_warning("cannot remove an old checkpoint: {}", error.what());
   }
   return place;
 }
 
-void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting,
-                   const fs::path& unfinished) {
+void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part,
+                   const GoOnWaiting& go_on_waiting, const fs::path& unfinished) {
   const bool alone = part.count == 1;
   if (alone && fs::exists(unfinished)) remove_tree(files_, unfinished);
   open_unfinished(files_, unfinished);
@@ -101,7 +112,8 @@ void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content,
   files_.sync_folder(unfinished);
 }
 
-// Gives `written` its name. One that had the name is moved aside first, so that a crash leaves the old one or the new one to find.
+// Gives `written` its name. One that had the name is moved aside first, so that a crash leaves the
+// old one or the new one to find.
 void Folder::take_place(const fs::path& written, const fs::path& place) {
   const fs::path aside = path_ / replaced_name(place.filename().string());
   const bool replaces = fs::exists(place);
@@ -116,12 +128,14 @@ void Folder::take_place(const fs::path& written, const fs::path& place) {
   if (!replaces) return;
   try {
     remove_tree(files_, aside);
-  } catch (const Error& error) {  // The new one is safe. By the next process that opens the folder, if not now.
+  } catch (const Error& error) {  // The new one is safe. By the next process that opens the folder,
+                                  // if not now.
     log_warning("cannot remove the checkpoint that was replaced: {}", error.what());
   }
 }
 
-// Renamed first, and durably: a removal that is cut off leaves no half checkpoint under a checkpoint's name.
+// Renamed first, and durably: a removal that is cut off leaves no half checkpoint under a
+// checkpoint's name.
 std::vector<int64_t> Folder::remove_outdated(int64_t saved_step) {
   const std::vector<int64_t> steps = outdated(losses(), saved_step, retention_);
   if (steps.empty()) return steps;
@@ -145,7 +159,8 @@ Losses Folder::losses() {
       std::optional<double> loss;
       const fs::path manifest = path_of(step) / kManifestFile;
       try {
-        if (retention_.keep_best > 0) loss = evaluation_loss(manifest_from_text(read_file(manifest), manifest.string()));
+        if (retention_.keep_best > 0)
+          loss = evaluation_loss(manifest_from_text(read_file(manifest), manifest.string()));
       } catch (const Error&) {
         loss.reset();  // Damaged: not the best of anything.
       }

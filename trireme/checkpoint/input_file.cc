@@ -13,14 +13,16 @@ namespace {
 
 [[noreturn]] void fail(const char* doing, const std::filesystem::path& path, int reason) {
   throw Error(reason == ENOENT ? ErrorCode::not_found : ErrorCode::io, "checkpoint",
-              fmt::format("cannot {} {}: {}", doing, path.string(), std::generic_category().message(reason)),
+              fmt::format("cannot {} {}: {}", doing, path.string(),
+                          std::generic_category().message(reason)),
               "correct the path, or check its permissions");
 }
 
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // A pipe must not block.
+  descriptor_ = Descriptor(
+      ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // A pipe must not block.
   if (!descriptor_) fail("open", path_, errno);
   struct stat status {};
   const int reason = ::fstat(descriptor_.get(), &status) != 0 ? errno
@@ -33,11 +35,13 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
 
 void InputFile::read(uint64_t offset, std::span<std::byte> bytes) const {
   while (!bytes.empty()) {
-    const ssize_t count = ::pread(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count =
+        ::pread(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail("read", path_, errno);
     if (count == 0)
-      throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} ends at byte {}", path_.string(), offset), "an older checkpoint");
+      throw Error(ErrorCode::corrupt, "checkpoint",
+                  fmt::format("{} ends at byte {}", path_.string(), offset), "an older checkpoint");
     offset += static_cast<uint64_t>(count);
     bytes = bytes.subspan(static_cast<size_t>(count));
   }

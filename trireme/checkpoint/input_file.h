@@ -15,7 +15,8 @@ class InputFile {
 
   uint64_t size() const { return size_; }
   int descriptor() const { return descriptor_.get(); }
-  // Fills `bytes` from `offset` on. Throws Error(io), or Error(corrupt) if the file ends before. Any number of threads.
+  // Fills `bytes` from `offset` on. Throws Error(io), or Error(corrupt) if the file ends before.
+  // Any number of threads.
   void read(uint64_t offset, std::span<std::byte> bytes) const;
   // Likewise, one part after the other.
   void read(uint64_t offset, std::span<const std::span<std::byte>> parts) const;

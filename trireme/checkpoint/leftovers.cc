@@ -36,7 +36,9 @@ std::string writing_name(std::string_view name, std::string_view attempt) {
   return attempt.empty() ? writing : writing.append(1, kAttempt).append(attempt);
 }
 std::string replaced_name(std::string_view name) { return std::string(kReplaced).append(name); }
-bool is_replaced_name(std::string_view file_name) { return checkpoint_behind(kReplaced, file_name).has_value(); }
+bool is_replaced_name(std::string_view file_name) {
+  return checkpoint_behind(kReplaced, file_name).has_value();
+}
 
 void clean_leftovers(FileSystem& files, const fs::path& folder) {
   for (const auto& entry : files.list(folder)) {

@@ -23,30 +23,37 @@ struct Stretch {
   uint64_t end() const { return begin + to.size(); }
 };
 
-std::vector<Stretch> stretches_of(const SafetensorsFile& file, const std::vector<Destination>& destinations) {
+std::vector<Stretch> stretches_of(const SafetensorsFile& file,
+                                  const std::vector<Destination>& destinations) {
   std::vector<Stretch> stretches;
   for (const auto& [tensor, bytes] : destinations) {
     const TensorView* const own = file.find(tensor->spec.name);
     if (own == nullptr || own->bytes.data() != tensor->bytes.data()) continue;  // Of another file.
     if (tensor->bytes.size() != bytes.size())
       throw Error(ErrorCode::invalid_argument, "checkpoint",
-                  fmt::format("the tensor {} has {} bytes, its place {}", tensor->spec.name, tensor->bytes.size(), bytes.size()),
+                  fmt::format("the tensor {} has {} bytes, its place {}", tensor->spec.name,
+                              tensor->bytes.size(), bytes.size()),
                   "a place of the tensor's size");
     if (!bytes.empty()) stretches.push_back({file.offset_of(*tensor), bytes});
   }
-  std::sort(stretches.begin(), stretches.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+  std::sort(stretches.begin(), stretches.end(),
+            [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
   return stretches;
 }
 
 // Reads [begin, end) to its places, what has none into `scratch`, and hashes it there.
-PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end, const std::vector<Stretch>& stretches,
-                       std::span<std::byte> scratch) {
-  auto next = std::partition_point(stretches.begin(), stretches.end(), [&](const Stretch& each) { return each.end() <= begin; });
+PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end,
+                       const std::vector<Stretch>& stretches, std::span<std::byte> scratch) {
+  auto next = std::partition_point(stretches.begin(), stretches.end(),
+                                   [&](const Stretch& each) { return each.end() <= begin; });
   std::vector<std::span<std::byte>> parts;
   for (uint64_t at = begin; at < end;) {
     const bool placed = next != stretches.end() && next->begin <= at;
-    const uint64_t stop = std::min(end, placed ? next->end() : next != stretches.end() ? next->begin : end);
-    parts.push_back(placed ? next->to.subspan(at - next->begin, stop - at) : scratch.subspan(at - begin, stop - at));
+    const uint64_t stop = std::min(end, placed                    ? next->end()
+                                        : next != stretches.end() ? next->begin
+                                                                  : end);
+    parts.push_back(placed ? next->to.subspan(at - next->begin, stop - at)
+                           : scratch.subspan(at - begin, stop - at));
     if (placed) ++next;
     at = stop;
   }
@@ -55,8 +62,12 @@ PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end, cons
 }
 
 struct Reading {
-  Reading(const fs::path& file_path, const SafetensorsFile& header, const std::vector<Destination>& destinations)
-      : path(file_path), file(path), stretches(stretches_of(header, destinations)), pieces(digest_pieces(file.size())) {}
+  Reading(const fs::path& file_path, const SafetensorsFile& header,
+          const std::vector<Destination>& destinations)
+      : path(file_path),
+        file(path),
+        stretches(stretches_of(header, destinations)),
+        pieces(digest_pieces(file.size())) {}
   fs::path path;
   InputFile file;
   std::vector<Stretch> stretches;
@@ -74,7 +85,8 @@ void read(const std::vector<std::unique_ptr<Reading>>& readings) {
       for (size_t i = std::max(from, first); i < std::min(to, first + count); ++i) {
         const uint64_t begin = (i - first) * kDigestPiece;
         reading->pieces[i - first] =
-            read_piece(reading->file, begin, std::min(reading->file.size(), begin + kDigestPiece), reading->stretches, scratch);
+            read_piece(reading->file, begin, std::min(reading->file.size(), begin + kDigestPiece),
+                       reading->stretches, scratch);
       }
       first += count;
     }
@@ -93,20 +105,26 @@ Saved load_checkpoint(const fs::path& path, const Place& place) {
     verify(saved);  // Damage would explain it.
     throw;
   }
-  if (!std::ranges::all_of(saved.manifest.files, [](const auto& file) { return is_tree_digest(file.second); })) {  // Of our first weeks.
+  if (!std::ranges::all_of(saved.manifest.files, [](const auto& file) {
+        return is_tree_digest(file.second);
+      })) {  // Of our first weeks.
     verify(saved);
-    for (const auto& [tensor, bytes] : destinations) std::copy(tensor->bytes.begin(), tensor->bytes.end(), bytes.begin());
+    for (const auto& [tensor, bytes] : destinations)
+      std::copy(tensor->bytes.begin(), tensor->bytes.end(), bytes.begin());
     return saved;
   }
   std::vector<std::unique_ptr<Reading>> readings;
-  for (const auto& [kind, opened] : {std::pair{kModelFile, saved.model.get()}, {kOptimizerFile, saved.optimizer.get()}}) {
+  for (const auto& [kind, opened] :
+       {std::pair{kModelFile, saved.model.get()}, {kOptimizerFile, saved.optimizer.get()}}) {
     const auto names = files_of_parts(saved.manifest, kind);
     for (size_t i = 0; i < names.size(); ++i)
-      readings.push_back(std::make_unique<Reading>(path / names[i], opened->files()[i], destinations));
+      readings.push_back(
+          std::make_unique<Reading>(path / names[i], opened->files()[i], destinations));
   }
   read(readings);
   for (const auto& reading : readings)
-    require_digest(reading->path, digest_text(reading->pieces), saved.manifest.files.at(reading->path.filename().string()));
+    require_digest(reading->path, digest_text(reading->pieces),
+                   saved.manifest.files.at(reading->path.filename().string()));
   return saved;
 }
 

@@ -15,10 +15,12 @@ constexpr std::string_view kSealEnd = "\"\n}\n";
 constexpr size_t kSealSize = kSealStart.size() + 64 + kSealEnd.size();
 
 Error corrupt(const std::string& where, std::string_view what) {
-  return Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} {}", where, what), "use an older checkpoint");
+  return Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} {}", where, what),
+               "use an older checkpoint");
 }
 
-// Numbers print in their shortest exact form; what JSON cannot say becomes text that strtod and Python's float() understand.
+// Numbers print in their shortest exact form; what JSON cannot say becomes text that strtod and
+// Python's float() understand.
 Json loss_to_json(double loss) {
   if (std::isfinite(loss)) return loss;
   const std::string sign = std::signbit(loss) ? "-" : "";
@@ -41,19 +43,23 @@ Json losses_to_json(const std::vector<double>& losses) {
 
 void require_known_format(const Json& json, const std::string& where) {
   const auto format = json.is_object() ? json.find("format") : json.end();
-  if (format == json.end() || !format->is_number_integer()) throw corrupt(where, "has no format number");
+  if (format == json.end() || !format->is_number_integer())
+    throw corrupt(where, "has no format number");
   if (*format > kNewestFormat)
     throw Error(ErrorCode::unsupported, "checkpoint",
-                fmt::format("{} has format {}, this build reads up to {}", where, format->dump(), kNewestFormat),
+                fmt::format("{} has format {}, this build reads up to {}", where, format->dump(),
+                            kNewestFormat),
                 "a newer Trireme, or another checkpoint.dir");
 }
 
 void require_seal(std::string_view text, const std::string& where) {
-  const bool sealed = text.size() > kSealSize && text.ends_with(kSealEnd) && text.substr(text.size() - kSealSize).starts_with(kSealStart);
+  const bool sealed = text.size() > kSealSize && text.ends_with(kSealEnd) &&
+                      text.substr(text.size() - kSealSize).starts_with(kSealStart);
   if (!sealed) throw corrupt(where, "does not end with its SHA-256");
   const std::string_view digest = text.substr(text.size() - kSealEnd.size() - 64, 64);
   const std::string actual = sha256_hex(text.substr(0, text.size() - kSealSize));
-  if (digest != actual) throw corrupt(where, fmt::format("was changed: its SHA-256 is {}, it says {}", actual, digest));
+  if (digest != actual)
+    throw corrupt(where, fmt::format("was changed: its SHA-256 is {}, it says {}", actual, digest));
 }
 
 }  // namespace
@@ -62,22 +68,30 @@ std::optional<double> evaluation_loss(const Manifest& manifest) {
   const auto evaluation = manifest.extra.find("evaluation");
   if (evaluation == manifest.extra.end() || !evaluation->is_object()) return {};
   const auto loss = evaluation->find("loss");
-  return loss != evaluation->end() && loss->is_number() ? std::optional(loss->get<double>()) : std::nullopt;
+  return loss != evaluation->end() && loss->is_number() ? std::optional(loss->get<double>())
+                                                        : std::nullopt;
 }
 
 std::string to_text(const Manifest& manifest) {
   const std::pair<const char*, Json> fields[] = {
-      {"format", manifest.format},   {"version", manifest.version},
-      {"step", manifest.step},       {"position", Json{{"epoch", manifest.position.epoch}, {"consumed", manifest.position.consumed}}},
-      {"aliases", manifest.aliases}, {"optimizer", manifest.optimizer},
-      {"config", manifest.config},   {"extra", manifest.extra},
-      {"files", manifest.files},     {"loss_history", losses_to_json(manifest.loss_history)},
+      {"format", manifest.format},
+      {"version", manifest.version},
+      {"step", manifest.step},
+      {"position",
+       Json{{"epoch", manifest.position.epoch}, {"consumed", manifest.position.consumed}}},
+      {"aliases", manifest.aliases},
+      {"optimizer", manifest.optimizer},
+      {"config", manifest.config},
+      {"extra", manifest.extra},
+      {"files", manifest.files},
+      {"loss_history", losses_to_json(manifest.loss_history)},
   };
   std::string text = "{";
   for (const auto& [name, value] : fields) {
     text += text.size() > 1 ? ",\n  \"" : "\n  \"";
     text += name;
-    // A path in the configuration may hold bytes that are no UTF-8; that must not cost the run its checkpoint.
+    // A path in the configuration may hold bytes that are no UTF-8; that must not cost the run its
+    // checkpoint.
     text += "\": " + value.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   const std::string digest = sha256_hex(text);
@@ -93,13 +107,15 @@ Manifest manifest_from_text(std::string_view text, const std::string& where) {
     manifest.format = json.at("format").get<int>();
     manifest.version = json.at("version").get<std::string>();
     manifest.step = json.at("step").get<int64_t>();
-    manifest.position = {json.at("position").at("epoch").get<int64_t>(), json.at("position").at("consumed").get<int64_t>()};
+    manifest.position = {json.at("position").at("epoch").get<int64_t>(),
+                         json.at("position").at("consumed").get<int64_t>()};
     manifest.aliases = json.at("aliases").get<std::map<std::string, std::string>>();
     manifest.optimizer = json.at("optimizer");
     manifest.config = json.at("config");
     manifest.extra = json.at("extra");
     manifest.files = json.at("files").get<std::map<std::string, std::string>>();
-    for (const Json& loss : json.at("loss_history")) manifest.loss_history.push_back(loss_from_json(loss));
+    for (const Json& loss : json.at("loss_history"))
+      manifest.loss_history.push_back(loss_from_json(loss));
     return manifest;
   } catch (const Json::exception& error) {
     throw corrupt(where, fmt::format("is no manifest: {}", error.what()));

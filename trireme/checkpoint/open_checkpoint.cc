@@ -13,7 +13,8 @@ namespace {
 namespace fs = std::filesystem;
 
 Error corrupt(const fs::path& file, std::string_view what) {
-  return Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} {}", file.string(), what), "an older checkpoint");
+  return Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} {}", file.string(), what),
+               "an older checkpoint");
 }
 
 }  // namespace
@@ -21,15 +22,19 @@ Error corrupt(const fs::path& file, std::string_view what) {
 Saved open_manifest(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored))
-    throw Error(ErrorCode::not_found, "checkpoint", fmt::format("there is no checkpoint {}", path.string()),
+    throw Error(ErrorCode::not_found, "checkpoint",
+                fmt::format("there is no checkpoint {}", path.string()),
                 "the path of a folder step-...");
   const fs::path manifest_path = path / kManifestFile;
   if (!fs::is_regular_file(manifest_path, ignored)) throw corrupt(manifest_path, "is missing");
-  Saved saved{path, manifest_from_text(read_file(manifest_path), manifest_path.string()), nullptr, nullptr};
+  Saved saved{path, manifest_from_text(read_file(manifest_path), manifest_path.string()), nullptr,
+              nullptr};
   for (const char* required : {kModelFile, kOptimizerFile})
-    if (!saved.manifest.files.contains(required)) throw corrupt(manifest_path, fmt::format("does not list {}", required));
+    if (!saved.manifest.files.contains(required))
+      throw corrupt(manifest_path, fmt::format("does not list {}", required));
   for (const auto& [name, digest] : saved.manifest.files) {
-    if (fs::path(name).filename() != name) throw corrupt(manifest_path, fmt::format("lists {}, which is no file beside it", name));
+    if (fs::path(name).filename() != name)
+      throw corrupt(manifest_path, fmt::format("lists {}, which is no file beside it", name));
     if (!fs::is_regular_file(path / name, ignored)) throw corrupt(path / name, "is missing");
   }
   return saved;
@@ -38,7 +43,8 @@ Saved open_manifest(const fs::path& path) {
 void open_files(Saved& saved) {
   const auto open = [&](const char* file) {
     std::vector<fs::path> paths;
-    for (const std::string& name : files_of_parts(saved.manifest, file)) paths.push_back(saved.path / name);
+    for (const std::string& name : files_of_parts(saved.manifest, file))
+      paths.push_back(saved.path / name);
     return std::make_unique<SafetensorsFiles>(paths);
   };
   saved.model = open(kModelFile);
@@ -47,12 +53,14 @@ void open_files(Saved& saved) {
 
 void require_digest(const fs::path& file, const std::string& actual, const std::string& expected) {
   if (actual != expected)
-    throw corrupt(file, fmt::format("was changed or cut off: its hash is {}, the manifest says {}", actual, expected));
+    throw corrupt(file, fmt::format("was changed or cut off: its hash is {}, the manifest says {}",
+                                    actual, expected));
 }
 
 void verify(const Saved& saved) {
   for (const auto& [name, expected] : saved.manifest.files)
-    require_digest(saved.path / name, digest_of_file(saved.path / name, expected, usable_cores()), expected);
+    require_digest(saved.path / name, digest_of_file(saved.path / name, expected, usable_cores()),
+                   expected);
 }
 
 Saved open_checkpoint(const fs::path& path) {
@@ -62,7 +70,8 @@ Saved open_checkpoint(const fs::path& path) {
   return saved;
 }
 
-std::optional<Saved> newest_whole(const fs::path& folder, const std::function<Saved(const fs::path&)>& open) {
+std::optional<Saved> newest_whole(const fs::path& folder,
+                                  const std::function<Saved(const fs::path&)>& open) {
   std::string damages;
   for (const int64_t step : steps_in(disk(), folder)) {
     const fs::path path = folder / name_of_step(step);
@@ -71,17 +80,21 @@ std::optional<Saved> newest_whole(const fs::path& folder, const std::function<Sa
       if (!damages.empty()) log_warning("using the newest whole checkpoint, {}", path.string());
       return saved;
     } catch (const Error& error) {
-      const bool damaged = error.code() == ErrorCode::corrupt || error.code() == ErrorCode::io || error.code() == ErrorCode::not_found;
+      const bool damaged = error.code() == ErrorCode::corrupt || error.code() == ErrorCode::io ||
+                           error.code() == ErrorCode::not_found;
       if (!damaged) throw;
       log_warning("skipping the checkpoint {}: {}", path.string(), error.what());
       damages += fmt::format("\n  {}", error.what());
     }
   }
   if (damages.empty()) return {};
-  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("every checkpoint in {} is damaged:{}", folder.string(), damages),
+  throw Error(ErrorCode::corrupt, "checkpoint",
+              fmt::format("every checkpoint in {} is damaged:{}", folder.string(), damages),
               "restore one from a backup, or choose another checkpoint.dir to start anew");
 }
 
-std::optional<Saved> newest_in(const fs::path& folder) { return newest_whole(folder, open_checkpoint); }
+std::optional<Saved> newest_in(const fs::path& folder) {
+  return newest_whole(folder, open_checkpoint);
+}
 
 }  // namespace trireme::checkpoint

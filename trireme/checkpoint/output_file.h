@@ -16,10 +16,12 @@ class OutputFile {
   // Creates `path`, or empties it. Throws Error(io).
   OutputFile(FileSystem& files, const std::filesystem::path& path, std::string digest = {})
       : file_(files.create(path)), known_(std::move(digest)) {}
-  // Throws Error(io) naming path, reason (such as "No space left on device") and the bytes written so far.
+  // Throws Error(io) naming path, reason (such as "No space left on device") and the bytes written
+  // so far.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  // Makes the bytes durable; the name is so once the folder is synced. Returns the digest. Throws Error(io). Call it once, last.
+  // Makes the bytes durable; the name is so once the folder is synced. Returns the digest. Throws
+  // Error(io). Call it once, last.
   std::string finish();
 
  private:

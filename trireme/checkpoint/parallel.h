@@ -8,10 +8,12 @@
 
 namespace trireme::checkpoint {
 
-// body(from, to) for even parts of [0, count), the first on the calling thread. Rethrows the error of the lowest part that had one.
+// body(from, to) for even parts of [0, count), the first on the calling thread. Rethrows the error
+// of the lowest part that had one.
 template <typename Body>
 void in_parallel(size_t count, int threads, Body body) {
-  const size_t parts = std::clamp<size_t>(static_cast<size_t>(std::max(threads, 1)), 1, std::max<size_t>(count, 1));
+  const size_t parts =
+      std::clamp<size_t>(static_cast<size_t>(std::max(threads, 1)), 1, std::max<size_t>(count, 1));
   std::vector<std::exception_ptr> errors(parts);
   const auto run = [&](size_t part) {
     try {

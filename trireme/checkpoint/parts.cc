@@ -21,19 +21,24 @@ constexpr std::chrono::milliseconds kLookAgain{2};
 constexpr std::string_view kExtension = ".safetensors";
 
 std::string writer_of(const Part& part, int index) {
-  return static_cast<size_t>(index) < part.ranks.size() ? fmt::format("rank {}", part.ranks[static_cast<size_t>(index)])
-                                                        : fmt::format("the writer of part {}", index);
+  return static_cast<size_t>(index) < part.ranks.size()
+             ? fmt::format("rank {}", part.ranks[static_cast<size_t>(index)])
+             : fmt::format("the writer of part {}", index);
 }
 
 std::string note_of(int index) { return fmt::format("part-{}.json", index); }
 
-std::string_view stem_of(std::string_view file) { return file.substr(0, file.size() - kExtension.size()); }
+std::string_view stem_of(std::string_view file) {
+  return file.substr(0, file.size() - kExtension.size());
+}
 
 // "optimizer-2.safetensors" is a part of "optimizer.safetensors".
 bool is_part_of(std::string_view file, std::string_view name) {
   const std::string_view stem = stem_of(file);
   if (name == file) return true;
-  if (!name.starts_with(stem) || !name.ends_with(kExtension) || name.size() < file.size() + 2 || name[stem.size()] != '-') return false;
+  if (!name.starts_with(stem) || !name.ends_with(kExtension) || name.size() < file.size() + 2 ||
+      name[stem.size()] != '-')
+    return false;
   int index = 0;
   const char* const end = name.data() + name.size() - kExtension.size();
   const auto [stop, error] = std::from_chars(name.data() + stem.size() + 1, end, index);
@@ -42,7 +47,8 @@ bool is_part_of(std::string_view file, std::string_view name) {
 
 // Under its name once it is whole, so that who looks for it never finds half of it.
 void leave_note(FileSystem& files, const fs::path& unfinished, int index, const Json& note) {
-  const fs::path path = unfinished / note_of(index), written = unfinished / (note_of(index) + ".new");
+  const fs::path path = unfinished / note_of(index),
+                 written = unfinished / (note_of(index) + ".new");
   OutputFile file(files, written);
   file.write(note.dump());
   file.finish();
@@ -75,7 +81,8 @@ void open_unfinished(FileSystem& files, const fs::path& unfinished) {
   }
 }
 
-std::map<std::string, std::string> write_files(FileSystem& files, const fs::path& unfinished, const std::vector<OutgoingFile>& content) {
+std::map<std::string, std::string> write_files(FileSystem& files, const fs::path& unfinished,
+                                               const std::vector<OutgoingFile>& content) {
   std::map<std::string, std::string> digests;
   for (const OutgoingFile& outgoing : content) {
     OutputFile file(files, unfinished / outgoing.name, outgoing.digest);
@@ -85,7 +92,8 @@ std::map<std::string, std::string> write_files(FileSystem& files, const fs::path
   return digests;
 }
 
-void write_part(FileSystem& files, const fs::path& folder, int64_t step, const Part& part, const std::vector<OutgoingFile>& content) {
+void write_part(FileSystem& files, const fs::path& folder, int64_t step, const Part& part,
+                const std::vector<OutgoingFile>& content) {
   const fs::path unfinished = unfinished_path(folder, step, part);
   Json note;
   try {
@@ -98,7 +106,8 @@ void write_part(FileSystem& files, const fs::path& folder, int64_t step, const P
   leave_note(files, unfinished, part.index, note);
 }
 
-std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::path& unfinished, const Part& part,
+std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::path& unfinished,
+                                                 const Part& part,
                                                  const GoOnWaiting& go_on_waiting) {
   const auto missing = [&] {
     std::vector<std::string> writers;
@@ -109,7 +118,8 @@ std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::pa
   for (auto writers = missing(); !writers.empty(); writers = missing()) {
     if (!go_on_waiting())
       throw Error(ErrorCode::peer_lost, "checkpoint",
-                  fmt::format("{} did not write a part of {}", fmt::join(writers, ", "), unfinished.string()),
+                  fmt::format("{} did not write a part of {}", fmt::join(writers, ", "),
+                              unfinished.string()),
                   "older checkpoints are as they were");
     std::this_thread::sleep_for(kLookAgain);
   }
@@ -119,7 +129,8 @@ std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::pa
     const Json note = Json::parse(read_file(path));
     if (note.contains("error"))
       throw Error(ErrorCode::io, "checkpoint",
-                  fmt::format("{} could not write its part: {}", writer_of(part, index), note["error"].get<std::string>()));
+                  fmt::format("{} could not write its part: {}", writer_of(part, index),
+                              note["error"].get<std::string>()));
     digests.merge(note.at("files").get<std::map<std::string, std::string>>());
     files.remove(path);
   }

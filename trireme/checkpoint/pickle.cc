@@ -9,11 +9,13 @@ namespace {
 
 using Kind = PickleNode::Kind;
 
-constexpr size_t kLongestName = 1000;  // Of a class: a file cannot make us keep many copies of a long one.
+constexpr size_t kLongestName =
+    1000;  // Of a class: a file cannot make us keep many copies of a long one.
 
 class Machine {
  public:
-  Machine(std::span<const std::byte> bytes, const std::string& where) : bytes_(bytes), where_(where) {}
+  Machine(std::span<const std::byte> bytes, const std::string& where)
+      : bytes_(bytes), where_(where) {}
 
   Pickle run() {
     for (;;) {
@@ -27,7 +29,8 @@ class Machine {
 
  private:
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} holds a damaged pickle: {} at byte {}", where_, what, at_),
+    throw Error(ErrorCode::corrupt, "checkpoint",
+                fmt::format("{} holds a damaged pickle: {} at byte {}", where_, what, at_),
                 "a fresh copy of the file");
   }
 
@@ -108,14 +111,16 @@ class Machine {
   void push_long(uint64_t size) {
     if (size > 8) fail("it has a number beyond 64 bits");
     uint64_t value = number(static_cast<int>(size));
-    if (size > 0 && size < 8 && (value >> (8 * size - 1) & 1) != 0) value |= ~uint64_t{0} << (8 * size);
+    if (size > 0 && size < 8 && (value >> (8 * size - 1) & 1) != 0)
+      value |= ~uint64_t{0} << (8 * size);
     push_integer(static_cast<int64_t>(value));
   }
 
   void set_items(const std::vector<PickleValue>& items) {
     const PickleValue target = top();
     if (items.size() % 2 != 0 || target->kind != Kind::dict) fail("it fills what is no dict");
-    for (size_t i = 0; i < items.size(); i += 2) target->entries.emplace_back(items[i], items[i + 1]);
+    for (size_t i = 0; i < items.size(); i += 2)
+      target->entries.emplace_back(items[i], items[i + 1]);
   }
   void append(const std::vector<PickleValue>& items) {
     const PickleValue target = top();
@@ -124,8 +129,10 @@ class Machine {
   }
   void construct() {
     const PickleValue arguments = pop(), callable = pop();
-    if (arguments->kind != Kind::list || callable->kind != Kind::global) fail("it constructs what is no class");
-    const PickleValue object = make(callable->text == "collections.OrderedDict" ? Kind::dict : Kind::object);
+    if (arguments->kind != Kind::list || callable->kind != Kind::global)
+      fail("it constructs what is no class");
+    const PickleValue object =
+        make(callable->text == "collections.OrderedDict" ? Kind::dict : Kind::object);
     object->text = callable->text;
     object->arguments = arguments;
     push(object);
@@ -206,7 +213,8 @@ class Machine {
       case 'h': recall(number(1)); break;
       case 'j': recall(number(4)); break;
       default:
-        throw Error(ErrorCode::unsupported, "checkpoint", fmt::format("{} has the pickle opcode {:#04x}", where_, opcode),
+        throw Error(ErrorCode::unsupported, "checkpoint",
+                    fmt::format("{} has the pickle opcode {:#04x}", where_, opcode),
                     "a state dict of tensors: torch.save(model.state_dict(), path)");
     }
   }
@@ -227,6 +235,8 @@ class Machine {
 
 }  // namespace
 
-Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where) { return Machine(bytes, where).run(); }
+Pickle read_pickle(std::span<const std::byte> bytes, const std::string& where) {
+  return Machine(bytes, where).run();
+}
 
 }  // namespace trireme::checkpoint

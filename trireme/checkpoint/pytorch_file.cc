@@ -20,9 +20,10 @@ constexpr int kDeepest = 64;      // Modules in modules.
 constexpr size_t kMostDims = 64;  // As many as LibTorch can work on.
 
 constexpr std::pair<std::string_view, plan::DType> kStorages[] = {
-    {"FloatStorage", plan::DType::float32},     {"DoubleStorage", plan::DType::float64}, {"HalfStorage", plan::DType::float16},
-    {"BFloat16Storage", plan::DType::bfloat16}, {"IntStorage", plan::DType::int32},      {"LongStorage", plan::DType::int64},
-    {"ByteStorage", plan::DType::uint8},        {"BoolStorage", plan::DType::uint8},
+    {"FloatStorage", plan::DType::float32}, {"DoubleStorage", plan::DType::float64},
+    {"HalfStorage", plan::DType::float16},  {"BFloat16Storage", plan::DType::bfloat16},
+    {"IntStorage", plan::DType::int32},     {"LongStorage", plan::DType::int64},
+    {"ByteStorage", plan::DType::uint8},    {"BoolStorage", plan::DType::uint8},
 };
 
 class PytorchReader {
@@ -48,22 +49,30 @@ class PytorchReader {
 
  private:
   [[noreturn]] void fail(ErrorCode code, const std::string& what) const {
-    throw Error(code, "checkpoint", fmt::format("{}: {}", path_.string(), what), "a state dict: torch.save(model.state_dict(), path)");
+    throw Error(code, "checkpoint", fmt::format("{}: {}", path_.string(), what),
+                "a state dict: torch.save(model.state_dict(), path)");
   }
 
   void walk(PickleValue value, const std::string& name, int depth) {
-    if (depth > kDeepest) fail(ErrorCode::corrupt, fmt::format("'{}...' is nested too deep", name.substr(0, 100)));
+    if (depth > kDeepest)
+      fail(ErrorCode::corrupt, fmt::format("'{}...' is nested too deep", name.substr(0, 100)));
     if (value->kind == Kind::dict) return walk_entries(*value, name, depth);
     if (value->kind != Kind::object) return;
-    if (value->text == "torch._utils._rebuild_parameter" || value->text == "torch._utils._rebuild_parameter_with_state")
+    if (value->text == "torch._utils._rebuild_parameter" ||
+        value->text == "torch._utils._rebuild_parameter_with_state")
       return walk(argument(*value, 0), name, depth + 1);
-    if (value->text == "torch._utils._rebuild_tensor_v2" || value->text == "torch._utils._rebuild_tensor") return add(*value, name);
-    if (value->text.starts_with("torch._utils._rebuild")) fail(ErrorCode::unsupported, fmt::format("'{}' is no plain tensor", name));
-    if (value->state != nullptr && value->state->kind == Kind::dict) walk_entries(*value->state, name, depth);  // A module.
+    if (value->text == "torch._utils._rebuild_tensor_v2" ||
+        value->text == "torch._utils._rebuild_tensor")
+      return add(*value, name);
+    if (value->text.starts_with("torch._utils._rebuild"))
+      fail(ErrorCode::unsupported, fmt::format("'{}' is no plain tensor", name));
+    if (value->state != nullptr && value->state->kind == Kind::dict)
+      walk_entries(*value->state, name, depth);  // A module.
   }
 
   void walk_entries(const PickleNode& dict, const std::string& name, int depth) {
-    if ((visited_ += dict.entries.size()) > kMostVisits) fail(ErrorCode::corrupt, "its dicts hold each other");
+    if ((visited_ += dict.entries.size()) > kMostVisits)
+      fail(ErrorCode::corrupt, "its dicts hold each other");
     for (const auto& [key, value] : dict.entries) {
       std::string part = key->kind == Kind::integer ? std::to_string(key->integer) : key->text;
       walk(value, name.empty() ? part : name + "." + part, depth + 1);
@@ -71,15 +80,18 @@ class PytorchReader {
   }
 
   PickleValue argument(const PickleNode& object, size_t index) const {
-    if (object.arguments == nullptr || index >= object.arguments->items.size()) fail(ErrorCode::corrupt, "a tensor lacks an argument");
+    if (object.arguments == nullptr || index >= object.arguments->items.size())
+      fail(ErrorCode::corrupt, "a tensor lacks an argument");
     return object.arguments->items[index];
   }
 
   std::vector<int64_t> numbers(const PickleNode& list) const {
     std::vector<int64_t> values;
-    if (list.kind != Kind::list || list.items.size() > kMostDims) fail(ErrorCode::corrupt, "a tensor has no shape");
+    if (list.kind != Kind::list || list.items.size() > kMostDims)
+      fail(ErrorCode::corrupt, "a tensor has no shape");
     for (const PickleValue item : list.items) {
-      if (item->kind != Kind::integer || item->integer < 0) fail(ErrorCode::corrupt, "a tensor has an impossible shape");
+      if (item->kind != Kind::integer || item->integer < 0)
+        fail(ErrorCode::corrupt, "a tensor has an impossible shape");
       values.push_back(item->integer);
     }
     return values;
@@ -89,17 +101,22 @@ class PytorchReader {
   void add(const PickleNode& tensor, const std::string& name) {
     if (!names_.insert(name).second) return;
     const PickleNode& reference = *argument(tensor, 0);
-    if (reference.kind != Kind::persistent || reference.arguments == nullptr || reference.arguments->items.size() < 3)
+    if (reference.kind != Kind::persistent || reference.arguments == nullptr ||
+        reference.arguments->items.size() < 3)
       fail(ErrorCode::corrupt, fmt::format("'{}' has no storage", name));
     const PickleNode &type = *reference.arguments->items[1], &key = *reference.arguments->items[2];
-    const auto known = std::find_if(std::begin(kStorages), std::end(kStorages), [&](const auto& each) {
-      return type.text == std::string("torch.").append(each.first) || type.text == std::string("torch.storage.").append(each.first);
-    });
-    if (known == std::end(kStorages)) fail(ErrorCode::unsupported, fmt::format("'{}' lies in a {}", name, type.text));
+    const auto known =
+        std::find_if(std::begin(kStorages), std::end(kStorages), [&](const auto& each) {
+          return type.text == std::string("torch.").append(each.first) ||
+                 type.text == std::string("torch.storage.").append(each.first);
+        });
+    if (known == std::end(kStorages))
+      fail(ErrorCode::unsupported, fmt::format("'{}' lies in a {}", name, type.text));
     LoadedTensor loaded{{name, numbers(*argument(tensor, 2)), known->second}, {}};
     const auto storage = storage_of(key.text);
     const PickleNode& offset = *argument(tensor, 1);
-    if (offset.kind != Kind::integer || offset.integer < 0) fail(ErrorCode::corrupt, fmt::format("'{}' starts nowhere", name));
+    if (offset.kind != Kind::integer || offset.integer < 0)
+      fail(ErrorCode::corrupt, fmt::format("'{}' starts nowhere", name));
     gather(*storage, offset.integer, numbers(*argument(tensor, 3)), loaded);
     tensors_.push_back(std::move(loaded));
   }
@@ -114,24 +131,31 @@ class PytorchReader {
   }
 
   // Copies what shape, stride and offset name, once it is certain that all of it is there.
-  void gather(const std::vector<std::byte>& storage, int64_t offset, const std::vector<int64_t>& strides, LoadedTensor& tensor) {
+  void gather(const std::vector<std::byte>& storage, int64_t offset,
+              const std::vector<int64_t>& strides, LoadedTensor& tensor) {
     const std::vector<int64_t>& shape = tensor.spec.shape;
-    const auto lies = [&] { fail(ErrorCode::corrupt, fmt::format("'{}' is larger than its storage", tensor.spec.name)); };
+    const auto lies = [&] {
+      fail(ErrorCode::corrupt, fmt::format("'{}' is larger than its storage", tensor.spec.name));
+    };
     if (strides.size() != shape.size()) lies();
-    const int64_t width = plan::bytes_of(tensor.spec.dtype), elements = static_cast<int64_t>(storage.size()) / width;
+    const int64_t width = plan::bytes_of(tensor.spec.dtype),
+                  elements = static_cast<int64_t>(storage.size()) / width;
     int64_t count = 1, last = offset, contiguous = 1;
     bool is_contiguous = true;
     for (size_t dim = shape.size(); dim-- > 0;) {
       int64_t reach = 0;
       if (__builtin_mul_overflow(count, shape[dim], &count)) lies();
       if (shape[dim] == 0) continue;
-      if (__builtin_mul_overflow(shape[dim] - 1, strides[dim], &reach) || __builtin_add_overflow(last, reach, &last)) lies();
+      if (__builtin_mul_overflow(shape[dim] - 1, strides[dim], &reach) ||
+          __builtin_add_overflow(last, reach, &last))
+        lies();
       is_contiguous &= shape[dim] == 1 || strides[dim] == contiguous;
       contiguous *= shape[dim];
     }
     if (count == 0) return;
     if (last >= elements) lies();
-    if ((gathered_ += static_cast<uint64_t>(count * width)) > kMostExpansion * zip_bytes()) lies();  // Strides of 0 repeat elements.
+    if ((gathered_ += static_cast<uint64_t>(count * width)) > kMostExpansion * zip_bytes())
+      lies();  // Strides of 0 repeat elements.
     tensor.bytes.resize(static_cast<size_t>(count * width));
     if (is_contiguous) {
       std::memcpy(tensor.bytes.data(), storage.data() + offset * width, tensor.bytes.size());
@@ -140,7 +164,8 @@ class PytorchReader {
     std::vector<int64_t> index(shape.size(), 0);
     int64_t from = offset;
     for (int64_t i = 0; i < count; ++i) {
-      std::memcpy(tensor.bytes.data() + i * width, storage.data() + from * width, static_cast<size_t>(width));
+      std::memcpy(tensor.bytes.data() + i * width, storage.data() + from * width,
+                  static_cast<size_t>(width));
       for (size_t dim = shape.size(); dim-- > 0;) {
         from += strides[dim];
         if (++index[dim] < shape[dim]) break;
@@ -191,7 +216,9 @@ void put_integers(std::string& pickle, const std::vector<int64_t>& values) {
 }
 
 std::string_view storage_of(plan::DType dtype) {
-  return std::find_if(std::begin(kStorages), std::end(kStorages), [&](const auto& each) { return each.second == dtype; })->first;
+  return std::find_if(std::begin(kStorages), std::end(kStorages),
+                      [&](const auto& each) { return each.second == dtype; })
+      ->first;
 }
 
 void put_tensor(std::string& pickle, const plan::TensorSpec& spec, size_t number) {
@@ -206,14 +233,17 @@ void put_tensor(std::string& pickle, const plan::TensorSpec& spec, size_t number
   put_integer(pickle, 0);
   put_integers(pickle, spec.shape);
   std::vector<int64_t> strides(spec.shape.size(), 1);
-  for (size_t dim = strides.size(); dim-- > 1;) strides[dim - 1] = strides[dim] * std::max<int64_t>(spec.shape[dim], 1);
+  for (size_t dim = strides.size(); dim-- > 1;)
+    strides[dim - 1] = strides[dim] * std::max<int64_t>(spec.shape[dim], 1);
   put_integers(pickle, strides);
   pickle += "\x89";  // requires_grad
   put_global(pickle, "collections", "OrderedDict");
   pickle += ")RtR";
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
 
 }  // namespace
 
@@ -235,7 +265,8 @@ void write_pytorch(const fs::path& path, const std::vector<TensorView>& tensors)
     ZipWriter zip(file);
     zip.add("archive/data.pkl", bytes_of(pickle));
     zip.add("archive/byteorder", bytes_of("little"));
-    for (size_t i = 0; i < tensors.size(); ++i) zip.add(fmt::format("archive/data/{}", i), tensors[i].bytes);
+    for (size_t i = 0; i < tensors.size(); ++i)
+      zip.add(fmt::format("archive/data/{}", i), tensors[i].bytes);
     zip.add("archive/version", bytes_of("3\n"));
     zip.finish();
     file.finish();

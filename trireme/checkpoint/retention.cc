@@ -20,7 +20,8 @@ std::set<int64_t> best_of(const Losses& checkpoints, int count) {
 
 }  // namespace
 
-std::vector<int64_t> outdated(const Losses& checkpoints, int64_t saved, const RetentionOptions& options) {
+std::vector<int64_t> outdated(const Losses& checkpoints, int64_t saved,
+                              const RetentionOptions& options) {
   const std::set<int64_t> best = best_of(checkpoints, options.keep_best);
   std::vector<int64_t> steps;
   int kept = 0;

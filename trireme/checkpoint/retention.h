@@ -16,8 +16,9 @@ struct RetentionOptions {
 // Step -> evaluation loss at that step, if there was one.
 using Losses = std::map<int64_t, std::optional<double>>;
 
-// The steps that may go once `saved` is durable. Never `saved`, nor one of a later step (damaged, or of another run).
-// Of equal losses the older one is the better. NaN and infinity are no losses.
-std::vector<int64_t> outdated(const Losses& checkpoints, int64_t saved, const RetentionOptions& options);
+// The steps that may go once `saved` is durable. Never `saved`, nor one of a later step (damaged,
+// or of another run). Of equal losses the older one is the better. NaN and infinity are no losses.
+std::vector<int64_t> outdated(const Losses& checkpoints, int64_t saved,
+                              const RetentionOptions& options);
 
 }  // namespace trireme::checkpoint

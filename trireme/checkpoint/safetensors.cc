@@ -30,7 +30,9 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
-  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(start_), size_}; }
+  std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(start_), size_};
+  }
 
  private:
   void* start_ = nullptr;
@@ -38,16 +40,21 @@ class Mapping {
 };
 
 // The header's JSON and the data after it.
-std::pair<std::string_view, std::span<const std::byte>> cut(std::span<const std::byte> file, const std::string& where) {
+std::pair<std::string_view, std::span<const std::byte>> cut(std::span<const std::byte> file,
+                                                            const std::string& where) {
   const auto damaged = [&](const std::string& what) {
-    return Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} is damaged: {}", where, what), "an older checkpoint or a fresh copy");
+    return Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} is damaged: {}", where, what),
+                 "an older checkpoint or a fresh copy");
   };
-  if (file.size() < 8) throw damaged(fmt::format("{} bytes are too few for a safetensors file", file.size()));
+  if (file.size() < 8)
+    throw damaged(fmt::format("{} bytes are too few for a safetensors file", file.size()));
   uint64_t length = 0;
-  for (int byte = 7; byte >= 0; --byte) length = length << 8 | static_cast<uint64_t>(file[static_cast<size_t>(byte)]);
+  for (int byte = 7; byte >= 0; --byte)
+    length = length << 8 | static_cast<uint64_t>(file[static_cast<size_t>(byte)]);
   if (length > file.size() - 8 || length > kMaxHeaderBytes)
     throw damaged(
-        fmt::format("its header claims {} bytes of a file of {}; the format's limit is {}", length, file.size(), kMaxHeaderBytes));
+        fmt::format("its header claims {} bytes of a file of {}; the format's limit is {}", length,
+                    file.size(), kMaxHeaderBytes));
   return {{reinterpret_cast<const char*>(file.data()) + 8, length}, file.subspan(8 + length)};
 }
 
@@ -58,7 +65,8 @@ struct SafetensorsFile::Impl {
     const auto [json, data] = cut(mapping.bytes(), path.string());
     SafetensorsHeader header = parse_header(json, data.size(), path.string());
     for (HeaderTensor& tensor : header.tensors)
-      tensors.push_back({std::move(tensor.spec), data.subspan(tensor.begin, tensor.end - tensor.begin)});
+      tensors.push_back(
+          {std::move(tensor.spec), data.subspan(tensor.begin, tensor.end - tensor.begin)});
     for (size_t i = 0; i < tensors.size(); ++i) index.emplace(tensors[i].spec.name, i);
     metadata = std::move(header.metadata);
   }
@@ -74,7 +82,9 @@ SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 
 const std::vector<TensorView>& SafetensorsFile::tensors() const { return impl_->tensors; }
-const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return impl_->metadata; }
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
+  return impl_->metadata;
+}
 
 uint64_t SafetensorsFile::offset_of(const TensorView& tensor) const {
   return static_cast<uint64_t>(tensor.bytes.data() - impl_->mapping.bytes().data());

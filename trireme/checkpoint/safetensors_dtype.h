@@ -8,8 +8,9 @@
 namespace trireme::checkpoint {
 
 inline constexpr std::pair<plan::DType, std::string_view> kSafetensorsDTypes[] = {
-    {plan::DType::float32, "F32"}, {plan::DType::float64, "F64"}, {plan::DType::float16, "F16"}, {plan::DType::bfloat16, "BF16"},
-    {plan::DType::int32, "I32"},   {plan::DType::int64, "I64"},   {plan::DType::uint8, "U8"},
+    {plan::DType::float32, "F32"},   {plan::DType::float64, "F64"}, {plan::DType::float16, "F16"},
+    {plan::DType::bfloat16, "BF16"}, {plan::DType::int32, "I32"},   {plan::DType::int64, "I64"},
+    {plan::DType::uint8, "U8"},
 };
 
 constexpr std::string_view safetensors_dtype(plan::DType dtype) {

@@ -9,9 +9,11 @@ SafetensorsFiles::SafetensorsFiles(const std::vector<std::filesystem::path>& pat
   for (const auto& path : paths) {
     for (const TensorView& tensor : files_.emplace_back(path).tensors()) {
       if (!by_name_.emplace(tensor.spec.name, tensors_.size()).second)
-        throw Error(ErrorCode::corrupt, "checkpoint",
-                    fmt::format("{} holds the tensor '{}', which another file of the checkpoint has too", path.string(), tensor.spec.name),
-                    "an older checkpoint");
+        throw Error(
+            ErrorCode::corrupt, "checkpoint",
+            fmt::format("{} holds the tensor '{}', which another file of the checkpoint has too",
+                        path.string(), tensor.spec.name),
+            "an older checkpoint");
       tensors_.push_back(tensor);
     }
   }

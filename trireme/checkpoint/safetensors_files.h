@@ -12,9 +12,13 @@ class SafetensorsFiles {
  public:
   // Throws as SafetensorsFile does, and Error(corrupt) for a tensor that is in two of them.
   explicit SafetensorsFiles(const std::vector<std::filesystem::path>& paths);
-  const std::vector<TensorView>& tensors() const { return tensors_; }  // File by file, in the order of their bytes.
+  const std::vector<TensorView>& tensors() const {
+    return tensors_;
+  }  // File by file, in the order of their bytes.
   const TensorView* find(const std::string& name) const;
-  const std::vector<SafetensorsFile>& files() const { return files_; }  // In the order of the paths.
+  const std::vector<SafetensorsFile>& files() const {
+    return files_;
+  }  // In the order of the paths.
 
  private:
   std::vector<SafetensorsFile> files_;

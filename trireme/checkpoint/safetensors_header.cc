@@ -14,13 +14,16 @@ std::string quoted(const std::string& text) {
     return Json(text).dump();
   } catch (const Json::exception&) {
     throw Error(ErrorCode::invalid_argument, "checkpoint",
-                "the name or metadata " + Json(text).dump(-1, ' ', true, Json::error_handler_t::replace) + " is no UTF-8", "another name");
+                "the name or metadata " +
+                    Json(text).dump(-1, ' ', true, Json::error_handler_t::replace) + " is no UTF-8",
+                "another name");
   }
 }
 
 std::string metadata_json(const std::map<std::string, std::string>& metadata) {
   std::string text;
-  for (const auto& [key, value] : metadata) text += fmt::format("{}{}:{}", text.empty() ? "" : ",", quoted(key), quoted(value));
+  for (const auto& [key, value] : metadata)
+    text += fmt::format("{}{}:{}", text.empty() ? "" : ",", quoted(key), quoted(value));
   return "{" + text + "}";
 }
 
@@ -32,19 +35,25 @@ std::string header_bytes(const SafetensorsHeader& header) {
   std::unordered_set<std::string> names{"__metadata__"};
   for (const HeaderTensor& tensor : header.tensors) {
     if (!names.insert(tensor.spec.name).second)
-      throw Error(ErrorCode::invalid_argument, "checkpoint",
-                  fmt::format("the tensor name {} is reserved or used twice", quoted(tensor.spec.name)), "another name");
+      throw Error(
+          ErrorCode::invalid_argument, "checkpoint",
+          fmt::format("the tensor name {} is reserved or used twice", quoted(tensor.spec.name)),
+          "another name");
     if (json.size() > 1) json += ',';
-    json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", quoted(tensor.spec.name),
-                        safetensors_dtype(tensor.spec.dtype), fmt::join(tensor.spec.shape, ","), tensor.begin, tensor.end);
+    json += fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                        quoted(tensor.spec.name), safetensors_dtype(tensor.spec.dtype),
+                        fmt::join(tensor.spec.shape, ","), tensor.begin, tensor.end);
   }
   json += '}';
   while ((8 + json.size()) % kDataAlignment != 0) json += ' ';
   if (json.size() > kMaxHeaderBytes)
-    throw Error(ErrorCode::invalid_argument, "checkpoint",
-                fmt::format("a header of {} bytes is over the format's {}", json.size(), kMaxHeaderBytes), "fewer tensors in one file");
+    throw Error(
+        ErrorCode::invalid_argument, "checkpoint",
+        fmt::format("a header of {} bytes is over the format's {}", json.size(), kMaxHeaderBytes),
+        "fewer tensors in one file");
   std::string length;
-  for (int byte = 0; byte < 8; ++byte) length += static_cast<char>(json.size() >> (8 * byte) & 0xff);
+  for (int byte = 0; byte < 8; ++byte)
+    length += static_cast<char>(json.size() >> (8 * byte) & 0xff);
   return length + json;
 }
 

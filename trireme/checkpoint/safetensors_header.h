@@ -22,13 +22,16 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Checks every statement of the header against the `data_bytes` that follow it: known dtypes, offsets that match shapes and cover the data
-// without hole or overlap, no name twice. `where` names the file in messages.
-// Throws Error(corrupt), or Error(unsupported) for a dtype that Trireme has no name for.
-SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes, const std::string& where);
+// Checks every statement of the header against the `data_bytes` that follow it: known dtypes,
+// offsets that match shapes and cover the data without hole or overlap, no name twice. `where`
+// names the file in messages. Throws Error(corrupt), or Error(unsupported) for a dtype that Trireme
+// has no name for.
+SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes,
+                               const std::string& where);
 
-// The header with its length in front, padded with blanks so that the data starts at kDataAlignment.
-// Throws Error(invalid_argument) naming the tensor if a name is used twice, reserved or no UTF-8.
+// The header with its length in front, padded with blanks so that the data starts at
+// kDataAlignment. Throws Error(invalid_argument) naming the tensor if a name is used twice,
+// reserved or no UTF-8.
 std::string header_bytes(const SafetensorsHeader& header);
 
 }  // namespace trireme::checkpoint

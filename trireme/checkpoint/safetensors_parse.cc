@@ -1,4 +1,5 @@
-// Reads a header event by event: what does not belong is refused where it stands, so a hostile header costs no memory beyond its own size.
+// Reads a header event by event: what does not belong is refused where it stands, so a hostile
+// header costs no memory beyond its own size.
 #include <trireme/checkpoint/safetensors_header.h>
 
 #include <fmt/format.h>
@@ -15,13 +16,17 @@ namespace {
 constexpr size_t kMaxDims = 64;  // As many as LibTorch can work on.
 
 // A name for a message: escaped, and short whatever the file says.
-std::string shown(const std::string& name) { return Json(name.substr(0, 100)).dump(-1, ' ', true, Json::error_handler_t::replace); }
-
-[[noreturn]] void fail(const std::string& where, const std::string& what) {
-  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} is damaged: {}", where, what), "an older checkpoint or a fresh copy");
+std::string shown(const std::string& name) {
+  return Json(name.substr(0, 100)).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-// Bytes a tensor of this shape takes; empty if they, or the strides of a shape with zeros in it, are beyond 63 bits.
+[[noreturn]] void fail(const std::string& where, const std::string& what) {
+  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} is damaged: {}", where, what),
+              "an older checkpoint or a fresh copy");
+}
+
+// Bytes a tensor of this shape takes; empty if they, or the strides of a shape with zeros in it,
+// are beyond 63 bits.
 std::optional<uint64_t> checked_bytes(const plan::TensorSpec& spec) {
   int64_t extent = plan::bytes_of(spec.dtype);
   bool empty = false;
@@ -92,7 +97,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool number_unsigned(number_unsigned_t number) override {
-    if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) misplaced(fmt::format("the huge number {}", number));
+    if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      misplaced(fmt::format("the huge number {}", number));
     if (at_ == At::shape && tensor_.spec.shape.size() < kMaxDims)
       tensor_.spec.shape.push_back(static_cast<int64_t>(number));
     else if (at_ == At::offsets && offsets_.size() < 2)
@@ -115,8 +121,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool null() override { misplaced("null"); }
   bool boolean(bool) override { misplaced("a truth value"); }
-  bool number_integer(number_integer_t number) override { misplaced(fmt::format("the negative number {}", number)); }
-  bool number_float(number_float_t, const string_t& text) override { misplaced("the number " + shown(text)); }
+  bool number_integer(number_integer_t number) override {
+    misplaced(fmt::format("the negative number {}", number));
+  }
+  bool number_float(number_float_t, const string_t& text) override {
+    misplaced("the number " + shown(text));
+  }
   bool binary(binary_t&) override { misplaced("binary data"); }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
     fail(where_, fmt::format("its header is no JSON at byte {}", position));
@@ -130,18 +140,23 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
 
   void finish_tensor() {
-    if (fields_.size() != 3 || offsets_.size() != 2) fail(where_, shown(name_) + " lacks its dtype, its shape or its two offsets");
+    if (fields_.size() != 3 || offsets_.size() != 2)
+      fail(where_, shown(name_) + " lacks its dtype, its shape or its two offsets");
     const auto dtype = dtype_of_safetensors(dtype_);
     if (!dtype)
-      throw Error(ErrorCode::unsupported, "checkpoint", fmt::format("{}: {} has the dtype {}", where_, shown(name_), shown(dtype_)),
+      throw Error(ErrorCode::unsupported, "checkpoint",
+                  fmt::format("{}: {} has the dtype {}", where_, shown(name_), shown(dtype_)),
                   "float32, float64, float16, bfloat16, int32, int64 or uint8");
     tensor_.spec.dtype = *dtype;
     tensor_.begin = offsets_[0];
     tensor_.end = offsets_[1];
     const auto bytes = checked_bytes(tensor_.spec);
-    if (!bytes) fail(where_, fmt::format("{} has the impossible shape [{}]", shown(name_), fmt::join(tensor_.spec.shape, ", ")));
+    if (!bytes)
+      fail(where_, fmt::format("{} has the impossible shape [{}]", shown(name_),
+                               fmt::join(tensor_.spec.shape, ", ")));
     if (tensor_.begin > tensor_.end || tensor_.end - tensor_.begin != *bytes)
-      fail(where_, fmt::format("{} needs {} bytes, its offsets are {} and {}", shown(name_), *bytes, tensor_.begin, tensor_.end));
+      fail(where_, fmt::format("{} needs {} bytes, its offsets are {} and {}", shown(name_), *bytes,
+                               tensor_.begin, tensor_.end));
     header_.tensors.push_back(std::move(tensor_));
   }
 
@@ -155,26 +170,31 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   HeaderTensor tensor_;
 };
 
-void require_cover(const std::vector<HeaderTensor>& tensors, uint64_t data_bytes, const std::string& where) {
+void require_cover(const std::vector<HeaderTensor>& tensors, uint64_t data_bytes,
+                   const std::string& where) {
   uint64_t covered = 0;
   for (const HeaderTensor& tensor : tensors) {
     if (tensor.begin != covered)
-      fail(where, fmt::format("{} starts at byte {} of the data, the tensor before it ends at {}", shown(tensor.spec.name), tensor.begin,
-                              covered));
+      fail(where, fmt::format("{} starts at byte {} of the data, the tensor before it ends at {}",
+                              shown(tensor.spec.name), tensor.begin, covered));
     covered = tensor.end;
   }
-  if (covered != data_bytes) fail(where, fmt::format("its tensors take {} bytes, {} are there", covered, data_bytes));
+  if (covered != data_bytes)
+    fail(where, fmt::format("its tensors take {} bytes, {} are there", covered, data_bytes));
 }
 
 }  // namespace
 
-SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes, const std::string& where) {
+SafetensorsHeader parse_header(std::string_view json, uint64_t data_bytes,
+                               const std::string& where) {
   if (!json.starts_with('{')) fail(where, "its header does not start with {");
   HeaderReader reader(where);
   nlohmann::json::sax_parse(json, &reader);
   SafetensorsHeader header = reader.take();
   std::stable_sort(header.tensors.begin(), header.tensors.end(),
-                   [](const HeaderTensor& a, const HeaderTensor& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+                   [](const HeaderTensor& a, const HeaderTensor& b) {
+                     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+                   });
   require_cover(header.tensors, data_bytes, where);
   return header;
 }

@@ -13,22 +13,25 @@ namespace {
 namespace fs = std::filesystem;
 
 void require_fit(const TensorView& tensor) {
-  const bool negative = std::any_of(tensor.spec.shape.begin(), tensor.spec.shape.end(), [](int64_t size) { return size < 0; });
+  const bool negative = std::any_of(tensor.spec.shape.begin(), tensor.spec.shape.end(),
+                                    [](int64_t size) { return size < 0; });
   if (negative || static_cast<uint64_t>(tensor.spec.bytes()) != tensor.bytes.size())
-    throw Error(
-        ErrorCode::invalid_argument, "checkpoint",
-        fmt::format("the tensor {} is {}, which does not fit its {} bytes", tensor.spec.name, tensor.spec.describe(), tensor.bytes.size()),
-        "pass a contiguous tensor's whole storage");
+    throw Error(ErrorCode::invalid_argument, "checkpoint",
+                fmt::format("the tensor {} is {}, which does not fit its {} bytes",
+                            tensor.spec.name, tensor.spec.describe(), tensor.bytes.size()),
+                "pass a contiguous tensor's whole storage");
 }
 
 }  // namespace
 
-SafetensorsLayout lay_out(const std::vector<TensorView>& tensors, const std::map<std::string, std::string>& metadata) {
+SafetensorsLayout lay_out(const std::vector<TensorView>& tensors,
+                          const std::map<std::string, std::string>& metadata) {
   SafetensorsLayout layout;
   layout.order.resize(tensors.size());
   std::iota(layout.order.begin(), layout.order.end(), size_t{0});
-  std::stable_sort(layout.order.begin(), layout.order.end(),
-                   [&](size_t a, size_t b) { return plan::bytes_of(tensors[a].spec.dtype) > plan::bytes_of(tensors[b].spec.dtype); });
+  std::stable_sort(layout.order.begin(), layout.order.end(), [&](size_t a, size_t b) {
+    return plan::bytes_of(tensors[a].spec.dtype) > plan::bytes_of(tensors[b].spec.dtype);
+  });
   SafetensorsHeader header{{}, metadata};
   uint64_t position = 0;
   for (const size_t i : layout.order) {

@@ -15,7 +15,8 @@ constexpr size_t kHugePage = 2 << 20;
 // How a file's image is put together.
 class Assembly {
  public:
-  Assembly(const SafetensorsLayout& layout, const std::vector<TensorView>& tensors, std::span<std::byte> image)
+  Assembly(const SafetensorsLayout& layout, const std::vector<TensorView>& tensors,
+           std::span<std::byte> image)
       : image_(image), digests_(digest_pieces(image.size())) {
     add(std::as_bytes(std::span(layout.header)));
     for (const size_t i : layout.order) add(tensors[i].bytes);
@@ -25,7 +26,9 @@ class Assembly {
   // Any thread; each piece once.
   void copy_and_hash(size_t piece) {
     const size_t begin = piece * kDigestPiece, end = std::min(image_.size(), begin + kDigestPiece);
-    auto part = std::partition_point(parts_.begin(), parts_.end(), [&](const Part& each) { return each.at + each.from.size() <= begin; });
+    auto part = std::partition_point(parts_.begin(), parts_.end(), [&](const Part& each) {
+      return each.at + each.from.size() <= begin;
+    });
     for (size_t at = begin; at < end; ++part) {
       const auto from = part->from.subspan(at - part->at);
       const size_t count = std::min(from.size(), end - at);
@@ -62,7 +65,8 @@ PageBuffer::~PageBuffer() {
 std::span<std::byte> PageBuffer::resize(size_t bytes) {
   if (bytes > capacity_) {
     const size_t capacity = (bytes + kHugePage - 1) / kHugePage * kHugePage;
-    void* start = ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* start =
+        ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
     ::madvise(start, capacity, MADV_HUGEPAGE);  // Only advice: it may be refused.
     if (start_ != nullptr) ::munmap(start_, capacity_);
@@ -73,19 +77,23 @@ std::span<std::byte> PageBuffer::resize(size_t bytes) {
   return {start_, size_};
 }
 
-void Snapshot::take(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer, int threads) {
-  const SafetensorsLayout model_layout = lay_out_model(model), optimizer_layout = lay_out(optimizer);
+void Snapshot::take(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
+                    int threads) {
+  const SafetensorsLayout model_layout = lay_out_model(model),
+                          optimizer_layout = lay_out(optimizer);
   Assembly first(model_layout, model, model_.image.resize(model_layout.bytes));
   Assembly second(optimizer_layout, optimizer, optimizer_.image.resize(optimizer_layout.bytes));
   in_parallel(first.pieces() + second.pieces(), threads, [&](size_t from, size_t to) {
-    for (size_t i = from; i < to; ++i) i < first.pieces() ? first.copy_and_hash(i) : second.copy_and_hash(i - first.pieces());
+    for (size_t i = from; i < to; ++i)
+      i < first.pieces() ? first.copy_and_hash(i) : second.copy_and_hash(i - first.pieces());
   });
   model_.digest = first.digest();
   optimizer_.digest = second.digest();
 }
 
 std::vector<OutgoingFile> Snapshot::files(int part) const {
-  std::vector<OutgoingFile> files = {{file_of_part(kOptimizerFile, part), {optimizer_.image.bytes()}, optimizer_.digest}};
+  std::vector<OutgoingFile> files = {
+      {file_of_part(kOptimizerFile, part), {optimizer_.image.bytes()}, optimizer_.digest}};
   if (part == 0) files.insert(files.begin(), {kModelFile, {model_.image.bytes()}, model_.digest});
   return files;
 }

@@ -29,7 +29,8 @@ TensorFile open_tensors(const fs::path& path) {
   const bool is_zip = start[0] == std::byte{'P'} && start[1] == std::byte{'K'};
   const bool is_old_pickle = start[0] == std::byte{0x80};
   if (is_old_pickle)
-    throw Error(ErrorCode::unsupported, "checkpoint", path.string() + " has PyTorch's format of before 1.6",
+    throw Error(ErrorCode::unsupported, "checkpoint",
+                path.string() + " has PyTorch's format of before 1.6",
                 "loading it in Python and torch.save(state_dict, path) once more");
   if (is_zip) {
     file.loaded = read_pytorch(path);

@@ -17,8 +17,8 @@ namespace {
 constexpr int kNice = 10;
 constexpr std::chrono::milliseconds kLookAgain{20};  // Whether the others live.
 
-// Training goes first. Linux counts both by thread; ioprio_set(2) has no wrapper: the lowest of the best-effort class. No matter if
-// refused.
+// Training goes first. Linux counts both by thread; ioprio_set(2) has no wrapper: the lowest of the
+// best-effort class. No matter if refused.
 void lower_priority() {
   const auto self = static_cast<id_t>(::syscall(SYS_gettid));
   ::setpriority(PRIO_PROCESS, self, kNice);
@@ -46,8 +46,8 @@ Writer::~Writer() {
   }
 }
 
-std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
-                                   Part part) {
+std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorView>& model,
+                                   const std::vector<TensorView>& optimizer, Part part) {
   std::filesystem::path path = path_ / name_of_step(manifest.step);
   if (!options_.background) {
     const Deadline deadline = Deadline::after(options_.timeout);
@@ -63,8 +63,10 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   lock.unlock();
   snapshot.take(model, optimizer, std::min(options_.copy_threads, usable_cores()));
   lock.lock();
-  pending_.push_back({std::move(manifest), &snapshot, std::move(part), std::chrono::steady_clock::now() + options_.timeout});
-  if (!thread_.joinable()) thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
+  pending_.push_back({std::move(manifest), &snapshot, std::move(part),
+                      std::chrono::steady_clock::now() + options_.timeout});
+  if (!thread_.joinable())
+    thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
   changed_.notify_all();
   return path;
 }
@@ -80,11 +82,13 @@ void Writer::hurry(std::chrono::milliseconds patience) {
     pending.patience = std::min(pending.patience, until);
     pending.may_fail = true;
   }
-  if (!folder_ && pending_.size() > 1) pending_.erase(pending_.begin() + 1, pending_.end());  // The first is being written.
+  if (!folder_ && pending_.size() > 1)
+    pending_.erase(pending_.begin() + 1, pending_.end());  // The first is being written.
   changed_.notify_all();
 }
 
-void Writer::write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting) {
+void Writer::write(const Manifest& manifest, const std::vector<OutgoingFile>& content,
+                   const Part& part, const GoOnWaiting& go_on_waiting) {
   if (folder_)
     folder_->save(manifest, content, part, go_on_waiting);
   else
@@ -103,11 +107,14 @@ std::vector<std::filesystem::path> Writer::take_saved() {
   return std::exchange(saved_, {});
 }
 
-// The one that is not pending; the first if neither is, so that the second one is made only when it is needed.
+// The one that is not pending; the first if neither is, so that the second one is made only when it
+// is needed.
 Snapshot& Writer::idle_snapshot(std::unique_lock<std::mutex>& lock) {
   const auto idle = [&]() -> Snapshot* {
     for (Snapshot& snapshot : snapshots_)
-      if (std::none_of(pending_.begin(), pending_.end(), [&](const Pending& each) { return each.snapshot == &snapshot; })) return &snapshot;
+      if (std::none_of(pending_.begin(), pending_.end(),
+                       [&](const Pending& each) { return each.snapshot == &snapshot; }))
+        return &snapshot;
     return nullptr;
   };
   wait_until(lock, [&] { return idle() != nullptr; });
@@ -120,10 +127,12 @@ void Writer::wait_until(std::unique_lock<std::mutex>& lock, Condition condition)
   bool all_live = true;
   while (!changed_.wait_for(lock, kLookAgain, condition)) {
     if (deadline.expired())
-      throw Error(ErrorCode::timeout, "checkpoint",
-                  fmt::format("the disk has not taken {} in {} s", (path_ / name_of_step(pending_.front().manifest.step)).string(),
-                              std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
-                  "a look at the disk (or its network): it may hang");
+      throw Error(
+          ErrorCode::timeout, "checkpoint",
+          fmt::format("the disk has not taken {} in {} s",
+                      (path_ / name_of_step(pending_.front().manifest.step)).string(),
+                      std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
+          "a look at the disk (or its network): it may hang");
     if (!all_live || !options_.others_live) continue;
     lock.unlock();
     all_live = options_.others_live();

@@ -1,7 +1,8 @@
 // Saves without a stall: a save copies, a thread of low priority writes. No torch.
 //
-// Two snapshots in memory: while one is written the next may be taken; the second one is only made when a save finds the first one busy.
-// DeepFreeze (Nicolae et al. 2020) and CheckFreq (Mohan et al. 2021) split a checkpoint into snapshot and persist in the same way.
+// Two snapshots in memory: while one is written the next may be taken; the second one is only made
+// when a save finds the first one busy. DeepFreeze (Nicolae et al. 2020) and CheckFreq (Mohan et
+// al. 2021) split a checkpoint into snapshot and persist in the same way.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/snapshot.h>
@@ -19,16 +20,19 @@
 namespace trireme::checkpoint {
 
 struct WriterOptions {
-  bool background = true;  // Otherwise save() returns once the checkpoint is durable, and needs no memory for a snapshot.
-  // Whether all who write the other parts of what is being saved may still do so. Asked by the thread that calls, while it waits; may
-  // throw.
+  bool background = true;  // Otherwise save() returns once the checkpoint is durable, and needs no
+                           // memory for a snapshot.
+  // Whether all who write the other parts of what is being saved may still do so. Asked by the
+  // thread that calls, while it waits; may throw.
   GoOnWaiting others_live = {};
-  int copy_threads = 2;                                          // As many as fill the memory's bandwidth on small machines.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  // For a write that a save or wait() waits for, and for the other parts.
+  int copy_threads = 2;  // As many as fill the memory's bandwidth on small machines.
+  std::chrono::milliseconds timeout = std::chrono::minutes(
+      10);  // For a write that a save or wait() waits for, and for the other parts.
 };
 
-// One thread calls it. Errors of the writing thread come out of the next call, once; older checkpoints stay then. A checkpoint that another
-// part did not come to is none: it is given up with a warning.
+// One thread calls it. Errors of the writing thread come out of the next call, once; older
+// checkpoints stay then. A checkpoint that another part did not come to is none: it is given up
+// with a warning.
 class Writer {
  public:
   explicit Writer(Folder folder, WriterOptions options = {});
@@ -39,18 +43,21 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Returns when the tensors have been copied: they may change then. Waits for the older write if both snapshots are busy. Returns the path
-  // that the checkpoint will have. Of a part after the first the manifest's step is enough. Throws as Folder::save() does, for this save or
-  // an earlier one (then nothing was copied), Error(timeout).
-  std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
-                             Part part = {});
-  // Others' parts of saves until now are waited for so long only: who writes them may be gone, or go. Of a part after the first, what has
-  // not been begun is dropped, and what could not be written is no error.
+  // Returns when the tensors have been copied: they may change then. Waits for the older write if
+  // both snapshots are busy. Returns the path that the checkpoint will have. Of a part after the
+  // first the manifest's step is enough. Throws as Folder::save() does, for this save or an earlier
+  // one (then nothing was copied), Error(timeout).
+  std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model,
+                             const std::vector<TensorView>& optimizer, Part part = {});
+  // Others' parts of saves until now are waited for so long only: who writes them may be gone, or
+  // go. Of a part after the first, what has not been begun is dropped, and what could not be
+  // written is no error.
   static constexpr std::chrono::seconds kAfterALoss{5};
   void expect_no_more(std::chrono::milliseconds patience = kAfterALoss);
   // Until all is durable. Throws likewise.
   void wait();
-  // The checkpoints that have become durable since the last call, oldest first. Throws an error that is due.
+  // The checkpoints that have become durable since the last call, oldest first. Throws an error
+  // that is due.
   std::vector<std::filesystem::path> take_saved();
   const std::filesystem::path& path() const { return path_; }
   const Folder& folder() const { return *folder_; }  // Of the first part.
@@ -64,7 +71,8 @@ class Writer {
     bool may_fail = false;
   };
   void write_on(std::stop_token stop);
-  void write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part, const GoOnWaiting& go_on_waiting);
+  void write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part,
+             const GoOnWaiting& go_on_waiting);
   std::exception_ptr write_first();
   void hurry(std::chrono::milliseconds patience);  // Call it with the mutex.
   void throw_if_failed();                          // Call it with the mutex.

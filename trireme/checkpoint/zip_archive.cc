@@ -9,15 +9,18 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
-constexpr uint64_t kLocalSize = 30, kCentralSize = 46, kEndSize = 22, kLocatorSize = 20, kEnd64Size = 56;
+constexpr uint32_t kLocal = 0x04034b50, kCentral = 0x02014b50, kEnd = 0x06054b50,
+                   kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
+constexpr uint64_t kLocalSize = 30, kCentralSize = 46, kEndSize = 22, kLocatorSize = 20,
+                   kEnd64Size = 56;
 constexpr uint32_t kMax32 = std::numeric_limits<uint32_t>::max();
 constexpr uint64_t kAlignment = 64;
 
 // A number of `size` bytes, little-endian. The caller has checked that they are there.
 uint64_t number(std::span<const std::byte> bytes, uint64_t at, int size) {
   uint64_t value = 0;
-  for (int i = size - 1; i >= 0; --i) value = value << 8 | static_cast<uint64_t>(bytes[at + static_cast<uint64_t>(i)]);
+  for (int i = size - 1; i >= 0; --i)
+    value = value << 8 | static_cast<uint64_t>(bytes[at + static_cast<uint64_t>(i)]);
   return value;
 }
 
@@ -26,13 +29,15 @@ void put(std::string& text, uint64_t value, int size) {
 }
 
 uint32_t crc_of(std::span<const std::byte> bytes) {
-  return static_cast<uint32_t>(::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  return static_cast<uint32_t>(
+      ::crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 }  // namespace
 
 void ZipReader::fail(const std::string& what) const {
-  throw Error(ErrorCode::corrupt, "checkpoint", fmt::format("{} is no whole archive of PyTorch: {}", path_.string(), what),
+  throw Error(ErrorCode::corrupt, "checkpoint",
+              fmt::format("{} is no whole archive of PyTorch: {}", path_.string(), what),
               "a file of torch.save (PyTorch 1.6 or newer), or a fresh copy");
 }
 
@@ -45,10 +50,12 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
   uint64_t end = tail.size() - kEndSize;
   while (number(tail, end, 4) != kEnd)
     if (end-- == 0) fail("it has no list of entries");
-  uint64_t count = number(tail, end + 10, 2), bytes = number(tail, end + 12, 4), begin = number(tail, end + 16, 4);
+  uint64_t count = number(tail, end + 10, 2), bytes = number(tail, end + 12, 4),
+           begin = number(tail, end + 16, 4);
   if (end >= kLocatorSize && number(tail, end - kLocatorSize, 4) == kLocator64) {
     const uint64_t at = number(tail, end - kLocatorSize + 8, 8);
-    if (at > file_.size() || file_.size() - at < kEnd64Size) fail("its list of entries lies outside");
+    if (at > file_.size() || file_.size() - at < kEnd64Size)
+      fail("its list of entries lies outside");
     std::vector<std::byte> end64(kEnd64Size);
     file_.read(at, end64);
     if (number(end64, 0, 4) != kEnd64) fail("its list of entries is damaged");
@@ -56,17 +63,24 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
     bytes = number(end64, 40, 8);
     begin = number(end64, 48, 8);
   }
-  if (begin > file_.size() || bytes > file_.size() - begin) fail("its list of entries lies outside");
+  if (begin > file_.size() || bytes > file_.size() - begin)
+    fail("its list of entries lies outside");
   std::vector<std::byte> list(bytes);
   file_.read(begin, list);
   for (uint64_t at = 0, i = 0; i < count; ++i) {
-    if (list.size() - at < kCentralSize || number(list, at, 4) != kCentral) fail("its list of entries is damaged");
-    const uint64_t name_size = number(list, at + 28, 2), extra_size = number(list, at + 30, 2), comment_size = number(list, at + 32, 2);
-    if (list.size() - at - kCentralSize < name_size + extra_size + comment_size) fail("its list of entries is damaged");
-    const std::string name(reinterpret_cast<const char*>(list.data()) + at + kCentralSize, name_size);
-    uint64_t packed = number(list, at + 20, 4), size = number(list, at + 24, 4), header = number(list, at + 42, 4);
+    if (list.size() - at < kCentralSize || number(list, at, 4) != kCentral)
+      fail("its list of entries is damaged");
+    const uint64_t name_size = number(list, at + 28, 2), extra_size = number(list, at + 30, 2),
+                   comment_size = number(list, at + 32, 2);
+    if (list.size() - at - kCentralSize < name_size + extra_size + comment_size)
+      fail("its list of entries is damaged");
+    const std::string name(reinterpret_cast<const char*>(list.data()) + at + kCentralSize,
+                           name_size);
+    uint64_t packed = number(list, at + 20, 4), size = number(list, at + 24, 4),
+             header = number(list, at + 42, 4);
     // Values that do not fit stand in an extra field, in this order.
-    for (uint64_t extra = at + kCentralSize + name_size, stop = extra + extra_size; stop - extra >= 4;) {
+    for (uint64_t extra = at + kCentralSize + name_size, stop = extra + extra_size;
+         stop - extra >= 4;) {
       const uint64_t field = number(list, extra + 2, 2), next = extra + 4 + field;
       if (next > stop) fail("its list of entries is damaged");
       if (number(list, extra, 2) == 1) {
@@ -80,8 +94,10 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
       }
       extra = next;
     }
-    if (header > file_.size() || packed > file_.size() - header) fail(fmt::format("'{}' lies outside", name));
-    const bool is_stored = number(list, at + 10, 2) == 0;  // TorchScript compresses its code, which nobody needs.
+    if (header > file_.size() || packed > file_.size() - header)
+      fail(fmt::format("'{}' lies outside", name));
+    const bool is_stored =
+        number(list, at + 10, 2) == 0;  // TorchScript compresses its code, which nobody needs.
     if (is_stored && packed != size) fail(fmt::format("'{}' lies outside", name));
     if (is_stored) entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
     at += kCentralSize + name_size + extra_size + comment_size;
@@ -100,14 +116,17 @@ std::vector<std::byte> ZipReader::read(const std::string& name) const {
     fail(fmt::format("'{}' lies outside", name));
   std::vector<std::byte> bytes(entry.bytes);
   file_.read(begin, bytes);
-  if (crc_of(bytes) != entry.crc) fail(fmt::format("'{}' was changed: its checksum does not hold", name));
+  if (crc_of(bytes) != entry.crc)
+    fail(fmt::format("'{}' was changed: its checksum does not hold", name));
   return bytes;
 }
 
 void ZipWriter::add(const std::string& name, std::span<const std::byte> bytes) {
   if (position_ > kMax32 - kAlignment - kLocalSize - name.size() - 4 || bytes.size() >= kMax32)
-    throw Error(ErrorCode::unsupported, "checkpoint", fmt::format("'{}' would lie beyond 4 GB of the archive", name), "safetensors");
-  const Entry entry{name, static_cast<uint32_t>(position_), static_cast<uint32_t>(bytes.size()), crc_of(bytes)};
+    throw Error(ErrorCode::unsupported, "checkpoint",
+                fmt::format("'{}' would lie beyond 4 GB of the archive", name), "safetensors");
+  const Entry entry{name, static_cast<uint32_t>(position_), static_cast<uint32_t>(bytes.size()),
+                    crc_of(bytes)};
   const uint64_t unpadded = position_ + kLocalSize + name.size() + 4;
   const uint64_t padding = (kAlignment - unpadded % kAlignment) % kAlignment;
   std::string header;
@@ -148,7 +167,8 @@ void ZipWriter::finish() {
   put(list, position_, 4);
   put(list, 0, 2);
   if (entries_.size() > 65'535 || position_ > kMax32)
-    throw Error(ErrorCode::unsupported, "checkpoint", "the archive has more than 65535 tensors or 4 GB", "safetensors");
+    throw Error(ErrorCode::unsupported, "checkpoint",
+                "the archive has more than 65535 tensors or 4 GB", "safetensors");
   file_.write(list);
 }
 

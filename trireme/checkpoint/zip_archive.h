@@ -23,7 +23,8 @@ class ZipReader {
     uint32_t crc = 0;
   };
   const std::map<std::string, Entry>& entries() const { return entries_; }
-  // The whole entry, its checksum compared. Throws Error(corrupt), also if there is none of that name.
+  // The whole entry, its checksum compared. Throws Error(corrupt), also if there is none of that
+  // name.
   std::vector<std::byte> read(const std::string& name) const;
 
  private:
@@ -33,7 +34,8 @@ class ZipReader {
   std::map<std::string, Entry> entries_;
 };
 
-// Writes entries one after the other; each one's bytes start at a multiple of 64. Sizes beyond 32 bits are refused.
+// Writes entries one after the other; each one's bytes start at a multiple of 64. Sizes beyond 32
+// bits are refused.
 class ZipWriter {
  public:
   explicit ZipWriter(OutputFile& file) : file_(file) {}

@@ -1,4 +1,5 @@
-// `trireme bench checkpoint`: what a save costs the training beside it, how soon it is durable, and how long loading takes.
+// `trireme bench checkpoint`: what a save costs the training beside it, how soon it is durable, and
+// how long loading takes.
 #include <fmt/format.h>
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
@@ -24,7 +25,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kTensors = 12;
 constexpr size_t kUnitFloats = 64 << 10;  // A thread's share of a unit of work stays in its cache.
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -34,17 +37,20 @@ double median_of(std::vector<double> values) {
 // The parameters of a model, or two moments for each.
 struct Tensors {
   Tensors(const std::string& suffix, int64_t bytes) : memory(static_cast<size_t>(bytes)) {
-    for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<std::byte>(i * 0x9e3779b97f4a7c15ULL >> 56);
+    for (size_t i = 0; i < memory.size(); ++i)
+      memory[i] = static_cast<std::byte>(i * 0x9e3779b97f4a7c15ULL >> 56);
     const int64_t elements = bytes / 4 / kTensors;
     for (int i = 0; i < kTensors; ++i)
       views.push_back({{fmt::format("layer{}.weight{}", i, suffix), {elements}},
-                       std::span(memory).subspan(static_cast<size_t>(4 * elements * i), static_cast<size_t>(4 * elements))});
+                       std::span(memory).subspan(static_cast<size_t>(4 * elements * i),
+                                                 static_cast<size_t>(4 * elements))});
   }
   std::vector<std::byte> memory;
   std::vector<TensorView> views;
 };
 
-// Arithmetic on every core, as training is: how long `units` of it take, with `in_between` on the calling thread half-way.
+// Arithmetic on every core, as training is: how long `units` of it take, with `in_between` on the
+// calling thread half-way.
 class Work {
  public:
   double seconds(int units, const std::function<void()>& in_between = {}) {
@@ -63,12 +69,13 @@ class Work {
     for (int pass = 0; pass < 400; ++pass)
       for (float& value : values) value = value * 0.999f + 0.001f;
   }
-  std::vector<std::vector<float>> cores_ =
-      std::vector<std::vector<float>>(static_cast<size_t>(usable_cores()), std::vector<float>(kUnitFloats, 1.0f));
+  std::vector<std::vector<float>> cores_ = std::vector<std::vector<float>>(
+      static_cast<size_t>(usable_cores()), std::vector<float>(kUnitFloats, 1.0f));
 };
 
 struct BenchFolder {
-  explicit BenchFolder(const fs::path& base) : path(base / fmt::format("trireme-bench-checkpoint-{}", ::getpid())) {}
+  explicit BenchFolder(const fs::path& base)
+      : path(base / fmt::format("trireme-bench-checkpoint-{}", ::getpid())) {}
   ~BenchFolder() {
     std::error_code ignored;
     fs::remove_all(path, ignored);
@@ -89,7 +96,8 @@ double raw_seconds(const fs::path& path, const std::vector<std::byte>& bytes) {
   {
     const auto file = checkpoint::disk().create(path);
     // Off the alignment that would go past the page cache: as everybody writes.
-    for (auto rest = std::span(bytes).subspan(1); !rest.empty();) rest = rest.subspan(file->write(rest));
+    for (auto rest = std::span(bytes).subspan(1); !rest.empty();)
+      rest = rest.subspan(file->write(rest));
     file->sync();
   }
   const double seconds = seconds_since(start);
@@ -99,9 +107,11 @@ double raw_seconds(const fs::path& path, const std::vector<std::byte>& bytes) {
 
 void check(const BenchArguments& arguments) {
   if (arguments.repeats < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--repeats {} is below 1", arguments.repeats), "1 or more");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--repeats {} is below 1", arguments.repeats), "1 or more");
   if (arguments.model_mb < 1 || arguments.model_mb > 10'000)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--model-mb {}", arguments.model_mb), "1 to 10000");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--model-mb {}", arguments.model_mb), "1 to 10000");
 }
 
 }  // namespace
@@ -109,9 +119,11 @@ void check(const BenchArguments& arguments) {
 int bench_checkpoint(const BenchArguments& arguments) {
   check(arguments);
   const int64_t mb = 1'000'000 / (4 * kTensors) * (4 * kTensors);
-  const Tensors model("", arguments.model_mb * mb), optimizer(".moments", 2 * arguments.model_mb * mb);
+  const Tensors model("", arguments.model_mb * mb),
+      optimizer(".moments", 2 * arguments.model_mb * mb);
   std::vector<std::byte> copy(model.memory.size() + optimizer.memory.size());
-  const BenchFolder folder(arguments.output.empty() ? fs::temp_directory_path() : fs::path(arguments.output));
+  const BenchFolder folder(arguments.output.empty() ? fs::temp_directory_path()
+                                                    : fs::path(arguments.output));
   checkpoint::Writer writer{checkpoint::Folder(folder.path, {.keep = 1})};
   int64_t step = 0;
   const auto save = [&] {
@@ -173,10 +185,12 @@ int bench_checkpoint(const BenchArguments& arguments) {
     fmt::print("{}\n", json.dump());
   else
     fmt::print(
-        "{} MB: a save blocks for {:.0f} ms and adds {:.0f} ms in all (copying in memory takes {:.0f}); durable after {:.0f} ms "
+        "{} MB: a save blocks for {:.0f} ms and adds {:.0f} ms in all (copying in memory takes "
+        "{:.0f}); durable after {:.0f} ms "
         "(a raw write and fsync: {:.0f}); loaded, verified, in {:.0f} ms\n",
-        copy.size() / 1'000'000, json["blocking_ms"].get<double>(), json["added_ms"].get<double>(), json["copy_ms"].get<double>(),
-        json["durable_ms"].get<double>(), json["raw_write_ms"].get<double>(), json["load_ms"].get<double>());
+        copy.size() / 1'000'000, json["blocking_ms"].get<double>(), json["added_ms"].get<double>(),
+        json["copy_ms"].get<double>(), json["durable_ms"].get<double>(),
+        json["raw_write_ms"].get<double>(), json["load_ms"].get<double>());
   return 0;
 }
 

@@ -1,4 +1,5 @@
-// `trireme bench`: measures this machine. Processes are started through the supervisor, threads inside the worker.
+// `trireme bench`: measures this machine. Processes are started through the supervisor, threads
+// inside the worker.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
@@ -24,29 +25,34 @@ constexpr const char* kModels = "tiny, mlp, mlpbig, cnn, gpt, resnet18 or resnet
 
 [[noreturn]] void become_mpirun(int workers, const std::vector<std::string>& words) {
   std::vector<std::string> command{"mpirun", "-n", std::to_string(workers), "--oversubscribe"};
-  if (geteuid() == 0) command.push_back("--allow-run-as-root");  // Who measures as root has decided so.
+  if (geteuid() == 0)
+    command.push_back("--allow-run-as-root");  // Who measures as root has decided so.
   command.insert(command.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : command) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments[0], arguments.data());
   throw Error(ErrorCode::not_found, "cli",
-              fmt::format("--path mpi starts its ranks by mpirun, which cannot be run: {}", std::strerror(errno)), "install openmpi-bin");
+              fmt::format("--path mpi starts its ranks by mpirun, which cannot be run: {}",
+                          std::strerror(errno)),
+              "install openmpi-bin");
 }
 
 // The worker's measuring subcommand under `workers` processes, or in one process with threads.
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   check_ranks(arguments);
   if (arguments.batch < 0)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--batch {} is below 0", arguments.batch),
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--batch {} is below 0", arguments.batch),
                 "samples per rank, or 0 for the model's own");
   const BenchPath& path = find_bench_path(arguments.path);
-  words.insert(words.end(),
-               {"--workers", std::to_string(arguments.workers), "--path", arguments.path, "--steps", std::to_string(arguments.steps)});
+  words.insert(words.end(), {"--workers", std::to_string(arguments.workers), "--path",
+                             arguments.path, "--steps", std::to_string(arguments.steps)});
   if (arguments.json) words.push_back("--json");
   // One thread a rank, as peers are measured.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
-  if (path.in_threads || (arguments.workers == 1 && arguments.node.nodes == 1)) return become_worker(std::move(words));
+  if (path.in_threads || (arguments.workers == 1 && arguments.node.nodes == 1))
+    return become_worker(std::move(words));
   words.insert(words.begin(), sibling_program("trireme-worker").string());
   if (path.backend == "mpi") become_mpirun(arguments.workers, words);
   launch::SupervisorOptions options;
@@ -66,20 +72,26 @@ void check_algorithm(const BenchArguments& arguments) {
   if (arguments.algorithm == "auto") return;
   const plan::Algorithm algorithm = plan::algorithm_from_string(arguments.algorithm);
   if (!runs_plans(arguments.path))
-    throw Error(ErrorCode::unsupported, "cli",
-                fmt::format("--algorithm {}: path {} has an algorithm of its own", arguments.algorithm, arguments.path),
-                fmt::format("--path {}, or --algorithm auto", fmt::join(plan::paths_with_plans(), " or ")));
-  plan::plan_collective(plan::collective_from_string(arguments.op), algorithm, std::max(1, arguments.workers));
+    throw Error(
+        ErrorCode::unsupported, "cli",
+        fmt::format("--algorithm {}: path {} has an algorithm of its own", arguments.algorithm,
+                    arguments.path),
+        fmt::format("--path {}, or --algorithm auto", fmt::join(plan::paths_with_plans(), " or ")));
+  plan::plan_collective(plan::collective_from_string(arguments.op), algorithm,
+                        std::max(1, arguments.workers));
 }
 
-// A table is written beside the rows that it has already: they and the folder must be all right before anything is measured.
+// A table is written beside the rows that it has already: they and the folder must be all right
+// before anything is measured.
 void check_tuning(const BenchArguments& arguments) {
   if (!runs_plans(arguments.path))
-    throw Error(ErrorCode::unsupported, "cli", fmt::format("--tune: path {} has an algorithm of its own", arguments.path),
+    throw Error(ErrorCode::unsupported, "cli",
+                fmt::format("--tune: path {} has an algorithm of its own", arguments.path),
                 fmt::format("--path {}", fmt::join(plan::paths_with_plans(), " or ")));
   if (arguments.output.empty()) return;
   require_writable_folder(std::filesystem::absolute(arguments.output).parent_path());
-  if (std::filesystem::exists(arguments.output)) plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
+  if (std::filesystem::exists(arguments.output))
+    plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
 }
 
 void check_shared_tensors(const BenchArguments& arguments) {
@@ -88,9 +100,11 @@ void check_shared_tensors(const BenchArguments& arguments) {
     throw Error(ErrorCode::unsupported, "cli", "--shared-tensors: " + what, remedy);
   };
   if (arguments.tune) refuse("a table is for ordinary tensors", "no --tune");
-  if (arguments.op != "all_reduce") refuse(fmt::format("{} has no use for them", arguments.op), "--op all_reduce");
+  if (arguments.op != "all_reduce")
+    refuse(fmt::format("{} has no use for them", arguments.op), "--op all_reduce");
   if (!find_bench_path(arguments.path).shares_memory || arguments.node.nodes > 1)
-    refuse(fmt::format("ranks connected by {}{} share no memory", arguments.path, arguments.node.nodes > 1 ? " across hosts" : ""),
+    refuse(fmt::format("ranks connected by {}{} share no memory", arguments.path,
+                       arguments.node.nodes > 1 ? " across hosts" : ""),
            fmt::format("one host, --path {}", bench_path_names(/*sharing_memory=*/true)));
 }
 
@@ -101,13 +115,16 @@ int bench_collectives(BenchArguments arguments) {
   check_shared_tensors(arguments);
   if (arguments.tune) {
     check_tuning(arguments);
-    return measure(arguments, {"bench-collectives", "--tune", "--op", arguments.op, "--output", arguments.output});
+    return measure(arguments, {"bench-collectives", "--tune", "--op", arguments.op, "--output",
+                               arguments.output});
   }
   if (!arguments.output.empty())
-    throw Error(ErrorCode::invalid_argument, "cli", "--output is for the table of --tune", "--tune, or no --output");
+    throw Error(ErrorCode::invalid_argument, "cli", "--output is for the table of --tune",
+                "--tune, or no --output");
   check_algorithm(arguments);
   parse_bytes(arguments.bytes);
-  std::vector<std::string> words{"bench-collectives", "--op", arguments.op, "--bytes", arguments.bytes, "--algorithm", arguments.algorithm};
+  std::vector<std::string> words{"bench-collectives", "--op",        arguments.op,       "--bytes",
+                                 arguments.bytes,     "--algorithm", arguments.algorithm};
   if (arguments.shared_tensors) words.push_back("--shared-tensors");
   return measure(arguments, std::move(words));
 }
@@ -116,18 +133,23 @@ int bench_step(const BenchArguments& arguments) {
   models::resolve({.name = arguments.model});  // Refuses an unknown model here, once.
   const auto& known = find_key("strategy.compression")->choices;
   if (std::find(known.begin(), known.end(), arguments.compression) == known.end())
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--compression {} is not known", arguments.compression),
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--compression {} is not known", arguments.compression),
                 fmt::format("{}", fmt::join(known, ", ")));
   if (arguments.compression_rank < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--compression-rank {} is below 1", arguments.compression_rank),
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--compression-rank {} is below 1", arguments.compression_rank),
                 "1 or more");
-  return measure(arguments, {"bench-step", "--model", arguments.model, "--batch", std::to_string(arguments.batch), "--compression",
-                             arguments.compression, "--compression-rank", std::to_string(arguments.compression_rank)});
+  return measure(arguments,
+                 {"bench-step", "--model", arguments.model, "--batch",
+                  std::to_string(arguments.batch), "--compression", arguments.compression,
+                  "--compression-rank", std::to_string(arguments.compression_rank)});
 }
 
 void add_common(CLI::App* command, const std::shared_ptr<BenchArguments>& arguments) {
   command->add_option("--workers", arguments->workers, "Ranks (default 2)");
-  command->add_option("--path", arguments->path, fmt::format("What carries the bytes: {}", bench_path_names()));
+  command->add_option("--path", arguments->path,
+                      fmt::format("What carries the bytes: {}", bench_path_names()));
   command->add_flag("--json", arguments->json, "One JSON object");
 }
 
@@ -140,11 +162,13 @@ void add_repetitions(CLI::App* command, const std::shared_ptr<BenchArguments>& a
 
 void check_ranks(const BenchArguments& arguments) {
   if (arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
   const BenchPath& path = find_bench_path(arguments.path);
   if (arguments.node.nodes > 1 && (path.in_threads || path.backend == "mpi"))
     throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--nodes {}: path {} does not start ranks on several hosts", arguments.node.nodes, arguments.path),
+                fmt::format("--nodes {}: path {} does not start ranks on several hosts",
+                            arguments.node.nodes, arguments.path),
                 "--path tcp, shm or gloo");
 }
 
@@ -155,45 +179,64 @@ void add_bench(CLI::App& app, Action& action) {
 
   CLI::App* step = bench->add_subcommand("step", "Training steps of a model on random data");
   step->add_option("--model", arguments->model, kModels);
-  step->add_option("--batch", arguments->batch, "Samples per rank (default: the model's in the suite)");
-  step->add_option("--compression", arguments->compression, "How gradients are made smaller (docs/compression.md; default: none)");
-  step->add_option("--compression-rank", arguments->compression_rank, "powersgd: columns of each factor (default 2)");
+  step->add_option("--batch", arguments->batch,
+                   "Samples per rank (default: the model's in the suite)");
+  step->add_option("--compression", arguments->compression,
+                   "How gradients are made smaller (docs/compression.md; default: none)");
+  step->add_option("--compression-rank", arguments->compression_rank,
+                   "powersgd: columns of each factor (default 2)");
   add_common(step, arguments);
   add_repetitions(step, arguments);
   step->footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");
   step->callback([arguments, &action] { action = [arguments] { return bench_step(*arguments); }; });
 
-  CLI::App* collectives = bench->add_subcommand("collectives", "One collective operation, or with --tune the fastest algorithms");
+  CLI::App* collectives = bench->add_subcommand(
+      "collectives", "One collective operation, or with --tune the fastest algorithms");
   collectives->add_option("--op", arguments->op,
-                          "all_reduce (default), reduce_scatter, all_gather or broadcast; with --tune all of them, unless one is given");
+                          "all_reduce (default), reduce_scatter, all_gather or broadcast; with "
+                          "--tune all of them, unless one is given");
   collectives->add_option("--bytes", arguments->bytes, "Size of the tensor, e.g. 4KB, 25MB");
   collectives->add_option("--algorithm", arguments->algorithm,
-                          fmt::format("auto, or one of docs/collectives.md, between {}", fmt::join(plan::paths_with_plans(), " or ")));
-  collectives->add_flag("--tune", arguments->tune, "Time all algorithms at many sizes, and say which `auto` should take (comm.table)");
-  collectives->add_option("--output", arguments->output, "With --tune: write the table to this file, beside other rows that are there");
+                          fmt::format("auto, or one of docs/collectives.md, between {}",
+                                      fmt::join(plan::paths_with_plans(), " or ")));
+  collectives->add_flag(
+      "--tune", arguments->tune,
+      "Time all algorithms at many sizes, and say which `auto` should take (comm.table)");
+  collectives->add_option(
+      "--output", arguments->output,
+      "With --tune: write the table to this file, beside other rows that are there");
   collectives->add_flag("--shared-tensors", arguments->shared_tensors,
-                        fmt::format("all_reduce of Group::shared_tensor(), between {}", bench_path_names(/*sharing_memory=*/true)));
+                        fmt::format("all_reduce of Group::shared_tensor(), between {}",
+                                    bench_path_names(/*sharing_memory=*/true)));
   add_common(collectives, arguments);
   add_repetitions(collectives, arguments);
   collectives->footer(
-      "Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads --json\n"
+      "Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads "
+      "--json\n"
       "         trireme bench collectives --tune --workers 4 --output table.json");
-  collectives->callback([arguments, &action] { action = [arguments] { return bench_collectives(*arguments); }; });
+  collectives->callback(
+      [arguments, &action] { action = [arguments] { return bench_collectives(*arguments); }; });
 
-  CLI::App* startup = bench->add_subcommand("startup", "From the launch to the end of the first step of a model, on random data");
+  CLI::App* startup = bench->add_subcommand(
+      "startup", "From the launch to the end of the first step of a model, on random data");
   startup->add_option("--model", arguments->model, kModels);
   startup->add_option("--repeats", arguments->repeats, "Starts, one after the other (default 5)");
   add_common(startup, arguments);
   startup->footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
-  startup->callback([arguments, &action] { action = [arguments] { return bench_startup(*arguments); }; });
+  startup->callback(
+      [arguments, &action] { action = [arguments] { return bench_startup(*arguments); }; });
 
-  CLI::App* checkpoint = bench->add_subcommand("checkpoint", "What a save costs beside training on all cores, and how long loading takes");
-  checkpoint->add_option("--model-mb", arguments->model_mb, "Parameters, in MB; the optimizer has twice as much (default 100)");
+  CLI::App* checkpoint = bench->add_subcommand(
+      "checkpoint", "What a save costs beside training on all cores, and how long loading takes");
+  checkpoint->add_option("--model-mb", arguments->model_mb,
+                         "Parameters, in MB; the optimizer has twice as much (default 100)");
   checkpoint->add_option("--repeats", arguments->repeats, "Saves of each kind (default 5)");
-  checkpoint->add_option("--folder", arguments->output, "Folder on the disk to measure (default: the one for temporary files)");
+  checkpoint->add_option("--folder", arguments->output,
+                         "Folder on the disk to measure (default: the one for temporary files)");
   checkpoint->add_flag("--json", arguments->json, "As JSON");
   checkpoint->footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
-  checkpoint->callback([arguments, &action] { action = [arguments] { return bench_checkpoint(*arguments); }; });
+  checkpoint->callback(
+      [arguments, &action] { action = [arguments] { return bench_checkpoint(*arguments); }; });
 }
 
 }  // namespace trireme::cli

@@ -10,9 +10,10 @@ namespace trireme::cli {
 
 struct BenchPath {
   std::string_view name;
-  bool in_threads;           // Ranks are threads of one process; else processes that the launcher starts.
+  bool in_threads;  // Ranks are threads of one process; else processes that the launcher starts.
   std::string_view backend;  // comm.backend between processes.
-  bool shares_memory;        // Ranks of a host reach each other's tensors where they lie (Group::shared_tensor()).
+  bool shares_memory;        // Ranks of a host reach each other's tensors where they lie
+                             // (Group::shared_tensor()).
 };
 inline constexpr BenchPath kBenchPaths[] = {
     {"threads", true, "auto", true}, {"shm", false, "shm", true},  {"tcp", false, "tcp", false},
@@ -30,7 +31,8 @@ inline std::string bench_path_names(bool sharing_memory = false) {
 inline const BenchPath& find_bench_path(std::string_view name) {
   for (const BenchPath& path : kBenchPaths)
     if (path.name == name) return path;
-  throw Error(ErrorCode::unsupported, "cli", fmt::format("--path {} is not in this version", name), bench_path_names());
+  throw Error(ErrorCode::unsupported, "cli", fmt::format("--path {} is not in this version", name),
+              bench_path_names());
 }
 
 }  // namespace trireme::cli

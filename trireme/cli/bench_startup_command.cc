@@ -15,15 +15,19 @@
 namespace trireme::cli {
 namespace {
 
-double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double unix_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 void check(const BenchArguments& arguments) {
   models::resolve({.name = arguments.model});
   check_ranks(arguments);
   if (arguments.repeats < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--repeats {} is below 1", arguments.repeats), "--repeats 1 or more");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--repeats {} is below 1", arguments.repeats), "--repeats 1 or more");
   if (find_bench_path(arguments.path).backend == "mpi")
-    throw Error(ErrorCode::unsupported, "cli", "--path mpi: mpirun starts those ranks, and its own start would be measured",
+    throw Error(ErrorCode::unsupported, "cli",
+                "--path mpi: mpirun starts those ranks, and its own start would be measured",
                 "--path threads, shm, tcp or gloo");
 }
 
@@ -32,8 +36,14 @@ launch::SupervisorOptions job_of(const BenchArguments& arguments) {
   options.workers = find_bench_path(arguments.path).in_threads ? 1 : arguments.workers;
   options.threads_per_worker = 1;  // As peers are measured.
   options.prefix_output = false;
-  options.command = {sibling_program("trireme-worker").string(), "bench-first-step", "--model",     arguments.model, "--workers",
-                     std::to_string(arguments.workers),          "--path",           arguments.path};
+  options.command = {sibling_program("trireme-worker").string(),
+                     "bench-first-step",
+                     "--model",
+                     arguments.model,
+                     "--workers",
+                     std::to_string(arguments.workers),
+                     "--path",
+                     arguments.path};
   return options;
 }
 
@@ -51,8 +61,11 @@ void print(const BenchArguments& arguments, std::vector<double> seconds) {
   if (arguments.json)
     fmt::print("{}\n", json.dump());
   else
-    fmt::print("{} x{} over {}: {:.0f} ms from the launch to the end of the first step (best {:.0f}, {} starts)\n", arguments.model,
-               arguments.workers, arguments.path, json["median_ms"].get<double>(), json["min_ms"].get<double>(), arguments.repeats);
+    fmt::print(
+        "{} x{} over {}: {:.0f} ms from the launch to the end of the first step (best {:.0f}, {} "
+        "starts)\n",
+        arguments.model, arguments.workers, arguments.path, json["median_ms"].get<double>(),
+        json["min_ms"].get<double>(), arguments.repeats);
 }
 
 }  // namespace
@@ -71,7 +84,8 @@ int bench_startup(const BenchArguments& arguments) {
     };
     const double launched = unix_now();
     if (const int code = launch::supervise(job); code != 0) return code;
-    if (!finished) throw Error(ErrorCode::internal, "cli", "the job ended without a first step", "");
+    if (!finished)
+      throw Error(ErrorCode::internal, "cli", "the job ended without a first step", "");
     seconds.push_back(*finished - launched);
   }
   print(arguments, std::move(seconds));

@@ -21,7 +21,9 @@ struct CkptArguments {
 Json to_json(const checkpoint::Saved& saved) {
   Json tensors = Json::array();
   for (const auto& tensor : saved.model->tensors())
-    tensors.push_back({{"name", tensor.spec.name}, {"shape", tensor.spec.shape}, {"dtype", plan::to_string(tensor.spec.dtype)}});
+    tensors.push_back({{"name", tensor.spec.name},
+                       {"shape", tensor.spec.shape},
+                       {"dtype", plan::to_string(tensor.spec.dtype)}});
   return {{"path", saved.path.string()},
           {"version", saved.manifest.version},
           {"step", saved.manifest.step},
@@ -35,19 +37,25 @@ Json to_json(const checkpoint::Saved& saved) {
 
 void print(const checkpoint::Saved& saved) {
   const checkpoint::Manifest& manifest = saved.manifest;
-  fmt::print("{}: whole (hashes hold), written by Trireme {}\n", saved.path.string(), manifest.version);
-  fmt::print("step {}, epoch {}, {} samples into it; optimizer {}\n", manifest.step, manifest.position.epoch, manifest.position.consumed,
+  fmt::print("{}: whole (hashes hold), written by Trireme {}\n", saved.path.string(),
+             manifest.version);
+  fmt::print("step {}, epoch {}, {} samples into it; optimizer {}\n", manifest.step,
+             manifest.position.epoch, manifest.position.consumed,
              manifest.optimizer.value("kind", "unknown"));
-  if (!manifest.loss_history.empty()) fmt::print("loss of the last step {:.6g}\n", manifest.loss_history.back());
-  if (const auto loss = checkpoint::evaluation_loss(manifest)) fmt::print("loss on the held-out samples {:.6g}\n", *loss);
+  if (!manifest.loss_history.empty())
+    fmt::print("loss of the last step {:.6g}\n", manifest.loss_history.back());
+  if (const auto loss = checkpoint::evaluation_loss(manifest))
+    fmt::print("loss on the held-out samples {:.6g}\n", *loss);
   int64_t elements = 0, bytes = 0;
   for (const auto& tensor : saved.model->tensors()) {
     fmt::print("  {:<40} {}\n", tensor.spec.name, tensor.spec.describe());
     elements += tensor.spec.elements();
     bytes += tensor.spec.bytes();
   }
-  for (const auto& [alias, name] : manifest.aliases) fmt::print("  {:<40} the same as {}\n", alias, name);
-  fmt::print("{} tensors, {} elements, {}\n", saved.model->tensors().size(), elements, format_bytes(bytes));
+  for (const auto& [alias, name] : manifest.aliases)
+    fmt::print("  {:<40} the same as {}\n", alias, name);
+  fmt::print("{} tensors, {} elements, {}\n", saved.model->tensors().size(), elements,
+             format_bytes(bytes));
 }
 
 int inspect(const CkptArguments& arguments) {
@@ -62,7 +70,8 @@ int inspect(const CkptArguments& arguments) {
 // Each checkpoint of a folder, or one by itself.
 int verify(const CkptArguments& arguments) {
   std::vector<fs::path> paths;
-  if (fs::exists(fs::path(arguments.path) / checkpoint::kManifestFile) || checkpoint::step_of_name(fs::path(arguments.path).filename()))
+  if (fs::exists(fs::path(arguments.path) / checkpoint::kManifestFile) ||
+      checkpoint::step_of_name(fs::path(arguments.path).filename()))
     paths.emplace_back(arguments.path);
   else if (checkpoint::has_checkpoints(arguments.path))
     for (const int64_t step : checkpoint::steps_in(checkpoint::disk(), arguments.path))
@@ -82,7 +91,8 @@ int verify(const CkptArguments& arguments) {
 }
 
 int diff(const CkptArguments& arguments) {
-  const auto a = checkpoint::open_tensors(arguments.path), b = checkpoint::open_tensors(arguments.other);
+  const auto a = checkpoint::open_tensors(arguments.path),
+             b = checkpoint::open_tensors(arguments.other);
   const auto lines = checkpoint::differences(a, b);
   for (const std::string& line : lines) fmt::print("{}\n", line);
   if (lines.empty()) fmt::print("the same {} tensors\n", a.tensors.size());
@@ -105,7 +115,8 @@ int convert(const CkptArguments& arguments) {
   const fs::path to = arguments.other;
   const std::string kind = to.extension();
   if (kind != ".pt" && kind != ".pth" && kind != ".safetensors")
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
                 "a name that ends in one of these");
   const auto file = checkpoint::open_tensors(arguments.path);
   if (kind == ".safetensors")
@@ -119,45 +130,70 @@ int convert(const CkptArguments& arguments) {
 int prune(const CkptArguments& arguments) {
   if (!checkpoint::has_checkpoints(arguments.path)) checkpoint::open_saved(arguments.path);
   checkpoint::Folder folder(arguments.path, arguments.retention);
-  for (const int64_t step : folder.prune()) fmt::print("removed {}\n", folder.path_of(step).string());
+  for (const int64_t step : folder.prune())
+    fmt::print("removed {}\n", folder.path_of(step).string());
   return kExitOk;
 }
 
 }  // namespace
 
 void add_ckpt(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("ckpt", "Look into checkpoints, compare, convert and prune them");
+  CLI::App* command =
+      app.add_subcommand("ckpt", "Look into checkpoints, compare, convert and prune them");
   command->require_subcommand(1);
   auto arguments = std::make_shared<CkptArguments>();
-  const auto add = [&](const char* name, const char* what, const char* example, int (*run)(const CkptArguments&)) {
+  const auto add = [&](const char* name, const char* what, const char* example,
+                       int (*run)(const CkptArguments&)) {
     CLI::App* added = command->add_subcommand(name, what);
     added->footer(fmt::format("Example: trireme ckpt {}", example));
-    added->callback([arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
+    added->callback(
+        [arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
     return added;
   };
-  CLI::App* added = add("inspect", "Verify a checkpoint (or the newest of a folder) and list what it holds",
-                        "inspect runs/digits-20260131-101500/checkpoint", inspect);
-  added->add_option("path", arguments->path, "A checkpoint folder (checkpoint.dir) or one checkpoint in it")->required();
+  CLI::App* added =
+      add("inspect", "Verify a checkpoint (or the newest of a folder) and list what it holds",
+          "inspect runs/digits-20260131-101500/checkpoint", inspect);
+  added
+      ->add_option("path", arguments->path,
+                   "A checkpoint folder (checkpoint.dir) or one checkpoint in it")
+      ->required();
   added->add_flag("--json", arguments->json, "As JSON");
 
-  added = add("verify", "Compare every file of a checkpoint, or of all of a folder, with its hash; exit code 1 if one is damaged",
+  added = add("verify",
+              "Compare every file of a checkpoint, or of all of a folder, with its hash; exit code "
+              "1 if one is damaged",
               "verify runs/mine/checkpoint", verify);
-  added->add_option("path", arguments->path, "A checkpoint folder or one checkpoint in it")->required();
+  added->add_option("path", arguments->path, "A checkpoint folder or one checkpoint in it")
+      ->required();
 
-  added = add("diff", "Compare the tensors of two models; exit code 1 if they differ", "diff runs/a/checkpoint model.pt", diff);
-  added->add_option("a", arguments->path, "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")->required();
+  added = add("diff", "Compare the tensors of two models; exit code 1 if they differ",
+              "diff runs/a/checkpoint model.pt", diff);
+  added
+      ->add_option("a", arguments->path,
+                   "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")
+      ->required();
   added->add_option("b", arguments->other, "Another one")->required();
 
-  added = add("convert", "Write a model's tensors for others: PyTorch's state dict (.pt) or .safetensors",
+  added = add("convert",
+              "Write a model's tensors for others: PyTorch's state dict (.pt) or .safetensors",
               "convert runs/mine/checkpoint model.pt", convert);
-  added->add_option("from", arguments->path, "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")->required();
-  added->add_option("to", arguments->other, "A file .pt, .pth or .safetensors; replaced if it is there")->required();
+  added
+      ->add_option("from", arguments->path,
+                   "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")
+      ->required();
+  added
+      ->add_option("to", arguments->other,
+                   "A file .pt, .pth or .safetensors; replaced if it is there")
+      ->required();
 
-  added = add("prune", "Remove old checkpoints, never the newest whole one", "prune runs/mine/checkpoint --keep 1", prune);
+  added = add("prune", "Remove old checkpoints, never the newest whole one",
+              "prune runs/mine/checkpoint --keep 1", prune);
   added->add_option("path", arguments->path, "A checkpoint folder that no job has")->required();
   added->add_option("--keep", arguments->retention.keep, "The newest so many stay (default 2)");
-  added->add_option("--keep-every", arguments->retention.keep_every, "Those of steps that are a multiple of it stay too");
-  added->add_option("--keep-best", arguments->retention.keep_best, "So many of the lowest loss on the held-out samples stay too");
+  added->add_option("--keep-every", arguments->retention.keep_every,
+                    "Those of steps that are a multiple of it stay too");
+  added->add_option("--keep-best", arguments->retention.keep_best,
+                    "So many of the lowest loss on the held-out samples stay too");
 }
 
 }  // namespace trireme::cli

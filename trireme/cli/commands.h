@@ -1,4 +1,5 @@
-// The subcommands of `trireme`. Each registers its options and sets its action; main runs the one that was asked for.
+// The subcommands of `trireme`. Each registers its options and sets its action; main runs the one
+// that was asked for.
 #pragma once
 #include <CLI/CLI.hpp>
 #include <functional>

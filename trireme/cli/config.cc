@@ -24,7 +24,8 @@ Config load_config(const ConfigSource& source) {
   Config config;
   GivenKeys given;
   if (!source.file.empty()) {
-    for (const Assignment& assignment : read_yaml(source.file)) apply(config, given, assignment, /*by_set=*/false);
+    for (const Assignment& assignment : read_yaml(source.file))
+      apply(config, given, assignment, /*by_set=*/false);
   }
   for (const std::string& text : source.set) apply(config, given, read_set(text), /*by_set=*/true);
   drop_overridden(config, given);

@@ -1,4 +1,5 @@
-// The configuration of a training run: typed keys with defaults, read from YAML and --set. No torch.
+// The configuration of a training run: typed keys with defaults, read from YAML and --set. No
+// torch.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/json.h>
@@ -13,15 +14,15 @@ namespace trireme::cli {
 struct Config {
   models::ModelOptions model;
   struct {
-    std::string name = "digits";                           // digits, idx, text
-    std::string path;                                      // One file or folder; digits: empty means the set that ships.
+    std::string name = "digits";  // digits, idx, text
+    std::string path;             // One file or folder; digits: empty means the set that ships.
     std::string images, labels, test_images, test_labels;  // idx
     std::string tokens = "characters";                     // text: characters, bytes
     int64_t block = 128;                                   // text: tokens a sample.
     int64_t classes = -1;                                  // -1: from the data.
-    int64_t split_seed = 20260101;                         // Of the held-out part; apart from train.seed.
-    double test_fraction = 0.2;                            // Where the data has no test part of its own.
-    int64_t batch = 64;                                    // Global.
+    int64_t split_seed = 20260101;  // Of the held-out part; apart from train.seed.
+    double test_fraction = 0.2;     // Where the data has no test part of its own.
+    int64_t batch = 64;             // Global.
     bool shuffle = true;
     bool drop_last = false;
     int threads = 1;
@@ -29,7 +30,8 @@ struct Config {
   } data;
   struct {
     std::string name = "sgd";  // sgd, adam, adamw, rmsprop, adagrad
-    double lr = 0.01, momentum = 0, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, alpha = 0.99;
+    double lr = 0.01, momentum = 0, weight_decay = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8,
+           alpha = 0.99;
     double trust = 1e-3;  // lars
     bool nesterov = false;
     std::string scale_lr = "none";  // none, linear, sqrt
@@ -42,8 +44,8 @@ struct Config {
     int64_t warmup_steps = 0;
   } schedule;
   struct {
-    std::string name = "auto";        // auto, one_device, mirrored, multi_worker
-    int replicas = -1;                // Per worker; -1: 1, or the host's cores (at most 8) for mirrored.
+    std::string name = "auto";  // auto, one_device, mirrored, multi_worker
+    int replicas = -1;          // Per worker; -1: 1, or the host's cores (at most 8) for mirrored.
     std::string all_reduce = "auto";  // auto, or an algorithm of docs/collectives.md
     bool share_parameters = true;
     bool sync_batch_norm = false;
@@ -85,13 +87,16 @@ struct Config {
   } elastic;
   struct {
     std::string name = "cpu";
-    int threads = 0;  // Per replica; 0: cores / replicas of the host, at least 1; with virtual shards 1.
+    int threads =
+        0;  // Per replica; 0: cores / replicas of the host, at least 1; with virtual shards 1.
   } device;
   struct {
     std::string backend = "auto";  // auto, threads, shm, tcp, gloo, mpi
-    std::string interface = "";    // Name or address to bind; empty: loopback, or the route to the rendezvous.
-    std::string table;             // File with choices of collective algorithms; empty: defaults.
-    Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{0}, stall_timeout{10000}, launcher_grace{60000};
+    std::string interface =
+        "";             // Name or address to bind; empty: loopback, or the route to the rendezvous.
+    std::string table;  // File with choices of collective algorithms; empty: defaults.
+    Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{0},
+        stall_timeout{10000}, launcher_grace{60000};
     double straggler_factor = 1.5;  // 0: nobody is named.
   } comm;
   struct {
@@ -119,13 +124,16 @@ struct ConfigSource {
   std::vector<std::string> set;  // "key=value", in order, after the file.
 };
 
-// Reads and checks. Throws Error(invalid_argument | not_found) naming file and line (or --set), key, value, rule and, for an unknown key,
-// the nearest known one. Relative data paths in a file are relative to the working directory.
+// Reads and checks. Throws Error(invalid_argument | not_found) naming file and line (or --set),
+// key, value, rule and, for an unknown key, the nearest known one. Relative data paths in a file
+// are relative to the working directory.
 Config load_config(const ConfigSource& source);
-// All keys with their values, in order: for the digest that ranks compare, checkpoints and `doctor`.
+// All keys with their values, in order: for the digest that ranks compare, checkpoints and
+// `doctor`.
 std::vector<std::pair<std::string, std::string>> flatten(const Config& config);
 Json to_json(const Config& config);
-// Every key with type, default and meaning, as a Markdown table: for `trireme train --keys` and docs/configuration.md.
+// Every key with type, default and meaning, as a Markdown table: for `trireme train --keys` and
+// docs/configuration.md.
 std::string describe_keys();
 
 // When to save: every so many steps or epochs; neither: only at the end.
@@ -133,7 +141,8 @@ struct CheckpointEvery {
   int64_t steps = 0, epochs = 0;
   bool only_at_end() const { return steps == 0 && epochs == 0; }
 };
-// Reads checkpoint.every: "100", "100 steps", "2 epochs", "epoch", "" or "never". Throws Error(invalid_argument) naming the text.
+// Reads checkpoint.every: "100", "100 steps", "2 epochs", "epoch", "" or "never". Throws
+// Error(invalid_argument) naming the text.
 CheckpointEvery parse_every(const std::string& text);
 
 // The strategy with `auto` replaced by what it means for this number of workers.
@@ -141,18 +150,20 @@ struct ResolvedStrategy {
   std::string name;  // one_device, mirrored, multi_worker
   int workers = 1, replicas_per_worker = 1, world_size = 1;
 };
-// Throws Error(invalid_argument) if strategy, replicas, backend or global batch do not fit `workers`, with what would. `cores`: those
-// mirrored may fill; 0: those this process may run on. Every worker gets the same answer if strategy.replicas is given or the strategy is
-// not mirrored.
+// Throws Error(invalid_argument) if strategy, replicas, backend or global batch do not fit
+// `workers`, with what would. `cores`: those mirrored may fill; 0: those this process may run on.
+// Every worker gets the same answer if strategy.replicas is given or the strategy is not mirrored.
 ResolvedStrategy check_with_workers(const Config& config, int workers, int cores = 0);
 
-// The files of data.name: idx: those that the configuration names, the others by their usual names in the folder data.path
-// (train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; each also with .gz).
+// The files of data.name: idx: those that the configuration names, the others by their usual names
+// in the folder data.path (train-images-idx3-ubyte, train-labels-idx1-ubyte,
+// t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; each also with .gz).
 struct IdxFiles {
   std::filesystem::path images, labels;
   std::filesystem::path test_images, test_labels;  // Both empty if there is no test part.
 };
-// Throws Error(not_found) naming folder and file names looked for if a file that was named, or the training part, is not there.
+// Throws Error(not_found) naming folder and file names looked for if a file that was named, or the
+// training part, is not there.
 IdxFiles find_idx_files(const Config& config);
 
 }  // namespace trireme::cli

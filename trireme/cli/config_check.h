@@ -12,8 +12,9 @@ struct Given {
 };
 using GivenKeys = std::map<std::string, Given, std::less<>>;
 
-// Where --set chooses another model, data set, optimizer or schedule than the file, what the file says of its own choice is taken back to
-// the default; so is train.epochs of the file by train.steps of --set, and the other way.
+// Where --set chooses another model, data set, optimizer or schedule than the file, what the file
+// says of its own choice is taken back to the default; so is train.epochs of the file by
+// train.steps of --set, and the other way.
 void drop_overridden(Config& config, GivenKeys& given);
 
 // Throws Error(invalid_argument) naming where, key, value, rule and remedy.

@@ -15,17 +15,21 @@ void read_idx_tables(const Config& config, std::optional<int64_t> classes, Datas
   const IdxFiles files = find_idx_files(config);
   data.train = data::read_idx(files.images, files.labels, classes);
   if (!files.test_images.empty())
-    data.test = data::read_idx(files.test_images, files.test_labels, classes ? classes : std::optional(data.train.classes));
-  const auto size_of = [](const data::ImageTable& table) { return fmt::format("{}x{}x{}", table.channels, table.height, table.width); };
+    data.test = data::read_idx(files.test_images, files.test_labels,
+                               classes ? classes : std::optional(data.train.classes));
+  const auto size_of = [](const data::ImageTable& table) {
+    return fmt::format("{}x{}x{}", table.channels, table.height, table.width);
+  };
   if (data.test.count > 0 && size_of(data.test) != size_of(data.train))
     throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("the images in {} are {}, those in {} are {}", files.images.string(), size_of(data.train),
-                            files.test_images.string(), size_of(data.test)),
+                fmt::format("the images in {} are {}, those in {} are {}", files.images.string(),
+                            size_of(data.train), files.test_images.string(), size_of(data.test)),
                 "a test part of the same data set");
 }
 
 void read_images(const Config& config, Dataset& data) {
-  const std::optional<int64_t> classes = config.data.classes > 0 ? std::optional(config.data.classes) : std::nullopt;
+  const std::optional<int64_t> classes =
+      config.data.classes > 0 ? std::optional(config.data.classes) : std::nullopt;
   if (config.data.name == "idx") {
     read_idx_tables(config, classes, data);
   } else {
@@ -34,7 +38,8 @@ void read_images(const Config& config, Dataset& data) {
     data.train = data::read_digits(file, classes);
   }
   if (data.test.count == 0 && config.data.test_fraction > 0) {
-    data.split = plan::plan_split(data.train.count, config.data.test_fraction, static_cast<uint64_t>(config.data.split_seed));
+    data.split = plan::plan_split(data.train.count, config.data.test_fraction,
+                                  static_cast<uint64_t>(config.data.split_seed));
     data.test = data::select(data.train, data.split.test);
     data.train = data::select(data.train, data.split.train);
   }
@@ -45,8 +50,10 @@ void read_images(const Config& config, Dataset& data) {
 
 // The end is held out, as neighbouring blocks of a text are no independent samples.
 void read_text(const Config& config, Dataset& data) {
-  const auto unit = config.data.tokens == "bytes" ? data::TextUnit::bytes : data::TextUnit::characters;
-  data.text = std::make_shared<data::TextTokens>(data::read_text(config.data.path, config.data.block, unit));
+  const auto unit =
+      config.data.tokens == "bytes" ? data::TextUnit::bytes : data::TextUnit::characters;
+  data.text = std::make_shared<data::TextTokens>(
+      data::read_text(config.data.path, config.data.block, unit));
   const int64_t samples = data.text->samples();
   data.test_samples = std::llround(static_cast<double>(samples) * config.data.test_fraction);
   data.train_samples = samples - data.test_samples;
@@ -67,7 +74,8 @@ Dataset read_data(const Config& config) {
     read_images(config, data);
   }
   if (data.train_samples == 0)
-    throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left", "a smaller data.test_fraction");
+    throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left",
+                "a smaller data.test_fraction");
   return data;
 }
 

@@ -12,19 +12,23 @@ namespace trireme::cli {
 struct Dataset {
   int64_t train_samples = 0, test_samples = 0;  // The latter may be 0.
   models::InputSpec input;
-  plan::Split split;                             // Which samples of the file each part holds; empty where the data has a test part.
-  data::ImageTable train, test;                  // digits, idx
-  std::shared_ptr<const data::TextTokens> text;  // text: first the training samples, then the test samples.
+  plan::Split
+      split;  // Which samples of the file each part holds; empty where the data has a test part.
+  data::ImageTable train, test;  // digits, idx
+  std::shared_ptr<const data::TextTokens>
+      text;  // text: first the training samples, then the test samples.
 };
 
-// Reads files, checks labels, and holds out data.test_fraction where there is no test part: images drawn by data.split_seed, of a text its
-// end. Throws Error naming the file or the key.
+// Reads files, checks labels, and holds out data.test_fraction where there is no test part: images
+// drawn by data.split_seed, of a text its end. Throws Error naming the file or the key.
 Dataset read_data(const Config& config);
 
-// The model's options with what the data decides: gpt's vocabulary and context where they are left to it.
+// The model's options with what the data decides: gpt's vocabulary and context where they are left
+// to it.
 models::ModelOptions model_for(const Config& config, const Dataset& data);
 
-// The type that gradients are reduced in: train.dtype's, but float32 where parameters are kept in 16 bits.
+// The type that gradients are reduced in: train.dtype's, but float32 where parameters are kept in
+// 16 bits.
 plan::DType reduced_dtype(const Config& config);
 
 }  // namespace trireme::cli

@@ -15,7 +15,8 @@ Json to_json(const Config& config) {
   Json json;
   for (const Key& key : all_keys()) {
     const size_t dot = key.name.find('.');
-    json[std::string(key.name.substr(0, dot))][std::string(key.name.substr(dot + 1))] = value_as_json(config, key);
+    json[std::string(key.name.substr(0, dot))][std::string(key.name.substr(dot + 1))] =
+        value_as_json(config, key);
   }
   return json;
 }
@@ -26,7 +27,8 @@ std::string describe_keys() {
   };
   std::vector<Row> rows = {{"key", "type", "default", "meaning"}};
   for (const Key& key : all_keys()) {
-    rows.push_back({std::string(key.name), key.describe_type(), value_as_text(Config{}, key), std::string(key.meaning)});
+    rows.push_back({std::string(key.name), key.describe_type(), value_as_text(Config{}, key),
+                    std::string(key.meaning)});
   }
   size_t name_width = 0, type_width = 0, usual_width = 0;
   for (const Row& row : rows) {
@@ -37,10 +39,11 @@ std::string describe_keys() {
   std::string table;
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
-    table +=
-        fmt::format("| {:<{}} | {:<{}} | {:<{}} | {} |\n", row.name, name_width, row.type, type_width, row.usual, usual_width, row.meaning);
+    table += fmt::format("| {:<{}} | {:<{}} | {:<{}} | {} |\n", row.name, name_width, row.type,
+                         type_width, row.usual, usual_width, row.meaning);
     if (i == 0) {
-      table += fmt::format("|{:-<{}}|{:-<{}}|{:-<{}}|---------|\n", "", name_width + 2, "", type_width + 2, "", usual_width + 2);
+      table += fmt::format("|{:-<{}}|{:-<{}}|{:-<{}}|---------|\n", "", name_width + 2, "",
+                           type_width + 2, "", usual_width + 2);
     }
   }
   return table;

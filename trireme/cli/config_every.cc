@@ -20,7 +20,8 @@ CheckpointEvery parse_every(const std::string& text) {
     if (unit == "epoch" || unit == "epochs") return {.epochs = count};
     if (unit == "step" || unit == "steps" || (unit.empty() && has_number)) return {.steps = count};
   }
-  throw Error(ErrorCode::invalid_argument, "config", fmt::format("\"{}\" is not a number of steps or epochs", text),
+  throw Error(ErrorCode::invalid_argument, "config",
+              fmt::format("\"{}\" is not a number of steps or epochs", text),
               "\"100 steps\", \"2 epochs\" or never");
 }
 

@@ -13,23 +13,26 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, status);
 }
 
-// The file that the key names, or the usual one in the folder; empty if there is none and `required` is false.
-fs::path find_file(const std::string& key, const std::string& named, const std::string& folder, const std::string& usual_name,
-                   bool required) {
+// The file that the key names, or the usual one in the folder; empty if there is none and
+// `required` is false.
+fs::path find_file(const std::string& key, const std::string& named, const std::string& folder,
+                   const std::string& usual_name, bool required) {
   if (!named.empty()) {
     if (is_file(named)) return named;
-    throw Error(ErrorCode::not_found, "config", fmt::format("{} is {}, but there is no such file", key, named),
+    throw Error(ErrorCode::not_found, "config",
+                fmt::format("{} is {}, but there is no such file", key, named),
                 fmt::format("{}=FILE, relative to the working directory", key));
   }
   if (!folder.empty()) {
-    for (const fs::path& path : {fs::path(folder) / usual_name, fs::path(folder) / (usual_name + ".gz")}) {
+    for (const fs::path& path :
+         {fs::path(folder) / usual_name, fs::path(folder) / (usual_name + ".gz")}) {
       if (is_file(path)) return path;
     }
   }
   if (!required) return {};
   throw Error(ErrorCode::not_found, "config",
-              fmt::format("there is neither {0} nor {0}.gz in the folder data.path, {1}", usual_name,
-                          folder.empty() ? "which is not given" : folder),
+              fmt::format("there is neither {0} nor {0}.gz in the folder data.path, {1}",
+                          usual_name, folder.empty() ? "which is not given" : folder),
               fmt::format("{}=FILE, or data.path=FOLDER", key));
 }
 
@@ -42,9 +45,11 @@ IdxFiles find_idx_files(const Config& config) {
   files.labels = find_file("data.labels", data.labels, data.path, "train-labels-idx1-ubyte", true);
   // A folder with a test part is used as such only for training files that come from it too.
   const std::string test_folder = data.images.empty() ? data.path : "";
-  files.test_images = find_file("data.test_images", data.test_images, test_folder, "t10k-images-idx3-ubyte", !data.test_labels.empty());
+  files.test_images = find_file("data.test_images", data.test_images, test_folder,
+                                "t10k-images-idx3-ubyte", !data.test_labels.empty());
   if (!files.test_images.empty()) {
-    files.test_labels = find_file("data.test_labels", data.test_labels, test_folder, "t10k-labels-idx1-ubyte", true);
+    files.test_labels = find_file("data.test_labels", data.test_labels, test_folder,
+                                  "t10k-labels-idx1-ubyte", true);
   }
   return files;
 }

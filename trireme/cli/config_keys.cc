@@ -8,7 +8,8 @@
 namespace trireme::cli {
 namespace {
 
-constexpr double kLargestInt = std::numeric_limits<int>::max();  // A limit of storage, not worth telling.
+constexpr double kLargestInt =
+    std::numeric_limits<int>::max();  // A limit of storage, not worth telling.
 
 std::string_view section_of(std::string_view name) { return name.substr(0, name.find('.')); }
 std::string_view last_part_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
@@ -16,16 +17,20 @@ std::string_view last_part_of(std::string_view name) { return name.substr(name.r
 }  // namespace
 
 bool Range::holds(double value) const {
-  return (least_excluded ? value > least : value >= least) && (most_excluded ? value < most : value <= most);
+  return (least_excluded ? value > least : value >= least) &&
+         (most_excluded ? value < most : value <= most);
 }
 
 std::string Range::describe() const {
   const bool has_least = least > -std::numeric_limits<double>::infinity();
   const bool has_most = most < std::numeric_limits<double>::infinity() && most != kLargestInt;
-  if (has_least && has_most && !least_excluded && !most_excluded) return fmt::format("{} to {}", least, most);
+  if (has_least && has_most && !least_excluded && !most_excluded)
+    return fmt::format("{} to {}", least, most);
   std::string text;
   if (has_least) text = fmt::format("{} {}", least_excluded ? "above" : "at least", least);
-  if (has_most) text += fmt::format("{}{} {}", text.empty() ? "" : " and ", most_excluded ? "below" : "at most", most);
+  if (has_most)
+    text += fmt::format("{}{} {}", text.empty() ? "" : " and ", most_excluded ? "below" : "at most",
+                        most);
   return text;
 }
 
@@ -37,7 +42,8 @@ std::string Key::describe_type() const {
   std::string type;
   switch (kind) {
     case Kind::text: return "text";
-    case Kind::choice: return fmt::format("{}{}", choices.size() > 1 ? "one of " : "", fmt::join(choices, ", "));
+    case Kind::choice:
+      return fmt::format("{}{}", choices.size() > 1 ? "one of " : "", fmt::join(choices, ", "));
     case Kind::flag: return automatic ? "true, false or auto" : "true or false";
     case Kind::whole: type = ranged("whole number"); break;
     case Kind::number: type = ranged("number"); break;
@@ -55,13 +61,15 @@ std::span<const Key> all_keys() {
 
 const Key* find_key(std::string_view name) {
   const auto keys = all_keys();
-  const auto found = std::find_if(keys.begin(), keys.end(), [&](const Key& key) { return key.name == name; });
+  const auto found =
+      std::find_if(keys.begin(), keys.end(), [&](const Key& key) { return key.name == name; });
   return found == keys.end() ? nullptr : &*found;
 }
 
 bool is_section(std::string_view name) {
   const auto keys = all_keys();
-  return std::any_of(keys.begin(), keys.end(), [&](const Key& key) { return section_of(key.name) == name; });
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const Key& key) { return section_of(key.name) == name; });
 }
 
 std::string nearest_key(std::string_view unknown_name) {
@@ -74,13 +82,19 @@ std::string nearest_key(std::string_view unknown_name) {
   }
   // The right word without its section, or under a wrong one: "lr", "train.lr".
   const auto exact = std::find(last_parts.begin(), last_parts.end(), last_part_of(unknown_name));
-  if (exact != last_parts.end() && !is_section(section_of(unknown_name))) return std::string(names[exact - last_parts.begin()]);
-  if (const std::string near = nearest_word(unknown_name, names.data(), names.size()); !near.empty()) return near;
+  if (exact != last_parts.end() && !is_section(section_of(unknown_name)))
+    return std::string(names[exact - last_parts.begin()]);
+  if (const std::string near = nearest_word(unknown_name, names.data(), names.size());
+      !near.empty())
+    return near;
   if (exact != last_parts.end()) return std::string(names[exact - last_parts.begin()]);
   std::vector<std::string_view> sections;
   for (const std::string_view name : names) sections.push_back(section_of(name));
-  if (const std::string near = nearest_word(unknown_name, sections.data(), sections.size()); !near.empty()) return near;
-  const std::string near = nearest_word(last_part_of(unknown_name), last_parts.data(), last_parts.size());
+  if (const std::string near = nearest_word(unknown_name, sections.data(), sections.size());
+      !near.empty())
+    return near;
+  const std::string near =
+      nearest_word(last_part_of(unknown_name), last_parts.data(), last_parts.size());
   const auto found = std::find(last_parts.begin(), last_parts.end(), near);
   return found == last_parts.end() ? "" : std::string(names[found - last_parts.begin()]);
 }

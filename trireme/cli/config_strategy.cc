@@ -28,11 +28,15 @@ int replicas_per_worker(const Config& config, const std::string& strategy, int c
 
 void check_backend(const std::string& backend, const ResolvedStrategy& strategy) {
   if (backend == "threads" && strategy.workers > 1) {
-    refuse(fmt::format("comm.backend is threads, which connects the replicas of one process, but there are {} workers", strategy.workers),
+    refuse(fmt::format("comm.backend is threads, which connects the replicas of one process, but "
+                       "there are {} workers",
+                       strategy.workers),
            "comm.backend=auto, shm, tcp or gloo");
   }
   if (backend != "auto" && backend != "threads" && strategy.name == "mirrored") {
-    refuse(fmt::format("comm.backend is {}, which connects processes, but strategy mirrored is one process", backend),
+    refuse(fmt::format(
+               "comm.backend is {}, which connects processes, but strategy mirrored is one process",
+               backend),
            "comm.backend=threads or auto, or strategy.name=multi_worker with --workers 2");
   }
 }
@@ -40,26 +44,33 @@ void check_backend(const std::string& backend, const ResolvedStrategy& strategy)
 }  // namespace
 
 ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
-  if (workers < 1) refuse(fmt::format("--workers is {}, but must be at least 1", workers), "--workers 1");
+  if (workers < 1)
+    refuse(fmt::format("--workers is {}, but must be at least 1", workers), "--workers 1");
   ResolvedStrategy resolved;
   resolved.name = strategy_name(config, workers);
   resolved.workers = workers;
   if (workers > 1 && resolved.name != "multi_worker") {
-    refuse(fmt::format("strategy.name is {}, which is one process, but there are {} workers", resolved.name, workers),
+    refuse(fmt::format("strategy.name is {}, which is one process, but there are {} workers",
+                       resolved.name, workers),
            "strategy.name=multi_worker, or --workers 1");
   }
   resolved.replicas_per_worker = replicas_per_worker(config, resolved.name, cores);
   resolved.world_size = workers * resolved.replicas_per_worker;
   check_backend(config.comm.backend, resolved);
   if (config.data.batch < resolved.world_size) {
-    refuse(fmt::format("data.batch is {}, but there are {} replicas ({} workers x {}): the global batch must have a sample for each",
-                       config.data.batch, resolved.world_size, workers, resolved.replicas_per_worker),
-           fmt::format("data.batch={}, or fewer workers or replicas", resolved.world_size));
+    refuse(
+        fmt::format("data.batch is {}, but there are {} replicas ({} workers x {}): the global "
+                    "batch must have a sample for each",
+                    config.data.batch, resolved.world_size, workers, resolved.replicas_per_worker),
+        fmt::format("data.batch={}, or fewer workers or replicas", resolved.world_size));
   }
-  if (const int shards = config.reproducible.virtual_shards; shards > 0 && shards < resolved.world_size) {
-    refuse(fmt::format("reproducible.virtual_shards is {}, but there are {} replicas ({} workers x {}): some would have nothing to compute",
+  if (const int shards = config.reproducible.virtual_shards;
+      shards > 0 && shards < resolved.world_size) {
+    refuse(fmt::format("reproducible.virtual_shards is {}, but there are {} replicas ({} workers x "
+                       "{}): some would have nothing to compute",
                        shards, resolved.world_size, workers, resolved.replicas_per_worker),
-           fmt::format("reproducible.virtual_shards={}, or fewer workers or replicas", resolved.world_size));
+           fmt::format("reproducible.virtual_shards={}, or fewer workers or replicas",
+                       resolved.world_size));
   }
   return resolved;
 }

@@ -10,7 +10,9 @@ constexpr double kLargestInt = std::numeric_limits<int>::max();
 Range at_least(double least) { return {.least = least}; }
 Range count_from(double least) { return {.least = least, .most = kLargestInt}; }
 Range from_to(double least, double most) { return {.least = least, .most = most}; }
-Range from_below(double least, double most) { return {.least = least, .most = most, .most_excluded = true}; }
+Range from_below(double least, double most) {
+  return {.least = least, .most = most, .most_excluded = true};
+}
 Range above(double least) { return {.least = least, .least_excluded = true}; }
 
 }  // namespace

@@ -15,7 +15,9 @@ constexpr std::string_view kAuto = "auto";
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
   const size_t first = text.find_first_not_of(kSpace);
-  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+  return first == std::string_view::npos
+             ? std::string_view()
+             : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
 std::string shortened(const std::string& text) {
@@ -23,10 +25,12 @@ std::string shortened(const std::string& text) {
   return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
 }
 
-[[noreturn]] void refuse(const Key& key, const Assignment& assignment, const std::string& remedy = {}) {
+[[noreturn]] void refuse(const Key& key, const Assignment& assignment,
+                         const std::string& remedy = {}) {
   const std::string usual = value_as_text(Config{}, key);
   throw Error(ErrorCode::invalid_argument, "config",
-              fmt::format("{}: {} is \"{}\"; expected: {}", assignment.origin, key.name, shortened(assignment.text), key.describe_type()),
+              fmt::format("{}: {} is \"{}\"; expected: {}", assignment.origin, key.name,
+                          shortened(assignment.text), key.describe_type()),
               !remedy.empty() ? remedy
               : usual.empty() ? ""
                               : fmt::format("{}={} (the default)", key.name, usual));
@@ -52,7 +56,8 @@ std::optional<bool> flag_from(std::string_view text) {
 
 // "[16, 32]", "16,32" and "16"; nothing if any entry is not a whole number.
 std::optional<std::vector<int64_t>> list_from(std::string_view text) {
-  if (text.size() >= 2 && text.front() == '[' && text.back() == ']') text = text.substr(1, text.size() - 2);
+  if (text.size() >= 2 && text.front() == '[' && text.back() == ']')
+    text = text.substr(1, text.size() - 2);
   std::vector<int64_t> entries;
   while (true) {
     const size_t comma = text.find(',');
@@ -88,18 +93,23 @@ void store_flag(Config& config, const Key& key, bool value) {
   }
 }
 
-void set_whole(Config& config, const Key& key, const Assignment& assignment, std::optional<int64_t> value) {
+void set_whole(Config& config, const Key& key, const Assignment& assignment,
+               std::optional<int64_t> value) {
   const bool narrow = std::holds_alternative<int*>(key.slot(config));
-  if (!value || !key.range.holds(static_cast<double>(*value)) || (narrow && !std::in_range<int>(*value))) refuse(key, assignment);
+  if (!value || !key.range.holds(static_cast<double>(*value)) ||
+      (narrow && !std::in_range<int>(*value)))
+    refuse(key, assignment);
   store_whole(config, key, *value);
 }
 
-void set_choice(Config& config, const Key& key, const Assignment& assignment, std::string_view text) {
+void set_choice(Config& config, const Key& key, const Assignment& assignment,
+                std::string_view text) {
   for (const std::string_view choice : key.choices) {
     if (text == choice) return store(config, key, std::string(text));
   }
   constexpr size_t kLongestWord = 64;
-  const std::string near = text.size() > kLongestWord ? "" : nearest_word(text, key.choices.data(), key.choices.size());
+  const std::string near =
+      text.size() > kLongestWord ? "" : nearest_word(text, key.choices.data(), key.choices.size());
   refuse(key, assignment, near.empty() ? "" : fmt::format("{}={}", key.name, near));
 }
 
@@ -118,7 +128,8 @@ void set_measure(Config& config, const Key& key, const Assignment& assignment, P
 }
 
 std::string duration_text(int64_t milliseconds) {
-  return milliseconds % 1000 == 0 ? fmt::format("{}s", milliseconds / 1000) : fmt::format("{}ms", milliseconds);
+  return milliseconds % 1000 == 0 ? fmt::format("{}s", milliseconds / 1000)
+                                  : fmt::format("{}ms", milliseconds);
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -126,8 +137,10 @@ std::string bytes_text(int64_t bytes) {
     int64_t factor;
     std::string_view name;
   };
-  for (const Unit unit : std::array<Unit, 3>{{{int64_t{1} << 30, "GiB"}, {int64_t{1} << 20, "MiB"}, {int64_t{1} << 10, "KiB"}}}) {
-    if (bytes > 0 && bytes % unit.factor == 0) return fmt::format("{}{}", bytes / unit.factor, unit.name);
+  for (const Unit unit : std::array<Unit, 3>{
+           {{int64_t{1} << 30, "GiB"}, {int64_t{1} << 20, "MiB"}, {int64_t{1} << 10, "KiB"}}}) {
+    if (bytes > 0 && bytes % unit.factor == 0)
+      return fmt::format("{}{}", bytes / unit.factor, unit.name);
   }
   return fmt::format("{}", bytes);
 }
@@ -142,7 +155,8 @@ void set_value(Config& config, const Key& key, const Assignment& assignment) {
   const bool empty_is_meant = key.kind == Kind::text && assignment.is_quoted;
   if (text.empty() && !empty_is_meant) {
     throw Error(ErrorCode::invalid_argument, "config",
-                fmt::format("{}: {} has no value; expected: {}", assignment.origin, key.name, key.describe_type()),
+                fmt::format("{}: {} has no value; expected: {}", assignment.origin, key.name,
+                            key.describe_type()),
                 fmt::format("give a value, or leave {} out", key.name));
   }
   if (assignment.is_list && key.kind != Kind::list) refuse(key, assignment);
@@ -169,14 +183,17 @@ void set_value(Config& config, const Key& key, const Assignment& assignment) {
       }
       return store(config, key, *entries);
     }
-    case Kind::duration: return set_measure(config, key, assignment, [&] { return parse_duration(text).count(); });
-    case Kind::bytes: return set_measure(config, key, assignment, [&] { return parse_bytes(text); });
+    case Kind::duration:
+      return set_measure(config, key, assignment, [&] { return parse_duration(text).count(); });
+    case Kind::bytes:
+      return set_measure(config, key, assignment, [&] { return parse_bytes(text); });
   }
 }
 
 void set_default(Config& config, const Key& key) {
   Config defaults;
-  std::visit([&](auto* from) { *std::get<decltype(from)>(key.slot(config)) = *from; }, key.slot(defaults));
+  std::visit([&](auto* from) { *std::get<decltype(from)>(key.slot(config)) = *from; },
+             key.slot(defaults));
 }
 
 bool is_automatic(const Config& config, const Key& key) {

@@ -9,7 +9,8 @@
 namespace trireme::cli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& origin, const std::string& what, const std::string& remedy = {}) {
+[[noreturn]] void refuse(const std::string& origin, const std::string& what,
+                         const std::string& remedy = {}) {
   throw Error(ErrorCode::invalid_argument, "config", origin + ": " + what, remedy);
 }
 
@@ -20,9 +21,13 @@ class YamlReader {
   std::vector<Assignment> read(const std::string& text) {
     const std::vector<YAML::Node> documents = parse(text);
     if (documents.size() > 1)
-      refuse(at(documents[1].Mark()), "a second YAML document begins here, but a configuration is one", "remove the line ---");
+      refuse(at(documents[1].Mark()),
+             "a second YAML document begins here, but a configuration is one",
+             "remove the line ---");
     if (documents.empty() || documents[0].IsNull()) return {};
-    if (!documents[0].IsMap()) refuse(at(documents[0].Mark()), "this is not a list of keys and values", "lines such as data.batch: 64");
+    if (!documents[0].IsMap())
+      refuse(at(documents[0].Mark()), "this is not a list of keys and values",
+             "lines such as data.batch: 64");
     read_map(documents[0], "");
     return std::move(assignments_);
   }
@@ -32,17 +37,21 @@ class YamlReader {
     try {
       return YAML::LoadAll(text);
     } catch (const YAML::Exception& error) {
-      refuse(at(error.mark), fmt::format("not valid YAML: {}", error.msg), "check indentation, colons and brackets near this line");
+      refuse(at(error.mark), fmt::format("not valid YAML: {}", error.msg),
+             "check indentation, colons and brackets near this line");
     }
   }
 
   void read_map(const YAML::Node& map, const std::string& prefix) {
     for (const auto& entry : map) {
       const std::string origin = at(entry.first.Mark());
-      if (!entry.first.IsScalar()) refuse(origin, "a key must be a word", "lines such as data.batch: 64");
+      if (!entry.first.IsScalar())
+        refuse(origin, "a key must be a word", "lines such as data.batch: 64");
       const std::string key = prefix + entry.first.Scalar();
       const auto [earlier, is_new] = seen_.emplace(key, origin);
-      if (!is_new) refuse(origin, fmt::format("{} was given before, at {}", key, earlier->second), "keep one of the two");
+      if (!is_new)
+        refuse(origin, fmt::format("{} was given before, at {}", key, earlier->second),
+               "keep one of the two");
       read_entry(entry.second, key, origin);
     }
   }
@@ -51,26 +60,36 @@ class YamlReader {
     if (is_section(key)) {
       if (value.IsMap()) return read_map(value, key + ".");
       if (value.IsNull()) return;
-      refuse(origin, fmt::format("{} is a section of keys, but has the value \"{}\"", key, text_of(value, key, origin)),
+      refuse(origin,
+             fmt::format("{} is a section of keys, but has the value \"{}\"", key,
+                         text_of(value, key, origin)),
              fmt::format("{}.name or another key of {}", key, key));
     }
     const Key* known = find_key(key);
     if (known == nullptr) refuse_unknown_key(origin, key);
-    if (value.IsMap()) refuse(origin, fmt::format("{} has keys below it; expected: {}", key, known->describe_type()));
-    assignments_.push_back({key, text_of(value, key, origin), origin, value.IsSequence(), value.Tag() == "!"});
+    if (value.IsMap())
+      refuse(origin,
+             fmt::format("{} has keys below it; expected: {}", key, known->describe_type()));
+    assignments_.push_back(
+        {key, text_of(value, key, origin), origin, value.IsSequence(), value.Tag() == "!"});
   }
 
-  static std::string text_of(const YAML::Node& value, const std::string& key, const std::string& origin) {
+  static std::string text_of(const YAML::Node& value, const std::string& key,
+                             const std::string& origin) {
     if (!value.IsSequence()) return value.IsScalar() ? value.Scalar() : "";
     std::string list;
     for (const auto& entry : value) {
-      if (!entry.IsScalar()) refuse(origin, fmt::format("{} has an entry that is not one value", key), "a list such as [16, 32]");
+      if (!entry.IsScalar())
+        refuse(origin, fmt::format("{} has an entry that is not one value", key),
+               "a list such as [16, 32]");
       list += (list.empty() ? "" : ", ") + entry.Scalar();
     }
     return "[" + list + "]";
   }
 
-  std::string at(const YAML::Mark& mark) const { return mark.line < 0 ? file_ : fmt::format("{}:{}", file_, mark.line + 1); }
+  std::string at(const YAML::Mark& mark) const {
+    return mark.line < 0 ? file_ : fmt::format("{}:{}", file_, mark.line + 1);
+  }
 
   std::string file_;
   std::map<std::string, std::string> seen_;  // Full name of every key and section -> where.
@@ -82,10 +101,13 @@ class YamlReader {
 std::vector<Assignment> read_yaml(const std::filesystem::path& file) {
   std::error_code status;
   if (!std::filesystem::exists(file, status)) {
-    throw Error(ErrorCode::not_found, "config", fmt::format("there is no configuration file {}", file.string()), "examples/digits.yaml");
+    throw Error(ErrorCode::not_found, "config",
+                fmt::format("there is no configuration file {}", file.string()),
+                "examples/digits.yaml");
   }
   if (std::filesystem::is_directory(file, status)) {
-    throw Error(ErrorCode::not_found, "config", fmt::format("{} is a folder, not a configuration file", file.string()),
+    throw Error(ErrorCode::not_found, "config",
+                fmt::format("{} is a folder, not a configuration file", file.string()),
                 "the name of a .yaml file in it");
   }
   return YamlReader(file.string()).read(read_file(file));
@@ -94,12 +116,15 @@ std::vector<Assignment> read_yaml(const std::filesystem::path& file) {
 Assignment read_set(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    refuse("--set", fmt::format("\"{}\" is not of the form key=value", text), "--set data.batch=64");
+    refuse("--set", fmt::format("\"{}\" is not of the form key=value", text),
+           "--set data.batch=64");
   }
   std::string key = text.substr(0, equals);
   key.erase(key.find_last_not_of(' ') + 1);
   if (is_section(key)) {
-    refuse("--set", fmt::format("{} is a section of keys, but was given the value \"{}\"", key, text.substr(equals + 1)),
+    refuse("--set",
+           fmt::format("{} is a section of keys, but was given the value \"{}\"", key,
+                       text.substr(equals + 1)),
            fmt::format("--set {}.name={}", key, text.substr(equals + 1)));
   }
   if (find_key(key) == nullptr) refuse_unknown_key("--set", key);
@@ -108,7 +133,8 @@ Assignment read_set(const std::string& text) {
 
 void refuse_unknown_key(const std::string& origin, const std::string& key) {
   const std::string near = nearest_key(key);
-  refuse(origin, fmt::format("there is no key \"{}\"", key), near.empty() ? "trireme train --keys, which lists all" : near);
+  refuse(origin, fmt::format("there is no key \"{}\"", key),
+         near.empty() ? "trireme train --keys, which lists all" : near);
 }
 
 }  // namespace trireme::cli

@@ -6,8 +6,9 @@
 
 namespace trireme::cli {
 
-// Nested maps and dotted keys give the same: "model: {name: cnn}" and "model.name: cnn". Throws Error(not_found) if there is no such file,
-// Error(invalid_argument) naming file and line for a syntax error, a key given twice, or a key that is no key of a Config.
+// Nested maps and dotted keys give the same: "model: {name: cnn}" and "model.name: cnn". Throws
+// Error(not_found) if there is no such file, Error(invalid_argument) naming file and line for a
+// syntax error, a key given twice, or a key that is no key of a Config.
 std::vector<Assignment> read_yaml(const std::filesystem::path& file);
 
 // "key=value" of the command line. Throws Error(invalid_argument) naming the text.

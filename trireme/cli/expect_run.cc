@@ -32,8 +32,10 @@ int judge_expectations(const ExpectRun& run) {
       const fs::path reference = folder / "reference";
       fs::remove_all(reference);  // Of an earlier run in this folder.
       fmt::print(stderr, "training once more without faults, to compare\n");
-      if (const int code = run.train(settings_of_reference(reference)); code != kExitOk) return code;
-      finding = same_loss(report, Json::parse(read_file(reference / "report.json")), run.config.train.dtype == "float64");
+      if (const int code = run.train(settings_of_reference(reference)); code != kExitOk)
+        return code;
+      finding = same_loss(report, Json::parse(read_file(reference / "report.json")),
+                          run.config.train.dtype == "float64");
     }
     fmt::print(stderr, "{}\n", finding.describe());
     report["expect"].push_back(finding.to_json());

@@ -17,9 +17,11 @@ struct LaunchArguments {
 
 int launch_job(const LaunchArguments& arguments) {
   if (arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
   if (arguments.program.empty())
-    throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named", "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
+    throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
+                "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.workers = arguments.workers;
@@ -33,15 +35,20 @@ int launch_job(const LaunchArguments& arguments) {
 
 void add_launch(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<LaunchArguments>();
-  CLI::App* command = app.add_subcommand("launch", "Start a programme as the workers of one job, and watch them");
-  command->add_option("--workers", arguments->workers, "Worker processes of the whole job (default 2)");
-  command->add_option("--threads", arguments->threads,
-                      "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of this host)");
-  command->add_flag("--no-prefix", arguments->no_prefix, "Pass output on without the worker's number");
+  CLI::App* command =
+      app.add_subcommand("launch", "Start a programme as the workers of one job, and watch them");
+  command->add_option("--workers", arguments->workers,
+                      "Worker processes of the whole job (default 2)");
+  command->add_option(
+      "--threads", arguments->threads,
+      "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of this host)");
+  command->add_flag("--no-prefix", arguments->no_prefix,
+                    "Pass output on without the worker's number");
   arguments->node.add_to(*command);
   command->add_option("program", arguments->program, "Programme and arguments, after --");
   command->footer("Example: trireme launch --workers 2 -- ./my_training --epochs 3");
-  command->callback([arguments, &action] { action = [arguments] { return launch_job(*arguments); }; });
+  command->callback(
+      [arguments, &action] { action = [arguments] { return launch_job(*arguments); }; });
 }
 
 }  // namespace trireme::cli

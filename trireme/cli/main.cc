@@ -1,4 +1,5 @@
-// `trireme`: the light front. It loads no LibTorch: what computes is done by trireme-worker beside it.
+// `trireme`: the light front. It loads no LibTorch: what computes is done by trireme-worker beside
+// it.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/version.h>
@@ -17,13 +18,17 @@ int become_worker(std::vector<std::string> arguments) {
   argv.push_back(nullptr);
   std::fflush(nullptr);
   execv(program.c_str(), argv.data());
-  throw Error(ErrorCode::io, "cli", fmt::format("cannot start {}: {}", program, std::strerror(errno)), "build or install Trireme again");
+  throw Error(ErrorCode::io, "cli",
+              fmt::format("cannot start {}: {}", program, std::strerror(errno)),
+              "build or install Trireme again");
 }
 
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app{"Trireme trains LibTorch models on one device or many: replicas in step on threads, processes and hosts."};
+  CLI::App app{
+      "Trireme trains LibTorch models on one device or many: replicas in step on threads, "
+      "processes and hosts."};
   app.set_version_flag("--version", std::string(version()));
   app.require_subcommand(1);
   app.footer("Example: trireme train examples/digits.yaml --workers 2");

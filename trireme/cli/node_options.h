@@ -11,10 +11,13 @@ struct NodeOptions {
   std::string rendezvous;
 
   void add_to(CLI::App& command) {
-    command.add_option("--nodes", nodes, "Launchers in the job, one on each host; --workers counts all hosts' workers");
+    command.add_option(
+        "--nodes", nodes,
+        "Launchers in the job, one on each host; --workers counts all hosts' workers");
     command.add_option("--node", node, "Which of them this is: 0 runs the rendezvous");
     command.add_option("--rendezvous", rendezvous,
-                       "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a free port), or where etcd runs: "
+                       "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a "
+                       "free port), or where etcd runs: "
                        "etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
   }
   void apply(launch::SupervisorOptions& options) const {

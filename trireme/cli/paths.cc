@@ -15,7 +15,9 @@ fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path();
 fs::path sibling_program(const std::string& name) {
   const fs::path path = own_folder() / name;
   if (!fs::exists(path))
-    throw Error(ErrorCode::not_found, "cli", fmt::format("the program {} is missing", path.string()), "build or install Trireme again");
+    throw Error(ErrorCode::not_found, "cli",
+                fmt::format("the program {} is missing", path.string()),
+                "build or install Trireme again");
   return path;
 }
 
@@ -25,23 +27,28 @@ fs::path shipped_digits() {
   places.push_back(own_folder() / "../../data");
   places.push_back(own_folder() / "../share/trireme/data");
   for (const fs::path& place : places)
-    if (const fs::path file = (place / "digits.csv.gz").lexically_normal(); fs::exists(file)) return file;
+    if (const fs::path file = (place / "digits.csv.gz").lexically_normal(); fs::exists(file))
+      return file;
   throw Error(ErrorCode::not_found, "cli", "the digits data set is not beside this program",
               "data.path: the file digits.csv.gz, or TRIREME_DATA: its folder");
 }
 
 std::string make_run_dir(const Config& config) {
   if (!config.run.dir.empty()) return config.run.dir;
-  const std::string stem = fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", config.data.name, fmt::localtime(std::time(nullptr)));
+  const std::string stem =
+      fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", config.data.name, fmt::localtime(std::time(nullptr)));
   std::string dir = stem;
   for (int again = 2; fs::exists(dir); ++again) dir = fmt::format("{}-{}", stem, again);
   return dir;
 }
 
 std::string checkpoint_dir(const Config& config) {
-  return config.checkpoint.dir.empty() ? (fs::path(config.run.dir) / "checkpoint").string() : config.checkpoint.dir;
+  return config.checkpoint.dir.empty() ? (fs::path(config.run.dir) / "checkpoint").string()
+                                       : config.checkpoint.dir;
 }
 
-std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir) { return checkpoint_dir / "faults"; }
+std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir) {
+  return checkpoint_dir / "faults";
+}
 
 }  // namespace trireme::cli

@@ -18,13 +18,15 @@ constexpr Milliseconds kTimeout{5000};
 
 // The launchers of this user's elastic jobs on this host.
 std::vector<pid_t> running_jobs(const std::filesystem::path& folder) {
-  const std::string prefix = launch::elastic_job_id(0).substr(0, launch::elastic_job_id(0).size() - 1);
+  const std::string prefix =
+      launch::elastic_job_id(0).substr(0, launch::elastic_job_id(0).size() - 1);
   std::vector<pid_t> jobs;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().stem().string();
     if (!name.starts_with(prefix) || entry.path().extension() != ".token") continue;
     const pid_t launcher = std::atoi(name.c_str() + prefix.size());
-    if (launcher > 0 && launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(Milliseconds(0))))
+    if (launcher > 0 && launch::TokenFile::wait(folder, launch::elastic_job_id(launcher),
+                                                Deadline::after(Milliseconds(0))))
       jobs.push_back(launcher);
   }
   return jobs;
@@ -33,12 +35,15 @@ std::vector<pid_t> running_jobs(const std::filesystem::path& folder) {
 pid_t choose_job(const std::filesystem::path& folder, int asked) {
   const std::vector<pid_t> jobs = running_jobs(folder);
   if (jobs.empty())
-    throw Error(ErrorCode::not_found, "cli", "no elastic job of this user runs on this host", "trireme train ... --elastic MIN:MAX");
+    throw Error(ErrorCode::not_found, "cli", "no elastic job of this user runs on this host",
+                "trireme train ... --elastic MIN:MAX");
   if (asked > 0 && std::find(jobs.begin(), jobs.end(), asked) == jobs.end())
-    throw Error(ErrorCode::not_found, "cli", fmt::format("process {} is no launcher of an elastic job", asked),
+    throw Error(ErrorCode::not_found, "cli",
+                fmt::format("process {} is no launcher of an elastic job", asked),
                 fmt::format("--job {}", fmt::join(jobs, " or ")));
   if (asked == 0 && jobs.size() > 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("{} elastic jobs run on this host", jobs.size()),
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("{} elastic jobs run on this host", jobs.size()),
                 fmt::format("--job {}", fmt::join(jobs, " or ")));
   return asked > 0 ? asked : jobs.front();
 }
@@ -47,18 +52,23 @@ pid_t choose_job(const std::filesystem::path& folder, int asked) {
 std::pair<std::string, launch::TokenFile::Contents> find_job(int asked) {
   const auto folder = launch::token_folder(Environment::of_process());
   const pid_t launcher = choose_job(folder, asked);
-  const auto contents = launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(kTimeout));
-  if (!contents) throw Error(ErrorCode::not_found, "cli", fmt::format("job {} has just ended", launcher));
+  const auto contents =
+      launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(kTimeout));
+  if (!contents)
+    throw Error(ErrorCode::not_found, "cli", fmt::format("job {} has just ended", launcher));
   return {std::to_string(launcher), *contents};
 }
 
-std::pair<std::string, launch::TokenFile::Contents> find_job_in_etcd(const std::string& rendezvous) {
+std::pair<std::string, launch::TokenFile::Contents> find_job_in_etcd(
+    const std::string& rendezvous) {
   const net::EtcdUrl where = net::parse_etcd_url(rendezvous);
   const auto token = launch::token_from(Environment::of_process());
   if (!token)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("no job token: job '{}' believes nobody without it", where.job),
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("no job token: job '{}' believes nobody without it", where.job),
                 "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE as the job was started with");
-  return {where.job, {*token, launch::CoordinatorLookup(where).wait(*token, Deadline::after(kTimeout))}};
+  return {where.job,
+          {*token, launch::CoordinatorLookup(where).wait(*token, Deadline::after(kTimeout))}};
 }
 
 Json ask(const launch::TokenFile::Contents& job, const Json& question) {
@@ -80,8 +90,10 @@ Json ask(const launch::TokenFile::Contents& job, const Json& question) {
   std::unique_lock lock(mutex);
   changed.wait_until(lock, deadline.at(), [&] { return answer || closed; });
   if (!answer)
-    throw Error(ErrorCode::timeout, "cli", fmt::format("the job's coordinator at {} does not answer", job.coordinator.describe()),
-                "look whether it is stopped, and whether the job is elastic");
+    throw Error(
+        ErrorCode::timeout, "cli",
+        fmt::format("the job's coordinator at {} does not answer", job.coordinator.describe()),
+        "look whether it is stopped, and whether the job is elastic");
   return *answer;
 }
 
@@ -90,7 +102,8 @@ int scale(int workers, int launcher, const std::string& rendezvous) {
   const Json answer = ask(job, {{"op", "resize"}, {"generation", -1}, {"target", workers}});
   if (const auto refused = answer.at("refused").get<std::string>(); !refused.empty())
     throw Error(ErrorCode::invalid_argument, "cli", refused, "a number between the two");
-  fmt::print("job {}: {} workers now, {} from the next steps on\n", name, answer.at("workers").get<int>(), workers);
+  fmt::print("job {}: {} workers now, {} from the next steps on\n", name,
+             answer.at("workers").get<int>(), workers);
   return kExitOk;
 }
 
@@ -102,15 +115,21 @@ void add_scale(CLI::App& app, Action& action) {
     std::string rendezvous;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command = app.add_subcommand("scale", "Another number of workers for an elastic job that runs");
+  CLI::App* command =
+      app.add_subcommand("scale", "Another number of workers for an elastic job that runs");
   command->add_option("workers", arguments->workers, "Between the job's MIN and MAX")->required();
-  command->add_option("--job", arguments->job, "Process of its launcher, where several run on this host");
+  command->add_option("--job", arguments->job,
+                      "Process of its launcher, where several run on this host");
   command
-      ->add_option("--rendezvous", arguments->rendezvous, "Of a job that etcd knows, on any host: etcd://HOST:PORT[,HOST:PORT...]/JOBNAME")
+      ->add_option("--rendezvous", arguments->rendezvous,
+                   "Of a job that etcd knows, on any host: etcd://HOST:PORT[,HOST:PORT...]/JOBNAME")
       ->excludes("--job");
   command->footer("Example: trireme scale 4");
-  command->callback(
-      [arguments, &action] { action = [arguments] { return scale(arguments->workers, arguments->job, arguments->rendezvous); }; });
+  command->callback([arguments, &action] {
+    action = [arguments] {
+      return scale(arguments->workers, arguments->job, arguments->rendezvous);
+    };
+  });
 }
 
 }  // namespace trireme::cli

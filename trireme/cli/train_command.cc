@@ -1,4 +1,5 @@
-// `trireme train`: checks everything that can be checked before a process starts, then becomes the worker, or supervises several.
+// `trireme train`: checks everything that can be checked before a process starts, then becomes the
+// worker, or supervises several.
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
@@ -34,11 +35,13 @@ struct TrainArguments {
   NodeOptions node;
 };
 
-// A checkpoint folder in use is moved aside, never deleted: "--fresh" must not cost anybody their work.
+// A checkpoint folder in use is moved aside, never deleted: "--fresh" must not cost anybody their
+// work.
 void move_aside(const std::filesystem::path& dir) {
   if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir))) return;
   std::filesystem::path aside;
-  for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n) aside = fmt::format("{}.old-{}", dir.string(), n);
+  for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n)
+    aside = fmt::format("{}.old-{}", dir.string(), n);
   std::filesystem::rename(dir, aside);
   log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
 }
@@ -56,26 +59,32 @@ std::vector<std::string> worker_arguments(const TrainArguments& arguments, const
 
 void set_threads(const Config& config, const ResolvedStrategy& strategy, int local_workers) {
   const int cores = std::max(1u, std::thread::hardware_concurrency());
-  const int threads =
-      config.device.threads > 0 ? config.device.threads : std::max(1, cores / (local_workers * strategy.replicas_per_worker));
-  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, std::to_string(threads).c_str(), 0);
+  const int threads = config.device.threads > 0
+                          ? config.device.threads
+                          : std::max(1, cores / (local_workers * strategy.replicas_per_worker));
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+    setenv(name, std::to_string(threads).c_str(), 0);
 }
 
-int supervise_workers(const TrainArguments& arguments, const Config& config, const ResolvedStrategy& strategy) {
+int supervise_workers(const TrainArguments& arguments, const Config& config,
+                      const ResolvedStrategy& strategy) {
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.workers = strategy.workers;
-  if (!arguments.elastic.empty()) options.elastic = launch::parse_elastic(arguments.elastic, "--elastic");
+  if (!arguments.elastic.empty())
+    options.elastic = launch::parse_elastic(arguments.elastic, "--elastic");
   // An elastic job goes on after a wrong alarm, so it need not wait long.
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
-  if (config.comm.heartbeat_timeout > Milliseconds(0)) options.heartbeat_timeout = config.comm.heartbeat_timeout;
+  if (config.comm.heartbeat_timeout > Milliseconds(0))
+    options.heartbeat_timeout = config.comm.heartbeat_timeout;
   options.stall_timeout = config.comm.stall_timeout;
   options.launcher_grace = config.comm.launcher_grace;
   options.straggler.factor = config.comm.straggler_factor;
   // Beside rank 0's own records, as rank 0 may be the one that hangs.
   std::optional<monitor::AppendFile> log;
   if (config.monitor.json_lines)
-    options.on_notice = [&log, file = std::filesystem::path(config.run.dir) / "log.jsonl"](const Json& record) {
+    options.on_notice = [&log, file = std::filesystem::path(config.run.dir) /
+                                      "log.jsonl"](const Json& record) {
       if (!log) log.emplace(file);
       log->append(monitor::verdict_line(record));
     };
@@ -85,33 +94,40 @@ int supervise_workers(const TrainArguments& arguments, const Config& config, con
   options.command = worker_arguments(arguments, config);
   options.command.insert(options.command.begin(), sibling_program("trireme-worker").string());
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
-  options.prefix_output = !arguments.json;  // The report must stay JSON; progress then goes to standard error, from rank 0 itself.
+  options.prefix_output = !arguments.json;  // The report must stay JSON; progress then goes to
+                                            // standard error, from rank 0 itself.
   const bool draw = config.monitor.progress && !arguments.quiet && !arguments.json;
   std::unique_ptr<monitor::Sink> progress;
   if (draw) {
     progress = monitor::make_progress(stdout, isatty(STDOUT_FILENO) != 0);
     options.environment.emplace_back("TRIREME_PROGRESS", "lines");
-    options.on_line = [&progress](int, const std::string& line) { return monitor::replay_progress(line, *progress); };
+    options.on_line = [&progress](int, const std::string& line) {
+      return monitor::replay_progress(line, *progress);
+    };
   }
   return launch::supervise(options);
 }
 
-// Whether this model takes this data, and the batches come out: found by the plans, before a process starts. Returns the steps of the run.
-// `most`: workers that it may ever have; 0: their number stays.
+// Whether this model takes this data, and the batches come out: found by the plans, before a
+// process starts. Returns the steps of the run. `most`: workers that it may ever have; 0: their
+// number stays.
 int64_t check_model_and_data(const Config& config, int most) {
   const Dataset data = read_data(config);
   models::parameter_shapes(model_for(config, data), data.input);
-  const plan::DataPlan plan(
-      {data.train_samples, config.data.batch, static_cast<uint64_t>(config.train.seed), config.data.shuffle, config.data.drop_last});
+  const plan::DataPlan plan({data.train_samples, config.data.batch,
+                             static_cast<uint64_t>(config.train.seed), config.data.shuffle,
+                             config.data.drop_last});
   if (most > 0 && config.elastic.batch == "scale") {
     plan::DataPlanOptions largest = plan.options();
     largest.batch = config.data.batch / config.elastic.workers * most;
     plan::DataPlan{largest};
   }
-  return config.train.steps >= 0 ? config.train.steps : config.train.epochs * plan.batches_per_epoch();
+  return config.train.steps >= 0 ? config.train.steps
+                                 : config.train.epochs * plan.batches_per_epoch();
 }
 
-// The undisturbed run that a disturbed one is compared with: the same words, but for what `set` says.
+// The undisturbed run that a disturbed one is compared with: the same words, but for what `set`
+// says.
 int train_reference(TrainArguments arguments, const std::vector<std::string>& set) {
   arguments.source.set.insert(arguments.source.set.end(), set.begin(), set.end());
   arguments.report.clear();
@@ -120,24 +136,29 @@ int train_reference(TrainArguments arguments, const std::vector<std::string>& se
   arguments.json = false;
   const Config config = load_config(arguments.source);
   require_writable_folder(checkpoint_dir(config));
-  return supervise_workers(arguments, config, check_with_workers(config, arguments.workers.value_or(1)));
+  return supervise_workers(arguments, config,
+                           check_with_workers(config, arguments.workers.value_or(1)));
 }
 
-int run_and_judge(TrainArguments arguments, const Config& config, const ResolvedStrategy& strategy) {
+int run_and_judge(TrainArguments arguments, const Config& config,
+                  const ResolvedStrategy& strategy) {
   const int code = supervise_workers(arguments, config, strategy);
   if (code != kExitOk) {
-    fmt::print(stderr, "trireme: the run ended with {}; what was expected of it is not judged\n", code);
+    fmt::print(stderr, "trireme: the run ended with {}; what was expected of it is not judged\n",
+               code);
     return code;
   }
   std::vector<std::string> reports;
   if (!arguments.report.empty()) reports.push_back(arguments.report);
   arguments.workers = strategy.workers;
-  return judge_expectations({config, reports, [&](const auto& set) { return train_reference(arguments, set); }});
+  return judge_expectations(
+      {config, reports, [&](const auto& set) { return train_reference(arguments, set); }});
 }
 
 void check_report(const std::string& report) {
   if (!report.empty() && std::filesystem::is_directory(report))
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--report {} is a folder", report), "the name of a file");
+    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--report {} is a folder", report),
+                "the name of a file");
 }
 
 int train(TrainArguments arguments) {
@@ -145,59 +166,76 @@ int train(TrainArguments arguments) {
     fmt::print("{}", describe_keys());
     return kExitOk;
   }
-  const double started = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const double started =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   setenv("TRIREME_STARTED", fmt::format("{:.6f}", started).c_str(), 0);
-  if (!arguments.inject.empty()) arguments.source.set.push_back("inject.faults=" + arguments.inject);
-  if (!arguments.expect.empty()) arguments.source.set.push_back("inject.expect=" + arguments.expect);
+  if (!arguments.inject.empty())
+    arguments.source.set.push_back("inject.faults=" + arguments.inject);
+  if (!arguments.expect.empty())
+    arguments.source.set.push_back("inject.expect=" + arguments.expect);
   Config config = load_config(arguments.source);
   const launch::Identity identity = launch::resolve_identity(Environment::of_process());
   const bool launched = identity.launcher != launch::Launcher::alone;
   if (arguments.workers && *arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--workers {} is below 1", *arguments.workers), "--workers 1 or more");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--workers {} is below 1", *arguments.workers), "--workers 1 or more");
   if (launched && arguments.workers && *arguments.workers != identity.workers)
     throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--workers {} contradicts the launcher, which started {}", *arguments.workers, identity.workers),
+                fmt::format("--workers {} contradicts the launcher, which started {}",
+                            *arguments.workers, identity.workers),
                 "leave --workers to the launcher");
   std::optional<launch::Elastic> elastic;
   if (!arguments.elastic.empty()) elastic = launch::parse_elastic(arguments.elastic, "--elastic");
   if (elastic && launched)
-    throw Error(ErrorCode::invalid_argument, "cli", "--elastic under another launcher: workers are replaced by trireme train itself",
-                "trireme train ... --elastic, started by itself");
-  const int workers = launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
-  if (!elastic && !launched && config.elastic.batch != "keep")
     throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("elastic.batch is {}, but the number of workers stays", config.elastic.batch),
-                "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+                "--elastic under another launcher: workers are replaced by trireme train itself",
+                "trireme train ... --elastic, started by itself");
+  const int workers =
+      launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
+  if (!elastic && !launched && config.elastic.batch != "keep")
+    throw Error(
+        ErrorCode::invalid_argument, "cli",
+        fmt::format("elastic.batch is {}, but the number of workers stays", config.elastic.batch),
+        "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   if (elastic && config.elastic.workers == 0) {  // Also for those who join later.
     arguments.source.set.push_back(fmt::format("elastic.workers={}", workers));
     config = load_config(arguments.source);
   }
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   const bool runs_no_plans = config.comm.backend == "gloo" || config.comm.backend == "mpi";
-  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans && config.strategy.all_reduce != "auto")
-    log_warning("strategy.all_reduce={} is for threads, shm and tcp; comm.backend {} sums by an algorithm of its own",
-                config.strategy.all_reduce, config.comm.backend);
+  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans &&
+      config.strategy.all_reduce != "auto")
+    log_warning(
+        "strategy.all_reduce={} is for threads, shm and tcp; comm.backend {} sums by an algorithm "
+        "of its own",
+        config.strategy.all_reduce, config.comm.backend);
   if (!launched && workers > 1 && config.comm.backend == "mpi")
-    throw Error(ErrorCode::invalid_argument, "cli", "comm.backend is mpi, which joins workers that mpirun starts",
+    throw Error(ErrorCode::invalid_argument, "cli",
+                "comm.backend is mpi, which joins workers that mpirun starts",
                 fmt::format("mpirun -n {} trireme train ..., without --workers", workers));
   const bool expects = !parse_expectations(config.inject.expect).empty();
   if (expects && (launched || arguments.node.nodes > 1))
-    throw Error(ErrorCode::invalid_argument, "cli", "--expect where several launchers start the job: nobody sees all of it",
+    throw Error(ErrorCode::invalid_argument, "cli",
+                "--expect where several launchers start the job: nobody sees all of it",
                 "trireme train --workers N on one host, or trireme data audit afterwards");
   // Drawn once: which rank suffers what must not depend on how many there are later.
-  const std::vector<Fault> faults = schedule_faults(parse_faults(config.inject.faults), strategy.world_size);
+  const std::vector<Fault> faults =
+      schedule_faults(parse_faults(config.inject.faults), strategy.world_size);
   if (!faults.empty()) arguments.source.set.push_back("inject.faults=" + to_text(faults));
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
-    schedule_faults(faults, strategy.world_size, check_model_and_data(config, elastic ? elastic->maximum : 0));
+    schedule_faults(faults, strategy.world_size,
+                    check_model_and_data(config, elastic ? elastic->maximum : 0));
     check_report(arguments.report);
     checkpoint::require_free(checkpoint_dir(config));
     if (arguments.fresh) move_aside(checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));
-    if (!arguments.report.empty()) require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());
+    if (!arguments.report.empty())
+      require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());
   }
   if (expects) return run_and_judge(arguments, config, strategy);
-  if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic)) return supervise_workers(arguments, config, strategy);
+  if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic))
+    return supervise_workers(arguments, config, strategy);
   set_threads(config, strategy, launched ? identity.local_workers : 1);
   return become_worker(worker_arguments(arguments, config));
 }
@@ -207,22 +245,32 @@ int train(TrainArguments arguments) {
 void add_train(CLI::App& app, Action& action) {
   auto arguments = std::make_shared<TrainArguments>();
   CLI::App* command = app.add_subcommand("train", "Train the model that a configuration describes");
-  command->add_option("config", arguments->source.file, "YAML file; without it all keys have their defaults");
-  command->add_option("--set", arguments->source.set, "key=value, after the file; may be repeated")->expected(1)->take_all();
+  command->add_option("config", arguments->source.file,
+                      "YAML file; without it all keys have their defaults");
+  command->add_option("--set", arguments->source.set, "key=value, after the file; may be repeated")
+      ->expected(1)
+      ->take_all();
   command->add_option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
   command->add_option("--elastic", arguments->elastic,
-                      "MIN:MAX: workers that are lost are replaced while the others go on; `trireme scale N` changes their number");
-  command->add_option("--report", arguments->report, "Write the report (JSON) to this file as well");
+                      "MIN:MAX: workers that are lost are replaced while the others go on; "
+                      "`trireme scale N` changes their number");
+  command->add_option("--report", arguments->report,
+                      "Write the report (JSON) to this file as well");
   command->add_option("--inject", arguments->inject,
-                      "Faults to suffer, such as \"kill:rank=1@step=40; stop:rank=0@step=60,for=3s\" (docs/recovery.md)");
+                      "Faults to suffer, such as \"kill:rank=1@step=40; "
+                      "stop:rank=0@step=60,for=3s\" (docs/recovery.md)");
   command->add_option("--expect", arguments->expect,
-                      "What must hold at the end: same-loss (as without faults, which is trained too), exactly-once");
-  command->add_flag("--fresh", arguments->fresh, "Start anew: checkpoints of the folder are moved aside");
+                      "What must hold at the end: same-loss (as without faults, which is trained "
+                      "too), exactly-once");
+  command->add_flag("--fresh", arguments->fresh,
+                    "Start anew: checkpoints of the folder are moved aside");
   command->add_flag("--quiet", arguments->quiet, "No progress and no summary");
-  command->add_flag("--json", arguments->json, "Print the report as JSON at the end, and nothing else on standard output");
+  command->add_flag("--json", arguments->json,
+                    "Print the report as JSON at the end, and nothing else on standard output");
   command->add_flag("--keys", arguments->keys, "List every configuration key and end");
   arguments->node.add_to(*command);
-  command->footer("Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
+  command->footer(
+      "Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
   command->callback([arguments, &action] { action = [arguments] { return train(*arguments); }; });
 }
 

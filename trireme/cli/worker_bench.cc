@@ -16,7 +16,9 @@ WorldOptions world_options_of(const WorkerBenchArguments& arguments) {
   return options;
 }
 
-int threads_of(const WorkerBenchArguments& arguments) { return find_bench_path(arguments.path).in_threads ? arguments.workers : 1; }
+int threads_of(const WorkerBenchArguments& arguments) {
+  return find_bench_path(arguments.path).in_threads ? arguments.workers : 1;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -24,8 +26,11 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// Runs `rank_body` once a rank: in threads of this process, or here if the ranks are processes. Returns what rank 0 measured, in seconds.
-std::vector<double> on_every_rank(World& world, int threads, const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body) {
+// Runs `rank_body` once a rank: in threads of this process, or here if the ranks are processes.
+// Returns what rank 0 measured, in seconds.
+std::vector<double> on_every_rank(
+    World& world, int threads,
+    const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body) {
   auto groups = world.make_groups(threads);
   std::vector<std::vector<double>> results(groups.size());
   std::vector<std::thread> others;
@@ -50,7 +55,8 @@ std::vector<double> on_every_rank(World& world, int threads, const std::function
 
 void require_steps(const WorkerBenchArguments& arguments) {
   if (arguments.steps < 1)
-    throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--steps {} is below 1", arguments.steps), "1 or more");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--steps {} is below 1", arguments.steps), "1 or more");
 }
 
 void add_worker_bench(CLI::App& app, WorkerAction& action) {
@@ -61,17 +67,20 @@ void add_worker_bench(CLI::App& app, WorkerAction& action) {
     command->add_option("--steps", arguments->steps);
     command->add_flag("--json", arguments->json);
   };
-  const auto add_step = [&](const std::string& name, const std::string& description, int (*run)(const WorkerBenchArguments&)) {
+  const auto add_step = [&](const std::string& name, const std::string& description,
+                            int (*run)(const WorkerBenchArguments&)) {
     CLI::App* step = app.add_subcommand(name, description);
     step->add_option("--model", arguments->model);
     step->add_option("--batch", arguments->batch);
     step->add_option("--compression", arguments->compression);
     step->add_option("--compression-rank", arguments->compression_rank);
     add_common(step);
-    step->callback([arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
+    step->callback(
+        [arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
   };
   add_step("bench-step", "Training steps of a model", bench_step);
-  add_step("bench-first-step", "One training step, and the time of day when it is done", bench_first_step);
+  add_step("bench-first-step", "One training step, and the time of day when it is done",
+           bench_first_step);
   CLI::App* collectives = app.add_subcommand("bench-collectives", "One collective operation");
   collectives->add_option("--op", arguments->op);
   collectives->add_option("--bytes", arguments->bytes);
@@ -81,7 +90,9 @@ void add_worker_bench(CLI::App& app, WorkerAction& action) {
   collectives->add_option("--output", arguments->output);
   add_common(collectives);
   collectives->callback([arguments, &action] {
-    action = [arguments] { return arguments->tune ? tune_collectives(*arguments) : bench_collectives(*arguments); };
+    action = [arguments] {
+      return arguments->tune ? tune_collectives(*arguments) : bench_collectives(*arguments);
+    };
   });
 }
 

@@ -9,7 +9,8 @@
 namespace trireme::cli {
 
 struct WorkerBenchArguments {
-  std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto", path = "threads", output, compression = "none";
+  std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto",
+              path = "threads", output, compression = "none";
   int64_t batch = 0, steps = 50;
   int workers = 2, compression_rank = 2;
   bool json = false, tune = false, shared_tensors = false;
@@ -20,9 +21,11 @@ int threads_of(const WorkerBenchArguments& arguments);      // Ranks in this pro
 void require_steps(const WorkerBenchArguments& arguments);  // Throws Error(invalid_argument).
 double median(std::vector<double> values);                  // Of at least one.
 
-// COLLECTIVE. Runs `rank_body` once a rank: in threads of this process, or here if the ranks are processes. Returns what this worker's
-// first rank measured.
-std::vector<double> on_every_rank(World& world, int threads, const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body);
+// COLLECTIVE. Runs `rank_body` once a rank: in threads of this process, or here if the ranks are
+// processes. Returns what this worker's first rank measured.
+std::vector<double> on_every_rank(
+    World& world, int threads,
+    const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body);
 
 int bench_step(const WorkerBenchArguments& arguments);
 int bench_first_step(const WorkerBenchArguments& arguments);

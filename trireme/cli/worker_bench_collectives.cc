@@ -65,7 +65,8 @@ int hosts_of(const World& world) {
   return (world.workers() + each - 1) / each;
 }
 
-void print(const WorkerBenchArguments& arguments, plan::Collective collective, std::vector<double> seconds, int64_t bytes) {
+void print(const WorkerBenchArguments& arguments, plan::Collective collective,
+           std::vector<double> seconds, int64_t bytes) {
   const int n = arguments.workers;
   const double middle = median(seconds);
   const Json json = {{"op", arguments.op},
@@ -76,23 +77,29 @@ void print(const WorkerBenchArguments& arguments, plan::Collective collective, s
                      {"tensors", arguments.shared_tensors ? "shared" : "ordinary"},
                      {"median_us", middle * 1e6},
                      {"min_us", *std::min_element(seconds.begin(), seconds.end()) * 1e6},
-                     {"bus_gbytes_per_second", static_cast<double>(bytes) * bus_factor(collective, n) / middle / 1e9}};
+                     {"bus_gbytes_per_second",
+                      static_cast<double>(bytes) * bus_factor(collective, n) / middle / 1e9}};
   if (arguments.json)
     fmt::print("{}\n", json.dump());
   else
-    fmt::print("{} of {} x{} over {}: {:.1f} us (best {:.1f}), {:.2f} GB/s on the bus\n", arguments.op, format_bytes(bytes), n,
-               arguments.path, json["median_us"].get<double>(), json["min_us"].get<double>(), json["bus_gbytes_per_second"].get<double>());
+    fmt::print("{} of {} x{} over {}: {:.1f} us (best {:.1f}), {:.2f} GB/s on the bus\n",
+               arguments.op, format_bytes(bytes), n, arguments.path,
+               json["median_us"].get<double>(), json["min_us"].get<double>(),
+               json["bus_gbytes_per_second"].get<double>());
 }
 
 // Sizes that a table tells apart, and how often each is timed.
-constexpr int64_t kTunedBytes[] = {256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+constexpr int64_t kTunedBytes[] = {256,       1 << 10, 4 << 10, 16 << 10, 64 << 10,
+                                   256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 int times_at(int64_t bytes, int64_t most) {
   return static_cast<int>(std::clamp<int64_t>((64 << 20) / bytes, 5, std::max<int64_t>(5, most)));
 }
 
-// The groups of one rank, one for each algorithm, and their median times at each size; algorithms take turns, so that what else the
-// machine does meets all of them. Returns [size][algorithm], flat.
-std::vector<double> time_algorithms(const std::vector<std::shared_ptr<Group>>& groups, plan::Collective collective, int64_t most) {
+// The groups of one rank, one for each algorithm, and their median times at each size; algorithms
+// take turns, so that what else the machine does meets all of them. Returns [size][algorithm],
+// flat.
+std::vector<double> time_algorithms(const std::vector<std::shared_ptr<Group>>& groups,
+                                    plan::Collective collective, int64_t most) {
   std::vector<double> medians;
   for (const int64_t bytes : kTunedBytes) {
     const Operation operation(collective, bytes, *groups[0], /*shared=*/false);
@@ -111,19 +118,26 @@ std::vector<double> time_algorithms(const std::vector<std::shared_ptr<Group>>& g
 
 plan::SizeChoices tune(World& world, int threads, plan::Collective collective, int64_t most) {
   const std::vector<plan::Algorithm> algorithms =
-      hosts_of(world) == 1 ? plan::distinct_algorithms_of(collective, world.workers() * threads) : plan::algorithms_of(collective);
-  std::vector<std::vector<std::shared_ptr<Group>>> groups(static_cast<size_t>(threads));  // [thread][algorithm]
+      hosts_of(world) == 1 ? plan::distinct_algorithms_of(collective, world.workers() * threads)
+                           : plan::algorithms_of(collective);
+  std::vector<std::vector<std::shared_ptr<Group>>> groups(
+      static_cast<size_t>(threads));  // [thread][algorithm]
   for (const plan::Algorithm algorithm : algorithms) {
     world.set_table(always(collective, algorithm));
     const auto made = world.make_groups(threads);
-    for (size_t thread = 0; thread < groups.size(); ++thread) groups[thread].push_back(made[thread]);
+    for (size_t thread = 0; thread < groups.size(); ++thread)
+      groups[thread].push_back(made[thread]);
   }
-  const std::vector<double> medians = on_every_rank(world, threads, [&](std::shared_ptr<Group> group) {
-    return time_algorithms(groups[static_cast<size_t>(group->rank() - world.worker() * threads)], collective, most);
-  });
+  const std::vector<double> medians =
+      on_every_rank(world, threads, [&](std::shared_ptr<Group> group) {
+        return time_algorithms(
+            groups[static_cast<size_t>(group->rank() - world.worker() * threads)], collective,
+            most);
+      });
   std::vector<plan::MeasuredTime> times;
   for (size_t i = 0; i < medians.size(); ++i)
-    times.push_back({kTunedBytes[i / algorithms.size()], algorithms[i % algorithms.size()], medians[i]});
+    times.push_back(
+        {kTunedBytes[i / algorithms.size()], algorithms[i % algorithms.size()], medians[i]});
   return plan::fastest_choices(times);
 }
 
@@ -135,16 +149,18 @@ int bench_collectives(const WorkerBenchArguments& arguments) {
   const int64_t bytes = std::max<int64_t>(4, parse_bytes(arguments.bytes) / 4 * 4);
   World world = World::join(world_options_of(arguments));
   world.connect(threads_of(arguments));
-  if (arguments.algorithm != "auto") world.set_table(always(collective, plan::algorithm_from_string(arguments.algorithm)));
-  const std::vector<double> seconds = on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
-    const Operation operation(collective, bytes, *group, arguments.shared_tensors);
-    std::vector<double> times;
-    for (int64_t i = -kWarmUp; i < arguments.steps; ++i) {
-      const double one = operation.seconds(*group);
-      if (i >= 0) times.push_back(one);
-    }
-    return times;
-  });
+  if (arguments.algorithm != "auto")
+    world.set_table(always(collective, plan::algorithm_from_string(arguments.algorithm)));
+  const std::vector<double> seconds =
+      on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
+        const Operation operation(collective, bytes, *group, arguments.shared_tensors);
+        std::vector<double> times;
+        for (int64_t i = -kWarmUp; i < arguments.steps; ++i) {
+          const double one = operation.seconds(*group);
+          if (i >= 0) times.push_back(one);
+        }
+        return times;
+      });
   if (world.worker() == 0) print(arguments, collective, seconds, bytes);
   world.leave();
   return 0;
@@ -160,7 +176,8 @@ int tune_collectives(const WorkerBenchArguments& arguments) {
     table = plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
   for (const plan::Collective collective : plan::all_collectives()) {
     if (!arguments.op.empty() && plan::collective_from_string(arguments.op) != collective) continue;
-    const plan::SizeChoices choices = tune(world, threads_of(arguments), collective, arguments.steps);
+    const plan::SizeChoices choices =
+        tune(world, threads_of(arguments), collective, arguments.steps);
     table.set({arguments.path, collective, arguments.workers, hosts_of(world)}, choices);
   }
   if (writes && arguments.output.empty()) fmt::print("{}", table.to_text());

@@ -24,7 +24,8 @@ class Training {
         ranks_(group->size()),
         model_(make_model()),
         replica_(std::move(group), model_.module, SGD{.lr = 1e-3, .momentum = 0.9},
-                 {.share_parameters = true, .compression = {arguments.compression, arguments.compression_rank}}) {
+                 {.share_parameters = true,
+                  .compression = {arguments.compression, arguments.compression_rank}}) {
     std::vector<int64_t> shape = input_.shape;
     shape.insert(shape.begin(), batch_);
     const bool tokens = options_.name == "gpt";
@@ -67,14 +68,16 @@ std::vector<double> timed_steps(Training& training, int64_t steps, Seen& seen) {
     if (i == 0) cpu_start = monitor::process_cpu_seconds();
     const auto start = SteadyClock::now();
     seen.bytes_sent = training.step().bytes_sent;
-    if (i >= 0) seconds.push_back(std::chrono::duration<double>(SteadyClock::now() - start).count());
+    if (i >= 0)
+      seconds.push_back(std::chrono::duration<double>(SteadyClock::now() - start).count());
   }
   seen.cpu_seconds = (monitor::process_cpu_seconds() - cpu_start) / static_cast<double>(steps);
   seen.batch = training.batch();
   return seconds;
 }
 
-void print(const WorkerBenchArguments& arguments, const std::vector<double>& seconds, const Seen& seen) {
+void print(const WorkerBenchArguments& arguments, const std::vector<double>& seconds,
+           const Seen& seen) {
   const int ranks = arguments.workers;
   const double middle = median(seconds);
   // A process of its own per rank: rank 0's share stands for each.
@@ -93,9 +96,11 @@ void print(const WorkerBenchArguments& arguments, const std::vector<double>& sec
   if (arguments.json)
     fmt::print("{}\n", json.dump());
   else
-    fmt::print("{} x{} over {}: {:.2f} ms a step (best {:.2f}), {:.0f} samples/s, {:.4f} CPU seconds a step\n", arguments.model, ranks,
-               arguments.path, json["median_ms"].get<double>(), json["min_ms"].get<double>(), json["samples_per_second"].get<double>(),
-               cpu);
+    fmt::print(
+        "{} x{} over {}: {:.2f} ms a step (best {:.2f}), {:.0f} samples/s, {:.4f} CPU seconds a "
+        "step\n",
+        arguments.model, ranks, arguments.path, json["median_ms"].get<double>(),
+        json["min_ms"].get<double>(), json["samples_per_second"].get<double>(), cpu);
 }
 
 }  // namespace
@@ -104,14 +109,15 @@ int bench_step(const WorkerBenchArguments& arguments) {
   require_steps(arguments);
   World world = World::join(world_options_of(arguments));
   Seen seen_by_first;
-  const std::vector<double> seconds = on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
-    const int rank = group->rank();
-    Training training(arguments, std::move(group));
-    Seen seen;
-    std::vector<double> times = timed_steps(training, arguments.steps, seen);
-    if (rank == 0) seen_by_first = seen;
-    return times;
-  });
+  const std::vector<double> seconds =
+      on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
+        const int rank = group->rank();
+        Training training(arguments, std::move(group));
+        Seen seen;
+        std::vector<double> times = timed_steps(training, arguments.steps, seen);
+        if (rank == 0) seen_by_first = seen;
+        return times;
+      });
   if (world.worker() == 0) print(arguments, seconds, seen_by_first);
   world.leave();
   return 0;
@@ -123,7 +129,9 @@ int bench_first_step(const WorkerBenchArguments& arguments) {
   on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
     const int rank = group->rank();
     Training(arguments, std::move(group)).step();
-    if (rank == 0) finished = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    if (rank == 0)
+      finished = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+                     .count();
     return std::vector<double>();
   });
   if (world.worker() == 0) fmt::print("{}\n", Json{{"first_step_at", finished}}.dump());

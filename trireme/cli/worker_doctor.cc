@@ -36,7 +36,9 @@ Json findings() {
   Json json;
   json["trireme"] = version();
   json["libtorch"] = TORCH_VERSION;
-  json["host"] = {{"name", host_name()}, {"cores", std::thread::hardware_concurrency()}, {"memory_bytes", memory}};
+  json["host"] = {{"name", host_name()},
+                  {"cores", std::thread::hardware_concurrency()},
+                  {"memory_bytes", memory}};
   json["identity"] = {{"understood", identity.describe()},
                       {"worker", identity.worker},
                       {"workers", identity.workers},
@@ -46,16 +48,22 @@ Json findings() {
                                      : identity.etcd     ? identity.etcd->describe()
                                                          : ""},
                       {"token", identity.token ? "set" : "not set"}};
-  const auto state = [](bool here, const char* missing) { return std::string(here ? "compiled in" : missing); };
-  json["carriers"] = {{"threads", "compiled in"},
-                      {"shm", "compiled in"},
-                      {"tcp", "compiled in"},
-                      {"gloo", state(comm::gloo_is_compiled_in(), "not compiled in (TRIREME_GLOO was off)")},
-                      {"mpi", state(comm::mpi_is_compiled_in(), "not compiled in (libopenmpi-dev was missing, or TRIREME_MPI off)")},
-                      {"nccl", state(comm::nccl_is_compiled_in(), "not compiled in (TRIREME_NCCL was off)")}};
+  const auto state = [](bool here, const char* missing) {
+    return std::string(here ? "compiled in" : missing);
+  };
+  json["carriers"] = {
+      {"threads", "compiled in"},
+      {"shm", "compiled in"},
+      {"tcp", "compiled in"},
+      {"gloo", state(comm::gloo_is_compiled_in(), "not compiled in (TRIREME_GLOO was off)")},
+      {"mpi", state(comm::mpi_is_compiled_in(),
+                    "not compiled in (libopenmpi-dev was missing, or TRIREME_MPI off)")},
+      {"nccl", state(comm::nccl_is_compiled_in(), "not compiled in (TRIREME_NCCL was off)")}};
   json["threads"] = {{"operators", at::get_num_threads()},
-                     {"OMP_NUM_THREADS", std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "not set"},
-                     {"MKL_NUM_THREADS", std::getenv("MKL_NUM_THREADS") ? std::getenv("MKL_NUM_THREADS") : "not set"}};
+                     {"OMP_NUM_THREADS",
+                      std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "not set"},
+                     {"MKL_NUM_THREADS",
+                      std::getenv("MKL_NUM_THREADS") ? std::getenv("MKL_NUM_THREADS") : "not set"}};
   json["devices"] = {{"cpu", true}, {"cuda", torch::cuda::is_available()}};
   json["digits"] = digits_place();
   return json;
@@ -67,14 +75,19 @@ int doctor(bool as_json) {
     fmt::print("{}\n", json.dump(2));
     return 0;
   }
-  fmt::print("Trireme {} with LibTorch {}\n", json["trireme"].get<std::string>(), json["libtorch"].get<std::string>());
-  fmt::print("host       {}: {} cores, {} of memory\n", json["host"]["name"].get<std::string>(), json["host"]["cores"].get<int>(),
+  fmt::print("Trireme {} with LibTorch {}\n", json["trireme"].get<std::string>(),
+             json["libtorch"].get<std::string>());
+  fmt::print("host       {}: {} cores, {} of memory\n", json["host"]["name"].get<std::string>(),
+             json["host"]["cores"].get<int>(),
              format_bytes(json["host"]["memory_bytes"].get<int64_t>()));
   fmt::print("who am I   {}\n", json["identity"]["understood"].get<std::string>());
   fmt::print("token      {}\n", json["identity"]["token"].get<std::string>());
-  for (const auto& [name, state] : json["carriers"].items()) fmt::print("carrier    {}: {}\n", name, state.get<std::string>());
-  fmt::print("threads    {} for operators (OMP_NUM_THREADS {}, MKL_NUM_THREADS {})\n", json["threads"]["operators"].get<int>(),
-             json["threads"]["OMP_NUM_THREADS"].get<std::string>(), json["threads"]["MKL_NUM_THREADS"].get<std::string>());
+  for (const auto& [name, state] : json["carriers"].items())
+    fmt::print("carrier    {}: {}\n", name, state.get<std::string>());
+  fmt::print("threads    {} for operators (OMP_NUM_THREADS {}, MKL_NUM_THREADS {})\n",
+             json["threads"]["operators"].get<int>(),
+             json["threads"]["OMP_NUM_THREADS"].get<std::string>(),
+             json["threads"]["MKL_NUM_THREADS"].get<std::string>());
   fmt::print("devices    cpu{}\n", json["devices"]["cuda"].get<bool>() ? ", cuda" : "");
   fmt::print("digits     {}\n", json["digits"].get<std::string>());
   return 0;

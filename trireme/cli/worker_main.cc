@@ -1,4 +1,5 @@
-// `trireme-worker`: the part of the command line that computes. Started by `trireme`, not by people.
+// `trireme-worker`: the part of the command line that computes. Started by `trireme`, not by
+// people.
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -31,7 +32,8 @@ int run(int argc, char** argv) {
   return action();
 }
 
-// Other ranks may be gone: destructors of carriers could wait for them until their time-outs. All that had to be saved has been saved.
+// Other ranks may be gone: destructors of carriers could wait for them until their time-outs. All
+// that had to be saved has been saved.
 [[noreturn]] void end_at_once(int code) {
   std::fflush(nullptr);
   std::_Exit(code);
@@ -51,8 +53,9 @@ int main(int argc, char** argv) {
     trireme::cli::end_at_once(trireme::exit_code_of(error));
   } catch (const std::exception& error) {
     // LibTorch's own complaint: about a shape or a type, as a rule.
-    fmt::print(stderr, "trireme: [torch] {}{}{}; try: see whether model and data fit each other\n", trireme::rank_label(),
-               trireme::rank_label().empty() ? "" : ": ", trireme::brief(error));
+    fmt::print(stderr, "trireme: [torch] {}{}{}; try: see whether model and data fit each other\n",
+               trireme::rank_label(), trireme::rank_label().empty() ? "" : ": ",
+               trireme::brief(error));
     trireme::cli::end_at_once(trireme::kExitFailed);
   }
 }

@@ -26,24 +26,52 @@ struct WorkerTrainArguments {
 
 OptimizerFactory optimizer_of(const Config& config) {
   const auto& o = config.optimizer;
-  if (o.name == "sgd") return SGD{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
-  if (o.name == "adam") return Adam{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
-  if (o.name == "adamw") return AdamW{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+  if (o.name == "sgd")
+    return SGD{
+        .lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+  if (o.name == "adam")
+    return Adam{.lr = o.lr,
+                .beta1 = o.beta1,
+                .beta2 = o.beta2,
+                .eps = o.eps,
+                .weight_decay = o.weight_decay};
+  if (o.name == "adamw")
+    return AdamW{.lr = o.lr,
+                 .beta1 = o.beta1,
+                 .beta2 = o.beta2,
+                 .eps = o.eps,
+                 .weight_decay = o.weight_decay};
   if (o.name == "rmsprop")
-    return RMSprop{.lr = o.lr, .alpha = o.alpha, .eps = o.eps, .weight_decay = o.weight_decay, .momentum = o.momentum};
-  if (o.name == "lars") return Lars{.lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .trust = o.trust};
-  if (o.name == "lamb") return Lamb{.lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.eps, .weight_decay = o.weight_decay};
+    return RMSprop{.lr = o.lr,
+                   .alpha = o.alpha,
+                   .eps = o.eps,
+                   .weight_decay = o.weight_decay,
+                   .momentum = o.momentum};
+  if (o.name == "lars")
+    return Lars{
+        .lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .trust = o.trust};
+  if (o.name == "lamb")
+    return Lamb{.lr = o.lr,
+                .beta1 = o.beta1,
+                .beta2 = o.beta2,
+                .eps = o.eps,
+                .weight_decay = o.weight_decay};
   return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
 }
 
-// The keys that change what is computed: what all ranks must have alike. Paths, addresses and listeners may differ from host to host.
+// The keys that change what is computed: what all ranks must have alike. Paths, addresses and
+// listeners may differ from host to host.
 Json keys_to_agree(const Config& config) {
   static constexpr std::string_view kOwn[] = {
-      "run.",      "monitor.",    "cost.",       "checkpoint.dir",   "comm.interface",   "comm.table",   "device.",
-      "data.path", "data.images", "data.labels", "data.test_images", "data.test_labels", "data.threads", "data.prefetch"};
+      "run.",           "monitor.",         "cost.",
+      "checkpoint.dir", "comm.interface",   "comm.table",
+      "device.",        "data.path",        "data.images",
+      "data.labels",    "data.test_images", "data.test_labels",
+      "data.threads",   "data.prefetch"};
   Json keys = Json::object();
   for (const auto& [key, value] : flatten(config)) {
-    const bool own = std::any_of(std::begin(kOwn), std::end(kOwn), [&](std::string_view prefix) { return key.starts_with(prefix); });
+    const bool own = std::any_of(std::begin(kOwn), std::end(kOwn),
+                                 [&](std::string_view prefix) { return key.starts_with(prefix); });
     if (!own) keys[key] = value;
   }
   return keys;
@@ -58,11 +86,13 @@ WorldOptions world_options(const Config& config) {
   options.timeout = config.comm.timeout;
   options.heartbeat_interval = config.comm.heartbeat_interval;
   options.straggler_factor = config.comm.straggler_factor;
-  if (config.comm.heartbeat_timeout > Milliseconds(0)) options.heartbeat_timeout = config.comm.heartbeat_timeout;
+  if (config.comm.heartbeat_timeout > Milliseconds(0))
+    options.heartbeat_timeout = config.comm.heartbeat_timeout;
   return options;
 }
 
-TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& strategy, const models::InputSpec& input) {
+TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& strategy,
+                               const models::InputSpec& input) {
   TrainerOptions options;
   options.strategy = strategy.name;
   options.replicas = strategy.replicas_per_worker;
@@ -75,23 +105,30 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.dtype = to_torch(plan::dtype_from_string(config.train.dtype));
   if (config.train.precision == "bf16") options.autocast = at::kBFloat16;
   if (config.train.precision == "fp16") options.autocast = at::kHalf;
-  if (config.train.precision == "fp16" || config.train.dtype == "float16") options.loss_scaling = {.initial = config.train.loss_scale};
+  if (config.train.precision == "fp16" || config.train.dtype == "float16")
+    options.loss_scaling = {.initial = config.train.loss_scale};
   options.ema_decay = config.train.ema_decay;
   options.inject = {parse_faults(config.inject.faults), marks_dir(checkpoint_dir(config)).string()};
   // Where replicas have one copy, none of them can differ from the others.
-  const bool corrupts = std::any_of(options.inject.faults.begin(), options.inject.faults.end(),
-                                    [](const Fault& fault) { return fault.kind == FaultKind::corrupt; });
+  const bool corrupts =
+      std::any_of(options.inject.faults.begin(), options.inject.faults.end(),
+                  [](const Fault& fault) { return fault.kind == FaultKind::corrupt; });
   options.share_parameters = config.strategy.share_parameters && !corrupts;
-  options.guard = {config.guard.policy, config.guard.spike, config.guard.window, config.guard.check_replicas_every};
+  options.guard = {config.guard.policy, config.guard.spike, config.guard.window,
+                   config.guard.check_replicas_every};
   options.sync_batch_norm = config.strategy.sync_batch_norm;
-  options.compression = {config.strategy.compression, config.strategy.compression_rank, config.strategy.compression_ratio};
-  options.local = {config.strategy.local_steps, config.strategy.local_after, config.strategy.local_momentum};
+  options.compression = {config.strategy.compression, config.strategy.compression_rank,
+                         config.strategy.compression_ratio};
+  options.local = {config.strategy.local_steps, config.strategy.local_after,
+                   config.strategy.local_momentum};
   options.virtual_shards = config.reproducible.virtual_shards;
   options.rate_scaling = {config.optimizer.scale_lr, config.optimizer.base_batch};
-  options.resize = {config.elastic.batch, config.elastic.lr, config.elastic.warmup_steps, config.elastic.workers};
+  options.resize = {config.elastic.batch, config.elastic.lr, config.elastic.warmup_steps,
+                    config.elastic.workers};
   options.accumulate = config.train.accumulate;
   options.clip_norm = config.train.clip_norm;
-  options.schedule = {config.schedule.name, config.schedule.gamma, 0, config.schedule.minimum, config.schedule.warmup_steps, 0};
+  options.schedule = {config.schedule.name,    config.schedule.gamma,        0,
+                      config.schedule.minimum, config.schedule.warmup_steps, 0};
   options.schedule_every_epochs = config.schedule.every;
   options.evaluate_every = config.train.evaluate_every;
   const CheckpointEvery every = parse_every(config.checkpoint.every);
@@ -105,13 +142,15 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
                         config.checkpoint.writers};
   options.loader_threads = config.data.threads;
   options.prefetch = config.data.prefetch;
-  options.threads = at::get_num_threads();                          // The launching side has set OMP_NUM_THREADS.
-  if (config.reproducible.virtual_shards > 0) options.threads = 1;  // The same everywhere, however many replicas a host has.
+  options.threads = at::get_num_threads();  // The launching side has set OMP_NUM_THREADS.
+  if (config.reproducible.virtual_shards > 0)
+    options.threads = 1;  // The same everywhere, however many replicas a host has.
   if (config.device.threads > 0) options.threads = config.device.threads;
   options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};
   options.cost = {config.cost.per_cpu_hour, config.cost.per_device_hour};
   options.config = keys_to_agree(config);
-  options.config["input"] = fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);
+  options.config["input"] =
+      fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);
   if (const char* started = std::getenv("TRIREME_STARTED")) options.started_at = std::atof(started);
   return options;
 }
@@ -121,7 +160,8 @@ struct Files {
 };
 
 // Rank 0's listeners, and where they write.
-Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrainArguments& arguments) {
+Files add_sinks(TrainerOptions& options, const Config& config,
+                const WorkerTrainArguments& arguments) {
   const std::filesystem::path dir = config.run.dir;
   require_writable_folder(dir);
   Files files{dir / "report.json", {}, {}};
@@ -134,7 +174,8 @@ Files add_sinks(TrainerOptions& options, const Config& config, const WorkerTrain
     const bool to_launcher = mode != nullptr && std::string_view(mode) == "lines";
     std::FILE* const out = json ? stderr : stdout;
     if (progress)
-      sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout) : monitor::make_progress(out, isatty(fileno(out)) != 0));
+      sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout)
+                                  : monitor::make_progress(out, isatty(fileno(out)) != 0));
     if (!files.log.empty()) sinks.push_back(monitor::make_json_lines(files.log));
     if (!files.events.empty()) sinks.push_back(monitor::make_tensorboard(files.events));
     return sinks;
@@ -152,7 +193,8 @@ void write_down(Report& report, const Files& files, const WorkerTrainArguments& 
 }
 
 // Once, when nothing can bring the workers together again.
-void tell(const Report& report, const std::vector<std::shared_ptr<monitor::Sink>>& sinks, const WorkerTrainArguments& arguments) {
+void tell(const Report& report, const std::vector<std::shared_ptr<monitor::Sink>>& sinks,
+          const WorkerTrainArguments& arguments) {
   const Json json = report.to_json();
   for (const auto& sink : sinks) sink->on_end({report.stopped, json});
   if (arguments.json) fmt::print("{}\n", json.dump());
@@ -176,7 +218,8 @@ Sources sources_of(Dataset data) {
 }
 
 int train(const WorkerTrainArguments& arguments) {
-  const StopSignal until_the_end;  // A stop may come before the first step, or while the report is written.
+  const StopSignal
+      until_the_end;  // A stop may come before the first step, or while the report is written.
   const Config config = load_config(arguments.source);
   World world = World::join(world_options(config));
   const ResolvedStrategy strategy = check_with_workers(config, world.workers());

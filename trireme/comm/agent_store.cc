@@ -26,15 +26,16 @@ auto with_store(const net::Endpoint& store, Deadline deadline, Action action) {
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw Error(ErrorCode::timeout, "comm",
-                fmt::format("torchrun's store at {} gave no answer within {}: {}", store.describe(), format_duration(deadline.allowed()),
-                            what.substr(0, what.find('\n'))),
+                fmt::format("torchrun's store at {} gave no answer within {}: {}", store.describe(),
+                            format_duration(deadline.allowed()), what.substr(0, what.find('\n'))),
                 "look whether torchrun still runs and MASTER_ADDR can be reached");
   }
 }
 
 }  // namespace
 
-void publish(const net::Endpoint& store, const std::string& key, const std::string& value, Deadline deadline) {
+void publish(const net::Endpoint& store, const std::string& key, const std::string& value,
+             Deadline deadline) {
   with_store(store, deadline, [&](c10d::TCPStore& client) {
     client.set(key, std::vector<uint8_t>(value.begin(), value.end()));
     return true;

@@ -1,4 +1,5 @@
-// torchrun's key-value store, as a client: torchrun holds MASTER_PORT itself, so the coordinator's address is published there.
+// torchrun's key-value store, as a client: torchrun holds MASTER_PORT itself, so the coordinator's
+// address is published there.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/net/message.h>
@@ -7,7 +8,8 @@
 namespace trireme::comm {
 
 // Throw Error(timeout) naming the store's address.
-void publish(const net::Endpoint& store, const std::string& key, const std::string& value, Deadline deadline);
+void publish(const net::Endpoint& store, const std::string& key, const std::string& value,
+             Deadline deadline);
 std::string look_up(const net::Endpoint& store, const std::string& key, Deadline deadline);
 
 }  // namespace trireme::comm

@@ -25,20 +25,25 @@ c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-// Turns what a carrier throws into our errors. `since`: the deadline that began with the operation. What breaks off after it was the
-// carrier's own time-out.
-[[noreturn]] void give_reason(const Losses& losses, const char* operation, const std::string& what, Deadline since) {
+// Turns what a carrier throws into our errors. `since`: the deadline that began with the operation.
+// What breaks off after it was the carrier's own time-out.
+[[noreturn]] void give_reason(const Losses& losses, const char* operation, const std::string& what,
+                              Deadline since) {
   if (since.expired()) losses.time_out(operation, "the other ranks");
   losses.explain(operation, what.substr(0, what.find('\n')));
 }
 
 class CollectiveWork : public Work {
  public:
-  CollectiveWork(const char* operation, std::shared_ptr<const Losses> losses, c10::intrusive_ptr<c10d::Work> work,
-                 std::function<void()> after = {})
-      : operation_(operation), losses_(std::move(losses)), work_(std::move(work)), after_(std::move(after)) {}
+  CollectiveWork(const char* operation, std::shared_ptr<const Losses> losses,
+                 c10::intrusive_ptr<c10d::Work> work, std::function<void()> after = {})
+      : operation_(operation),
+        losses_(std::move(losses)),
+        work_(std::move(work)),
+        after_(std::move(after)) {}
 
-  // In slices, because c10d cannot be told to give up: the loss of a peer that is not our neighbour is known here first.
+  // In slices, because c10d cannot be told to give up: the loss of a peer that is not our neighbour
+  // is known here first.
   void wait() override {
     const Deadline deadline = Deadline::after(losses_->timeout());
     while (!finished_within_slice()) {
@@ -66,11 +71,12 @@ class CollectiveWork : public Work {
   std::function<void()> after_;
 };
 
-// Point-to-point waits under way: Gloo's time-out closes every connection, so they are not sliced but aborted from
-// a thread of ours when a peer is lost.
+// Point-to-point waits under way: Gloo's time-out closes every connection, so they are not sliced
+// but aborted from a thread of ours when a peer is lost.
 class PairwiseWaits {
  public:
-  explicit PairwiseWaits(std::shared_ptr<const Losses> losses) : losses_(std::move(losses)), watcher_([this] { watch(); }) {}
+  explicit PairwiseWaits(std::shared_ptr<const Losses> losses)
+      : losses_(std::move(losses)), watcher_([this] { watch(); }) {}
   ~PairwiseWaits() {
     {
       const std::lock_guard lock(mutex_);
@@ -107,9 +113,12 @@ class PairwiseWaits {
 
 class PairwiseWork : public Work {
  public:
-  PairwiseWork(const char* operation, std::shared_ptr<const Losses> losses, std::shared_ptr<PairwiseWaits> waits,
-               c10::intrusive_ptr<c10d::Work> work)
-      : operation_(operation), losses_(std::move(losses)), waits_(std::move(waits)), work_(std::move(work)) {}
+  PairwiseWork(const char* operation, std::shared_ptr<const Losses> losses,
+               std::shared_ptr<PairwiseWaits> waits, c10::intrusive_ptr<c10d::Work> work)
+      : operation_(operation),
+        losses_(std::move(losses)),
+        waits_(std::move(waits)),
+        work_(std::move(work)) {}
   void wait() override {
     losses_->throw_if_lost();
     waits_->add(work_.get());
@@ -137,7 +146,8 @@ class PairwiseWork : public Work {
 
 class C10dGroup : public Group {
  public:
-  C10dGroup(std::string name, at::Device device, c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<Losses> losses)
+  C10dGroup(std::string name, at::Device device, c10::intrusive_ptr<c10d::Backend> backend,
+            std::shared_ptr<Losses> losses)
       : Group(backend->getRank(), backend->getSize()),
         name_(std::move(name)),
         device_(device),
@@ -148,7 +158,9 @@ class C10dGroup : public Group {
   std::string_view backend() const override { return name_; }
   bool runs_in_background() const override { return true; }
   at::Device device() const override { return device_; }
-  void abort(const std::string& reason) override { losses_->give_up(reason); }  // Other processes learn of it from the coordinator.
+  void abort(const std::string& reason) override {
+    losses_->give_up(reason);
+  }  // Other processes learn of it from the coordinator.
 
  private:
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
@@ -166,7 +178,8 @@ class C10dGroup : public Group {
         std::move(after));
   }
 
-  // Gloo's own reduce_scatter takes twice as long as its all_reduce for large tensors; so reduce all and keep a block.
+  // Gloo's own reduce_scatter takes twice as long as its all_reduce for large tensors; so reduce
+  // all and keep a block.
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     at::Tensor whole = input.clone();
     WorkPtr reduction = do_all_reduce(whole, op);
@@ -209,21 +222,28 @@ class C10dGroup : public Group {
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     losses_->throw_if_lost();
     std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>("send", losses_, waits_, started("send", [&] { return backend_->send(tensors, to, tag); }));
+    return std::make_unique<PairwiseWork>(
+        "send", losses_, waits_, started("send", [&] { return backend_->send(tensors, to, tag); }));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     losses_->throw_if_lost();
     std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>("recv", losses_, waits_, started("recv", [&] { return backend_->recv(tensors, from, tag); }));
+    return std::make_unique<PairwiseWork>("recv", losses_, waits_, started("recv", [&] {
+                                            return backend_->recv(tensors, from, tag);
+                                          }));
   }
 
   // An all_reduce: Gloo's own barrier cannot be waited for in slices.
-  void do_barrier() override { do_all_reduce(at::zeros({1}, at::TensorOptions(device()).dtype(at::kByte)), ReduceOp::sum)->wait(); }
+  void do_barrier() override {
+    do_all_reduce(at::zeros({1}, at::TensorOptions(device()).dtype(at::kByte)), ReduceOp::sum)
+        ->wait();
+  }
 
   template <typename Start>
   c10::intrusive_ptr<c10d::Work> started(const char* operation, Start begin) {
     try {
-      const std::lock_guard one_at_a_time(starting_);  // Threads of a hybrid group send and receive through one group of leaders.
+      const std::lock_guard one_at_a_time(
+          starting_);  // Threads of a hybrid group send and receive through one group of leaders.
       return begin();
     } catch (const std::exception& error) {
       give_reason(*losses_, operation, error.what(), Deadline::after(losses_->timeout()));
@@ -232,11 +252,13 @@ class C10dGroup : public Group {
   template <typename Start>
   WorkPtr start(const char* operation, Start begin, std::function<void()> after = {}) {
     losses_->throw_if_lost();
-    return std::make_unique<CollectiveWork>(operation, losses_, started(operation, begin), std::move(after));
+    return std::make_unique<CollectiveWork>(operation, losses_, started(operation, begin),
+                                            std::move(after));
   }
   std::vector<at::Tensor> blocks_of(const at::Tensor& output, const at::Tensor& input) const {
     std::vector<at::Tensor> blocks;
-    for (const at::Tensor& block : output.view({size(), -1}).unbind(0)) blocks.push_back(block.view(input.sizes()));
+    for (const at::Tensor& block : output.view({size(), -1}).unbind(0))
+      blocks.push_back(block.view(input.sizes()));
     return blocks;
   }
 
@@ -250,7 +272,8 @@ class C10dGroup : public Group {
 
 }  // namespace
 
-std::shared_ptr<Group> make_c10d_group(const std::string& name, at::Device device, c10::intrusive_ptr<c10d::Backend> backend,
+std::shared_ptr<Group> make_c10d_group(const std::string& name, at::Device device,
+                                       c10::intrusive_ptr<c10d::Backend> backend,
                                        std::shared_ptr<Losses> losses) {
   return std::make_shared<C10dGroup>(name, device, std::move(backend), std::move(losses));
 }

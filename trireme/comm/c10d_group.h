@@ -9,9 +9,11 @@
 
 namespace trireme::comm {
 
-// `device`: where tensors must be. c10d cannot be told to give up, so waits go in slices, between which a loss that the coordinator has
-// told ends them; the carrier's own time-out should be later than that of `losses`, by kC10dMargin.
-std::shared_ptr<Group> make_c10d_group(const std::string& name, at::Device device, c10::intrusive_ptr<c10d::Backend> backend,
+// `device`: where tensors must be. c10d cannot be told to give up, so waits go in slices, between
+// which a loss that the coordinator has told ends them; the carrier's own time-out should be later
+// than that of `losses`, by kC10dMargin.
+std::shared_ptr<Group> make_c10d_group(const std::string& name, at::Device device,
+                                       c10::intrusive_ptr<c10d::Backend> backend,
                                        std::shared_ptr<Losses> losses);
 inline constexpr Milliseconds kC10dMargin{1000};
 

@@ -15,7 +15,8 @@ plan::DType to_plan(at::ScalarType type) {
     case at::kLong: return plan::DType::int64;
     case at::kByte: return plan::DType::uint8;
     default:
-      throw Error(ErrorCode::unsupported, "comm", fmt::format("tensors of type {} are not carried", c10::toString(type)),
+      throw Error(ErrorCode::unsupported, "comm",
+                  fmt::format("tensors of type {} are not carried", c10::toString(type)),
                   "float32, float64, float16, bfloat16, int32, int64 or uint8");
   }
 }

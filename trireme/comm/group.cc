@@ -7,16 +7,21 @@
 namespace trireme {
 namespace {
 
-[[noreturn]] void refuse(std::string_view operation, const std::string& what, std::string_view remedy) {
+[[noreturn]] void refuse(std::string_view operation, const std::string& what,
+                         std::string_view remedy) {
   throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{}: {}", operation, what), remedy);
 }
 
 void check_tensor(std::string_view operation, const at::Tensor& tensor, at::Device device) {
-  if (!tensor.defined()) refuse(operation, "the tensor is undefined", "pass a tensor on every rank");
+  if (!tensor.defined())
+    refuse(operation, "the tensor is undefined", "pass a tensor on every rank");
   if (tensor.device() != device)
-    refuse(operation, fmt::format("the tensor is on {}, this group carries tensors on {}", tensor.device().str(), device.str()),
+    refuse(operation,
+           fmt::format("the tensor is on {}, this group carries tensors on {}",
+                       tensor.device().str(), device.str()),
            fmt::format("tensor.to({})", device.str()));
-  if (!tensor.is_contiguous()) refuse(operation, "the tensor is not contiguous", "tensor.contiguous()");
+  if (!tensor.is_contiguous())
+    refuse(operation, "the tensor is not contiguous", "tensor.contiguous()");
   switch (tensor.scalar_type()) {
     case at::kFloat:
     case at::kDouble:
@@ -33,38 +38,48 @@ void check_tensor(std::string_view operation, const at::Tensor& tensor, at::Devi
 
 void check_op(std::string_view operation, const at::Tensor& tensor, ReduceOp op) {
   if (op == ReduceOp::mean && !tensor.is_floating_point())
-    refuse(operation, "a mean of integers is not defined", "ReduceOp::sum, or a floating-point type");
+    refuse(operation, "a mean of integers is not defined",
+           "ReduceOp::sum, or a floating-point type");
 }
 
 void check_rank(std::string_view operation, std::string_view what, int rank, int size) {
-  if (rank < 0 || rank >= size) refuse(operation, fmt::format("{} {} is outside 0..{}", what, rank, size - 1), "a rank of this group");
+  if (rank < 0 || rank >= size)
+    refuse(operation, fmt::format("{} {} is outside 0..{}", what, rank, size - 1),
+           "a rank of this group");
 }
 
 void check_tag(std::string_view operation, int tag) {
-  if (tag < 0 || tag > 255) refuse(operation, fmt::format("tag {} is outside 0..255", tag), "a smaller tag");
+  if (tag < 0 || tag > 255)
+    refuse(operation, fmt::format("tag {} is outside 0..255", tag), "a smaller tag");
 }
 
 // `large` must hold `size` blocks of `small`.
-void check_blocks(std::string_view operation, const at::Tensor& small, const at::Tensor& large, int size, at::Device device) {
+void check_blocks(std::string_view operation, const at::Tensor& small, const at::Tensor& large,
+                  int size, at::Device device) {
   check_tensor(operation, large, device);
   if (small.scalar_type() != large.scalar_type())
     refuse(operation,
-           fmt::format("input and output differ in type ({}, {})", c10::toString(small.scalar_type()), c10::toString(large.scalar_type())),
+           fmt::format("input and output differ in type ({}, {})",
+                       c10::toString(small.scalar_type()), c10::toString(large.scalar_type())),
            "the same type");
   if (large.numel() != small.numel() * size)
-    refuse(operation, fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()),
+    refuse(operation,
+           fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()),
            "a tensor of size() blocks");
 }
 
 // Values alone: autograd neither records a collective nor forbids it on a leaf.
-at::Tensor values_of(const at::Tensor& tensor) { return tensor.requires_grad() ? tensor.detach() : tensor; }
+at::Tensor values_of(const at::Tensor& tensor) {
+  return tensor.requires_grad() ? tensor.detach() : tensor;
+}
 
 WorkPtr started(WorkPtr work) {
   work->start();
   return work;
 }
 
-// Told to who watches the ranks while it is waited for. Its number is its place in the order of calls, the same on every rank.
+// Told to who watches the ranks while it is waited for. Its number is its place in the order of
+// calls, the same on every rank.
 class MarkedWork : public Work {
  public:
   MarkedWork(WorkPtr work, std::string_view operation, int64_t bytes, int64_t number)
@@ -81,13 +96,16 @@ class MarkedWork : public Work {
   const int64_t bytes_, number_;
 };
 
-int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0; }
+int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+}
 
 template <typename Make>
 WorkPtr marked(std::string_view operation, const at::Tensor& tensor, Make make) {
   const int64_t number = launch::next_collective();
   if (number == 0) return make();
-  const launch::CollectiveMark mark(operation, bytes_of(tensor), number);  // Some carriers do all of it at once.
+  const launch::CollectiveMark mark(operation, bytes_of(tensor),
+                                    number);  // Some carriers do all of it at once.
   return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number);
 }
 
@@ -110,32 +128,47 @@ std::string_view to_string(ReduceOp op) {
 
 WorkPtr finished_work() { return std::make_unique<FinishedWork>(); }
 
-at::Tensor Group::shared_tensor(at::IntArrayRef sizes, at::ScalarType type) { return at::empty(sizes, type); }
+at::Tensor Group::shared_tensor(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, type);
+}
 
-WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) { return started(prepare_all_reduce(tensor, op)); }
+WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
+  return started(prepare_all_reduce(tensor, op));
+}
 WorkPtr Group::reduce_scatter_async(at::Tensor input, at::Tensor output, ReduceOp op) {
   return started(prepare_reduce_scatter(input, output, op));
 }
-WorkPtr Group::all_gather_async(at::Tensor input, at::Tensor output) { return started(prepare_all_gather(input, output)); }
-WorkPtr Group::broadcast_async(at::Tensor tensor, int root) { return started(prepare_broadcast(tensor, root)); }
-WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) { return started(prepare_send(tensor, to, tag)); }
-WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) { return started(prepare_recv(tensor, from, tag)); }
+WorkPtr Group::all_gather_async(at::Tensor input, at::Tensor output) {
+  return started(prepare_all_gather(input, output));
+}
+WorkPtr Group::broadcast_async(at::Tensor tensor, int root) {
+  return started(prepare_broadcast(tensor, root));
+}
+WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) {
+  return started(prepare_send(tensor, to, tag));
+}
+WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
+  return started(prepare_recv(tensor, from, tag));
+}
 
 WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor, device());
   check_op("all_reduce", tensor, op);
   return marked("all_reduce", tensor, [&] { return do_all_reduce(values_of(tensor), op); });
 }
-WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
+WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
+                                      ReduceOp op) {
   check_tensor("reduce_scatter", output, device());
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_, device());
-  return marked("reduce_scatter", output, [&] { return do_reduce_scatter(values_of(input), values_of(output), op); });
+  return marked("reduce_scatter", output,
+                [&] { return do_reduce_scatter(values_of(input), values_of(output), op); });
 }
 WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
   check_tensor("all_gather", input, device());
   check_blocks("all_gather", input, output, size_, device());
-  return marked("all_gather", input, [&] { return do_all_gather(values_of(input), values_of(output)); });
+  return marked("all_gather", input,
+                [&] { return do_all_gather(values_of(input), values_of(output)); });
 }
 WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
   check_tensor("broadcast", tensor, device());

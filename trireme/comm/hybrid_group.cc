@@ -17,17 +17,21 @@ int count_ranks(const std::vector<std::vector<int>>& hosts) {
 class HybridGroup : public Group {
  public:
   HybridGroup(std::shared_ptr<const HybridParts> parts, std::shared_ptr<Group> local)
-      : Group(parts->ranks[static_cast<size_t>(parts->host)][static_cast<size_t>(local->rank())], count_ranks(parts->ranks)),
+      : Group(parts->ranks[static_cast<size_t>(parts->host)][static_cast<size_t>(local->rank())],
+              count_ranks(parts->ranks)),
         parts_(std::move(parts)),
         local_(std::move(local)) {
-    for (const auto& host : parts_->ranks) largest_host_ = std::max(largest_host_, static_cast<int64_t>(host.size()));
+    for (const auto& host : parts_->ranks)
+      largest_host_ = std::max(largest_host_, static_cast<int64_t>(host.size()));
   }
 
   std::string_view backend() const override { return "hybrid"; }
   void abort(const std::string& reason) override { local_->abort(reason); }
   std::shared_ptr<HostTeam> host_team() const override { return local_->host_team(); }
   int hosts() const override { return static_cast<int>(parts_->ranks.size()); }
-  std::shared_ptr<Group> between_hosts() const override { return leads() ? parts_->leaders : nullptr; }
+  std::shared_ptr<Group> between_hosts() const override {
+    return leads() ? parts_->leaders : nullptr;
+  }
 
  private:
   bool leads() const { return local_->rank() == 0; }
@@ -59,7 +63,8 @@ class HybridGroup : public Group {
     return finished_work();
   }
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
-    // Hosts may have unlike numbers of ranks, and their ranks need not be neighbours: equal blocks travel, then each finds its place.
+    // Hosts may have unlike numbers of ranks, and their ranks need not be neighbours: equal blocks
+    // travel, then each finds its place.
     const int64_t block = input.numel();
     at::Tensor mine = at::empty({largest_host_ * block}, input.options());
     local_->all_gather(input, mine.narrow(0, 0, local_->size() * block));
@@ -70,7 +75,11 @@ class HybridGroup : public Group {
       for (size_t host = 0; host < parts_->ranks.size(); ++host)
         for (size_t place = 0; place < parts_->ranks[host].size(); ++place)
           flat.narrow(0, parts_->ranks[host][place] * block, block)
-              .copy_(all.narrow(0, (static_cast<int64_t>(host) * largest_host_ + static_cast<int64_t>(place)) * block, block));
+              .copy_(all.narrow(
+                  0,
+                  (static_cast<int64_t>(host) * largest_host_ + static_cast<int64_t>(place)) *
+                      block,
+                  block));
     });
     local_->broadcast(output, 0);
     return finished_work();
@@ -118,7 +127,8 @@ class HybridGroup : public Group {
     const int pairs = each() * each();
     const int combined = tag * pairs + sender % each() * each() + receiver % each();
     if (combined > 255)
-      throw Error(ErrorCode::unsupported, "comm", fmt::format("tag {} between {} threads a process", tag, each()),
+      throw Error(ErrorCode::unsupported, "comm",
+                  fmt::format("tag {} between {} threads a process", tag, each()),
                   fmt::format("a tag below {}", 256 / pairs));
     return combined;
   }
@@ -133,7 +143,8 @@ class HybridGroup : public Group {
 std::vector<std::shared_ptr<Group>> make_hybrid_groups(HybridParts parts) {
   auto common = std::make_shared<const HybridParts>(std::move(parts));
   std::vector<std::shared_ptr<Group>> groups;
-  for (const auto& local : common->local) groups.push_back(std::make_shared<HybridGroup>(common, local));
+  for (const auto& local : common->local)
+    groups.push_back(std::make_shared<HybridGroup>(common, local));
   return groups;
 }
 

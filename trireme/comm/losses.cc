@@ -13,10 +13,13 @@ constexpr Milliseconds kVerdictWait{2000};
 
 }  // namespace
 
-bool Losses::is_lost() const { return given_up_.load(std::memory_order_acquire) || member_->is_lost(); }
+bool Losses::is_lost() const {
+  return given_up_.load(std::memory_order_acquire) || member_->is_lost();
+}
 
 void Losses::throw_if_lost() const {
-  if (given_up_.load(std::memory_order_acquire)) throw Error(ErrorCode::aborted, "comm", fmt::format("this rank gave up: {}", reason_));
+  if (given_up_.load(std::memory_order_acquire))
+    throw Error(ErrorCode::aborted, "comm", fmt::format("this rank gave up: {}", reason_));
   member_->throw_if_lost();
 }
 
@@ -34,7 +37,8 @@ std::string Losses::name_of(int rank) const {
 }
 
 void Losses::explain(std::string_view operation, std::string_view what) const {
-  for (const Deadline until = Deadline::after(kVerdictWait); !until.expired() && !is_lost();) std::this_thread::sleep_for(Milliseconds(2));
+  for (const Deadline until = Deadline::after(kVerdictWait); !until.expired() && !is_lost();)
+    std::this_thread::sleep_for(Milliseconds(2));
   throw_if_lost();
   throw Error(ErrorCode::peer_lost, "comm", fmt::format("{} broke off: {}", operation, what),
               "see the other ranks' output for the first error");
@@ -42,7 +46,8 @@ void Losses::explain(std::string_view operation, std::string_view what) const {
 
 void Losses::time_out(std::string_view operation, std::string_view what) const {
   throw_if_lost();
-  throw Error(ErrorCode::timeout, "comm", fmt::format("{}: waited {} for {}", operation, format_duration(timeout_), what),
+  throw Error(ErrorCode::timeout, "comm",
+              fmt::format("{}: waited {} for {}", operation, format_duration(timeout_), what),
               "comm.timeout if a step takes that long; otherwise see what that rank does");
 }
 

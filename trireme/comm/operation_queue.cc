@@ -28,7 +28,8 @@ OperationQueue::~OperationQueue() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->ended = true;
-    const auto given_up = std::make_exception_ptr(Error(ErrorCode::aborted, "comm", "the group ended before this operation began"));
+    const auto given_up = std::make_exception_ptr(
+        Error(ErrorCode::aborted, "comm", "the group ended before this operation began"));
     for (const auto& operation : std::exchange(state_->waiting, {})) {
       operation->error = given_up;
       operation->done = true;
@@ -61,7 +62,9 @@ void OperationQueue::State::run_next(std::unique_lock<std::mutex>& lock) {
 void OperationQueue::State::run_started() {
   std::unique_lock lock(mutex);
   for (;;) {
-    changed.wait(lock, [this] { return ended || (!running && !waiting.empty() && waiting.front()->started); });
+    changed.wait(lock, [this] {
+      return ended || (!running && !waiting.empty() && waiting.front()->started);
+    });
     if (ended) return;
     run_next(lock);
   }

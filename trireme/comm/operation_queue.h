@@ -1,5 +1,6 @@
-// One rank's operations, run one after another in the order they were added: each in the thread that waits for it or, once it was
-// started, in a thread of the queue's own. A small operation that is waited for at once costs no change of threads.
+// One rank's operations, run one after another in the order they were added: each in the thread
+// that waits for it or, once it was started, in a thread of the queue's own. A small operation that
+// is waited for at once costs no change of threads.
 #pragma once
 #include <trireme/comm/group.h>
 #include <condition_variable>

@@ -18,13 +18,15 @@ PreparedPlan::PreparedPlan(plan::CollectivePlan ready) : plan(std::move(ready)) 
   for (const auto& round : plan.rounds) staged.push_back(overwrites_what_is_read(round));
 }
 
-PlanChoice::PlanChoice(const std::string& path, int ranks, std::vector<int> hosts, const plan::CollectiveTable& table)
+PlanChoice::PlanChoice(const std::string& path, int ranks, std::vector<int> hosts,
+                       const plan::CollectiveTable& table)
     : ranks_(ranks), hosts_(std::move(hosts)) {
   for (const plan::Collective collective : plan::all_collectives()) {
     Choice& choice = choices_[collective];
     choice.sizes = table.choices(path, collective, ranks_, hosts_);
     for (const plan::SizeChoice& size : choice.sizes)
-      choice.plans.emplace_back(plan::plan_collective(collective, size.algorithm, ranks_, 0, hosts_));
+      choice.plans.emplace_back(
+          plan::plan_collective(collective, size.algorithm, ranks_, 0, hosts_));
   }
 }
 
@@ -38,7 +40,8 @@ const PreparedPlan& PlanChoice::with_root(plan::Algorithm algorithm, int root) c
   const std::lock_guard lock(mutex_);
   auto& plan = broadcasts_[{algorithm, root}];
   if (!plan)
-    plan = std::make_unique<const PreparedPlan>(plan::plan_collective(plan::Collective::broadcast, algorithm, ranks_, root, hosts_));
+    plan = std::make_unique<const PreparedPlan>(
+        plan::plan_collective(plan::Collective::broadcast, algorithm, ranks_, root, hosts_));
   return *plan;
 }
 

@@ -1,5 +1,5 @@
-// A CollectivePlan made ready to run, and the choice among them by the size of the tensor: what every carrier that runs plans
-// works out once a group, and not in every call. No torch.
+// A CollectivePlan made ready to run, and the choice among them by the size of the tensor: what
+// every carrier that runs plans works out once a group, and not in every call. No torch.
 #pragma once
 #include <trireme/plan/collective_table.h>
 #include <map>
@@ -15,19 +15,22 @@ struct PreparedPlan {
   explicit PreparedPlan(plan::CollectivePlan ready);
 
   plan::CollectivePlan plan;
-  // [round]: some rank overwrites a chunk that another reads in the same round. In shared memory the new values are then kept aside until
-  // all have read the old ones; by messages a rank keeps aside what arrives for a chunk that it has not sent yet.
+  // [round]: some rank overwrites a chunk that another reads in the same round. In shared memory
+  // the new values are then kept aside until all have read the old ones; by messages a rank keeps
+  // aside what arrives for a chunk that it has not sent yet.
   std::vector<bool> staged;
 };
 
 // The plans of one group. Any thread; a plan that was handed out stays where it is.
 class PlanChoice {
  public:
-  // `path`: threads, shm or tcp; `hosts`: [rank], empty: all on one. Throws Error(invalid_argument) for an unknown path.
-  PlanChoice(const std::string& path, int ranks, std::vector<int> hosts, const plan::CollectiveTable& table);
+  // `path`: threads, shm or tcp; `hosts`: [rank], empty: all on one. Throws Error(invalid_argument)
+  // for an unknown path.
+  PlanChoice(const std::string& path, int ranks, std::vector<int> hosts,
+             const plan::CollectiveTable& table);
 
-  // By what the table chooses for this size, the same on every rank. bytes: of the whole tensor (reduce_scatter's input, all_gather's
-  // output). `root`: of a broadcast.
+  // By what the table chooses for this size, the same on every rank. bytes: of the whole tensor
+  // (reduce_scatter's input, all_gather's output). `root`: of a broadcast.
   const PreparedPlan& choose(plan::Collective collective, int64_t bytes, int root = 0) const;
 
  private:
@@ -41,7 +44,8 @@ class PlanChoice {
   std::vector<int> hosts_;
   std::map<plan::Collective, Choice> choices_;
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<plan::Algorithm, int>, std::unique_ptr<const PreparedPlan>> broadcasts_;  // Made when first asked for.
+  mutable std::map<std::pair<plan::Algorithm, int>, std::unique_ptr<const PreparedPlan>>
+      broadcasts_;  // Made when first asked for.
 };
 
 }  // namespace trireme::comm

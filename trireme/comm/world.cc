@@ -30,19 +30,24 @@ namespace {
 
 constexpr Milliseconds kFarewell{2000};
 constexpr Milliseconds kTurnedAwayPause{100};
-// A newcomer waits until the others come to the end of a step, whatever they do now. When the coordinator gives up, it says so.
+// A newcomer waits until the others come to the end of a step, whatever they do now. When the
+// coordinator gives up, it says so.
 constexpr Milliseconds kUntilWanted{std::chrono::hours(24)};
 
 // Of this worker's file, if it has one; `all_reduce` by name goes before it.
 plan::CollectiveTable read_table(const WorldOptions& options) {
-  return options.table.empty() ? plan::CollectiveTable() : plan::CollectiveTable::parse(read_file(options.table), options.table);
+  return options.table.empty()
+             ? plan::CollectiveTable()
+             : plan::CollectiveTable::parse(read_file(options.table), options.table);
 }
 
 void choose_by_name(plan::CollectiveTable& table, const std::string& all_reduce) {
-  if (all_reduce != "auto") table.always(plan::Collective::all_reduce, plan::algorithm_from_string(all_reduce));
+  if (all_reduce != "auto")
+    table.always(plan::Collective::all_reduce, plan::algorithm_from_string(all_reduce));
 }
 
-// MPI where mpirun brought it, with the fabric's own ways; else Gloo, proven at scale; ours serves where both were left out.
+// MPI where mpirun brought it, with the fabric's own ways; else Gloo, proven at scale; ours serves
+// where both were left out.
 std::string carrier_between_hosts(const std::string& backend, const launch::Identity& identity) {
   if (backend != "auto" && backend != "shm") return backend;
   if (identity.elastic) return "tcp";  // Its waits end as soon as a loss is known.
@@ -56,21 +61,29 @@ void check_backend(const std::string& backend, const launch::Identity& identity)
   if (comm::mpi_is_compiled_in()) here.push_back("mpi");
   if (comm::nccl_is_compiled_in()) here.push_back("nccl");
   if (std::find(here.begin(), here.end(), backend) == here.end())
-    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend '{}' is not in this build", backend),
+    throw Error(ErrorCode::unsupported, "comm",
+                fmt::format("comm.backend '{}' is not in this build", backend),
                 fmt::format("{}", fmt::join(here, ", ")));
   if (backend == "mpi" && identity.workers > 1 && identity.launcher != launch::Launcher::mpirun)
-    throw Error(ErrorCode::invalid_argument, "comm", "comm.backend mpi joins workers that mpirun started, and these were started otherwise",
-                "mpirun -n N PROGRAM, or comm.backend: auto");
+    throw Error(
+        ErrorCode::invalid_argument, "comm",
+        "comm.backend mpi joins workers that mpirun started, and these were started otherwise",
+        "mpirun -n N PROGRAM, or comm.backend: auto");
 }
 
 void check_options(const WorldOptions& options, const launch::Identity& identity) {
   check_backend(options.backend, identity);
-  const bool can_regroup = options.backend == "auto" || options.backend == "shm" || options.backend == "tcp";
+  const bool can_regroup =
+      options.backend == "auto" || options.backend == "shm" || options.backend == "tcp";
   if (identity.elastic && !can_regroup)
-    throw Error(ErrorCode::unsupported, "comm",
-                fmt::format("comm.backend {} in an elastic job: it cannot go on without a lost peer", options.backend), "auto, shm or tcp");
+    throw Error(
+        ErrorCode::unsupported, "comm",
+        fmt::format("comm.backend {} in an elastic job: it cannot go on without a lost peer",
+                    options.backend),
+        "auto, shm or tcp");
   if (options.timeout <= Milliseconds(0))
-    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("comm.timeout of {} ms", options.timeout.count()),
+    throw Error(ErrorCode::invalid_argument, "comm",
+                fmt::format("comm.timeout of {} ms", options.timeout.count()),
                 "a time above 0, such as 60s");
 }
 
@@ -80,11 +93,14 @@ struct World::Impl {
   WorldOptions options;
   launch::Identity identity;
   Environment environment;
-  std::unique_ptr<launch::Coordinator> coordinator;  // Where this process is the rendezvous (rank 0 of torchrun and mpirun).
-  std::optional<launch::OrphanWatch> orphan_watch;   // Of an elastic job.
-  std::unique_ptr<launch::Coordinator> standby;      // Of an elastic job: for when its coordinator is lost.
-  std::unique_ptr<launch::Arrival> arrival;          // Until its generation is joined, or the next one arrived for.
-  std::optional<launch::Former> former;              // Its generation, for the next coordinator.
+  std::unique_ptr<launch::Coordinator>
+      coordinator;  // Where this process is the rendezvous (rank 0 of torchrun and mpirun).
+  std::optional<launch::OrphanWatch> orphan_watch;  // Of an elastic job.
+  std::unique_ptr<launch::Coordinator>
+      standby;  // Of an elastic job: for when its coordinator is lost.
+  std::unique_ptr<launch::Arrival>
+      arrival;  // Until its generation is joined, or the next one arrived for.
+  std::optional<launch::Former> former;  // Its generation, for the next coordinator.
   std::chrono::steady_clock::time_point formed_at;
   std::optional<launch::TokenFile> token_file;
   std::shared_ptr<launch::PhasePage> phases = launch::PhasePage::of_this_process();
@@ -100,15 +116,20 @@ struct World::Impl {
 
   std::optional<launch::CoordinatorLookup> lookup;  // Where etcd says who the coordinator is.
 
-  // Who hosts the coordinator stays, also on its way out of a failure, until the others have heard of it.
+  // Who hosts the coordinator stays, also on its way out of a failure, until the others have heard
+  // of it.
   ~Impl() {
     member.reset();
     if (const auto* at_work = hosted()) at_work->wait_until_all_left(Deadline::after(kFarewell));
   }
-  launch::Coordinator* hosted() const { return standby && standby->has_taken_over() ? standby.get() : coordinator.get(); }
+  launch::Coordinator* hosted() const {
+    return standby && standby->has_taken_over() ? standby.get() : coordinator.get();
+  }
   // Where this process, of an elastic job, would be the coordinator.
   net::Endpoint stand_by(const std::string& address) {
-    if (!standby) standby = std::make_unique<launch::Coordinator>(net::Endpoint{address, 0}, *identity.token, identity.etcd);
+    if (!standby)
+      standby = std::make_unique<launch::Coordinator>(net::Endpoint{address, 0}, *identity.token,
+                                                      identity.etcd);
     return standby->endpoint();
   }
   std::optional<launch::Arrival::Place> arrive(int64_t step, const std::string& reason);
@@ -121,22 +142,30 @@ struct World::Impl {
   net::Endpoint start_coordinator(const std::string& token);
   bool all_on_this_host() const { return identity.local_workers == identity.workers; }
   // mpirun hands out no rendezvous; others may have handed out no token.
-  bool meets_by_file() const { return !identity.token || identity.launcher == launch::Launcher::mpirun; }
-  std::string store_key() const { return fmt::format("trireme/{}/coordinator", identity.generation); }
+  bool meets_by_file() const {
+    return !identity.token || identity.launcher == launch::Launcher::mpirun;
+  }
+  std::string store_key() const {
+    return fmt::format("trireme/{}/coordinator", identity.generation);
+  }
   std::string bind_address() const;
   const comm::HostMap& host_map();
-  std::vector<std::shared_ptr<Group>> make_groups_of_processes(int threads,
-                                                               const std::function<std::vector<std::shared_ptr<Group>>()>& local);
-  std::shared_ptr<Group> make_carrier(const std::string& name, int rank, const std::vector<int>& members);
+  std::vector<std::shared_ptr<Group>> make_groups_of_processes(
+      int threads, const std::function<std::vector<std::shared_ptr<Group>>()>& local);
+  std::shared_ptr<Group> make_carrier(const std::string& name, int rank,
+                                      const std::vector<int>& members);
   void agree_on_table();
 };
 
 std::pair<net::Endpoint, std::string> World::Impl::rendezvous() {
-  if (identity.rendezvous && !identity.hosts_coordinator && identity.token) return {*identity.rendezvous, *identity.token};
-  if (lookup && identity.token) return {lookup->wait(*identity.token, Deadline::after(options.timeout)), *identity.token};
+  if (identity.rendezvous && !identity.hosts_coordinator && identity.token)
+    return {*identity.rendezvous, *identity.token};
+  if (lookup && identity.token)
+    return {lookup->wait(*identity.token, Deadline::after(options.timeout)), *identity.token};
   if (identity.launcher == launch::Launcher::mpirun && !all_on_this_host()) return meet_by_mpi();
   if (!identity.token && !all_on_this_host())
-    throw Error(ErrorCode::invalid_argument, "comm", "the workers are on several hosts and have no common token",
+    throw Error(ErrorCode::invalid_argument, "comm",
+                "the workers are on several hosts and have no common token",
                 "the same TRIREME_JOB_TOKEN (or TRIREME_JOB_TOKEN_FILE) on every host");
   return identity.hosts_coordinator ? host_coordinator() : find_coordinator();
 }
@@ -165,24 +194,29 @@ std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
   const std::string token = identity.token ? *identity.token : net::make_token();
   const net::Endpoint endpoint = start_coordinator(token);
   if (meets_by_file())
-    token_file.emplace(launch::TokenFile::create(launch::token_folder(environment), identity.job_id, {token, endpoint}));
+    token_file.emplace(launch::TokenFile::create(launch::token_folder(environment), identity.job_id,
+                                                 {token, endpoint}));
   else if (identity.agent_store)
-    comm::publish(*identity.agent_store, store_key(), endpoint.describe(), Deadline::after(options.timeout));
+    comm::publish(*identity.agent_store, store_key(), endpoint.describe(),
+                  Deadline::after(options.timeout));
   return {endpoint, token};
 }
 
 std::pair<net::Endpoint, std::string> World::Impl::find_coordinator() {
   const Deadline deadline = Deadline::after(options.timeout);
   if (meets_by_file()) {
-    const auto found = launch::TokenFile::wait(launch::token_folder(environment), identity.job_id, deadline);
+    const auto found =
+        launch::TokenFile::wait(launch::token_folder(environment), identity.job_id, deadline);
     if (!found)
       throw Error(ErrorCode::timeout, "comm",
-                  fmt::format("worker 0 of job '{}' wrote no token within {}", identity.job_id, format_duration(options.timeout)),
+                  fmt::format("worker 0 of job '{}' wrote no token within {}", identity.job_id,
+                              format_duration(options.timeout)),
                   "look whether worker 0 runs on this host, or set TRIREME_JOB_TOKEN for all");
     return {found->coordinator, found->token};
   }
   if (identity.rendezvous) return {*identity.rendezvous, *identity.token};
-  return {net::parse_endpoint(comm::look_up(*identity.agent_store, store_key(), deadline)), *identity.token};
+  return {net::parse_endpoint(comm::look_up(*identity.agent_store, store_key(), deadline)),
+          *identity.token};
 }
 
 std::pair<net::Endpoint, std::string> World::Impl::meet_by_mpi() {
@@ -191,11 +225,14 @@ std::pair<net::Endpoint, std::string> World::Impl::meet_by_mpi() {
     const std::string token = identity.token ? *identity.token : net::make_token();
     found = {{"coordinator", start_coordinator(token).describe()}, {"token", token}};
   }
-  found = Json::parse(comm::hand_out_by_mpi(found.dump(), identity.worker, identity.workers, options.timeout));
-  return {net::parse_endpoint(found.at("coordinator").get<std::string>()), found.at("token").get<std::string>()};
+  found = Json::parse(
+      comm::hand_out_by_mpi(found.dump(), identity.worker, identity.workers, options.timeout));
+  return {net::parse_endpoint(found.at("coordinator").get<std::string>()),
+          found.at("token").get<std::string>()};
 }
 
-// The address the other processes reach this one by: the named interface's, else the one that faces the rendezvous.
+// The address the other processes reach this one by: the named interface's, else the one that faces
+// the rendezvous.
 std::string World::Impl::bind_address() const {
   if (!options.interface.empty()) return net::address_of_interface(options.interface);
   return member->peers()[identity.worker].address;
@@ -204,13 +241,15 @@ std::string World::Impl::bind_address() const {
 const comm::HostMap& World::Impl::host_map() {
   if (!hosts) {
     const bool shares = options.backend == "auto" || options.backend == "shm";
-    hosts = shares ? comm::find_hosts(*member, identity.worker, identity.workers, comm::place_of_this_process(options.host),
+    hosts = shares ? comm::find_hosts(*member, identity.worker, identity.workers,
+                                      comm::place_of_this_process(options.host),
                                       Deadline::after(options.timeout))
                    : comm::each_alone(identity.workers);
   }
   if (options.backend == "shm" && !hosts->one_host())
     throw Error(ErrorCode::unsupported, "comm",
-                fmt::format("comm.backend shm joins the processes of one host, and these are on {}", hosts->hosts.size()),
+                fmt::format("comm.backend shm joins the processes of one host, and these are on {}",
+                            hosts->hosts.size()),
                 "comm.backend: auto, which takes shared memory inside each host");
   return *hosts;
 }
@@ -226,8 +265,9 @@ std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
   if (here.size() == 1) {
     parts.local = local();
   } else {
-    parts.local = comm::make_shm_groups(comm::meet_on_host(member, map, identity.worker, threads, name, options.timeout),
-                                        {.table = table, .timeout = options.timeout});
+    parts.local = comm::make_shm_groups(
+        comm::meet_on_host(member, map, identity.worker, threads, name, options.timeout),
+        {.table = table, .timeout = options.timeout});
   }
   if (map.one_host()) return parts.local;
 
@@ -252,15 +292,21 @@ std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
 }
 
 // What joins processes that share no memory: `members`, by rank of the group.
-std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int rank, const std::vector<int>& members) {
+std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int rank,
+                                                 const std::vector<int>& members) {
   const std::string carrier = carrier_between_hosts(options.backend, identity);
   if (carrier == "tcp")
     return comm::make_tcp_group(member, rank, members,
-                                {.name = name, .address = bind_address(), .token = job_token, .plans = table, .timeout = options.timeout});
+                                {.name = name,
+                                 .address = bind_address(),
+                                 .token = job_token,
+                                 .plans = table,
+                                 .timeout = options.timeout});
   if (carrier == "mpi") return comm::make_mpi_group(member, rank, members, options.timeout);
   if (carrier == "nccl")
-    return comm::make_nccl_group(member, rank, static_cast<int>(members.size()),
-                                 {.name = name, .device = identity.local_worker, .timeout = options.timeout});
+    return comm::make_nccl_group(
+        member, rank, static_cast<int>(members.size()),
+        {.name = name, .device = identity.local_worker, .timeout = options.timeout});
   comm::GlooOptions gloo;
   gloo.name = name;
   gloo.address = bind_address();
@@ -272,7 +318,8 @@ std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int ra
 void World::Impl::agree_on_table() {
   const std::string key = "collective-table";
   if (identity.worker == 0) return member->set(key, table.to_text());
-  table = plan::CollectiveTable::parse(member->get(key, Deadline::after(options.timeout)), "the table of worker 0");
+  table = plan::CollectiveTable::parse(member->get(key, Deadline::after(options.timeout)),
+                                       "the table of worker 0");
   choose_by_name(table, options.all_reduce);
 }
 
@@ -281,7 +328,9 @@ World::~World() = default;
 World::World(World&&) noexcept = default;
 World& World::operator=(World&&) noexcept = default;
 
-World World::join(WorldOptions options) { return join(std::move(options), Environment::of_process()); }
+World World::join(WorldOptions options) {
+  return join(std::move(options), Environment::of_process());
+}
 
 World World::join(WorldOptions options, const Environment& environment) {
   auto impl = std::make_unique<Impl>();
@@ -305,19 +354,23 @@ const launch::Identity& World::identity() const { return impl_->identity; }
 const WorldOptions& World::options() const { return impl_->options; }
 
 void World::connect(int replicas) {
-  if (replicas < 1) throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{} replicas a worker", replicas), "at least 1");
+  if (replicas < 1)
+    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{} replicas a worker", replicas),
+                "at least 1");
   if (impl_->connected) {
     if (replicas != impl_->replicas)
       throw Error(ErrorCode::invalid_argument, "comm",
-                  fmt::format("this world has {} replicas a worker, {} are asked for now", impl_->replicas, replicas),
+                  fmt::format("this world has {} replicas a worker, {} are asked for now",
+                              impl_->replicas, replicas),
                   "the same number for every engine of a programme");
     return;
   }
   if (is_elastic() && !impl_->placed && !regroup(-1, ""))
-    throw Error(ErrorCode::aborted, "comm", "the job has as many workers as it wants", "trireme scale N takes more in");
+    throw Error(ErrorCode::aborted, "comm", "the job has as many workers as it wants",
+                "trireme scale N takes more in");
   if (impl_->connected) return;  // By that.
-  const bool alone =
-      impl_->identity.launcher == launch::Launcher::alone || (workers() == 1 && !impl_->identity.rendezvous && !impl_->lookup);
+  const bool alone = impl_->identity.launcher == launch::Launcher::alone ||
+                     (workers() == 1 && !impl_->identity.rendezvous && !impl_->lookup);
   if (!alone) {
     const auto [endpoint, token] = impl_->rendezvous();
     impl_->job_token = token;
@@ -327,14 +380,16 @@ void World::connect(int replicas) {
     options.phases = impl_->phases;
     impl_->member = std::make_shared<launch::Member>(
         endpoint, token, worker(), workers(), impl_->identity.generation,
-        std::map<std::string, std::string>{{"trireme version", std::string(version())}, {"replicas a worker", std::to_string(replicas)}},
+        std::map<std::string, std::string>{{"trireme version", std::string(version())},
+                                           {"replicas a worker", std::to_string(replicas)}},
         options);
     if (workers() > 1) impl_->agree_on_table();
   }
   impl_->connected = true;
   impl_->replicas = replicas;
   const int world_size = workers() * replicas;
-  if (world_size > 1) set_process_rank(worker() * replicas, world_size);  // Its first replica speaks for the process.
+  if (world_size > 1)
+    set_process_rank(worker() * replicas, world_size);  // Its first replica speaks for the process.
 }
 
 bool World::is_elastic() const { return impl_->identity.elastic.has_value(); }
@@ -344,22 +399,26 @@ int64_t World::step_of_generation() const { return impl_->first_step; }
 
 // Empty: the job does without this process.
 std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step, const std::string& reason) {
-  const launch::Arrival::Newcomer self{identity.elastic->process, step, reason,
-                                       [this](const std::string& address) { return stand_by(address); }};
+  const launch::Arrival::Newcomer self{
+      identity.elastic->process, step, reason,
+      [this](const std::string& address) { return stand_by(address); }};
   for (Deadline patience = Deadline::after(options.timeout);;) {
     const auto since = std::chrono::steady_clock::now();
     try {
-      auto next = std::make_unique<launch::Arrival>(identity.rendezvous.value_or(net::Endpoint{}), *identity.token, self, former,
-                                                    Deadline::after(options.timeout), lookup ? &*lookup : nullptr);
+      auto next = std::make_unique<launch::Arrival>(
+          identity.rendezvous.value_or(net::Endpoint{}), *identity.token, self, former,
+          Deadline::after(options.timeout), lookup ? &*lookup : nullptr);
       member.reset();
       arrival = std::move(next);
       return arrival->wait(Deadline::after(kUntilWanted));
     } catch (const launch::NoGeneration&) {
       throw;
     } catch (const Error& error) {
-      // Whom it waited at is no coordinator any more, or never became one: etcd names the one that is.
+      // Whom it waited at is no coordinator any more, or never became one: etcd names the one that
+      // is.
       if (!lookup || error.code() != ErrorCode::peer_lost) throw;
-      if (std::chrono::steady_clock::now() - since > options.timeout) patience = Deadline::after(options.timeout);
+      if (std::chrono::steady_clock::now() - since > options.timeout)
+        patience = Deadline::after(options.timeout);
       if (patience.expired()) throw;
       log_warning("comm: {}", error.what());
     }
@@ -396,9 +455,12 @@ void World::tell_first_step(int64_t step, const Json& facts) {
   Json& now = impl_->former->history.back();
   now.update(facts);
   now["first_step"] = step;
-  now["seconds_to_first_step"] = std::chrono::duration<double>(std::chrono::steady_clock::now() - impl_->formed_at).count();
+  now["seconds_to_first_step"] =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - impl_->formed_at).count();
 }
-Json World::generations() { return is_elastic() && impl_->member ? impl_->member->generations() : Json::array(); }
+Json World::generations() {
+  return is_elastic() && impl_->member ? impl_->member->generations() : Json::array();
+}
 
 void World::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
   connect(impl_->replicas);
@@ -416,7 +478,8 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
   if (replicas == 1) launch::mark_this_thread(impl_->phases);  // Of a programme's own loop.
   if (workers() == 1) return make_local();
   if (impl_->options.backend == "threads")
-    throw Error(ErrorCode::unsupported, "comm", fmt::format("comm.backend threads cannot join {} processes", workers()),
+    throw Error(ErrorCode::unsupported, "comm",
+                fmt::format("comm.backend threads cannot join {} processes", workers()),
                 "comm.backend: auto, shm or gloo");
   return impl_->make_groups_of_processes(replicas, make_local);
 }

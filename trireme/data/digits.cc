@@ -18,15 +18,17 @@ struct Place {
 };
 
 Error corrupt(const Place& place, std::string_view what) {
-  return Error(ErrorCode::corrupt, "data", fmt::format("{}, line {}: {}", place.file, place.line, what),
-               "a file as scikit-learn's digits.csv.gz: 64 pixels of 0 to 16 and a label on each line");
+  return Error(
+      ErrorCode::corrupt, "data", fmt::format("{}, line {}: {}", place.file, place.line, what),
+      "a file as scikit-learn's digits.csv.gz: 64 pixels of 0 to 16 and a label on each line");
 }
 
 int64_t whole_number(std::string_view text, int column, const Place& place) {
   int64_t value = 0;
   const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (status != std::errc() || end != text.data() + text.size())
-    throw corrupt(place, fmt::format("column {} is {}, not a whole number", column, printable(text)));
+    throw corrupt(place,
+                  fmt::format("column {} is {}, not a whole number", column, printable(text)));
   return value;
 }
 
@@ -38,7 +40,8 @@ std::array<std::string_view, kColumns> columns_of(std::string_view line, const P
     if (count < kColumns) columns[static_cast<size_t>(count)] = line.substr(start, comma - start);
     start = comma + 1;
   }
-  if (count != kColumns) throw corrupt(place, fmt::format("there are {} columns, {} are needed", count, kColumns));
+  if (count != kColumns)
+    throw corrupt(place, fmt::format("there are {} columns, {} are needed", count, kColumns));
   return columns;
 }
 
@@ -47,7 +50,8 @@ void add_line(ImageTable& table, std::string_view line, const Place& place) {
   for (int column = 0; column < kPixels; ++column) {
     const int64_t pixel = whole_number(columns[static_cast<size_t>(column)], column + 1, place);
     if (pixel < 0 || pixel > kBrightest)
-      throw corrupt(place, fmt::format("pixel {} in column {} is outside 0..{}", pixel, column + 1, kBrightest));
+      throw corrupt(place, fmt::format("pixel {} in column {} is outside 0..{}", pixel, column + 1,
+                                       kBrightest));
     table.pixels.push_back(static_cast<uint8_t>(pixel));
   }
   table.labels.push_back(whole_number(columns.back(), kColumns, place));

@@ -17,14 +17,16 @@ constexpr std::string_view kGzipMagic = "\x1f\x8b";
 constexpr size_t kInflateStep = 256 << 10;
 
 Error corrupt(const fs::path& file, std::string_view what) {
-  return Error(ErrorCode::corrupt, "data", fmt::format("{}: {}", file.string(), what), "fetching the file again");
+  return Error(ErrorCode::corrupt, "data", fmt::format("{}: {}", file.string(), what),
+               "fetching the file again");
 }
 
 class Inflater {
  public:
   Inflater() {
     constexpr int kGzipOnly = 16 + MAX_WBITS;
-    if (inflateInit2(&stream_, kGzipOnly) != Z_OK) throw Error(ErrorCode::internal, "data", "zlib does not start");
+    if (inflateInit2(&stream_, kGzipOnly) != Z_OK)
+      throw Error(ErrorCode::internal, "data", "zlib does not start");
   }
   ~Inflater() { inflateEnd(&stream_); }
   Inflater(const Inflater&) = delete;
@@ -36,7 +38,8 @@ class Inflater {
     int status = Z_OK;
     while (status != Z_STREAM_END) {
       if (stream_.avail_in == 0) {
-        const size_t piece = std::min<size_t>(packed.size() - fed, 1 << 30);  // zlib counts in 32 bits.
+        const size_t piece =
+            std::min<size_t>(packed.size() - fed, 1 << 30);  // zlib counts in 32 bits.
         stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + fed));
         stream_.avail_in = static_cast<uInt>(piece);
         fed += piece;
@@ -46,12 +49,13 @@ class Inflater {
       status = inflate(&stream_, Z_NO_FLUSH);
       out.append(step_.data(), kInflateStep - stream_.avail_out);
       if (status == Z_BUF_ERROR)
-        throw corrupt(file,
-                      fmt::format("the gzip data is truncated: {} compressed bytes end after {} decompressed ones, before the end mark",
-                                  packed.size(), out.size()));
+        throw corrupt(file, fmt::format("the gzip data is truncated: {} compressed bytes end after "
+                                        "{} decompressed ones, before the end mark",
+                                        packed.size(), out.size()));
       if (status != Z_OK && status != Z_STREAM_END)
-        throw corrupt(file, fmt::format("the gzip data is damaged near byte {}: {}", fed - stream_.avail_in,
-                                        stream_.msg ? stream_.msg : "unknown reason"));
+        throw corrupt(
+            file, fmt::format("the gzip data is damaged near byte {}: {}", fed - stream_.avail_in,
+                              stream_.msg ? stream_.msg : "unknown reason"));
     }
     inflateReset(&stream_);
     return fed - stream_.avail_in;
@@ -65,8 +69,10 @@ class Inflater {
 std::string gunzip(std::string_view packed, const fs::path& file) {
   Inflater inflater;
   std::string out;
-  while (packed.starts_with(kGzipMagic)) packed.remove_prefix(inflater.member(packed, out, file));  // Members may follow each other.
-  if (!packed.empty()) throw corrupt(file, fmt::format("{} bytes follow the end of the gzip data", packed.size()));
+  while (packed.starts_with(kGzipMagic))
+    packed.remove_prefix(inflater.member(packed, out, file));  // Members may follow each other.
+  if (!packed.empty())
+    throw corrupt(file, fmt::format("{} bytes follow the end of the gzip data", packed.size()));
   return out;
 }
 
@@ -74,15 +80,20 @@ void require_regular_file(const fs::path& file) {
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
   if (status.type() == fs::file_type::not_found)
-    throw Error(ErrorCode::not_found, "data", fmt::format("data file '{}' does not exist", file.string()),
+    throw Error(ErrorCode::not_found, "data",
+                fmt::format("data file '{}' does not exist", file.string()),
                 "the path of an existing file, absolute or relative to the current folder");
   if (status.type() == fs::file_type::directory)
-    throw Error(ErrorCode::invalid_argument, "data", fmt::format("'{}' is a folder, a file is needed", file.string()),
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("'{}' is a folder, a file is needed", file.string()),
                 "the path of the file inside it");
   if (status.type() == fs::file_type::none)
-    throw Error(ErrorCode::io, "data", fmt::format("data file '{}' cannot be looked at: {}", file.string(), error.message()));
+    throw Error(
+        ErrorCode::io, "data",
+        fmt::format("data file '{}' cannot be looked at: {}", file.string(), error.message()));
   if (status.type() != fs::file_type::regular)
-    throw Error(ErrorCode::invalid_argument, "data", fmt::format("'{}' is not a regular file", file.string()), "a copy of it on disk");
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("'{}' is not a regular file", file.string()), "a copy of it on disk");
 }
 
 }  // namespace
@@ -100,7 +111,8 @@ std::string read_data_file(const fs::path& file) {
 std::string printable(std::string_view text) {
   constexpr size_t kShown = 24;
   std::string shown(text.substr(0, kShown));
-  std::replace_if(shown.begin(), shown.end(), [](unsigned char c) { return !std::isprint(c); }, '?');
+  std::replace_if(
+      shown.begin(), shown.end(), [](unsigned char c) { return !std::isprint(c); }, '?');
   return fmt::format("'{}{}'", shown, text.size() > kShown ? "..." : "");
 }
 

@@ -16,7 +16,8 @@ constexpr size_t kNumberBytes = 4;
 
 uint64_t number_at(std::string_view bytes, size_t index) {
   uint64_t value = 0;
-  for (const char byte : bytes.substr(index * kNumberBytes, kNumberBytes)) value = value << 8 | static_cast<unsigned char>(byte);
+  for (const char byte : bytes.substr(index * kNumberBytes, kNumberBytes))
+    value = value << 8 | static_cast<unsigned char>(byte);
   return value;
 }
 
@@ -25,10 +26,11 @@ void check_magic(std::string_view bytes, uint32_t expected, const fs::path& file
   if (magic == expected) return;
   const bool is_other = magic == kImagesMagic || magic == kLabelsMagic;
   const std::string_view wanted = expected == kImagesMagic ? "images" : "labels";
-  throw Error(
-      ErrorCode::corrupt, "data",
-      fmt::format("{}: the file starts with 0x{:08x}, an IDX file of {} with 0x{:08x}", file.string(), magic, wanted, expected),
-      is_other ? "data.images and data.labels the other way round" : "a file in MNIST's IDX format of unsigned bytes, plain or gzip");
+  throw Error(ErrorCode::corrupt, "data",
+              fmt::format("{}: the file starts with 0x{:08x}, an IDX file of {} with 0x{:08x}",
+                          file.string(), magic, wanted, expected),
+              is_other ? "data.images and data.labels the other way round"
+                       : "a file in MNIST's IDX format of unsigned bytes, plain or gzip");
 }
 
 struct Idx {
@@ -43,7 +45,8 @@ uint64_t promised_bytes(const std::vector<uint64_t>& sizes) {
   uint64_t product = 1;
   for (const uint64_t size : sizes) {
     if (size == 0) return 0;
-    if (__builtin_mul_overflow(product, size, &product)) product = std::numeric_limits<uint64_t>::max();
+    if (__builtin_mul_overflow(product, size, &product))
+      product = std::numeric_limits<uint64_t>::max();
   }
   return product;
 }
@@ -55,38 +58,46 @@ Idx read(const fs::path& file, uint32_t magic) {
   idx.header_bytes = (1 + dimensions) * kNumberBytes;
   if (idx.bytes.size() >= kNumberBytes) check_magic(idx.bytes, magic, file);
   if (idx.bytes.size() < idx.header_bytes)
-    throw Error(
-        ErrorCode::corrupt, "data",
-        fmt::format("{}: the file is truncated: {} bytes, its header alone has {}", file.string(), idx.bytes.size(), idx.header_bytes),
-        "fetching the file again");
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("{}: the file is truncated: {} bytes, its header alone has {}",
+                            file.string(), idx.bytes.size(), idx.header_bytes),
+                "fetching the file again");
   for (size_t dim = 0; dim < dimensions; ++dim) idx.sizes.push_back(number_at(idx.bytes, 1 + dim));
-  const uint64_t promised = promised_bytes(idx.sizes), present = idx.bytes.size() - idx.header_bytes;
+  const uint64_t promised = promised_bytes(idx.sizes),
+                 present = idx.bytes.size() - idx.header_bytes;
   if (promised != present)
     throw Error(ErrorCode::corrupt, "data",
-                fmt::format("{}: the file is {}: its header promises {} bytes ({}), there are {}", file.string(),
-                            present < promised ? "truncated" : "too long", promised, fmt::join(idx.sizes, " x "), present),
+                fmt::format("{}: the file is {}: its header promises {} bytes ({}), there are {}",
+                            file.string(), present < promised ? "truncated" : "too long", promised,
+                            fmt::join(idx.sizes, " x "), present),
                 "fetching the file again");
   if (promised == 0)
-    throw Error(ErrorCode::corrupt, "data", fmt::format("{}: the file holds no values ({})", file.string(), fmt::join(idx.sizes, " x ")),
+    throw Error(ErrorCode::corrupt, "data",
+                fmt::format("{}: the file holds no values ({})", file.string(),
+                            fmt::join(idx.sizes, " x ")),
                 "a file with at least one sample");
   return idx;
 }
 
 }  // namespace
 
-ImageTable read_idx(const fs::path& images_file, const fs::path& labels_file, std::optional<int64_t> classes) {
+ImageTable read_idx(const fs::path& images_file, const fs::path& labels_file,
+                    std::optional<int64_t> classes) {
   const Idx labels = read(labels_file, kLabelsMagic);
   const Idx images = read(images_file, kImagesMagic);
   if (images.sizes[0] != labels.sizes[0])
-    throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("{} has {} images, but {} has {} labels; each image needs one", images_file.string(), images.sizes[0],
-                            labels_file.string(), labels.sizes[0]),
-                "the two files of the same set");
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("{} has {} images, but {} has {} labels; each image needs one",
+                    images_file.string(), images.sizes[0], labels_file.string(), labels.sizes[0]),
+        "the two files of the same set");
   ImageTable table;
   table.count = static_cast<int64_t>(images.sizes[0]);
-  table.height = static_cast<int64_t>(images.sizes[1]), table.width = static_cast<int64_t>(images.sizes[2]);
+  table.height = static_cast<int64_t>(images.sizes[1]),
+  table.width = static_cast<int64_t>(images.sizes[2]);
   table.pixels.assign(images.values().begin(), images.values().end());
-  for (const char label : labels.values()) table.labels.push_back(static_cast<unsigned char>(label));
+  for (const char label : labels.values())
+    table.labels.push_back(static_cast<unsigned char>(label));
   table.origin = labels_file.string();  // A wrong label is named with the file it is in.
   settle_classes(table, classes);
   table.origin = images_file.string();

@@ -19,30 +19,45 @@ void require(bool holds, const std::string& what, std::string_view remedy) {
 void check_options(const Source* source, const LoaderOptions& options, int rank, int world_size) {
   require(source != nullptr, "the loader was given no source", "a source");
   require(source->size() > 0, "the source has no samples", "a data set with at least one sample");
-  require(world_size >= 1 && rank >= 0 && rank < world_size, fmt::format("rank {} of {} replicas does not exist", rank, world_size),
+  require(world_size >= 1 && rank >= 0 && rank < world_size,
+          fmt::format("rank {} of {} replicas does not exist", rank, world_size),
           "a rank from 0, below the number of replicas");
-  require(options.batch >= world_size, fmt::format("global batch {} is smaller than the {} replicas", options.batch, world_size),
+  require(options.batch >= world_size,
+          fmt::format("global batch {} is smaller than the {} replicas", options.batch, world_size),
           fmt::format("data.batch of at least {}, or fewer replicas", world_size));
   require(options.threads >= 0 && options.threads <= kMostThreads,
-          fmt::format("data.threads is {}, it must lie in 0..{}", options.threads, kMostThreads), "1");
-  require(options.prefetch >= 0, fmt::format("data.prefetch is {}, it must not be negative", options.prefetch), "2");
-  require(options.timeout > Milliseconds(0), fmt::format("the loader's timeout is {} ms, it must be positive", options.timeout.count()),
-          "a longer one");
+          fmt::format("data.threads is {}, it must lie in 0..{}", options.threads, kMostThreads),
+          "1");
+  require(options.prefetch >= 0,
+          fmt::format("data.prefetch is {}, it must not be negative", options.prefetch), "2");
+  require(
+      options.timeout > Milliseconds(0),
+      fmt::format("the loader's timeout is {} ms, it must be positive", options.timeout.count()),
+      "a longer one");
   require(at::isFloatingType(options.dtype),
-          fmt::format("the loader's dtype is {}, it must be a floating-point type", c10::toString(options.dtype)), "float32 or float64");
+          fmt::format("the loader's dtype is {}, it must be a floating-point type",
+                      c10::toString(options.dtype)),
+          "float32 or float64");
 }
 
-at::Tensor converted(const at::Tensor& tensor, at::ScalarType dtype) { return tensor.is_floating_point() ? tensor.to(dtype) : tensor; }
+at::Tensor converted(const at::Tensor& tensor, at::ScalarType dtype) {
+  return tensor.is_floating_point() ? tensor.to(dtype) : tensor;
+}
 
 void check_rows(const at::Tensor& tensor, size_t rows, std::string_view part) {
   if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == static_cast<int64_t>(rows)) return;
-  throw Error(ErrorCode::invalid_argument, "data",
-              fmt::format("the source's get_batch() gave {} of shape {} for {} samples; the first size must be their number", part,
-                          tensor.defined() ? fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")) : "nothing", rows),
-              "stacking the samples along a new first dimension");
+  throw Error(
+      ErrorCode::invalid_argument, "data",
+      fmt::format(
+          "the source's get_batch() gave {} of shape {} for {} samples; the first size must be "
+          "their number",
+          part, tensor.defined() ? fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")) : "nothing",
+          rows),
+      "stacking the samples along a new first dimension");
 }
 
-// Fills in the tensors of a batch whose indices are known. An empty share gets its other sizes from some sample.
+// Fills in the tensors of a batch whose indices are known. An empty share gets its other sizes from
+// some sample.
 Batch load(const Source& source, at::ScalarType dtype, Batch batch) {
   const bool empty = batch.indices.empty();
   const std::vector<int64_t> asked = empty ? std::vector<int64_t>{0} : batch.indices;
@@ -68,8 +83,13 @@ plan::DataPlanOptions plan_options(const Source& source, const LoaderOptions& op
 
 struct Loader::Impl {
   Impl(std::shared_ptr<const Source> source_, LoaderOptions options_, int rank_, int world_size_)
-      : source(std::move(source_)), options(options_), rank(rank_), world_size(world_size_), plan(plan_options(*source, options)) {
-    if (options.threads > 0) prefetch = std::make_unique<data::Prefetch>(options.threads, rank, world_size);
+      : source(std::move(source_)),
+        options(options_),
+        rank(rank_),
+        world_size(world_size_),
+        plan(plan_options(*source, options)) {
+    if (options.threads > 0)
+      prefetch = std::make_unique<data::Prefetch>(options.threads, rank, world_size);
   }
 
   // This replica's part of the global batch at `at`, without its tensors.
@@ -88,7 +108,9 @@ struct Loader::Impl {
       Batch batch = assign(scheduled);
       scheduled = batch.next;
       prefetch->add(data::Prefetch::Job(
-          [source = source, dtype = options.dtype, batch = std::move(batch)]() mutable { return load(*source, dtype, std::move(batch)); }));
+          [source = source, dtype = options.dtype, batch = std::move(batch)]() mutable {
+            return load(*source, dtype, std::move(batch));
+          }));
     }
   }
 
@@ -96,8 +118,8 @@ struct Loader::Impl {
     fill_window();
     if (!prefetch->wait(options.timeout))
       throw Error(ErrorCode::timeout, "data",
-                  fmt::format("the batch at epoch {}, sample {} was not loaded within {} ms", position.epoch, position.consumed,
-                              options.timeout.count()),
+                  fmt::format("the batch at epoch {}, sample {} was not loaded within {} ms",
+                              position.epoch, position.consumed, options.timeout.count()),
                   "a faster source, more data.threads, or a longer timeout");
     try {
       return prefetch->take();
@@ -121,7 +143,8 @@ struct Loader::Impl {
   std::unique_ptr<data::Prefetch> prefetch;  // None with threads = 0.
 };
 
-Loader::Loader(std::shared_ptr<const Source> source, LoaderOptions options, int rank, int world_size) {
+Loader::Loader(std::shared_ptr<const Source> source, LoaderOptions options, int rank,
+               int world_size) {
   check_options(source.get(), options, rank, world_size);
   impl_ = std::make_unique<Impl>(std::move(source), options, rank, world_size);
 }
@@ -129,7 +152,9 @@ Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 
 Batch Loader::next() {
-  Batch batch = impl_->prefetch ? impl_->next_prefetched() : load(*impl_->source, impl_->options.dtype, impl_->assign(impl_->position));
+  Batch batch = impl_->prefetch
+                    ? impl_->next_prefetched()
+                    : load(*impl_->source, impl_->options.dtype, impl_->assign(impl_->position));
   impl_->position = batch.next;
   if (impl_->prefetch) impl_->fill_window();  // The threads work while the caller trains.
   return batch;
@@ -143,7 +168,8 @@ plan::DataPosition Loader::position() const { return impl_->position; }
 void Loader::seek(plan::DataPosition position) {
   const int64_t samples = impl_->plan.options().samples;
   require(position.epoch >= 0 && position.consumed >= 0 && position.consumed <= samples,
-          fmt::format("epoch {}, sample {} is not a position in a data set of {} samples", position.epoch, position.consumed, samples),
+          fmt::format("epoch {}, sample {} is not a position in a data set of {} samples",
+                      position.epoch, position.consumed, samples),
           "the data set that the position was saved with");
   const bool epoch_is_over = impl_->plan.global_batch(position).empty();
   impl_->seek(epoch_is_over ? plan::DataPosition{.epoch = position.epoch + 1} : position);

@@ -35,7 +35,9 @@ void Prefetch::add(Job job) {
   changed_.notify_one();
 }
 
-bool Prefetch::wait(Milliseconds timeout) { return window_.front().wait_for(timeout) == std::future_status::ready; }
+bool Prefetch::wait(Milliseconds timeout) {
+  return window_.front().wait_for(timeout) == std::future_status::ready;
+}
 
 Batch Prefetch::take() {
   std::future<Batch> oldest = std::move(window_.front());

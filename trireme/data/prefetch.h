@@ -10,7 +10,8 @@
 
 namespace trireme::data {
 
-// All methods are for one thread, the owner's. The destructor drops jobs that have not begun and waits for those that have.
+// All methods are for one thread, the owner's. The destructor drops jobs that have not begun and
+// waits for those that have.
 class Prefetch {
  public:
   using Job = std::packaged_task<Batch()>;

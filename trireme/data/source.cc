@@ -19,28 +19,34 @@ std::string shape_of(const at::Tensor& tensor) {
 
 void check_index(int64_t index, int64_t size) {
   if (index < 0 || index >= size)
-    throw Error(ErrorCode::invalid_argument, "data", fmt::format("sample {} is outside 0..{}", index, size - 1));
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("sample {} is outside 0..{}", index, size - 1));
 }
 
 // torch::stack, but a sample that does not fit the others is named.
-at::Tensor stack(const std::vector<at::Tensor>& rows, const std::vector<int64_t>& indices, std::string_view part) {
+at::Tensor stack(const std::vector<at::Tensor>& rows, const std::vector<int64_t>& indices,
+                 std::string_view part) {
   for (size_t row = 0; row < rows.size(); ++row) {
     if (rows[row].defined() && rows[row].sizes() == rows[0].sizes()) continue;
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("the {} of sample {} is {}, that of sample {} of the same batch {}; a batch needs one shape", part,
-                            indices[row], shape_of(rows[row]), indices[0], shape_of(rows[0])),
+                fmt::format("the {} of sample {} is {}, that of sample {} of the same batch {}; a "
+                            "batch needs one shape",
+                            part, indices[row], shape_of(rows[row]), indices[0], shape_of(rows[0])),
                 "cropping or padding in get(), or a get_batch() of the source's own");
   }
   return torch::stack(rows);
 }
 
-// Rows of a contiguous tensor, copied on the calling thread alone (index_select would start a team of threads).
+// Rows of a contiguous tensor, copied on the calling thread alone (index_select would start a team
+// of threads).
 at::Tensor gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& indices) {
-  if (!tensor.device().is_cpu()) return tensor.index_select(0, torch::tensor(indices, torch::kLong).to(tensor.device()));
+  if (!tensor.device().is_cpu())
+    return tensor.index_select(0, torch::tensor(indices, torch::kLong).to(tensor.device()));
   std::vector<int64_t> sizes = tensor.sizes().vec();
   sizes[0] = static_cast<int64_t>(indices.size());
   at::Tensor rows = torch::empty(sizes, tensor.options());
-  const size_t row_bytes = tensor.nbytes() / static_cast<size_t>(std::max<int64_t>(1, tensor.size(0)));
+  const size_t row_bytes =
+      tensor.nbytes() / static_cast<size_t>(std::max<int64_t>(1, tensor.size(0)));
   if (row_bytes == 0) return rows;
   auto* to = static_cast<std::byte*>(rows.data_ptr());
   const auto* from = static_cast<const std::byte*>(tensor.const_data_ptr());
@@ -61,17 +67,21 @@ Example Source::get_batch(const std::vector<int64_t>& indices) const {
     data.push_back(std::move(example.data));
     target.push_back(std::move(example.target));
   }
-  if (indices.empty()) throw Error(ErrorCode::invalid_argument, "data", "get_batch() was asked for no samples; it needs at least one");
+  if (indices.empty())
+    throw Error(ErrorCode::invalid_argument, "data",
+                "get_batch() was asked for no samples; it needs at least one");
   return {stack(data, indices, "data"), stack(target, indices, "target")};
 }
 
 ImageSource::ImageSource(data::ImageTable table) : table_(std::move(table)), scale_(table_.scale) {
   const auto count = static_cast<size_t>(table_.count);
   image_pixels_ = table_.channels * table_.height * table_.width;
-  if (table_.pixels.size() != count * static_cast<size_t>(image_pixels_) || table_.labels.size() != count)
+  if (table_.pixels.size() != count * static_cast<size_t>(image_pixels_) ||
+      table_.labels.size() != count)
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("{}: {} pixels and {} labels do not make {} images of {} x {} x {}", table_.origin, table_.pixels.size(),
-                            table_.labels.size(), table_.count, table_.channels, table_.height, table_.width));
+                fmt::format("{}: {} pixels and {} labels do not make {} images of {} x {} x {}",
+                            table_.origin, table_.pixels.size(), table_.labels.size(), table_.count,
+                            table_.channels, table_.height, table_.width));
 }
 
 int64_t ImageSource::size() const { return table_.count; }
@@ -83,7 +93,8 @@ Example ImageSource::get(int64_t index) const {
 
 Example ImageSource::get_batch(const std::vector<int64_t>& indices) const {
   const auto rows = static_cast<int64_t>(indices.size());
-  Example batch{torch::empty({rows, table_.channels, table_.height, table_.width}, torch::kFloat), torch::empty({rows}, torch::kLong)};
+  Example batch{torch::empty({rows, table_.channels, table_.height, table_.width}, torch::kFloat),
+                torch::empty({rows}, torch::kLong)};
   auto* data = batch.data.mutable_data_ptr<float>();
   auto* target = batch.target.mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {
@@ -100,7 +111,9 @@ TensorSource::TensorSource(at::Tensor data, at::Tensor target) {
   if (!have_rows || data.size(0) != target.size(0))
     throw Error(
         ErrorCode::invalid_argument, "data",
-        fmt::format("data is {} and target {}; their first sizes, the number of samples, must be equal", shape_of(data), shape_of(target)));
+        fmt::format(
+            "data is {} and target {}; their first sizes, the number of samples, must be equal",
+            shape_of(data), shape_of(target)));
   data_ = data.detach().contiguous();
   target_ = target.detach().contiguous();
 }

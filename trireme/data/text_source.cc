@@ -11,7 +11,8 @@ TextSource::TextSource(std::shared_ptr<const data::TextTokens> text, int64_t fir
     : text_(std::move(text)), first_(first), last_(last) {
   if (first < 0 || last < first || last > text_->samples())
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("samples {} to {} of {}, which has {}", first, last, text_->origin, text_->samples()));
+                fmt::format("samples {} to {} of {}, which has {}", first, last, text_->origin,
+                            text_->samples()));
 }
 
 Example TextSource::get(int64_t index) const {
@@ -21,12 +22,14 @@ Example TextSource::get(int64_t index) const {
 
 Example TextSource::get_batch(const std::vector<int64_t>& indices) const {
   const int64_t block = text_->block, rows = static_cast<int64_t>(indices.size());
-  Example batch{torch::empty({rows, block}, torch::kLong), torch::empty({rows, block}, torch::kLong)};
+  Example batch{torch::empty({rows, block}, torch::kLong),
+                torch::empty({rows, block}, torch::kLong)};
   auto* data = batch.data.mutable_data_ptr<int64_t>();
   auto* target = batch.target.mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {
     if (index < 0 || index >= size())
-      throw Error(ErrorCode::invalid_argument, "data", fmt::format("sample {} is outside 0..{}", index, size() - 1));
+      throw Error(ErrorCode::invalid_argument, "data",
+                  fmt::format("sample {} is outside 0..{}", index, size() - 1));
     const auto start = text_->tokens.begin() + (first_ + index) * block;
     data = std::copy(start, start + block, data);
     target = std::copy(start + 1, start + 1 + block, target);

@@ -9,7 +9,8 @@
 namespace trireme::data {
 namespace {
 
-// How many bytes the character that starts with `first` has; 0 if none starts so (RFC 3629, section 4).
+// How many bytes the character that starts with `first` has; 0 if none starts so (RFC 3629, section
+// 4).
 size_t length_of_character(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first <= 0xDF) return 2;
@@ -32,9 +33,11 @@ std::vector<std::string_view> characters_of(std::string_view text, const std::st
   for (size_t place = 0; place < text.size();) {
     const auto character = character_at(text, place);
     if (!character) {
-      const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(place), '\n');
+      const auto line =
+          1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(place), '\n');
       throw Error(ErrorCode::corrupt, "data",
-                  fmt::format("{}, line {}: byte {} of the file starts no UTF-8 character", origin, line, place),
+                  fmt::format("{}, line {}: byte {} of the file starts no UTF-8 character", origin,
+                              line, place),
                   "a text in UTF-8, or data.tokens=bytes");
     }
     characters.push_back(*character);
@@ -67,7 +70,9 @@ void number_bytes(TextTokens& text, std::string_view content) {
 
 TextTokens read_text(const std::filesystem::path& file, int64_t block, TextUnit unit) {
   if (block < 1)
-    throw Error(ErrorCode::invalid_argument, "data", fmt::format("a block has {} tokens, it must have at least 1", block), "data.block=64");
+    throw Error(ErrorCode::invalid_argument, "data",
+                fmt::format("a block has {} tokens, it must have at least 1", block),
+                "data.block=64");
   const std::string content = read_data_file(file);
   TextTokens text;
   text.origin = file.string();
@@ -79,9 +84,11 @@ TextTokens read_text(const std::filesystem::path& file, int64_t block, TextUnit 
   }
   const auto count = static_cast<int64_t>(text.tokens.size());
   if (count <= block)
-    throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("{} has {} tokens: a sample needs {} (data.block) and the one that follows", text.origin, count, block),
-                count > 1 ? fmt::format("a longer text, or data.block={}", count - 1) : "a longer text");
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("{} has {} tokens: a sample needs {} (data.block) and the one that follows",
+                    text.origin, count, block),
+        count > 1 ? fmt::format("a longer text, or data.block={}", count - 1) : "a longer text");
   return text;
 }
 

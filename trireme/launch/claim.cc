@@ -59,7 +59,9 @@ void Claim::Impl::run(const std::stop_token& stop) {
       if (held) pause = times.renewal;
     } catch (const Error& error) {
       const std::lock_guard lock(mutex);
-      if (!failure) log_warning("launch: the name of job '{}' in etcd is not renewed: {}", where.job, error.what());
+      if (!failure)
+        log_warning("launch: the name of job '{}' in etcd is not renewed: {}", where.job,
+                    error.what());
       failure = error;
       changed.notify_all();
     }
@@ -81,7 +83,8 @@ bool Claim::Impl::ask(const std::stop_token& stop) {
       events.taken(stop, entry->value);
       return false;
     }
-    if (is == Holder::unknown || whom == For::new_job) return true;  // Until its lease has run out, or another takes the name over.
+    if (is == Holder::unknown || whom == For::new_job)
+      return true;  // Until its lease has run out, or another takes the name over.
   }
   if (lease == 0 || !etcd.keep_alive(lease, deadline)) lease = etcd.grant(times.lease, deadline);
   const bool lasts = ours && entry->lease == lease;
@@ -91,7 +94,8 @@ bool Claim::Impl::ask(const std::stop_token& stop) {
   return true;
 }
 
-// Who had the name once and finds it another's has been silent for too long, whatever has become of the other.
+// Who had the name once and finds it another's has been silent for too long, whatever has become of
+// the other.
 Claim::Impl::Holder Claim::Impl::look_at(const std::string& other) const {
   if (was_held) return Holder::lives;
   switch (net::reach(net::parse_endpoint(other), token, Deadline::after(kProbe))) {
@@ -105,7 +109,8 @@ Claim::Impl::Holder Claim::Impl::look_at(const std::string& other) const {
 
 void Claim::Impl::note(bool now, const std::string& other) {
   const std::lock_guard lock(mutex);
-  if (now && was_held && failure) log_info("launch: the name of job '{}' in etcd is renewed again", where.job);
+  if (now && was_held && failure)
+    log_info("launch: the name of job '{}' in etcd is renewed again", where.job);
   held = now;
   was_held = was_held || now;
   holder = other;
@@ -113,14 +118,16 @@ void Claim::Impl::note(bool now, const std::string& other) {
   changed.notify_all();
 }
 
-Claim::Claim(net::EtcdUrl where, const net::Endpoint& self, std::string token, For whom, Events events, ClaimTimes times)
+Claim::Claim(net::EtcdUrl where, const net::Endpoint& self, std::string token, For whom,
+             Events events, ClaimTimes times)
     : impl_(new Impl{.where = std::move(where),
                      .self = self.describe(),
                      .token = std::move(token),
                      .whom = whom,
                      .events = std::move(events),
                      .times = times}) {
-  impl_->thread = std::jthread([impl = impl_.get()](const std::stop_token& stop) { impl->run(stop); });
+  impl_->thread =
+      std::jthread([impl = impl_.get()](const std::stop_token& stop) { impl->run(stop); });
 }
 
 Claim::~Claim() = default;
@@ -132,11 +139,13 @@ void Claim::wait_until_held() {
   impl.changed.wait_for(lock, impl.times.lease + kPatience, decided);
   if (impl.held) return;
   if (impl.failure) throw *impl.failure;
-  throw Error(ErrorCode::invalid_argument, "launch",
-              fmt::format("a job of the name '{}' lives: {} holds it in {} (key {})", impl.where.job,
-                          impl.holder.empty() ? "somebody who does not answer" : "its coordinator at " + impl.holder, impl.where.describe(),
-                          impl.key),
-              "another name, or wait until that job has ended");
+  throw Error(
+      ErrorCode::invalid_argument, "launch",
+      fmt::format("a job of the name '{}' lives: {} holds it in {} (key {})", impl.where.job,
+                  impl.holder.empty() ? "somebody who does not answer"
+                                      : "its coordinator at " + impl.holder,
+                  impl.where.describe(), impl.key),
+      "another name, or wait until that job has ended");
 }
 
 void Claim::stop() { impl_->thread.request_stop(); }
@@ -148,8 +157,8 @@ void Claim::withdraw(Deadline deadline) {
   try {
     impl_->etcd.revoke(impl_->lease, deadline);
   } catch (const Error& error) {
-    log_warning("launch: the name of job '{}' is left to its lease of {}: {}", impl_->where.job, format_duration(impl_->times.lease),
-                error.what());
+    log_warning("launch: the name of job '{}' is left to its lease of {}: {}", impl_->where.job,
+                format_duration(impl_->times.lease), error.what());
   }
 }
 

@@ -30,23 +30,29 @@ Clock::time_point deadline_in(const Json& message, Clock::time_point now) {
 }
 
 JoinRequest join_request_from(const Json& message, const std::string& peer, Clock::time_point now) {
-  return {message.at("worker").get<int>(),       message.at("workers").get<int>(), message.at("generation").get<int>(),
-          message.at("host").get<std::string>(), net::parse_endpoint(peer).host,   message.at("pid").get<int>(),
+  return {message.at("worker").get<int>(),       message.at("workers").get<int>(),
+          message.at("generation").get<int>(),   message.at("host").get<std::string>(),
+          net::parse_endpoint(peer).host,        message.at("pid").get<int>(),
           message.at("must_agree").get<Facts>(), deadline_in(message, now)};
 }
 
 }  // namespace
 
 struct Coordinator::Impl {
-  Impl(const MembershipOptions& membership_options, const std::optional<RosterOptions>& elastic, LookAt look_at)
-      : options(membership_options), look(std::move(look_at)), membership(std::make_unique<Membership>(membership_options)) {
+  Impl(const MembershipOptions& membership_options, const std::optional<RosterOptions>& elastic,
+       LookAt look_at)
+      : options(membership_options),
+        look(std::move(look_at)),
+        membership(std::make_unique<Membership>(membership_options)) {
     if (elastic) generations.emplace(*elastic, actions());
   }
 
   net::ServerEvents events();
   void receive(net::ConnectionId connection, const Json& message);
-  Membership::Messages handle(net::ConnectionId connection, const Json& message, Clock::time_point now);
-  Membership::Messages join(net::ConnectionId connection, const Json& message, Clock::time_point now);
+  Membership::Messages handle(net::ConnectionId connection, const Json& message,
+                              Clock::time_point now);
+  Membership::Messages join(net::ConnectionId connection, const Json& message,
+                            Clock::time_point now);
   void end(net::ConnectionId connection, const std::string& reason);
   void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
   Generations::Actions actions();
@@ -54,7 +60,8 @@ struct Coordinator::Impl {
   void give_up();
   void claim(Claim::For whom);
   void superseded_by(const std::string& other);
-  void look_for_the_missing(const std::stop_token& stop, const net::Endpoint& coordinator, int generation);
+  void look_for_the_missing(const std::stop_token& stop, const net::Endpoint& coordinator,
+                            int generation);
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
   void note_losses(Clock::time_point now, LostProcess how = {});
   void look_at_all(Clock::time_point now);
@@ -119,24 +126,30 @@ void Coordinator::Impl::receive(net::ConnectionId connection, const Json& messag
   }
   if (generations && of_generations(connection, message, now)) return;
   if (message.at("op") == "join") {
-    if (stands_by && !generations) return server->close(connection);  // Of a generation that this one has given up.
+    if (stands_by && !generations)
+      return server->close(connection);  // Of a generation that this one has given up.
     return deliver(join(connection, message, now), connection);
   }
-  if (!worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a message came before its sender had joined");
+  if (!worker_of.contains(connection))
+    throw Error(ErrorCode::corrupt, "launch", "a message came before its sender had joined");
   if (const auto refused = membership->refuse_generation(message.at("generation").get<int>())) {
-    if (message.contains("id")) deliver({{worker_of.at(connection), reply_to(message.at("id").get<int64_t>(), *refused)}});
+    if (message.contains("id"))
+      deliver({{worker_of.at(connection), reply_to(message.at("id").get<int64_t>(), *refused)}});
     return;
   }
   deliver(handle(connection, message, now));
 }
 
-Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const Json& message, Clock::time_point now) {
-  if (worker_of.contains(connection)) throw Error(ErrorCode::corrupt, "launch", "a worker joined twice on one connection");
+Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const Json& message,
+                                             Clock::time_point now) {
+  if (worker_of.contains(connection))
+    throw Error(ErrorCode::corrupt, "launch", "a worker joined twice on one connection");
   const JoinRequest request = join_request_from(message, peers.at(connection), now);
   auto messages = membership->join(request, now);
   for (const auto& [to, answer] : messages) {
     if (to != Membership::Outgoing::kSender) continue;
-    log_warning("launch: refused {} as worker {}: {}", peers.at(connection), request.worker, answer.at("what").get<std::string>());
+    log_warning("launch: refused {} as worker {}: {}", peers.at(connection), request.worker,
+                answer.at("what").get<std::string>());
     return messages;
   }
   worker_of[connection] = request.worker;
@@ -147,7 +160,8 @@ Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const
   return messages;
 }
 
-Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, const Json& message, Clock::time_point now) {
+Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, const Json& message,
+                                               Clock::time_point now) {
   const int worker = worker_of.at(connection);
   const std::string op = message.at("op").get<std::string>();
   if (op == "beat") {
@@ -162,9 +176,11 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
   }
   const auto id = message.at("id").get<int64_t>();
   if (op == "agree")
-    return membership->agree(worker, id, message.at("what").get<std::string>(), message.at("facts").get<Facts>(), now,
-                             deadline_in(message, now));
-  if (op == "barrier") return membership->barrier(worker, id, message.at("name").get<std::string>(), now, deadline_in(message, now));
+    return membership->agree(worker, id, message.at("what").get<std::string>(),
+                             message.at("facts").get<Facts>(), now, deadline_in(message, now));
+  if (op == "barrier")
+    return membership->barrier(worker, id, message.at("name").get<std::string>(), now,
+                               deadline_in(message, now));
   if (op == "generations") {
     Json reply = reply_to(id);
     reply["generations"] = generations ? generations->history() : Json::array();
@@ -203,7 +219,8 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
 void Coordinator::Impl::look_at_all(Clock::time_point now) {
   if (!look) return;
   for (const auto& [worker, connection] : connection_of)
-    if (const auto seen = look(generations ? generations->process_of(worker) : worker)) membership->see(worker, *seen, now);
+    if (const auto seen = look(generations ? generations->process_of(worker) : worker))
+      membership->see(worker, *seen, now);
 }
 
 // What the membership's rules found, in an elastic job.
@@ -219,33 +236,41 @@ void Coordinator::Impl::note_losses(Clock::time_point now, LostProcess how) {
 }
 
 // Messages of processes that are between two generations, and about generations.
-bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now) {
+bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json& message,
+                                       Clock::time_point now) {
   const std::string op = message.at("op").get<std::string>();
   if (op == "arrive") {
     generations->arrive(connection, message, now);
   } else if (op == "stepped") {
-    if (message.at("generation") == options.generation) generations->stepped(message.at("step").get<int64_t>(), message.at("facts"), now);
+    if (message.at("generation") == options.generation)
+      generations->stepped(message.at("step").get<int64_t>(), message.at("facts"), now);
   } else if (op == "resize") {
     const int target = message.at("target").get<int>();
-    const std::string refused = stands_by && target > generations->target()
-                                    ? "the launcher that the job was started with is gone, and nobody starts more workers"
-                                    : generations->resize(target, now);
-    server->send(connection, {{"op", "resized"}, {"generation", options.generation}, {"workers", options.workers}, {"refused", refused}});
+    const std::string refused =
+        stands_by && target > generations->target()
+            ? "the launcher that the job was started with is gone, and nobody starts more workers"
+            : generations->resize(target, now);
+    server->send(connection, {{"op", "resized"},
+                              {"generation", options.generation},
+                              {"workers", options.workers},
+                              {"refused", refused}});
   } else {
     return false;
   }
   return true;
 }
 
-// Also once more: what this coordinator knew is old where processes come from a later generation, which another one formed.
+// Also once more: what this coordinator knew is old where processes come from a later generation,
+// which another one formed.
 void Coordinator::Impl::take_over(const Former& former, Clock::time_point now) {
   give_up();
   options = former.membership;
   membership = std::make_unique<Membership>(options);
   generations.emplace(former, actions(), now);
-  log_warning("launch: the coordinator at {} was lost; {} takes over after generation {}", former.coordinator.describe(),
-              server->endpoint().describe(), former.generation);
-  probers.emplace_back([this, coordinator = former.coordinator, generation = former.generation](const std::stop_token& stop) {
+  log_warning("launch: the coordinator at {} was lost; {} takes over after generation {}",
+              former.coordinator.describe(), server->endpoint().describe(), former.generation);
+  probers.emplace_back([this, coordinator = former.coordinator,
+                        generation = former.generation](const std::stop_token& stop) {
     look_for_the_missing(stop, coordinator, generation);
   });
   if (etcd) claim(Claim::For::successor);
@@ -255,7 +280,8 @@ void Coordinator::Impl::claim(Claim::For whom) {
   const Claim::Events events{.held =
                                  [this](const std::stop_token& stop, Clock::time_point until) {
                                    const std::lock_guard lock(mutex);
-                                   if (!stop.stop_requested() && generations) generations->claimed(until, Clock::now());
+                                   if (!stop.stop_requested() && generations)
+                                     generations->claimed(until, Clock::now());
                                  },
                              .taken =
                                  [this](const std::stop_token& stop, const std::string& other) {
@@ -268,8 +294,11 @@ void Coordinator::Impl::claim(Claim::For whom) {
 // Those who are turned away find the other one.
 void Coordinator::Impl::superseded_by(const std::string& other) {
   if (!generations)
-    return log_warning("launch: the name of job '{}' in etcd is held by {}: nobody finds this job there any more", etcd->job, other);
-  log_warning("launch: the name of job '{}' in etcd is held by {}; {} gives up", etcd->job, other, server->endpoint().describe());
+    return log_warning(
+        "launch: the name of job '{}' in etcd is held by {}: nobody finds this job there any more",
+        etcd->job, other);
+  log_warning("launch: the name of job '{}' in etcd is held by {}; {} gives up", etcd->job, other,
+              server->endpoint().describe());
   superseded = !stands_by;
   give_up();
 }
@@ -286,8 +315,10 @@ void Coordinator::Impl::give_up() {
   if (stands_by) generations.reset();
 }
 
-// Who died together with the coordinator cannot be told by it. Until the first generation has formed.
-void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, const net::Endpoint& coordinator, int generation) {
+// Who died together with the coordinator cannot be told by it. Until the first generation has
+// formed.
+void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop,
+                                             const net::Endpoint& coordinator, int generation) {
   for (bool rival = true; !stop.stop_requested(); std::this_thread::sleep_for(kLookAgain)) {
     std::vector<Former::Place> missing;
     {
@@ -297,7 +328,8 @@ void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, const 
     }
     const auto is_gone = [&](const net::Endpoint& who) {
       const net::Reach reach = net::reach(who, token, Deadline::after(kProbeTimeout));
-      return reach == net::Reach::refused || reach == net::Reach::other_job;  // Somebody else may have its port by now.
+      return reach == net::Reach::refused ||
+             reach == net::Reach::other_job;  // Somebody else may have its port by now.
     };
     if (rival && is_gone(coordinator)) {
       rival = false;
@@ -313,7 +345,9 @@ void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, const 
       if (const auto worker = generations->worker_of(process))
         generations->lost_worker(
             *worker, {},
-            {.process = process, .text = fmt::format("worker {} was gone when the coordinator was lost", *worker), .ended = true},
+            {.process = process,
+             .text = fmt::format("worker {} was gone when the coordinator was lost", *worker),
+             .ended = true},
             Clock::now());
     }
   }
@@ -336,10 +370,12 @@ Generations::Actions Coordinator::Impl::actions() {
                 membership = std::make_unique<Membership>(options);
                 store = KeyValueStore();
               },
-          .lose = [this](int worker, const std::string& reason) { deliver(membership->lost(worker, reason)); },
+          .lose = [this](int worker,
+                         const std::string& reason) { deliver(membership->lost(worker, reason)); },
           .interrupt =
               [this] {
-                for (const auto& [worker, connection] : connection_of) server->send(connection, regroup_message());
+                for (const auto& [worker, connection] : connection_of)
+                  server->send(connection, regroup_message());
               },
           .rules =
               [this] {
@@ -363,22 +399,26 @@ void Coordinator::Impl::deliver(const Membership::Messages& messages, net::Conne
     }
   };
   for (const auto& message : messages) send(message);
-  for (const auto& message : store.fail_waits([&](int worker) { return membership->nobody_to_wait_for(worker); })) send(message);
+  for (const auto& message :
+       store.fail_waits([&](int worker) { return membership->nobody_to_wait_for(worker); }))
+    send(message);
   changed.notify_all();
 }
 
-Coordinator::Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options, std::optional<RosterOptions> elastic,
-                         LookAt look) {
+Coordinator::Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options,
+                         std::optional<RosterOptions> elastic, LookAt look) {
   if (options.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("a job of {} workers cannot run; at least 1 is needed", options.workers));
+    throw Error(
+        ErrorCode::invalid_argument, "launch",
+        fmt::format("a job of {} workers cannot run; at least 1 is needed", options.workers));
   impl_ = std::make_unique<Impl>(options, elastic, std::move(look));
   impl_->token = token;
   std::lock_guard lock(impl_->mutex);  // The first events may come before `server` is there.
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
 
-Coordinator::Coordinator(const net::Endpoint& listen, std::string token, std::optional<net::EtcdUrl> etcd) {
+Coordinator::Coordinator(const net::Endpoint& listen, std::string token,
+                         std::optional<net::EtcdUrl> etcd) {
   impl_ = std::make_unique<Impl>(MembershipOptions{}, std::nullopt, LookAt());
   impl_->stands_by = true;
   impl_->token = token;
@@ -464,7 +504,8 @@ void Coordinator::report_lost_process(int64_t process, const std::string& reason
 
 std::optional<PhaseAt> Coordinator::last_phase_of_process(int64_t process) const {
   std::lock_guard lock(impl_->mutex);
-  if (const auto worker = impl_->generations->worker_of(process)) return impl_->membership->last_phase(*worker);
+  if (const auto worker = impl_->generations->worker_of(process))
+    return impl_->membership->last_phase(*worker);
   return impl_->generations->last_phase(process);
 }
 
@@ -512,7 +553,8 @@ std::string Coordinator::failure() const {
 bool Coordinator::wait_until_all_left(Deadline deadline) const {
   std::unique_lock lock(impl_->mutex);
   return impl_->changed.wait_until(lock, deadline.at(), [&] {
-    return !impl_->membership->anyone_present() && !(impl_->generations && impl_->generations->anyone_left());
+    return !impl_->membership->anyone_present() &&
+           !(impl_->generations && impl_->generations->anyone_left());
   });
 }
 

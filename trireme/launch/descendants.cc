@@ -34,7 +34,8 @@ Descendants::~Descendants() {
 
 std::vector<pid_t> Descendants::left_over() const {
   std::vector<pid_t> children = children_of_this_process();
-  std::erase_if(children, [&](pid_t child) { return std::ranges::count(earlier_children_, child) > 0; });
+  std::erase_if(children,
+                [&](pid_t child) { return std::ranges::count(earlier_children_, child) > 0; });
   return children;
 }
 
@@ -50,7 +51,8 @@ bool Descendants::end_all(Deadline deadline) const {
     std::erase_if(left, [](pid_t child) { return ::waitpid(child, nullptr, WNOHANG) == child; });
     if (left.empty()) continue;  // Their own children may have come to us meanwhile.
     if (deadline.expired()) return false;
-    std::this_thread::sleep_for(Milliseconds(2));  // A killed process ends on its own time; nothing else is going on.
+    std::this_thread::sleep_for(
+        Milliseconds(2));  // A killed process ends on its own time; nothing else is going on.
   }
   return true;
 }

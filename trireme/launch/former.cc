@@ -3,21 +3,28 @@
 namespace trireme::launch {
 namespace {
 
-std::chrono::milliseconds milliseconds(const Json& count) { return std::chrono::milliseconds(count.get<int64_t>()); }
+std::chrono::milliseconds milliseconds(const Json& count) {
+  return std::chrono::milliseconds(count.get<int64_t>());
+}
 
 }  // namespace
 
 Json Former::to_json() const {
   Json places = Json::array();
-  for (const Place& place : members) places.push_back({place.process, place.standby.host, place.standby.port});
+  for (const Place& place : members)
+    places.push_back({place.process, place.standby.host, place.standby.port});
   return {{"coordinator", coordinator.describe()},
           {"number", generation},
           {"members", std::move(places)},
           {"workers", {roster.minimum, roster.maximum, roster.target}},
           {"may_part", roster.may_part},
           {"by_claim", roster.by_claim},
-          {"roster_ms", {roster.first_timeout.count(), roster.regroup_timeout.count(), roster.refill_timeout.count()}},
-          {"membership_ms", {membership.join_timeout.count(), membership.heartbeat_timeout.count(), membership.stall_timeout.count()}},
+          {"roster_ms",
+           {roster.first_timeout.count(), roster.regroup_timeout.count(),
+            roster.refill_timeout.count()}},
+          {"membership_ms",
+           {membership.join_timeout.count(), membership.heartbeat_timeout.count(),
+            membership.stall_timeout.count()}},
           {"straggler_factor", membership.straggler.factor},
           {"history", history}};
 }
@@ -26,8 +33,10 @@ Former Former::from_json(const Json& text) {
   Former former;
   former.coordinator = net::parse_endpoint(text.at("coordinator").get<std::string>());
   former.generation = text.at("number");
-  for (const Json& place : text.at("members")) former.members.push_back({place.at(0), {place.at(1), place.at(2)}});
-  const Json &workers = text.at("workers"), &roster = text.at("roster_ms"), &membership = text.at("membership_ms");
+  for (const Json& place : text.at("members"))
+    former.members.push_back({place.at(0), {place.at(1), place.at(2)}});
+  const Json &workers = text.at("workers"), &roster = text.at("roster_ms"),
+             &membership = text.at("membership_ms");
   former.roster = {.minimum = workers.at(0),
                    .maximum = workers.at(1),
                    .target = workers.at(2),

@@ -1,4 +1,5 @@
-// An elastic job as its members know it: enough for another process to take over as its coordinator.
+// An elastic job as its members know it: enough for another process to take over as its
+// coordinator.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/launch/membership.h>

@@ -24,7 +24,8 @@ Generations::Generations(const Former& former, Actions actions, Time now)
     last_phases_.try_emplace(process);
     standbys_[process] = standby;
   }
-  taken_over_ = cause_ = fmt::format("the coordinator at {} was lost", former.coordinator.describe());
+  taken_over_ = cause_ =
+      fmt::format("the coordinator at {} was lost", former.coordinator.describe());
   began_ = now;
 }
 
@@ -37,7 +38,8 @@ void Generations::arrive(net::ConnectionId connection, const Json& message, Time
   if (message.contains("former")) learn(message["former"].at("history"));
   if (!began_ && (worker || generation() < 0)) began_ = now;
   actions_.answer(connection, {{"op", "noted"}});
-  const Roster::Decisions decisions = roster_.arrive(process, message.at("step").get<int64_t>(), now);
+  const Roster::Decisions decisions =
+      roster_.arrive(process, message.at("step").get<int64_t>(), now);
   // The others may wait for it inside the step that it gave up.
   const std::string reason = message.at("reason").get<std::string>();
   if (worker && !reason.empty()) {
@@ -51,23 +53,32 @@ void Generations::closed(net::ConnectionId connection, Time now) {
   if (const auto placed = placed_.extract(connection)) {
     const auto worker = worker_of(placed.mapped());
     if (!worker) return;
-    actions_.lose(*worker, "connection closed before it joined its generation");  // The others wait for it to join.
-    lost_worker(*worker, {},
-                {.text = fmt::format("worker {} was lost before it joined its generation: connection closed", *worker), .ending = true},
-                now);
+    actions_.lose(
+        *worker,
+        "connection closed before it joined its generation");  // The others wait for it to join.
+    lost_worker(
+        *worker, {},
+        {.text = fmt::format(
+             "worker {} was lost before it joined its generation: connection closed", *worker),
+         .ending = true},
+        now);
     return;
   }
   const auto found = waiting_.find(connection);
   if (found == waiting_.end()) return;
   const Roster::Process process = found->second;
   waiting_.erase(found);
-  lost_while_waiting({.process = process, .text = "connection closed while it waited for the next generation", .ending = true}, now);
+  lost_while_waiting({.process = process,
+                      .text = "connection closed while it waited for the next generation",
+                      .ending = true},
+                     now);
 }
 
 void Generations::joined(int worker) { forget_place_of(members_.at(static_cast<size_t>(worker))); }
 
 void Generations::forget_place_of(Roster::Process process) {
-  const auto found = std::ranges::find(placed_, process, [](const auto& each) { return each.second; });
+  const auto found =
+      std::ranges::find(placed_, process, [](const auto& each) { return each.second; });
   if (found == placed_.end()) return;
   actions_.close(found->first);
   placed_.erase(found);
@@ -90,17 +101,22 @@ void Generations::lost_while_waiting(LostProcess lost, Time now) {
 }
 
 void Generations::process_ended(Roster::Process process, const std::string& how, Time now) {
-  if (roster_.is_waiting(process)) return lost_while_waiting({.process = process, .text = how}, now);
-  act(roster_.lost(process, now), now);  // It was taken for lost already; now it is known not to live.
+  if (roster_.is_waiting(process))
+    return lost_while_waiting({.process = process, .text = how}, now);
+  act(roster_.lost(process, now),
+      now);  // It was taken for lost already; now it is known not to live.
 }
 
-void Generations::left(int worker, Time now) { act(roster_.left(members_.at(static_cast<size_t>(worker)), now), now); }
+void Generations::left(int worker, Time now) {
+  act(roster_.left(members_.at(static_cast<size_t>(worker)), now), now);
+}
 
 std::string Generations::resize(int target, Time now) {
-  if (options_.may_part) return "this job has several nodes, and each launcher keeps as many workers as it began with";
+  if (options_.may_part)
+    return "this job has several nodes, and each launcher keeps as many workers as it began with";
   if (target < options_.minimum || target > options_.maximum)
-    return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}", target, options_.minimum,
-                       options_.maximum);
+    return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}",
+                       target, options_.minimum, options_.maximum);
   act(roster_.resize(target, now), now);
   return {};
 }
@@ -111,12 +127,15 @@ void Generations::tick(Time now) { act(roster_.tick(now), now); }
 void Generations::stepped(int64_t step, const Json& facts, Time now) {
   if (history_.empty() || !history_.back()["seconds_to_first_step"].is_null()) return;
   history_.back()["first_step"] = step;
-  history_.back()["seconds_to_first_step"] = std::chrono::duration<double>(now - began_.value_or(now)).count();
+  history_.back()["seconds_to_first_step"] =
+      std::chrono::duration<double>(now - began_.value_or(now)).count();
   history_.back().update(facts);
   began_.reset();
 }
 
-bool Generations::is_waiting(int worker) const { return roster_.is_waiting(members_.at(static_cast<size_t>(worker))); }
+bool Generations::is_waiting(int worker) const {
+  return roster_.is_waiting(members_.at(static_cast<size_t>(worker)));
+}
 
 std::optional<int> Generations::worker_of(Roster::Process process) const {
   return roster_.is_member(process) ? last_worker_of(process) : std::nullopt;
@@ -144,7 +163,8 @@ void Generations::note_lost(int worker, PhaseAt last, const LostProcess& lost, T
 // What rank 0 saw of the first step, should the coordinator have taken it along.
 void Generations::learn(const Json& history) {
   for (size_t i = 0; i < std::min(history.size(), history_.size()); ++i)
-    if (history_[i]["seconds_to_first_step"].is_null() && history_[i]["generation"] == history[i].at("generation"))
+    if (history_[i]["seconds_to_first_step"].is_null() &&
+        history_[i]["generation"] == history[i].at("generation"))
       history_[i] = history[i];
 }
 
@@ -154,7 +174,8 @@ Former Generations::as_known() const {
   former.roster = options_;
   former.roster.target = target();
   former.history = history_;
-  for (const Roster::Process process : members_) former.members.push_back({process, standbys_.at(process)});
+  for (const Roster::Process process : members_)
+    former.members.push_back({process, standbys_.at(process)});
   return former;
 }
 
@@ -179,7 +200,8 @@ std::optional<int> Generations::last_worker_of(Roster::Process process) const {
 
 void Generations::act(const Roster::Decisions& decisions, Time now) {
   const auto answer = [this](Roster::Process process, const Json& message) {
-    const auto found = std::ranges::find(waiting_, process, [](const auto& each) { return each.second; });
+    const auto found =
+        std::ranges::find(waiting_, process, [](const auto& each) { return each.second; });
     if (found == waiting_.end()) return;
     const net::ConnectionId connection = found->first;
     waiting_.erase(found);
@@ -199,8 +221,8 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     answer(process, {{"op", "dismissed"}});
   }
   for (const Roster::Process process : decisions.missed)
-    note_lost(last_worker_of(process).value(), last_phases_.at(process), {.process = process, .text = "it did not come to the regrouping"},
-              now);
+    note_lost(last_worker_of(process).value(), last_phases_.at(process),
+              {.process = process, .text = "it did not come to the regrouping"}, now);
   if (!decisions.failure.empty()) {
     failure_ = decisions.failure;
     for (const auto& [connection, process] : std::exchange(waiting_, {})) {

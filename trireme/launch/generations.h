@@ -1,4 +1,5 @@
-// An elastic job as the coordinator sees it: which process is which worker of which generation, who waits, and what was.
+// An elastic job as the coordinator sees it: which process is which worker of which generation, who
+// waits, and what was.
 //
 // Not for several threads at once.
 #pragma once
@@ -16,13 +17,15 @@
 
 namespace trireme::launch {
 
-// A process that the job goes on without. The supervisor ends it, should it still live, and starts another.
+// A process that the job goes on without. The supervisor ends it, should it still live, and starts
+// another.
 struct LostProcess {
   Roster::Process process = 0;
   std::string text;           // For people.
   std::string circumstances;  // LostWorker::circumstances
-  bool ending = false;        // Its connection closed: it may be on its way to an end, with an exit code of its own.
-  bool ended = false;         // Its launcher has seen its end.
+  bool ending = false;  // Its connection closed: it may be on its way to an end, with an exit code
+                        // of its own.
+  bool ended = false;   // Its launcher has seen its end.
 };
 
 // Of a member.
@@ -35,24 +38,29 @@ class Generations {
  public:
   using Time = Roster::Time;
   struct Actions {
-    std::function<void(net::ConnectionId, Json)> answer;              // To one that waits.
-    std::function<void(net::ConnectionId)> close;                     // After what was answered.
-    std::function<void(int generation, int workers)> start;           // A new Membership takes the place of the last.
-    std::function<void(int worker, const std::string& reason)> lose;  // A worker of the current generation.
-    std::function<void()> interrupt;                                  // Tell the current generation's workers.
-    std::function<Former()> rules;                                    // Where this coordinator is, and its time-outs.
+    std::function<void(net::ConnectionId, Json)> answer;  // To one that waits.
+    std::function<void(net::ConnectionId)> close;         // After what was answered.
+    std::function<void(int generation, int workers)>
+        start;  // A new Membership takes the place of the last.
+    std::function<void(int worker, const std::string& reason)>
+        lose;                         // A worker of the current generation.
+    std::function<void()> interrupt;  // Tell the current generation's workers.
+    std::function<Former()> rules;    // Where this coordinator is, and its time-outs.
   };
-  Generations(const RosterOptions& options, Actions actions) : options_(options), roster_(options), actions_(std::move(actions)) {}
+  Generations(const RosterOptions& options, Actions actions)
+      : options_(options), roster_(options), actions_(std::move(actions)) {}
   // Takes over where the coordinator was lost.
   Generations(const Former& former, Actions actions, Time now);
 
   void arrive(net::ConnectionId connection, const Json& message, Time now);
-  void closed(net::ConnectionId connection, Time now);  // Of one that waits, or has not joined yet; others are ignored.
-  void joined(int worker);                              // The current generation, on a connection of its own.
+  void closed(net::ConnectionId connection,
+              Time now);    // Of one that waits, or has not joined yet; others are ignored.
+  void joined(int worker);  // The current generation, on a connection of its own.
   // Of the current generation; the process is filled in.
   void lost_worker(int worker, PhaseAt last, LostProcess lost, Time now);
   void lost_while_waiting(LostProcess lost, Time now);
-  void process_ended(Roster::Process process, const std::string& how, Time now);  // Of one that is no member, or not any more.
+  void process_ended(Roster::Process process, const std::string& how,
+                     Time now);  // Of one that is no member, or not any more.
   void left(int worker, Time now);
   // Empty, or why it cannot be.
   std::string resize(int target, Time now);
@@ -66,13 +74,19 @@ class Generations {
 
   int generation() const { return roster_.generation(); }
   int target() const { return roster_.target(); }
-  bool is_waiting(int worker) const;                                // It has come to the regrouping.
-  bool is_interrupted() const { return roster_.is_interrupted(); }  // Who joins the current generation must be told to regroup.
+  bool is_waiting(int worker) const;  // It has come to the regrouping.
+  bool is_interrupted() const {
+    return roster_.is_interrupted();
+  }  // Who joins the current generation must be told to regroup.
   bool anyone_left() const { return roster_.anyone_left(); }
-  bool takes_part(Roster::Process process) const { return roster_.is_member(process) || roster_.is_waiting(process); }
+  bool takes_part(Roster::Process process) const {
+    return roster_.is_member(process) || roster_.is_waiting(process);
+  }
   bool was_dismissed(Roster::Process process) const { return dismissed_.contains(process); }
   std::optional<int> worker_of(Roster::Process process) const;
-  Roster::Process process_of(int worker) const { return members_.at(static_cast<size_t>(worker)); }  // In the current generation.
+  Roster::Process process_of(int worker) const {
+    return members_.at(static_cast<size_t>(worker));
+  }  // In the current generation.
   // Where a process was when it was lost; empty if it never was a member.
   std::optional<PhaseAt> last_phase(Roster::Process process) const {
     const auto found = last_phases_.find(process);
@@ -82,10 +96,12 @@ class Generations {
     const auto found = losses_.find(process);
     return found == losses_.end() ? std::nullopt : std::optional(found->second);
   }
-  // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch, micro_batches, learning_rate_factor}]
+  // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch,
+  // micro_batches, learning_rate_factor}]
   const Json& history() const { return history_; }
   std::vector<net::ConnectionId> all_waiting() const;  // Connections of processes that wait.
-  std::vector<Former::Place> missing() const;  // Members that have not come since the last generation began to end, with their addresses.
+  std::vector<Former::Place> missing() const;          // Members that have not come since the last
+                                               // generation began to end, with their addresses.
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
   const std::string& failure() const { return failure_; }  // No generation can form any more.
 
@@ -102,11 +118,13 @@ class Generations {
   Roster roster_;
   Actions actions_;
   std::map<net::ConnectionId, Roster::Process> waiting_;
-  std::map<net::ConnectionId, Roster::Process> placed_;  // In the current generation, which they have not joined yet.
-  std::vector<Roster::Process> members_;                 // By worker, of the current generation.
+  std::map<net::ConnectionId, Roster::Process>
+      placed_;  // In the current generation, which they have not joined yet.
+  std::vector<Roster::Process> members_;  // By worker, of the current generation.
   std::map<Roster::Process, net::Endpoint> standbys_;
   std::set<Roster::Process> dismissed_;
-  std::map<Roster::Process, PhaseAt> last_phases_;  // Of all that were members; filled in when they are lost.
+  std::map<Roster::Process, PhaseAt>
+      last_phases_;  // Of all that were members; filled in when they are lost.
   std::map<Roster::Process, Loss> losses_;
   std::vector<LostProcess> lost_;
   std::string failure_;

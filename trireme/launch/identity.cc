@@ -9,7 +9,8 @@ namespace trireme::launch {
 namespace {
 
 Error missing(const std::string& name, const std::string& present) {
-  return Error(ErrorCode::invalid_argument, "launch", fmt::format("environment variable {} is missing, but {} is set", name, present),
+  return Error(ErrorCode::invalid_argument, "launch",
+               fmt::format("environment variable {} is missing, but {} is set", name, present),
                fmt::format("set {}, or unset {}", name, present));
 }
 
@@ -21,7 +22,8 @@ int required(const Environment& environment, const std::string& name, const std:
 
 void require_range(const std::string& name, int value, int low, int high, const std::string& rule) {
   if (value >= low && value <= high) return;
-  throw Error(ErrorCode::invalid_argument, "launch", fmt::format("environment variable {}={} is out of range: {}", name, value, rule),
+  throw Error(ErrorCode::invalid_argument, "launch",
+              fmt::format("environment variable {}={} is out of range: {}", name, value, rule),
               low <= high ? fmt::format("a number from {} to {}", low, high) : "");
 }
 
@@ -37,9 +39,11 @@ void read_numbers(const Environment& environment, const Names& names, Identity& 
   identity.workers = required(environment, names.workers, present);
   require_range(names.workers, identity.workers, 1, kMaxWorkers, "a job has at least 1 worker");
   identity.worker = required(environment, names.worker, present);
-  require_range(names.worker, identity.worker, 0, identity.workers - 1, fmt::format("the job has {} workers", identity.workers));
+  require_range(names.worker, identity.worker, 0, identity.workers - 1,
+                fmt::format("the job has {} workers", identity.workers));
   identity.local_workers = environment.get_int(names.local_workers).value_or(1);
-  require_range(names.local_workers, identity.local_workers, 1, identity.workers, fmt::format("the job has {} workers", identity.workers));
+  require_range(names.local_workers, identity.local_workers, 1, identity.workers,
+                fmt::format("the job has {} workers", identity.workers));
   identity.local_worker = environment.get_int(names.local_worker).value_or(0);
   require_range(names.local_worker, identity.local_worker, 0, identity.local_workers - 1,
                 fmt::format("this host has {} workers", identity.local_workers));
@@ -57,14 +61,18 @@ void read_rendezvous(const std::string& name, const std::string& text, Identity&
     }
   } catch (const Error&) {
   }
-  throw Error(ErrorCode::invalid_argument, "launch", fmt::format("environment variable {}='{}' is not HOST:PORT", name, text),
+  throw Error(ErrorCode::invalid_argument, "launch",
+              fmt::format("environment variable {}='{}' is not HOST:PORT", name, text),
               "for example 10.0.0.1:29500, or etcd://10.0.0.5:2379/my-training");
 }
 
 Identity from_trireme(const Environment& environment) {
   Identity identity;
   identity.launcher = Launcher::trireme;
-  read_numbers(environment, {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"}, identity);
+  read_numbers(
+      environment,
+      {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"},
+      identity);
   identity.generation = environment.get_int("TRIREME_GENERATION").value_or(0);
   if (const auto text = environment.get("TRIREME_ELASTIC")) {
     identity.elastic = parse_elastic(*text, "environment variable TRIREME_ELASTIC");
@@ -72,7 +80,8 @@ Identity from_trireme(const Environment& environment) {
     if (!process) throw missing("TRIREME_PROCESS", "TRIREME_ELASTIC");
     identity.elastic->process = *process;
     identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
-    if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS")) identity.elastic->launcher_grace = Milliseconds(*grace);
+    if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS"))
+      identity.elastic->launcher_grace = Milliseconds(*grace);
   }
   if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
     read_rendezvous("TRIREME_RENDEZVOUS", *text, identity);
@@ -90,7 +99,9 @@ net::Endpoint master_of(const Environment& environment) {
   return {*host, port};
 }
 
-bool is_true(const std::optional<std::string>& text) { return text == "True" || text == "true" || text == "1"; }
+bool is_true(const std::optional<std::string>& text) {
+  return text == "True" || text == "true" || text == "1";
+}
 
 Identity from_torchrun(const Environment& environment) {
   Identity identity;
@@ -107,11 +118,13 @@ Identity from_torchrun(const Environment& environment) {
   } else {
     identity.rendezvous = master;
   }
-  if (const auto run = environment.get("TORCHELASTIC_RUN_ID")) identity.job_id = fmt::format("{}-{}", *run, master.port);
+  if (const auto run = environment.get("TORCHELASTIC_RUN_ID"))
+    identity.job_id = fmt::format("{}-{}", *run, master.port);
   return identity;
 }
 
-// mpirun hands out no rendezvous: inside a host its workers meet by the token file, between hosts through MPI itself.
+// mpirun hands out no rendezvous: inside a host its workers meet by the token file, between hosts
+// through MPI itself.
 Identity from_mpirun(const Environment& environment, const Names& names, const std::string& job) {
   Identity identity;
   identity.launcher = Launcher::mpirun;
@@ -123,13 +136,15 @@ Identity from_mpirun(const Environment& environment, const Names& names, const s
 
 Identity from_openmpi(const Environment& environment) {
   return from_mpirun(environment,
-                     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                      "OMPI_COMM_WORLD_LOCAL_SIZE"},
                      environment.get("OMPI_MCA_ess_base_jobid").value_or("openmpi"));
 }
 
 // Hydra names no job, but is the parent of all that it starts on a host.
 Identity from_mpich(const Environment& environment) {
-  return from_mpirun(environment, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}, std::to_string(getppid()));
+  return from_mpirun(environment, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+                     std::to_string(getppid()));
 }
 
 std::string_view to_string(Launcher launcher) {
@@ -147,16 +162,20 @@ std::string_view to_string(Launcher launcher) {
 std::optional<std::string> token_from(const Environment& environment) {
   if (const auto token = environment.get("TRIREME_JOB_TOKEN")) {
     if (token->empty())
-      throw Error(ErrorCode::invalid_argument, "launch", "environment variable TRIREME_JOB_TOKEN is empty",
+      throw Error(ErrorCode::invalid_argument, "launch",
+                  "environment variable TRIREME_JOB_TOKEN is empty",
                   "set it to the job's token, or unset it");
     return token;
   }
-  if (const auto path = environment.get("TRIREME_JOB_TOKEN_FILE")) return read_secret_file(*path, Symlink::follow);
+  if (const auto path = environment.get("TRIREME_JOB_TOKEN_FILE"))
+    return read_secret_file(*path, Symlink::follow);
   return std::nullopt;
 }
 
 Identity resolve_identity(const Environment& environment) {
-  const auto any_of = [&](const char* one, const char* other) { return environment.get(one) || environment.get(other); };
+  const auto any_of = [&](const char* one, const char* other) {
+    return environment.get(one) || environment.get(other);
+  };
   Identity identity;
   if (any_of("TRIREME_WORKER", "TRIREME_WORKERS")) {
     identity = from_trireme(environment);
@@ -173,15 +192,18 @@ Identity resolve_identity(const Environment& environment) {
 
 Elastic parse_elastic(const std::string& text, const std::string& where) {
   const auto wrong = [&](const std::string& why) {
-    return Error(ErrorCode::invalid_argument, "launch", fmt::format("{} is '{}': {}", where, text, why),
-                 "MIN:MAX, such as 1:4: the job goes on with MIN workers and never has more than MAX");
+    return Error(
+        ErrorCode::invalid_argument, "launch", fmt::format("{} is '{}': {}", where, text, why),
+        "MIN:MAX, such as 1:4: the job goes on with MIN workers and never has more than MAX");
   };
   Elastic elastic;
   const char* const end = text.data() + text.size();
   const auto first = std::from_chars(text.data(), end, elastic.minimum);
-  if (first.ec != std::errc() || first.ptr == end || *first.ptr != ':') throw wrong("not two numbers with a colon between them");
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != ':')
+    throw wrong("not two numbers with a colon between them");
   const auto second = std::from_chars(first.ptr + 1, end, elastic.maximum);
-  if (second.ec != std::errc() || second.ptr != end) throw wrong("not two numbers with a colon between them");
+  if (second.ec != std::errc() || second.ptr != end)
+    throw wrong("not two numbers with a colon between them");
   if (elastic.minimum < 1) throw wrong("a job has at least 1 worker");
   if (elastic.maximum < elastic.minimum) throw wrong("the maximum is below the minimum");
   if (elastic.maximum > kMaxWorkers) throw wrong(fmt::format("more than {} workers", kMaxWorkers));
@@ -190,11 +212,14 @@ Elastic parse_elastic(const std::string& text, const std::string& where) {
 
 std::string Identity::describe() const {
   if (launcher == Launcher::alone) return "alone: one worker, started by no launcher";
-  std::string text = fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}", worker, workers, local_worker,
-                                 local_workers, generation, to_string(launcher));
+  std::string text =
+      fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}", worker,
+                  workers, local_worker, local_workers, generation, to_string(launcher));
   if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
   if (etcd) text += fmt::format("; the coordinator's address is published at {}", etcd->describe());
-  if (agent_store) text += fmt::format("; the coordinator's address is published in the store at {}", agent_store->describe());
+  if (agent_store)
+    text += fmt::format("; the coordinator's address is published in the store at {}",
+                        agent_store->describe());
   if (hosts_coordinator) text += "; this worker runs the coordinator";
   return text + (token ? "; job token given" : "; no job token given");
 }

@@ -25,7 +25,8 @@ Membership::Messages KeyValueStore::handle(int worker, const Json& request, Time
   } else if (op == "get") {
     reply = get(worker, request, now);
   } else if (op == "find") {
-    if (const auto found = values_.find(key_of(request)); found != values_.end()) reply = with_value(reply, found->second);
+    if (const auto found = values_.find(key_of(request)); found != values_.end())
+      reply = with_value(reply, found->second);
   } else if (op == "add") {
     reply = add(request, messages);
   } else if (op == "compare_set") {
@@ -35,7 +36,8 @@ Membership::Messages KeyValueStore::handle(int worker, const Json& request, Time
   } else if (op == "count") {
     reply["count"] = values_.size();
   } else {
-    throw Error(ErrorCode::corrupt, "launch", fmt::format("a request '{}', which is none of the protocol's", op));
+    throw Error(ErrorCode::corrupt, "launch",
+                fmt::format("a request '{}', which is none of the protocol's", op));
   }
   if (!reply.is_null()) messages.push_back({worker, std::move(reply)});
   return messages;
@@ -58,7 +60,8 @@ Json KeyValueStore::add(const Json& request, Messages& woken) {
     const std::string& text = found->second;
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), sum);
     if (status != std::errc() || end != text.data() + text.size())
-      return reply_to(id_of(request), {ErrorCode::invalid_argument, fmt::format("key '{}' does not hold a whole number", key),
+      return reply_to(id_of(request), {ErrorCode::invalid_argument,
+                                       fmt::format("key '{}' does not hold a whole number", key),
                                        "add only to keys that were made by add"});
   }
   sum += request.at("amount").get<int64_t>();
@@ -72,8 +75,10 @@ Json KeyValueStore::compare_set(const Json& request, Messages& woken) {
   const std::string key = key_of(request);
   const std::string expected = bytes_from(request.at("expected"));
   const auto found = values_.find(key);
-  if (found == values_.end() && !expected.empty()) return with_value(reply_to(id_of(request)), expected);
-  if (found != values_.end() && found->second != expected) return with_value(reply_to(id_of(request)), found->second);
+  if (found == values_.end() && !expected.empty())
+    return with_value(reply_to(id_of(request)), expected);
+  if (found != values_.end() && found->second != expected)
+    return with_value(reply_to(id_of(request)), found->second);
   const std::string desired = bytes_from(request.at("desired"));
   put(key, desired, woken);
   return with_value(reply_to(id_of(request)), desired);
@@ -92,17 +97,21 @@ Membership::Messages KeyValueStore::tick(Time now) {
   Messages messages;
   std::erase_if(waits_, [&](const Wait& wait) {
     if (now < wait.deadline) return false;
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(wait.deadline - wait.since);
+    const auto waited =
+        std::chrono::duration_cast<std::chrono::milliseconds>(wait.deadline - wait.since);
     messages.push_back(
         {wait.worker,
-         reply_to(wait.request, {ErrorCode::timeout, fmt::format("no worker set key '{}' within {}", wait.key, format_duration(waited)),
+         reply_to(wait.request, {ErrorCode::timeout,
+                                 fmt::format("no worker set key '{}' within {}", wait.key,
+                                             format_duration(waited)),
                                  "look at what the other workers do, or allow more time"})});
     return true;
   });
   return messages;
 }
 
-Membership::Messages KeyValueStore::fail_waits(const std::function<std::optional<Failure>(int)>& why) {
+Membership::Messages KeyValueStore::fail_waits(
+    const std::function<std::optional<Failure>(int)>& why) {
   Messages messages;
   std::erase_if(waits_, [&](const Wait& wait) {
     const auto failure = why(wait.worker);

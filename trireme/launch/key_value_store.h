@@ -1,4 +1,5 @@
-// The job's key-value store. Pure: requests in, replies out; a get of a key that is not there yet is parked.
+// The job's key-value store. Pure: requests in, replies out; a get of a key that is not there yet
+// is parked.
 #pragma once
 #include <trireme/launch/protocol.h>
 #include <functional>
@@ -13,8 +14,9 @@ class KeyValueStore {
   using Time = Membership::Time;
   using Messages = Membership::Messages;
 
-  // One of set, get, find, add, compare_set, erase, count (protocol.h). The replies include those of gets that this
-  // request has answered. Throws Error(corrupt) or a JSON exception for a request it cannot read.
+  // One of set, get, find, add, compare_set, erase, count (protocol.h). The replies include those
+  // of gets that this request has answered. Throws Error(corrupt) or a JSON exception for a request
+  // it cannot read.
   Messages handle(int worker, const Json& request, Time now);
   // Ends the parked gets whose deadline has passed.
   Messages tick(Time now);

@@ -16,7 +16,9 @@ constexpr Milliseconds kLookAgain{50};
 
 }  // namespace
 
-std::string coordinator_key(const std::string& job) { return fmt::format("/trireme/{}/coordinator", job); }
+std::string coordinator_key(const std::string& job) {
+  return fmt::format("/trireme/{}/coordinator", job);
+}
 
 std::string address_towards(const net::EtcdUrl& where) {
   net::Etcd etcd(where.servers);
@@ -24,11 +26,13 @@ std::string address_towards(const net::EtcdUrl& where) {
   return etcd.local_address();
 }
 
-CoordinatorLookup::CoordinatorLookup(net::EtcdUrl where) : where_(std::move(where)), etcd_(where_.servers) {}
+CoordinatorLookup::CoordinatorLookup(net::EtcdUrl where)
+    : where_(std::move(where)), etcd_(where_.servers) {}
 
 std::optional<net::Endpoint> CoordinatorLookup::now() {
   try {
-    if (const auto entry = etcd_.get(coordinator_key(where_.job), Deadline::after(kAnswer))) return net::parse_endpoint(entry->value);
+    if (const auto entry = etcd_.get(coordinator_key(where_.job), Deadline::after(kAnswer)))
+      return net::parse_endpoint(entry->value);
     wrong_ = "nobody has published a coordinator";
     remedy_ = "start node 0 of the job with the same --rendezvous, or look whether it has ended";
   } catch (const Error& error) {
@@ -41,17 +45,23 @@ std::optional<net::Endpoint> CoordinatorLookup::now() {
 net::Endpoint CoordinatorLookup::wait(const std::string& token, Deadline deadline) {
   for (;; std::this_thread::sleep_for(kLookAgain)) {
     if (const auto found = now()) {
-      const net::Reach reach = net::reach(*found, token, Deadline::after(std::clamp(deadline.remaining(), kLookAgain, kProbe)));
+      const net::Reach reach = net::reach(
+          *found, token, Deadline::after(std::clamp(deadline.remaining(), kLookAgain, kProbe)));
       if (reach == net::Reach::listens || reach == net::Reach::other_job) return *found;
       wrong_ = fmt::format("{} is published there, {}", found->describe(),
-                           reach == net::Reach::refused ? "but nobody listens at it any more" : "but does not answer");
-      remedy_ = "look whether the job lives, and whether its coordinator's address can be reached from this host";
+                           reach == net::Reach::refused ? "but nobody listens at it any more"
+                                                        : "but does not answer");
+      remedy_ =
+          "look whether the job lives, and whether its coordinator's address can be reached from "
+          "this host";
     }
     if (deadline.remaining() > kLookAgain) continue;
-    throw Error(ErrorCode::timeout, "launch",
-                fmt::format("the coordinator of job '{}' was not found within {} by {} (key {}): {}", where_.job,
-                            format_duration(deadline.allowed()), where_.describe(), coordinator_key(where_.job), wrong_),
-                remedy_);
+    throw Error(
+        ErrorCode::timeout, "launch",
+        fmt::format("the coordinator of job '{}' was not found within {} by {} (key {}): {}",
+                    where_.job, format_duration(deadline.allowed()), where_.describe(),
+                    coordinator_key(where_.job), wrong_),
+        remedy_);
   }
 }
 

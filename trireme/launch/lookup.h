@@ -11,7 +11,8 @@ namespace trireme::launch {
 // The key that holds the coordinator's address.
 std::string coordinator_key(const std::string& job);
 
-// The address of this host by which it reaches etcd. Throws Error(not_found) naming each server and what was wrong with it if none answers.
+// The address of this host by which it reaches etcd. Throws Error(not_found) naming each server and
+// what was wrong with it if none answers.
 std::string address_towards(const net::EtcdUrl& where);
 
 // Not for several threads at once.
@@ -19,10 +20,12 @@ class CoordinatorLookup {
  public:
   explicit CoordinatorLookup(net::EtcdUrl where);
 
-  // Whom etcd names now. Empty if it names nobody, or does not answer: that is remembered for wait()'s message. Takes 2 s at most.
+  // Whom etcd names now. Empty if it names nobody, or does not answer: that is remembered for
+  // wait()'s message. Takes 2 s at most.
   std::optional<net::Endpoint> now();
-  // Whom etcd names once somebody of a job listens there: its token may be another one, which who connects is told. Asks anew until the
-  // deadline. Throws Error(timeout) with etcd's address, the key, and what was wrong last.
+  // Whom etcd names once somebody of a job listens there: its token may be another one, which who
+  // connects is told. Asks anew until the deadline. Throws Error(timeout) with etcd's address, the
+  // key, and what was wrong last.
   net::Endpoint wait(const std::string& token, Deadline deadline);
 
  private:

@@ -9,14 +9,17 @@ Membership::Messages Meetings::arrive(const std::string& where, int worker, Arri
   const int64_t request = arrival.request;
   if (!arrivals.emplace(worker, std::move(arrival)).second)
     return {{worker,
-             reply_to(request, {ErrorCode::invalid_argument, fmt::format("{} entered {} twice at the same time", name_of_(worker), where),
-                                "a name of its own for each meeting, or one thread that enters it"})}};
+             reply_to(request,
+                      {ErrorCode::invalid_argument,
+                       fmt::format("{} entered {} twice at the same time", name_of_(worker), where),
+                       "a name of its own for each meeting, or one thread that enters it"})}};
   if (arrivals.size() < static_cast<size_t>(workers_)) return {};
 
   const auto difference = compare(where, arrivals);
   Messages messages;
   for (const auto& [who, its] : arrivals)
-    messages.push_back({who, difference ? reply_to(its.request, *difference) : reply_to(its.request)});
+    messages.push_back(
+        {who, difference ? reply_to(its.request, *difference) : reply_to(its.request)});
   open_.erase(where);
   return messages;
 }
@@ -24,9 +27,11 @@ Membership::Messages Meetings::arrive(const std::string& where, int worker, Arri
 std::optional<Failure> Meetings::compare(const std::string& where, const Arrivals& arrivals) const {
   const auto& [first, reference] = *arrivals.begin();
   for (const auto& [worker, arrival] : arrivals) {
-    const auto difference = first_difference(name_of_(first), reference.facts, name_of_(worker), arrival.facts);
+    const auto difference =
+        first_difference(name_of_(first), reference.facts, name_of_(worker), arrival.facts);
     if (!difference) continue;
-    return Failure{ErrorCode::invalid_argument, fmt::format("the workers differ in {}: {}", where, *difference),
+    return Failure{ErrorCode::invalid_argument,
+                   fmt::format("the workers differ in {}: {}", where, *difference),
                    "start all workers with the same program and configuration"};
   }
   return std::nullopt;
@@ -43,7 +48,8 @@ std::string Meetings::describe_missing(const Arrivals& arrivals) const {
 Membership::Messages Meetings::fail_all(const std::function<Failure(const std::string&)>& why) {
   Messages messages;
   for (const auto& [where, arrivals] : open_) {
-    for (const auto& [worker, arrival] : arrivals) messages.push_back({worker, reply_to(arrival.request, why(where))});
+    for (const auto& [worker, arrival] : arrivals)
+      messages.push_back({worker, reply_to(arrival.request, why(where))});
   }
   open_.clear();
   return messages;
@@ -59,11 +65,13 @@ Membership::Messages Meetings::tick(Time now) {
         ++entry;
         continue;
       }
-      const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(arrival.deadline - arrival.since);
+      const auto waited =
+          std::chrono::duration_cast<std::chrono::milliseconds>(arrival.deadline - arrival.since);
       messages.push_back(
-          {worker, reply_to(arrival.request,
-                            {ErrorCode::timeout, fmt::format("{} did not come to {} within {}", missing, where, format_duration(waited)),
-                             "look at what they do, or allow more time"})});
+          {worker, reply_to(arrival.request, {ErrorCode::timeout,
+                                              fmt::format("{} did not come to {} within {}",
+                                                          missing, where, format_duration(waited)),
+                                              "look at what they do, or allow more time"})});
       entry = arrivals.erase(entry);
     }
   }

@@ -21,10 +21,12 @@ class Meetings {
   };
 
   // `name_of` names a worker in messages.
-  Meetings(int workers, std::function<std::string(int worker)> name_of) : workers_(workers), name_of_(std::move(name_of)) {}
+  Meetings(int workers, std::function<std::string(int worker)> name_of)
+      : workers_(workers), name_of_(std::move(name_of)) {}
 
-  // `where` names the meeting in messages, as in "barrier 'end'". Answers all when the last has arrived: that is where
-  // facts are compared. The meeting is over then, and the same name may be used again.
+  // `where` names the meeting in messages, as in "barrier 'end'". Answers all when the last has
+  // arrived: that is where facts are compared. The meeting is over then, and the same name may be
+  // used again.
   Messages arrive(const std::string& where, int worker, Arrival arrival);
   // Ends every open meeting.
   Messages fail_all(const std::function<Failure(const std::string& where)>& why);

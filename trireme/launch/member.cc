@@ -14,8 +14,8 @@
 namespace trireme::launch {
 namespace {
 
-// The coordinator ends a wait at its deadline and says for whom it waited. Only if it does not answer at all by then
-// does the wait end here.
+// The coordinator ends a wait at its deadline and says for whom it waited. Only if it does not
+// answer at all by then does the wait end here.
 constexpr Milliseconds kAnswerGrace{500};
 constexpr Milliseconds kFarewell{5000};
 
@@ -29,7 +29,10 @@ std::string host_name() {
 
 struct Member::Impl {
   Impl(net::Endpoint where, int own_number, int own_generation, MemberOptions member_options)
-      : coordinator(std::move(where)), worker(own_number), generation(own_generation), options(std::move(member_options)) {
+      : coordinator(std::move(where)),
+        worker(own_number),
+        generation(own_generation),
+        options(std::move(member_options)) {
     if (!options.phases) options.phases = std::make_shared<PhasePage>();
     options.phases->set(Phase::connecting, -1);
   }
@@ -43,7 +46,9 @@ struct Member::Impl {
   void join(int workers, Facts must_agree, Deadline deadline);
   void await_join(Deadline deadline);
   Json request(Json message, const std::string& what, Deadline deadline);
-  Json ask(Json message, const std::string& what) { return request(std::move(message), what, Deadline::after(options.timeout)); }
+  Json ask(Json message, const std::string& what) {
+    return request(std::move(message), what, Deadline::after(options.timeout));
+  }
   void beat();
   void stop_heart();
   Error coordinator_silent(const std::string& what, Deadline deadline) const;
@@ -78,7 +83,8 @@ net::ClientEvents Member::Impl::events() {
 void Member::Impl::receive(const Json& message) {
   const std::string op = message.at("op").get<std::string>();
   if (const int its = message.at("generation").get<int>(); its != generation && op != "refused") {
-    log_warning("launch: ignored a message '{}' of generation {} in generation {}", op, its, generation);
+    log_warning("launch: ignored a message '{}' of generation {} in generation {}", op, its,
+                generation);
     return;
   }
   std::lock_guard lock(mutex);
@@ -96,9 +102,11 @@ void Member::Impl::receive(const Json& message) {
 }
 
 void Member::Impl::coordinator_closed(const std::string& reason) {
-  const std::string what = net::ended_by_peer(reason)
-                               ? fmt::format("the coordinator at {} closed the connection", coordinator.describe())
-                               : fmt::format("the connection to the coordinator at {} broke: {}", coordinator.describe(), reason);
+  const std::string what =
+      net::ended_by_peer(reason)
+          ? fmt::format("the coordinator at {} closed the connection", coordinator.describe())
+          : fmt::format("the connection to the coordinator at {} broke: {}", coordinator.describe(),
+                        reason);
   std::lock_guard lock(mutex);
   coordinator_gone = true;
   LostWorker itself;
@@ -135,21 +143,26 @@ void Member::Impl::join(int workers, Facts must_agree, Deadline deadline) {
 
 void Member::Impl::await_join(Deadline deadline) {
   std::unique_lock lock(mutex);
-  const bool answered = changed.wait_until(lock, deadline.at() + kAnswerGrace, [&] { return admission || coordinator_gone; });
+  const bool answered = changed.wait_until(lock, deadline.at() + kAnswerGrace,
+                                           [&] { return admission || coordinator_gone; });
   if (!answered) throw coordinator_silent("joining the job", deadline);
-  if (!admission) throw Error(ErrorCode::peer_lost, "launch", lost->describe(), "look at the coordinator's output");
+  if (!admission)
+    throw Error(ErrorCode::peer_lost, "launch", lost->describe(),
+                "look at the coordinator's output");
   if (const auto failure = failure_in(*admission)) throw failure->error();
   for (const Json& peer : admission->at("peers"))
-    peers.push_back({peer.at("worker").get<int>(), peer.at("host").get<std::string>(), peer.at("address").get<std::string>(),
-                     peer.at("pid").get<int>()});
+    peers.push_back({peer.at("worker").get<int>(), peer.at("host").get<std::string>(),
+                     peer.at("address").get<std::string>(), peer.at("pid").get<int>()});
 }
 
 Json Member::Impl::request(Json message, const std::string& what, Deadline deadline) {
   std::unique_lock lock(mutex);
   if (left)
-    throw Error(ErrorCode::invalid_argument, "launch", fmt::format("{}: worker {} has left the job already", what, worker),
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("{}: worker {} has left the job already", what, worker),
                 "call leave() last");
-  if (coordinator_gone) throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
+  if (coordinator_gone)
+    throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
   const int64_t id = next_request++;
   replies[id] = std::nullopt;
   lock.unlock();
@@ -163,30 +176,36 @@ Json Member::Impl::request(Json message, const std::string& what, Deadline deadl
     throw;
   }
   lock.lock();
-  changed.wait_until(lock, deadline.at() + kAnswerGrace, [&] { return replies.at(id) || coordinator_gone || left; });
+  changed.wait_until(lock, deadline.at() + kAnswerGrace,
+                     [&] { return replies.at(id) || coordinator_gone || left; });
   const std::optional<Json> reply = std::move(replies.at(id));
   replies.erase(id);
   if (reply) {
     if (const auto failure = failure_in(*reply)) throw failure->error();
     return *reply;
   }
-  if (coordinator_gone) throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
-  if (left) throw Error(ErrorCode::aborted, "launch", fmt::format("{}: worker {} left the job meanwhile", what, worker));
+  if (coordinator_gone)
+    throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
+  if (left)
+    throw Error(ErrorCode::aborted, "launch",
+                fmt::format("{}: worker {} left the job meanwhile", what, worker));
   throw coordinator_silent(what, deadline);
 }
 
 Error Member::Impl::coordinator_silent(const std::string& what, Deadline deadline) const {
-  return Error(
-      ErrorCode::timeout, "launch",
-      fmt::format("{}: the coordinator at {} did not answer within {}", what, coordinator.describe(), format_duration(deadline.allowed())),
-      "check that the coordinator's process is not stopped, or allow more time");
+  return Error(ErrorCode::timeout, "launch",
+               fmt::format("{}: the coordinator at {} did not answer within {}", what,
+                           coordinator.describe(), format_duration(deadline.allowed())),
+               "check that the coordinator's process is not stopped, or allow more time");
 }
 
 void Member::Impl::beat() {
   std::unique_lock lock(mutex);
-  while (!changed.wait_for(lock, options.heartbeat_interval, [&] { return heart_stopped || coordinator_gone; })) {
+  while (!changed.wait_for(lock, options.heartbeat_interval,
+                           [&] { return heart_stopped || coordinator_gone; })) {
     lock.unlock();
-    if (const auto now = options.phases->read()) send(beat_message(*now, std::chrono::steady_clock::now()));
+    if (const auto now = options.phases->read())
+      send(beat_message(*now, std::chrono::steady_clock::now()));
     lock.lock();
   }
 }
@@ -200,11 +219,12 @@ void Member::Impl::stop_heart() {
   if (heart.joinable()) heart.join();
 }
 
-Member::Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers, int generation,
-               std::map<std::string, std::string> must_agree, MemberOptions options)
+Member::Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers,
+               int generation, std::map<std::string, std::string> must_agree, MemberOptions options)
     : impl_(std::make_unique<Impl>(coordinator, worker, generation, options)) {
   const Deadline deadline = Deadline::after(options.timeout);
-  impl_->client = std::make_unique<net::ControlClient>(coordinator, token, impl_->events(), deadline);
+  impl_->client =
+      std::make_unique<net::ControlClient>(coordinator, token, impl_->events(), deadline);
   impl_->join(workers, std::move(must_agree), deadline);
   phases().set(Phase::starting, -1);
 }
@@ -214,41 +234,59 @@ Member::~Member() = default;
 const std::vector<Peer>& Member::peers() const { return impl_->peers; }
 
 void Member::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
-  impl_->ask({{"op", "agree"}, {"what", what}, {"facts", facts}}, fmt::format("comparing '{}' with the other workers", what));
+  impl_->ask({{"op", "agree"}, {"what", what}, {"facts", facts}},
+             fmt::format("comparing '{}' with the other workers", what));
 }
 
-void Member::barrier(const std::string& name) { impl_->ask({{"op", "barrier"}, {"name", name}}, fmt::format("barrier '{}'", name)); }
+void Member::barrier(const std::string& name) {
+  impl_->ask({{"op", "barrier"}, {"name", name}}, fmt::format("barrier '{}'", name));
+}
 
 void Member::set(const std::string& key, const std::string& value) {
-  impl_->ask({{"op", "set"}, {"key", key}, {"value", bytes(value)}}, fmt::format("setting key '{}'", key));
+  impl_->ask({{"op", "set"}, {"key", key}, {"value", bytes(value)}},
+             fmt::format("setting key '{}'", key));
 }
 
 std::string Member::get(const std::string& key, Deadline deadline) {
-  const Json reply = impl_->request({{"op", "get"}, {"key", key}}, fmt::format("waiting for key '{}'", key), deadline);
+  const Json reply = impl_->request({{"op", "get"}, {"key", key}},
+                                    fmt::format("waiting for key '{}'", key), deadline);
   return bytes_from(reply.at("value"));
 }
 
 std::optional<std::string> Member::find(const std::string& key) {
-  const Json reply = impl_->ask({{"op", "find"}, {"key", key}}, fmt::format("looking for key '{}'", key));
+  const Json reply =
+      impl_->ask({{"op", "find"}, {"key", key}}, fmt::format("looking for key '{}'", key));
   if (!reply.contains("value")) return std::nullopt;
   return bytes_from(reply.at("value"));
 }
 
 int64_t Member::add(const std::string& key, int64_t amount) {
-  return impl_->ask({{"op", "add"}, {"key", key}, {"amount", amount}}, fmt::format("adding to key '{}'", key)).at("sum").get<int64_t>();
+  return impl_
+      ->ask({{"op", "add"}, {"key", key}, {"amount", amount}},
+            fmt::format("adding to key '{}'", key))
+      .at("sum")
+      .get<int64_t>();
 }
 
-std::string Member::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
-  const Json reply = impl_->ask({{"op", "compare_set"}, {"key", key}, {"expected", bytes(expected)}, {"desired", bytes(desired)}},
+std::string Member::compare_set(const std::string& key, const std::string& expected,
+                                const std::string& desired) {
+  const Json reply = impl_->ask({{"op", "compare_set"},
+                                 {"key", key},
+                                 {"expected", bytes(expected)},
+                                 {"desired", bytes(desired)}},
                                 fmt::format("comparing and setting key '{}'", key));
   return bytes_from(reply.at("value"));
 }
 
 bool Member::erase(const std::string& key) {
-  return impl_->ask({{"op", "erase"}, {"key", key}}, fmt::format("erasing key '{}'", key)).at("erased").get<bool>();
+  return impl_->ask({{"op", "erase"}, {"key", key}}, fmt::format("erasing key '{}'", key))
+      .at("erased")
+      .get<bool>();
 }
 
-int64_t Member::count_keys() { return impl_->ask({{"op", "count"}}, "counting keys").at("count").get<int64_t>(); }
+int64_t Member::count_keys() {
+  return impl_->ask({{"op", "count"}}, "counting keys").at("count").get<int64_t>();
+}
 
 PhasePage& Member::phases() { return *impl_->options.phases; }
 
@@ -262,17 +300,26 @@ bool Member::is_lost() const { return impl_->is_lost; }
 
 void Member::throw_if_lost() const {
   if (const auto who = lost())
-    throw Error(ErrorCode::peer_lost, "launch", who->describe(), "run the job again; it goes on from its last checkpoint");
+    throw Error(ErrorCode::peer_lost, "launch", who->describe(),
+                "run the job again; it goes on from its last checkpoint");
 }
 
 bool Member::regroup_wanted() const { return impl_->regroup_wanted; }
-void Member::tell_first_step(int64_t step, const Json& facts) { impl_->send({{"op", "stepped"}, {"step", step}, {"facts", facts}}); }
-Json Member::generations() { return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations"); }
+void Member::tell_first_step(int64_t step, const Json& facts) {
+  impl_->send({{"op", "stepped"}, {"step", step}, {"facts", facts}});
+}
+Json Member::generations() {
+  return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations");
+}
 
-Json Member::times() { return impl_->ask({{"op", "times"}}, "asking for the workers' times").at("times"); }
+Json Member::times() {
+  return impl_->ask({{"op", "times"}}, "asking for the workers' times").at("times");
+}
 
 double Member::coordinator_cpu_seconds() {
-  return impl_->ask({{"op", "cpu_seconds"}}, "asking for the coordinator's CPU time").at("seconds").get<double>();
+  return impl_->ask({{"op", "cpu_seconds"}}, "asking for the coordinator's CPU time")
+      .at("seconds")
+      .get<double>();
 }
 
 void Member::leave() {

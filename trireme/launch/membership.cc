@@ -14,7 +14,8 @@ using std::chrono::duration_cast;
 using std::chrono::milliseconds;
 
 void append(Membership::Messages& messages, Membership::Messages more) {
-  messages.insert(messages.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  messages.insert(messages.end(), std::make_move_iterator(more.begin()),
+                  std::make_move_iterator(more.end()));
 }
 
 }  // namespace
@@ -30,7 +31,8 @@ std::string LostWorker::describe() const {
 Membership::Membership(MembershipOptions options)
     : options_(options),
       workers_(static_cast<size_t>(options.workers)),
-      meetings_(std::make_unique<Meetings>(options.workers, [this](int worker) { return name_of(worker); })),
+      meetings_(std::make_unique<Meetings>(options.workers,
+                                           [this](int worker) { return name_of(worker); })),
       stalls_(options.stall_timeout),
       stragglers_(options.straggler, options.workers) {}
 Membership::~Membership() = default;
@@ -57,16 +59,19 @@ std::optional<Failure> Membership::check_join(const JoinRequest& request) const 
   if (auto refused = refuse_generation(request.generation)) return refused;
   const std::string joiner = worker_name(request.worker, request.host);
   if (request.workers != options_.workers)
-    return wrong(fmt::format("{} was started for a job of {} workers, but this one has {}", joiner, request.workers, options_.workers),
+    return wrong(fmt::format("{} was started for a job of {} workers, but this one has {}", joiner,
+                             request.workers, options_.workers),
                  "the same number of workers for all launchers");
   if (request.worker < 0 || request.worker >= options_.workers)
-    return wrong(fmt::format("{} is out of range: the job has workers 0 to {}", joiner, options_.workers - 1),
+    return wrong(fmt::format("{} is out of range: the job has workers 0 to {}", joiner,
+                             options_.workers - 1),
                  "a number of its own, from that range, for each worker");
   if (ended_) return ended_;
   if (const Entry& holder = entry(request.worker); holder.state != State::absent)
-    return wrong(fmt::format("{} cannot join: its number is taken by host {}, pid {} (this one has pid {})", joiner, holder.request.host,
-                             holder.request.pid, request.pid),
-                 "a number of its own for each worker");
+    return wrong(
+        fmt::format("{} cannot join: its number is taken by host {}, pid {} (this one has pid {})",
+                    joiner, holder.request.host, holder.request.pid, request.pid),
+        "a number of its own for each worker");
   return std::nullopt;
 }
 
@@ -75,10 +80,11 @@ std::optional<Failure> Membership::differs_from_others(const JoinRequest& reques
     const JoinRequest& there = entry(other).request;
     const JoinRequest& low = other < request.worker ? there : request;
     const JoinRequest& high = other < request.worker ? request : there;
-    const auto difference =
-        first_difference(worker_name(low.worker, low.host), low.must_agree, worker_name(high.worker, high.host), high.must_agree);
+    const auto difference = first_difference(worker_name(low.worker, low.host), low.must_agree,
+                                             worker_name(high.worker, high.host), high.must_agree);
     if (difference)
-      return Failure{ErrorCode::invalid_argument, fmt::format("the workers differ: {}", *difference),
+      return Failure{ErrorCode::invalid_argument,
+                     fmt::format("the workers differ: {}", *difference),
                      "start all workers with the same program and configuration"};
   }
   return std::nullopt;
@@ -89,7 +95,8 @@ Membership::Messages Membership::start() {
   Json peers = Json::array();
   for (const Entry& worker : workers_) {
     const JoinRequest& its = worker.request;
-    peers.push_back({{"worker", its.worker}, {"host", its.host}, {"address", its.address}, {"pid", its.pid}});
+    peers.push_back(
+        {{"worker", its.worker}, {"host", its.host}, {"address", its.address}, {"pid", its.pid}});
   }
   return to_present({{"op", "joined"}, {"peers", peers}});
 }
@@ -126,35 +133,44 @@ Membership::Messages Membership::lost(int worker, const std::string& reason) {
   Entry& gone = entry(worker);
   if (gone.state == State::left) return {};
   if (gone.state == State::lost) {
-    // A process's end says more than the broken connection before it; but a silent worker's end is what its silence led to.
-    if (first_loss_ && first_loss_->worker == worker && !lost_by_silence_) first_loss_->reason = reason;
+    // A process's end says more than the broken connection before it; but a silent worker's end is
+    // what its silence led to.
+    if (first_loss_ && first_loss_->worker == worker && !lost_by_silence_)
+      first_loss_->reason = reason;
     return {};
   }
   gone.state = State::lost;
-  const std::string around = started_ ? circumstances(gone.last, present_but(worker), latest_) : std::string();
+  const std::string around =
+      started_ ? circumstances(gone.last, present_but(worker), latest_) : std::string();
   losses_.push_back({worker, gone.request.host, gone.request.pid, gone.last.at, reason, around});
-  if (ended_) return {};  // It follows from what ended the generation: the others know that already.
+  if (ended_)
+    return {};  // It follows from what ended the generation: the others know that already.
 
   first_loss_ = losses_.back();
-  ended_ = Failure{ErrorCode::peer_lost, first_loss_->describe(), "run the job again; it goes on from its last checkpoint"};
+  ended_ = Failure{ErrorCode::peer_lost, first_loss_->describe(),
+                   "run the job again; it goes on from its last checkpoint"};
   Messages messages = to_present(lost_message(*first_loss_));
   append(messages, meetings_->fail_all([&](const std::string&) { return *ended_; }));
   if (!started_) append(messages, to_present(refusal(*ended_)));
   return messages;
 }
 
-Membership::Messages Membership::agree(int worker, int64_t request, const std::string& what, const Facts& facts, Time now, Time deadline) {
+Membership::Messages Membership::agree(int worker, int64_t request, const std::string& what,
+                                       const Facts& facts, Time now, Time deadline) {
   return meet(fmt::format("the comparison of '{}'", what), worker, request, facts, now, deadline);
 }
 
-Membership::Messages Membership::barrier(int worker, int64_t request, const std::string& name, Time now, Time deadline) {
+Membership::Messages Membership::barrier(int worker, int64_t request, const std::string& name,
+                                         Time now, Time deadline) {
   return meet(fmt::format("barrier '{}'", name), worker, request, {}, now, deadline);
 }
 
-Membership::Messages Membership::meet(const std::string& where, int worker, int64_t request, Facts facts, Time now, Time deadline) {
+Membership::Messages Membership::meet(const std::string& where, int worker, int64_t request,
+                                      Facts facts, Time now, Time deadline) {
   heard(worker, now);
   if (ended_) return {{worker, reply_to(request, *ended_)}};
-  if (const auto left = in_state(State::left); !left.empty()) return {{worker, reply_to(request, left_failure(left.front(), where))}};
+  if (const auto left = in_state(State::left); !left.empty())
+    return {{worker, reply_to(request, left_failure(left.front(), where))}};
   return meetings_->arrive(where, worker, {request, std::move(facts), now, deadline});
 }
 
@@ -173,7 +189,8 @@ Membership::Messages Membership::tick(Time now) {
     lost_by_silence_ = lost_by_silence_ || !first_loss_;
     append(messages, lost(worker, "silent for " + format_duration(silence)));
     // It may wake up: then it must know that the others go on without it.
-    if (first_loss_ && first_loss_->worker == worker) messages.push_back({worker, lost_message(*first_loss_)});
+    if (first_loss_ && first_loss_->worker == worker)
+      messages.push_back({worker, lost_message(*first_loss_)});
   }
   append(messages, meetings_->tick(now));
   if (started_ && !ended_ && !was_away) look_around(now);
@@ -191,7 +208,8 @@ void Membership::tell(const std::vector<Straggler>& stragglers) {
     Json record = straggler.to_json(whose.rank);
     record["kind"] = "straggler";
     notices_.push_back(
-        {straggler.describe(fmt::format("rank {} (pid {}{})", whose.rank, whose.pid, whose.host.empty() ? "" : ", host " + whose.host)),
+        {straggler.describe(fmt::format("rank {} (pid {}{})", whose.rank, whose.pid,
+                                        whose.host.empty() ? "" : ", host " + whose.host)),
          std::move(record)});
   }
 }
@@ -199,7 +217,8 @@ void Membership::tell(const std::vector<Straggler>& stragglers) {
 WorkerNow Membership::now_of(int worker) const {
   const Entry& it = entry(worker);
   const auto replicas = it.request.must_agree.find("replicas a worker");
-  const int each = replicas == it.request.must_agree.end() ? 1 : std::atoi(replicas->second.c_str());
+  const int each =
+      replicas == it.request.must_agree.end() ? 1 : std::atoi(replicas->second.c_str());
   return {worker, worker * each, it.request.pid, it.request.host, it.last};
 }
 
@@ -214,29 +233,36 @@ Json Membership::times() {
   tell(stragglers_.conclude());
   Json phases = Json::array(), found = Json::array();
   for (int worker = 0; worker < options_.workers; ++worker)
-    if (const auto mean = stragglers_.mean_of(worker)) phases.push_back(to_json(*mean, now_of(worker).rank));
-  for (const Straggler& straggler : stragglers_.found()) found.push_back(straggler.to_json(now_of(straggler.worker).rank));
+    if (const auto mean = stragglers_.mean_of(worker))
+      phases.push_back(to_json(*mean, now_of(worker).rank));
+  for (const Straggler& straggler : stragglers_.found())
+    found.push_back(straggler.to_json(now_of(straggler.worker).rank));
   return {{"phases", phases}, {"stragglers", found}};
 }
 
 Membership::Messages Membership::expire_join(Time now) {
   if (started_ || ended_ || !first_join_) return {};
   Time deadline = *first_join_ + options_.join_timeout;
-  for (const int worker : in_state(State::joined)) deadline = std::min(deadline, entry(worker).request.deadline);
+  for (const int worker : in_state(State::joined))
+    deadline = std::min(deadline, entry(worker).request.deadline);
   if (now < deadline) return {};
 
   std::vector<std::string> missing;
   for (const int worker : in_state(State::absent)) missing.push_back(name_of(worker));
-  std::string what = fmt::format("{} of {} did not join within {}", enumerate(missing), options_.workers,
-                                 format_duration(duration_cast<milliseconds>(deadline - *first_join_)));
+  std::string what =
+      fmt::format("{} of {} did not join within {}", enumerate(missing), options_.workers,
+                  format_duration(duration_cast<milliseconds>(deadline - *first_join_)));
   if (!last_refusal_.empty()) what += fmt::format(" (one was refused: {})", last_refusal_);
-  return never_start({ErrorCode::timeout, what, "check that they were started and reach the coordinator, or allow more time"});
+  return never_start(
+      {ErrorCode::timeout, what,
+       "check that they were started and reach the coordinator, or allow more time"});
 }
 
 std::optional<Failure> Membership::refuse_generation(int generation) const {
   if (generation == options_.generation) return std::nullopt;
   return Failure{ErrorCode::invalid_argument,
-                 fmt::format("a message of generation {} came to a job that is in generation {}", generation, options_.generation),
+                 fmt::format("a message of generation {} came to a job that is in generation {}",
+                             generation, options_.generation),
                  "end the processes of the older generation"};
 }
 
@@ -250,7 +276,8 @@ std::optional<Failure> Membership::nobody_to_wait_for(int worker) const {
 }
 
 Failure Membership::left_failure(int worker, const std::string& where) const {
-  return {ErrorCode::peer_lost, fmt::format("{} left the job; it will not come to {}", name_of(worker), where),
+  return {ErrorCode::peer_lost,
+          fmt::format("{} left the job; it will not come to {}", name_of(worker), where),
           "let all workers take the same steps before they leave"};
 }
 
@@ -274,14 +301,19 @@ std::vector<int> Membership::in_state(State state) const {
   return found;
 }
 
-std::string Membership::name_of(int worker) const { return worker_name(worker, entry(worker).request.host); }
+std::string Membership::name_of(int worker) const {
+  return worker_name(worker, entry(worker).request.host);
+}
 
 const Membership::Entry& Membership::entry(int worker) const {
   if (worker < 0 || worker >= options_.workers)
     throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("worker {} is out of range: the job has workers 0 to {}", worker, options_.workers - 1));
+                fmt::format("worker {} is out of range: the job has workers 0 to {}", worker,
+                            options_.workers - 1));
   return workers_[static_cast<size_t>(worker)];
 }
-Membership::Entry& Membership::entry(int worker) { return const_cast<Entry&>(std::as_const(*this).entry(worker)); }
+Membership::Entry& Membership::entry(int worker) {
+  return const_cast<Entry&>(std::as_const(*this).entry(worker));
+}
 
 }  // namespace trireme::launch

@@ -1,6 +1,7 @@
 // The membership service's rules as a pure state machine: no sockets, no clocks, no threads.
 //
-// It is told what happened and answers with the messages to send. launch/coordinator.h feeds it from control connections.
+// It is told what happened and answers with the messages to send. launch/coordinator.h feeds it
+// from control connections.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -20,9 +21,9 @@ namespace trireme::launch {
 
 struct MembershipOptions {
   int workers = 1;
-  std::chrono::milliseconds join_timeout{60000};       // From the first event until all have joined.
+  std::chrono::milliseconds join_timeout{60000};  // From the first event until all have joined.
   std::chrono::milliseconds heartbeat_timeout{10000};  // Silence longer than this is a loss.
-  std::chrono::milliseconds stall_timeout{10000};      // Others wait for a worker so long: it stalls.
+  std::chrono::milliseconds stall_timeout{10000};  // Others wait for a worker so long: it stalls.
   StragglerOptions straggler;
   int generation = 0;  // Messages of any other are refused.
 };
@@ -32,9 +33,11 @@ struct LostWorker {
   std::string host;
   int pid = 0;
   PhaseAt last;
-  std::string reason;         // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
-  std::string circumstances;  // Since when it was there, and who waits for it where (notices.h); may be empty.
-  // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed; it had been there for ..."
+  std::string reason;  // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
+  std::string circumstances;  // Since when it was there, and who waits for it where (notices.h);
+                              // may be empty.
+  // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed; it had been
+  // there for ..."
   std::string describe() const;
 };
 
@@ -57,13 +60,14 @@ struct JoinRequest {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
-// One generation of one job. A worker is absent, then joined, then either left (it said goodbye) or lost. The first loss
-// ends the generation: it is told to all, and ends every wait now and later.
+// One generation of one job. A worker is absent, then joined, then either left (it said goodbye) or
+// lost. The first loss ends the generation: it is told to all, and ends every wait now and later.
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Outgoing {
-    static constexpr int kSender = -1;  // To whom the call came from: a refused joiner is no worker.
+    static constexpr int kSender =
+        -1;  // To whom the call came from: a refused joiner is no worker.
     int to = kSender;
     Json message;
   };
@@ -77,18 +81,22 @@ class Membership {
   Messages join(const JoinRequest& request, Time now);
   void heard(int worker, Time now);  // Any message is a sign of life.
   void beat(int worker, const PhaseNow& phase, Time now);
-  void see(int worker, const PhaseNow& phase, Time now);  // The same, seen from outside: no sign of life.
+  void see(int worker, const PhaseNow& phase,
+           Time now);  // The same, seen from outside: no sign of life.
   // Stalls and stragglers that were found since the last call.
   std::vector<Notice> take_notices() { return std::exchange(notices_, {}); }
-  // {"phases": [{rank, steps, waiting, data, forward, ...}], "stragglers": [...]}: means of a step in seconds.
+  // {"phases": [{rank, steps, waiting, data, forward, ...}], "stragglers": [...]}: means of a step
+  // in seconds.
   Json times();  // At the end of a run: also a straggler that it was too short for is found then.
   Messages goodbye(int worker);
-  // The worker's connection broke, or its process was seen to end. A worker that said goodbye cannot be lost. For a
-  // worker that is lost already only the reason is replaced: who speaks later has looked closer.
+  // The worker's connection broke, or its process was seen to end. A worker that said goodbye
+  // cannot be lost. For a worker that is lost already only the reason is replaced: who speaks later
+  // has looked closer.
   Messages lost(int worker, const std::string& reason);
-  // Answered when all have arrived with equal facts, or by a failure. `request` is the id of the reply.
-  Messages agree(int worker, int64_t request, const std::string& what, const std::map<std::string, std::string>& facts, Time now,
-                 Time deadline);
+  // Answered when all have arrived with equal facts, or by a failure. `request` is the id of the
+  // reply.
+  Messages agree(int worker, int64_t request, const std::string& what,
+                 const std::map<std::string, std::string>& facts, Time now, Time deadline);
   Messages barrier(int worker, int64_t request, const std::string& name, Time now, Time deadline);
   // Notices what did not happen: join time-out, silence, deadlines of waits. Call it often.
   Messages tick(Time now);
@@ -102,7 +110,9 @@ class Membership {
   bool any_step_finished() const;  // Some worker was seen in the second step or later.
   bool anyone_present() const;     // Joined, and neither left nor lost.
   const std::optional<LostWorker>& first_loss() const { return first_loss_; }
-  std::vector<LostWorker> take_losses() { return std::exchange(losses_, {}); }  // All of them, since the last call.
+  std::vector<LostWorker> take_losses() {
+    return std::exchange(losses_, {});
+  }  // All of them, since the last call.
 
  private:
   enum class State { absent, joined, left, lost };
@@ -122,7 +132,8 @@ class Membership {
   void tell(const std::vector<Straggler>& stragglers);
   WorkerNow now_of(int worker) const;
   std::vector<WorkerNow> present_but(int worker) const;  // -1: all.
-  Messages meet(const std::string& where, int worker, int64_t request, std::map<std::string, std::string> facts, Time now, Time deadline);
+  Messages meet(const std::string& where, int worker, int64_t request,
+                std::map<std::string, std::string> facts, Time now, Time deadline);
   Messages to_present(const Json& message) const;
   std::vector<int> in_state(State state) const;
   bool all_joined() const;

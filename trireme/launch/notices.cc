@@ -10,13 +10,17 @@ namespace {
 using Time = Stalls::Time;
 
 std::string duration(Time from, Time to) {
-  return format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(std::max(to - from, Time::duration::zero())));
+  return format_duration(std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::max(to - from, Time::duration::zero())));
 }
 
 // In a collective that the one at `place` has not come to, or not gone through.
-bool waits_for(const WorkerNow& other, const PhaseAt& place) { return other.now.at.collective.waits && other.now.at.step >= place.step; }
+bool waits_for(const WorkerNow& other, const PhaseAt& place) {
+  return other.now.at.collective.waits && other.now.at.step >= place.step;
+}
 
-std::vector<const WorkerNow*> waiting_for(const PhaseAt& place, const std::vector<WorkerNow>& others) {
+std::vector<const WorkerNow*> waiting_for(const PhaseAt& place,
+                                          const std::vector<WorkerNow>& others) {
   std::vector<const WorkerNow*> waiting;
   for (const WorkerNow& other : others)
     if (waits_for(other, place)) waiting.push_back(&other);
@@ -26,37 +30,46 @@ std::vector<const WorkerNow*> waiting_for(const PhaseAt& place, const std::vecto
 std::string who_waits(const std::vector<const WorkerNow*>& waiting) {
   std::vector<std::string> names;
   for (const WorkerNow* one : waiting) names.push_back(one->name());
-  return fmt::format("{} {} for it in {}", enumerate(names), names.size() == 1 ? "waits" : "wait", waiting.back()->now.at.describe());
+  return fmt::format("{} {} for it in {}", enumerate(names), names.size() == 1 ? "waits" : "wait",
+                     waiting.back()->now.at.describe());
 }
 
 // What must be the same on all who meet in a collective.
 bool same_place(const PhaseAt& a, const PhaseAt& b) {
-  return a.step == b.step && a.collective.number == b.collective.number && a.collective.operation == b.collective.operation &&
+  return a.step == b.step && a.collective.number == b.collective.number &&
+         a.collective.operation == b.collective.operation &&
          a.collective.bytes == b.collective.bytes;
 }
 
-bool is_pairwise(const PhaseAt& at) { return at.collective.operation == "send" || at.collective.operation == "recv"; }
+bool is_pairwise(const PhaseAt& at) {
+  return at.collective.operation == "send" || at.collective.operation == "recv";
+}
 
 std::string where_since(const WorkerNow& one, Time now) {
-  return fmt::format("{} in {} for {}", one.name(), one.now.at.describe(), duration(one.now.since, now));
+  return fmt::format("{} in {} for {}", one.name(), one.now.at.describe(),
+                     duration(one.now.since, now));
 }
 
 }  // namespace
 
 std::string WorkerNow::name() const { return worker_name(worker, host); }
 std::string WorkerNow::full_name() const {
-  return host.empty() ? fmt::format("worker {} (pid {})", worker, pid) : fmt::format("worker {} (host {}, pid {})", worker, host, pid);
+  return host.empty() ? fmt::format("worker {} (pid {})", worker, pid)
+                      : fmt::format("worker {} (host {}, pid {})", worker, host, pid);
 }
 
 std::string circumstances(const PhaseNow& place, const std::vector<WorkerNow>& others, Time now) {
   const auto waiting = waiting_for(place.at, others);
   const CollectiveAt& collective = place.at.collective;
-  const std::string since = fmt::format("it had been there{} for {}", collective.inside ? fmt::format(" ({})", collective.describe()) : "",
-                                        duration(place.since, now));
+  const std::string since =
+      fmt::format("it had been there{} for {}",
+                  collective.inside ? fmt::format(" ({})", collective.describe()) : "",
+                  duration(place.since, now));
   return waiting.empty() ? since : fmt::format("{}, and {}", since, who_waits(waiting));
 }
 
-Json record_of(const std::string& kind, const WorkerNow& whose, const std::vector<WorkerNow>& others, Time now) {
+Json record_of(const std::string& kind, const WorkerNow& whose,
+               const std::vector<WorkerNow>& others, Time now) {
   const PhaseAt& at = whose.now.at;
   Json waiting = Json::array();
   for (const WorkerNow* one : waiting_for(at, others)) waiting.push_back(one->rank);
@@ -96,8 +109,8 @@ std::vector<Notice> Stalls::those_who_work(const std::vector<WorkerNow>& present
     std::erase_if(others, [&](const WorkerNow& other) { return now - other.now.since < timeout_; });
     const auto waiting = waiting_for(at, others);
     if (waiting.empty() || !is_new(one.worker, at)) continue;
-    notices.push_back({fmt::format("stalled: {} has been in {} for {}; {}", one.full_name(), at.describe(), duration(one.now.since, now),
-                                   who_waits(waiting)),
+    notices.push_back({fmt::format("stalled: {} has been in {} for {}; {}", one.full_name(),
+                                   at.describe(), duration(one.now.since, now), who_waits(waiting)),
                        record_of("stalled", one, others, now), one.pid});
   }
   return notices;
@@ -107,7 +120,8 @@ std::vector<Notice> Stalls::all_wait(const std::vector<WorkerNow>& present, Time
   const auto at = [](const WorkerNow& one) -> const PhaseAt& { return one.now.at; };
   if (std::ranges::any_of(present, is_pairwise, at)) return {};
   const auto alike = [&](const WorkerNow& one) {
-    return std::ranges::count_if(present, [&](const WorkerNow& other) { return same_place(at(one), at(other)); });
+    return std::ranges::count_if(
+        present, [&](const WorkerNow& other) { return same_place(at(one), at(other)); });
   };
   const WorkerNow& usual = *std::ranges::max_element(present, {}, alike);
   const auto usually = static_cast<size_t>(alike(usual));
@@ -115,7 +129,8 @@ std::vector<Notice> Stalls::all_wait(const std::vector<WorkerNow>& present, Time
     if (!is_new(-1, at(usual))) return {};
     Json record = record_of("unconnected", usual, present, now);
     for (const char* whose : {"rank", "pid", "host"}) record.erase(whose);
-    return {{fmt::format("all workers have waited for each other in {} for {}: each has come there, so what connects them does not work",
+    return {{fmt::format("all workers have waited for each other in {} for {}: each has come "
+                         "there, so what connects them does not work",
                          at(usual).describe(), duration(usual.now.since, now)),
              std::move(record)}};
   }
@@ -128,10 +143,15 @@ std::vector<Notice> Stalls::all_wait(const std::vector<WorkerNow>& present, Time
     for (const WorkerNow& other : present)
       if (!same_place(at(one), at(other))) elsewhere.push_back(where_since(other, now));
     const std::string text =
-        is_majority ? fmt::format("{} called something else than the others: it waits in {}, and has for {}; {}", one.full_name(),
-                                  at(one).describe(), duration(one.now.since, now), enumerate(elsewhere))
-                    : fmt::format("the workers wait for each other in different places, so that one of them called something else: {}; {}",
-                                  where_since(one, now), enumerate(elsewhere));
+        is_majority
+            ? fmt::format(
+                  "{} called something else than the others: it waits in {}, and has for {}; {}",
+                  one.full_name(), at(one).describe(), duration(one.now.since, now),
+                  enumerate(elsewhere))
+            : fmt::format(
+                  "the workers wait for each other in different places, so that one of them called "
+                  "something else: {}; {}",
+                  where_since(one, now), enumerate(elsewhere));
     notices.push_back({text, record_of("mismatched", one, present, now), one.pid});
   }
   return notices;

@@ -1,4 +1,5 @@
-// What is said of a worker that died, hangs or is slow: a line for people, and a record with the same facts for the log. Pure.
+// What is said of a worker that died, hangs or is slow: a line for people, and a record with the
+// same facts for the log. Pure.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/launch/phase.h>
@@ -12,8 +13,9 @@ namespace trireme::launch {
 
 struct Notice {
   std::string text;
-  // {"kind": "lost" | "stalled" | "mismatched" | "unconnected" | "straggler", "rank", "pid", "host", "phase", "step", "collective",
-  // "seconds", "waiting": [ranks], ...}, as far as the kind has them.
+  // {"kind": "lost" | "stalled" | "mismatched" | "unconnected" | "straggler", "rank", "pid",
+  // "host", "phase", "step", "collective", "seconds", "waiting": [ranks], ...}, as far as the kind
+  // has them.
   Json record;
   int pid = 0;  // Whose stack tells more; 0: nobody's.
 };
@@ -29,12 +31,13 @@ struct WorkerNow {
   std::string full_name() const;  // "worker 1 (host b, pid 4711)"
 };
 
-// Of a worker at `place` since then, which is lost or does not come: "it had been there for 0.3 s, and worker 0 (host a) waits for it in
-// exchange of step 40 (collective 1: gradients)".
-std::string circumstances(const PhaseNow& place, const std::vector<WorkerNow>& others, std::chrono::steady_clock::time_point now);
+// Of a worker at `place` since then, which is lost or does not come: "it had been there for 0.3 s,
+// and worker 0 (host a) waits for it in exchange of step 40 (collective 1: gradients)".
+std::string circumstances(const PhaseNow& place, const std::vector<WorkerNow>& others,
+                          std::chrono::steady_clock::time_point now);
 // The facts of a record; `others`: those who may wait for it.
-Json record_of(const std::string& kind, const WorkerNow& whose, const std::vector<WorkerNow>& others,
-               std::chrono::steady_clock::time_point now);
+Json record_of(const std::string& kind, const WorkerNow& whose,
+               const std::vector<WorkerNow>& others, std::chrono::steady_clock::time_point now);
 
 // Who keeps the others waiting, or called something else than they.
 class Stalls {

@@ -19,7 +19,8 @@ void print_to_nobody() {
 
 }  // namespace
 
-OrphanWatch::OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace) : launcher_(launcher), grace_(grace) {
+OrphanWatch::OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace)
+    : launcher_(launcher), grace_(grace) {
   std::signal(SIGPIPE, SIG_IGN);
   thread_ = std::thread([this] { watch(); });
 }

@@ -1,4 +1,5 @@
-// A worker of an elastic job outlives its launcher: the job goes on with it, and with a worker as its coordinator.
+// A worker of an elastic job outlives its launcher: the job goes on with it, and with a worker as
+// its coordinator.
 #pragma once
 #include <sys/types.h>
 #include <trireme/base/deadline.h>
@@ -11,9 +12,10 @@ namespace trireme::launch {
 
 class OrphanWatch {
  public:
-  // `launcher`: this process's parent. Once it is gone, what this process prints goes nowhere; `grace` later it asks itself to stop
-  // (SIGTERM: it saves, and ends), and half a minute after that it is killed, as nobody else would end it. Without `grace` it goes on to
-  // its end. From now on a broken pipe raises no signal here.
+  // `launcher`: this process's parent. Once it is gone, what this process prints goes nowhere;
+  // `grace` later it asks itself to stop (SIGTERM: it saves, and ends), and half a minute after
+  // that it is killed, as nobody else would end it. Without `grace` it goes on to its end. From now
+  // on a broken pipe raises no signal here.
   OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace);
   ~OrphanWatch();
   OrphanWatch(const OrphanWatch&) = delete;

@@ -1,5 +1,5 @@
-// What a rank is doing: told by heartbeats and kept where its launcher finds it (phase_page.h), so that a verdict can say where a rank was
-// that is lost, or that the others wait for.
+// What a rank is doing: told by heartbeats and kept where its launcher finds it (phase_page.h), so
+// that a verdict can say where a rank was that is lost, or that the others wait for.
 #pragma once
 #include <array>
 #include <chrono>
@@ -9,7 +9,20 @@
 
 namespace trireme {
 
-enum class Phase { starting, connecting, data, forward, backward, exchange, update, callbacks, evaluate, checkpoint, idle, leaving };
+enum class Phase {
+  starting,
+  connecting,
+  data,
+  forward,
+  backward,
+  exchange,
+  update,
+  callbacks,
+  evaluate,
+  checkpoint,
+  idle,
+  leaving
+};
 inline constexpr size_t kPhases = static_cast<size_t>(Phase::leaving) + 1;
 std::string_view to_string(Phase phase);
 Phase phase_from_string(std::string_view name);
@@ -27,16 +40,19 @@ struct CollectiveAt {
 
 struct PhaseAt {
   Phase phase = Phase::starting;
-  int64_t step = -1;  // Counted from 1: the step under way, or the last finished one. Below 1: none yet.
+  int64_t step =
+      -1;  // Counted from 1: the step under way, or the last finished one. Below 1: none yet.
   CollectiveAt collective = {};
   bool operator==(const PhaseAt&) const = default;
   std::string brief() const;     // Without the collective.
-  std::string describe() const;  // "backward of step 40", "exchange of step 40 (collective 2: all_reduce of 12.3 KB)", "starting"
+  std::string describe() const;  // "backward of step 40", "exchange of step 40 (collective 2:
+                                 // all_reduce of 12.3 KB)", "starting"
 };
 
 // What a replica does of itself in a step, without waiting and evaluation.
-inline constexpr Phase kWork[] = {Phase::data,   Phase::forward,   Phase::backward,  Phase::exchange,
-                                  Phase::update, Phase::callbacks, Phase::checkpoint};
+inline constexpr Phase kWork[] = {Phase::data,      Phase::forward, Phase::backward,
+                                  Phase::exchange,  Phase::update,  Phase::callbacks,
+                                  Phase::checkpoint};
 
 // Where the time of the steps so far went, on this rank. Seconds; they only grow.
 struct PhaseTimes {

@@ -1,4 +1,5 @@
-// The pages of all processes that a supervisor has started (phase_page.h), for who asks what one of them does, or did at last.
+// The pages of all processes that a supervisor has started (phase_page.h), for who asks what one of
+// them does, or did at last.
 #pragma once
 #include <trireme/launch/phase_page.h>
 #include <map>

@@ -22,9 +22,10 @@ constexpr const char* kVariable = "TRIREME_PHASE_PAGE";
 
 // What must never be mixed is one word: phase 8 bits, inside 1, waits 1, collective 14, step 40.
 uint64_t packed(const PhaseAt& at) {
-  return static_cast<uint64_t>(at.step + 1) << 24 | static_cast<uint64_t>(at.collective.number & 0x3fff) << 10 |
-         static_cast<uint64_t>(at.collective.waits) << 9 | static_cast<uint64_t>(at.collective.inside) << 8 |
-         static_cast<uint64_t>(at.phase);
+  return static_cast<uint64_t>(at.step + 1) << 24 |
+         static_cast<uint64_t>(at.collective.number & 0x3fff) << 10 |
+         static_cast<uint64_t>(at.collective.waits) << 9 |
+         static_cast<uint64_t>(at.collective.inside) << 8 | static_cast<uint64_t>(at.phase);
 }
 PhaseAt unpacked(uint64_t word) {
   PhaseAt at;
@@ -39,7 +40,8 @@ PhaseAt unpacked(uint64_t word) {
 // "7:4711": descriptor, and the file's own number, as descriptors mean other files elsewhere.
 std::string handle_of(int descriptor) {
   struct stat file {};
-  return ::fstat(descriptor, &file) == 0 ? fmt::format("{}:{}", descriptor, file.st_ino) : std::string();
+  return ::fstat(descriptor, &file) == 0 ? fmt::format("{}:{}", descriptor, file.st_ino)
+                                         : std::string();
 }
 
 }  // namespace
@@ -59,7 +61,9 @@ struct PhasePage::Words {
 
 PhasePage::PhasePage(net::SharedMemory memory) : memory_(std::move(memory)), since_(Clock::now()) {}
 
-PhasePage::PhasePage() : PhasePage(net::SharedMemory::create(sizeof(Words), net::Sharing::threads, "a worker's phase")) {
+PhasePage::PhasePage()
+    : PhasePage(
+          net::SharedMemory::create(sizeof(Words), net::Sharing::threads, "a worker's phase")) {
   words().mark = kMark;
   words().owner = static_cast<uint64_t>(::getpid());
   publish();
@@ -67,7 +71,8 @@ PhasePage::PhasePage() : PhasePage(net::SharedMemory::create(sizeof(Words), net:
 PhasePage::~PhasePage() = default;
 
 std::shared_ptr<PhasePage> PhasePage::for_child() {
-  auto memory = net::SharedMemory::create(sizeof(Words), net::Sharing::processes, "a worker's phase");
+  auto memory =
+      net::SharedMemory::create(sizeof(Words), net::Sharing::processes, "a worker's phase");
   memory.reserve(0, sizeof(Words));
   std::shared_ptr<PhasePage> page(new PhasePage(std::move(memory)));
   page->words().mark = kMark;
@@ -83,7 +88,8 @@ std::shared_ptr<PhasePage> PhasePage::of_this_process() {
   if (handle != nullptr) std::from_chars(handle, handle + std::strlen(handle), inherited);
   if (inherited > STDERR_FILENO && handle_of(inherited) == handle) {
     ::fcntl(inherited, F_SETFD, FD_CLOEXEC);
-    std::shared_ptr<PhasePage> page(new PhasePage(net::SharedMemory::open(Descriptor(inherited), "a worker's phase")));
+    std::shared_ptr<PhasePage> page(
+        new PhasePage(net::SharedMemory::open(Descriptor(inherited), "a worker's phase")));
     uint64_t nobody = 0;
     if (page->memory_.bytes() >= sizeof(Words) && page->words().mark == kMark &&
         page->words().owner.compare_exchange_strong(nobody, static_cast<uint64_t>(::getpid()))) {
@@ -99,7 +105,8 @@ PhasePage::Words& PhasePage::words() const { return *reinterpret_cast<Words*>(me
 void PhasePage::turn() {
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - since_).count();
-  (at_.collective.waits ? times_.waiting : times_.seconds[static_cast<size_t>(at_.phase)]) += seconds;
+  (at_.collective.waits ? times_.waiting : times_.seconds[static_cast<size_t>(at_.phase)]) +=
+      seconds;
   since_ = now;
 }
 
@@ -109,11 +116,14 @@ void PhasePage::publish() {
   page.version.store(version + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   page.place.store(packed(at_), std::memory_order_relaxed);
-  page.since.store(std::chrono::nanoseconds(since_.time_since_epoch()).count(), std::memory_order_relaxed);
+  page.since.store(std::chrono::nanoseconds(since_.time_since_epoch()).count(),
+                   std::memory_order_relaxed);
   if (at_.collective.inside) {
     uint64_t text[kTextWords] = {};
-    std::memcpy(text, at_.collective.operation.data(), std::min(sizeof text, at_.collective.operation.size()));
-    for (size_t i = 0; i < kTextWords; ++i) page.operation[i].store(text[i], std::memory_order_relaxed);
+    std::memcpy(text, at_.collective.operation.data(),
+                std::min(sizeof text, at_.collective.operation.size()));
+    for (size_t i = 0; i < kTextWords; ++i)
+      page.operation[i].store(text[i], std::memory_order_relaxed);
     page.bytes.store(at_.collective.bytes, std::memory_order_relaxed);
   }
   page.version.store(version + 2, std::memory_order_release);
@@ -125,7 +135,8 @@ void PhasePage::tell_times() {
   page.version.store(version + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   page.steps.store(times_.steps, std::memory_order_relaxed);
-  for (size_t i = 0; i < kPhases; ++i) page.seconds[i].store(times_.seconds[i], std::memory_order_relaxed);
+  for (size_t i = 0; i < kPhases; ++i)
+    page.seconds[i].store(times_.seconds[i], std::memory_order_relaxed);
   page.waiting.store(times_.waiting, std::memory_order_relaxed);
   page.squares.store(times_.squares, std::memory_order_relaxed);
   page.version.store(version + 2, std::memory_order_release);
@@ -181,7 +192,8 @@ std::optional<PhaseNow> PhasePage::read() const {
   for (int reading = 0; reading < kReadings; ++reading) {
     const uint64_t before = page.version.load(std::memory_order_acquire);
     now.at = unpacked(page.place.load(std::memory_order_relaxed));
-    now.since = Clock::time_point(std::chrono::nanoseconds(page.since.load(std::memory_order_relaxed)));
+    now.since =
+        Clock::time_point(std::chrono::nanoseconds(page.since.load(std::memory_order_relaxed)));
     if (now.at.collective.inside) {
       char text[kTextWords * sizeof(uint64_t) + 1] = {};
       for (size_t i = 0; i < kTextWords; ++i) {
@@ -192,7 +204,8 @@ std::optional<PhaseNow> PhasePage::read() const {
       now.at.collective.bytes = page.bytes.load(std::memory_order_relaxed);
     }
     now.times.steps = page.steps.load(std::memory_order_relaxed);
-    for (size_t i = 0; i < kPhases; ++i) now.times.seconds[i] = page.seconds[i].load(std::memory_order_relaxed);
+    for (size_t i = 0; i < kPhases; ++i)
+      now.times.seconds[i] = page.seconds[i].load(std::memory_order_relaxed);
     now.times.waiting = page.waiting.load(std::memory_order_relaxed);
     now.times.squares = page.squares.load(std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);

@@ -21,9 +21,11 @@ namespace {
 // Above the standard three, so that giving those to the child never overwrites one still needed.
 Descriptor high(int opened) {
   Descriptor descriptor(opened);
-  if (descriptor && opened <= STDERR_FILENO) descriptor = Descriptor(::fcntl(opened, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (descriptor && opened <= STDERR_FILENO)
+    descriptor = Descriptor(::fcntl(opened, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (descriptor) return descriptor;
-  throw Error(ErrorCode::io, "launch", fmt::format("no descriptor for a worker: {}", std::strerror(errno)),
+  throw Error(ErrorCode::io, "launch",
+              fmt::format("no descriptor for a worker: {}", std::strerror(errno)),
               "a higher limit of open files (ulimit -n)");
 }
 
@@ -48,7 +50,9 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
 
 // From here to exec only calls that are allowed after a fork of a process with threads.
 void close_from_to(int first, int last, rlim_t limit) {
-  if (first > last || ::close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0) == 0) return;
+  if (first > last ||
+      ::close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0) == 0)
+    return;
   for (int fd = first; fd <= last && fd < static_cast<int>(limit); ++fd) ::close(fd);
 }
 
@@ -76,7 +80,8 @@ struct ChildSetup {
 [[noreturn]] void become_program(const ChildSetup& setup) {
   ::setpgid(0, 0);
   if (!setup.outlives_us) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != setup.parent) ::_exit(127);  // The parent was gone before the line above took effect.
+  if (::getppid() != setup.parent)
+    ::_exit(127);  // The parent was gone before the line above took effect.
   ::dup2(setup.input, STDIN_FILENO);
   ::dup2(setup.output, STDOUT_FILENO);
   ::dup2(setup.error_output, STDERR_FILENO);
@@ -113,11 +118,14 @@ void wait_for(pid_t pid, int* status) {
 
 [[noreturn]] void throw_not_started(const std::string& program, int reason) {
   if (reason == ENOENT) {
-    throw Error(ErrorCode::not_found, "launch", fmt::format("cannot start the program '{}': it was not found", program),
+    throw Error(ErrorCode::not_found, "launch",
+                fmt::format("cannot start the program '{}': it was not found", program),
                 "its full path, or ./NAME for one in this folder");
   }
-  const char* remedy = reason == EACCES ? "chmod +x on the program" : "the program by itself in a shell first";
-  throw Error(ErrorCode::invalid_argument, "launch", fmt::format("cannot start the program '{}': {}", program, std::strerror(reason)),
+  const char* remedy =
+      reason == EACCES ? "chmod +x on the program" : "the program by itself in a shell first";
+  throw Error(ErrorCode::invalid_argument, "launch",
+              fmt::format("cannot start the program '{}': {}", program, std::strerror(reason)),
               remedy);
 }
 
@@ -129,10 +137,12 @@ std::string signal_name(int signal) {
 }
 
 std::string ProcessEnd::describe() const {
-  return by_signal ? fmt::format("killed by signal {} ({})", code, signal_name(code)) : fmt::format("exit code {}", code);
+  return by_signal ? fmt::format("killed by signal {} ({})", code, signal_name(code))
+                   : fmt::format("exit code {}", code);
 }
 
-ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment, int kept,
+ChildProcess::ChildProcess(const std::vector<std::string>& command,
+                           const std::vector<std::string>& environment, int kept,
                            bool outlives_us) {
   const std::vector<char*> arguments = pointers_to(command);
   const std::vector<char*> variables = pointers_to(environment);
@@ -154,8 +164,10 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, const std::v
                                     .descriptor_limit = std::min<rlim_t>(limit.rlim_cur, 1 << 16),
                                     .outlives_us = outlives_us});
   if (pid_ < 0) {
-    throw Error(ErrorCode::io, "launch", fmt::format("cannot start a process for '{}': {}", command[0], std::strerror(errno)),
-                "fewer workers, or a higher limit of processes (ulimit -u)");
+    throw Error(
+        ErrorCode::io, "launch",
+        fmt::format("cannot start a process for '{}': {}", command[0], std::strerror(errno)),
+        "fewer workers, or a higher limit of processes (ulimit -u)");
   }
   failure.write.reset();
   int reason = 0;
@@ -194,18 +206,23 @@ void ChildProcess::signal_group(int signal) {
 std::optional<ProcessEnd> ChildProcess::poll_end() {
   if (end_) return end_;
   siginfo_t info{};
-  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
+  if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0)
+    return std::nullopt;
   // While the child is not yet reaped, its group's number cannot have passed to strangers.
   ::kill(-pid_, SIGKILL);
   int status = 0;
   wait_for(pid_, &status);
-  end_ = WIFSIGNALED(status) ? ProcessEnd{true, WTERMSIG(status)} : ProcessEnd{false, WEXITSTATUS(status)};
+  end_ = WIFSIGNALED(status) ? ProcessEnd{true, WTERMSIG(status)}
+                             : ProcessEnd{false, WEXITSTATUS(status)};
   return end_;
 }
 
 bool ChildProcess::is_stopped() const {
   siginfo_t info{};
-  return !end_ && ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  return !end_ &&
+         ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
 }
 
 }  // namespace trireme::launch

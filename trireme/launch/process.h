@@ -19,12 +19,14 @@ std::string signal_name(int signal);
 
 class ChildProcess {
  public:
-  // Starts `command` (found by PATH) with exactly `environment` ("NAME=value"), /dev/null as standard input, `kept` under its number, and
-  // no other descriptor of ours. The kernel kills it with SIGKILL when the calling thread ends, so call from the thread that stays; not if
-  // it `outlives_us`. Returns once the program runs. Throws Error(not_found) or Error(invalid_argument) naming a program that cannot be
-  // started, Error(io) if the system has no process or descriptor left.
-  ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment, int kept = -1,
-               bool outlives_us = false);
+  // Starts `command` (found by PATH) with exactly `environment` ("NAME=value"), /dev/null as
+  // standard input, `kept` under its number, and no other descriptor of ours. The kernel kills it
+  // with SIGKILL when the calling thread ends, so call from the thread that stays; not if it
+  // `outlives_us`. Returns once the program runs. Throws Error(not_found) or
+  // Error(invalid_argument) naming a program that cannot be started, Error(io) if the system has no
+  // process or descriptor left.
+  ChildProcess(const std::vector<std::string>& command, const std::vector<std::string>& environment,
+               int kept = -1, bool outlives_us = false);
   ~ChildProcess();  // Kills the whole group, waits for the child, closes what was not released.
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&&) = delete;

@@ -5,8 +5,9 @@ namespace trireme::launch {
 namespace {
 
 ErrorCode error_code_from(const std::string& name) {
-  for (const ErrorCode code : {ErrorCode::invalid_argument, ErrorCode::not_found, ErrorCode::unsupported, ErrorCode::timeout,
-                               ErrorCode::peer_lost, ErrorCode::aborted, ErrorCode::corrupt, ErrorCode::io}) {
+  for (const ErrorCode code : {ErrorCode::invalid_argument, ErrorCode::not_found,
+                               ErrorCode::unsupported, ErrorCode::timeout, ErrorCode::peer_lost,
+                               ErrorCode::aborted, ErrorCode::corrupt, ErrorCode::io}) {
     if (to_string(code) == name) return code;
   }
   return ErrorCode::internal;
@@ -33,9 +34,10 @@ void add_place(Json& message, const PhaseAt& at) {
 
 PhaseAt place_from(const Json& message) {
   const Json& it = message.at("collective");
-  return {phase_from_string(message.at("phase").get<std::string>()), message.at("step").get<int64_t>(),
-          CollectiveAt{it.at(0).get<int64_t>(), it.at(1).get<bool>(), it.at(2).get<bool>(), it.at(3).get<std::string>(),
-                       it.at(4).get<int64_t>()}};
+  return {phase_from_string(message.at("phase").get<std::string>()),
+          message.at("step").get<int64_t>(),
+          CollectiveAt{it.at(0).get<int64_t>(), it.at(1).get<bool>(), it.at(2).get<bool>(),
+                       it.at(3).get<std::string>(), it.at(4).get<int64_t>()}};
 }
 
 }  // namespace
@@ -43,13 +45,15 @@ PhaseAt place_from(const Json& message) {
 Error Failure::error() const { return Error(code, "launch", what, remedy); }
 
 Json reply_to(int64_t request) { return {{"op", "reply"}, {"id", request}}; }
-Json reply_to(int64_t request, const Failure& failure) { return with_failure(reply_to(request), failure); }
+Json reply_to(int64_t request, const Failure& failure) {
+  return with_failure(reply_to(request), failure);
+}
 Json refusal(const Failure& failure) { return with_failure({{"op", "refused"}}, failure); }
 
 std::optional<Failure> failure_in(const Json& message) {
   if (!message.contains("error")) return std::nullopt;
-  return Failure{error_code_from(message.at("error").get<std::string>()), message.at("what").get<std::string>(),
-                 message.at("remedy").get<std::string>()};
+  return Failure{error_code_from(message.at("error").get<std::string>()),
+                 message.at("what").get<std::string>(), message.at("remedy").get<std::string>()};
 }
 
 Json lost_message(const LostWorker& lost) {
@@ -73,15 +77,16 @@ Json beat_message(const PhaseNow& phase, std::chrono::steady_clock::time_point n
   Json message = {{"op", "beat"}};
   add_place(message, phase.at);
   message["for"] = std::chrono::nanoseconds(now - phase.since).count();
-  message["times"] = {phase.times.steps, phase.times.waiting, phase.times.seconds, phase.times.squares};
+  message["times"] = {phase.times.steps, phase.times.waiting, phase.times.seconds,
+                      phase.times.squares};
   return message;
 }
 
 PhaseNow beat_from(const Json& message, std::chrono::steady_clock::time_point now) {
   const Json& times = message.at("times");
   return {place_from(message), now - std::chrono::nanoseconds(message.at("for").get<int64_t>()),
-          PhaseTimes{times.at(0).get<int64_t>(), times.at(2).get<std::array<double, kPhases>>(), times.at(1).get<double>(),
-                     times.at(3).get<double>()}};
+          PhaseTimes{times.at(0).get<int64_t>(), times.at(2).get<std::array<double, kPhases>>(),
+                     times.at(1).get<double>(), times.at(3).get<double>()}};
 }
 
 Json bytes(const std::string& value) { return Json::binary({value.begin(), value.end()}); }
@@ -92,7 +97,8 @@ std::string bytes_from(const Json& value) {
 }
 
 std::string worker_name(int worker, const std::string& host) {
-  return host.empty() ? fmt::format("worker {}", worker) : fmt::format("worker {} (host {})", worker, host);
+  return host.empty() ? fmt::format("worker {}", worker)
+                      : fmt::format("worker {} (host {})", worker, host);
 }
 
 std::string enumerate(const std::vector<std::string>& names) {
@@ -104,7 +110,8 @@ std::string enumerate(const std::vector<std::string>& names) {
   return text;
 }
 
-std::optional<std::string> first_difference(const std::string& one, const Facts& a, const std::string& other, const Facts& b) {
+std::optional<std::string> first_difference(const std::string& one, const Facts& a,
+                                            const std::string& other, const Facts& b) {
   std::optional<std::string> first;
   for (const Facts* facts : {&a, &b}) {
     for (const auto& [key, value] : *facts) {
@@ -112,7 +119,8 @@ std::optional<std::string> first_difference(const std::string& one, const Facts&
     }
   }
   if (!first) return std::nullopt;
-  return fmt::format("{} is {} on {} and {} on {}", *first, shown(a, *first), one, shown(b, *first), other);
+  return fmt::format("{} is {} on {} and {} on {}", *first, shown(a, *first), one, shown(b, *first),
+                     other);
 }
 
 }  // namespace trireme::launch

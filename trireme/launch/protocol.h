@@ -1,19 +1,17 @@
-// What workers and coordinator say to each other. Every message is an object with "op" and "generation".
+// What workers and coordinator say to each other. Every message is an object with "op" and
+// "generation".
 //
 //   worker -> coordinator
-//     join      worker, workers, host, pid, must_agree, timeout_ms     answered by joined or refused
-//     beat      phase, step, collective, for (nanoseconds), times
-//     goodbye
-//     the following carry an id, and are answered by a reply with the same id:
-//     agree     what, facts, timeout_ms          barrier      name, timeout_ms
-//     set       key, value                       get          key, timeout_ms
-//     find      key                              add          key, amount
-//     compare_set  key, expected, desired        erase        key
-//     count                                      cpu_seconds
-//     generations                                times
+//     join      worker, workers, host, pid, must_agree, timeout_ms     answered by joined or
+//     refused beat      phase, step, collective, for (nanoseconds), times goodbye the following
+//     carry an id, and are answered by a reply with the same id: agree     what, facts, timeout_ms
+//     barrier      name, timeout_ms set       key, value                       get          key,
+//     timeout_ms find      key                              add          key, amount compare_set
+//     key, expected, desired        erase        key count cpu_seconds generations times
 //   and in an elastic job (generations.h)
-//     arrive    process, step, reason                                  answered by noted, then by formed, dismissed or failed; before join
-//     stepped   step, facts                      resize       target   answered by resized
+//     arrive    process, step, reason                                  answered by noted, then by
+//     formed, dismissed or failed; before join stepped   step, facts                      resize
+//     target   answered by resized
 //   coordinator -> worker
 //     joined    peers: [{worker, host, address, pid}]
 //     refused   error, what, remedy
@@ -44,7 +42,8 @@ std::optional<Failure> failure_in(const Json& message);
 Json lost_message(const LostWorker& lost);
 LostWorker lost_from(const Json& message);
 
-// A heartbeat. How long the worker has been there is told instead of since when: clocks of hosts differ.
+// A heartbeat. How long the worker has been there is told instead of since when: clocks of hosts
+// differ.
 Json beat_message(const PhaseNow& phase, std::chrono::steady_clock::time_point now);
 PhaseNow beat_from(const Json& message, std::chrono::steady_clock::time_point now);
 
@@ -57,8 +56,9 @@ std::string worker_name(int worker, const std::string& host);
 // "a", "a and b", "a, b and c"
 std::string enumerate(const std::vector<std::string>& names);
 
-// The first key in which two sets of facts differ, as a sentence that names both sides: "optimizer.lr is '0.1' on
-// worker 0 (host a) and '0.2' on worker 1 (host b)".
-std::optional<std::string> first_difference(const std::string& one, const Facts& a, const std::string& other, const Facts& b);
+// The first key in which two sets of facts differ, as a sentence that names both sides:
+// "optimizer.lr is '0.1' on worker 0 (host a) and '0.2' on worker 1 (host b)".
+std::optional<std::string> first_difference(const std::string& one, const Facts& a,
+                                            const std::string& other, const Facts& b);
 
 }  // namespace trireme::launch

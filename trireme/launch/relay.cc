@@ -9,7 +9,10 @@
 namespace trireme::launch {
 
 OutputRelay::OutputRelay(bool prefix_lines, Swallow swallow, int output, int error_output)
-    : prefix_lines_(prefix_lines), swallow_(std::move(swallow)), output_(output), error_output_(error_output) {}
+    : prefix_lines_(prefix_lines),
+      swallow_(std::move(swallow)),
+      output_(output),
+      error_output_(error_output) {}
 
 OutputRelay::~OutputRelay() {
   for (const Stream& stream : streams_) ::close(stream.fd);
@@ -42,7 +45,8 @@ void OutputRelay::run_once() {
   }
 }
 
-// One buffer a turn: a talkative worker does not keep the others waiting. False once the stream has ended.
+// One buffer a turn: a talkative worker does not keep the others waiting. False once the stream has
+// ended.
 bool OutputRelay::read_once(Stream& stream) {
   std::array<char, 64 << 10> bytes;
   const ssize_t got = ::read(stream.fd, bytes.data(), bytes.size());

@@ -21,7 +21,8 @@ class OutputRelay {
 
   // Takes ownership of the non-blocking read ends.
   void add_worker(int worker, int output, int error_output);
-  // What to wait for. Nothing of the workers while our reader is far behind: then they have to wait.
+  // What to wait for. Nothing of the workers while our reader is far behind: then they have to
+  // wait.
   void add_to_poll(std::vector<pollfd>& polled) const;
   // Reads what there is and writes what there is room for; never blocks.
   void run_once();

@@ -8,7 +8,8 @@ namespace trireme::launch {
 namespace {
 
 // Whether `condition` has held for so long; called at each event.
-bool has_lasted(std::optional<Roster::Time>& since, bool condition, std::chrono::milliseconds timeout, Roster::Time now) {
+bool has_lasted(std::optional<Roster::Time>& since, bool condition,
+                std::chrono::milliseconds timeout, Roster::Time now) {
   if (!condition)
     since.reset();
   else if (!since)
@@ -22,8 +23,10 @@ Roster::Roster(const RosterOptions& options) : options_(options) {
   options_.target = std::clamp(options_.target, options_.minimum, options_.maximum);
 }
 
-Roster::Roster(const RosterOptions& options, int generation, const std::vector<Process>& members) : Roster(options) {
-  for (size_t i = 0; i < members.size(); ++i) processes_[members[i]] = {.state = State::working, .worker = static_cast<int>(i)};
+Roster::Roster(const RosterOptions& options, int generation, const std::vector<Process>& members)
+    : Roster(options) {
+  for (size_t i = 0; i < members.size(); ++i)
+    processes_[members[i]] = {.state = State::working, .worker = static_cast<int>(i)};
   generation_ = generation;
   last_members_ = static_cast<int>(members.size());
   taken_over_ = rival_may_live_ = true;
@@ -90,25 +93,35 @@ bool Roster::is_waiting(Process process) const {
   return found != processes_.end() && found->second.state == State::waiting;
 }
 
-// Steps and arrivals count by their order alone and while they wait, times by their age and no longer than it matters.
+// Steps and arrivals count by their order alone and while they wait, times by their age and no
+// longer than it matters.
 std::string Roster::state_key(Time now) const {
   const std::vector<Process> waiting = in_state(State::waiting);
   const auto count_waiting = [&](auto before) {
-    return std::ranges::count_if(waiting, [&](Process each) { return before(processes_.at(each)); });
+    return std::ranges::count_if(waiting,
+                                 [&](Process each) { return before(processes_.at(each)); });
   };
-  const auto longest = std::max({options_.first_timeout, options_.regroup_timeout, options_.refill_timeout});
+  const auto longest =
+      std::max({options_.first_timeout, options_.regroup_timeout, options_.refill_timeout});
   const auto age = [&](const std::optional<Time>& since) {
-    return since ? std::min<int64_t>((now - *since) / std::chrono::milliseconds(1), longest.count()) : -1;
+    return since ? std::min<int64_t>((now - *since) / std::chrono::milliseconds(1), longest.count())
+                 : -1;
   };
-  const auto claimed = claimed_until_ > now ? (claimed_until_ - now) / std::chrono::milliseconds(1) : 0;
-  std::string key = fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", generation_ < 0, ending_, interrupted_, finishing_,
-                                failure_.empty(), rival_may_live_, unaccounted_, taken_over_ || options_.may_part ? last_members_ : 0,
-                                options_.target, age(missing_since_), age(short_since_), claimed);
+  const auto claimed =
+      claimed_until_ > now ? (claimed_until_ - now) / std::chrono::milliseconds(1) : 0;
+  std::string key =
+      fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", generation_ < 0, ending_,
+                  interrupted_, finishing_, failure_.empty(), rival_may_live_, unaccounted_,
+                  taken_over_ || options_.may_part ? last_members_ : 0, options_.target,
+                  age(missing_since_), age(short_since_), claimed);
   for (const auto& [process, entry] : processes_) {
-    key += fmt::format("; {} {} {} {:d}", process, static_cast<int>(entry.state), entry.worker, options_.may_part && entry.may_live);
+    key += fmt::format("; {} {} {} {:d}", process, static_cast<int>(entry.state), entry.worker,
+                       options_.may_part && entry.may_live);
     if (entry.state != State::waiting) continue;
-    key += fmt::format(" {} {} {}", entry.step < 0, count_waiting([&](const Entry& other) { return other.step < entry.step; }),
-                       count_waiting([&](const Entry& other) { return other.arrival < entry.arrival; }));
+    key += fmt::format(
+        " {} {} {}", entry.step < 0,
+        count_waiting([&](const Entry& other) { return other.step < entry.step; }),
+        count_waiting([&](const Entry& other) { return other.arrival < entry.arrival; }));
   }
   return key;
 }
@@ -165,8 +178,11 @@ void Roster::give_up_on_missing(Decisions& decisions, Time now) {
 bool Roster::may_have_rival(Time now) const {
   if (options_.by_claim) return !is_claimed(now);
   const auto of_the_last = [](const Entry& entry) { return entry.worker >= 0; };
-  const auto come = std::ranges::count_if(in_state(State::waiting), [&](Process each) { return of_the_last(processes_.at(each)); });
-  const auto silent = std::ranges::count_if(processes_, [&](const auto& each) { return each.second.may_live && of_the_last(each.second); });
+  const auto come = std::ranges::count_if(
+      in_state(State::waiting), [&](Process each) { return of_the_last(processes_.at(each)); });
+  const auto silent = std::ranges::count_if(processes_, [&](const auto& each) {
+    return each.second.may_live && of_the_last(each.second);
+  });
   if (taken_over_) return (rival_may_live_ || unaccounted_) && 2 * come <= last_members_;
   return options_.may_part && 2 * silent > last_members_;
 }
@@ -176,17 +192,26 @@ void Roster::form_or_fail(Decisions& decisions, Time now) {
   const bool first = generation_ < 0;
   const bool possible = ending_ && waiting > 0 && in_state(State::working).empty();
   const bool alone = !may_have_rival(now);
-  const bool enough = waiting >= (finishing_ ? 1 : first ? options_.target : options_.minimum) && alone;
+  const bool enough = waiting >= (finishing_ ? 1
+                                  : first    ? options_.target
+                                             : options_.minimum) &&
+                      alone;
   const auto timeout = first ? options_.first_timeout : options_.refill_timeout;
   const bool waited = has_lasted(short_since_, possible && !enough, timeout, now);
-  if (possible && (enough || (waited && waiting >= options_.minimum && alone))) return form(decisions);
+  if (possible && (enough || (waited && waiting >= options_.minimum && alone)))
+    return form(decisions);
   if (!waited) return;
   if (waiting < options_.minimum)
     failure_ = fmt::format("{} of at least {} processes are there", waiting, options_.minimum);
   else if (options_.by_claim)
-    failure_ = fmt::format("{} are there, but their coordinator does not hold the job's name in etcd, and another one may", waiting);
+    failure_ = fmt::format(
+        "{} are there, but their coordinator does not hold the job's name in etcd, and another one "
+        "may",
+        waiting);
   else
-    failure_ = fmt::format("{} are there, and most of the last {} cannot be reached and may go on without these", waiting, last_members_);
+    failure_ = fmt::format(
+        "{} are there, and most of the last {} cannot be reached and may go on without these",
+        waiting, last_members_);
   decisions.failure = failure_;
 }
 

@@ -1,8 +1,9 @@
-// Who forms the next generation of an elastic job: the rules as a pure state machine, without sockets, clocks or threads
-// (docs/recovery.md draws it).
+// Who forms the next generation of an elastic job: the rules as a pure state machine, without
+// sockets, clocks or threads (docs/recovery.md draws it).
 //
-// A process arrives, is a member of one generation after the other, and is gone once it was lost, has left or was dismissed. The
-// members of a generation end it together: they arrive again when one of them was lost, or when they were asked to at the end of a step.
+// A process arrives, is a member of one generation after the other, and is gone once it was lost,
+// has left or was dismissed. The members of a generation end it together: they arrive again when
+// one of them was lost, or when they were asked to at the end of a step.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -14,14 +15,20 @@
 namespace trireme::launch {
 
 struct RosterOptions {
-  int minimum = 1;                                 // Fewer processes never form a generation.
-  int maximum = 1;                                 // More are never taken in.
-  int target = 1;                                  // Wanted; the first generation waits for so many, later ones take more in as they come.
-  std::chrono::milliseconds first_timeout{60000};  // From the first arrival on; then the first generation forms with `minimum` or more.
-  std::chrono::milliseconds regroup_timeout{10000};  // From the first who comes to the regrouping; a member that does not is lost.
-  std::chrono::milliseconds refill_timeout{60000};   // From when nobody is at work; fewer than `minimum` wait so long for more.
-  bool may_part = false;  // The network may part the processes: most of a generation, fallen silent, may go on with another coordinator.
-  bool by_claim = false;  // Who coordinates is decided elsewhere (claim.h): only who holds the claim forms generations, then of any size.
+  int minimum = 1;  // Fewer processes never form a generation.
+  int maximum = 1;  // More are never taken in.
+  int target =
+      1;  // Wanted; the first generation waits for so many, later ones take more in as they come.
+  std::chrono::milliseconds first_timeout{
+      60000};  // From the first arrival on; then the first generation forms with `minimum` or more.
+  std::chrono::milliseconds regroup_timeout{
+      10000};  // From the first who comes to the regrouping; a member that does not is lost.
+  std::chrono::milliseconds refill_timeout{
+      60000};  // From when nobody is at work; fewer than `minimum` wait so long for more.
+  bool may_part = false;  // The network may part the processes: most of a generation, fallen
+                          // silent, may go on with another coordinator.
+  bool by_claim = false;  // Who coordinates is decided elsewhere (claim.h): only who holds the
+                          // claim forms generations, then of any size.
 };
 
 class Roster {
@@ -33,7 +40,8 @@ class Roster {
   struct Decisions {
     struct Generation {
       int number = 0;
-      std::vector<Process> members;  // By worker number: newest state first, then as in the generation before, newcomers last.
+      std::vector<Process> members;  // By worker number: newest state first, then as in the
+                                     // generation before, newcomers last.
       int64_t step = -1;             // The newest state's; -1: nobody has any.
     };
     std::vector<Process> interrupt;  // Members that shall arrive at the end of their step.
@@ -41,39 +49,54 @@ class Roster {
     std::vector<Process> missed;     // Lost, as they did not come to the regrouping.
     std::vector<Generation> formed;  // At most one.
     std::string failure;             // Why no generation can form any more; empty: it may.
-    bool empty() const { return interrupt.empty() && dismissed.empty() && missed.empty() && formed.empty() && failure.empty(); }
+    bool empty() const {
+      return interrupt.empty() && dismissed.empty() && missed.empty() && formed.empty() &&
+             failure.empty();
+    }
   };
 
   explicit Roster(const RosterOptions& options);
-  // Takes over, where the coordinator of this generation was lost: its members (by worker number) are to come. As long as the former
-  // coordinator, or a member that did not come in time, may be alive somewhere, they could form a generation too: until that is known to
-  // be impossible, only more than half of the members form the next one (or with `by_claim`: who holds the claim).
+  // Takes over, where the coordinator of this generation was lost: its members (by worker number)
+  // are to come. As long as the former coordinator, or a member that did not come in time, may be
+  // alive somewhere, they could form a generation too: until that is known to be impossible, only
+  // more than half of the members form the next one (or with `by_claim`: who holds the claim).
   Roster(const RosterOptions& options, int generation, const std::vector<Process>& members);
 
-  // The process waits for the next generation, with the state after `step` committed steps (-1: none). What is known of it before
-  // (that it was lost: it may have been silent only) is forgotten.
+  // The process waits for the next generation, with the state after `step` committed steps (-1:
+  // none). What is known of it before (that it was lost: it may have been silent only) is
+  // forgotten.
   Decisions arrive(Process process, int64_t step, Time now);
   // It died, or fell silent and may live. Unknown ones are ignored.
   Decisions lost(Process process, Time now, bool may_live = false);
-  // It said goodbye: its part of the work is done. From the first goodbye on nobody is taken in any more.
+  // It said goodbye: its part of the work is done. From the first goodbye on nobody is taken in any
+  // more.
   Decisions left(Process process, Time now);
   // As if somebody had said goodbye: the job ends soon.
   Decisions finish(Time now);
   // So many processes are wanted from now on.
   Decisions resize(int target, Time now);
   Decisions rival_is_gone(Time now);  // The former coordinator is known to be dead.
-  // With `by_claim`: no other coordinator forms generations before `until`, so this one may. A time that has passed takes it back.
+  // With `by_claim`: no other coordinator forms generations before `until`, so this one may. A time
+  // that has passed takes it back.
   Decisions claimed(Time until, Time now);
-  Decisions tick(Time now);  // Notices what did not happen. Call it often. A failure is told again each time.
+  Decisions tick(
+      Time now);  // Notices what did not happen. Call it often. A failure is told again each time.
 
   int generation() const { return generation_; }  // -1 before the first.
   int target() const { return options_.target; }
   bool is_member(Process process) const;   // Of the current generation, and at work in it.
   bool is_waiting(Process process) const;  // For the next one.
-  bool anyone_left() const { return !in_state(State::working).empty() || !in_state(State::waiting).empty(); }
-  bool is_claimed(Time now) const { return !options_.by_claim || now < claimed_until_; }  // What this coordinator finds, counts.
-  bool is_interrupted() const { return interrupted_; }  // Members of the current one were asked to come, and will have to be again.
-  std::string state_key(Time now) const;  // Rosters of the same key decide alike from `now` on; for tests that visit all states.
+  bool anyone_left() const {
+    return !in_state(State::working).empty() || !in_state(State::waiting).empty();
+  }
+  bool is_claimed(Time now) const {
+    return !options_.by_claim || now < claimed_until_;
+  }  // What this coordinator finds, counts.
+  bool is_interrupted() const {
+    return interrupted_;
+  }  // Members of the current one were asked to come, and will have to be again.
+  std::string state_key(Time now) const;  // Rosters of the same key decide alike from `now` on; for
+                                          // tests that visit all states.
 
  private:
   enum class State { working, waiting, gone };

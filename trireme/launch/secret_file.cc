@@ -15,7 +15,9 @@ constexpr size_t kMaxBytes = 4096;
 
 [[noreturn]] void throw_errno(const std::filesystem::path& path) {
   const ErrorCode code = errno == ENOENT ? ErrorCode::not_found : ErrorCode::io;
-  throw Error(code, "launch", fmt::format("cannot read the token file {}: {}", path.string(), std::strerror(errno)));
+  throw Error(
+      code, "launch",
+      fmt::format("cannot read the token file {}: {}", path.string(), std::strerror(errno)));
 }
 
 std::string trimmed(const std::string& text) {
@@ -28,20 +30,24 @@ std::string trimmed(const std::string& text) {
 
 std::string read_secret_file(const std::filesystem::path& path, Symlink symlink) {
   // O_NONBLOCK: a pipe in its place must not make us wait.
-  const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | (symlink == Symlink::refuse ? O_NOFOLLOW : 0);
+  const int flags =
+      O_RDONLY | O_CLOEXEC | O_NONBLOCK | (symlink == Symlink::refuse ? O_NOFOLLOW : 0);
   const Descriptor file(::open(path.c_str(), flags));
   if (!file) throw_errno(path);
   struct stat facts {};
   if (::fstat(file.get(), &facts) != 0) throw_errno(path);
   if (!S_ISREG(facts.st_mode))
-    throw Error(ErrorCode::invalid_argument, "launch", fmt::format("the token file {} is not an ordinary file", path.string()));
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("the token file {} is not an ordinary file", path.string()));
   if (facts.st_uid != ::geteuid() && facts.st_uid != 0)
     throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("the token file {} belongs to user {}, not to this one ({})", path.string(), facts.st_uid, ::geteuid()),
+                fmt::format("the token file {} belongs to user {}, not to this one ({})",
+                            path.string(), facts.st_uid, ::geteuid()),
                 "a file of your own");
   if ((facts.st_mode & 077) != 0)
     throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("the token file {} has mode {:04o}: others than its owner may use it", path.string(), facts.st_mode & 07777),
+                fmt::format("the token file {} has mode {:04o}: others than its owner may use it",
+                            path.string(), facts.st_mode & 07777),
                 "chmod 600 " + path.string());
 
   std::string content(kMaxBytes + 1, '\0');
@@ -49,9 +55,12 @@ std::string read_secret_file(const std::filesystem::path& path, Symlink symlink)
   if (length < 0) throw_errno(path);
   content.resize(static_cast<size_t>(length));
   if (content.size() > kMaxBytes)
-    throw Error(ErrorCode::invalid_argument, "launch", fmt::format("the token file {} is longer than {} bytes", path.string(), kMaxBytes));
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("the token file {} is longer than {} bytes", path.string(), kMaxBytes));
   content = trimmed(content);
-  if (content.empty()) throw Error(ErrorCode::invalid_argument, "launch", fmt::format("the token file {} is empty", path.string()));
+  if (content.empty())
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("the token file {} is empty", path.string()));
   return content;
 }
 

@@ -7,8 +7,9 @@ namespace trireme::launch {
 
 enum class Symlink { follow, refuse };
 
-// The content without white space at its ends. Throws Error(not_found) if there is no such file, Error(invalid_argument)
-// naming mode or owner if somebody else may read or write it, Error(io) with the reason otherwise.
+// The content without white space at its ends. Throws Error(not_found) if there is no such file,
+// Error(invalid_argument) naming mode or owner if somebody else may read or write it, Error(io)
+// with the reason otherwise.
 std::string read_secret_file(const std::filesystem::path& path, Symlink symlink);
 
 }  // namespace trireme::launch

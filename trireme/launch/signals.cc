@@ -25,7 +25,8 @@ void collect(int signal) {
 SignalWatch::SignalWatch() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
-    throw Error(ErrorCode::io, "launch", fmt::format("no pipe for signals: {}", std::strerror(errno)),
+    throw Error(ErrorCode::io, "launch",
+                fmt::format("no pipe for signals: {}", std::strerror(errno)),
                 "a higher limit of open files (ulimit -n)");
   }
   read_end_ = ends[0];
@@ -63,7 +64,8 @@ void SignalWatch::set(int signal, void (*handler)(int)) {
 std::vector<int> SignalWatch::take() {
   std::vector<int> signals;
   unsigned char bytes[256];
-  for (ssize_t got = 0; (got = ::read(read_end_, bytes, sizeof bytes)) > 0;) signals.insert(signals.end(), bytes, bytes + got);
+  for (ssize_t got = 0; (got = ::read(read_end_, bytes, sizeof bytes)) > 0;)
+    signals.insert(signals.end(), bytes, bytes + got);
   return signals;
 }
 

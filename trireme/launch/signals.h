@@ -5,8 +5,9 @@
 
 namespace trireme::launch {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process are collected instead of acted on, and SIGPIPE
-// is ignored. SIGHUP stays ignored where it was (nohup). At most one at a time; destroy on the thread that made it.
+// While it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process are collected instead of
+// acted on, and SIGPIPE is ignored. SIGHUP stays ignored where it was (nohup). At most one at a
+// time; destroy on the thread that made it.
 class SignalWatch {
  public:
   SignalWatch();

@@ -35,14 +35,17 @@ double median_of_others(size_t worker, const std::vector<PhaseTimes>& all, Value
   return median(std::move(others));
 }
 
-std::string milliseconds(double seconds) { return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 9.95e-3 ? 1 : 0); }
+std::string milliseconds(double seconds) {
+  return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 9.95e-3 ? 1 : 0);
+}
 
 }  // namespace
 
 std::string Straggler::describe(const std::string& name) const {
   if (to_step >= 0) return fmt::format("{} is no straggler any more, since step {}", name, to_step);
-  return fmt::format("{} is a straggler: its {} takes {} a step, the others' {}; the others wait {} a step for it", name, to_string(phase),
-                     milliseconds(seconds), milliseconds(others), milliseconds(wait));
+  return fmt::format(
+      "{} is a straggler: its {} takes {} a step, the others' {}; the others wait {} a step for it",
+      name, to_string(phase), milliseconds(seconds), milliseconds(others), milliseconds(wait));
 }
 
 Json Straggler::to_json(int rank) const {
@@ -85,19 +88,25 @@ std::optional<PhaseTimes> Stragglers::mean_of(int number) const {
   return launch::mean_of(between(*worker.begin, worker.now));
 }
 
-std::optional<Straggler> Stragglers::straggles(size_t worker, const std::vector<PhaseTimes>& sums) const {
+std::optional<Straggler> Stragglers::straggles(size_t worker,
+                                               const std::vector<PhaseTimes>& sums) const {
   if (options_.factor == 0) return std::nullopt;
   std::vector<PhaseTimes> means;
   for (const PhaseTimes& sum : sums) means.push_back(launch::mean_of(sum));
   const PhaseTimes& its = means[worker];
-  const double work = its.work(), others = median_of_others(worker, means, [](const PhaseTimes& mean) { return mean.work(); });
-  const double chance = kStandardErrors * std::sqrt(squared_error(sums[worker]) + median_of_others(worker, sums, squared_error));
+  const double work = its.work(),
+               others = median_of_others(worker, means,
+                                         [](const PhaseTimes& mean) { return mean.work(); });
+  const double chance = kStandardErrors * std::sqrt(squared_error(sums[worker]) +
+                                                    median_of_others(worker, sums, squared_error));
   const double least = std::max({kLeastSeconds, kShareOfStep * (work + its.waiting), chance});
   if (work <= options_.factor * others || work - others <= least) return std::nullopt;
-  Straggler found{static_cast<int>(worker), Phase::forward, 0, 0, work - others, workers_[worker].step, -1};
+  Straggler found{
+      static_cast<int>(worker), Phase::forward, 0, 0, work - others, workers_[worker].step, -1};
   double most = -1;
   for (const Phase phase : kWork) {
-    const double those = median_of_others(worker, means, [&](const PhaseTimes& mean) { return mean.of(phase); });
+    const double those =
+        median_of_others(worker, means, [&](const PhaseTimes& mean) { return mean.of(phase); });
     if (its.of(phase) - those <= most) continue;
     most = its.of(phase) - those;
     found.phase = phase;
@@ -110,10 +119,12 @@ std::optional<Straggler> Stragglers::straggles(size_t worker, const std::vector<
 std::vector<Straggler> Stragglers::judge(Time now) {
   std::vector<Straggler> changes;
   if (workers_.size() < 2 || options_.factor == 0) return changes;
-  const bool all_began = std::ranges::all_of(workers_, [](const Worker& worker) { return worker.from.has_value(); });
+  const bool all_began =
+      std::ranges::all_of(workers_, [](const Worker& worker) { return worker.from.has_value(); });
   if (!all_began) return changes;
   if (!window_began_) window_began_ = now;
-  const bool is_whole = std::ranges::all_of(workers_, [&](const Worker& it) { return it.now.steps - it.from->steps >= options_.steps; });
+  const bool is_whole = std::ranges::all_of(
+      workers_, [&](const Worker& it) { return it.now.steps - it.from->steps >= options_.steps; });
   if (now - *window_began_ < options_.window || !is_whole) return changes;
   std::vector<PhaseTimes> sums;
   for (const Worker& worker : workers_) sums.push_back(between(*worker.from, worker.now));

@@ -1,10 +1,12 @@
 // Who makes the others wait, and by which phase. Pure.
 //
-// A worker's work is the time of its steps without the waits in collectives. It is compared over windows of at least so many steps and so
-// much time. A worker straggles in a window if its work a step is more than `factor` times the median of the others', and the difference is
-// more than a millisecond, than a tenth of its whole step, and than four standard errors of both. It is told of after so many windows in a
-// row, once; and once more when in as many windows in a row it did not straggle. So neither single slow steps nor noise nor processes that
-// share cores evenly make a straggler.
+// A worker's work is the time of its steps without the waits in collectives. It is compared over
+// windows of at least so many steps and so much time. A worker straggles in a window if its work a
+// step is more than `factor` times the median of the others', and the difference is more than a
+// millisecond, than a tenth of its whole step, and than four standard errors of both. It is told of
+// after so many windows in a row, once; and once more when in as many windows in a row it did not
+// straggle. So neither single slow steps nor noise nor processes that share cores evenly make a
+// straggler.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/launch/phase.h>
@@ -42,7 +44,8 @@ Json to_json(const PhaseTimes& mean, int rank);
 class Stragglers {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  Stragglers(StragglerOptions options, int workers) : options_(options), workers_(static_cast<size_t>(workers)) {}
+  Stragglers(StragglerOptions options, int workers)
+      : options_(options), workers_(static_cast<size_t>(workers)) {}
 
   // What a worker's times are now; `step`: the one that it is in.
   void note(int worker, const PhaseTimes& times, int64_t step);

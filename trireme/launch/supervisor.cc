@@ -37,15 +37,20 @@ using Clock = Deadline::Clock;
 
 constexpr Milliseconds kLookAtCoordinator{100};
 constexpr Milliseconds kLookAtElastic{20};
-constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die before they are members: something is wrong with them.
+constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die before they are members:
+                                 // something is wrong with them.
 constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
 constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
-constexpr Milliseconds kOwnEnd{2000};            // A worker whose connection closed ends by itself, with its own exit code, or is ended.
-constexpr Milliseconds kHeartbeatsFirst{1000};   // A stopped member is found by its silence, which says more of it.
+constexpr Milliseconds kOwnEnd{
+    2000};  // A worker whose connection closed ends by itself, with its own exit code, or is ended.
+constexpr Milliseconds kHeartbeatsFirst{
+    1000};  // A stopped member is found by its silence, which says more of it.
 constexpr Milliseconds kReapTimeout{2000};
 constexpr Milliseconds kWithdrawTimeout{2000};
-constexpr Milliseconds kQuietTimeout{1000};   // For a stream that something outside the job holds open.
-constexpr Milliseconds kUnreadTimeout{2000};  // For a reader of ours that has stopped reading, after a failure.
+constexpr Milliseconds kQuietTimeout{
+    1000};  // For a stream that something outside the job holds open.
+constexpr Milliseconds kUnreadTimeout{
+    2000};  // For a reader of ours that has stopped reading, after a failure.
 
 std::vector<std::string> environment_of_this_process() {
   std::vector<std::string> entries;
@@ -67,7 +72,7 @@ std::string name_of_host() {
 void say(const std::string& text) { write_to_standard_error(fmt::format("trireme: {}\n", text)); }
 
 struct Worker {
-  int number;        // In the whole job; of an elastic one: its place, which a replacement takes over.
+  int number;  // In the whole job; of an elastic one: its place, which a replacement takes over.
   int64_t identity;  // Of an elastic job: this incarnation.
   ChildProcess process;
   int signal_sent = 0;
@@ -75,7 +80,7 @@ struct Worker {
   std::optional<Clock::time_point> end_at;  // Of an elastic job: it is lost, and then killed.
   std::string lost_by = {};
   std::optional<Clock::time_point> stopped_since = {};  // Of an elastic job.
-  bool counts = true;                                   // For the job's end; no longer once it is replaced.
+  bool counts = true;  // For the job's end; no longer once it is replaced.
 };
 
 class Job {
@@ -123,9 +128,10 @@ class Job {
   OutputRelay relay_;
   std::optional<TokenFile> job_file_;  // Of an elastic job: for `trireme scale`.
   std::list<Worker> workers_;
-  int64_t next_process_;             // Of an elastic job; no two launchers give the same number.
-  std::map<int, int> early_deaths_;  // Of an elastic job, by place: in a row, before they were members.
-  bool finishing_ = false;           // Of an elastic job: some worker's work is done.
+  int64_t next_process_;  // Of an elastic job; no two launchers give the same number.
+  std::map<int, int>
+      early_deaths_;        // Of an elastic job, by place: in a row, before they were members.
+  bool finishing_ = false;  // Of an elastic job: some worker's work is done.
 
   JobEnd end_;
   std::optional<Clock::time_point> stop_asked_;
@@ -164,11 +170,13 @@ void Job::start_coordinator() {
   net::Endpoint listen = options_.rendezvous;
   if (options_.etcd && listen.host.empty()) listen.host = address_towards(*options_.etcd);
   coordinator_ =
-      std::make_unique<Coordinator>(listen, token_, membership, roster, [this](int64_t process) { return board_.look_at(process); });
+      std::make_unique<Coordinator>(listen, token_, membership, roster,
+                                    [this](int64_t process) { return board_.look_at(process); });
   if (options_.etcd) coordinator_->publish(*options_.etcd);
   if (options_.elastic)
-    job_file_.emplace(
-        TokenFile::create(token_folder(Environment::of_process()), elastic_job_id(::getpid()), {token_, coordinator_->endpoint()}));
+    job_file_.emplace(TokenFile::create(token_folder(Environment::of_process()),
+                                        elastic_job_id(::getpid()),
+                                        {token_, coordinator_->endpoint()}));
 }
 
 int Job::run() {
@@ -211,17 +219,21 @@ void Job::start_worker(int local_worker) {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   std::shared_ptr<PhasePage> page = PhasePage::for_child();
   const net::Endpoint rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous;
-  const JobFacts facts{.rendezvous = options_.etcd ? options_.etcd->describe() : rendezvous.describe(),
-                       .token = token_,
-                       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-                       .process = next_process_,
-                       .page = page->handle(),
-                       .launcher = ::getpid()};
-  Worker worker{local.first + local_worker, next_process_,
-                ChildProcess(options_.command, worker_environment(options_, facts, local_worker, environment_of_this_process()),
-                             page->descriptor(), /*outlives_us=*/options_.elastic.has_value())};
+  const JobFacts facts{
+      .rendezvous = options_.etcd ? options_.etcd->describe() : rendezvous.describe(),
+      .token = token_,
+      .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+      .process = next_process_,
+      .page = page->handle(),
+      .launcher = ::getpid()};
+  Worker worker{
+      local.first + local_worker, next_process_,
+      ChildProcess(options_.command,
+                   worker_environment(options_, facts, local_worker, environment_of_this_process()),
+                   page->descriptor(), /*outlives_us=*/options_.elastic.has_value())};
   board_.add(next_process_++, std::move(page));
-  relay_.add_worker(worker.number, worker.process.release_output(), worker.process.release_error_output());
+  relay_.add_worker(worker.number, worker.process.release_output(),
+                    worker.process.release_error_output());
   workers_.push_back(std::move(worker));
 }
 
@@ -242,7 +254,8 @@ void Job::take_signals() {
       signal_all(SIGTERM);
       kill_no_later_than(now + options_.stop_grace);
       if (options_.elastic && coordinator_)
-        coordinator_->finish();  // Those who wait for a generation save in the next one, however few they are.
+        coordinator_->finish();  // Those who wait for a generation save in the next one, however
+                                 // few they are.
     } else if (now - *stop_asked_ >= kSecondSignalAfter) {
       kill_no_later_than(now);
     }
@@ -275,7 +288,8 @@ WorkerEnd Job::end_of(const Worker& worker, const ProcessEnd& end) const {
           .at = std::chrono::duration_cast<Milliseconds>(Clock::now() - started_),
           .signal_sent = worker.signal_sent,
           .last = last_phase(worker),
-          .said_goodbye = coordinator_ && !options_.elastic && coordinator_->said_goodbye(worker.number)};
+          .said_goodbye =
+              coordinator_ && !options_.elastic && coordinator_->said_goodbye(worker.number)};
 }
 
 PhaseAt Job::last_phase(const Worker& worker) const {
@@ -285,7 +299,8 @@ PhaseAt Job::last_phase(const Worker& worker) const {
   return coordinator_->last_phase_of_process(worker.identity).value_or(PhaseAt{});
 }
 
-// In an elastic job a worker that was killed or lost is no reason to end; one that failed for good is, as it would fail again.
+// In an elastic job a worker that was killed or lost is no reason to end; one that failed for good
+// is, as it would fail again.
 bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (!options_.elastic) return false;
   if (coordinator_ && coordinator_->was_dismissed(worker.identity)) return true;
@@ -294,13 +309,17 @@ bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
   if (!end.end.by_signal && end.end.code != kExitRetry) return false;
   // Where the coordinator is with another launcher: by what it did itself.
-  const bool was_member = coordinator_ ? coordinator_->last_phase_of_process(worker.identity).has_value() : end.last.step >= 0;
+  const bool was_member = coordinator_
+                              ? coordinator_->last_phase_of_process(worker.identity).has_value()
+                              : end.last.step >= 0;
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
   if (early >= kEarlyDeaths) {
-    // The coordinator may be gone, and another one unknown to newcomers: those who are members go on.
+    // The coordinator may be gone, and another one unknown to newcomers: those who are members go
+    // on.
     finishing_ = finishing_ || !coordinator_;
-    const bool others_live = std::ranges::any_of(workers_, [](const Worker& other) { return !other.ended; });
+    const bool others_live =
+        std::ranges::any_of(workers_, [](const Worker& other) { return !other.ended; });
     return !coordinator_ && others_live;
   }
   if (coordinator_) coordinator_->report_lost_process(worker.identity, end.end.describe());
@@ -311,14 +330,19 @@ bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
 void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
   const Loss unknown{worker.number, ""};
-  const Loss loss = coordinator_ ? coordinator_->loss_of(worker.identity).value_or(unknown) : unknown;
-  Json record = record_of("lost", {loss.worker, loss.worker, end.pid, end.host, now}, {}, Clock::now());
+  const Loss loss =
+      coordinator_ ? coordinator_->loss_of(worker.identity).value_or(unknown) : unknown;
+  Json record =
+      record_of("lost", {loss.worker, loss.worker, end.pid, end.host, now}, {}, Clock::now());
   record.erase("waiting");
   record["reason"] = end.end.describe();
   record["circumstances"] = loss.circumstances;
-  tell(std::move(record), fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job goes on", worker.number, end.pid,
-                                      end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(), end.end.describe(),
-                                      loss.circumstances.empty() ? std::string() : loss.circumstances + "; "));
+  tell(std::move(record),
+       fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job goes on", worker.number,
+                   end.pid,
+                   end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(),
+                   end.end.describe(),
+                   loss.circumstances.empty() ? std::string() : loss.circumstances + "; "));
 }
 
 // Another coordinator has the job's name in etcd: this launcher is one of several from now on.
@@ -330,8 +354,8 @@ void Job::step_back() {
   for (Worker& worker : workers_) worker.end_at.reset();
 }
 
-// Those that the others go on without but that still live, silent or stopped: they must not come back. Who is about to end says why it
-// does by its exit code, and is given the time.
+// Those that the others go on without but that still live, silent or stopped: they must not come
+// back. Who is about to end says why it does by its exit code, and is given the time.
 void Job::end_the_lost() {
   if (!coordinator_) return;  // Another launcher's business; this one replaces those that end.
   for (const LostProcess& lost : coordinator_->take_lost())
@@ -343,12 +367,14 @@ void Job::end_the_lost() {
   for (Worker& worker : workers_) {
     if (worker.ended || !worker.end_at || Clock::now() < *worker.end_at) continue;
     worker.end_at.reset();
-    if (coordinator_->takes_part(worker.identity)) continue;  // It was lost wrongly, and came again.
+    if (coordinator_->takes_part(worker.identity))
+      continue;  // It was lost wrongly, and came again.
     end(worker, worker.lost_by);
   }
 }
 
-// Also before they are members, while they wait, and where another launcher has the coordinator: it replaces only those that end.
+// Also before they are members, while they wait, and where another launcher has the coordinator: it
+// replaces only those that end.
 void Job::end_the_stopped() {
   const auto now = Clock::now();
   for (Worker& worker : workers_) {
@@ -357,25 +383,30 @@ void Job::end_the_stopped() {
       worker.stopped_since.reset();
     else if (!worker.stopped_since)
       worker.stopped_since = now;
-    else if (worker.signal_sent != SIGKILL && now - *worker.stopped_since >= options_.heartbeat_timeout + kHeartbeatsFirst)
+    else if (worker.signal_sent != SIGKILL &&
+             now - *worker.stopped_since >= options_.heartbeat_timeout + kHeartbeatsFirst)
       end(worker, fmt::format("stopped by a signal for {}",
-                              format_duration(std::chrono::duration_cast<Milliseconds>(now - *worker.stopped_since))));
+                              format_duration(std::chrono::duration_cast<Milliseconds>(
+                                  now - *worker.stopped_since))));
   }
 }
 
 void Job::end(Worker& worker, const std::string& reason) {
-  say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number, worker.process.pid(), reason));
+  say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number,
+                  worker.process.pid(), reason));
   worker.signal_sent = SIGKILL;
   worker.process.signal_group(SIGKILL);
 }
 
-// The guilty one's stack follows on its standard error, if it handles the signal (base/stack_dump.h).
+// The guilty one's stack follows on its standard error, if it handles the signal
+// (base/stack_dump.h).
 void Job::tell_notices() {
   if (!coordinator_ || lost_ || stop_asked_) return;
   for (Notice& notice : coordinator_->take_notices()) {
     tell(std::move(notice.record), notice.text);
     for (const Worker& worker : workers_)
-      if (worker.process.pid() == notice.pid && !worker.ended && dumps_stack_on_signal(notice.pid)) ::kill(notice.pid, kStackDumpSignal);
+      if (worker.process.pid() == notice.pid && !worker.ended && dumps_stack_on_signal(notice.pid))
+        ::kill(notice.pid, kStackDumpSignal);
   }
 }
 
@@ -395,7 +426,9 @@ void Job::replace() {
   });
   const int first = local_workers_of(options_.workers, options_.nodes, options_.node).first;
   for (int place = 0; static_cast<int>(workers_.size()) < wanted_here(); ++place)
-    if (std::ranges::none_of(workers_, [&](const Worker& worker) { return worker.number == first + place; })) start_worker(place);
+    if (std::ranges::none_of(workers_,
+                             [&](const Worker& worker) { return worker.number == first + place; }))
+      start_worker(place);
 }
 
 // The other nodes keep their numbers; node 0 has what more or fewer are wanted.
@@ -405,10 +438,12 @@ int Job::wanted_here() const {
 }
 
 void Job::report_failures(size_t first_new) {
-  const auto failed = std::find_if(end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
-                                   [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
+  const auto failed = std::find_if(
+      end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
+      [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
   if (failed == end_.workers.end() || lost_) return;
-  if (coordinator_ && !options_.elastic) {   // In an elastic job the others are asked to end, and need not know why.
+  if (coordinator_ &&
+      !options_.elastic) {  // In an elastic job the others are asked to end, and need not know why.
     end_.loss = coordinator_->first_loss();  // What it saw itself, before it is told.
     const std::optional<size_t> likely_cause = first_own_failure(end_);
     const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
@@ -422,7 +457,9 @@ void Job::note_loss() {
   terminate_at_ = Clock::now() + options_.loss_grace;
 }
 
-void Job::kill_no_later_than(Clock::time_point at) { kill_at_ = kill_at_ ? std::min(*kill_at_, at) : at; }
+void Job::kill_no_later_than(Clock::time_point at) {
+  kill_at_ = kill_at_ ? std::min(*kill_at_, at) : at;
+}
 
 void Job::keep_deadlines() {
   const auto now = Clock::now();
@@ -449,24 +486,30 @@ Milliseconds Job::until_next_deadline() const {
   Milliseconds wait = coordinator_ && !lost_ ? kLookAtCoordinator : Milliseconds(60000);
   if (options_.elastic) wait = kLookAtElastic;
   for (const auto& at : {terminate_at_, kill_at_}) {
-    if (at) wait = std::min(wait, std::chrono::ceil<Milliseconds>(std::max(Clock::duration::zero(), *at - Clock::now())));
+    if (at)
+      wait = std::min(wait, std::chrono::ceil<Milliseconds>(
+                                std::max(Clock::duration::zero(), *at - Clock::now())));
   }
   return wait;
 }
 
 // The workers and all they started have ended: hands on what they printed last.
 void Job::finish_output() {
-  const Deadline unread = Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : options_.stop_grace);
+  const Deadline unread =
+      Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : options_.stop_grace);
   Deadline quiet = Deadline::after(kQuietTimeout);
   bool asked_again = false;
   while (!asked_again) {
     relay_.run_once();
     if (relay_.has_unwritten()) quiet = Deadline::after(kQuietTimeout);
-    if (relay_.has_unwritten() ? unread.expired() : !relay_.has_open_stream() || quiet.expired()) break;
+    if (relay_.has_unwritten() ? unread.expired() : !relay_.has_open_stream() || quiet.expired())
+      break;
     wait(relay_.has_unwritten() ? unread.remaining() : quiet.remaining());
-    asked_again = std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
+    asked_again =
+        std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
   }
-  if (relay_.has_unwritten()) log_warning("nobody reads the workers' output: the last of it is dropped");
+  if (relay_.has_unwritten())
+    log_warning("nobody reads the workers' output: the last of it is dropped");
 }
 
 // With the place of the worker that it ended for.
@@ -486,10 +529,12 @@ Json Job::record_of_end(const Verdict& verdict) const {
 }
 
 Verdict Job::finish() {
-  if (!descendants_.end_all(Deadline::after(kReapTimeout))) log_warning("a process that a worker left behind does not end");
+  if (!descendants_.end_all(Deadline::after(kReapTimeout)))
+    log_warning("a process that a worker left behind does not end");
   finish_output();
   // Workers of other nodes may not have said goodbye yet.
-  if (coordinator_ && options_.nodes > 1) coordinator_->wait_until_all_left(Deadline::after(options_.loss_grace));
+  if (coordinator_ && options_.nodes > 1)
+    coordinator_->wait_until_all_left(Deadline::after(options_.loss_grace));
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
     if (!end_.loss && !options_.elastic) end_.loss = coordinator_->first_loss();

@@ -15,27 +15,36 @@ namespace {
 }  // namespace
 
 void check_supervisor_options(const SupervisorOptions& options) {
-  if (options.workers < 1) refuse(fmt::format("{} workers: a job has at least 1", options.workers), "--workers 1 or more");
-  if (options.nodes < 1) refuse(fmt::format("{} nodes: a job has at least 1", options.nodes), "1 node or more");
+  if (options.workers < 1)
+    refuse(fmt::format("{} workers: a job has at least 1", options.workers), "--workers 1 or more");
+  if (options.nodes < 1)
+    refuse(fmt::format("{} nodes: a job has at least 1", options.nodes), "1 node or more");
   if (options.node < 0 || options.node >= options.nodes) {
-    refuse(fmt::format("node {} of {}: nodes are numbered from 0 to {}", options.node, options.nodes, options.nodes - 1),
+    refuse(fmt::format("node {} of {}: nodes are numbered from 0 to {}", options.node,
+                       options.nodes, options.nodes - 1),
            "a number in that range, another one on each node");
   }
   if (options.workers < options.nodes) {
-    refuse(fmt::format("{} workers on {} nodes: each node has at least 1", options.workers, options.nodes),
+    refuse(fmt::format("{} workers on {} nodes: each node has at least 1", options.workers,
+                       options.nodes),
            fmt::format("--workers {} or more", options.nodes));
   }
-  if (options.elastic && (options.workers < options.elastic->minimum || options.workers > options.elastic->maximum))
-    refuse(fmt::format("--elastic {}:{} with {} workers", options.elastic->minimum, options.elastic->maximum, options.workers),
+  if (options.elastic &&
+      (options.workers < options.elastic->minimum || options.workers > options.elastic->maximum))
+    refuse(fmt::format("--elastic {}:{} with {} workers", options.elastic->minimum,
+                       options.elastic->maximum, options.workers),
            "--workers between the two");
   if (options.threads_per_worker < 0) {
-    refuse(fmt::format("{} threads per worker: 0 (share the cores out) or more", options.threads_per_worker), "0");
+    refuse(fmt::format("{} threads per worker: 0 (share the cores out) or more",
+                       options.threads_per_worker),
+           "0");
   }
-  if (options.command.empty()) refuse("no program to start", "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
+  if (options.command.empty())
+    refuse("no program to start", "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
   if (options.nodes > 1 && options.rendezvous.port == 0 && !options.etcd) {
-    refuse(
-        fmt::format("rendezvous {}: the launchers of {} nodes need a fixed port to meet at", options.rendezvous.describe(), options.nodes),
-        "HOST:PORT of node 0, or etcd://HOST:PORT/JOBNAME, the same on each node");
+    refuse(fmt::format("rendezvous {}: the launchers of {} nodes need a fixed port to meet at",
+                       options.rendezvous.describe(), options.nodes),
+           "HOST:PORT of node 0, or etcd://HOST:PORT/JOBNAME, the same on each node");
   }
 }
 
@@ -43,7 +52,8 @@ std::string token_of_job(const SupervisorOptions& options, const Environment& en
   if (const auto token = token_from(environment)) return *token;
   if (options.nodes > 1) {
     refuse(fmt::format("no job token: the launchers of {} nodes need the same one", options.nodes),
-           "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE with the output of `openssl rand -hex 32`, the same on each node");
+           "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE with the output of `openssl rand -hex 32`, "
+           "the same on each node");
   }
   return net::make_token();
 }

@@ -9,8 +9,8 @@ namespace trireme::launch {
 // Throws Error(invalid_argument) naming the option, its value and the remedy.
 void check_supervisor_options(const SupervisorOptions& options);
 
-// TRIREME_JOB_TOKEN or the content of TRIREME_JOB_TOKEN_FILE; else a fresh one. Throws Error(invalid_argument) if
-// several launchers need the same one and there is none.
+// TRIREME_JOB_TOKEN or the content of TRIREME_JOB_TOKEN_FILE; else a fresh one. Throws
+// Error(invalid_argument) if several launchers need the same one and there is none.
 std::string token_of_job(const SupervisorOptions& options, const Environment& environment);
 
 }  // namespace trireme::launch

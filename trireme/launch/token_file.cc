@@ -26,7 +26,8 @@ constexpr Milliseconds kLookAgain{10};
               "set TRIREME_JOB_TOKEN to the same secret for all workers");
 }
 
-// When the process began, in ticks since boot: with it a process number means one process only. 0 if there is none.
+// When the process began, in ticks since boot: with it a process number means one process only. 0
+// if there is none.
 uint64_t start_time(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;
@@ -43,7 +44,9 @@ struct Record {
   TokenFile::Contents contents;
   pid_t pid = 0;
   uint64_t started = 0;
-  bool writer_lives() const { return (::kill(pid, 0) == 0 || errno == EPERM) && start_time(pid) == started; }
+  bool writer_lives() const {
+    return (::kill(pid, 0) == 0 || errno == EPERM) && start_time(pid) == started;
+  }
 };
 
 std::string serialize(const TokenFile::Contents& contents) {
@@ -66,7 +69,8 @@ std::optional<Record> read(const fs::path& path) {
   }
   const Json json = Json::parse(text, nullptr, false);
   try {
-    return Record{{json.at("token").get<std::string>(), {json.at("host").get<std::string>(), json.at("port").get<int>()}},
+    return Record{{json.at("token").get<std::string>(),
+                   {json.at("host").get<std::string>(), json.at("port").get<int>()}},
                   json.at("pid").get<pid_t>(),
                   json.at("started").get<uint64_t>()};
   } catch (const Json::exception&) {
@@ -76,7 +80,8 @@ std::optional<Record> read(const fs::path& path) {
 
 fs::path path_of(const fs::path& folder, const std::string& job_id) {
   std::string name;
-  for (const char c : job_id) name += std::isalnum(static_cast<unsigned char>(c)) || c == '-' ? c : '_';
+  for (const char c : job_id)
+    name += std::isalnum(static_cast<unsigned char>(c)) || c == '-' ? c : '_';
   // The digest keeps apart what the line above makes equal, and long names that are cut.
   return folder / fmt::format("{}.{}.token", name.substr(0, 64), sha256_hex(job_id).substr(0, 12));
 }
@@ -103,9 +108,11 @@ void publish(const fs::path& draft, const fs::path& path, const std::string& job
     const auto holder = read(path);
     if (holder && holder->writer_lives())
       throw Error(ErrorCode::invalid_argument, "launch",
-                  fmt::format("job '{}' is running already: process {} wrote {}", job_id, holder->pid, path.string()),
+                  fmt::format("job '{}' is running already: process {} wrote {}", job_id,
+                              holder->pid, path.string()),
                   "another id for this job, or end that one");
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno("cannot replace the token file " + path.string());
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+      throw_errno("cannot replace the token file " + path.string());
   }
 }
 
@@ -115,7 +122,8 @@ void remove_of_the_dead(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     if (entry.path().extension() != ".token") continue;
     try {
-      if (const auto record = read(entry.path()); record && !record->writer_lives()) fs::remove(entry.path(), ignored);
+      if (const auto record = read(entry.path()); record && !record->writer_lives())
+        fs::remove(entry.path(), ignored);
     } catch (const Error&) {  // Not ours to judge.
     }
   }
@@ -128,19 +136,23 @@ std::string elastic_job_id(pid_t launcher) { return "elastic-" + std::to_string(
 fs::path token_folder(const Environment& environment) {
   const auto runtime = environment.get("XDG_RUNTIME_DIR");
   const bool usable = runtime && !runtime->empty() && fs::is_directory(*runtime);
-  const fs::path folder = usable ? fs::path(*runtime) / "trireme" : fs::path(fmt::format("/tmp/trireme-{}", ::geteuid()));
-  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw_errno("cannot make the folder " + folder.string());
+  const fs::path folder = usable ? fs::path(*runtime) / "trireme"
+                                 : fs::path(fmt::format("/tmp/trireme-{}", ::geteuid()));
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw_errno("cannot make the folder " + folder.string());
   struct stat facts {};
-  if (::lstat(folder.c_str(), &facts) != 0) throw_errno("cannot look at the folder " + folder.string());
+  if (::lstat(folder.c_str(), &facts) != 0)
+    throw_errno("cannot look at the folder " + folder.string());
   if (!S_ISDIR(facts.st_mode) || facts.st_uid != ::geteuid() || (facts.st_mode & 077) != 0)
-    throw Error(
-        ErrorCode::invalid_argument, "launch",
-        fmt::format("{} is not a folder for this user alone (owner {}, mode {:04o})", folder.string(), facts.st_uid, facts.st_mode & 07777),
-        "remove it, or set TRIREME_JOB_TOKEN to the same secret for all workers");
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("{} is not a folder for this user alone (owner {}, mode {:04o})",
+                            folder.string(), facts.st_uid, facts.st_mode & 07777),
+                "remove it, or set TRIREME_JOB_TOKEN to the same secret for all workers");
   return folder;
 }
 
-TokenFile TokenFile::create(const fs::path& folder, const std::string& job_id, const Contents& contents) {
+TokenFile TokenFile::create(const fs::path& folder, const std::string& job_id,
+                            const Contents& contents) {
   const fs::path path = path_of(folder, job_id);
   remove_of_the_dead(folder);
   // Under its own name at first: nobody must read half of it.
@@ -157,7 +169,8 @@ TokenFile TokenFile::create(const fs::path& folder, const std::string& job_id, c
   return TokenFile(path, identity_of(path));
 }
 
-std::optional<TokenFile::Contents> TokenFile::wait(const fs::path& folder, const std::string& job_id, Deadline deadline) {
+std::optional<TokenFile::Contents> TokenFile::wait(const fs::path& folder,
+                                                   const std::string& job_id, Deadline deadline) {
   const fs::path path = path_of(folder, job_id);
   for (;;) {
     if (const auto record = read(path); record && record->writer_lives()) return record->contents;
@@ -166,9 +179,11 @@ std::optional<TokenFile::Contents> TokenFile::wait(const fs::path& folder, const
   }
 }
 
-TokenFile::TokenFile(fs::path path, ino_t file) : path_(std::move(path)), creator_(::getpid()), file_(file) {}
+TokenFile::TokenFile(fs::path path, ino_t file)
+    : path_(std::move(path)), creator_(::getpid()), file_(file) {}
 
-TokenFile::TokenFile(TokenFile&& other) noexcept : path_(std::move(other.path_)), creator_(other.creator_), file_(other.file_) {
+TokenFile::TokenFile(TokenFile&& other) noexcept
+    : path_(std::move(other.path_)), creator_(other.creator_), file_(other.file_) {
   other.path_.clear();
 }
 

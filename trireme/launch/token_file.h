@@ -1,5 +1,5 @@
-// The job token of workers on one host that were given none: worker 0 writes it where only this user can read it, with
-// the coordinator's address; the others wait for it.
+// The job token of workers on one host that were given none: worker 0 writes it where only this
+// user can read it, with the coordinator's address; the others wait for it.
 //
 // A file whose writer has died counts as absent, and the next job of that name replaces it.
 #pragma once
@@ -13,8 +13,8 @@
 
 namespace trireme::launch {
 
-// $XDG_RUNTIME_DIR/trireme, or /tmp/trireme-UID. Makes it with mode 0700. Throws Error(invalid_argument) if it belongs to
-// somebody else or others may enter it.
+// $XDG_RUNTIME_DIR/trireme, or /tmp/trireme-UID. Makes it with mode 0700. Throws
+// Error(invalid_argument) if it belongs to somebody else or others may enter it.
 std::filesystem::path token_folder(const Environment& environment);
 // Under which name the launcher of an elastic job leaves its address and token.
 std::string elastic_job_id(pid_t launcher);
@@ -26,12 +26,14 @@ class TokenFile {
     net::Endpoint coordinator;
   };
 
-  // Writes the file, mode 0600, whole at once. Throws Error(invalid_argument) naming the process if a living one holds
-  // that job id; Error(io) with the reason if it cannot be written.
-  static TokenFile create(const std::filesystem::path& folder, const std::string& job_id, const Contents& contents);
-  // The contents, once a living process has written them; empty at the deadline. Throws Error(invalid_argument) if the
-  // file could be read or written by others.
-  static std::optional<Contents> wait(const std::filesystem::path& folder, const std::string& job_id, Deadline deadline);
+  // Writes the file, mode 0600, whole at once. Throws Error(invalid_argument) naming the process if
+  // a living one holds that job id; Error(io) with the reason if it cannot be written.
+  static TokenFile create(const std::filesystem::path& folder, const std::string& job_id,
+                          const Contents& contents);
+  // The contents, once a living process has written them; empty at the deadline. Throws
+  // Error(invalid_argument) if the file could be read or written by others.
+  static std::optional<Contents> wait(const std::filesystem::path& folder,
+                                      const std::string& job_id, Deadline deadline);
 
   TokenFile(TokenFile&& other) noexcept;
   TokenFile& operator=(TokenFile&&) = delete;

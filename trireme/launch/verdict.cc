@@ -12,25 +12,32 @@ namespace {
 // Ends this close together may be seen in another order than they happened in.
 constexpr std::chrono::milliseconds kSimultaneous{500};
 
-bool is_crash(int signal) { return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE || signal == SIGILL; }
+bool is_crash(int signal) {
+  return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE ||
+         signal == SIGILL;
+}
 
 // Ended as it was told to, by the supervisor or by whoever asked the whole job to stop.
 bool obeyed(const WorkerEnd& worker, bool stop_requested) {
   const ProcessEnd& end = worker.end;
-  if (!end.by_signal) return end.code == kExitStopped && (stop_requested || worker.signal_sent != 0 || worker.said_goodbye);
+  if (!end.by_signal)
+    return end.code == kExitStopped &&
+           (stop_requested || worker.signal_sent != 0 || worker.said_goodbye);
   if (end.code == SIGKILL) return worker.signal_sent == SIGKILL;
   if (end.code == SIGTERM) return stop_requested || worker.signal_sent != 0;
   return stop_requested && (end.code == SIGINT || end.code == SIGHUP);
 }
 
-bool exited_with(const WorkerEnd& worker, int code) { return !worker.end.by_signal && worker.end.code == code; }
+bool exited_with(const WorkerEnd& worker, int code) {
+  return !worker.end.by_signal && worker.end.code == code;
+}
 
 bool failed_by_itself(const WorkerEnd& worker, bool stop_requested) {
   return is_failure(worker, stop_requested) && !exited_with(worker, kExitRetry);
 }
 
-// Among failures at the same moment, the smaller is the likelier cause: nothing in a job makes a peer die by a signal from
-// outside; a peer that does not handle a loss returns an error or aborts.
+// Among failures at the same moment, the smaller is the likelier cause: nothing in a job makes a
+// peer die by a signal from outside; a peer that does not handle a loss returns an error or aborts.
 int kind_of_failure(const WorkerEnd& worker, const JobEnd& job) {
   if (worker.end.by_signal && !is_crash(worker.end.code)) return 0;
   if (job.loss && job.loss->worker == worker.worker) return 1;
@@ -43,7 +50,8 @@ const WorkerEnd* end_of(int worker, const JobEnd& job) {
   return found == job.workers.end() ? nullptr : &*found;
 }
 
-// A loss that no process here explains: a worker of another host, one that fell silent, or one that left without a word.
+// A loss that no process here explains: a worker of another host, one that fell silent, or one that
+// left without a word.
 bool is_unexplained_loss(const JobEnd& job) {
   if (!job.loss) return false;
   const WorkerEnd* const end = end_of(job.loss->worker, job);
@@ -51,9 +59,13 @@ bool is_unexplained_loss(const JobEnd& job) {
   return !failed_by_itself(*end, job.stop_signal != 0) && !exited_with(*end, kExitRetry);
 }
 
-std::string who(int worker, int pid, const std::string& host) { return fmt::format("worker {} (pid {}, host {})", worker, pid, host); }
+std::string who(int worker, int pid, const std::string& host) {
+  return fmt::format("worker {} (pid {}, host {})", worker, pid, host);
+}
 
-std::string where(const PhaseAt& at) { return at.phase == Phase::starting ? std::string() : fmt::format(" in {}", at.brief()); }
+std::string where(const PhaseAt& at) {
+  return at.phase == Phase::starting ? std::string() : fmt::format(" in {}", at.brief());
+}
 
 // " (it had been there for 0.3 s, and worker 0 (host a) waits for it in ...)"
 std::string around(int worker, const JobEnd& job) {
@@ -63,41 +75,50 @@ std::string around(int worker, const JobEnd& job) {
 
 std::string advice(int exit_code) {
   if (exit_code == kExitRetry) return " (try again: the job can be restarted)";
-  if (exit_code == kExitUsage) return " (the command line or configuration is wrong: see the worker's message)";
+  if (exit_code == kExitUsage)
+    return " (the command line or configuration is wrong: see the worker's message)";
   return {};
 }
 
 Verdict of_loss(const JobEnd& job) {
   const LostWorker& lost = *job.loss;
   if (const WorkerEnd* const end = end_of(lost.worker, job); end && exited_with(*end, kExitOk)) {
-    return {kExitFailed, fmt::format("{} ended{} with exit code 0 but without saying goodbye, so the others lost it; job ends with {} "
+    return {kExitFailed, fmt::format("{} ended{} with exit code 0 but without saying goodbye, so "
+                                     "the others lost it; job ends with {} "
                                      "(try: World::leave() before the program ends)",
-                                     who(lost.worker, lost.pid, lost.host), where(lost.last), static_cast<int>(kExitFailed))};
+                                     who(lost.worker, lost.pid, lost.host), where(lost.last),
+                                     static_cast<int>(kExitFailed))};
   }
-  return {kExitRetry, fmt::format("{} was lost{}: {}{}; job ends with {}{}", who(lost.worker, lost.pid, lost.host), where(lost.last),
-                                  lost.reason, around(lost.worker, job), static_cast<int>(kExitRetry), advice(kExitRetry))};
+  return {kExitRetry,
+          fmt::format("{} was lost{}: {}{}; job ends with {}{}",
+                      who(lost.worker, lost.pid, lost.host), where(lost.last), lost.reason,
+                      around(lost.worker, job), static_cast<int>(kExitRetry), advice(kExitRetry))};
 }
 
 Verdict of_failure(const WorkerEnd& cause, const JobEnd& job) {
   const std::string subject = who(cause.worker, cause.pid, cause.host);
   const std::string place = where(cause.last) + around(cause.worker, job);
   if (!cause.end.by_signal) {
-    return {cause.end.code, fmt::format("{} failed with {}{}; job ends with {}{}", subject, cause.end.describe(), place, cause.end.code,
-                                        advice(cause.end.code))};
+    return {cause.end.code,
+            fmt::format("{} failed with {}{}; job ends with {}{}", subject, cause.end.describe(),
+                        place, cause.end.code, advice(cause.end.code))};
   }
   if (is_crash(cause.end.code) && !job.any_step_finished) {
-    return {kExitFailed, fmt::format("{} was {}{} before the first step was finished; job ends with {} (it would crash again)", subject,
-                                     cause.end.describe(), place, static_cast<int>(kExitFailed))};
+    return {kExitFailed,
+            fmt::format("{} was {}{} before the first step was finished; job ends with {} (it "
+                        "would crash again)",
+                        subject, cause.end.describe(), place, static_cast<int>(kExitFailed))};
   }
-  return {kExitRetry, fmt::format("{} was {}{}; job ends with {}{}", subject, cause.end.describe(), place, static_cast<int>(kExitRetry),
-                                  advice(kExitRetry))};
+  return {kExitRetry, fmt::format("{} was {}{}; job ends with {}{}", subject, cause.end.describe(),
+                                  place, static_cast<int>(kExitRetry), advice(kExitRetry))};
 }
 
 Verdict of_stop(const JobEnd& job) {
   std::string text = fmt::format("the job was asked to stop ({})", signal_name(job.stop_signal));
   for (const WorkerEnd& worker : job.workers) {
     if (worker.end.by_signal && worker.end.code == SIGKILL) {
-      text += fmt::format("; {} did not end in time and was killed{}", who(worker.worker, worker.pid, worker.host), where(worker.last));
+      text += fmt::format("; {} did not end in time and was killed{}",
+                          who(worker.worker, worker.pid, worker.host), where(worker.last));
     }
   }
   return {kExitStopped, fmt::format("{}; job ends with {}", text, static_cast<int>(kExitStopped))};
@@ -105,7 +126,9 @@ Verdict of_stop(const JobEnd& job) {
 
 }  // namespace
 
-bool is_failure(const WorkerEnd& worker, bool stop_requested) { return !exited_with(worker, kExitOk) && !obeyed(worker, stop_requested); }
+bool is_failure(const WorkerEnd& worker, bool stop_requested) {
+  return !exited_with(worker, kExitOk) && !obeyed(worker, stop_requested);
+}
 
 std::optional<size_t> first_own_failure(const JobEnd& job) {
   const bool stop_requested = job.stop_signal != 0;
@@ -117,11 +140,14 @@ std::optional<size_t> first_own_failure(const JobEnd& job) {
   const auto at = [&](size_t i) { return job.workers[i].at; };
   const auto latest = at(*std::ranges::min_element(failed, {}, at)) + kSimultaneous;
   std::erase_if(failed, [&](size_t i) { return at(i) > latest; });
-  return *std::ranges::min_element(failed, {}, [&](size_t i) { return std::tuple(kind_of_failure(job.workers[i], job), at(i), i); });
+  return *std::ranges::min_element(failed, {}, [&](size_t i) {
+    return std::tuple(kind_of_failure(job.workers[i], job), at(i), i);
+  });
 }
 
 Verdict judge(const JobEnd& job) {
-  const bool all_succeeded = std::ranges::all_of(job.workers, [](const WorkerEnd& worker) { return exited_with(worker, kExitOk); });
+  const bool all_succeeded = std::ranges::all_of(
+      job.workers, [](const WorkerEnd& worker) { return exited_with(worker, kExitOk); });
   if (all_succeeded && job.stop_signal == 0) return {};
   const std::optional<size_t> cause = first_own_failure(job);
   const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
@@ -134,7 +160,8 @@ Verdict judge(const JobEnd& job) {
   }
   for (const WorkerEnd& worker : job.workers) {
     if (exited_with(worker, kExitStopped)) {
-      return {kExitStopped, fmt::format("{} was asked to stop; job ends with {}", who(worker.worker, worker.pid, worker.host),
+      return {kExitStopped, fmt::format("{} was asked to stop; job ends with {}",
+                                        who(worker.worker, worker.pid, worker.host),
                                         static_cast<int>(kExitStopped))};
     }
   }

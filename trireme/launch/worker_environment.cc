@@ -8,14 +8,17 @@ namespace trireme::launch {
 LocalWorkers local_workers_of(int workers, int nodes, int node) {
   const int each = workers / nodes;
   const int nodes_with_one_more = workers % nodes;
-  return {.first = node * each + std::min(node, nodes_with_one_more), .count = each + (node < nodes_with_one_more ? 1 : 0)};
+  return {.first = node * each + std::min(node, nodes_with_one_more),
+          .count = each + (node < nodes_with_one_more ? 1 : 0)};
 }
 
-std::vector<std::string> worker_environment(const SupervisorOptions& options, const JobFacts& facts, int local_worker,
+std::vector<std::string> worker_environment(const SupervisorOptions& options, const JobFacts& facts,
+                                            int local_worker,
                                             const std::vector<std::string>& inherited) {
   std::map<std::string, std::string> variables;
   for (const std::string& entry : inherited) {
-    if (const size_t equals = entry.find('='); equals != std::string::npos) variables[entry.substr(0, equals)] = entry.substr(equals + 1);
+    if (const size_t equals = entry.find('='); equals != std::string::npos)
+      variables[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   for (const auto& [name, value] : options.environment) variables[name] = value;
 
@@ -27,19 +30,24 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
   variables["TRIREME_RENDEZVOUS"] = facts.rendezvous;
   variables["TRIREME_GENERATION"] = "0";
   if (options.elastic) {  // Later ones have higher numbers.
-    variables["TRIREME_WORKERS"] = variables["TRIREME_LOCAL_WORKERS"] = std::to_string(options.elastic->maximum);
-    variables["TRIREME_ELASTIC"] = std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
+    variables["TRIREME_WORKERS"] = variables["TRIREME_LOCAL_WORKERS"] =
+        std::to_string(options.elastic->maximum);
+    variables["TRIREME_ELASTIC"] =
+        std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
     variables["TRIREME_PROCESS"] = std::to_string(facts.process);
     variables["TRIREME_LAUNCHER"] = std::to_string(facts.launcher);
     // Where there are other launchers, they carry the job on, and these workers with it.
-    if (options.nodes == 1) variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
+    if (options.nodes == 1)
+      variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
   }
   variables["TRIREME_PHASE_PAGE"] = facts.page;
   variables["TRIREME_JOB_TOKEN"] = facts.token;
   variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above is the one that was read from it.
 
-  const int threads = options.threads_per_worker > 0 ? options.threads_per_worker : std::max(1, facts.cores / local.count);
-  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) variables.try_emplace(name, std::to_string(threads));
+  const int threads = options.threads_per_worker > 0 ? options.threads_per_worker
+                                                     : std::max(1, facts.cores / local.count);
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+    variables.try_emplace(name, std::to_string(threads));
 
   std::vector<std::string> environment;
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);

@@ -23,9 +23,11 @@ struct JobFacts {
   int launcher = 0;     // This process.
 };
 
-// `inherited` ("NAME=value") with options.environment and the variables of trireme/launch/identity.h on top, and the thread counts
-// of numeric libraries where nobody has set them.
-std::vector<std::string> worker_environment(const SupervisorOptions& options, const JobFacts& facts, int local_worker,
+// `inherited` ("NAME=value") with options.environment and the variables of
+// trireme/launch/identity.h on top, and the thread counts of numeric libraries where nobody has set
+// them.
+std::vector<std::string> worker_environment(const SupervisorOptions& options, const JobFacts& facts,
+                                            int local_worker,
                                             const std::vector<std::string>& inherited);
 
 }  // namespace trireme::launch

@@ -24,7 +24,8 @@ class Cnn : public torch::nn::Module {
 
  private:
   void add_block(int64_t inputs, int64_t outputs, int64_t stride, bool batch_norm) {
-    features_->push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(inputs, outputs, 3).stride(stride).padding(1).bias(!batch_norm)));
+    features_->push_back(torch::nn::Conv2d(
+        torch::nn::Conv2dOptions(inputs, outputs, 3).stride(stride).padding(1).bias(!batch_norm)));
     if (batch_norm) features_->push_back(torch::nn::BatchNorm2d(outputs));
     features_->push_back(torch::nn::ReLU(torch::nn::ReLUOptions().inplace(true)));
   }
@@ -36,6 +37,8 @@ class Cnn : public torch::nn::Module {
 
 }  // namespace
 
-Model make_cnn(const ModelOptions& options, const InputSpec& input) { return model_factory<Cnn>(options, input)(); }
+Model make_cnn(const ModelOptions& options, const InputSpec& input) {
+  return model_factory<Cnn>(options, input)();
+}
 
 }  // namespace trireme::models

@@ -7,10 +7,12 @@ namespace {
 class Block : public torch::nn::Module {
  public:
   Block(int64_t width, int64_t heads) : heads_(heads) {
-    attention_norm_ = register_module("attention_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+    attention_norm_ = register_module("attention_norm",
+                                      torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
     qkv_ = register_module("qkv", torch::nn::Linear(width, 3 * width));
     attention_out_ = register_module("attention_out", torch::nn::Linear(width, width));
-    mlp_norm_ = register_module("mlp_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
+    mlp_norm_ =
+        register_module("mlp_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
     mlp_in_ = register_module("mlp_in", torch::nn::Linear(width, 4 * width));
     mlp_out_ = register_module("mlp_out", torch::nn::Linear(4 * width, width));
   }
@@ -24,8 +26,10 @@ class Block : public torch::nn::Module {
   at::Tensor attend(const at::Tensor& x) {
     const int64_t batch = x.size(0), tokens = x.size(1), width = x.size(2);
     // [batch, tokens, 3 * width] -> three of [batch, heads, tokens, width / heads].
-    const at::Tensor qkv = qkv_->forward(x).view({batch, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
-    const at::Tensor mixed = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, /*dropout_p=*/0.0,
+    const at::Tensor qkv =
+        qkv_->forward(x).view({batch, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
+    const at::Tensor mixed = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2],
+                                                              /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                                               /*is_causal=*/true);
     return attention_out_->forward(mixed.transpose(1, 2).reshape({batch, tokens, width}));
   }
@@ -38,19 +42,25 @@ class Block : public torch::nn::Module {
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const ModelOptions& options) {
-    token_embedding_ = register_module("token_embedding", torch::nn::Embedding(options.vocabulary, options.width));
-    position_embedding_ = register_module("position_embedding", torch::nn::Embedding(options.context, options.width));
+    token_embedding_ =
+        register_module("token_embedding", torch::nn::Embedding(options.vocabulary, options.width));
+    position_embedding_ =
+        register_module("position_embedding", torch::nn::Embedding(options.context, options.width));
     const auto list = register_module("blocks", torch::nn::ModuleList());
     for (int64_t layer = 0; layer < options.layers; ++layer) {
       blocks_.push_back(std::make_shared<Block>(options.width, options.heads));
       list->push_back(blocks_.back());
     }
-    final_norm_ = register_module("final_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
-    head_ = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
+    final_norm_ = register_module(
+        "final_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
+    head_ = register_module(
+        "head",
+        torch::nn::Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
-    at::Tensor x = token_embedding_->forward(tokens) + position_embedding_->weight.narrow(0, 0, tokens.size(1));
+    at::Tensor x = token_embedding_->forward(tokens) +
+                   position_embedding_->weight.narrow(0, 0, tokens.size(1));
     for (auto& block : blocks_) x = block->forward(x);
     return head_->forward(final_norm_->forward(x)).flatten(0, 1);
   }

@@ -4,7 +4,8 @@
 namespace trireme::models {
 namespace {
 
-// Registers its layers under the numbers they have in the nn.Sequential; layers without parameters leave a gap there.
+// Registers its layers under the numbers they have in the nn.Sequential; layers without parameters
+// leave a gap there.
 class Mlp : public torch::nn::Module {
  public:
   Mlp(const ModelOptions& options, const InputSpec& input) : dropout_(options.dropout) {
@@ -35,6 +36,8 @@ class Mlp : public torch::nn::Module {
 
 }  // namespace
 
-Model make_mlp(const ModelOptions& options, const InputSpec& input) { return model_factory<Mlp>(options, input)(); }
+Model make_mlp(const ModelOptions& options, const InputSpec& input) {
+  return model_factory<Mlp>(options, input)();
+}
 
 }  // namespace trireme::models

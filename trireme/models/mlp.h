@@ -13,7 +13,8 @@
 
 namespace trireme::models {
 
-// `options` as resolve() returns them, checked against `input`. Data [batch, ...] gives logits [batch, classes].
+// `options` as resolve() returns them, checked against `input`. Data [batch, ...] gives logits
+// [batch, classes].
 Model make_mlp(const ModelOptions& options, const InputSpec& input);
 
 }  // namespace trireme::models

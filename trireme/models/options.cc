@@ -10,24 +10,30 @@
 namespace trireme::models {
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames = {"mlp", "cnn", "gpt", "resnet18", "resnet50", "tiny", "mlpbig"};
+constexpr std::array<std::string_view, 7> kNames = {"mlp",      "cnn",  "gpt",   "resnet18",
+                                                    "resnet50", "tiny", "mlpbig"};
 
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "models", what, remedy);
 }
 
 void refuse_option_of(std::string_view key, std::string_view owners, const ModelOptions& options) {
-  refuse(fmt::format("{} is an option of {}, but model.name is {}", key, owners, options.name), fmt::format("leave {} out", key));
+  refuse(fmt::format("{} is an option of {}, but model.name is {}", key, owners, options.name),
+         fmt::format("leave {} out", key));
 }
 
 void require_positive(std::string_view key, const std::vector<int64_t>& values) {
   for (const int64_t value : values) {
-    if (value < 1) refuse(fmt::format("{} is {}: every entry must be at least 1", key, values), fmt::format("correct {}", key));
+    if (value < 1)
+      refuse(fmt::format("{} is {}: every entry must be at least 1", key, values),
+             fmt::format("correct {}", key));
   }
 }
 
 void require_positive(std::string_view key, int64_t value) {
-  if (value < 1) refuse(fmt::format("{} is {}, but must be at least 1", key, value), fmt::format("correct {}", key));
+  if (value < 1)
+    refuse(fmt::format("{} is {}, but must be at least 1", key, value),
+           fmt::format("correct {}", key));
 }
 
 std::vector<int64_t> default_hidden(std::string_view name) {
@@ -40,7 +46,8 @@ void resolve_mlp(ModelOptions& options) {
   const std::vector<int64_t> usual = default_hidden(options.name);
   if (options.hidden.empty()) options.hidden = usual;
   if (options.name != "mlp" && options.hidden != usual) {
-    refuse(fmt::format("model.hidden is {}, but the preset {} has hidden layers of its own", options.hidden, options.name),
+    refuse(fmt::format("model.hidden is {}, but the preset {} has hidden layers of its own",
+                       options.hidden, options.name),
            "model.name=mlp");
   }
   require_positive("model.hidden", options.hidden);
@@ -55,7 +62,8 @@ void resolve_cnn(ModelOptions& options) {
   require_positive("model.channels", options.channels);
   require_positive("model.strides", options.strides);
   if (options.strides.size() != options.channels.size()) {
-    refuse(fmt::format("model.strides has {} entries and model.channels has {}: there must be one stride for each convolution",
+    refuse(fmt::format("model.strides has {} entries and model.channels has {}: there must be one "
+                       "stride for each convolution",
                        options.strides.size(), options.channels.size()),
            "as many strides as channels");
   }
@@ -73,19 +81,23 @@ void resolve_gpt(ModelOptions& options) {
   fill("model.vocabulary", options.vocabulary, 8192);
   fill("model.context", options.context, 128);
   if (options.width % options.heads != 0) {
-    refuse(fmt::format("model.width is {} and model.heads is {}: the width must be a multiple of the heads", options.width, options.heads),
+    refuse(fmt::format(
+               "model.width is {} and model.heads is {}: the width must be a multiple of the heads",
+               options.width, options.heads),
            fmt::format("model.width={}", (options.width / options.heads + 1) * options.heads));
   }
 }
 
 void refuse_options_of_other_models(const ModelOptions& options) {
-  if (family_of(options) != Family::mlp && !options.hidden.empty()) refuse_option_of("model.hidden", "mlp", options);
+  if (family_of(options) != Family::mlp && !options.hidden.empty())
+    refuse_option_of("model.hidden", "mlp", options);
   if (family_of(options) != Family::cnn) {
     if (!options.channels.empty()) refuse_option_of("model.channels", "cnn", options);
     if (!options.strides.empty()) refuse_option_of("model.strides", "cnn", options);
     if (options.batch_norm >= 0) refuse_option_of("model.batch_norm", "cnn", options);
   }
-  if (family_of(options) != Family::resnet && options.zero_init >= 0) refuse_option_of("model.zero_init", "resnet18 and resnet50", options);
+  if (family_of(options) != Family::resnet && options.zero_init >= 0)
+    refuse_option_of("model.zero_init", "resnet18 and resnet50", options);
   if (family_of(options) != Family::gpt) {
     if (options.layers >= 0) refuse_option_of("model.layers", "gpt", options);
     if (options.width >= 0) refuse_option_of("model.width", "gpt", options);
@@ -113,7 +125,8 @@ ModelOptions resolve(const ModelOptions& options) {
   }
   refuse_options_of_other_models(options);
   if (!(options.dropout >= 0 && options.dropout < 1)) {
-    refuse(fmt::format("model.dropout is {}, but must be at least 0 and below 1", options.dropout), "model.dropout=0.5");
+    refuse(fmt::format("model.dropout is {}, but must be at least 0 and below 1", options.dropout),
+           "model.dropout=0.5");
   }
   ModelOptions resolved = options;
   switch (family_of(options)) {

@@ -6,14 +6,17 @@ namespace trireme::models {
 namespace {
 
 torch::nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t side, int64_t stride) {
-  return torch::nn::Conv2d(torch::nn::Conv2dOptions(inputs, outputs, side).stride(stride).padding(side / 2).bias(false));
+  return torch::nn::Conv2d(
+      torch::nn::Conv2dOptions(inputs, outputs, side).stride(stride).padding(side / 2).bias(false));
 }
 
-// conv1, bn1, conv2, bn2, ...: all but the last pair are followed by a ReLU; that one by the sum with what went in.
+// conv1, bn1, conv2, bn2, ...: all but the last pair are followed by a ReLU; that one by the sum
+// with what went in.
 class Block : public torch::nn::Module {
  public:
   Block(const ResnetLayout& layout, int stage, int64_t block, int64_t inputs, bool zero_init) {
-    const int64_t width = layout.width(stage), outputs = layout.outputs(stage), stride = layout.stride(stage, block);
+    const int64_t width = layout.width(stage), outputs = layout.outputs(stage),
+                  stride = layout.stride(stage, block);
     if (layout.bottleneck) {
       add(inputs, width, 1, 1);
       add(width, width, 3, stride);
@@ -24,8 +27,9 @@ class Block : public torch::nn::Module {
     }
     if (zero_init) torch::nn::init::zeros_(norms_.back()->weight);
     if (layout.has_projection(stage, block)) {
-      projection_ =
-          register_module("downsample", torch::nn::Sequential(convolution(inputs, outputs, 1, stride), torch::nn::BatchNorm2d(outputs)));
+      projection_ = register_module("downsample",
+                                    torch::nn::Sequential(convolution(inputs, outputs, 1, stride),
+                                                          torch::nn::BatchNorm2d(outputs)));
     }
   }
 
@@ -41,7 +45,8 @@ class Block : public torch::nn::Module {
  private:
   void add(int64_t inputs, int64_t outputs, int64_t side, int64_t stride) {
     const std::string number = std::to_string(convolutions_.size() + 1);
-    convolutions_.push_back(register_module("conv" + number, convolution(inputs, outputs, side, stride)));
+    convolutions_.push_back(
+        register_module("conv" + number, convolution(inputs, outputs, side, stride)));
     norms_.push_back(register_module("bn" + number, torch::nn::BatchNorm2d(outputs)));
   }
 
@@ -55,19 +60,22 @@ class Resnet : public torch::nn::Module {
   Resnet(const ModelOptions& options, const InputSpec& input) : small_stem_(has_small_stem(input)) {
     const ResnetLayout layout = resnet_layout(options.name);
     int64_t channels = layout.width(0);
-    stem_ = register_module("conv1", convolution(input.shape[0], channels, small_stem_ ? 3 : 7, small_stem_ ? 1 : 2));
+    stem_ = register_module(
+        "conv1", convolution(input.shape[0], channels, small_stem_ ? 3 : 7, small_stem_ ? 1 : 2));
     stem_norm_ = register_module("bn1", torch::nn::BatchNorm2d(channels));
     for (int stage = 0; stage < ResnetLayout::kStages; ++stage) {
       torch::nn::Sequential blocks;
       for (int64_t block = 0; block < layout.blocks[static_cast<size_t>(stage)]; ++block) {
-        blocks->push_back(std::make_shared<Block>(layout, stage, block, channels, options.zero_init == 1));
+        blocks->push_back(
+            std::make_shared<Block>(layout, stage, block, channels, options.zero_init == 1));
         channels = layout.outputs(stage);
       }
       stages_.push_back(register_module("layer" + std::to_string(stage + 1), blocks));
     }
     classifier_ = register_module("fc", torch::nn::Linear(channels, input.classes));
     for (const auto& module : modules(/*include_self=*/false))
-      if (auto* one = module->as<torch::nn::Conv2d>()) torch::nn::init::kaiming_normal_(one->weight, 0, torch::kFanOut, torch::kReLU);
+      if (auto* one = module->as<torch::nn::Conv2d>())
+        torch::nn::init::kaiming_normal_(one->weight, 0, torch::kFanOut, torch::kReLU);
   }
 
   at::Tensor forward(const at::Tensor& images) {
@@ -87,6 +95,8 @@ class Resnet : public torch::nn::Module {
 
 }  // namespace
 
-Model make_resnet(const ModelOptions& options, const InputSpec& input) { return model_factory<Resnet>(options, input)(); }
+Model make_resnet(const ModelOptions& options, const InputSpec& input) {
+  return model_factory<Resnet>(options, input)();
+}
 
 }  // namespace trireme::models

@@ -14,13 +14,17 @@ struct ResnetLayout {
   int64_t width(int stage) const { return int64_t{64} << stage; }
   int64_t outputs(int stage) const { return width(stage) * (bottleneck ? 4 : 1); }
   int64_t stride(int stage, int64_t block) const { return stage > 0 && block == 0 ? 2 : 1; }
-  // Where a block changes the size or the number of channels, a 1x1 convolution does so beside it (option B of section 4.1).
-  bool has_projection(int stage, int64_t block) const { return block == 0 && (stage > 0 || bottleneck); }
+  // Where a block changes the size or the number of channels, a 1x1 convolution does so beside it
+  // (option B of section 4.1).
+  bool has_projection(int stage, int64_t block) const {
+    return block == 0 && (stage > 0 || bottleneck);
+  }
 };
 
 ResnetLayout resnet_layout(std::string_view name);  // resnet18 or resnet50.
 
-// Images of up to 64x64 start with a 3x3 convolution instead of a 7x7 one of stride 2 and max-pooling, which would leave nothing of them.
+// Images of up to 64x64 start with a 3x3 convolution instead of a 7x7 one of stride 2 and
+// max-pooling, which would leave nothing of them.
 bool has_small_stem(const InputSpec& input);
 
 }  // namespace trireme::models

@@ -9,12 +9,15 @@
 namespace trireme::models {
 namespace {
 
-// Appends tensors under their state_dict names, as torch's modules register them: the weight, then the bias.
+// Appends tensors under their state_dict names, as torch's modules register them: the weight, then
+// the bias.
 class ShapeList {
  public:
   explicit ShapeList(plan::DType dtype) : dtype_(dtype) {}
 
-  void add(std::string name, std::vector<int64_t> shape) { specs_.push_back({std::move(name), std::move(shape), dtype_, true}); }
+  void add(std::string name, std::vector<int64_t> shape) {
+    specs_.push_back({std::move(name), std::move(shape), dtype_, true});
+  }
   void add_linear(const std::string& name, int64_t inputs, int64_t outputs) {
     add(name + ".weight", {outputs, inputs});
     add(name + ".bias", {outputs});
@@ -33,7 +36,8 @@ class ShapeList {
 void add_mlp(ShapeList& list, const ModelOptions& options, const InputSpec& input) {
   int64_t width = 1;
   for (const int64_t size : input.shape) width *= size;
-  int64_t slot = 0;  // Position in the nn.Sequential: every hidden layer takes two, Linear and ReLU.
+  int64_t slot =
+      0;  // Position in the nn.Sequential: every hidden layer takes two, Linear and ReLU.
   for (const int64_t hidden : options.hidden) {
     list.add_linear(std::to_string(slot), width, hidden);
     width = hidden;
@@ -62,7 +66,8 @@ void add_cnn(ShapeList& list, const ModelOptions& options, const InputSpec& inpu
 void add_resnet(ShapeList& list, const ModelOptions& options, const InputSpec& input) {
   const ResnetLayout layout = resnet_layout(options.name);
   const int64_t stem = has_small_stem(input) ? 3 : 7;
-  const auto add_convolution = [&](const std::string& place, int number, int64_t inputs, int64_t outputs, int64_t side) {
+  const auto add_convolution = [&](const std::string& place, int number, int64_t inputs,
+                                   int64_t outputs, int64_t side) {
     list.add(fmt::format("{}conv{}.weight", place, number), {outputs, inputs, side, side});
     list.add_norm(fmt::format("{}bn{}", place, number), outputs);
   };
@@ -107,37 +112,48 @@ void add_gpt(ShapeList& list, const ModelOptions& options) {
   list.add("head.weight", {options.vocabulary, width});
 }
 
-[[noreturn]] void refuse_input(const ModelOptions& options, const InputSpec& input, const std::string& rule, const std::string& remedy) {
+[[noreturn]] void refuse_input(const ModelOptions& options, const InputSpec& input,
+                               const std::string& rule, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "models",
-              fmt::format("samples of shape {} do not fit model.name {}: it takes {}", input.shape, options.name, rule), remedy);
+              fmt::format("samples of shape {} do not fit model.name {}: it takes {}", input.shape,
+                          options.name, rule),
+              remedy);
 }
 
 void check_tokens(const ModelOptions& options, const InputSpec& input) {
-  if (input.shape.size() != 1) refuse_input(options, input, "a row of tokens", "data.name=text, or model.name=cnn for images");
+  if (input.shape.size() != 1)
+    refuse_input(options, input, "a row of tokens", "data.name=text, or model.name=cnn for images");
   if (input.shape[0] < 1 || input.shape[0] > options.context)
-    refuse_input(options, input, fmt::format("1 to {} tokens", options.context), fmt::format("model.context={}", input.shape[0]));
+    refuse_input(options, input, fmt::format("1 to {} tokens", options.context),
+                 fmt::format("model.context={}", input.shape[0]));
   if (input.classes > options.vocabulary)
     throw Error(ErrorCode::invalid_argument, "models",
-                fmt::format("model.vocabulary is {}, but the data has {} different tokens", options.vocabulary, input.classes),
+                fmt::format("model.vocabulary is {}, but the data has {} different tokens",
+                            options.vocabulary, input.classes),
                 fmt::format("model.vocabulary={}", input.classes));
 }
 
 void check_input(const ModelOptions& options, const InputSpec& input) {
   const Family family = family_of(options);
   if (family == Family::gpt) return check_tokens(options, input);
-  const bool positive = std::all_of(input.shape.begin(), input.shape.end(), [](int64_t size) { return size > 0; });
+  const bool positive =
+      std::all_of(input.shape.begin(), input.shape.end(), [](int64_t size) { return size > 0; });
   const bool images = family == Family::cnn || family == Family::resnet;
   if (images && (input.shape.size() != 3 || !positive))
-    refuse_input(options, input, "[channels, height, width], each at least 1", "model.name=mlp, which flattens its input");
-  if (input.shape.empty() || !positive) refuse_input(options, input, "at least one feature", "check the data set");
+    refuse_input(options, input, "[channels, height, width], each at least 1",
+                 "model.name=mlp, which flattens its input");
+  if (input.shape.empty() || !positive)
+    refuse_input(options, input, "at least one feature", "check the data set");
   if (input.classes < 1)
-    throw Error(ErrorCode::invalid_argument, "models", fmt::format("data.classes is {}, but must be at least 1", input.classes),
+    throw Error(ErrorCode::invalid_argument, "models",
+                fmt::format("data.classes is {}, but must be at least 1", input.classes),
                 "data.classes=10");
 }
 
 }  // namespace
 
-std::vector<plan::TensorSpec> parameter_shapes(const ModelOptions& options, const InputSpec& input, plan::DType dtype) {
+std::vector<plan::TensorSpec> parameter_shapes(const ModelOptions& options, const InputSpec& input,
+                                               plan::DType dtype) {
   const ModelOptions resolved = resolve(options);
   check_input(resolved, input);
   ShapeList list(dtype);

@@ -1,4 +1,5 @@
-// The parameters of every built-in model, computed without torch, for plans and checks before a run.
+// The parameters of every built-in model, computed without torch, for plans and checks before a
+// run.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace trireme::models {
 
-// What a configuration says of the model (keys model.*). Empty or negative values take the defaults of the named model.
+// What a configuration says of the model (keys model.*). Empty or negative values take the defaults
+// of the named model.
 struct ModelOptions {
   std::string name = "cnn";       // mlp, cnn, gpt, resnet18, resnet50; or a preset: tiny, mlpbig.
   std::vector<int64_t> hidden;    // mlp: widths of the hidden layers.
@@ -20,17 +22,19 @@ struct ModelOptions {
   int64_t layers = -1, width = -1, heads = -1, vocabulary = -1, context = -1;  // gpt
 };
 struct InputSpec {
-  std::vector<int64_t> shape;  // Of one sample: [channels, height, width], [features], or [tokens] for gpt.
+  std::vector<int64_t>
+      shape;  // Of one sample: [channels, height, width], [features], or [tokens] for gpt.
   int64_t classes = 10;
 };
 
 enum class Family { mlp, cnn, gpt, resnet };
 Family family_of(const ModelOptions& options);  // Presets are mlp.
 
-// Fills in the named model's defaults and checks the rest. Throws Error(invalid_argument) naming key, value, rule and the nearest known
-// name.
+// Fills in the named model's defaults and checks the rest. Throws Error(invalid_argument) naming
+// key, value, rule and the nearest known name.
 ModelOptions resolve(const ModelOptions& options);
-// The input a preset has in the benchmark suite when no data says otherwise: mlp 784, cnn 3x32x32, ...
+// The input a preset has in the benchmark suite when no data says otherwise: mlp 784, cnn 3x32x32,
+// ...
 InputSpec default_input(const ModelOptions& options);
 int64_t default_batch(const ModelOptions& options);  // Samples per rank in the benchmark suite.
 // Parameters (trainable) in the order of module->named_parameters(), with their state_dict names.

@@ -5,8 +5,8 @@
 
 namespace trireme::monitor {
 
-// Each record is handed to the kernel at once, so it outlives a crash of this process, and other readers never wait for it.
-// One thread at a time.
+// Each record is handed to the kernel at once, so it outlives a crash of this process, and other
+// readers never wait for it. One thread at a time.
 class AppendFile {
  public:
   // Makes missing folders. Throws Error(io) naming the path.

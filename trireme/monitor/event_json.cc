@@ -102,11 +102,15 @@ struct Writer {
 
 }  // namespace
 
-Json to_json(const Event& event, std::optional<double> unix_seconds) { return std::visit(Writer{unix_seconds}, event); }
+Json to_json(const Event& event, std::optional<double> unix_seconds) {
+  return std::visit(Writer{unix_seconds}, event);
+}
 
 double unix_seconds() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count()) / 1000;
+  return static_cast<double>(
+             std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count()) /
+         1000;
 }
 
 std::string verdict_line(const Json& record) {
@@ -115,6 +119,8 @@ std::string verdict_line(const Json& record) {
   return to_line(json) + "\n";
 }
 
-std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_line(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 }  // namespace trireme::monitor

@@ -9,12 +9,15 @@ namespace trireme::monitor {
 struct Message {
   std::string text;
 };
-using Event = std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord>;
+using Event =
+    std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord>;
 
-// {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit", "time": ..., fields as in sink.h}; without "time" if
-// none is given. NaN and infinities become strings; a position is {"epoch": ..., "first": ...}.
+// {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit", "time": ...,
+// fields as in sink.h}; without "time" if none is given. NaN and infinities become strings; a
+// position is {"epoch": ..., "first": ...}.
 Json to_json(const Event& event, std::optional<double> unix_seconds = std::nullopt);
-// What a launcher says of a worker, as a line of the log with its line break: {"event": "verdict", "time": ..., the record's own fields}.
+// What a launcher says of a worker, as a line of the log with its line break: {"event": "verdict",
+// "time": ..., the record's own fields}.
 std::string verdict_line(const Json& record);
 double unix_seconds();  // Now, to the millisecond.
 // One line, no line break at its end. Bytes that are not UTF-8 are replaced.

@@ -65,7 +65,8 @@ class Reader {
   void operator()(const char* key, std::vector<int64_t>& values) {
     const Json* field = find(key);
     const bool whole = field && field->is_array() &&
-                       std::all_of(field->begin(), field->end(), [](const Json& value) { return value.is_number_integer(); });
+                       std::all_of(field->begin(), field->end(),
+                                   [](const Json& value) { return value.is_number_integer(); });
     if (whole)
       values = field->get<std::vector<int64_t>>();
     else

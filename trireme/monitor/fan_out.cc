@@ -38,7 +38,11 @@ class FanOut : public Sink {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_fan_out(std::vector<std::unique_ptr<Sink>> sinks) { return std::make_unique<FanOut>(std::move(sinks)); }
-std::unique_ptr<Sink> make_on_demand(OpenSinks open) { return std::make_unique<FanOut>(std::move(open)); }
+std::unique_ptr<Sink> make_fan_out(std::vector<std::unique_ptr<Sink>> sinks) {
+  return std::make_unique<FanOut>(std::move(sinks));
+}
+std::unique_ptr<Sink> make_on_demand(OpenSinks open) {
+  return std::make_unique<FanOut>(std::move(open));
+}
 
 }  // namespace trireme::monitor

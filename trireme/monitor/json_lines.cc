@@ -23,6 +23,8 @@ class JsonLines : public Sink {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_json_lines(const std::filesystem::path& file) { return std::make_unique<JsonLines>(file); }
+std::unique_ptr<Sink> make_json_lines(const std::filesystem::path& file) {
+  return std::make_unique<JsonLines>(file);
+}
 
 }  // namespace trireme::monitor

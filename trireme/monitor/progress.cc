@@ -29,13 +29,15 @@ std::string start_line(const RunStart& start) {
 std::string eval_line(const EvalRecord& eval, std::optional<double> train_loss) {
   std::string line = fmt::format("epoch {}: ", eval.epoch + 1);
   if (train_loss) line += fmt::format("loss {}, ", loss_text(*train_loss));
-  return line + fmt::format("held-out loss {}, accuracy {:.1f} %", loss_text(eval.loss), eval.accuracy * 100);
+  return line + fmt::format("held-out loss {}, accuracy {:.1f} %", loss_text(eval.loss),
+                            eval.accuracy * 100);
 }
 
 // The events in common: what is told, apart from how it is put on the screen.
 class Progress : public Sink {
  public:
-  Progress(std::FILE* out, NowFunction now) : out_(out), now_(now ? std::move(now) : &std::chrono::steady_clock::now) {}
+  Progress(std::FILE* out, NowFunction now)
+      : out_(out), now_(now ? std::move(now) : &std::chrono::steady_clock::now) {}
 
   void on_start(const RunStart& start) override {
     state_ = RunState(start);
@@ -46,7 +48,9 @@ class Progress : public Sink {
     state_.step(step, now);
     show(now);
   }
-  void on_eval(const EvalRecord& eval) override { lasting_line(eval_line(eval, state_.mean_loss(eval.epoch))); }
+  void on_eval(const EvalRecord& eval) override {
+    lasting_line(eval_line(eval, state_.mean_loss(eval.epoch)));
+  }
   void on_message(const std::string& text) override { lasting_line(text); }
   void on_end(const RunEnd& end) override {
     final_line("");
@@ -71,7 +75,8 @@ class TerminalProgress : public Progress {
  public:
   using Progress::Progress;
   ~TerminalProgress() override {
-    if (drawn_) put("\n");  // The run ended without on_end(): what comes next starts on a line of its own.
+    if (drawn_)
+      put("\n");  // The run ended without on_end(): what comes next starts on a line of its own.
   }
 
  private:
@@ -105,7 +110,8 @@ class TerminalProgress : public Progress {
 
 class PlainProgress : public Progress {
  public:
-  PlainProgress(std::FILE* out, double interval_seconds, NowFunction now) : Progress(out, std::move(now)), interval_(interval_seconds) {}
+  PlainProgress(std::FILE* out, double interval_seconds, NowFunction now)
+      : Progress(out, std::move(now)), interval_(interval_seconds) {}
 
  private:
   void show(TimePoint now) override {
@@ -124,7 +130,8 @@ class PlainProgress : public Progress {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_progress(std::FILE* out, bool terminal, double plain_interval_seconds, NowFunction now) {
+std::unique_ptr<Sink> make_progress(std::FILE* out, bool terminal, double plain_interval_seconds,
+                                    NowFunction now) {
   if (terminal) return std::make_unique<TerminalProgress>(out, std::move(now));
   return std::make_unique<PlainProgress>(out, plain_interval_seconds, std::move(now));
 }

@@ -12,12 +12,17 @@ constexpr int kWidestBar = 42;
 // How much a line says. Each number of columns has the richest of these that fits.
 struct Layout {
   int narrowest_bar;  // Brackets included; 0: no bar.
-  bool words;         // "step 12/460", "12,345 samples/s", "2 min 05 s left"; else "12/460", "12,345/s", "2:05 left".
+  bool words;  // "step 12/460", "12,345 samples/s", "2 min 05 s left"; else "12/460", "12,345/s",
+               // "2:05 left".
   bool speed = true;
   bool time_left = true;
 };
 constexpr std::array kLayouts = {
-    Layout{12, true}, Layout{6, false}, Layout{0, false}, Layout{0, false, false}, Layout{0, false, false, false},
+    Layout{12, true},
+    Layout{6, false},
+    Layout{0, false},
+    Layout{0, false, false},
+    Layout{0, false, false, false},
 };
 
 std::string of_total(int64_t number, int64_t total) {
@@ -25,24 +30,31 @@ std::string of_total(int64_t number, int64_t total) {
   return fmt::format("{:>{}}/{}", number, fmt::formatted_size("{}", total), total);
 }
 
-std::string epoch_text(const ProgressView& view) { return "epoch " + of_total(view.epoch, view.epochs); }
+std::string epoch_text(const ProgressView& view) {
+  return "epoch " + of_total(view.epoch, view.epochs);
+}
 
-// What stands right of the bar. Numbers that change from step to step are padded to their usual width, so that the bar keeps its length.
+// What stands right of the bar. Numbers that change from step to step are padded to their usual
+// width, so that the bar keeps its length.
 std::string figures(const ProgressView& view, const Layout& layout) {
   const char* gap = layout.words ? "  " : " ";
   const bool step_word = layout.words || view.total_steps <= 0;
   std::string text = (step_word ? "step " : "") + of_total(view.step, view.total_steps);
   if (view.loss) text += fmt::format("{}loss {:<6}", gap, loss_text(*view.loss));
   if (layout.speed && view.samples_per_second)
-    text += fmt::format("{}{:>6}{}", gap, rate_text(*view.samples_per_second), layout.words ? " samples/s" : "/s");
+    text += fmt::format("{}{:>6}{}", gap, rate_text(*view.samples_per_second),
+                        layout.words ? " samples/s" : "/s");
   if (layout.time_left && view.seconds_left)
-    text += fmt::format("{}{:>4} left", gap, layout.words ? countdown_text(*view.seconds_left) : short_countdown(*view.seconds_left));
+    text += fmt::format(
+        "{}{:>4} left", gap,
+        layout.words ? countdown_text(*view.seconds_left) : short_countdown(*view.seconds_left));
   return text;
 }
 
 std::string bar(const ProgressView& view, int columns) {
   const int inner = columns - 2;
-  const double done = std::clamp(static_cast<double>(view.step) / static_cast<double>(view.total_steps), 0.0, 1.0);
+  const double done =
+      std::clamp(static_cast<double>(view.step) / static_cast<double>(view.total_steps), 0.0, 1.0);
   const int filled = static_cast<int>(done * inner);
   std::string text = "[" + std::string(filled, '=');
   if (filled < inner) text += '>' + std::string(inner - filled - 1, ' ');
@@ -58,7 +70,8 @@ std::string bar_line(const ProgressView& view, int width) {
     if (layout.narrowest_bar > 0 && view.total_steps > 0) {
       const std::string right = figures(view, layout);
       const int free = columns - static_cast<int>(epoch.size() + right.size()) - 2;
-      if (free >= layout.narrowest_bar) return fmt::format("{} {} {}", epoch, bar(view, std::min(free, kWidestBar)), right);
+      if (free >= layout.narrowest_bar)
+        return fmt::format("{} {} {}", epoch, bar(view, std::min(free, kWidestBar)), right);
     } else {
       const std::string line = fmt::format("{}  {}", epoch, figures(view, layout));
       if (static_cast<int>(line.size()) <= columns) return line;
@@ -67,6 +80,8 @@ std::string bar_line(const ProgressView& view, int width) {
   return fmt::format("{}  {}", epoch, figures(view, kLayouts.back())).substr(0, columns);
 }
 
-std::string plain_line(const ProgressView& view) { return fmt::format("{}  {}", epoch_text(view), figures(view, kLayouts.front())); }
+std::string plain_line(const ProgressView& view) {
+  return fmt::format("{}  {}", epoch_text(view), figures(view, kLayouts.front()));
+}
 
 }  // namespace trireme::monitor

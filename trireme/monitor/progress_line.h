@@ -14,8 +14,8 @@ struct ProgressView {
   std::optional<double> loss, samples_per_second, seconds_left;
 };
 
-// At most `width` - 1 columns, so that the cursor stays on the line. What matters least goes first where it is narrow: words, then
-// the bar, then speed, then time left.
+// At most `width` - 1 columns, so that the cursor stays on the line. What matters least goes first
+// where it is narrow: words, then the bar, then speed, then time left.
 std::string bar_line(const ProgressView& view, int width);
 // "epoch 3/20  step 123/460  loss 0.1234  2,345 samples/s  12 s left"
 std::string plain_line(const ProgressView& view);

@@ -36,7 +36,9 @@ struct Replay {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_progress_lines(std::FILE* out) { return std::make_unique<ProgressLines>(out); }
+std::unique_ptr<Sink> make_progress_lines(std::FILE* out) {
+  return std::make_unique<ProgressLines>(out);
+}
 
 bool replay_progress(const std::string& line, Sink& sink) {
   if (!line.starts_with(kProgressMark)) return false;

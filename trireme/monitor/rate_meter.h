@@ -6,8 +6,8 @@
 
 namespace trireme::monitor {
 
-// Looks at the newest steps that took about `window_seconds` together, at least one. Time between steps (evaluation, saving) does not
-// count.
+// Looks at the newest steps that took about `window_seconds` together, at least one. Time between
+// steps (evaluation, saving) does not count.
 class RateMeter {
  public:
   explicit RateMeter(double window_seconds = 2.0) : window_seconds_(window_seconds) {}

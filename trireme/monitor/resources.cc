@@ -11,13 +11,17 @@ namespace {
 double cpu_seconds_of(int who) {
   rusage usage{};
   if (::getrusage(who, &usage) != 0) return 0;
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 }  // namespace
 
-double process_cpu_seconds() { return cpu_seconds_of(RUSAGE_SELF) + cpu_seconds_of(RUSAGE_CHILDREN); }
+double process_cpu_seconds() {
+  return cpu_seconds_of(RUSAGE_SELF) + cpu_seconds_of(RUSAGE_CHILDREN);
+}
 
 int64_t process_pss_bytes() {
   std::ifstream rollup("/proc/self/smaps_rollup");
@@ -30,7 +34,8 @@ int64_t process_pss_bytes() {
 
 double cost_of(const CostOptions& options, double cpu_seconds, double wall_seconds, int devices) {
   constexpr double kSecondsPerHour = 3600;
-  return (options.per_cpu_hour * cpu_seconds + options.per_device_hour * wall_seconds * devices) / kSecondsPerHour;
+  return (options.per_cpu_hour * cpu_seconds + options.per_device_hour * wall_seconds * devices) /
+         kSecondsPerHour;
 }
 
 }  // namespace trireme::monitor

@@ -6,7 +6,8 @@
 namespace trireme::monitor {
 
 double process_cpu_seconds();  // User + system, this process and its ended children.
-int64_t process_pss_bytes();   // Proportional set size now (/proc/self/smaps_rollup); 0 if the kernel does not tell.
+int64_t process_pss_bytes();   // Proportional set size now (/proc/self/smaps_rollup); 0 if the
+                               // kernel does not tell.
 
 // Remembers the largest PSS, sampled by a thread about once a second (and at peak()).
 class PssSampler {

@@ -30,8 +30,8 @@ void RunState::step(const StepRecord& step, TimePoint now) {
   predict_end(now);
 }
 
-// From the wall time of all steps after the first, evaluations and saving between them included. The first step is slow for reasons of its
-// own.
+// From the wall time of all steps after the first, evaluations and saving between them included.
+// The first step is slow for reasons of its own.
 void RunState::predict_end(TimePoint now) {
   if (!first_time_ || view_.step <= first_step_) {
     first_time_ = now;
@@ -39,12 +39,18 @@ void RunState::predict_end(TimePoint now) {
     return;
   }
   if (view_.total_steps <= 0) return;
-  const double per_step = std::chrono::duration<double>(now - *first_time_).count() / static_cast<double>(view_.step - first_step_);
-  view_.seconds_left = per_step * static_cast<double>(std::max<int64_t>(0, view_.total_steps - view_.step));
+  const double per_step = std::chrono::duration<double>(now - *first_time_).count() /
+                          static_cast<double>(view_.step - first_step_);
+  view_.seconds_left =
+      per_step * static_cast<double>(std::max<int64_t>(0, view_.total_steps - view_.step));
 }
 
-bool RunState::at_epoch_end() const { return steps_per_epoch_ > 0 && view_.step % steps_per_epoch_ == 0; }
-bool RunState::at_run_end() const { return view_.total_steps > 0 && view_.step >= view_.total_steps; }
+bool RunState::at_epoch_end() const {
+  return steps_per_epoch_ > 0 && view_.step % steps_per_epoch_ == 0;
+}
+bool RunState::at_run_end() const {
+  return view_.total_steps > 0 && view_.step >= view_.total_steps;
+}
 
 std::optional<double> RunState::mean_loss(int64_t epoch) const {
   if (epoch != epoch_of_losses_ || samples_ == 0) return std::nullopt;

@@ -20,7 +20,9 @@ class ReportReader {
     return found == object.end() ? nullptr : &*found;
   }
   std::optional<double> number(const char* key) const { return as_number(find(report_, key)); }
-  std::optional<double> number(const char* group, const char* key) const { return as_number(inside(group, key)); }
+  std::optional<double> number(const char* group, const char* key) const {
+    return as_number(inside(group, key));
+  }
   std::string text(const char* key) const { return as_text(find(report_, key)); }
   std::string text(const char* group, const char* key) const { return as_text(inside(group, key)); }
 
@@ -29,21 +31,27 @@ class ReportReader {
     const Json* object = find(report_, group);
     return object ? find(*object, key) : nullptr;
   }
-  static std::optional<double> as_number(const Json* value) { return value ? read_number(*value) : std::nullopt; }
-  static std::string as_text(const Json* value) { return value && value->is_string() ? printable(value->get<std::string>()) : ""; }
+  static std::optional<double> as_number(const Json* value) {
+    return value ? read_number(*value) : std::nullopt;
+  }
+  static std::string as_text(const Json* value) {
+    return value && value->is_string() ? printable(value->get<std::string>()) : "";
+  }
 
   const Json& report_;
 };
 
 std::string time_text(double seconds) {
-  return format_duration(std::chrono::milliseconds(std::llround(std::clamp(seconds, 0.0, 1e12) * 1000)));
+  return format_duration(
+      std::chrono::milliseconds(std::llround(std::clamp(seconds, 0.0, 1e12) * 1000)));
 }
 int64_t whole(double number) { return std::llround(std::clamp(number, -9e18, 9e18)); }
 
 // A word that a shell takes as it stands, so that the command can be copied.
 std::string shell_word(const std::string& text) {
   const auto harmless = [](unsigned char c) {
-    return std::isalnum(c) || c >= 0x80 || std::string_view("/._-+=:,@%").find(c) != std::string_view::npos;
+    return std::isalnum(c) || c >= 0x80 ||
+           std::string_view("/._-+=:,@%").find(c) != std::string_view::npos;
   };
   if (!text.empty() && std::all_of(text.begin(), text.end(), harmless)) return text;
   std::string quoted = "'";
@@ -59,9 +67,12 @@ std::string headline(const RunEnd& end, const ReportReader& report) {
   }
   std::string line = "Finished";
   if (steps) line += " " + counted(whole(*steps), "step");
-  if (const auto epochs = report.number("epochs")) line += fmt::format(" ({})", counted(whole(*epochs), "epoch"));
-  if (const std::string strategy = report.text("strategy"); !strategy.empty()) line += ", " + strategy;
-  if (const auto workers = report.number("workers")) line += ", " + counted(whole(*workers), "worker");
+  if (const auto epochs = report.number("epochs"))
+    line += fmt::format(" ({})", counted(whole(*epochs), "epoch"));
+  if (const std::string strategy = report.text("strategy"); !strategy.empty())
+    line += ", " + strategy;
+  if (const auto workers = report.number("workers"))
+    line += ", " + counted(whole(*workers), "worker");
   return line;
 }
 
@@ -69,14 +80,16 @@ std::string accuracy_text(const ReportReader& report) {
   const auto accuracy = report.number("eval", "accuracy");
   if (!accuracy) return {};
   std::string text = fmt::format("{:.2f} % of what was held out", *accuracy * 100);
-  if (const auto loss = report.number("eval", "loss")) text += fmt::format(" (loss {})", loss_text(*loss));
+  if (const auto loss = report.number("eval", "loss"))
+    text += fmt::format(" (loss {})", loss_text(*loss));
   return text;
 }
 
 std::string time_line(const ReportReader& report) {
   std::string text;
   if (const auto wall = report.number("wall_seconds")) text = time_text(*wall);
-  if (const auto cpu = report.number("cpu_seconds")) text += fmt::format("{}CPU {}", text.empty() ? "" : ", ", time_text(*cpu));
+  if (const auto cpu = report.number("cpu_seconds"))
+    text += fmt::format("{}CPU {}", text.empty() ? "" : ", ", time_text(*cpu));
   return text;
 }
 
@@ -104,9 +117,11 @@ std::vector<std::string> summary_lines(const RunEnd& end) {
   };
   add("accuracy", accuracy_text(report));
   if (const auto loss = report.number("train_loss")) add("train loss", loss_text(*loss));
-  if (const auto rate = report.number("samples_per_second")) add("speed", rate_text(*rate) + " samples/s");
+  if (const auto rate = report.number("samples_per_second"))
+    add("speed", rate_text(*rate) + " samples/s");
   add("time", time_line(report));
-  if (const auto bytes = report.number("peak_pss_bytes")) add("memory", format_bytes(whole(*bytes)) + " at most");
+  if (const auto bytes = report.number("peak_pss_bytes"))
+    add("memory", format_bytes(whole(*bytes)) + " at most");
   add("cost", cost_text(report));
   add("checkpoint", report.text("checkpoint"));
   add("report", report.text("files", "report"));

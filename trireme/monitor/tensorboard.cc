@@ -9,8 +9,8 @@
 namespace trireme::monitor {
 namespace {
 
-// TensorBoard's Event message, encoded by hand: two dozen lines, against a protobuf dependency for every user whose headers clash
-// with the old ones that LibTorch carries.
+// TensorBoard's Event message, encoded by hand: two dozen lines, against a protobuf dependency for
+// every user whose headers clash with the old ones that LibTorch carries.
 class Protobuf {
  public:
   Protobuf& varint_field(int number, uint64_t value) {
@@ -18,8 +18,12 @@ class Protobuf {
     varint(value);
     return *this;
   }
-  Protobuf& double_field(int number, double value) { return fixed(number, 1, std::bit_cast<uint64_t>(value), 8); }
-  Protobuf& float_field(int number, float value) { return fixed(number, 5, std::bit_cast<uint32_t>(value), 4); }
+  Protobuf& double_field(int number, double value) {
+    return fixed(number, 1, std::bit_cast<uint64_t>(value), 8);
+  }
+  Protobuf& float_field(int number, float value) {
+    return fixed(number, 5, std::bit_cast<uint32_t>(value), 4);
+  }
   Protobuf& bytes_field(int number, std::string_view value) {
     varint(static_cast<uint64_t>(number) << 3 | 2);
     varint(value.size());
@@ -42,24 +46,32 @@ class Protobuf {
 };
 
 // Field numbers of tensorboard/compat/proto/event.proto and summary.proto.
-constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5, kEventSessionLog = 7;
-constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2, kSessionLogStatus = 1, kSessionStart = 1;
+constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
+              kEventSessionLog = 7;
+constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2, kSessionLogStatus = 1,
+              kSessionStart = 1;
 
-double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 std::filesystem::path event_file(const std::filesystem::path& folder) {
   char host[256] = "localhost";
   ::gethostname(host, sizeof(host) - 1);
-  return folder / fmt::format("events.out.tfevents.{}.{}.{}", static_cast<int64_t>(unix_seconds()), host, ::getpid());
+  return folder / fmt::format("events.out.tfevents.{}.{}.{}", static_cast<int64_t>(unix_seconds()),
+                              host, ::getpid());
 }
 
 class TensorBoard : public Sink {
  public:
   explicit TensorBoard(const std::filesystem::path& folder) : file_(event_file(folder)) {
-    write(Protobuf().double_field(kEventWallTime, unix_seconds()).bytes_field(kEventFileVersion, "brain.Event:2"));
+    write(Protobuf()
+              .double_field(kEventWallTime, unix_seconds())
+              .bytes_field(kEventFileVersion, "brain.Event:2"));
   }
 
-  // A session that starts at a step makes TensorBoard drop what older files of the folder say of that step and later ones.
+  // A session that starts at a step makes TensorBoard drop what older files of the folder say of
+  // that step and later ones.
   void on_start(const RunStart& start) override {
     const Protobuf session = Protobuf().varint_field(kSessionLogStatus, kSessionStart);
     write(event(start.first_step + 1).bytes_field(kEventSessionLog, session.bytes()));
@@ -68,7 +80,8 @@ class TensorBoard : public Sink {
     Protobuf values;
     add(values, "train/loss", step.loss);
     add(values, "train/learning_rate", step.learning_rate);
-    if (step.seconds > 0) add(values, "train/samples_per_second", static_cast<double>(step.samples) / step.seconds);
+    if (step.seconds > 0)
+      add(values, "train/samples_per_second", static_cast<double>(step.samples) / step.seconds);
     if (!(step.gradient_norm < 0)) add(values, "train/gradient_norm", step.gradient_norm);
     write(event(step.step).bytes_field(kEventSummary, values.bytes()));
   }
@@ -81,10 +94,14 @@ class TensorBoard : public Sink {
 
  private:
   static Protobuf event(int64_t step) {
-    return Protobuf().double_field(kEventWallTime, unix_seconds()).varint_field(kEventStep, static_cast<uint64_t>(step));
+    return Protobuf()
+        .double_field(kEventWallTime, unix_seconds())
+        .varint_field(kEventStep, static_cast<uint64_t>(step));
   }
   static void add(Protobuf& values, std::string_view tag, double value) {
-    const Protobuf scalar = Protobuf().bytes_field(kValueTag, tag).float_field(kValueSimpleValue, static_cast<float>(value));
+    const Protobuf scalar = Protobuf()
+                                .bytes_field(kValueTag, tag)
+                                .float_field(kValueSimpleValue, static_cast<float>(value));
     values.bytes_field(kSummaryValue, scalar.bytes());
   }
   void write(const Protobuf& event) { file_.append(tfrecord(event.bytes())); }
@@ -94,6 +111,8 @@ class TensorBoard : public Sink {
 
 }  // namespace
 
-std::unique_ptr<Sink> make_tensorboard(const std::filesystem::path& folder) { return std::make_unique<TensorBoard>(folder); }
+std::unique_ptr<Sink> make_tensorboard(const std::filesystem::path& folder) {
+  return std::make_unique<TensorBoard>(folder);
+}
 
 }  // namespace trireme::monitor

@@ -7,15 +7,19 @@
 
 namespace trireme::monitor {
 namespace {
-// A time that is so far off that nobody counts its seconds; also keeps the conversions below in range.
+// A time that is so far off that nobody counts its seconds; also keeps the conversions below in
+// range.
 constexpr double kLongestSeconds = 1e9;
-int64_t whole_seconds(double seconds) { return std::llround(std::clamp(seconds, 0.0, kLongestSeconds)); }
+int64_t whole_seconds(double seconds) {
+  return std::llround(std::clamp(seconds, 0.0, kLongestSeconds));
+}
 }  // namespace
 
 std::string loss_text(double loss) {
   const double size = std::abs(loss);
   if (size >= 999.95 && size < 9999.5) return fmt::format("{:.0f}", loss);
-  return fmt::format("{:#.4g}", loss);  // '#' keeps trailing zeros: the display does not jump from step to step.
+  return fmt::format(
+      "{:#.4g}", loss);  // '#' keeps trailing zeros: the display does not jump from step to step.
 }
 
 std::string grouped(int64_t number) {
@@ -48,7 +52,8 @@ std::string counted(int64_t number, std::string_view thing) {
 }
 
 std::string printable(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
   return text;
 }
 

@@ -6,7 +6,8 @@
 
 namespace trireme::monitor {
 
-std::string loss_text(double loss);                           // Four significant digits: "0.1234", "2.300", "1.000e-05", "nan".
+std::string loss_text(
+    double loss);  // Four significant digits: "0.1234", "2.300", "1.000e-05", "nan".
 std::string grouped(int64_t number);                          // "1,234,567"
 std::string rate_text(double per_second);                     // "12,345", "12.3", "0.45"
 std::string countdown_text(double seconds);                   // "12 s", "2 min 05 s", "2 h 10 min"

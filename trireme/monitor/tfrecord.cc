@@ -9,7 +9,8 @@ constexpr std::array<uint32_t, 256> make_table() {
   std::array<uint32_t, 256> table{};
   for (uint32_t byte = 0; byte < table.size(); ++byte) {
     uint32_t remainder = byte;
-    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ (remainder & 1 ? 0x82f63b78u : 0u);
+    for (int bit = 0; bit < 8; ++bit)
+      remainder = (remainder >> 1) ^ (remainder & 1 ? 0x82f63b78u : 0u);
     table[byte] = remainder;
   }
   return table;

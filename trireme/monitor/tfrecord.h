@@ -8,7 +8,8 @@ namespace trireme::monitor {
 
 // CRC-32C (Castagnoli polynomial, RFC 3720 appendix B.4): of "123456789" it is 0xe3069283.
 uint32_t crc32c(std::string_view bytes);
-// The form in which TFRecord stores a checksum: rotated and offset, since a checksum of data that holds its own checksum is weak.
+// The form in which TFRecord stores a checksum: rotated and offset, since a checksum of data that
+// holds its own checksum is weak.
 uint32_t masked_crc32c(std::string_view bytes);
 // Length (8 bytes, little endian), its checksum, the data, its checksum.
 std::string tfrecord(std::string_view data);

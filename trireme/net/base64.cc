@@ -6,7 +6,9 @@
 namespace trireme::net {
 namespace {
 
-const unsigned char* bytes_of(std::string_view text) { return reinterpret_cast<const unsigned char*>(text.data()); }
+const unsigned char* bytes_of(std::string_view text) {
+  return reinterpret_cast<const unsigned char*>(text.data());
+}
 unsigned char* room_in(std::string& text) { return reinterpret_cast<unsigned char*>(text.data()); }
 
 }  // namespace
@@ -20,7 +22,8 @@ std::string to_base64(std::string_view bytes) {
 
 std::string from_base64(std::string_view text) {
   std::string bytes(text.size() / 4 * 3, '\0');
-  if (text.size() % 4 != 0 || EVP_DecodeBlock(room_in(bytes), bytes_of(text), static_cast<int>(text.size())) < 0)
+  if (text.size() % 4 != 0 ||
+      EVP_DecodeBlock(room_in(bytes), bytes_of(text), static_cast<int>(text.size())) < 0)
     throw Error(ErrorCode::corrupt, "net", "a value that should be base64 is not");
   const size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
   bytes.resize(bytes.size() - padding);

@@ -37,14 +37,16 @@ struct Attempt {
       open_private(socket, address);
       co_await socket.async_connect(address, asio::use_awaitable);
       end = co_await shake_hands_as_client(socket, token);
-      if (end == HandshakeEnd::wrong_magic) failure = "what listens there does not speak Trireme's protocol";
+      if (end == HandshakeEnd::wrong_magic)
+        failure = "what listens there does not speak Trireme's protocol";
     } catch (const std::system_error& error) {
       failure = error.code().message();
       refused = error.code() == asio::error::connection_refused;
     }
   }
 
-  bool succeed(asio::io_context& context, const tcp::endpoint& address, const std::string& token, Deadline::Clock::time_point until) {
+  bool succeed(asio::io_context& context, const tcp::endpoint& address, const std::string& token,
+               Deadline::Clock::time_point until) {
     bool returned = false;
     asio::co_spawn(context, connect(address, token), [&](std::exception_ptr) { returned = true; });
     context.restart();
@@ -76,32 +78,39 @@ struct ControlClient::Impl {
   std::thread thread;
 };
 
-void ControlClient::Impl::connect(const Endpoint& server, const std::string& token, Deadline deadline) {
+void ControlClient::Impl::connect(const Endpoint& server, const std::string& token,
+                                  Deadline deadline) {
   std::string failure = "no answer";
   for (Milliseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
     const auto addresses = resolve(server, deadline);
     if (addresses.empty()) failure = "the name has no address";
     for (const tcp::endpoint& address : addresses) {
       Attempt attempt(context);
-      const auto until = std::min(deadline.at(), Deadline::Clock::now() + options.handshake_timeout);
+      const auto until =
+          std::min(deadline.at(), Deadline::Clock::now() + options.handshake_timeout);
       if (attempt.succeed(context, address, token, until)) {
         tune(attempt.socket, options.silence_timeout);
         local_address = attempt.socket.local_endpoint().address().to_string();
-        connection = std::make_shared<Connection>(std::move(attempt.socket), options.max_message_bytes);
+        connection =
+            std::make_shared<Connection>(std::move(attempt.socket), options.max_message_bytes);
         return;
       }
       if (attempt.end == HandshakeEnd::wrong_token)
         throw Error(ErrorCode::invalid_argument, "net",
-                    fmt::format("the job token of this process differs from that of the job at {}", server.describe()),
-                    "the same TRIREME_JOB_TOKEN (or the same file in TRIREME_JOB_TOKEN_FILE) for all workers");
+                    fmt::format("the job token of this process differs from that of the job at {}",
+                                server.describe()),
+                    "the same TRIREME_JOB_TOKEN (or the same file in TRIREME_JOB_TOKEN_FILE) for "
+                    "all workers");
       if (!attempt.failure.empty()) failure = attempt.failure;
     }
     if (deadline.remaining() <= pause) break;
     std::this_thread::sleep_for(pause);
   }
   throw Error(ErrorCode::timeout, "net",
-              fmt::format("no connection to {} within {}: {}", server.describe(), format_duration(deadline.allowed()), failure),
-              "check that the job's coordinator runs there and can be reached from here, or allow more time");
+              fmt::format("no connection to {} within {}: {}", server.describe(),
+                          format_duration(deadline.allowed()), failure),
+              "check that the job's coordinator runs there and can be reached from here, or allow "
+              "more time");
 }
 
 asio::awaitable<void> ControlClient::Impl::run() {
@@ -112,9 +121,12 @@ asio::awaitable<void> ControlClient::Impl::run() {
   ended.set_value();
 }
 
-ControlClient::ControlClient(const Endpoint& server, std::string token, ClientEvents events, Deadline deadline, ControlOptions options)
+ControlClient::ControlClient(const Endpoint& server, std::string token, ClientEvents events,
+                             Deadline deadline, ControlOptions options)
     : impl_(std::make_unique<Impl>()) {
-  if (token.empty()) throw Error(ErrorCode::invalid_argument, "net", "the job token is empty", "set TRIREME_JOB_TOKEN");
+  if (token.empty())
+    throw Error(ErrorCode::invalid_argument, "net", "the job token is empty",
+                "set TRIREME_JOB_TOKEN");
   impl_->events = std::move(events);
   impl_->options = options;
   impl_->connect(server, token, deadline);
@@ -132,7 +144,9 @@ ControlClient::~ControlClient() {
 
 void ControlClient::send(Json message) {
   auto frame = encode_frame(message, impl_->options.max_message_bytes);
-  asio::post(impl_->context, [impl = impl_.get(), frame = std::move(frame)]() mutable { impl->connection->send(std::move(frame)); });
+  asio::post(impl_->context, [impl = impl_.get(), frame = std::move(frame)]() mutable {
+    impl->connection->send(std::move(frame));
+  });
 }
 
 void ControlClient::close(Deadline deadline) {

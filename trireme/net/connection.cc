@@ -27,7 +27,9 @@ std::string describe(const std::error_code& error) {
 bool ended_by_peer(const std::string& reason) { return reason == kClosed || reason == kReset; }
 
 Connection::Connection(asio::ip::tcp::socket socket, int64_t max_message_bytes)
-    : socket_(std::move(socket)), linger_(socket_.get_executor()), max_message_bytes_(max_message_bytes) {}
+    : socket_(std::move(socket)),
+      linger_(socket_.get_executor()),
+      max_message_bytes_(max_message_bytes) {}
 
 asio::awaitable<Connection::End> Connection::run(std::function<void(Json)> received) {
   const auto self = shared_from_this();
@@ -52,19 +54,21 @@ asio::awaitable<Connection::End> Connection::run(std::function<void(Json)> recei
 void Connection::send(std::vector<uint8_t> frame) {
   if (end_ || finishing_) return;
   queued_bytes_ += frame.size();
-  if (queued_bytes_ > 2 * static_cast<size_t>(max_message_bytes_)) return end({"it does not read what it is sent"});
+  if (queued_bytes_ > 2 * static_cast<size_t>(max_message_bytes_))
+    return end({"it does not read what it is sent"});
   queue_.push_back(std::move(frame));
   if (queue_.size() == 1) write_next();
 }
 
 void Connection::write_next() {
-  asio::async_write(socket_, asio::buffer(queue_.front()), [self = shared_from_this()](std::error_code error, size_t) {
-    if (error) return self->end({describe(error)});
-    self->queued_bytes_ -= self->queue_.front().size();
-    self->queue_.pop_front();
-    if (!self->queue_.empty()) return self->write_next();
-    if (self->finishing_) self->say_last();
-  });
+  asio::async_write(socket_, asio::buffer(queue_.front()),
+                    [self = shared_from_this()](std::error_code error, size_t) {
+                      if (error) return self->end({describe(error)});
+                      self->queued_bytes_ -= self->queue_.front().size();
+                      self->queue_.pop_front();
+                      if (!self->queue_.empty()) return self->write_next();
+                      if (self->finishing_) self->say_last();
+                    });
 }
 
 void Connection::finish() {

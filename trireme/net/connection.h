@@ -1,4 +1,5 @@
-// An authenticated connection: messages in, messages out. Everything happens on its executor's one thread.
+// An authenticated connection: messages in, messages out. Everything happens on its executor's one
+// thread.
 #pragma once
 #include <trireme/base/json.h>
 #include <asio/awaitable.hpp>
@@ -23,12 +24,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Connection(asio::ip::tcp::socket socket, int64_t max_message_bytes);
 
-  // Hands each message to `received` until the connection ends, and returns why it did. An exception of `received`
-  // counts as a corrupt message. Call once.
+  // Hands each message to `received` until the connection ends, and returns why it did. An
+  // exception of `received` counts as a corrupt message. Call once.
   asio::awaitable<End> run(std::function<void(Json)> received);
   void send(std::vector<uint8_t> frame);
-  // Sends what is queued, tells the peer that nothing follows, and waits for it to close for a bounded time. Messages
-  // that still arrive are dropped.
+  // Sends what is queued, tells the peer that nothing follows, and waits for it to close for a
+  // bounded time. Messages that still arrive are dropped.
   void finish();
 
  private:

@@ -16,14 +16,16 @@ namespace trireme::net {
 namespace {
 
 [[noreturn]] void fail(const std::string& what) {
-  throw Error(ErrorCode::io, "net", fmt::format("{}: {}", what, std::strerror(errno)), "comm.backend=gloo, which needs no shared memory");
+  throw Error(ErrorCode::io, "net", fmt::format("{}: {}", what, std::strerror(errno)),
+              "comm.backend=gloo, which needs no shared memory");
 }
 
 std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(), length);  // A leading zero: the abstract name space.
+  std::memcpy(address.sun_path + 1, name.data(),
+              length);  // A leading zero: the abstract name space.
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
 }
 
@@ -36,7 +38,8 @@ Descriptor open_socket() {
 bool same_user(int connected) {
   ucred peer{};
   socklen_t length = sizeof peer;
-  return getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+  return getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.uid == geteuid();
 }
 
 void wait_for(int socket, short events, Deadline deadline, const char* what) {
@@ -46,13 +49,15 @@ void wait_for(int socket, short events, Deadline deadline, const char* what) {
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) fail("poll");
     if (deadline.expired())
-      throw Error(ErrorCode::timeout, "net", fmt::format("waited {} for {}", format_duration(deadline.allowed()), what),
+      throw Error(ErrorCode::timeout, "net",
+                  fmt::format("waited {} for {}", format_duration(deadline.allowed()), what),
                   "look whether the other processes of this host run");
   }
 }
 
 [[noreturn]] void partner_gone() {
-  throw Error(ErrorCode::peer_lost, "net", "a process of this host closed its connection for shared memory");
+  throw Error(ErrorCode::peer_lost, "net",
+              "a process of this host closed its connection for shared memory");
 }
 
 // A message of one byte with room for a descriptor beside it.
@@ -78,16 +83,20 @@ DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline dea
   DescriptorSocket made(open_socket());
   const auto [address, length] = address_of(name);
   while (::connect(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
-    if ((errno != EAGAIN && errno != EINTR) || deadline.expired()) fail("connecting to the process that shares memory");
+    if ((errno != EAGAIN && errno != EINTR) || deadline.expired())
+      fail("connecting to the process that shares memory");
     poll(nullptr, 0, 1);  // Its queue is full for the moment; poll cannot tell when it is not.
   }
   if (!same_user(made.socket_.get()))
-    throw Error(ErrorCode::io, "net", "the process that offers shared memory belongs to another user",
+    throw Error(ErrorCode::io, "net",
+                "the process that offers shared memory belongs to another user",
                 "one user for all workers of a host");
   return made;
 }
 
-void DescriptorSocket::wait(short events, Deadline deadline) const { wait_for(socket_.get(), events, deadline, kPartner); }
+void DescriptorSocket::wait(short events, Deadline deadline) const {
+  wait_for(socket_.get(), events, deadline, kPartner);
+}
 
 void DescriptorSocket::send_number(int64_t number, Deadline deadline) {
   wait(POLLOUT, deadline);
@@ -118,15 +127,18 @@ Descriptor DescriptorSocket::receive_descriptor(Deadline deadline) {
   if (recvmsg(socket_.get(), &received.message, MSG_CMSG_CLOEXEC) != 1) partner_gone();
   const cmsghdr* const header = CMSG_FIRSTHDR(&received.message);
   if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
-    throw Error(ErrorCode::corrupt, "net", "a process of this host sent no descriptor where one was due");
+    throw Error(ErrorCode::corrupt, "net",
+                "a process of this host sent no descriptor where one was due");
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
   return Descriptor(descriptor);
 }
 
-DescriptorListener::DescriptorListener() : socket_(open_socket()), name_("trireme-" + make_token()) {
+DescriptorListener::DescriptorListener()
+    : socket_(open_socket()), name_("trireme-" + make_token()) {
   const auto [address, length] = address_of(name_);
-  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 || listen(socket_.get(), 64) != 0)
+  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(socket_.get(), 64) != 0)
     fail("listening on a Unix socket");
 }
 

@@ -1,5 +1,6 @@
-// Hands open file descriptors from one process of a host to another, over Unix sockets in the abstract name space: no file that could
-// stay behind, and out of reach of other network namespaces, which therefore count as other hosts.
+// Hands open file descriptors from one process of a host to another, over Unix sockets in the
+// abstract name space: no file that could stay behind, and out of reach of other network
+// namespaces, which therefore count as other hosts.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>

@@ -29,7 +29,8 @@ std::string text_of(const sockaddr& address) {
 
 bool is_address(const std::string& text) {
   in6_addr storage;
-  return inet_pton(AF_INET, text.c_str(), &storage) == 1 || inet_pton(AF_INET6, text.c_str(), &storage) == 1;
+  return inet_pton(AF_INET, text.c_str(), &storage) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &storage) == 1;
 }
 
 // The first address of each interface that is up; IPv4 before IPv6.
@@ -39,8 +40,10 @@ std::map<std::string, std::string> interface_addresses() {
   std::map<std::string, std::string> addresses;
   for (const int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* entry = list; entry; entry = entry->ifa_next) {
-      if (!entry->ifa_addr || entry->ifa_addr->sa_family != family || !(entry->ifa_flags & IFF_UP)) continue;
-      if (const std::string text = text_of(*entry->ifa_addr); !text.empty()) addresses.emplace(entry->ifa_name, text);
+      if (!entry->ifa_addr || entry->ifa_addr->sa_family != family || !(entry->ifa_flags & IFF_UP))
+        continue;
+      if (const std::string text = text_of(*entry->ifa_addr); !text.empty())
+        addresses.emplace(entry->ifa_name, text);
     }
   }
   freeifaddrs(list);
@@ -56,7 +59,8 @@ std::string Endpoint::describe() const {
 
 Endpoint parse_endpoint(const std::string& text) {
   const auto malformed = [&](std::string_view rule) {
-    return Error(ErrorCode::invalid_argument, "net", fmt::format("'{}' is not an endpoint: {}", text, rule),
+    return Error(ErrorCode::invalid_argument, "net",
+                 fmt::format("'{}' is not an endpoint: {}", text, rule),
                  "HOST:PORT, or [ADDRESS]:PORT for IPv6");
   };
   const size_t colon = text.rfind(':');
@@ -79,7 +83,8 @@ Endpoint parse_endpoint(const std::string& text) {
 
 std::string describe_interfaces() {
   std::vector<std::string> names;
-  for (const auto& [name, address] : interface_addresses()) names.push_back(fmt::format("{} ({})", name, address));
+  for (const auto& [name, address] : interface_addresses())
+    names.push_back(fmt::format("{} ({})", name, address));
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
@@ -88,8 +93,10 @@ std::string address_of_interface(const std::string& name_or_address) {
   const auto addresses = interface_addresses();
   const auto found = addresses.find(name_or_address);
   if (found != addresses.end()) return found->second;
-  throw Error(ErrorCode::not_found, "net", fmt::format("this machine has no network interface '{}' with an address", name_or_address),
-              "one of " + describe_interfaces());
+  throw Error(
+      ErrorCode::not_found, "net",
+      fmt::format("this machine has no network interface '{}' with an address", name_or_address),
+      "one of " + describe_interfaces());
 }
 
 std::string address_of_this_host(Deadline deadline) {
@@ -97,7 +104,8 @@ std::string address_of_this_host(Deadline deadline) {
   gethostname(name, sizeof name - 1);
   for (const auto& endpoint : resolve({name, 0}, deadline))
     if (!endpoint.address().is_loopback()) return endpoint.address().to_string();
-  throw Error(ErrorCode::not_found, "net", fmt::format("the name of this host, '{}', leads others to no address of it", name),
+  throw Error(ErrorCode::not_found, "net",
+              fmt::format("the name of this host, '{}', leads others to no address of it", name),
               "comm.interface: one of " + describe_interfaces());
 }
 

@@ -12,7 +12,9 @@ namespace {
 constexpr std::string_view kScheme = "etcd://";
 constexpr size_t kLongestName = 128;
 
-bool may_stand_in_a_name(unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; }
+bool may_stand_in_a_name(unsigned char c) {
+  return std::isalnum(c) || c == '.' || c == '_' || c == '-';
+}
 
 }  // namespace
 
@@ -26,8 +28,10 @@ bool is_etcd_url(const std::string& text) { return text.starts_with(kScheme); }
 
 EtcdUrl parse_etcd_url(const std::string& text) {
   const auto wrong = [&](const std::string& why) {
-    return Error(ErrorCode::invalid_argument, "net", fmt::format("'{}' does not say where a job is in etcd: {}", text, why),
-                 "etcd://HOST:PORT[,HOST:PORT...]/JOBNAME, such as etcd://10.0.0.5:2379/my-training");
+    return Error(
+        ErrorCode::invalid_argument, "net",
+        fmt::format("'{}' does not say where a job is in etcd: {}", text, why),
+        "etcd://HOST:PORT[,HOST:PORT...]/JOBNAME, such as etcd://10.0.0.5:2379/my-training");
   };
   if (!is_etcd_url(text)) throw wrong("it does not begin with etcd://");
   const std::string rest = text.substr(kScheme.size());
@@ -37,9 +41,12 @@ EtcdUrl parse_etcd_url(const std::string& text) {
   url.job = rest.substr(slash + 1);
   if (url.job.empty()) throw wrong("it names no job");
   if (url.job.size() > kLongestName)
-    throw wrong(fmt::format("the job's name has {} characters, more than {}", url.job.size(), kLongestName));
+    throw wrong(fmt::format("the job's name has {} characters, more than {}", url.job.size(),
+                            kLongestName));
   if (!std::ranges::all_of(url.job, may_stand_in_a_name))
-    throw wrong(fmt::format("the job's name '{}' has other characters than letters, digits, '.', '_' and '-'", url.job));
+    throw wrong(fmt::format(
+        "the job's name '{}' has other characters than letters, digits, '.', '_' and '-'",
+        url.job));
   for (size_t from = 0; from <= slash;) {
     const size_t comma = std::min(rest.find(',', from), slash);
     try {

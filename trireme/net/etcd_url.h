@@ -7,9 +7,10 @@
 namespace trireme::net {
 
 struct EtcdUrl {
-  std::vector<Endpoint> servers;  // At least one: the cluster's members, in the order in which they are asked.
-  std::string job;                // Letters, digits, '.', '_' and '-'; 128 at most.
-  std::string describe() const;   // The URL.
+  std::vector<Endpoint>
+      servers;      // At least one: the cluster's members, in the order in which they are asked.
+  std::string job;  // Letters, digits, '.', '_' and '-'; 128 at most.
+  std::string describe() const;  // The URL.
 };
 
 bool is_etcd_url(const std::string& text);  // By its beginning.

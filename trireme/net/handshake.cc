@@ -41,7 +41,8 @@ Hello make_hello() {
   return hello;
 }
 
-// False: the magic is wrong. It is looked at before the nonce is waited for, since a stranger may never send that much.
+// False: the magic is wrong. It is looked at before the nonce is waited for, since a stranger may
+// never send that much.
 asio::awaitable<bool> read_hello(tcp::socket& socket, Hello& hello) {
   co_await asio::async_read(socket, asio::buffer(hello.magic), asio::use_awaitable);
   if (std::string_view(hello.magic.data(), hello.magic.size()) != kMagic) co_return false;
@@ -64,12 +65,15 @@ Proof prove(std::string_view token, Role prover, const Nonce& client, const Nonc
   text.insert(text.end(), server.begin(), server.end());
   Proof proof;
   unsigned int length = 0;
-  if (!HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), text.data(), text.size(), proof.data(), &length))
+  if (!HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), text.data(), text.size(),
+            proof.data(), &length))
     throw Error(ErrorCode::internal, "net", "OpenSSL offers no HMAC-SHA256");
   return proof;
 }
 
-bool same(const Proof& a, const Proof& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+bool same(const Proof& a, const Proof& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 asio::awaitable<HandshakeEnd> shake_hands_as_client(tcp::socket& socket, const std::string& token) {
   const Hello mine = make_hello();
@@ -81,7 +85,8 @@ asio::awaitable<HandshakeEnd> shake_hands_as_client(tcp::socket& socket, const s
   co_await asio::async_write(socket, asio::buffer(proof), asio::use_awaitable);
   Verdict verdict;
   co_await asio::async_read(socket, asio::buffer(&verdict, sizeof verdict), asio::use_awaitable);
-  const bool proven = verdict.decision == kAccepted && same(verdict.proof, prove(token, Role::server, mine.nonce, theirs.nonce));
+  const bool proven = verdict.decision == kAccepted &&
+                      same(verdict.proof, prove(token, Role::server, mine.nonce, theirs.nonce));
   co_return proven ? HandshakeEnd::accepted : HandshakeEnd::wrong_token;
 }
 

@@ -5,9 +5,10 @@
 //   client -> server   HMAC(token, "client", both nonces)
 //   server -> client   verdict, HMAC(token, "server", both nonces)
 //
-// The client proves first, so a stranger learns nothing that depends on the token. Roles are part of what is signed:
-// nobody can send a proof back to its maker. All lengths are fixed. What follows on the connection is not signed: who
-// can rewrite the network's packets can take over an authenticated connection.
+// The client proves first, so a stranger learns nothing that depends on the token. Roles are part
+// of what is signed: nobody can send a proof back to its maker. All lengths are fixed. What follows
+// on the connection is not signed: who can rewrite the network's packets can take over an
+// authenticated connection.
 #pragma once
 #include <array>
 #include <asio/awaitable.hpp>
@@ -30,8 +31,11 @@ bool same(const Proof& a, const Proof& b);
 
 enum class HandshakeEnd { accepted, wrong_magic, wrong_token };
 
-// The two sides. They throw std::system_error where the connection breaks; the caller bounds their time.
-asio::awaitable<HandshakeEnd> shake_hands_as_client(asio::ip::tcp::socket& socket, const std::string& token);
-asio::awaitable<HandshakeEnd> shake_hands_as_server(asio::ip::tcp::socket& socket, const std::string& token);
+// The two sides. They throw std::system_error where the connection breaks; the caller bounds their
+// time.
+asio::awaitable<HandshakeEnd> shake_hands_as_client(asio::ip::tcp::socket& socket,
+                                                    const std::string& token);
+asio::awaitable<HandshakeEnd> shake_hands_as_server(asio::ip::tcp::socket& socket,
+                                                    const std::string& token);
 
 }  // namespace trireme::net

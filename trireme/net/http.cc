@@ -17,7 +17,9 @@ size_t keep(char* bytes, size_t size, size_t count, void* body) {
   return size * count;
 }
 
-void start_curl() { [[maybe_unused]] static const CURLcode once = curl_global_init(CURL_GLOBAL_DEFAULT); }
+void start_curl() {
+  [[maybe_unused]] static const CURLcode once = curl_global_init(CURL_GLOBAL_DEFAULT);
+}
 
 }  // namespace
 
@@ -50,7 +52,8 @@ HttpReply HttpClient::post(const std::string& url, const std::string& json, Mill
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, impl_->headers);
   curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, static_cast<long>(json.size()));
   curl_easy_setopt(curl, CURLOPT_POSTFIELDS, json.c_str());
-  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, static_cast<long>(std::max<int64_t>(1, at_most.count())));
+  curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
+                   static_cast<long>(std::max<int64_t>(1, at_most.count())));
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // A name server that is silent holds nobody up.
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why.data());
@@ -64,7 +67,8 @@ HttpReply HttpClient::post(const std::string& url, const std::string& json, Mill
   }
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &reply.status);
   const char* address = nullptr;
-  if (curl_easy_getinfo(curl, CURLINFO_LOCAL_IP, &address) == CURLE_OK && address) impl_->local_address = address;
+  if (curl_easy_getinfo(curl, CURLINFO_LOCAL_IP, &address) == CURLE_OK && address)
+    impl_->local_address = address;
   return reply;
 }
 

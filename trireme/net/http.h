@@ -18,7 +18,8 @@ class HttpClient {
   HttpClient();
   ~HttpClient();
   HttpReply post(const std::string& url, const std::string& json, Milliseconds at_most);
-  std::string local_address() const;  // This side's, in the last request that was answered; empty: none was.
+  std::string local_address()
+      const;  // This side's, in the last request that was answered; empty: none was.
 
  private:
   struct Impl;

@@ -26,7 +26,10 @@ constexpr Milliseconds kPauseWhenFull{100};  // Out of descriptors: others may c
 
 // Someone who has not proven the token: a socket, a few fixed-size fields and a place in the list.
 struct Stranger {
-  Stranger(Accepted accepted) : socket(std::move(accepted.socket)), peer(std::move(accepted.peer)), patience(socket.get_executor()) {}
+  Stranger(Accepted accepted)
+      : socket(std::move(accepted.socket)),
+        peer(std::move(accepted.peer)),
+        patience(socket.get_executor()) {}
 
   void drop(std::string reason) {
     if (dropped_because.empty()) dropped_because = std::move(reason);
@@ -48,7 +51,8 @@ void fail_loudly(std::exception_ptr error) {
 }  // namespace
 
 struct ControlServer::Impl {
-  Impl(const Endpoint& listen, std::string job_token, ServerEvents job_events, ControlOptions job_options)
+  Impl(const Endpoint& listen, std::string job_token, ServerEvents job_events,
+       ControlOptions job_options)
       : acceptor(listen_on(context, listen)),
         bound{listen.host, acceptor.local_endpoint().port()},
         token(std::move(job_token)),
@@ -101,10 +105,12 @@ asio::awaitable<void> ControlServer::Impl::tick() {
   }
 }
 
-// The oldest goes: silent strangers cannot keep a worker out, which needs its place for milliseconds only.
+// The oldest goes: silent strangers cannot keep a worker out, which needs its place for
+// milliseconds only.
 void ControlServer::Impl::make_room() {
   if (strangers.size() < static_cast<size_t>(options.max_strangers)) return;
-  strangers.front()->drop(fmt::format("more than {} connections without proof", options.max_strangers));
+  strangers.front()->drop(
+      fmt::format("more than {} connections without proof", options.max_strangers));
   strangers.pop_front();
 }
 
@@ -114,7 +120,9 @@ void ControlServer::Impl::greet(Accepted accepted) {
   strangers.push_back(stranger);
   stranger->patience.expires_after(options.handshake_timeout);
   stranger->patience.async_wait([this, stranger](std::error_code cancelled) {
-    if (!cancelled) stranger->drop("no proof of the job token within " + format_duration(options.handshake_timeout));
+    if (!cancelled)
+      stranger->drop("no proof of the job token within " +
+                     format_duration(options.handshake_timeout));
   });
   asio::co_spawn(context, serve(stranger), fail_loudly);
 }
@@ -144,7 +152,8 @@ asio::awaitable<void> ControlServer::Impl::serve(StrangerPtr stranger) {
   }
   tune(stranger->socket, options.silence_timeout);
   const ConnectionId id = next_id++;
-  const auto connection = std::make_shared<Connection>(std::move(stranger->socket), options.max_message_bytes);
+  const auto connection =
+      std::make_shared<Connection>(std::move(stranger->socket), options.max_message_bytes);
   stranger.reset();
   connections.emplace(id, connection);
   if (events.opened) events.opened(id, peer);
@@ -152,12 +161,16 @@ asio::awaitable<void> ControlServer::Impl::serve(StrangerPtr stranger) {
     if (events.received) events.received(id, std::move(message));
   });
   connections.erase(id);
-  if (end.corrupt) log_warning("net: closed the connection of {} on {}: {}", peer, bound.describe(), end.reason);
+  if (end.corrupt)
+    log_warning("net: closed the connection of {} on {}: {}", peer, bound.describe(), end.reason);
   if (events.closed) events.closed(id, end.reason);
 }
 
-ControlServer::ControlServer(const Endpoint& listen, std::string token, ServerEvents events, ControlOptions options) {
-  if (token.empty()) throw Error(ErrorCode::invalid_argument, "net", "the job token is empty", "set TRIREME_JOB_TOKEN");
+ControlServer::ControlServer(const Endpoint& listen, std::string token, ServerEvents events,
+                             ControlOptions options) {
+  if (token.empty())
+    throw Error(ErrorCode::invalid_argument, "net", "the job token is empty",
+                "set TRIREME_JOB_TOKEN");
   impl_ = std::make_unique<Impl>(listen, std::move(token), std::move(events), options);
   asio::co_spawn(impl_->context, impl_->accept_all(), fail_loudly);
   asio::co_spawn(impl_->context, impl_->tick(), fail_loudly);
@@ -176,13 +189,15 @@ Endpoint ControlServer::endpoint() const { return impl_->bound; }
 void ControlServer::send(ConnectionId to, Json message) {
   auto frame = encode_frame(message, impl_->options.max_message_bytes);
   asio::post(impl_->context, [impl = impl_.get(), to, frame = std::move(frame)]() mutable {
-    if (const auto found = impl->connections.find(to); found != impl->connections.end()) found->second->send(std::move(frame));
+    if (const auto found = impl->connections.find(to); found != impl->connections.end())
+      found->second->send(std::move(frame));
   });
 }
 
 void ControlServer::close(ConnectionId connection) {
   asio::post(impl_->context, [impl = impl_.get(), connection] {
-    if (const auto found = impl->connections.find(connection); found != impl->connections.end()) found->second->finish();
+    if (const auto found = impl->connections.find(connection); found != impl->connections.end())
+      found->second->finish();
   });
 }
 

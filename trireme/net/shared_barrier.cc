@@ -15,7 +15,8 @@ namespace {
 constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr uint32_t kEnded = 1 << 8;
 constexpr uint32_t kPhase = 1 << 9;
-static_assert(2 * kMaxRanksOfHost < static_cast<int>(kEnded));  // Each rank may still arrive once after the end.
+static_assert(2 * kMaxRanksOfHost <
+              static_cast<int>(kEnded));  // Each rank may still arrive once after the end.
 
 uint32_t phase_of(uint32_t state) { return state / kPhase; }
 bool has_ended(uint32_t state) { return (state & kEnded) != 0; }
@@ -24,10 +25,15 @@ uint32_t arrived(uint32_t state) { return state % kEnded; }
 }  // namespace
 
 BarrierView::BarrierView(SharedBarrier& barrier, int rank, int size, Options options)
-    : barrier_(barrier), rank_(rank), size_(size), options_(std::move(options)), spin_(size <= usable_cores()) {}
+    : barrier_(barrier),
+      rank_(rank),
+      size_(size),
+      options_(std::move(options)),
+      spin_(size <= usable_cores()) {}
 
 void BarrierView::throw_ending() const {
-  throw Error(static_cast<ErrorCode>(barrier_.code), "comm", barrier_.reason.data(), barrier_.remedy.data());
+  throw Error(static_cast<ErrorCode>(barrier_.code), "comm", barrier_.reason.data(),
+              barrier_.remedy.data());
 }
 
 void BarrierView::throw_if_ended() const {
@@ -35,10 +41,12 @@ void BarrierView::throw_if_ended() const {
 }
 
 // False if all ranks had come by then. The first ending stays.
-bool BarrierView::end_unless_passed(uint32_t phase, ErrorCode code, const std::string& reason, const std::string& remedy) {
+bool BarrierView::end_unless_passed(uint32_t phase, ErrorCode code, const std::string& reason,
+                                    const std::string& remedy) {
   // Whoever writes a reason is done in microseconds, unless it died over it.
   const Deadline written = Deadline::after(Milliseconds(200));
-  for (uint32_t open = 0; !barrier_.ending.compare_exchange_strong(open, 1) && !written.expired(); open = 0) {
+  for (uint32_t open = 0; !barrier_.ending.compare_exchange_strong(open, 1) && !written.expired();
+       open = 0) {
     if (has_ended(barrier_.state.load(std::memory_order_acquire))) return true;
     std::this_thread::yield();
   }
@@ -47,7 +55,9 @@ bool BarrierView::end_unless_passed(uint32_t phase, ErrorCode code, const std::s
   write_text(barrier_.remedy, remedy);
   uint32_t state = barrier_.state.load(std::memory_order_acquire);
   while (phase_of(state) == phase && !has_ended(state)) {
-    if (!barrier_.state.compare_exchange_weak(state, state | kEnded, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    if (!barrier_.state.compare_exchange_weak(state, state | kEnded, std::memory_order_acq_rel,
+                                              std::memory_order_acquire))
+      continue;
     futex_wake_all(barrier_.state);
     return true;  // `ending` stays taken.
   }
@@ -58,7 +68,8 @@ bool BarrierView::end_unless_passed(uint32_t phase, ErrorCode code, const std::s
 
 void BarrierView::end(ErrorCode code, const std::string& reason, const std::string& remedy) {
   // Whatever meeting the others are at: it is not passed any more.
-  while (!end_unless_passed(phase_of(barrier_.state.load(std::memory_order_acquire)), code, reason, remedy)) {
+  while (!end_unless_passed(phase_of(barrier_.state.load(std::memory_order_acquire)), code, reason,
+                            remedy)) {
   }
 }
 
@@ -70,7 +81,9 @@ void BarrierView::arrive_and_wait(const char* operation) {
   const uint32_t phase = phase_of(state);
   if (arrived(state) == static_cast<uint32_t>(size_)) {
     while (!has_ended(state)) {
-      if (!barrier_.state.compare_exchange_weak(state, (phase + 1) * kPhase, std::memory_order_acq_rel)) continue;
+      if (!barrier_.state.compare_exchange_weak(state, (phase + 1) * kPhase,
+                                                std::memory_order_acq_rel))
+        continue;
       futex_wake_all(barrier_.state);
       return;
     }
@@ -99,7 +112,8 @@ void BarrierView::wait(uint32_t phase, const char* operation) {
   const Deadline deadline = Deadline::after(options_.timeout);
   while (!is_over(phase)) {
     const uint32_t state = barrier_.state.load(std::memory_order_acquire);
-    if (phase_of(state) == phase && !has_ended(state)) futex_wait(barrier_.state, state);  // Returns when others arrive meanwhile.
+    if (phase_of(state) == phase && !has_ended(state))
+      futex_wait(barrier_.state, state);  // Returns when others arrive meanwhile.
     if (is_over(phase)) return;
     if (options_.throw_if_lost) {
       try {
@@ -110,9 +124,11 @@ void BarrierView::wait(uint32_t phase, const char* operation) {
       }
     }
     if (deadline.expired())
-      end_unless_passed(phase, ErrorCode::timeout,
-                        fmt::format("{}: waited {} for rank {} to arrive", operation, format_duration(options_.timeout), missing()),
-                        "comm.timeout if a step takes that long; otherwise see what that rank does");
+      end_unless_passed(
+          phase, ErrorCode::timeout,
+          fmt::format("{}: waited {} for rank {} to arrive", operation,
+                      format_duration(options_.timeout), missing()),
+          "comm.timeout if a step takes that long; otherwise see what that rank does");
   }
 }
 

@@ -20,10 +20,13 @@ namespace trireme::net {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr const char* kRemedy = "more memory for the job, fewer replicas on this host, or strategy.share_parameters=false";
+constexpr const char* kRemedy =
+    "more memory for the job, fewer replicas on this host, or strategy.share_parameters=false";
 
 [[noreturn]] void refuse(const std::string& purpose, size_t bytes, const std::string& why) {
-  throw Error(ErrorCode::io, "net", fmt::format("no shared memory of {} for {}: {}", format_bytes(bytes), purpose, why), kRemedy);
+  throw Error(ErrorCode::io, "net",
+              fmt::format("no shared memory of {} for {}: {}", format_bytes(bytes), purpose, why),
+              kRemedy);
 }
 
 std::byte* map(size_t bytes, int descriptor, const std::string& purpose) {
@@ -48,7 +51,8 @@ int64_t room_in_control_groups() {
     if (line.rfind("0::", 0) != 0) continue;
     for (std::string group = line.substr(3);; group.resize(group.find_last_of('/'))) {
       const std::string folder = "/sys/fs/cgroup" + group;
-      const int64_t limit = number_in(folder + "/memory.max"), used = number_in(folder + "/memory.current");
+      const int64_t limit = number_in(folder + "/memory.max"),
+                    used = number_in(folder + "/memory.current");
       if (limit >= 0 && used >= 0) room = std::min(room, std::max<int64_t>(0, limit - used));
       if (group.find('/') == std::string::npos) break;
     }
@@ -76,11 +80,13 @@ SharedMemory SharedMemory::create(size_t bytes, Sharing sharing, std::string pur
   if (sharing == Sharing::processes) {
     memory.descriptor_ = Descriptor(memfd_create("trireme", MFD_CLOEXEC));
     if (!memory.descriptor_) refuse(memory.purpose_, bytes, std::strerror(errno));
-    if (ftruncate(memory.descriptor_.get(), static_cast<off_t>(bytes)) != 0) refuse(memory.purpose_, bytes, std::strerror(errno));
+    if (ftruncate(memory.descriptor_.get(), static_cast<off_t>(bytes)) != 0)
+      refuse(memory.purpose_, bytes, std::strerror(errno));
   }
   memory.data_ = map(bytes, memory.descriptor(), memory.purpose_);
   memory.bytes_ = bytes;
-  if (sharing == Sharing::threads && bytes >= kHugePage) madvise(memory.data_, bytes, MADV_HUGEPAGE);  // A wish; any answer will do.
+  if (sharing == Sharing::threads && bytes >= kHugePage)
+    madvise(memory.data_, bytes, MADV_HUGEPAGE);  // A wish; any answer will do.
   return memory;
 }
 
@@ -90,7 +96,9 @@ SharedMemory SharedMemory::open(Descriptor descriptor, std::string purpose) {
   memory.purpose_ = std::move(purpose);
   struct stat facts {};
   if (fstat(memory.descriptor(), &facts) != 0 || facts.st_size <= 0)
-    throw Error(ErrorCode::corrupt, "net", fmt::format("the descriptor received for {} is no memory segment", memory.purpose_));
+    throw Error(
+        ErrorCode::corrupt, "net",
+        fmt::format("the descriptor received for {} is no memory segment", memory.purpose_));
   memory.bytes_ = static_cast<size_t>(facts.st_size);
   memory.data_ = map(memory.bytes_, memory.descriptor(), memory.purpose_);
   return memory;
@@ -123,7 +131,8 @@ void SharedMemory::reserve(size_t from, size_t bytes) {
 void SharedMemory::prefault(size_t from, size_t bytes) const {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t first = from / page * page;
-  madvise(data_ + first, std::min(bytes_, from + bytes) - first, MADV_POPULATE_WRITE);  // Where the kernel cannot, first use does it.
+  madvise(data_ + first, std::min(bytes_, from + bytes) - first,
+          MADV_POPULATE_WRITE);  // Where the kernel cannot, first use does it.
 }
 
 }  // namespace trireme::net

@@ -12,9 +12,13 @@ namespace {
 
 using asio::ip::tcp;
 
-[[noreturn]] void throw_errno(int number) { throw std::system_error(number, std::system_category()); }
+[[noreturn]] void throw_errno(int number) {
+  throw std::system_error(number, std::system_category());
+}
 
-tcp protocol_of(const tcp::endpoint& address) { return address.address().is_v6() ? tcp::v6() : tcp::v4(); }
+tcp protocol_of(const tcp::endpoint& address) {
+  return address.address().is_v6() ? tcp::v6() : tcp::v4();
+}
 
 int open_descriptor(const tcp::endpoint& address) {
   const int family = address.address().is_v6() ? AF_INET6 : AF_INET;
@@ -33,21 +37,28 @@ std::string remedy_for(int number) {
 }
 
 Error cannot_listen(const Endpoint& endpoint, std::string_view reason, std::string_view remedy) {
-  return Error(ErrorCode::io, "net", fmt::format("cannot listen on {}: {}", endpoint.describe(), reason), remedy);
+  return Error(ErrorCode::io, "net",
+               fmt::format("cannot listen on {}: {}", endpoint.describe(), reason), remedy);
 }
 
 }  // namespace
 
-void open_private(tcp::socket& socket, const tcp::endpoint& address) { socket.assign(protocol_of(address), open_descriptor(address)); }
+void open_private(tcp::socket& socket, const tcp::endpoint& address) {
+  socket.assign(protocol_of(address), open_descriptor(address));
+}
 
 tcp::acceptor listen_on(asio::io_context& context, const Endpoint& endpoint) {
   const auto addresses = resolve(endpoint, Deadline::after(Milliseconds(10000)));
-  if (addresses.empty()) throw cannot_listen(endpoint, "the name has no address", "an address of this machine: " + describe_interfaces());
+  if (addresses.empty())
+    throw cannot_listen(endpoint, "the name has no address",
+                        "an address of this machine: " + describe_interfaces());
   const tcp::endpoint& address = addresses.front();
   if (address.address().is_unspecified())
-    throw Error(ErrorCode::invalid_argument, "net",
-                fmt::format("{} would listen on every network of this machine; one address must be named", endpoint.describe()),
-                "127.0.0.1, or the address of the network the workers share: " + describe_interfaces());
+    throw Error(
+        ErrorCode::invalid_argument, "net",
+        fmt::format("{} would listen on every network of this machine; one address must be named",
+                    endpoint.describe()),
+        "127.0.0.1, or the address of the network the workers share: " + describe_interfaces());
   try {
     tcp::acceptor acceptor(context);
     acceptor.assign(protocol_of(address), open_descriptor(address));
@@ -64,10 +75,12 @@ tcp::acceptor listen_on(asio::io_context& context, const Endpoint& endpoint) {
 Accepted accept_private(tcp::acceptor& acceptor) {
   tcp::endpoint from;
   socklen_t length = static_cast<socklen_t>(from.capacity());
-  const int descriptor = ::accept4(acceptor.native_handle(), from.data(), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int descriptor =
+      ::accept4(acceptor.native_handle(), from.data(), &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
   tcp::socket socket(acceptor.get_executor());
   if (descriptor < 0) {
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) throw_errno(errno);
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+      throw_errno(errno);
     return {std::move(socket), {}};  // It went away between being announced and being accepted.
   }
   from.resize(length);
@@ -82,7 +95,8 @@ void tune(tcp::socket& socket, Milliseconds silence) {
   };
   const int seconds = std::max<int>(1, static_cast<int>(silence.count() / 1000));
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // Keepalive probes an idle connection; it stays quiet while data is unacknowledged, which is the user timeout's part.
+  // Keepalive probes an idle connection; it stays quiet while data is unacknowledged, which is the
+  // user timeout's part.
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, seconds / 2));

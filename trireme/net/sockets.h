@@ -1,4 +1,5 @@
-// Sockets as the control connections want them: closed on exec, bound to one address, quick to notice a dead peer.
+// Sockets as the control connections want them: closed on exec, bound to one address, quick to
+// notice a dead peer.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/net/message.h>
@@ -23,7 +24,8 @@ Accepted accept_private(asio::ip::tcp::acceptor& acceptor);
 // Listens on exactly this address. Throws Error(io) naming it, with the remedy.
 asio::ip::tcp::acceptor listen_on(asio::io_context& context, const Endpoint& endpoint);
 
-// Small messages leave at once; a peer that acknowledges nothing for `silence` breaks the connection.
+// Small messages leave at once; a peer that acknowledges nothing for `silence` breaks the
+// connection.
 void tune(asio::ip::tcp::socket& socket, Milliseconds silence);
 
 // "lo (127.0.0.1), eth0 (10.0.0.2)"

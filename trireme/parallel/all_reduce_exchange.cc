@@ -18,17 +18,21 @@ namespace trireme {
 namespace {
 
 // Half precision could not count samples: then the facts travel apart.
-bool carries_facts(plan::DType dtype) { return dtype == plan::DType::float32 || dtype == plan::DType::float64; }
+bool carries_facts(plan::DType dtype) {
+  return dtype == plan::DType::float32 || dtype == plan::DType::float64;
+}
 
 class AllReduceExchange : public Exchange {
  public:
-  AllReduceExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, ExchangeOptions options)
+  AllReduceExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+                    ExchangeOptions options)
       : group_(std::move(group)),
         parameters_(std::move(parameters)),
         options_(std::move(options)),
         facts_(group_->size(), static_cast<int>(parameters_.size())) {
     for (size_t parameter = 0; parameter < parameters_.size(); ++parameter)
-      if (!parameters_[parameter].tensor.requires_grad()) frozen_.push_back(static_cast<int>(parameter));
+      if (!parameters_[parameter].tensor.requires_grad())
+        frozen_.push_back(static_cast<int>(parameter));
     plan({});
     if (group_->size() > 1 && group_->runs_in_background()) watch();
   }
@@ -46,11 +50,14 @@ class AllReduceExchange : public Exchange {
     if (watch_ && !in_ready_order_) order_by_readiness();
     StepOutcome outcome = group_->size() > 1 ? reduce(mine) : alone(mine);
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
-      const double too_large = compressed_ ? 1.0 : mine.gradient_scale;  // Compressed gradients were scaled back before.
-      const double factor = 1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples));
+      const double too_large =
+          compressed_ ? 1.0 : mine.gradient_scale;  // Compressed gradients were scaled back before.
+      const double factor =
+          1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples));
       finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
-    // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
+    // Undefined, so that the next backward leaves its gradients where it makes them: nothing is
+    // zeroed.
     for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
     works_.clear();
     if (compressed_) compressed_->end_step(outcome.updated);
@@ -58,7 +65,9 @@ class AllReduceExchange : public Exchange {
     return outcome;
   }
 
-  std::vector<NamedTensor> state() override { return compressed_ ? compressed_->state() : std::vector<NamedTensor>(); }
+  std::vector<NamedTensor> state() override {
+    return compressed_ ? compressed_->state() : std::vector<NamedTensor>();
+  }
 
  private:
   void plan(std::span<const int> ready_order) {
@@ -66,7 +75,8 @@ class AllReduceExchange : public Exchange {
     plan_ = plan::plan_buckets(specs, options_.buckets, ready_order);
     plan::check(plan_, specs);
     trainable_.clear();
-    for (const plan::Bucket& bucket : plan_.buckets) trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
+    for (const plan::Bucket& bucket : plan_.buckets)
+      trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
     flats_.clear();
     fact_values_.reset();
     if (group_->size() > 1) allocate();
@@ -79,7 +89,8 @@ class AllReduceExchange : public Exchange {
     watch_ = std::make_unique<GradientWatch>(tensors, [this](int parameter) { ready(parameter); });
   }
 
-  // In backward: full buckets leave, in the plan's order on every rank. The last one waits for the facts of the step.
+  // In backward: full buckets leave, in the plan's order on every rank. The last one waits for the
+  // facts of the step.
   void ready(int parameter) {
     progress_->ready(parameter);
     if (!in_ready_order_) return;
@@ -105,16 +116,19 @@ class AllReduceExchange : public Exchange {
       works_.push_back(group_->all_reduce_async(flats_[flat]));
   }
 
-  // Buckets follow the order in which rank 0 saw gradients become ready in the first step. Nothing was sent in that step before, so that
-  // every step, also the first of a resumed run, adds in the same order.
+  // Buckets follow the order in which rank 0 saw gradients become ready in the first step. Nothing
+  // was sent in that step before, so that every step, also the first of a resumed run, adds in the
+  // same order.
   void order_by_readiness() {
     in_ready_order_ = true;
     at::Tensor order = at::full({static_cast<int64_t>(trainable_.size())}, -1, at::kLong);
-    for (size_t i = 0; i < progress_->order().size(); ++i) order[static_cast<int64_t>(i)] = progress_->order()[i];
+    for (size_t i = 0; i < progress_->order().size(); ++i)
+      order[static_cast<int64_t>(i)] = progress_->order()[i];
     group_->broadcast(order, 0);
     std::vector<int> known;
     for (int64_t i = 0; i < order.numel(); ++i)
-      if (const auto parameter = order[i].item<int64_t>(); parameter >= 0) known.push_back(static_cast<int>(parameter));
+      if (const auto parameter = order[i].item<int64_t>(); parameter >= 0)
+        known.push_back(static_cast<int>(parameter));
     plan(known);
   }
 
@@ -123,7 +137,8 @@ class AllReduceExchange : public Exchange {
     for (const auto& bucket : plan_.buckets) {
       const bool last = &bucket == &plan_.buckets.back();
       const int64_t tail = last && !compressed && carries_facts(bucket.dtype) ? facts_.size() : 0;
-      at::Tensor flat = at::zeros({bucket.elements + tail}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
+      at::Tensor flat =
+          at::zeros({bucket.elements + tail}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
       if (tail > 0) fact_values_ = flat.narrow(0, bucket.elements, tail);
       flats_.push_back(flat);
     }
@@ -135,7 +150,8 @@ class AllReduceExchange : public Exchange {
 
   // What was kept, or loaded, before the buckets were ordered anew stays with its parameters.
   void compress() {
-    auto made = std::make_unique<compression::CompressedBuckets>(group_, plan_, parameters_, options_.compression);
+    auto made = std::make_unique<compression::CompressedBuckets>(group_, plan_, parameters_,
+                                                                 options_.compression);
     if (compressed_) made->take_state(*compressed_);
     compressed_ = std::move(made);
   }
@@ -155,13 +171,15 @@ class AllReduceExchange : public Exchange {
     const torch::NoGradGuard no_grad;
     const StepFacts::Summed facts = compressed_ ? reduce_compressed(mine) : reduce_plainly(mine);
     weighted_ = facts.weighted;
-    for (size_t i = 0; i < plan_.buckets.size(); ++i) unpack(plan_.buckets[i], parameters_, flats_[i], facts.used);
+    for (size_t i = 0; i < plan_.buckets.size(); ++i)
+      unpack(plan_.buckets[i], parameters_, flats_[i], facts.used);
     return facts.outcome;
   }
 
   // The facts travel behind the last bucket's gradients, so that they cost no message of their own.
   StepFacts::Summed reduce_plainly(const Contribution& mine) {
-    facts_.write(mine, group_->rank(), has_gradient(parameters_), /*gradients_are_finite=*/true, fact_values_);
+    facts_.write(mine, group_->rank(), has_gradient(parameters_), /*gradients_are_finite=*/true,
+                 fact_values_);
     for (size_t i = sent(); i < flats_.size(); ++i) {  // What did not leave during backward.
       if (i < plan_.buckets.size()) prepare(i);
       send(i);
@@ -175,12 +193,14 @@ class AllReduceExchange : public Exchange {
     return facts;
   }
 
-  // Whether all gradients are finite is known to all ranks only now, when most have been sent: a step that does not count leaves what
-  // compression keeps as it was.
+  // Whether all gradients are finite is known to all ranks only now, when most have been sent: a
+  // step that does not count leaves what compression keeps as it was.
   StepFacts::Summed reduce_compressed(const Contribution& mine) {
     for (size_t i = sent(); i < flats_.size(); ++i) prepare(i);
-    facts_.write(mine, group_->rank(), has_gradient(parameters_), compressed_->is_finite(), fact_values_);
-    const int64_t bytes = compressed_->finish({flats_.begin() + static_cast<std::ptrdiff_t>(sent()), flats_.end()}, fact_values_);
+    facts_.write(mine, group_->rank(), has_gradient(parameters_), compressed_->is_finite(),
+                 fact_values_);
+    const int64_t bytes = compressed_->finish(
+        {flats_.begin() + static_cast<std::ptrdiff_t>(sent()), flats_.end()}, fact_values_);
     StepFacts::Summed facts = facts_.read(fact_values_);
     facts.outcome.bytes_sent = bytes;
     return facts;
@@ -191,12 +211,16 @@ class AllReduceExchange : public Exchange {
   ExchangeOptions options_;
   plan::BucketPlan plan_;
   std::vector<int> trainable_, frozen_;
-  bool weighted_ = false;          // This step's gradients are weighted by 1 / total already; else they are sums.
-  std::vector<at::Tensor> flats_;  // One a bucket (and one for the facts where no bucket can carry them).
+  bool weighted_ =
+      false;  // This step's gradients are weighted by 1 / total already; else they are sums.
+  std::vector<at::Tensor>
+      flats_;  // One a bucket (and one for the facts where no bucket can carry them).
   StepFacts facts_;
-  at::Tensor fact_values_;  // A view of the flat that carries the facts; with compression a tensor of its own.
-  std::unique_ptr<compression::CompressedBuckets> compressed_;  // Null: gradients travel as they are.
-  std::unique_ptr<GradientWatch> watch_;                        // Where the carrier works while backward does.
+  at::Tensor fact_values_;  // A view of the flat that carries the facts; with compression a tensor
+                            // of its own.
+  std::unique_ptr<compression::CompressedBuckets>
+      compressed_;                        // Null: gradients travel as they are.
+  std::unique_ptr<GradientWatch> watch_;  // Where the carrier works while backward does.
   bool in_ready_order_ = false;
   // Of the step under way.
   double gradient_scale_ = 1;
@@ -206,9 +230,11 @@ class AllReduceExchange : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group,
+                                                   std::vector<NamedTensor> parameters,
                                                    ExchangeOptions options) {
-  return std::make_unique<AllReduceExchange>(std::move(group), std::move(parameters), std::move(options));
+  return std::make_unique<AllReduceExchange>(std::move(group), std::move(parameters),
+                                             std::move(options));
 }
 
 }  // namespace trireme

@@ -5,19 +5,24 @@
 
 namespace trireme {
 
-BucketProgress::BucketProgress(const plan::BucketPlan& plan, const std::vector<NamedTensor>& parameters)
+BucketProgress::BucketProgress(const plan::BucketPlan& plan,
+                               const std::vector<NamedTensor>& parameters)
     : plan_(plan), parameters_(parameters), bucket_of_(parameters.size(), 0) {
   for (size_t bucket = 0; bucket < plan.buckets.size(); ++bucket)
-    for (const int parameter : plan.buckets[bucket].params) bucket_of_[static_cast<size_t>(parameter)] = bucket;
+    for (const int parameter : plan.buckets[bucket].params)
+      bucket_of_[static_cast<size_t>(parameter)] = bucket;
   next_step();
 }
 
 void BucketProgress::ready(int parameter) {
   const auto i = static_cast<size_t>(parameter);
   if (is_ready_[i])
-    throw Error(ErrorCode::unsupported, "parallel",
-                fmt::format("parameter '{}' got a second gradient in one backward, when the first was on its way", parameters_[i].name),
-                "backward() and step() apart, which send nothing before step()");
+    throw Error(
+        ErrorCode::unsupported, "parallel",
+        fmt::format(
+            "parameter '{}' got a second gradient in one backward, when the first was on its way",
+            parameters_[i].name),
+        "backward() and step() apart, which send nothing before step()");
   is_ready_[i] = true;
   order_.push_back(parameter);
   --missing_[bucket_of_[i]];
@@ -27,7 +32,8 @@ void BucketProgress::next_step() {
   order_.clear();
   is_ready_.assign(parameters_.size(), false);
   missing_.clear();
-  for (const auto& bucket : plan_.buckets) missing_.push_back(static_cast<int>(bucket.params.size()));
+  for (const auto& bucket : plan_.buckets)
+    missing_.push_back(static_cast<int>(bucket.params.size()));
 }
 
 }  // namespace trireme

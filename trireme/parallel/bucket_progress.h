@@ -12,7 +12,8 @@ class BucketProgress {
   // Both must outlive it.
   BucketProgress(const plan::BucketPlan& plan, const std::vector<NamedTensor>& parameters);
 
-  // Throws Error(unsupported) if this parameter was ready in this step before: its first gradient may be on its way.
+  // Throws Error(unsupported) if this parameter was ready in this step before: its first gradient
+  // may be on its way.
   void ready(int parameter);
   bool is_ready(int parameter) const { return is_ready_[static_cast<size_t>(parameter)]; }
   bool is_complete(size_t bucket) const { return missing_[bucket] == 0; }

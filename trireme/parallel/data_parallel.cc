@@ -14,17 +14,25 @@
 namespace trireme {
 namespace {
 
-std::map<std::string, std::string> facts_of(const ModuleState& state, const DataParallelOptions& options,
+std::map<std::string, std::string> facts_of(const ModuleState& state,
+                                            const DataParallelOptions& options,
                                             torch::optim::Optimizer& optimizer) {
   std::map<std::string, std::string> facts = trireme::facts_of(state);
-  facts["share_parameters"] = options.share_parameters ? options.guard.wanted ? "guarded" : "yes" : "no";
+  facts["share_parameters"] =
+      options.share_parameters ? options.guard.wanted ? "guarded" : "yes" : "no";
   facts["clip_norm"] = fmt::format("{}", options.clip_norm);
-  facts["bucket bytes"] = fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
-  facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank, options.compression.ratio);
-  facts["local steps"] = fmt::format("{} {} {}", options.local.steps, options.local.after, options.local.momentum);
+  facts["bucket bytes"] =
+      fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
+  facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank,
+                                     options.compression.ratio);
+  facts["local steps"] =
+      fmt::format("{} {} {}", options.local.steps, options.local.after, options.local.momentum);
   facts["virtual shards, threads"] =
-      options.virtual_shards > 0 ? fmt::format("{} {}", options.virtual_shards, at::get_num_threads()) : "no";
-  facts["loss scaling"] = options.loss_scaling ? GradScaler(*options.loss_scaling).state().dump() : "no";
+      options.virtual_shards > 0
+          ? fmt::format("{} {}", options.virtual_shards, at::get_num_threads())
+          : "no";
+  facts["loss scaling"] =
+      options.loss_scaling ? GradScaler(*options.loss_scaling).state().dump() : "no";
   facts["optimizer"] = c10::demangle(typeid(optimizer).name());
   const auto& parts = optimizer.param_groups();
   for (size_t i = 0; i < parts.size(); ++i)
@@ -46,7 +54,8 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return tensors;
 }
 
-// What is reduced and updated: the module's parameters, or the float32 masters of those that are kept in 16 bits.
+// What is reduced and updated: the module's parameters, or the float32 masters of those that are
+// kept in 16 bits.
 struct Updated {
   ModuleState state;
   MasterWeights masters;
@@ -54,13 +63,18 @@ struct Updated {
   std::shared_ptr<torch::optim::Optimizer> optimizer;
 
   Updated(const torch::nn::Module& module, const OptimizerFactory& factory)
-      : state(state_of(module)), masters(tensors_of(state.parameters)), parameters(state.parameters) {
+      : state(state_of(module)),
+        masters(tensors_of(state.parameters)),
+        parameters(state.parameters) {
     for (size_t i = 0; i < parameters.size(); ++i) parameters[i].tensor = masters.masters()[i];
     optimizer = factory(parameters);
   }
   // An optimizer made by the caller has the module's own parameters.
   Updated(const torch::nn::Module& module, std::shared_ptr<torch::optim::Optimizer> made)
-      : state(state_of(module)), masters({}), parameters(state.parameters), optimizer(std::move(made)) {}
+      : state(state_of(module)),
+        masters({}),
+        parameters(state.parameters),
+        optimizer(std::move(made)) {}
 };
 
 }  // namespace
@@ -69,51 +83,60 @@ struct DataParallel::Impl : Updated {
   std::shared_ptr<Group> group;
   std::shared_ptr<torch::nn::Module> module;
   std::unique_ptr<Exchange> exchange;
-  ReproducibleExchange* shards = nullptr;             // The exchange, with virtual shards.
-  std::unique_ptr<fused::FusedOptimizer> own_update;  // Null: optimizer->step() is the way, or the exchange has it.
+  ReproducibleExchange* shards = nullptr;  // The exchange, with virtual shards.
+  std::unique_ptr<fused::FusedOptimizer>
+      own_update;  // Null: optimizer->step() is the way, or the exchange has it.
   std::optional<GradScaler> scaler;
   Contribution pending;
   bool told_unused = false;
 
-  Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module, Updated updated, const DataParallelOptions& options)
+  Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module,
+       Updated updated, const DataParallelOptions& options)
       : Updated(std::move(updated)), group(std::move(the_group)), module(std::move(the_module)) {
     check(options.compression);
     if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
     check(options.local);
     make_exchange(options);
     if (options.local.steps > 1 && group->size() > 1)
-      exchange = make_local_sgd_exchange(group, parameters, optimizer, std::move(exchange), exchange_options(options), options.local);
+      exchange = make_local_sgd_exchange(group, parameters, optimizer, std::move(exchange),
+                                         exchange_options(options), options.local);
     sync_state();
   }
 
   void make_exchange(const DataParallelOptions& options) {
     own_update = fused::FusedOptimizer::of(*optimizer, parameters);
     if (options.virtual_shards > 0) return make_reproducible_exchange(options);
-    // Compression is between hosts, each of which has one sum of gradients; between the ranks of one it is for who wants to try it.
-    const bool apart = (options.compression.name != "none" && group->hosts() == 1) || options.local.steps > 1;
+    // Compression is between hosts, each of which has one sum of gradients; between the ranks of
+    // one it is for who wants to try it.
+    const bool apart =
+        (options.compression.name != "none" && group->hosts() == 1) || options.local.steps > 1;
     // The same answer on every rank, also where a host has only one.
     const bool can_share = group->hosts() < group->size() && group->host_team();
     const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise());
     if (options.share_parameters && can_share && !apart && can_finish)
-      exchange = make_shared_exchange(group, parameters, std::move(own_update), exchange_options(options));
+      exchange =
+          make_shared_exchange(group, parameters, std::move(own_update), exchange_options(options));
     else
       exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
   }
 
   void make_reproducible_exchange(const DataParallelOptions& options) {
     if (options.local.steps > 1)
-      throw Error(
-          ErrorCode::invalid_argument, "parallel",
-          fmt::format("virtual shards with {} local steps: what replicas do apart depends on how many there are", options.local.steps),
-          "one of them");
-    auto made = std::make_unique<ReproducibleExchange>(group, parameters, exchange_options(options), options.virtual_shards);
+      throw Error(ErrorCode::invalid_argument, "parallel",
+                  fmt::format("virtual shards with {} local steps: what replicas do apart depends "
+                              "on how many there are",
+                              options.local.steps),
+                  "one of them");
+    auto made = std::make_unique<ReproducibleExchange>(group, parameters, exchange_options(options),
+                                                       options.virtual_shards);
     shards = made.get();
     exchange = std::move(made);
   }
 
   ReproducibleExchange& with_shards() const {
     if (!shards)
-      throw Error(ErrorCode::invalid_argument, "parallel", "the replica has no virtual shards", "DataParallelOptions::virtual_shards");
+      throw Error(ErrorCode::invalid_argument, "parallel", "the replica has no virtual shards",
+                  "DataParallelOptions::virtual_shards");
     return *shards;
   }
 
@@ -133,7 +156,8 @@ struct DataParallel::Impl : Updated {
   std::vector<NamedTensor> kept_in_16_bits() const {
     std::vector<NamedTensor> kept;
     for (size_t i = 0; i < parameters.size(); ++i)
-      if (!parameters[i].tensor.is_same(state.parameters[i].tensor)) kept.push_back(state.parameters[i]);
+      if (!parameters[i].tensor.is_same(state.parameters[i].tensor))
+        kept.push_back(state.parameters[i]);
     return kept;
   }
 
@@ -151,8 +175,11 @@ struct DataParallel::Impl : Updated {
     told_unused = true;
     if (outcome.unused.empty() || group->rank() != 0) return;
     std::string names;
-    for (const int p : outcome.unused) names += fmt::format("{}'{}'", names.empty() ? "" : ", ", parameters[static_cast<size_t>(p)].name);
-    log_warning("the loss of the first step depends on no replica's {}: they are not trained", names);
+    for (const int p : outcome.unused)
+      names +=
+          fmt::format("{}'{}'", names.empty() ? "" : ", ", parameters[static_cast<size_t>(p)].name);
+    log_warning("the loss of the first step depends on no replica's {}: they are not trained",
+                names);
   }
 
   void broadcast(const std::vector<NamedTensor>& tensors) {
@@ -160,7 +187,8 @@ struct DataParallel::Impl : Updated {
     const torch::NoGradGuard no_grad;
     for (const auto& [name, tensor] : tensors) {
       const at::Tensor whole = tensor.detach().contiguous();
-      group->broadcast(whole.view({-1}).view(at::kByte), 0);  // As bytes: buffers may be of types that groups do not reduce.
+      group->broadcast(whole.view({-1}).view(at::kByte),
+                       0);  // As bytes: buffers may be of types that groups do not reduce.
       if (whole.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(whole);
     }
   }
@@ -172,51 +200,62 @@ struct DataParallel::Impl : Updated {
     const StepOutcome outcome = exchange->exchange(mine, update);
     masters.publish();
     tell_unused(outcome);
-    if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty()) scaler->update(outcome.nonfinite_gradients);
+    if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())
+      scaler->update(outcome.nonfinite_gradients);
     return outcome;
   }
 };
 
 namespace {
 
-std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn::Module> module, Updated updated,
-                                         const DataParallelOptions& options) {
+std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn::Module> module,
+                                         Updated updated, const DataParallelOptions& options) {
   if (!updated.optimizer)
-    throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null", "pass one, or options such as trireme::SGD{.lr = 0.1}");
+    throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null",
+                "pass one, or options such as trireme::SGD{.lr = 0.1}");
   auto group = world.make_groups(1)[0];
   world.agree("model", facts_of(updated.state, options, *updated.optimizer));
-  return std::make_unique<DataParallel::Impl>(std::move(group), std::move(module), std::move(updated), options);
+  return std::make_unique<DataParallel::Impl>(std::move(group), std::move(module),
+                                              std::move(updated), options);
 }
 
 }  // namespace
 
-DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
-                           DataParallelOptions options)
+DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
+                           const OptimizerFactory& optimizer, DataParallelOptions options)
     : impl_(join(world, module, Updated(*module, optimizer), options)) {}
-DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module, std::shared_ptr<torch::optim::Optimizer> optimizer,
+DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
+                           std::shared_ptr<torch::optim::Optimizer> optimizer,
                            DataParallelOptions options)
     : impl_(join(world, module, Updated(*module, std::move(optimizer)), options)) {}
-DataParallel::DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module, const OptimizerFactory& optimizer,
-                           DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(std::move(group), module, Updated(*module, optimizer), options)) {}
+DataParallel::DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module,
+                           const OptimizerFactory& optimizer, DataParallelOptions options)
+    : impl_(
+          std::make_unique<Impl>(std::move(group), module, Updated(*module, optimizer), options)) {}
 DataParallel::~DataParallel() = default;
 DataParallel::DataParallel(DataParallel&&) noexcept = default;
 
 void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
   if (samples < 0)
-    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("backward with {} samples", samples),
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("backward with {} samples", samples),
                 "how many samples the loss is the mean of");
   impl_->pending.total_samples = total_samples;
-  // A mean over nothing is NaN: contributes nothing, not 0 x NaN. Where batch norms wait for each other, zeros go backward.
+  // A mean over nothing is NaN: contributes nothing, not 0 x NaN. Where batch norms wait for each
+  // other, zeros go backward.
   if (samples == 0 && !(loss.defined() && SyncBatchNorm::active())) return;
   if (loss.numel() != 1)
-    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("the loss has {} elements", loss.numel()),
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("the loss has {} elements", loss.numel()),
                 "a scalar, such as its mean");
-  if (samples > 0) impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
+  if (samples > 0)
+    impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
   impl_->pending.samples += samples;
-  // The weight enters where backward starts, so that micro-batches add up without another pass over the gradients.
-  const double weight =
-      total_samples > 0 ? static_cast<double>(samples) / static_cast<double>(total_samples) : static_cast<double>(samples);
+  // The weight enters where backward starts, so that micro-batches add up without another pass over
+  // the gradients.
+  const double weight = total_samples > 0
+                            ? static_cast<double>(samples) / static_cast<double>(total_samples)
+                            : static_cast<double>(samples);
   const at::Tensor start = at::full_like(loss.detach(), weight * loss_scale());
   if (auto memory = impl_->exchange->gradient_memory()) {
     const AllocationScope scope(std::move(memory));
@@ -237,24 +276,30 @@ StepOutcome DataParallel::step() {
 
 StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64_t samples) {
   if (impl_->shards)
-    throw Error(ErrorCode::unsupported, "parallel", "a step by closure has no virtual shards", "an optimizer that needs no closure");
+    throw Error(ErrorCode::unsupported, "parallel", "a step by closure has no virtual shards",
+                "an optimizer that needs no closure");
   StepOutcome first;
   bool evaluated = false;
-  // The optimizer's own loop asks for losses; each answer is the global mean, with the reduced gradients in place.
+  // The optimizer's own loop asks for losses; each answer is the global mean, with the reduced
+  // gradients in place.
   impl_->optimizer->step([&]() -> at::Tensor {
     impl_->masters.publish();
-    for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();  // The last evaluation's answer.
+    for (const auto& [name, tensor] : impl_->parameters)
+      tensor.mutable_grad().reset();  // The last evaluation's answer.
     backward(closure(), samples);
     std::vector<at::Tensor> gradients(impl_->parameters.size());
     const StepOutcome outcome = impl_->finish([&](std::span<const int> parameters) {
       for (const int p : parameters)
-        gradients[p] = impl_->parameters[p].tensor.grad().defined() ? impl_->parameters[p].tensor.grad().clone() : at::Tensor();
+        gradients[p] = impl_->parameters[p].tensor.grad().defined()
+                           ? impl_->parameters[p].tensor.grad().clone()
+                           : at::Tensor();
     });
     for (size_t p = 0; p < gradients.size(); ++p)
       if (gradients[p].defined()) impl_->parameters[p].tensor.mutable_grad() = gradients[p];
     if (!evaluated) first = outcome;
     evaluated = true;
-    return at::scalar_tensor(outcome.nonfinite_ranks.empty() ? outcome.loss : std::nan(""), at::kDouble);
+    return at::scalar_tensor(outcome.nonfinite_ranks.empty() ? outcome.loss : std::nan(""),
+                             at::kDouble);
   });
   impl_->masters.publish();
   for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();
@@ -290,13 +335,16 @@ void DataParallel::load_counters(const Json& counters) {
 std::vector<NamedTensor> DataParallel::masters() const {
   std::vector<NamedTensor> masters;
   for (size_t i = 0; i < impl_->parameters.size(); ++i)
-    if (const auto& [name, tensor] = impl_->parameters[i]; !tensor.is_same(impl_->state.parameters[i].tensor))
+    if (const auto& [name, tensor] = impl_->parameters[i];
+        !tensor.is_same(impl_->state.parameters[i].tensor))
       masters.push_back({"master/" + name, tensor.detach()});
   return masters;
 }
 std::vector<NamedTensor> DataParallel::own_state() { return impl_->exchange->state(); }
 
-const std::vector<NamedTensor>& DataParallel::updated_parameters() const { return impl_->parameters; }
+const std::vector<NamedTensor>& DataParallel::updated_parameters() const {
+  return impl_->parameters;
+}
 void DataParallel::modify_parameters(const std::function<void()>& change) {
   if (impl_->group->rank() == 0) {
     const torch::NoGradGuard no_grad;

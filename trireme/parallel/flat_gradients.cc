@@ -8,7 +8,8 @@
 
 namespace trireme {
 
-void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters, const at::Tensor& flat) {
+void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
+          const at::Tensor& flat) {
   for (size_t i = 0; i < bucket.params.size(); ++i) {
     const at::Tensor& parameter = parameters[static_cast<size_t>(bucket.params[i])].tensor;
     const at::Tensor place = flat.narrow(0, bucket.offsets[i], parameter.numel());
@@ -19,12 +20,14 @@ void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters
   }
 }
 
-void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters, const at::Tensor& flat, const std::vector<bool>& used) {
+void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
+            const at::Tensor& flat, const std::vector<bool>& used) {
   for (size_t i = 0; i < bucket.params.size(); ++i) {
     const auto index = static_cast<size_t>(bucket.params[i]);
     const at::Tensor& parameter = parameters[index].tensor;
     if (used[index])
-      parameter.mutable_grad() = flat.narrow(0, bucket.offsets[i], parameter.numel()).view(parameter.sizes());
+      parameter.mutable_grad() =
+          flat.narrow(0, bucket.offsets[i], parameter.numel()).view(parameter.sizes());
     else
       parameter.mutable_grad().reset();
   }
@@ -32,20 +35,25 @@ void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& paramete
 
 std::vector<bool> has_gradient(const std::vector<NamedTensor>& parameters) {
   std::vector<bool> has;
-  for (const auto& [name, tensor] : parameters) has.push_back(tensor.requires_grad() && tensor.grad().defined());
+  for (const auto& [name, tensor] : parameters)
+    has.push_back(tensor.requires_grad() && tensor.grad().defined());
   return has;
 }
 
-void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int> trainable, double factor, const ExchangeOptions& options,
-                 const Update& update, StepOutcome& outcome) {
+void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int> trainable,
+                 double factor, const ExchangeOptions& options, const Update& update,
+                 StepOutcome& outcome) {
   std::vector<at::Tensor> gradients;
-  for (const int parameter : trainable) gradients.push_back(parameters[static_cast<size_t>(parameter)].tensor.grad());
+  for (const int parameter : trainable)
+    gradients.push_back(parameters[static_cast<size_t>(parameter)].tensor.grad());
   if (options.clip_norm > 0 || options.want_norm) {
     outcome.gradient_norm = norm_of(gradients) * factor;
     outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
     factor *= clip_factor(outcome.gradient_norm, options.clip_norm);
   }
-  if (outcome.nonfinite_gradients || (options.accept && !options.accept(outcome.loss, outcome.gradient_norm))) return;
+  if (outcome.nonfinite_gradients ||
+      (options.accept && !options.accept(outcome.loss, outcome.gradient_norm)))
+    return;
   multiply(gradients, factor);
   for (size_t i = 0; i < gradients.size(); ++i)
     if (!gradients[i].defined()) outcome.unused.push_back(trainable[i]);
@@ -53,9 +61,11 @@ void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int
   outcome.updated = true;
 }
 
-void refuse_newly_trainable(const std::vector<NamedTensor>& parameters, std::span<const int> frozen) {
+void refuse_newly_trainable(const std::vector<NamedTensor>& parameters,
+                            std::span<const int> frozen) {
   for (const int parameter : frozen)
-    if (const auto& [name, tensor] = parameters[static_cast<size_t>(parameter)]; tensor.grad().defined())
+    if (const auto& [name, tensor] = parameters[static_cast<size_t>(parameter)];
+        tensor.grad().defined())
       throw newly_trainable(fmt::format("parameter '{}'", name));
 }
 

@@ -7,18 +7,24 @@
 namespace trireme {
 
 // Copies the .grad of the bucket's parameters to their places in `flat`; zeros where there is none.
-void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters, const at::Tensor& flat);
-// Makes each .grad a view of `flat`, so that the update reads the gradients where they lie; undefined where not `used` (by parameter).
-void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters, const at::Tensor& flat, const std::vector<bool>& used);
+void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
+          const at::Tensor& flat);
+// Makes each .grad a view of `flat`, so that the update reads the gradients where they lie;
+// undefined where not `used` (by parameter).
+void unpack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
+            const at::Tensor& flat, const std::vector<bool>& used);
 // By parameter, whether it has a gradient.
 std::vector<bool> has_gradient(const std::vector<NamedTensor>& parameters);
 
-// Multiplies the gradients of `trainable` by `factor` and clips them, in one pass over memory (none where neither is needed), fills in
-// norm, unused and updated of the outcome, and calls `update` unless the gradients are not finite or the step is not accepted.
-void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int> trainable, double factor, const ExchangeOptions& options,
-                 const Update& update, StepOutcome& outcome);
+// Multiplies the gradients of `trainable` by `factor` and clips them, in one pass over memory (none
+// where neither is needed), fills in norm, unused and updated of the outcome, and calls `update`
+// unless the gradients are not finite or the step is not accepted.
+void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int> trainable,
+                 double factor, const ExchangeOptions& options, const Update& update,
+                 StepOutcome& outcome);
 
 // Throws newly_trainable() if one that was `frozen` has a gradient.
-void refuse_newly_trainable(const std::vector<NamedTensor>& parameters, std::span<const int> frozen);
+void refuse_newly_trainable(const std::vector<NamedTensor>& parameters,
+                            std::span<const int> frozen);
 
 }  // namespace trireme

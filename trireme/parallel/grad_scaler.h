@@ -1,5 +1,6 @@
-// Dynamic loss scaling for float16, whose small gradients would vanish: losses are multiplied before backward, gradients divided after
-// it (Micikevicius et al. 2018, "Mixed precision training", section 3.2). Numbers and rules are torch.amp.GradScaler's. No torch.
+// Dynamic loss scaling for float16, whose small gradients would vanish: losses are multiplied
+// before backward, gradients divided after it (Micikevicius et al. 2018, "Mixed precision
+// training", section 3.2). Numbers and rules are torch.amp.GradScaler's. No torch.
 #pragma once
 #include <trireme/base/json.h>
 #include <cstdint>
@@ -12,13 +13,15 @@ struct GradScalerOptions {
   int64_t growth_interval = 2000;  // Steps in a row without overflow after which the scale grows.
 };
 
-// Every replica has one, and all take the same path, since the outcome of a step is known to all alike.
+// Every replica has one, and all take the same path, since the outcome of a step is known to all
+// alike.
 class GradScaler {
  public:
-  explicit GradScaler(GradScalerOptions options = {});  // Throws Error(invalid_argument) naming the option.
+  explicit GradScaler(
+      GradScalerOptions options = {});  // Throws Error(invalid_argument) naming the option.
   double scale() const { return scale_; }
-  // After each step; `overflow`: reduced gradients were NaN or infinite, and nothing was updated. Throws Error(internal) where even a
-  // scale of 2^-16 is too large: then it is not the scale.
+  // After each step; `overflow`: reduced gradients were NaN or infinite, and nothing was updated.
+  // Throws Error(internal) where even a scale of 2^-16 is too large: then it is not the scale.
   void update(bool overflow);
 
   Json state() const;

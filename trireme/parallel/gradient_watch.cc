@@ -6,11 +6,12 @@
 namespace trireme {
 
 struct GradientWatch::State {
-  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+  using Accumulator =
+      decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
   std::function<void(int)> ready;
   bool armed = false;
-  std::vector<Accumulator>
-      accumulators;  // A parameter's own reference is weak: without these the hooks would be gone with the first graph.
+  std::vector<Accumulator> accumulators;  // A parameter's own reference is weak: without these the
+                                          // hooks would be gone with the first graph.
 };
 
 namespace {
@@ -18,7 +19,8 @@ namespace {
 class Hook : public torch::autograd::FunctionPostHook {
  public:
   explicit Hook(std::function<void()> call) : call_(std::move(call)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
     call_();
     return outputs;
   }
@@ -29,7 +31,8 @@ class Hook : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-GradientWatch::GradientWatch(const std::vector<at::Tensor>& parameters, std::function<void(int)> ready)
+GradientWatch::GradientWatch(const std::vector<at::Tensor>& parameters,
+                             std::function<void(int)> ready)
     : state_(std::make_shared<State>()) {
   state_->ready = std::move(ready);
   for (size_t i = 0; i < parameters.size(); ++i) {

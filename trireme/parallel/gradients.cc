@@ -10,7 +10,8 @@ double norm_of(const std::vector<at::Tensor>& gradients) {
   double squares = 0;
   for (const at::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
-    const double norm = at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kDouble).item<double>();
+    const double norm =
+        at::linalg_vector_norm(gradient, 2, std::nullopt, false, at::kDouble).item<double>();
     squares += norm * norm;
   }
   return std::sqrt(squares);
@@ -23,12 +24,15 @@ void multiply(const std::vector<at::Tensor>& gradients, double factor) {
     if (gradient.defined()) gradient.mul_(factor);
 }
 
-double clip_factor(double norm, double clip_norm) { return clip_norm > 0 && norm > clip_norm ? clip_norm / (norm + 1e-6) : 1.0; }
+double clip_factor(double norm, double clip_norm) {
+  return clip_norm > 0 && norm > clip_norm ? clip_norm / (norm + 1e-6) : 1.0;
+}
 
 int64_t all_reduce_bytes(int64_t bytes, int ranks) { return 2 * (ranks - 1) * bytes / ranks; }
 
 Error newly_trainable(const std::string& whose) {
-  return Error(ErrorCode::invalid_argument, "parallel", whose + " has a gradient, but it was frozen when DataParallel was made",
+  return Error(ErrorCode::invalid_argument, "parallel",
+               whose + " has a gradient, but it was frozen when DataParallel was made",
                "make a new DataParallel after requires_grad_(true)");
 }
 

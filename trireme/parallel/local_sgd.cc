@@ -14,8 +14,10 @@ namespace {
 
 class LocalSgdExchange : public Exchange {
  public:
-  LocalSgdExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, std::shared_ptr<torch::optim::Optimizer> optimizer,
-                   std::unique_ptr<Exchange> together, const ExchangeOptions& exchange_options, LocalSgdOptions options)
+  LocalSgdExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+                   std::shared_ptr<torch::optim::Optimizer> optimizer,
+                   std::unique_ptr<Exchange> together, const ExchangeOptions& exchange_options,
+                   LocalSgdOptions options)
       : group_(std::move(group)),
         parameters_(std::move(parameters)),
         optimizer_(std::move(optimizer)),
@@ -29,7 +31,8 @@ class LocalSgdExchange : public Exchange {
   }
 
   StepOutcome exchange(const Contribution& mine, const Update& update) override {
-    StepOutcome outcome = steps_ < options_.after ? together_->exchange(mine, update) : apart(mine, update);
+    StepOutcome outcome =
+        steps_ < options_.after ? together_->exchange(mine, update) : apart(mine, update);
     if (!outcome.updated) return outcome;
     const bool was_apart = ++steps_ > options_.after;
     if (was_apart && ++steps_apart_ == options_.steps) outcome.bytes_sent += synchronise();
@@ -40,13 +43,16 @@ class LocalSgdExchange : public Exchange {
     if (steps_apart_ == 0) return 0;
     steps_apart_ = 0;
     std::vector<at::Tensor> tensors;
-    for (const int parameter : trainable_) tensors.push_back(parameters_[parameter].tensor.detach());
+    for (const int parameter : trainable_)
+      tensors.push_back(parameters_[parameter].tensor.detach());
     return average(tensors) + (options_.momentum ? average_momentum() : 0);
   }
 
   std::vector<NamedTensor> state() override { return together_->state(); }
   Json counters() const override { return {{"steps", steps_}}; }
-  void load_counters(const Json& counters) override { steps_ = counters.value("steps", int64_t{0}); }
+  void load_counters(const Json& counters) override {
+    steps_ = counters.value("steps", int64_t{0});
+  }
 
  private:
   std::vector<at::Tensor> gradients() const {
@@ -59,7 +65,8 @@ class LocalSgdExchange : public Exchange {
     const std::vector<at::Tensor> own = gradients();
     const double norm = want_norm_ ? norm_of(own) : 0;
     std::vector<bool> has_gradient(parameters_.size(), false);
-    for (const int parameter : trainable_) has_gradient[static_cast<size_t>(parameter)] = parameters_[parameter].tensor.grad().defined();
+    for (const int parameter : trainable_)
+      has_gradient[static_cast<size_t>(parameter)] = parameters_[parameter].tensor.grad().defined();
     const at::Tensor values = at::zeros({facts_.size()}, at::kDouble);
     facts_.write(mine, group_->rank(), has_gradient, std::isfinite(norm), values);
     group_->all_reduce(values);
@@ -69,7 +76,8 @@ class LocalSgdExchange : public Exchange {
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       if (mine.samples > 0) {
         // To the mean over this replica's samples, whatever backward weighted them by.
-        const double weight = facts.weighted ? static_cast<double>(mine.samples) / static_cast<double>(mine.total_samples)
+        const double weight = facts.weighted ? static_cast<double>(mine.samples) /
+                                                   static_cast<double>(mine.total_samples)
                                              : static_cast<double>(mine.samples);
         const double factor = 1 / (weight * mine.gradient_scale);
         if (want_norm_) outcome.gradient_norm = norm * factor;
@@ -104,11 +112,13 @@ class LocalSgdExchange : public Exchange {
     return bytes;
   }
 
-  // A replica that had no samples so far may have no momentum yet: then all keep their own until the next averaging.
+  // A replica that had no samples so far may have no momentum yet: then all keep their own until
+  // the next averaging.
   int64_t average_momentum() const {
     const OptimizerState state = state_of(*optimizer_, parameters_);
     if (state.kind == "opaque")
-      throw Error(ErrorCode::unsupported, "parallel", "strategy.local_momentum with an optimizer whose state has no names",
+      throw Error(ErrorCode::unsupported, "parallel",
+                  "strategy.local_momentum with an optimizer whose state has no names",
                   "strategy.local_momentum=false");
     std::vector<at::Tensor> tensors;
     double elements = 0;
@@ -139,17 +149,20 @@ class LocalSgdExchange : public Exchange {
 
 void check(const LocalSgdOptions& options) {
   const auto refuse = [](const char* key, int64_t value, const char* remedy) {
-    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("{} is {}", key, value), remedy);
+    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("{} is {}", key, value),
+                remedy);
   };
   if (options.steps < 1) refuse("strategy.local_steps", options.steps, "1 (never apart) or more");
   if (options.after < 0) refuse("strategy.local_after", options.after, "a step: 0 or more");
 }
 
-std::unique_ptr<Exchange> make_local_sgd_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
-                                                  std::shared_ptr<torch::optim::Optimizer> optimizer, std::unique_ptr<Exchange> together,
-                                                  const ExchangeOptions& exchange_options, LocalSgdOptions options) {
+std::unique_ptr<Exchange> make_local_sgd_exchange(
+    std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+    std::shared_ptr<torch::optim::Optimizer> optimizer, std::unique_ptr<Exchange> together,
+    const ExchangeOptions& exchange_options, LocalSgdOptions options) {
   check(options);
-  return std::make_unique<LocalSgdExchange>(std::move(group), std::move(parameters), std::move(optimizer), std::move(together),
+  return std::make_unique<LocalSgdExchange>(std::move(group), std::move(parameters),
+                                            std::move(optimizer), std::move(together),
                                             exchange_options, options);
 }
 

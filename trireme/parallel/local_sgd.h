@@ -1,6 +1,7 @@
-// Local SGD: replicas take several steps apart, then average their parameters, which divides what is sent by the number of steps
-// (Stich 2018, "Local SGD converges fast and communicates little"). Post-local SGD (Lin et al. 2018, "Don't use large mini-batches, use
-// local SGD") starts so only after a while, when parameters change less.
+// Local SGD: replicas take several steps apart, then average their parameters, which divides what
+// is sent by the number of steps (Stich 2018, "Local SGD converges fast and communicates little").
+// Post-local SGD (Lin et al. 2018, "Don't use large mini-batches, use local SGD") starts so only
+// after a while, when parameters change less.
 #pragma once
 #include <trireme/parallel/exchange.h>
 #include <memory>
@@ -19,12 +20,14 @@ struct LocalSgdOptions {
 // Throws Error(invalid_argument) naming option, value and rule.
 void check(const LocalSgdOptions& options);
 
-// Every replica updates its own parameters from the mean over its own samples; clipping is by its own norm. The facts of each step still
-// travel (a few numbers): the loss is the mean over all replicas, a stop or a NaN concerns all at the same step, and a lost peer is
-// noticed at once. `together` reduces gradients until options.after. Losses are not those of one_device; replicas are bit-identical only
-// after an averaging, which synchronise() brings about.
-std::unique_ptr<Exchange> make_local_sgd_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
-                                                  std::shared_ptr<torch::optim::Optimizer> optimizer, std::unique_ptr<Exchange> together,
-                                                  const ExchangeOptions& exchange_options, LocalSgdOptions options);
+// Every replica updates its own parameters from the mean over its own samples; clipping is by its
+// own norm. The facts of each step still travel (a few numbers): the loss is the mean over all
+// replicas, a stop or a NaN concerns all at the same step, and a lost peer is noticed at once.
+// `together` reduces gradients until options.after. Losses are not those of one_device; replicas
+// are bit-identical only after an averaging, which synchronise() brings about.
+std::unique_ptr<Exchange> make_local_sgd_exchange(
+    std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+    std::shared_ptr<torch::optim::Optimizer> optimizer, std::unique_ptr<Exchange> together,
+    const ExchangeOptions& exchange_options, LocalSgdOptions options);
 
 }  // namespace trireme

@@ -10,7 +10,8 @@ namespace trireme {
 ModuleState state_of(const torch::nn::Module& module) {
   ModuleState state;
   std::map<const void*, std::string> first_name;
-  const auto add = [&](std::vector<NamedTensor>& tensors, const std::string& name, const at::Tensor& tensor) {
+  const auto add = [&](std::vector<NamedTensor>& tensors, const std::string& name,
+                       const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     const auto [known, is_new] = first_name.emplace(tensor.unsafeGetTensorImpl(), name);
     if (is_new)
@@ -18,7 +19,8 @@ ModuleState state_of(const torch::nn::Module& module) {
     else
       state.aliases.emplace(name, known->second);
   };
-  for (const auto& item : module.named_parameters()) add(state.parameters, item.key(), item.value());
+  for (const auto& item : module.named_parameters())
+    add(state.parameters, item.key(), item.value());
   for (const auto& item : module.named_buffers()) add(state.buffers, item.key(), item.value());
   return state;
 }
@@ -26,7 +28,8 @@ ModuleState state_of(const torch::nn::Module& module) {
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors) {
   std::vector<plan::TensorSpec> specs;
   for (const auto& [name, tensor] : tensors)
-    specs.push_back({name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), tensor.requires_grad()});
+    specs.push_back(
+        {name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), tensor.requires_grad()});
   return specs;
 }
 
@@ -35,7 +38,8 @@ std::map<std::string, std::string> facts_of(const ModuleState& state) {
   for (const auto& spec : specs_of(state.parameters))
     facts["parameter " + spec.name] = spec.describe() + (spec.trainable ? "" : ", frozen");
   for (const auto& [name, tensor] : state.buffers)
-    facts["buffer " + name] = fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+    facts["buffer " + name] =
+        fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
   return facts;
 }
 

@@ -1,4 +1,5 @@
-// A module's parameters and buffers as the engines see them: each tensor once, tied ones by their first name.
+// A module's parameters and buffers as the engines see them: each tensor once, tied ones by their
+// first name.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/plan/tensor_spec.h>
@@ -18,16 +19,18 @@ struct NamedTensor {
 };
 
 struct ModuleState {
-  std::vector<NamedTensor> parameters;         // In the order of named_parameters(), frozen ones included.
-  std::vector<NamedTensor> buffers;            // Likewise; without undefined ones.
-  std::map<std::string, std::string> aliases;  // Second and later names of a tied tensor -> its first name.
+  std::vector<NamedTensor> parameters;  // In the order of named_parameters(), frozen ones included.
+  std::vector<NamedTensor> buffers;     // Likewise; without undefined ones.
+  std::map<std::string, std::string>
+      aliases;  // Second and later names of a tied tensor -> its first name.
 };
 ModuleState state_of(const torch::nn::Module& module);
 
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
 // What must be alike on all ranks, for World::agree: names, shapes, types, frozen or not.
 std::map<std::string, std::string> facts_of(const ModuleState& state);
-// SHA-256 over names in order, dtype, shape and bytes: equal exactly when two models are bit-identical.
+// SHA-256 over names in order, dtype, shape and bytes: equal exactly when two models are
+// bit-identical.
 std::string sha256_of(const std::vector<NamedTensor>& tensors);
 
 }  // namespace trireme

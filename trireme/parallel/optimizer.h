@@ -14,10 +14,13 @@ class Optimizer;
 
 namespace trireme {
 
-// Makes an optimizer over a replica's trainable parameters. Write one for parameter groups or for an optimizer of your own.
-using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(const std::vector<NamedTensor>& parameters)>;
+// Makes an optimizer over a replica's trainable parameters. Write one for parameter groups or for
+// an optimizer of your own.
+using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(
+    const std::vector<NamedTensor>& parameters)>;
 
-// The common ones by their options, with torch::optim's meaning and defaults: `SGD{.lr = 0.1, .momentum = 0.9}`.
+// The common ones by their options, with torch::optim's meaning and defaults: `SGD{.lr = 0.1,
+// .momentum = 0.9}`.
 struct SGD {
   double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -52,16 +55,19 @@ struct Lamb {
   operator OptimizerFactory() const;
 };
 
-// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb are taken
-// apart by name, so that other tools can read them; any other optimizer is one opaque tensor of its archive's bytes, loadable into the same
-// kind only.
+// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW,
+// RMSprop, Adagrad, Lars and Lamb are taken apart by name, so that other tools can read them; any
+// other optimizer is one opaque tensor of its archive's bytes, loadable into the same kind only.
 struct OptimizerState {
   std::string kind;  // "SGD", "Adam", ... or "opaque"
   std::vector<NamedTensor> tensors;
   Json counters = Json::object();  // {"step": {"<parameter>": 12}}
 };
-OptimizerState state_of(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters);
-// Throws Error(invalid_argument) naming the kind or parameter if the state is another optimizer's or model's.
-void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters, const OptimizerState& state);
+OptimizerState state_of(torch::optim::Optimizer& optimizer,
+                        const std::vector<NamedTensor>& parameters);
+// Throws Error(invalid_argument) naming the kind or parameter if the state is another optimizer's
+// or model's.
+void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters,
+                const OptimizerState& state);
 
 }  // namespace trireme

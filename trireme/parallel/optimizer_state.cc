@@ -10,7 +10,8 @@
 namespace trireme {
 namespace {
 
-// The parts of one parameter's state, visited in the same way when saving and loading: visit(name, value, setter).
+// The parts of one parameter's state, visited in the same way when saving and loading: visit(name,
+// value, setter).
 template <typename Visit>
 void visit_parts(torch::optim::SGDParamState& s, Visit visit) {
   visit("momentum_buffer", s.momentum_buffer(), [&](at::Tensor t) { s.momentum_buffer(t); });
@@ -80,8 +81,8 @@ struct Restorer {
     if (entry == tensors.end()) return;
     if (entry->second.numel() != parameter.tensor.numel())
       throw Error(ErrorCode::invalid_argument, "parallel",
-                  fmt::format("the optimizer state '{}' has {} elements, the parameter {}", entry->first, entry->second.numel(),
-                              parameter.tensor.numel()),
+                  fmt::format("the optimizer state '{}' has {} elements, the parameter {}",
+                              entry->first, entry->second.numel(), parameter.tensor.numel()),
                   "the checkpoint of the same model");
     set(entry->second.to(parameter.tensor.scalar_type()).view(parameter.tensor.sizes()).clone());
     *found = true;
@@ -95,7 +96,8 @@ struct Restorer {
 };
 
 template <typename State>
-OptimizerState save_as(const char* kind, torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) {
+OptimizerState save_as(const char* kind, torch::optim::Optimizer& optimizer,
+                       const std::vector<NamedTensor>& parameters) {
   OptimizerState out;
   out.kind = kind;
   for (const auto& parameter : parameters) {
@@ -107,7 +109,8 @@ OptimizerState save_as(const char* kind, torch::optim::Optimizer& optimizer, con
 }
 
 template <typename State>
-void load_as(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters, const OptimizerState& saved) {
+void load_as(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters,
+             const OptimizerState& saved) {
   std::map<std::string, at::Tensor> tensors;
   for (const auto& [name, tensor] : saved.tensors) tensors.emplace(name, tensor);
   for (const auto& parameter : parameters) {
@@ -118,10 +121,12 @@ void load_as(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>&
   }
 }
 
-// LBFGS leaves a list with undefined tensors in its state, which its archive cannot hold; each step fills it anew before reading it.
+// LBFGS leaves a list with undefined tensors in its state, which its archive cannot hold; each step
+// fills it anew before reading it.
 void drop_scratch(torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr) return;
-  for (auto& [parameter, state] : optimizer.state()) static_cast<torch::optim::LBFGSParamState&>(*state).al(std::nullopt);
+  for (auto& [parameter, state] : optimizer.state())
+    static_cast<torch::optim::LBFGSParamState&>(*state).al(std::nullopt);
 }
 
 OptimizerState save_opaque(torch::optim::Optimizer& optimizer) {
@@ -138,11 +143,13 @@ OptimizerState save_opaque(torch::optim::Optimizer& optimizer) {
 
 void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved) {
   if (saved.tensors.size() != 1 || saved.tensors[0].tensor.scalar_type() != at::kByte)
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("an opaque optimizer state of {} tensors is no archive", saved.tensors.size()),
-                "the state that the same optimizer saved");
+    throw Error(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("an opaque optimizer state of {} tensors is no archive", saved.tensors.size()),
+        "the state that the same optimizer saved");
   const at::Tensor blob = saved.tensors[0].tensor.contiguous();
-  std::istringstream stream(std::string(static_cast<const char*>(blob.const_data_ptr()), blob.nbytes()));
+  std::istringstream stream(
+      std::string(static_cast<const char*>(blob.const_data_ptr()), blob.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
   optimizer.load(archive);
@@ -161,29 +168,37 @@ const char* kind_of(const torch::optim::Optimizer& optimizer) {
 
 }  // namespace
 
-OptimizerState state_of(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) {
+OptimizerState state_of(torch::optim::Optimizer& optimizer,
+                        const std::vector<NamedTensor>& parameters) {
   const std::string kind = kind_of(optimizer);
   if (kind == "SGD") return save_as<torch::optim::SGDParamState>("SGD", optimizer, parameters);
   if (kind == "Adam") return save_as<torch::optim::AdamParamState>("Adam", optimizer, parameters);
-  if (kind == "AdamW") return save_as<torch::optim::AdamWParamState>("AdamW", optimizer, parameters);
-  if (kind == "RMSprop") return save_as<torch::optim::RMSpropParamState>("RMSprop", optimizer, parameters);
-  if (kind == "Adagrad") return save_as<torch::optim::AdagradParamState>("Adagrad", optimizer, parameters);
+  if (kind == "AdamW")
+    return save_as<torch::optim::AdamWParamState>("AdamW", optimizer, parameters);
+  if (kind == "RMSprop")
+    return save_as<torch::optim::RMSpropParamState>("RMSprop", optimizer, parameters);
+  if (kind == "Adagrad")
+    return save_as<torch::optim::AdagradParamState>("Adagrad", optimizer, parameters);
   if (kind == "Lars") return save_as<LarsParamState>("Lars", optimizer, parameters);
   if (kind == "Lamb") return save_as<LambParamState>("Lamb", optimizer, parameters);
   return save_opaque(optimizer);
 }
 
-void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters, const OptimizerState& state) {
+void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters,
+                const OptimizerState& state) {
   const std::string kind = kind_of(optimizer);
   if (kind != state.kind)
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
-                fmt::format("optimizer.name of the checkpoint ({}), or --fresh to start anew", state.kind));
+    throw Error(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
+        fmt::format("optimizer.name of the checkpoint ({}), or --fresh to start anew", state.kind));
   if (kind == "SGD") return load_as<torch::optim::SGDParamState>(optimizer, parameters, state);
   if (kind == "Adam") return load_as<torch::optim::AdamParamState>(optimizer, parameters, state);
   if (kind == "AdamW") return load_as<torch::optim::AdamWParamState>(optimizer, parameters, state);
-  if (kind == "RMSprop") return load_as<torch::optim::RMSpropParamState>(optimizer, parameters, state);
-  if (kind == "Adagrad") return load_as<torch::optim::AdagradParamState>(optimizer, parameters, state);
+  if (kind == "RMSprop")
+    return load_as<torch::optim::RMSpropParamState>(optimizer, parameters, state);
+  if (kind == "Adagrad")
+    return load_as<torch::optim::AdagradParamState>(optimizer, parameters, state);
   if (kind == "Lars") return load_as<LarsParamState>(optimizer, parameters, state);
   if (kind == "Lamb") return load_as<LambParamState>(optimizer, parameters, state);
   load_opaque(optimizer, state);

@@ -24,22 +24,25 @@ constexpr int64_t kAlignedElements = 16;  // Ranges of elements begin at multipl
 // A bucket on its way.
 struct ReproducibleExchange::Travel {
   std::vector<at::Tensor> sent;
-  std::map<int, at::Tensor> nodes;  // Of my range, by first shard; mine and those that are being received.
+  std::map<int, at::Tensor>
+      nodes;  // Of my range, by first shard; mine and those that are being received.
   std::vector<WorkPtr> messages;
   at::Tensor sum;  // Of my range.
   WorkPtr gathered;
   int64_t bytes = 0;
 };
 
-ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, ExchangeOptions options,
-                                           int virtual_shards)
+ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
+                                           std::vector<NamedTensor> parameters,
+                                           ExchangeOptions options, int virtual_shards)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       options_(std::move(options)),
       tree_(plan::plan_shard_tree(virtual_shards, group_->size())),
       threads_(at::get_num_threads()) {
   if (options_.compression.name != "none")
-    refuse(fmt::format("virtual shards with compression {}: what compression leaves out depends on who computed it",
+    refuse(fmt::format("virtual shards with compression {}: what compression leaves out depends on "
+                       "who computed it",
                        options_.compression.name),
            "one of them");
   plan::check(tree_);
@@ -47,28 +50,32 @@ ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group, std::ve
   const std::vector<plan::TensorSpec> specs = specs_of(parameters_);
   plan_ = plan::plan_buckets(specs, options_.buckets);
   plan::check(plan_, specs);
-  for (const plan::Bucket& bucket : plan_.buckets) trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
+  for (const plan::Bucket& bucket : plan_.buckets)
+    trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter)
-    if (!parameters_[parameter].tensor.requires_grad()) frozen_.push_back(static_cast<int>(parameter));
+    if (!parameters_[parameter].tensor.requires_grad())
+      frozen_.push_back(static_cast<int>(parameter));
   reduced_.resize(plan_.buckets.size());
   if (group_->size() > 1)
     for (size_t b = 0; b < reduced_.size(); ++b)
-      reduced_[b] = at::empty({range_of(b) * group_->size()}, at::TensorOptions().dtype(to_torch(plan_.buckets[b].dtype)));
+      reduced_[b] = at::empty({range_of(b) * group_->size()},
+                              at::TensorOptions().dtype(to_torch(plan_.buckets[b].dtype)));
   clear();
 }
 
 void ReproducibleExchange::end_shard(const Contribution& of_shard) {
   const torch::NoGradGuard no_grad;
   if (next_shard_ >= shards().last)
-    refuse(fmt::format("end_shard() a {}. time in a step, and rank {} has shards {} to {}", shards_.size() + 1, group_->rank(),
-                       shards().first, shards().last - 1),
+    refuse(fmt::format("end_shard() a {}. time in a step, and rank {} has shards {} to {}",
+                       shards_.size() + 1, group_->rank(), shards().first, shards().last - 1),
            "one call for each of DataParallel::shards()");
   refuse_newly_trainable(parameters_, frozen_);
   const Flats& flats = nodes_[next_shard_++] = take_flats();
   for (size_t b = 0; b < flats.size(); ++b) pack(plan_.buckets[b], parameters_, flats[b]);
   const std::vector<bool> has = has_gradient(parameters_);
   for (size_t i = 0; i < has.size(); ++i) used_[i] = used_[i] || has[i];
-  for (const int parameter : trainable_) parameters_[static_cast<size_t>(parameter)].tensor.mutable_grad().reset();
+  for (const int parameter : trainable_)
+    parameters_[static_cast<size_t>(parameter)].tensor.mutable_grad().reset();
   shards_.push_back(of_shard);
   const auto& sums = tree_.ranks[static_cast<size_t>(group_->rank())].sums;
   while (next_sum_ < sums.size() && sums[next_sum_].last <= next_shard_) add(sums[next_sum_++]);
@@ -82,7 +89,8 @@ ReproducibleExchange::Flats ReproducibleExchange::take_flats() {
   }
   Flats flats;
   for (const plan::Bucket& bucket : plan_.buckets)
-    flats.push_back(at::empty({bucket.elements}, at::TensorOptions().dtype(to_torch(bucket.dtype))));
+    flats.push_back(
+        at::empty({bucket.elements}, at::TensorOptions().dtype(to_torch(bucket.dtype))));
   return flats;
 }
 
@@ -97,13 +105,15 @@ void ReproducibleExchange::add(const plan::ShardSum& sum) {
 StepOutcome ReproducibleExchange::exchange(const Contribution& mine, const Update& update) {
   const torch::NoGradGuard no_grad;
   if (next_shard_ != shards().last)
-    refuse(fmt::format("step() with {} of {} shards computed", shards_.size(), shards().last - shards().first),
+    refuse(fmt::format("step() with {} of {} shards computed", shards_.size(),
+                       shards().last - shards().first),
            "end_shard() after each of DataParallel::shards(), also after one without samples");
   StepOutcome outcome = share_facts(mine);
   if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
     outcome.bytes_sent += reduce();
     const double samples = weighted_ ? 1.0 : static_cast<double>(outcome.samples);
-    finish_step(parameters_, trainable_, 1.0 / (mine.gradient_scale * samples), options_, update, outcome);
+    finish_step(parameters_, trainable_, 1.0 / (mine.gradient_scale * samples), options_, update,
+                outcome);
   }
   clear();
   return outcome;
@@ -119,14 +129,17 @@ StepOutcome ReproducibleExchange::share_facts(const Contribution& mine) {
     whole.loss_sum += shards_[i].loss_sum;
     whole.samples += shards_[i].samples;
     whole.total_samples = std::max(whole.total_samples, shards_[i].total_samples);
-    losses[static_cast<size_t>(shards().first) + i] = std::isfinite(shards_[i].loss_sum) ? shards_[i].loss_sum : 0;
+    losses[static_cast<size_t>(shards().first) + i] =
+        std::isfinite(shards_[i].loss_sum) ? shards_[i].loss_sum : 0;
   }
-  facts.write(whole, group_->rank(), used_, /*gradients_are_finite=*/true, values.narrow(0, 0, facts.size()));
+  facts.write(whole, group_->rank(), used_, /*gradients_are_finite=*/true,
+              values.narrow(0, 0, facts.size()));
   if (group_->size() > 1) group_->all_reduce(values);
   StepFacts::Summed summed = facts.read(values.narrow(0, 0, facts.size()));
   used_ = summed.used;
   weighted_ = summed.weighted;
-  if (summed.outcome.samples > 0) summed.outcome.loss = sum_of_losses(losses) / static_cast<double>(summed.outcome.samples);
+  if (summed.outcome.samples > 0)
+    summed.outcome.loss = sum_of_losses(losses) / static_cast<double>(summed.outcome.samples);
   summed.outcome.bytes_sent = group_->size() > 1 ? 2 * static_cast<int64_t>(values.nbytes()) : 0;
   return summed.outcome;
 }
@@ -134,7 +147,8 @@ StepOutcome ReproducibleExchange::share_facts(const Contribution& mine) {
 double ReproducibleExchange::sum_of_losses(const double* losses) const {
   std::vector<double> nodes(losses, losses + tree_.shards);
   const auto run = [&](const std::vector<plan::ShardSum>& sums) {
-    for (const plan::ShardSum& sum : sums) nodes[static_cast<size_t>(sum.into)] += nodes[static_cast<size_t>(sum.from)];
+    for (const plan::ShardSum& sum : sums)
+      nodes[static_cast<size_t>(sum.into)] += nodes[static_cast<size_t>(sum.from)];
   };
   for (const plan::ShardTree::Rank& rank : tree_.ranks) run(rank.sums);
   run(tree_.combine);
@@ -154,7 +168,8 @@ int64_t ReproducibleExchange::reduce() {
       bytes += travel.bytes;
     }
   }
-  for (size_t b = 0; b < reduced_.size(); ++b) unpack(plan_.buckets[b], parameters_, reduced_[b], used_);
+  for (size_t b = 0; b < reduced_.size(); ++b)
+    unpack(plan_.buckets[b], parameters_, reduced_[b], used_);
   return bytes;
 }
 
@@ -166,15 +181,20 @@ int64_t ReproducibleExchange::range_of(size_t bucket) const {
 ReproducibleExchange::Travel ReproducibleExchange::send(size_t bucket) {
   const int ranks = group_->size(), self = group_->rank();
   const int64_t range = range_of(bucket);
-  const auto length_of = [&](int rank) { return std::clamp(plan_.buckets[bucket].elements - rank * range, int64_t{0}, range); };
-  const auto nodes_of = [&](int rank) -> const std::vector<plan::ShardRange>& { return tree_.ranks[static_cast<size_t>(rank)].travels; };
+  const auto length_of = [&](int rank) {
+    return std::clamp(plan_.buckets[bucket].elements - rank * range, int64_t{0}, range);
+  };
+  const auto nodes_of = [&](int rank) -> const std::vector<plan::ShardRange>& {
+    return tree_.ranks[static_cast<size_t>(rank)].travels;
+  };
   const auto part_of = [&](const plan::ShardRange& node, int rank) {
     return nodes_.at(node.first)[bucket].narrow(0, rank * range, length_of(rank));
   };
   Travel travel;
   const int64_t length = length_of(self);
   if (length > 0)
-    for (const plan::ShardRange& node : nodes_of(self)) travel.nodes.emplace(node.first, part_of(node, self));
+    for (const plan::ShardRange& node : nodes_of(self))
+      travel.nodes.emplace(node.first, part_of(node, self));
   for (int distance = 1; distance < ranks; ++distance) {
     const int to = (self + distance) % ranks, from = (self - distance + ranks) % ranks;
     if (length_of(to) > 0 && !nodes_of(self).empty()) {
@@ -188,7 +208,8 @@ ReproducibleExchange::Travel ReproducibleExchange::send(size_t bucket) {
       const auto count = static_cast<int64_t>(nodes_of(from).size());
       const at::Tensor received = at::empty({count * length}, reduced_[bucket].options());
       for (int64_t i = 0; i < count; ++i)
-        travel.nodes.emplace(nodes_of(from)[static_cast<size_t>(i)].first, received.narrow(0, i * length, length));
+        travel.nodes.emplace(nodes_of(from)[static_cast<size_t>(i)].first,
+                             received.narrow(0, i * length, length));
       travel.messages.push_back(group_->recv_async(received, from));
     }
   }
@@ -199,7 +220,8 @@ void ReproducibleExchange::combine(size_t bucket, Travel& travel) {
   for (const WorkPtr& message : travel.messages) message->wait();
   travel.sum = at::zeros({range_of(bucket)}, reduced_[bucket].options());
   if (!travel.nodes.empty()) {
-    for (const plan::ShardSum& sum : tree_.combine) travel.nodes.at(sum.into).add_(travel.nodes.at(sum.from));
+    for (const plan::ShardSum& sum : tree_.combine)
+      travel.nodes.at(sum.into).add_(travel.nodes.at(sum.from));
     const at::Tensor& sum = travel.nodes.at(0);
     travel.sum.narrow(0, 0, sum.numel()).copy_(sum);
   }
@@ -208,7 +230,8 @@ void ReproducibleExchange::combine(size_t bucket, Travel& travel) {
 }
 
 void ReproducibleExchange::clear() {
-  for (const int parameter : trainable_) parameters_[static_cast<size_t>(parameter)].tensor.mutable_grad().reset();
+  for (const int parameter : trainable_)
+    parameters_[static_cast<size_t>(parameter)].tensor.mutable_grad().reset();
   for (auto& [shard, flats] : nodes_) free_.push_back(std::move(flats));
   nodes_.clear();
   shards_.clear();
@@ -217,15 +240,21 @@ void ReproducibleExchange::clear() {
   used_.assign(parameters_.size(), false);
 }
 
-Json ReproducibleExchange::counters() const { return {{"virtual_shards", tree_.shards}, {"threads", threads_}}; }
+Json ReproducibleExchange::counters() const {
+  return {{"virtual_shards", tree_.shards}, {"threads", threads_}};
+}
 
 void ReproducibleExchange::load_counters(const Json& counters) {
-  const int shards = counters.value("virtual_shards", tree_.shards), threads = counters.value("threads", threads_);
+  const int shards = counters.value("virtual_shards", tree_.shards),
+            threads = counters.value("threads", threads_);
   if (shards == tree_.shards && threads == threads_) return;
-  refuse(fmt::format("what this run goes on from was computed with {} virtual shards and {} threads a replica, and it has {} and {}: with "
-                     "others sums are made in another order, and the bits would be others",
-                     shards, threads, tree_.shards, threads_),
-         fmt::format("reproducible.virtual_shards={} and device.threads={}, or --fresh to start anew", shards, threads));
+  refuse(
+      fmt::format("what this run goes on from was computed with {} virtual shards and {} threads a "
+                  "replica, and it has {} and {}: with "
+                  "others sums are made in another order, and the bits would be others",
+                  shards, threads, tree_.shards, threads_),
+      fmt::format("reproducible.virtual_shards={} and device.threads={}, or --fresh to start anew",
+                  shards, threads));
 }
 
 }  // namespace trireme

@@ -6,8 +6,8 @@
 
 namespace trireme {
 
-void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient, bool gradients_are_finite,
-                      const at::Tensor& values) const {
+void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient,
+                      bool gradients_are_finite, const at::Tensor& values) const {
   const at::Tensor facts = at::zeros({size()}, at::kDouble);
   double* fact = facts.mutable_data_ptr<double>();
   const bool finite = std::isfinite(mine.loss_sum);
@@ -18,7 +18,8 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
   fact[kRegroup] = mine.wants_regroup;
   fact[kBadGradients] = !gradients_are_finite;
   fact[nonfinite(rank)] = !finite;
-  for (int parameter = 0; parameter < parameters_; ++parameter) fact[used(parameter)] = has_gradient[static_cast<size_t>(parameter)];
+  for (int parameter = 0; parameter < parameters_; ++parameter)
+    fact[used(parameter)] = has_gradient[static_cast<size_t>(parameter)];
   values.copy_(facts);
 }
 
@@ -29,7 +30,8 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   // A rank without samples has no say: it may not have called backward() at all.
   summed.weighted = fact[kOfKnownTotal] > 0;
   if (summed.weighted && fact[kOfKnownTotal] != fact[kSamples])
-    throw Error(ErrorCode::invalid_argument, "parallel", "some ranks gave backward() total_samples and others did not",
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                "some ranks gave backward() total_samples and others did not",
                 "total_samples on all ranks, or on none");
   StepOutcome& outcome = summed.outcome;
   outcome.samples = std::llround(fact[kSamples]);
@@ -39,7 +41,8 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   outcome.nonfinite_gradients = fact[kBadGradients] > 0;
   for (int rank = 0; rank < world_size_; ++rank)
     if (fact[nonfinite(rank)] > 0) outcome.nonfinite_ranks.push_back(rank);
-  for (int parameter = 0; parameter < parameters_; ++parameter) summed.used.push_back(fact[used(parameter)] > 0);
+  for (int parameter = 0; parameter < parameters_; ++parameter)
+    summed.used.push_back(fact[used(parameter)] > 0);
   return summed;
 }
 

@@ -11,14 +11,18 @@ namespace trireme {
 
 struct CurrentSyncBatchNorm {
   static thread_local const SyncBatchNorm* innermost;
-  static std::shared_ptr<Group> group() { return innermost == nullptr ? nullptr : innermost->group_; }
+  static std::shared_ptr<Group> group() {
+    return innermost == nullptr ? nullptr : innermost->group_;
+  }
 };
 thread_local const SyncBatchNorm* CurrentSyncBatchNorm::innermost = nullptr;
 
 namespace {
 
 // Statistics are kept in at least this precision; half types are too coarse for sums.
-at::ScalarType statistics_type(const at::Tensor& input) { return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+at::ScalarType statistics_type(const at::Tensor& input) {
+  return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 std::vector<int64_t> all_but_channels(const at::Tensor& input) {
   std::vector<int64_t> dims{0};
@@ -45,7 +49,8 @@ Statistics statistics_over(Group& group, const at::Tensor& input) {
   const double count = channels == 0 ? 0.0 : static_cast<double>(input.numel() / channels);
   at::Tensor mine = at::zeros({1 + 2 * channels}, at::kDouble);
   if (count > 0) {
-    const auto [variance, mean] = at::var_mean(input.to(statistics_type(input)), all_but_channels(input), /*correction=*/0.0);
+    const auto [variance, mean] =
+        at::var_mean(input.to(statistics_type(input)), all_but_channels(input), /*correction=*/0.0);
     mine[0] = count;
     mine.narrow(0, 1, channels).copy_(mean);
     mine.narrow(0, 1 + channels, channels).copy_(variance.to(at::kDouble) * count);
@@ -60,51 +65,67 @@ Statistics statistics_over(Group& group, const at::Tensor& input) {
     const double more = all[rank][0].item<double>();
     if (more == 0) continue;
     const at::Tensor distance = all[rank].narrow(0, 1, channels) - total.mean;
-    total.squares += all[rank].narrow(0, 1 + channels, channels) + distance.square() * (total.count * more / (total.count + more));
+    total.squares += all[rank].narrow(0, 1 + channels, channels) +
+                     distance.square() * (total.count * more / (total.count + more));
     total.count += more;
     total.mean += distance * (more / total.count);
   }
   if (total.count < 2)
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("batch norm over all replicas has {} values per channel, a variance needs 2", total.count),
-                "a larger data.batch, or evaluation mode");
+    throw Error(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("batch norm over all replicas has {} values per channel, a variance needs 2",
+                    total.count),
+        "a larger data.batch, or evaluation mode");
   return total;
 }
 
-void update_running(const std::optional<at::Tensor>& running, const at::Tensor& now, double momentum) {
-  if (running && running->defined()) running->mul_(1 - momentum).add_(now.to(running->scalar_type()), momentum);
+void update_running(const std::optional<at::Tensor>& running, const at::Tensor& now,
+                    double momentum) {
+  if (running && running->defined())
+    running->mul_(1 - momentum).add_(now.to(running->scalar_type()), momentum);
 }
 
-at::Tensor normalised(const at::Tensor& input, const at::Tensor& mean, const at::Tensor& inverse_deviation) {
-  return (input.to(statistics_type(input)) - along_channels(mean, input)).mul_(along_channels(inverse_deviation, input));
+at::Tensor normalised(const at::Tensor& input, const at::Tensor& mean,
+                      const at::Tensor& inverse_deviation) {
+  return (input.to(statistics_type(input)) - along_channels(mean, input))
+      .mul_(along_channels(inverse_deviation, input));
 }
 
 // (input - mean) / deviation, where mean and deviation depend on the inputs of all replicas.
 class Normalise : public torch::autograd::Function<Normalise> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input, const at::Tensor& mean,
-                            const at::Tensor& inverse_deviation, double count, std::shared_ptr<Group> group) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const at::Tensor& mean, const at::Tensor& inverse_deviation,
+                            double count, std::shared_ptr<Group> group) {
     const at::Tensor output = normalised(input, mean, inverse_deviation);
-    context->save_for_backward({input, mean, inverse_deviation});  // Not the output: an activation in place may follow.
+    context->save_for_backward(
+        {input, mean, inverse_deviation});  // Not the output: an activation in place may follow.
     context->saved_data["count"] = count;
-    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<Holder>(std::move(group)));
+    context->saved_data["group"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Holder>(std::move(group)));
     return output;
   }
 
-  // Ioffe, Szegedy 2015, "Batch normalization", the chain rule of section 3; its sums run over all replicas.
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, const torch::autograd::variable_list& grads) {
+  // Ioffe, Szegedy 2015, "Batch normalization", the chain rule of section 3; its sums run over all
+  // replicas.
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& grads) {
     if (at::GradMode::is_enabled())
-      throw Error(ErrorCode::unsupported, "parallel", "gradients of gradients through a SyncBatchNorm", "backward() without create_graph");
+      throw Error(ErrorCode::unsupported, "parallel",
+                  "gradients of gradients through a SyncBatchNorm",
+                  "backward() without create_graph");
     const auto saved = context->get_saved_variables();
     const at::Tensor &input = saved[0], &inverse_deviation = saved[2], &gradient = grads[0];
     const at::Tensor output = normalised(input, saved[1], inverse_deviation);
     const std::vector<int64_t> dims = all_but_channels(input);
-    const at::Tensor means = at::cat({gradient.sum(dims), (gradient * output).sum(dims)}).to(at::kDouble);
+    const at::Tensor means =
+        at::cat({gradient.sum(dims), (gradient * output).sum(dims)}).to(at::kDouble);
     static_cast<Holder&>(*context->saved_data["group"].toCapsule()).group->all_reduce(means);
     means.div_(context->saved_data["count"].toDouble());
     const int64_t channels = input.size(1);
     at::Tensor to_input = gradient - along_channels(means.narrow(0, 0, channels), input);
-    to_input.sub_(output * along_channels(means.narrow(0, channels, channels), input)).mul_(along_channels(inverse_deviation, input));
+    to_input.sub_(output * along_channels(means.narrow(0, channels, channels), input))
+        .mul_(along_channels(inverse_deviation, input));
     return {to_input.to(input.scalar_type()), {}, {}, {}, {}};
   }
 
@@ -115,13 +136,16 @@ class Normalise : public torch::autograd::Function<Normalise> {
   };
 };
 
-at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
-                      const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool training,
-                      double momentum, double eps, bool cudnn_enabled) {
+at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                      const std::optional<at::Tensor>& bias,
+                      const std::optional<at::Tensor>& running_mean,
+                      const std::optional<at::Tensor>& running_var, bool training, double momentum,
+                      double eps, bool cudnn_enabled) {
   const c10::impl::ExcludeDispatchKeyGuard once(kInterceptionKey);
   auto group = CurrentSyncBatchNorm::group();
   if (!group || !training || group->size() == 1)
-    return at::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled);
+    return at::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
+                          cudnn_enabled);
   at::Tensor mean, inverse_deviation;
   double count = 0;
   {
@@ -140,11 +164,14 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
 }
 
 // Is made of batch norms over each sample apart, which are nobody else's business.
-at::Tensor instance_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight, const std::optional<at::Tensor>& bias,
-                         const std::optional<at::Tensor>& running_mean, const std::optional<at::Tensor>& running_var, bool use_input_stats,
+at::Tensor instance_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                         const std::optional<at::Tensor>& bias,
+                         const std::optional<at::Tensor>& running_mean,
+                         const std::optional<at::Tensor>& running_var, bool use_input_stats,
                          double momentum, double eps, bool cudnn_enabled) {
   const c10::impl::ExcludeDispatchKeyGuard whole(kInterceptionKey);
-  return at::instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled);
+  return at::instance_norm(input, weight, bias, running_mean, running_var, use_input_stats,
+                           momentum, eps, cudnn_enabled);
 }
 
 }  // namespace
@@ -154,7 +181,8 @@ TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   library.impl("instance_norm", &instance_norm);
 }
 
-SyncBatchNorm::SyncBatchNorm(std::shared_ptr<Group> group) : group_(std::move(group)), previous_(CurrentSyncBatchNorm::innermost) {
+SyncBatchNorm::SyncBatchNorm(std::shared_ptr<Group> group)
+    : group_(std::move(group)), previous_(CurrentSyncBatchNorm::innermost) {
   CurrentSyncBatchNorm::innermost = this;
 }
 SyncBatchNorm::~SyncBatchNorm() { CurrentSyncBatchNorm::innermost = previous_; }

@@ -12,7 +12,8 @@ namespace {
 
 void require_positive(std::string_view option, int64_t bytes) {
   if (bytes > 0) return;
-  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("{} is {}, and must be positive", option, bytes), "a size such as 25MB");
+  throw Error(ErrorCode::invalid_argument, "plan",
+              fmt::format("{} is {}, and must be positive", option, bytes), "a size such as 25MB");
 }
 
 // `ready_order`, then the rest, last declared first.
@@ -25,8 +26,10 @@ std::vector<int> whole_order(size_t params, std::span<const int> ready_order) {
   };
   for (const int param : ready_order) {
     if (param < 0 || param >= static_cast<int>(params) || known[static_cast<size_t>(param)])
-      throw Error(ErrorCode::invalid_argument, "plan",
-                  fmt::format("the ready order names parameter {} of {}, which is outside or there already", param, params));
+      throw Error(
+          ErrorCode::invalid_argument, "plan",
+          fmt::format("the ready order names parameter {} of {}, which is outside or there already",
+                      param, params));
     add(param);
   }
   for (int param = static_cast<int>(params) - 1; param >= 0; --param)
@@ -41,7 +44,8 @@ std::string runs_of(const std::vector<int>& numbers) {
     size_t last = first;
     while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] - 1) ++last;
     if (!text.empty()) text += ", ";
-    text += first == last ? fmt::format("{}", numbers[first]) : fmt::format("{}..{}", numbers[first], numbers[last]);
+    text += first == last ? fmt::format("{}", numbers[first])
+                          : fmt::format("{}..{}", numbers[first], numbers[last]);
     first = last + 1;
   }
   return text;
@@ -49,7 +53,8 @@ std::string runs_of(const std::vector<int>& numbers) {
 
 }  // namespace
 
-BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions& options, std::span<const int> ready_order) {
+BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions& options,
+                        std::span<const int> ready_order) {
   require_positive("capacity_bytes", options.capacity_bytes);
   require_positive("first_bytes", options.first_bytes);
   struct Open {
@@ -70,7 +75,8 @@ BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions&
     }
     if (bucket.params.empty()) {
       bucket.dtype = spec.dtype;
-      capacity_bytes = first_is_open ? options.capacity_bytes : std::min(options.first_bytes, options.capacity_bytes);
+      capacity_bytes = first_is_open ? options.capacity_bytes
+                                     : std::min(options.first_bytes, options.capacity_bytes);
       first_is_open = true;
     }
     bucket.params.push_back(param);
@@ -80,9 +86,11 @@ BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions&
   for (auto& [dtype, last] : open) plan.buckets.push_back(std::move(last.bucket));
   // A bucket is ready with its last gradient.
   std::vector<int> place(params.size());
-  for (size_t i = 0; i < order.size(); ++i) place[static_cast<size_t>(order[i])] = static_cast<int>(i);
+  for (size_t i = 0; i < order.size(); ++i)
+    place[static_cast<size_t>(order[i])] = static_cast<int>(i);
   std::sort(plan.buckets.begin(), plan.buckets.end(), [&](const Bucket& a, const Bucket& b) {
-    return place[static_cast<size_t>(a.params.back())] < place[static_cast<size_t>(b.params.back())];
+    return place[static_cast<size_t>(a.params.back())] <
+           place[static_cast<size_t>(b.params.back())];
   });
   return plan;
 }
@@ -94,14 +102,16 @@ int64_t BucketPlan::bytes() const {
 }
 
 std::string BucketPlan::describe() const {
-  std::string text =
-      fmt::format("{} gradient bucket{}, {}, first ready first\n", buckets.size(), buckets.size() == 1 ? "" : "s", format_bytes(bytes()));
+  std::string text = fmt::format("{} gradient bucket{}, {}, first ready first\n", buckets.size(),
+                                 buckets.size() == 1 ? "" : "s", format_bytes(bytes()));
   if (buckets.empty()) return text;
-  text += fmt::format("{:>6}  {:<8}  {:>10}  {:>12}  parameters\n", "bucket", "dtype", "bytes", "elements");
+  text += fmt::format("{:>6}  {:<8}  {:>10}  {:>12}  parameters\n", "bucket", "dtype", "bytes",
+                      "elements");
   for (size_t i = 0; i < buckets.size(); ++i) {
     const Bucket& bucket = buckets[i];
     text += fmt::format("{:>6}  {:<8}  {:>10}  {:>12}  {}\n", i, to_string(bucket.dtype),
-                        format_bytes(bucket.elements * bytes_of(bucket.dtype)), bucket.elements, runs_of(bucket.params));
+                        format_bytes(bucket.elements * bytes_of(bucket.dtype)), bucket.elements,
+                        runs_of(bucket.params));
   }
   return text;
 }
@@ -109,8 +119,10 @@ std::string BucketPlan::describe() const {
 Json BucketPlan::to_json() const {
   Json json = {{"bytes", bytes()}, {"buckets", Json::array()}};
   for (const Bucket& bucket : buckets) {
-    json["buckets"].push_back(
-        {{"dtype", to_string(bucket.dtype)}, {"elements", bucket.elements}, {"params", bucket.params}, {"offsets", bucket.offsets}});
+    json["buckets"].push_back({{"dtype", to_string(bucket.dtype)},
+                               {"elements", bucket.elements},
+                               {"params", bucket.params},
+                               {"offsets", bucket.offsets}});
   }
   return json;
 }

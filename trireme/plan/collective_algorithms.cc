@@ -7,7 +7,8 @@
 namespace trireme::plan {
 namespace {
 
-// Appends the rounds of a collective by one algorithm, and before that sets the chunks where there is not one for each rank.
+// Appends the rounds of a collective by one algorithm, and before that sets the chunks where there
+// is not one for each rank.
 using Builder = void (*)(CollectivePlan& plan);
 
 void whole(CollectivePlan& plan) { plan.chunks = 1; }
@@ -30,8 +31,12 @@ Blocks one_chunk_each(const CollectivePlan& plan) {
   return blocks;
 }
 
-void ring_reduce_scatter(CollectivePlan& plan) { add_ring_reduce_scatter(plan, numbers_below(plan.world_size), one_chunk_each(plan)); }
-void ring_all_gather(CollectivePlan& plan) { add_ring_all_gather(plan, numbers_below(plan.world_size), one_chunk_each(plan)); }
+void ring_reduce_scatter(CollectivePlan& plan) {
+  add_ring_reduce_scatter(plan, numbers_below(plan.world_size), one_chunk_each(plan));
+}
+void ring_all_gather(CollectivePlan& plan) {
+  add_ring_all_gather(plan, numbers_below(plan.world_size), one_chunk_each(plan));
+}
 
 constexpr auto kReduce = Collective::all_reduce;
 constexpr auto kScatter = Collective::reduce_scatter;
@@ -39,10 +44,14 @@ constexpr auto kGather = Collective::all_gather;
 constexpr auto kBroadcast = Collective::broadcast;
 
 constexpr Row kRows[] = {
-    {kReduce, Algorithm::naive, [](CollectivePlan& plan) { whole(plan), add_naive_all_reduce(plan); }},
-    {kReduce, Algorithm::direct, [](CollectivePlan& plan) { add_direct_reduce_scatter(plan), add_direct_all_gather(plan); }},
-    {kReduce, Algorithm::ring, [](CollectivePlan& plan) { ring_reduce_scatter(plan), ring_all_gather(plan); }},
-    {kReduce, Algorithm::recursive_doubling, [](CollectivePlan& plan) { whole(plan), add_recursive_doubling_all_reduce(plan); }},
+    {kReduce, Algorithm::naive,
+     [](CollectivePlan& plan) { whole(plan), add_naive_all_reduce(plan); }},
+    {kReduce, Algorithm::direct,
+     [](CollectivePlan& plan) { add_direct_reduce_scatter(plan), add_direct_all_gather(plan); }},
+    {kReduce, Algorithm::ring,
+     [](CollectivePlan& plan) { ring_reduce_scatter(plan), ring_all_gather(plan); }},
+    {kReduce, Algorithm::recursive_doubling,
+     [](CollectivePlan& plan) { whole(plan), add_recursive_doubling_all_reduce(plan); }},
     {kReduce, Algorithm::halving_doubling,
      [](CollectivePlan& plan) {
        plan.chunks = largest_power_of_two(plan.world_size);
@@ -65,10 +74,13 @@ constexpr Row kRows[] = {
     {kGather, Algorithm::ring, ring_all_gather},
     {kGather, Algorithm::recursive_doubling, add_recursive_doubling_all_gather},
     {kGather, Algorithm::hierarchical, add_hierarchical},
-    {kBroadcast, Algorithm::naive, [](CollectivePlan& plan) { whole(plan), add_naive_broadcast(plan); }},
+    {kBroadcast, Algorithm::naive,
+     [](CollectivePlan& plan) { whole(plan), add_naive_broadcast(plan); }},
     {kBroadcast, Algorithm::ring, add_chain_broadcast},
-    {kBroadcast, Algorithm::tree, [](CollectivePlan& plan) { whole(plan), add_tree_broadcast(plan, ranks_from_root(plan)); }},
-    {kBroadcast, Algorithm::hierarchical, [](CollectivePlan& plan) { whole(plan), add_hierarchical(plan); }},
+    {kBroadcast, Algorithm::tree,
+     [](CollectivePlan& plan) { whole(plan), add_tree_broadcast(plan, ranks_from_root(plan)); }},
+    {kBroadcast, Algorithm::hierarchical,
+     [](CollectivePlan& plan) { whole(plan), add_hierarchical(plan); }},
 };
 
 Builder builder_of(Collective collective, Algorithm algorithm) {
@@ -77,8 +89,10 @@ Builder builder_of(Collective collective, Algorithm algorithm) {
   }
   std::vector<std::string_view> choices;
   for (const Algorithm choice : algorithms_of(collective)) choices.push_back(to_string(choice));
-  throw Error(ErrorCode::unsupported, "plan", fmt::format("there is no {} by algorithm '{}'", to_string(collective), to_string(algorithm)),
-              fmt::format("one of {}", fmt::join(choices, ", ")));
+  throw Error(
+      ErrorCode::unsupported, "plan",
+      fmt::format("there is no {} by algorithm '{}'", to_string(collective), to_string(algorithm)),
+      fmt::format("one of {}", fmt::join(choices, ", ")));
 }
 
 void check_ranks(int world_size, int root, const std::vector<int>& hosts) {
@@ -86,9 +100,11 @@ void check_ranks(int world_size, int root, const std::vector<int>& hosts) {
     throw Error(ErrorCode::invalid_argument, "plan", what, remedy);
   };
   if (world_size < 1) refuse(fmt::format("world size is {}, and must be at least 1", world_size));
-  if (root < 0 || root >= world_size) refuse(fmt::format("root {} is outside a world of {} ranks", root, world_size));
+  if (root < 0 || root >= world_size)
+    refuse(fmt::format("root {} is outside a world of {} ranks", root, world_size));
   if (!hosts.empty() && hosts.size() != static_cast<size_t>(world_size))
-    refuse(fmt::format("hosts are given for {} of {} ranks", hosts.size(), world_size), "one host number a rank, or none at all");
+    refuse(fmt::format("hosts are given for {} of {} ranks", hosts.size(), world_size),
+           "one host number a rank, or none at all");
   for (const int host : hosts)
     if (host < 0) refuse(fmt::format("host number {} is below 0", host));
 }
@@ -107,7 +123,8 @@ std::vector<Algorithm> distinct_algorithms_of(Collective collective, int world_s
   std::vector<Algorithm> algorithms;
   for (const Algorithm algorithm : algorithms_of(collective)) {
     CollectivePlan plan = plan_collective(collective, algorithm, world_size);
-    const bool known = std::any_of(plans.begin(), plans.end(), [&](const auto& other) { return other.rounds == plan.rounds; });
+    const bool known = std::any_of(plans.begin(), plans.end(),
+                                   [&](const auto& other) { return other.rounds == plan.rounds; });
     if (known) continue;
     algorithms.push_back(algorithm);
     plans.push_back(std::move(plan));
@@ -115,11 +132,16 @@ std::vector<Algorithm> distinct_algorithms_of(Collective collective, int world_s
   return algorithms;
 }
 
-CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int world_size, int root, const std::vector<int>& hosts) {
+CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int world_size, int root,
+                               const std::vector<int>& hosts) {
   check_ranks(world_size, root, hosts);
   const Builder build = builder_of(collective, algorithm);
-  CollectivePlan plan{
-      .collective = collective, .algorithm = algorithm, .world_size = world_size, .chunks = world_size, .root = root, .hosts = hosts};
+  CollectivePlan plan{.collective = collective,
+                      .algorithm = algorithm,
+                      .world_size = world_size,
+                      .chunks = world_size,
+                      .root = root,
+                      .hosts = hosts};
   if (world_size > 1) build(plan);
   return plan;
 }

@@ -13,10 +13,12 @@ int64_t chunk_bytes(const CollectivePlan& plan, int chunk, int64_t tensor_bytes)
 
 // How many times `transfer` receives its chunk from another rank.
 int64_t parts_of_others(const Transfer& transfer, int rank) {
-  return static_cast<int64_t>(transfer.sources.size()) - std::count(transfer.sources.begin(), transfer.sources.end(), rank);
+  return static_cast<int64_t>(transfer.sources.size()) -
+         std::count(transfer.sources.begin(), transfer.sources.end(), rank);
 }
 
-// The most that `needs(actions, rank, transfer)` comes to, added over the receives of a rank in a round.
+// The most that `needs(actions, rank, transfer)` comes to, added over the receives of a rank in a
+// round.
 template <typename Needs>
 int64_t most_in_a_round(const CollectivePlan& plan, Needs needs) {
   int64_t most = 0;
@@ -61,14 +63,19 @@ int64_t CollectivePlan::bytes_on_busiest_link(int64_t tensor_bytes) const {
 
 int64_t CollectivePlan::extra_bytes_in_shared_memory(int64_t tensor_bytes) const {
   return most_in_a_round(*this, [&](const RankRound& actions, int rank, const Transfer& transfer) {
-    return is_read_by_others(actions, rank, transfer.chunk) ? chunk_bytes(*this, transfer.chunk, tensor_bytes) : 0;
+    return is_read_by_others(actions, rank, transfer.chunk)
+               ? chunk_bytes(*this, transfer.chunk, tensor_bytes)
+               : 0;
   });
 }
 
 int64_t CollectivePlan::extra_bytes_by_messages(int64_t tensor_bytes) const {
   return most_in_a_round(*this, [&](const RankRound& actions, int rank, const Transfer& transfer) {
-    const bool lands_in_place = transfer.sources.size() == 1 && !is_read_by_others(actions, rank, transfer.chunk);
-    return lands_in_place ? 0 : chunk_bytes(*this, transfer.chunk, tensor_bytes) * parts_of_others(transfer, rank);
+    const bool lands_in_place =
+        transfer.sources.size() == 1 && !is_read_by_others(actions, rank, transfer.chunk);
+    return lands_in_place
+               ? 0
+               : chunk_bytes(*this, transfer.chunk, tensor_bytes) * parts_of_others(transfer, rank);
   });
 }
 

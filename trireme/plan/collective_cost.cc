@@ -11,13 +11,19 @@
 namespace trireme::plan {
 namespace {
 
-// Ranks that share memory pass barriers, processes between them two copies through staging memory; TCP pays for two ways through the
-// kernel, and between hosts for 1 Gbit/s Ethernet.
-constexpr LinkCost kMemory{.round_seconds = 5e-7, .message_seconds = 1e-7, .bytes_per_second = 40e9};
-constexpr LinkCost kStaging{.round_seconds = 4e-6, .message_seconds = 1e-7, .bytes_per_second = 40e9};
-constexpr LinkCost kLoopback{.round_seconds = 10e-6, .message_seconds = 3e-6, .bytes_per_second = 1.5e9};
-constexpr LinkCost kEthernet{.round_seconds = 80e-6, .message_seconds = 8e-6, .bytes_per_second = 119e6, .shared = 0.91};
-constexpr double kPassesCache = 80e9, kPassesMemory = 20e9;  // What choices hang on in shared memory is small enough for caches.
+// Ranks that share memory pass barriers, processes between them two copies through staging memory;
+// TCP pays for two ways through the kernel, and between hosts for 1 Gbit/s Ethernet.
+constexpr LinkCost kMemory{
+    .round_seconds = 5e-7, .message_seconds = 1e-7, .bytes_per_second = 40e9};
+constexpr LinkCost kStaging{
+    .round_seconds = 4e-6, .message_seconds = 1e-7, .bytes_per_second = 40e9};
+constexpr LinkCost kLoopback{
+    .round_seconds = 10e-6, .message_seconds = 3e-6, .bytes_per_second = 1.5e9};
+constexpr LinkCost kEthernet{
+    .round_seconds = 80e-6, .message_seconds = 8e-6, .bytes_per_second = 119e6, .shared = 0.91};
+constexpr double kPassesCache = 80e9,
+                 kPassesMemory =
+                     20e9;  // What choices hang on in shared memory is small enough for caches.
 constexpr std::array<std::string_view, 3> kPaths = {"threads", "shm", "tcp"};
 
 // In chunks.
@@ -30,13 +36,17 @@ struct RankLoad {
   int64_t passes = 0;              // Chunks read and written by its core.
 };
 
-int host_of(const CollectivePlan& plan, int rank) { return plan.hosts.empty() ? 0 : plan.hosts[static_cast<size_t>(rank)]; }
+int host_of(const CollectivePlan& plan, int rank) {
+  return plan.hosts.empty() ? 0 : plan.hosts[static_cast<size_t>(rank)];
+}
 
-RankLoad load_of(const CollectivePlan& plan, const RankRound& actions, int rank, std::map<int, Traffic>& network) {
+RankLoad load_of(const CollectivePlan& plan, const RankRound& actions, int rank,
+                 std::map<int, Traffic>& network) {
   RankLoad load;
   for (const Transfer& transfer : actions.receives) {
     load.passes += static_cast<int64_t>(transfer.sources.size()) + 1;
-    if (is_read_by_others(actions, rank, transfer.chunk)) load.passes += 2;  // Kept aside, then copied.
+    if (is_read_by_others(actions, rank, transfer.chunk))
+      load.passes += 2;  // Kept aside, then copied.
     for (const int source : transfer.sources) {
       if (source == rank) continue;
       if (host_of(plan, source) == host_of(plan, rank)) {
@@ -52,14 +62,15 @@ RankLoad load_of(const CollectivePlan& plan, const RankRound& actions, int rank,
   return load;
 }
 
-CollectiveCost cost_of_round(const CollectivePlan& plan, const std::vector<RankRound>& round, const PathCost& path) {
+CollectiveCost cost_of_round(const CollectivePlan& plan, const std::vector<RankRound>& round,
+                             const PathCost& path) {
   std::map<int, Traffic> network;
   CollectiveCost slowest;
   double chunks_inside = 0, passes = 0;
   for (int rank = 0; rank < plan.world_size; ++rank) {
     const RankLoad load = load_of(plan, round[static_cast<size_t>(rank)], rank, network);
-    const double messages =
-        path.inside.message_seconds * static_cast<double>(load.inside) + path.between.message_seconds * static_cast<double>(load.remote);
+    const double messages = path.inside.message_seconds * static_cast<double>(load.inside) +
+                            path.between.message_seconds * static_cast<double>(load.remote);
     const double way = load.remote > 0 ? path.between.round_seconds : path.inside.round_seconds;
     slowest.fixed_seconds = std::max(slowest.fixed_seconds, way + messages);
     chunks_inside = std::max(chunks_inside, static_cast<double>(load.inside));
@@ -67,10 +78,12 @@ CollectiveCost cost_of_round(const CollectivePlan& plan, const std::vector<RankR
   }
   double chunks_between = 0;
   for (const auto& [host, traffic] : network) {
-    const double in = static_cast<double>(traffic.in) / (traffic.senders.size() > 1 ? path.between.shared : 1);
+    const double in =
+        static_cast<double>(traffic.in) / (traffic.senders.size() > 1 ? path.between.shared : 1);
     chunks_between = std::max({chunks_between, in, static_cast<double>(traffic.out)});
   }
-  const double link_seconds = std::max(chunks_inside / path.inside.bytes_per_second, chunks_between / path.between.bytes_per_second);
+  const double link_seconds = std::max(chunks_inside / path.inside.bytes_per_second,
+                                       chunks_between / path.between.bytes_per_second);
   slowest.seconds_per_byte = (link_seconds + passes / path.memory_bytes_per_second) / plan.chunks;
   return slowest;
 }
@@ -83,7 +96,8 @@ PathCost cost_of_path(std::string_view path) {
   if (path == "threads") return {kMemory, kMemory, kPassesCache};
   if (path == "shm") return {kStaging, kStaging, kPassesCache};
   if (path == "tcp") return {kLoopback, kEthernet, kPassesMemory};
-  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("path '{}' runs no collective plans", path),
+  throw Error(ErrorCode::invalid_argument, "plan",
+              fmt::format("path '{}' runs no collective plans", path),
               fmt::format("one of {}", fmt::join(kPaths, ", ")));
 }
 

@@ -28,7 +28,8 @@ int received_chunks(const CollectivePlan& plan, int round, int rank) {
 // In units of the tensor's size: what the busiest rank receives in a round.
 double most_received(const CollectivePlan& plan, int round) {
   int most = 0;
-  for (int rank = 0; rank < plan.world_size; ++rank) most = std::max(most, received_chunks(plan, round, rank));
+  for (int rank = 0; rank < plan.world_size; ++rank)
+    most = std::max(most, received_chunks(plan, round, rank));
   return static_cast<double>(most) / plan.chunks;
 }
 
@@ -36,7 +37,8 @@ double most_received_in_all(const CollectivePlan& plan) {
   int most = 0;
   for (int rank = 0; rank < plan.world_size; ++rank) {
     int sum = 0;
-    for (int round = 0; round < static_cast<int>(plan.rounds.size()); ++round) sum += received_chunks(plan, round, rank);
+    for (int round = 0; round < static_cast<int>(plan.rounds.size()); ++round)
+      sum += received_chunks(plan, round, rank);
     most = std::max(most, sum);
   }
   return static_cast<double>(most) / plan.chunks;
@@ -56,8 +58,10 @@ std::vector<int> shortened(int n, int most) {
 }
 
 std::string legend(const CollectivePlan& plan) {
-  const bool sums = plan.collective == Collective::all_reduce || plan.collective == Collective::reduce_scatter;
-  const std::string_view marks = sums ? "how many ranks are in the sum (+: more than 9), # all" : ". not there yet, # there";
+  const bool sums =
+      plan.collective == Collective::all_reduce || plan.collective == Collective::reduce_scatter;
+  const std::string_view marks =
+      sums ? "how many ranks are in the sum (+: more than 9), # all" : ". not there yet, # there";
   return fmt::format("  what each rank holds, a character a chunk: {}\n", marks);
 }
 
@@ -101,8 +105,9 @@ std::string doings(const RankRound& actions) {
 
 // Every rank with every other, or all with the root.
 std::string star(const CollectivePlan& plan) {
-  return plan.collective == Collective::broadcast ? fmt::format("  every rank reads rank {}\n", plan.root)
-                                                  : "  every rank reads every other rank\n";
+  return plan.collective == Collective::broadcast
+             ? fmt::format("  every rank reads rank {}\n", plan.root)
+             : "  every rank reads every other rank\n";
 }
 
 std::string ring(const CollectivePlan& plan) {
@@ -126,9 +131,12 @@ std::string hosts(const CollectivePlan& plan) {
       continue;
     }
     const auto& ranks = by_host[static_cast<size_t>(i)];
-    text += fmt::format("  host {}: [{}]", plan.hosts.empty() ? 0 : plan.hosts[static_cast<size_t>(ranks[0])], ranks[0]);
+    text +=
+        fmt::format("  host {}: [{}]",
+                    plan.hosts.empty() ? 0 : plan.hosts[static_cast<size_t>(ranks[0])], ranks[0]);
     for (const int place : shortened(static_cast<int>(ranks.size()), 16)) {
-      if (place != 0) text += place < 0 ? " ..." : fmt::format(" {}", ranks[static_cast<size_t>(place)]);
+      if (place != 0)
+        text += place < 0 ? " ..." : fmt::format(" {}", ranks[static_cast<size_t>(place)]);
     }
     text += "\n";
   }
@@ -137,7 +145,8 @@ std::string hosts(const CollectivePlan& plan) {
 
 // "0 <-> 1   2 -> 3": each pair once, by its lower rank.
 std::vector<std::string> pairs(const CollectivePlan& plan, int round) {
-  std::map<std::pair<int, int>, std::pair<bool, bool>> both;  // Lower and higher rank: whether bytes go up, and down.
+  std::map<std::pair<int, int>, std::pair<bool, bool>>
+      both;  // Lower and higher rank: whether bytes go up, and down.
   for (int rank = 0; rank < plan.world_size; ++rank) {
     for (const auto& [chunk, receiver] : actions_of(plan, round, rank).sends) {
       auto& [up, down] = both[{std::min(rank, receiver), std::max(rank, receiver)}];
@@ -146,7 +155,11 @@ std::vector<std::string> pairs(const CollectivePlan& plan, int round) {
   }
   std::vector<std::string> drawn;
   for (const auto& [ranks, ways] : both)
-    drawn.push_back(fmt::format("{} {} {}", ranks.first, ways.first && ways.second ? "<->" : ways.first ? "-->" : "<--", ranks.second));
+    drawn.push_back(fmt::format("{} {} {}", ranks.first,
+                                ways.first && ways.second ? "<->"
+                                : ways.first              ? "-->"
+                                                          : "<--",
+                                ranks.second));
   return drawn;
 }
 
@@ -188,13 +201,17 @@ class Table {
 
   std::string header() const {
     std::string text = fmt::format("  {:<7}{:<10}", "round", "bytes");
-    for (const int rank : columns_) text += rank < 0 ? "...  " : fmt::format("{:<{}}", fmt::format("rank {}", rank), width_);
+    for (const int rank : columns_)
+      text += rank < 0 ? "...  " : fmt::format("{:<{}}", fmt::format("rank {}", rank), width_);
     return text + fmt::format("rank {} takes\n", example_);
   }
   std::string line(const Holdings& holdings, int round) const {  // Round -1: before the first.
-    std::string text = round < 0 ? fmt::format("  {:<7}{:<10}", "start", "")
-                                 : fmt::format("  {:<7}{:<10}", round, fmt::format("{:.4g} S", most_received(plan_, round)));
-    for (const int rank : columns_) text += rank < 0 ? "...  " : fmt::format("{:<{}}", cell(plan_, holdings, rank), width_);
+    std::string text = round < 0
+                           ? fmt::format("  {:<7}{:<10}", "start", "")
+                           : fmt::format("  {:<7}{:<10}", round,
+                                         fmt::format("{:.4g} S", most_received(plan_, round)));
+    for (const int rank : columns_)
+      text += rank < 0 ? "...  " : fmt::format("{:<{}}", cell(plan_, holdings, rank), width_);
     if (round >= 0) return text + doings(actions_of(plan_, round, example_)) + "\n";
     return text.substr(0, text.find_last_not_of(' ') + 1) + "\n";
   }
@@ -209,12 +226,13 @@ class Table {
 }  // namespace
 
 std::string CollectivePlan::describe() const {
-  std::string text =
-      fmt::format("{} by {}: {} rank{}, ", to_string(collective), to_string(algorithm), world_size, world_size == 1 ? "" : "s");
+  std::string text = fmt::format("{} by {}: {} rank{}, ", to_string(collective),
+                                 to_string(algorithm), world_size, world_size == 1 ? "" : "s");
   const int count = static_cast<int>(rounds.size());
   if (count == 0) return text + "nothing to exchange\n";
-  text += fmt::format("{} chunk{}, {} round{}, {:.4g} S received by a rank (S: the tensor)\n\n", chunks, chunks == 1 ? "" : "s", count,
-                      count == 1 ? "" : "s", most_received_in_all(*this));
+  text += fmt::format("{} chunk{}, {} round{}, {:.4g} S received by a rank (S: the tensor)\n\n",
+                      chunks, chunks == 1 ? "" : "s", count, count == 1 ? "" : "s",
+                      most_received_in_all(*this));
   text += links(*this);
   text += "\n" + legend(*this);
 

@@ -3,7 +3,9 @@
 
 namespace trireme::plan {
 
-Round& add_round(CollectivePlan& plan) { return plan.rounds.emplace_back(static_cast<size_t>(plan.world_size)); }
+Round& add_round(CollectivePlan& plan) {
+  return plan.rounds.emplace_back(static_cast<size_t>(plan.world_size));
+}
 
 void add_transfer(Round& round, int receiver, int chunk, std::vector<int> sources) {
   for (const int source : sources) {
@@ -12,7 +14,8 @@ void add_transfer(Round& round, int receiver, int chunk, std::vector<int> source
   round[static_cast<size_t>(receiver)].receives.push_back({chunk, std::move(sources)});
 }
 
-void add_transfers(Round& round, int receiver, int first, int last, const std::vector<int>& sources) {
+void add_transfers(Round& round, int receiver, int first, int last,
+                   const std::vector<int>& sources) {
   for (int chunk = first; chunk < last; ++chunk) add_transfer(round, receiver, chunk, sources);
 }
 

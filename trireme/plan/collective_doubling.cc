@@ -4,15 +4,17 @@
 namespace trireme::plan {
 namespace {
 
-// The 2^k ranks that exchange with partners at power-of-two distances, for any n: where n is no power of two, the extra ranks
-// 1, 3, 5, ... stand behind their left neighbours (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in
-// MPICH", 2005, section 4).
+// The 2^k ranks that exchange with partners at power-of-two distances, for any n: where n is no
+// power of two, the extra ranks 1, 3, 5, ... stand behind their left neighbours (Thakur,
+// Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005,
+// section 4).
 class Core {
  public:
   explicit Core(int n) : size_(largest_power_of_two(n)), extra_(n - size_) {}
   int size() const { return size_; }
   int extra() const { return extra_; }
-  // The rank at place i. Place i speaks for the ranks rank(i) .. rank(i + 1) - 1: itself, and an extra one for the first places.
+  // The rank at place i. Place i speaks for the ranks rank(i) .. rank(i + 1) - 1: itself, and an
+  // extra one for the first places.
   int rank(int i) const { return i < extra_ ? 2 * i : i + extra_; }
 
  private:
@@ -25,14 +27,16 @@ std::vector<int> ascending(int a, int b) { return {std::min(a, b), std::max(a, b
 void add_fold(CollectivePlan& plan, const Core& core) {
   if (core.extra() == 0) return;
   Round& round = add_round(plan);
-  for (int i = 0; i < core.extra(); ++i) add_transfers(round, core.rank(i), 0, plan.chunks, {core.rank(i), core.rank(i) + 1});
+  for (int i = 0; i < core.extra(); ++i)
+    add_transfers(round, core.rank(i), 0, plan.chunks, {core.rank(i), core.rank(i) + 1});
 }
 
 // The extra ranks take the whole result from their left neighbours.
 void add_unfold(CollectivePlan& plan, const Core& core) {
   if (core.extra() == 0) return;
   Round& round = add_round(plan);
-  for (int i = 0; i < core.extra(); ++i) add_transfers(round, core.rank(i) + 1, 0, plan.chunks, {core.rank(i)});
+  for (int i = 0; i < core.extra(); ++i)
+    add_transfers(round, core.rank(i) + 1, 0, plan.chunks, {core.rank(i)});
 }
 
 // Halving and doubling work on runs of places; edge(i) is the first chunk of place i.
@@ -41,8 +45,11 @@ void add_halving(CollectivePlan& plan, const Core& core, Edge edge) {
   for (int distance = core.size() / 2; distance >= 1; distance /= 2) {
     Round& round = add_round(plan);
     for (int i = 0; i < core.size(); ++i) {
-      const int kept = i & ~(distance - 1);  // Of the places that i still adds up for, the half that it stands in.
-      add_transfers(round, core.rank(i), edge(kept), edge(kept + distance), ascending(core.rank(i), core.rank(i ^ distance)));
+      const int kept =
+          i &
+          ~(distance - 1);  // Of the places that i still adds up for, the half that it stands in.
+      add_transfers(round, core.rank(i), edge(kept), edge(kept + distance),
+                    ascending(core.rank(i), core.rank(i ^ distance)));
     }
   }
 }
@@ -53,7 +60,8 @@ void add_doubling(CollectivePlan& plan, const Core& core, Edge edge) {
     Round& round = add_round(plan);
     for (int i = 0; i < core.size(); ++i) {
       const int partner = i ^ distance;
-      const int held = partner & ~(distance - 1);  // The first place whose chunks the partner has by now.
+      const int held =
+          partner & ~(distance - 1);  // The first place whose chunks the partner has by now.
       add_transfers(round, core.rank(i), edge(held), edge(held + distance), {core.rank(partner)});
     }
   }
@@ -73,7 +81,8 @@ void add_recursive_doubling_all_reduce(CollectivePlan& plan) {
   for (int distance = 1; distance < core.size(); distance *= 2) {
     Round& round = add_round(plan);
     for (int i = 0; i < core.size(); ++i)
-      add_transfers(round, core.rank(i), 0, plan.chunks, ascending(core.rank(i), core.rank(i ^ distance)));
+      add_transfers(round, core.rank(i), 0, plan.chunks,
+                    ascending(core.rank(i), core.rank(i ^ distance)));
   }
   add_unfold(plan, core);
 }
@@ -94,15 +103,18 @@ void add_recursive_halving_reduce_scatter(CollectivePlan& plan) {
   add_halving(plan, core, [&](int place) { return core.rank(place); });
   if (core.extra() == 0) return;
   Round& round = add_round(plan);
-  for (int i = 0; i < core.extra(); ++i) add_transfer(round, core.rank(i) + 1, core.rank(i) + 1, {core.rank(i)});
+  for (int i = 0; i < core.extra(); ++i)
+    add_transfer(round, core.rank(i) + 1, core.rank(i) + 1, {core.rank(i)});
 }
 
-// The chunk of an extra rank goes to its left neighbour in a first round, and in the last it takes all the others.
+// The chunk of an extra rank goes to its left neighbour in a first round, and in the last it takes
+// all the others.
 void add_recursive_doubling_all_gather(CollectivePlan& plan) {
   const Core core(plan.world_size);
   if (core.extra() > 0) {
     Round& round = add_round(plan);
-    for (int i = 0; i < core.extra(); ++i) add_transfer(round, core.rank(i), core.rank(i) + 1, {core.rank(i) + 1});
+    for (int i = 0; i < core.extra(); ++i)
+      add_transfer(round, core.rank(i), core.rank(i) + 1, {core.rank(i) + 1});
   }
   add_doubling(plan, core, [&](int place) { return core.rank(place); });
   if (core.extra() == 0) return;

@@ -7,7 +7,8 @@ namespace {
 using Hosts = std::vector<std::vector<int>>;  // [host]: its ranks, the leader first.
 
 bool some_host_has_several(const Hosts& hosts) {
-  return std::any_of(hosts.begin(), hosts.end(), [](const auto& ranks) { return ranks.size() > 1; });
+  return std::any_of(hosts.begin(), hosts.end(),
+                     [](const auto& ranks) { return ranks.size() > 1; });
 }
 
 std::vector<int> leaders_of(const Hosts& hosts) {
@@ -19,7 +20,8 @@ std::vector<int> leaders_of(const Hosts& hosts) {
 // Chunk numbers cut into as many runs as there are parts, equal to within one.
 std::vector<int> run_of(int chunks, int part, int parts) {
   std::vector<int> run;
-  for (int chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk) run.push_back(chunk);
+  for (int chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk)
+    run.push_back(chunk);
   return run;
 }
 
@@ -60,7 +62,8 @@ void add_chunks_to_leaders(CollectivePlan& plan, const Hosts& hosts) {
   if (!some_host_has_several(hosts)) return;
   Round& round = add_round(plan);
   for (const auto& ranks : hosts) {
-    for (size_t place = 1; place < ranks.size(); ++place) add_transfer(round, ranks.front(), ranks[place], {ranks[place]});
+    for (size_t place = 1; place < ranks.size(); ++place)
+      add_transfer(round, ranks.front(), ranks[place], {ranks[place]});
   }
 }
 
@@ -76,7 +79,8 @@ Blocks even_blocks(const CollectivePlan& plan, const Hosts& hosts) {
 
 std::vector<std::vector<int>> ranks_by_host(const CollectivePlan& plan) {
   std::vector<int> order = numbers_below(plan.world_size);
-  if (plan.collective == Collective::broadcast) std::rotate(order.begin(), order.begin() + plan.root, order.begin() + plan.root + 1);
+  if (plan.collective == Collective::broadcast)
+    std::rotate(order.begin(), order.begin() + plan.root, order.begin() + plan.root + 1);
   std::vector<int> known;
   Hosts hosts;
   for (const int rank : order) {
@@ -109,12 +113,14 @@ void add_hierarchical(CollectivePlan& plan) {
       if (one_host) return add_direct_reduce_scatter(plan);
       add_sum_inside(plan, hosts);
       add_ring_reduce_scatter(plan, leaders, hosts);  // A host's chunks are those of its ranks.
-      return add_copies_from_leaders(plan, hosts, [](int rank, int chunk) { return chunk == rank; });
+      return add_copies_from_leaders(plan, hosts,
+                                     [](int rank, int chunk) { return chunk == rank; });
     case Collective::all_gather:
       if (one_host) return add_direct_all_gather(plan);
       add_chunks_to_leaders(plan, hosts);
       add_ring_all_gather(plan, leaders, hosts);
-      return add_copies_from_leaders(plan, hosts, [](int rank, int chunk) { return chunk != rank; });
+      return add_copies_from_leaders(plan, hosts,
+                                     [](int rank, int chunk) { return chunk != rank; });
     case Collective::broadcast:
       add_tree_broadcast(plan, leaders);
       return add_copies_from_leaders(plan, hosts, [](int, int) { return true; });

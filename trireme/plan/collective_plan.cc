@@ -9,10 +9,15 @@
 namespace trireme::plan {
 namespace {
 
-constexpr std::array kCollectives = {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast};
-constexpr std::array kAlgorithms = {
-    Algorithm::naive, Algorithm::direct,      Algorithm::ring, Algorithm::recursive_doubling, Algorithm::halving_doubling,
-    Algorithm::tree,  Algorithm::hierarchical};
+constexpr std::array kCollectives = {Collective::all_reduce, Collective::reduce_scatter,
+                                     Collective::all_gather, Collective::broadcast};
+constexpr std::array kAlgorithms = {Algorithm::naive,
+                                    Algorithm::direct,
+                                    Algorithm::ring,
+                                    Algorithm::recursive_doubling,
+                                    Algorithm::halving_doubling,
+                                    Algorithm::tree,
+                                    Algorithm::hierarchical};
 
 template <typename Named>
 Named from_string(std::span<const Named> known, std::string_view name, std::string_view what) {
@@ -34,7 +39,8 @@ std::string_view to_string(Collective collective) {
     case Collective::all_gather: return "all_gather";
     case Collective::broadcast: return "broadcast";
   }
-  throw Error(ErrorCode::internal, "plan", fmt::format("no collective has the number {}", static_cast<int>(collective)));
+  throw Error(ErrorCode::internal, "plan",
+              fmt::format("no collective has the number {}", static_cast<int>(collective)));
 }
 
 std::string_view to_string(Algorithm algorithm) {
@@ -47,11 +53,16 @@ std::string_view to_string(Algorithm algorithm) {
     case Algorithm::tree: return "tree";
     case Algorithm::hierarchical: return "hierarchical";
   }
-  throw Error(ErrorCode::internal, "plan", fmt::format("no algorithm has the number {}", static_cast<int>(algorithm)));
+  throw Error(ErrorCode::internal, "plan",
+              fmt::format("no algorithm has the number {}", static_cast<int>(algorithm)));
 }
 
-Collective collective_from_string(std::string_view name) { return from_string(all_collectives(), name, "collective"); }
-Algorithm algorithm_from_string(std::string_view name) { return from_string(all_algorithms(), name, "algorithm of a collective"); }
+Collective collective_from_string(std::string_view name) {
+  return from_string(all_collectives(), name, "collective");
+}
+Algorithm algorithm_from_string(std::string_view name) {
+  return from_string(all_algorithms(), name, "algorithm of a collective");
+}
 std::span<const Collective> all_collectives() { return kCollectives; }
 std::span<const Algorithm> all_algorithms() { return kAlgorithms; }
 
@@ -63,7 +74,10 @@ std::pair<int64_t, int64_t> CollectivePlan::chunk_range(int chunk, int64_t eleme
 }
 
 Json CollectivePlan::to_json() const {
-  Json json = {{"collective", to_string(collective)}, {"algorithm", to_string(algorithm)}, {"world_size", world_size}, {"chunks", chunks}};
+  Json json = {{"collective", to_string(collective)},
+               {"algorithm", to_string(algorithm)},
+               {"world_size", world_size},
+               {"chunks", chunks}};
   if (collective == Collective::broadcast) json["root"] = root;
   if (!hosts.empty()) json["hosts"] = hosts;
   json["rounds"] = Json::array();
@@ -71,9 +85,11 @@ Json CollectivePlan::to_json() const {
     Json ranks = Json::array();
     for (const RankRound& actions : round) {
       Json receives = Json::array();
-      for (const Transfer& transfer : actions.receives) receives.push_back({{"chunk", transfer.chunk}, {"sources", transfer.sources}});
+      for (const Transfer& transfer : actions.receives)
+        receives.push_back({{"chunk", transfer.chunk}, {"sources", transfer.sources}});
       Json sends = Json::array();
-      for (const auto& [chunk, receiver] : actions.sends) sends.push_back({{"chunk", chunk}, {"to", receiver}});
+      for (const auto& [chunk, receiver] : actions.sends)
+        sends.push_back({{"chunk", chunk}, {"to", receiver}});
       ranks.push_back({{"receives", std::move(receives)}, {"sends", std::move(sends)}});
     }
     json["rounds"].push_back(std::move(ranks));

@@ -2,8 +2,10 @@
 
 namespace trireme::plan {
 
-// Block b starts on the place after b's and takes one step to the right in a round; each rank adds its own part, b's place the last.
-void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks, const Blocks& blocks) {
+// Block b starts on the place after b's and takes one step to the right in a round; each rank adds
+// its own part, b's place the last.
+void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks,
+                             const Blocks& blocks) {
   const size_t n = ranks.size();
   for (size_t step = 0; step + 1 < n; ++step) {
     Round& round = add_round(plan);
@@ -16,12 +18,14 @@ void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks
 }
 
 // Block b starts on its own place and takes one step to the right in a round.
-void add_ring_all_gather(CollectivePlan& plan, const std::vector<int>& ranks, const Blocks& blocks) {
+void add_ring_all_gather(CollectivePlan& plan, const std::vector<int>& ranks,
+                         const Blocks& blocks) {
   const size_t n = ranks.size();
   for (size_t step = 0; step + 1 < n; ++step) {
     Round& round = add_round(plan);
     for (size_t block = 0; block < n; ++block) {
-      for (const int chunk : blocks[block]) add_transfer(round, ranks[(block + step + 1) % n], chunk, {ranks[(block + step) % n]});
+      for (const int chunk : blocks[block])
+        add_transfer(round, ranks[(block + step + 1) % n], chunk, {ranks[(block + step) % n]});
     }
   }
 }
@@ -34,7 +38,8 @@ void add_chain_broadcast(CollectivePlan& plan) {
   for (int chunk = 0; chunk < plan.chunks; ++chunk) {
     for (int hop = 0; hop < n - 1; ++hop) {
       const int left = (plan.root + hop) % n;
-      add_transfer(plan.rounds[before + static_cast<size_t>(chunk + hop)], (left + 1) % n, chunk, {left});
+      add_transfer(plan.rounds[before + static_cast<size_t>(chunk + hop)], (left + 1) % n, chunk,
+                   {left});
     }
   }
 }

@@ -1,5 +1,5 @@
-// The pieces that the algorithms of collective_algorithms.cc are made of. Each appends rounds to a plan whose chunks and
-// world size are set. Internal to plan/.
+// The pieces that the algorithms of collective_algorithms.cc are made of. Each appends rounds to a
+// plan whose chunks and world size are set. Internal to plan/.
 #pragma once
 #include <trireme/plan/collective_plan.h>
 #include <vector>
@@ -12,7 +12,8 @@ Round& add_round(CollectivePlan& plan);
 // Writes both views of a transfer: the receiver's, and a send of every other source.
 void add_transfer(Round& round, int receiver, int chunk, std::vector<int> sources);
 // The chunks first..last-1, each from the same sources.
-void add_transfers(Round& round, int receiver, int first, int last, const std::vector<int>& sources);
+void add_transfers(Round& round, int receiver, int first, int last,
+                   const std::vector<int>& sources);
 std::vector<int> numbers_below(int n);  // 0..n-1
 
 // Everybody with everybody (collective_direct.cc).
@@ -21,9 +22,11 @@ void add_naive_broadcast(CollectivePlan& plan);
 void add_direct_reduce_scatter(CollectivePlan& plan);
 void add_direct_all_gather(CollectivePlan& plan);
 
-// Along the ring of `ranks`; blocks[i] are the chunks that end (start) on ranks[i] (collective_ring.cc).
+// Along the ring of `ranks`; blocks[i] are the chunks that end (start) on ranks[i]
+// (collective_ring.cc).
 using Blocks = std::vector<std::vector<int>>;
-void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks, const Blocks& blocks);
+void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks,
+                             const Blocks& blocks);
 void add_ring_all_gather(CollectivePlan& plan, const std::vector<int>& ranks, const Blocks& blocks);
 void add_chain_broadcast(CollectivePlan& plan);
 
@@ -40,8 +43,8 @@ void add_tree_broadcast(CollectivePlan& plan, const std::vector<int>& ranks);
 
 // Inside hosts, between their leaders, inside hosts (collective_hierarchical.cc).
 void add_hierarchical(CollectivePlan& plan);
-// [host]: its ranks, the leader first: the lowest, or the root of a broadcast. Hosts in the order of their lowest rank, that of a
-// broadcast's root first.
+// [host]: its ranks, the leader first: the lowest, or the root of a broadcast. Hosts in the order
+// of their lowest rank, that of a broadcast's root first.
 std::vector<std::vector<int>> ranks_by_host(const CollectivePlan& plan);
 
 }  // namespace trireme::plan

@@ -8,7 +8,9 @@
 namespace trireme::plan {
 namespace {
 
-bool reduces(Collective collective) { return collective == Collective::all_reduce || collective == Collective::reduce_scatter; }
+bool reduces(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
 
 // Whether `rank` has something of its own in `chunk` at the start.
 bool contributes(const CollectivePlan& plan, int rank, int chunk) {
@@ -27,9 +29,11 @@ uint64_t rounded(uint64_t sum) { return mix64(~sum); }
 
 }  // namespace
 
-Holdings::Holdings(const CollectivePlan& plan) : plan_(plan), contributions_(reduces(plan.collective) ? plan.world_size : 1) {
+Holdings::Holdings(const CollectivePlan& plan)
+    : plan_(plan), contributions_(reduces(plan.collective) ? plan.world_size : 1) {
   const auto ranks = static_cast<size_t>(plan.world_size);
-  held_.assign(ranks, std::vector<Held>(static_cast<size_t>(plan.chunks), Held{.contributors = std::vector<bool>(ranks, false)}));
+  held_.assign(ranks, std::vector<Held>(static_cast<size_t>(plan.chunks),
+                                        Held{.contributors = std::vector<bool>(ranks, false)}));
   for (int rank = 0; rank < plan.world_size; ++rank) {
     for (int chunk = 0; chunk < plan.chunks; ++chunk) {
       if (!contributes(plan, rank, chunk)) continue;
@@ -46,21 +50,26 @@ void Holdings::apply(int round) {
     int rank, chunk;
     Held value;
   };
-  std::vector<Write> writes;  // Kept back, since every rank reads what the others held at the round's start.
+  std::vector<Write>
+      writes;  // Kept back, since every rank reads what the others held at the round's start.
   for (int rank = 0; rank < plan_.world_size; ++rank) {
-    for (const Transfer& transfer : plan_.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)].receives) {
+    for (const Transfer& transfer :
+         plan_.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)].receives) {
       const auto reject = [&](const std::string& what) {
-        throw Error(
-            ErrorCode::internal, "plan",
-            fmt::format("{} plan, round {}, rank {}, chunk {}: {}", to_string(plan_.collective), round, rank, transfer.chunk, what));
+        throw Error(ErrorCode::internal, "plan",
+                    fmt::format("{} plan, round {}, rank {}, chunk {}: {}",
+                                to_string(plan_.collective), round, rank, transfer.chunk, what));
       };
       Held sum{.contributors = std::vector<bool>(static_cast<size_t>(plan_.world_size), false)};
       for (const int source : transfer.sources) {
         const Held& part = at(source, transfer.chunk);
-        if (part.count == 0) reject(fmt::format("read from rank {}, which has nothing of it yet", source));
+        if (part.count == 0)
+          reject(fmt::format("read from rank {}, which has nothing of it yet", source));
         for (size_t contributor = 0; contributor < sum.contributors.size(); ++contributor) {
           if (!part.contributors[contributor]) continue;
-          if (sum.contributors[contributor]) reject(fmt::format("rank {} adds the contribution of rank {} once more", source, contributor));
+          if (sum.contributors[contributor])
+            reject(fmt::format("rank {} adds the contribution of rank {} once more", source,
+                               contributor));
           sum.contributors[contributor] = true;
         }
         sum.tree = sum.count == 0 ? part.tree : added(sum.tree, part.tree);
@@ -70,7 +79,9 @@ void Holdings::apply(int round) {
       writes.push_back({rank, transfer.chunk, std::move(sum)});
     }
   }
-  for (Write& write : writes) held_[static_cast<size_t>(write.rank)][static_cast<size_t>(write.chunk)] = std::move(write.value);
+  for (Write& write : writes)
+    held_[static_cast<size_t>(write.rank)][static_cast<size_t>(write.chunk)] =
+        std::move(write.value);
 }
 
 }  // namespace trireme::plan

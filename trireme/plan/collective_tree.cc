@@ -2,7 +2,8 @@
 
 namespace trireme::plan {
 
-// In the round of distance d, the places that are odd multiples of d are added to those d before them, and are done.
+// In the round of distance d, the places that are odd multiples of d are added to those d before
+// them, and are done.
 void add_tree_reduce(CollectivePlan& plan, const std::vector<int>& ranks) {
   const size_t n = ranks.size();
   for (size_t distance = 1; distance < n; distance *= 2) {
@@ -19,7 +20,8 @@ void add_tree_broadcast(CollectivePlan& plan, const std::vector<int>& ranks) {
   for (int distance = largest_power_of_two(n - 1); distance >= 1; distance /= 2) {
     Round& round = add_round(plan);
     for (int place = 0; place + distance < n; place += 2 * distance)
-      add_transfers(round, ranks[static_cast<size_t>(place + distance)], 0, plan.chunks, {ranks[static_cast<size_t>(place)]});
+      add_transfers(round, ranks[static_cast<size_t>(place + distance)], 0, plan.chunks,
+                    {ranks[static_cast<size_t>(place)]});
   }
 }
 

@@ -10,28 +10,36 @@
 namespace trireme::plan {
 namespace {
 
-// Scales a random 64-bit number to 0..bound-1 (multiply-shift: no division, and no loop of unknown length).
+// Scales a random 64-bit number to 0..bound-1 (multiply-shift: no division, and no loop of unknown
+// length).
 int64_t scaled(uint64_t random, int64_t bound) {
-  return static_cast<int64_t>((static_cast<unsigned __int128>(random) * static_cast<uint64_t>(bound)) >> 64);
+  return static_cast<int64_t>(
+      (static_cast<unsigned __int128>(random) * static_cast<uint64_t>(bound)) >> 64);
 }
 
 }  // namespace
 
 DataPlan::DataPlan(DataPlanOptions options) : options_(options) {
   if (options_.samples < 0) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("samples is {}, and cannot be negative", options_.samples));
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("samples is {}, and cannot be negative", options_.samples));
   }
   if (options_.batch < 1) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("batch is {}, and must be at least 1", options_.batch), "batch: 32");
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("batch is {}, and must be at least 1", options_.batch), "batch: 32");
   }
   if (options_.virtual_shards < 0) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("virtual_shards is {}, and cannot be negative", options_.virtual_shards),
-                "0 for none");
+    throw Error(
+        ErrorCode::invalid_argument, "plan",
+        fmt::format("virtual_shards is {}, and cannot be negative", options_.virtual_shards),
+        "0 for none");
   }
   if (options_.drop_last && options_.batch > options_.samples) {
     throw Error(
         ErrorCode::invalid_argument, "plan",
-        fmt::format("batch is {}, more than the {} samples, and drop_last leaves nothing to train on", options_.batch, options_.samples),
+        fmt::format(
+            "batch is {}, more than the {} samples, and drop_last leaves nothing to train on",
+            options_.batch, options_.samples),
         "a smaller batch, or drop_last: false");
   }
 }
@@ -47,7 +55,8 @@ std::vector<int64_t> DataPlan::global_batch(DataPosition position) const {
   if (epoch < 0 || consumed < 0 || consumed > options_.samples) {
     throw Error(
         ErrorCode::invalid_argument, "plan",
-        fmt::format("position (epoch {}, {} samples consumed) is outside an epoch of {} samples", epoch, consumed, options_.samples),
+        fmt::format("position (epoch {}, {} samples consumed) is outside an epoch of {} samples",
+                    epoch, consumed, options_.samples),
         "the data set that the position was saved with");
   }
   const int64_t size = std::min(options_.batch, options_.samples - consumed);
@@ -57,7 +66,9 @@ std::vector<int64_t> DataPlan::global_batch(DataPosition position) const {
 }
 
 DataPosition DataPlan::next(DataPosition position) const {
-  const auto size_at = [this](DataPosition at) { return static_cast<int64_t>(global_batch(at).size()); };
+  const auto size_at = [this](DataPosition at) {
+    return static_cast<int64_t>(global_batch(at).size());
+  };
   const DataPosition after{position.epoch, position.consumed + size_at(position)};
   const bool epoch_is_over = size_at(after) == 0;
   return epoch_is_over ? DataPosition{position.epoch + 1, 0} : after;
@@ -65,7 +76,8 @@ DataPosition DataPlan::next(DataPosition position) const {
 
 std::pair<int64_t, int64_t> DataPlan::share(int64_t size, int rank, int world_size) {
   if (size < 0 || world_size < 1 || rank < 0 || rank >= world_size) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("no share of {} samples for rank {} of {}", size, rank, world_size));
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("no share of {} samples for rank {} of {}", size, rank, world_size));
   }
   const int64_t each = size / world_size;
   const int64_t longer = size % world_size;  // The first ranks take one more.
@@ -77,7 +89,9 @@ std::pair<int64_t, int64_t> DataPlan::share_of(int64_t size, int rank, int world
   const int shards = options_.virtual_shards;
   if (shards == 0) return share(size, rank, world_size);
   const auto [first, last] = share(shards, rank, world_size);
-  const auto start_of = [&](int64_t shard) { return shard < shards ? share(size, static_cast<int>(shard), shards).first : size; };
+  const auto start_of = [&](int64_t shard) {
+    return shard < shards ? share(size, static_cast<int>(shard), shards).first : size;
+  };
   return {start_of(first), start_of(last)};
 }
 
@@ -94,7 +108,8 @@ const std::vector<int64_t>& DataPlan::order_of(int64_t epoch) const {
 }
 
 std::vector<int64_t> shuffled(int64_t n, uint64_t seed) {
-  if (n < 0) throw Error(ErrorCode::invalid_argument, "plan", fmt::format("cannot shuffle {} samples", n));
+  if (n < 0)
+    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("cannot shuffle {} samples", n));
   std::vector<int64_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), int64_t{0});
   for (int64_t i = n - 1; i >= 1; --i) {
@@ -106,7 +121,9 @@ std::vector<int64_t> shuffled(int64_t n, uint64_t seed) {
 
 Split plan_split(int64_t samples, double test_fraction, uint64_t seed) {
   if (!(test_fraction >= 0 && test_fraction <= 1)) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("test_fraction is {}, and must be between 0 and 1", test_fraction), "0.2");
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("test_fraction is {}, and must be between 0 and 1", test_fraction),
+                "0.2");
   }
   const std::vector<int64_t> order = shuffled(samples, seed);
   const auto cut = order.begin() + std::llround(static_cast<double>(samples) * test_fraction);

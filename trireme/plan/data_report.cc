@@ -25,7 +25,8 @@ std::string shares_of(const DataPlan& plan, int64_t size, int world_size) {
     for (last = first; last + 1 < world_size && samples_of(last + 1) == count;) ++last;
     if (first == 0 && last + 1 == world_size) return fmt::format("each replica takes {}", count);
     if (!text.empty()) text += ", ";
-    text += first == last ? fmt::format("replica {} takes {}", first, count) : fmt::format("replicas {} to {} take {}", first, last, count);
+    text += first == last ? fmt::format("replica {} takes {}", first, count)
+                          : fmt::format("replicas {} to {} take {}", first, last, count);
   }
   return text;
 }
@@ -37,17 +38,22 @@ std::string DataPlan::describe(int world_size) const {
   const int64_t batches = batches_per_epoch();
   const int64_t last = last_batch_size(options_);
   std::string text = fmt::format("an epoch of {} samples in {} steps, {}\n", samples, batches,
-                                 shuffle ? fmt::format("shuffled anew each epoch (seed {})", seed) : "in the order of the data");
+                                 shuffle ? fmt::format("shuffled anew each epoch (seed {})", seed)
+                                         : "in the order of the data");
   if (batches == 0) return text;
   const int64_t full_steps = last == batch ? batches : batches - 1;
   if (full_steps > 0) {
-    text += fmt::format("  {} x {} samples: {}\n", full_steps, batch, shares_of(*this, batch, world_size));
+    text += fmt::format("  {} x {} samples: {}\n", full_steps, batch,
+                        shares_of(*this, batch, world_size));
   }
-  if (last != batch) text += fmt::format("  last step {} samples: {}\n", last, shares_of(*this, last, world_size));
+  if (last != batch)
+    text += fmt::format("  last step {} samples: {}\n", last, shares_of(*this, last, world_size));
   if (drop_last && samples % batch != 0) {
-    text += fmt::format("  {} samples are left out of each epoch{}\n", samples % batch, shuffle ? ", others each time" : "");
+    text += fmt::format("  {} samples are left out of each epoch{}\n", samples % batch,
+                        shuffle ? ", others each time" : "");
   }
-  if (virtual_shards > 0) text += fmt::format("  each batch in {} virtual shards\n", virtual_shards);
+  if (virtual_shards > 0)
+    text += fmt::format("  each batch in {} virtual shards\n", virtual_shards);
   return text;
 }
 
@@ -73,7 +79,9 @@ void check_uses(const std::vector<int>& uses, bool may_leave_out) {
   for (size_t sample = 0; sample < uses.size(); ++sample) {
     const bool right = uses[sample] == 1 || (uses[sample] == 0 && may_leave_out);
     if (!right)
-      throw Error(ErrorCode::internal, "plan", fmt::format("data plan: sample {} is used {} times in an epoch", sample, uses[sample]));
+      throw Error(
+          ErrorCode::internal, "plan",
+          fmt::format("data plan: sample {} is used {} times in an epoch", sample, uses[sample]));
   }
 }
 
@@ -86,13 +94,16 @@ void check(const DataPlan& plan, int world_size) {
     if (batch.empty()) break;
     ++batches;
     for (int rank = 0; rank < world_size; ++rank) {
-      const auto [first, last] = plan.share_of(static_cast<int64_t>(batch.size()), rank, world_size);
-      for (int64_t i = first; i < last; ++i) ++uses[static_cast<size_t>(batch[static_cast<size_t>(i)])];
+      const auto [first, last] =
+          plan.share_of(static_cast<int64_t>(batch.size()), rank, world_size);
+      for (int64_t i = first; i < last; ++i)
+        ++uses[static_cast<size_t>(batch[static_cast<size_t>(i)])];
     }
   }
   if (batches != plan.batches_per_epoch()) {
     throw Error(ErrorCode::internal, "plan",
-                fmt::format("data plan: an epoch has {} batches, and {} were announced", batches, plan.batches_per_epoch()));
+                fmt::format("data plan: an epoch has {} batches, and {} were announced", batches,
+                            plan.batches_per_epoch()));
   }
   check_uses(uses, options.drop_last);
 }

@@ -18,20 +18,26 @@ std::string names_of(const std::vector<MeshAxis>& axes) {
 }  // namespace
 
 Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
-  if (axes_.empty()) throw Error(ErrorCode::invalid_argument, "plan", "a mesh needs at least one axis", "data: the world size");
+  if (axes_.empty())
+    throw Error(ErrorCode::invalid_argument, "plan", "a mesh needs at least one axis",
+                "data: the world size");
   std::set<std::string> names;
   int ranks = 1;
   for (const MeshAxis& axis : axes_) {
     if (axis.size < 1) {
       throw Error(ErrorCode::invalid_argument, "plan",
-                  fmt::format("mesh axis '{}' has size {}, and must have at least 1", axis.name, axis.size));
+                  fmt::format("mesh axis '{}' has size {}, and must have at least 1", axis.name,
+                              axis.size));
     }
     if (!names.insert(axis.name).second) {
-      throw Error(ErrorCode::invalid_argument, "plan", fmt::format("mesh axis '{}' is given twice", axis.name), "one entry for each axis");
+      throw Error(ErrorCode::invalid_argument, "plan",
+                  fmt::format("mesh axis '{}' is given twice", axis.name),
+                  "one entry for each axis");
     }
     if (__builtin_mul_overflow(ranks, axis.size, &ranks)) {
       throw Error(ErrorCode::invalid_argument, "plan",
-                  fmt::format("mesh axis '{}' of size {} makes more ranks than can be counted", axis.name, axis.size));
+                  fmt::format("mesh axis '{}' of size {} makes more ranks than can be counted",
+                              axis.name, axis.size));
     }
   }
 }
@@ -44,7 +50,8 @@ int Mesh::world_size() const {
 
 std::vector<int> Mesh::coordinates_of(int rank) const {
   if (rank < 0 || rank >= world_size()) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("rank {} is outside the mesh of {} ranks", rank, world_size()));
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("rank {} is outside the mesh of {} ranks", rank, world_size()));
   }
   std::vector<int> coordinates(axes_.size());
   for (size_t i = axes_.size(); i-- > 0;) {
@@ -57,13 +64,15 @@ std::vector<int> Mesh::coordinates_of(int rank) const {
 int Mesh::rank_at(const std::vector<int>& coordinates) const {
   if (coordinates.size() != axes_.size()) {
     throw Error(ErrorCode::invalid_argument, "plan",
-                fmt::format("{} coordinates were given for a mesh of {} axes ({})", coordinates.size(), axes_.size(), names_of(axes_)));
+                fmt::format("{} coordinates were given for a mesh of {} axes ({})",
+                            coordinates.size(), axes_.size(), names_of(axes_)));
   }
   int rank = 0;
   for (size_t i = 0; i < axes_.size(); ++i) {
     if (coordinates[i] < 0 || coordinates[i] >= axes_[i].size) {
       throw Error(ErrorCode::invalid_argument, "plan",
-                  fmt::format("coordinate {} is outside mesh axis '{}' of size {}", coordinates[i], axes_[i].name, axes_[i].size));
+                  fmt::format("coordinate {} is outside mesh axis '{}' of size {}", coordinates[i],
+                              axes_[i].name, axes_[i].size));
     }
     rank = rank * axes_[i].size + coordinates[i];
   }
@@ -71,9 +80,11 @@ int Mesh::rank_at(const std::vector<int>& coordinates) const {
 }
 
 std::vector<int> Mesh::peers_along(std::string_view axis, int rank) const {
-  const auto found = std::find_if(axes_.begin(), axes_.end(), [&](const MeshAxis& a) { return a.name == axis; });
+  const auto found =
+      std::find_if(axes_.begin(), axes_.end(), [&](const MeshAxis& a) { return a.name == axis; });
   if (found == axes_.end()) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("the mesh has no axis '{}'", axis), "one of " + names_of(axes_));
+    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("the mesh has no axis '{}'", axis),
+                "one of " + names_of(axes_));
   }
   std::vector<int> coordinates = coordinates_of(rank);
   std::vector<int> peers;
@@ -106,9 +117,11 @@ std::string Mesh::describe() const {
   end_line();
   for (int line = 0; line < std::min(lines, kMostLines); ++line) {
     const std::vector<int> coordinates = coordinates_of(line * last.size);
-    for (size_t i = 0; i + 1 < axes_.size(); ++i) text += fmt::format("  {:>{}}", coordinates[i], axes_[i].name.size());
+    for (size_t i = 0; i + 1 < axes_.size(); ++i)
+      text += fmt::format("  {:>{}}", coordinates[i], axes_[i].name.size());
     text += "  | " + std::string(last.name.size(), ' ');
-    for (int column = 0; column < columns; ++column) text += fmt::format("{:>{}}", line * last.size + column, width);
+    for (int column = 0; column < columns; ++column)
+      text += fmt::format("{:>{}}", line * last.size + column, width);
     end_line();
   }
   if (lines > kMostLines) text += fmt::format("  ... {} more lines\n", lines - kMostLines);
@@ -117,7 +130,8 @@ std::string Mesh::describe() const {
 
 Json Mesh::to_json() const {
   Json json = {{"world_size", world_size()}, {"axes", Json::array()}};
-  for (const MeshAxis& axis : axes_) json["axes"].push_back({{"name", axis.name}, {"size", axis.size}});
+  for (const MeshAxis& axis : axes_)
+    json["axes"].push_back({{"name", axis.name}, {"size", axis.size}});
   return json;
 }
 
@@ -127,7 +141,8 @@ void check(const Mesh& mesh) {
     const std::vector<int> coordinates = mesh.coordinates_of(rank);
     if (!taken.insert(coordinates).second || mesh.rank_at(coordinates) != rank) {
       throw Error(ErrorCode::internal, "plan",
-                  fmt::format("mesh coordinate ({}) does not belong to rank {} alone", fmt::join(coordinates, ", "), rank));
+                  fmt::format("mesh coordinate ({}) does not belong to rank {} alone",
+                              fmt::join(coordinates, ", "), rank));
     }
   }
 }

@@ -14,14 +14,17 @@ struct MeshAxis {
 
 class Mesh {
  public:
-  // The last axis varies fastest. Throws Error(invalid_argument) naming the axis: no axes, a size below 1, a name twice.
+  // The last axis varies fastest. Throws Error(invalid_argument) naming the axis: no axes, a size
+  // below 1, a name twice.
   explicit Mesh(std::vector<MeshAxis> axes);
 
   int world_size() const;
-  std::vector<int> coordinates_of(int rank) const;         // One per axis. Throws Error(invalid_argument) outside the world.
+  std::vector<int> coordinates_of(
+      int rank) const;  // One per axis. Throws Error(invalid_argument) outside the world.
   int rank_at(const std::vector<int>& coordinates) const;  // Likewise.
   std::vector<int> peers_along(std::string_view axis,
-                               int rank) const;  // Ranks that differ from `rank` on that axis only, ascending, itself included.
+                               int rank)
+      const;  // Ranks that differ from `rank` on that axis only, ascending, itself included.
   const std::vector<MeshAxis>& axes() const { return axes_; }
   std::string describe() const;
   Json to_json() const;

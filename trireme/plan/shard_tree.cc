@@ -17,7 +17,8 @@ std::vector<ShardSum> sums_within(ShardRange within, int shards) {
       if (into >= within.first && last <= within.last) sums.push_back({into, into + width, last});
     }
   // Of sums that end alike the lower one comes first.
-  std::stable_sort(sums.begin(), sums.end(), [](const ShardSum& a, const ShardSum& b) { return a.last < b.last; });
+  std::stable_sort(sums.begin(), sums.end(),
+                   [](const ShardSum& a, const ShardSum& b) { return a.last < b.last; });
   return sums;
 }
 
@@ -50,7 +51,8 @@ std::string to_string(const std::vector<ShardRange>& ranges) {
 
 ShardTree plan_shard_tree(int shards, int world_size) {
   if (shards < 1 || world_size < 1)
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("{} virtual shards for {} ranks", shards, world_size),
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("{} virtual shards for {} ranks", shards, world_size),
                 "at least 1 of each");
   ShardTree tree;
   tree.shards = shards;
@@ -74,7 +76,8 @@ std::string ShardTree::describe() const {
     if (part.travels.empty())
       text += fmt::format("  rank {}: none\n", rank);
     else
-      text += fmt::format("  rank {}: {}; as {}\n", rank, to_string(part.own), to_string(part.travels));
+      text +=
+          fmt::format("  rank {}: {}; as {}\n", rank, to_string(part.own), to_string(part.travels));
   }
   return text;
 }
@@ -86,7 +89,9 @@ Json ShardTree::to_json() const {
     return json;
   };
   Json json = {{"shards", shards}, {"ranks", Json::array()}};
-  for (const Rank& part : ranks) json["ranks"].push_back({{"own", {part.own.first, part.own.last}}, {"travels", pairs(part.travels)}});
+  for (const Rank& part : ranks)
+    json["ranks"].push_back(
+        {{"own", {part.own.first, part.own.last}}, {"travels", pairs(part.travels)}});
   return json;
 }
 

@@ -6,9 +6,12 @@
 namespace trireme::plan {
 namespace {
 
-[[noreturn]] void reject(const std::string& what) { throw Error(ErrorCode::internal, "plan", "shard tree: " + what); }
+[[noreturn]] void reject(const std::string& what) {
+  throw Error(ErrorCode::internal, "plan", "shard tree: " + what);
+}
 
-// What is known of a node by running the plan: the shards below it, and in which order they were added.
+// What is known of a node by running the plan: the shards below it, and in which order they were
+// added.
 struct Node {
   ShardRange range;
   std::string additions;
@@ -17,14 +20,18 @@ using Nodes = std::map<int, Node>;  // By first shard.
 
 void add(Nodes& nodes, const ShardSum& sum) {
   const auto into = nodes.find(sum.into), from = nodes.find(sum.from);
-  if (into == nodes.end() || from == nodes.end()) reject(fmt::format("{} += {} adds a node that is not there", sum.into, sum.from));
+  if (into == nodes.end() || from == nodes.end())
+    reject(fmt::format("{} += {} adds a node that is not there", sum.into, sum.from));
   if (into->second.range.last != sum.from || from->second.range.last != sum.last)
     reject(fmt::format("{} += {} adds nodes that are no neighbours", sum.into, sum.from));
-  into->second = {{sum.into, sum.last}, fmt::format("({}+{})", into->second.additions, from->second.additions)};
+  into->second = {{sum.into, sum.last},
+                  fmt::format("({}+{})", into->second.additions, from->second.additions)};
   nodes.erase(from);
 }
 
-void compute(Nodes& nodes, int shard) { nodes[shard] = {{shard, shard + 1}, std::to_string(shard)}; }
+void compute(Nodes& nodes, int shard) {
+  nodes[shard] = {{shard, shard + 1}, std::to_string(shard)};
+}
 
 // The rank's sums as its shards come in, one after the other.
 Nodes run(const ShardTree::Rank& rank) {
@@ -32,13 +39,18 @@ Nodes run(const ShardTree::Rank& rank) {
   size_t next = 0;
   for (int shard = rank.own.first; shard < rank.own.last; ++shard) {
     compute(nodes, shard);
-    for (; next < rank.sums.size() && rank.sums[next].last == shard + 1; ++next) add(nodes, rank.sums[next]);
+    for (; next < rank.sums.size() && rank.sums[next].last == shard + 1; ++next)
+      add(nodes, rank.sums[next]);
   }
-  if (next != rank.sums.size()) reject(fmt::format("{} += {} is out of order", rank.sums[next].into, rank.sums[next].from));
-  if (nodes.size() != rank.travels.size()) reject(fmt::format("{} nodes travel, and {} are left", rank.travels.size(), nodes.size()));
+  if (next != rank.sums.size())
+    reject(fmt::format("{} += {} is out of order", rank.sums[next].into, rank.sums[next].from));
+  if (nodes.size() != rank.travels.size())
+    reject(fmt::format("{} nodes travel, and {} are left", rank.travels.size(), nodes.size()));
   for (const ShardRange& travelling : rank.travels)
-    if (const auto found = nodes.find(travelling.first); found == nodes.end() || found->second.range != travelling)
-      reject(fmt::format("the node [{}, {}) travels, and is not there", travelling.first, travelling.last));
+    if (const auto found = nodes.find(travelling.first);
+        found == nodes.end() || found->second.range != travelling)
+      reject(fmt::format("the node [{}, {}) travels, and is not there", travelling.first,
+                         travelling.last));
   return nodes;
 }
 
@@ -48,7 +60,8 @@ std::string right_order(int shards) {
   for (int shard = 0; shard < shards; ++shard) level.push_back(std::to_string(shard));
   while (level.size() > 1) {
     std::vector<std::string> above;
-    for (size_t i = 0; i + 1 < level.size(); i += 2) above.push_back(fmt::format("({}+{})", level[i], level[i + 1]));
+    for (size_t i = 0; i + 1 < level.size(); i += 2)
+      above.push_back(fmt::format("({}+{})", level[i], level[i + 1]));
     if (level.size() % 2 == 1) above.push_back(level.back());
     level = std::move(above);
   }
@@ -61,7 +74,8 @@ void check(const ShardTree& tree) {
   Nodes nodes;
   int end = 0;
   for (const ShardTree::Rank& rank : tree.ranks) {
-    if (rank.own.first != end || rank.own.last < end) reject(fmt::format("shard {} is nobody's, or has two owners", end));
+    if (rank.own.first != end || rank.own.last < end)
+      reject(fmt::format("shard {} is nobody's, or has two owners", end));
     end = rank.own.last;
     nodes.merge(run(rank));
   }

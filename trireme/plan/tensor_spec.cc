@@ -25,7 +25,8 @@ const DTypeFacts& facts_of(DType dtype) {
   for (const DTypeFacts& facts : kDTypes) {
     if (facts.dtype == dtype) return facts;
   }
-  throw Error(ErrorCode::internal, "plan", fmt::format("no dtype has the number {}", static_cast<int>(dtype)));
+  throw Error(ErrorCode::internal, "plan",
+              fmt::format("no dtype has the number {}", static_cast<int>(dtype)));
 }
 
 }  // namespace
@@ -40,19 +41,24 @@ DType dtype_from_string(std::string_view name) {
     if (kDTypes[i].name == name) return kDTypes[i].dtype;
     names[i] = kDTypes[i].name;
   }
-  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("'{}' is no dtype", name), fmt::format("one of {}", fmt::join(names, ", ")));
+  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("'{}' is no dtype", name),
+              fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
 int64_t TensorSpec::elements() const {
   int64_t product = 1;
   for (const int64_t extent : shape) {
     if (extent < 0 || __builtin_mul_overflow(product, extent, &product)) {
-      throw Error(ErrorCode::invalid_argument, "plan", fmt::format("tensor '{}' cannot have the shape [{}]", name, fmt::join(shape, ", ")));
+      throw Error(
+          ErrorCode::invalid_argument, "plan",
+          fmt::format("tensor '{}' cannot have the shape [{}]", name, fmt::join(shape, ", ")));
     }
   }
   return product;
 }
 
-std::string TensorSpec::describe() const { return fmt::format("{}[{}]", to_string(dtype), fmt::join(shape, ", ")); }
+std::string TensorSpec::describe() const {
+  return fmt::format("{}[{}]", to_string(dtype), fmt::join(shape, ", "));
+}
 
 }  // namespace trireme::plan

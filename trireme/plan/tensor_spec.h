@@ -10,7 +10,8 @@ namespace trireme::plan {
 enum class DType { float32, float64, float16, bfloat16, int32, int64, uint8 };
 int64_t bytes_of(DType dtype);
 std::string_view to_string(DType dtype);
-DType dtype_from_string(std::string_view name);  // Throws Error(invalid_argument) naming the choices.
+DType dtype_from_string(
+    std::string_view name);  // Throws Error(invalid_argument) naming the choices.
 
 struct TensorSpec {
   std::string name;  // As PyTorch's state_dict has it: "conv1.weight".

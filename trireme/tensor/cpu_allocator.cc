@@ -19,7 +19,8 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 thread_local std::shared_ptr<AllocationSource> this_threads_source;
 
-// Blocks are of sizes an eighth of a power of two apart, so that one serves slightly different tensors.
+// Blocks are of sizes an eighth of a power of two apart, so that one serves slightly different
+// tensors.
 size_t rounded(size_t bytes) {
   const size_t step = std::max(kSmallest, std::bit_floor(bytes) / 8);
   return (bytes + step - 1) / step * step;
@@ -34,7 +35,9 @@ struct Header {
   std::shared_ptr<AllocationSource>* source;  // Null for memory of our own.
 };
 static_assert(sizeof(Header) == kBlockHeaderBytes);
-Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<std::byte*>(data) - sizeof(Header)); }
+Header* header_of(void* data) {
+  return reinterpret_cast<Header*>(static_cast<std::byte*>(data) - sizeof(Header));
+}
 
 void* from_system(size_t bytes) {
   void* block = nullptr;
@@ -46,8 +49,8 @@ void* from_system(size_t bytes) {
   return block;
 }
 
-// Blocks that wait to be used again, by size. A thread's own need no lock; what another thread frees goes to all, so that a loader that
-// makes tensors for a trainer gets them back.
+// Blocks that wait to be used again, by size. A thread's own need no lock; what another thread
+// frees goes to all, so that a loader that makes tensors for a trainer gets them back.
 class Kept {
  public:
   void* take(size_t bytes) {
@@ -108,7 +111,8 @@ void* take_block(size_t bytes) {
   return from_system(bytes);
 }
 
-// LibTorch's way back for every block; also by raw_deallocate(), which knows nothing but the pointer.
+// LibTorch's way back for every block; also by raw_deallocate(), which knows nothing but the
+// pointer.
 void give_back(void* data) {
   if (data == nullptr) return;
   Header* const header = header_of(data);
@@ -129,7 +133,9 @@ class CpuAllocator : public c10::Allocator {
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
 
  private:
   static void* take(size_t bytes) {
@@ -140,7 +146,8 @@ class CpuAllocator : public c10::Allocator {
       }
     }
     void* const block = bytes < kSmallest ? from_system(bytes) : take_block(rounded(bytes));
-    TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "not enough memory: a tensor of ", bytes, " bytes");
+    TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "not enough memory: a tensor of ", bytes,
+                     " bytes");
     static_cast<Header*>(block)->taken_by = thread_is_ending ? nullptr : &of_thread.kept;
     return static_cast<std::byte*>(block) + sizeof(Header);
   }

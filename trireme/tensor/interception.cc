@@ -8,7 +8,9 @@ namespace {
 thread_local int depth = 0;
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
 
 Interception::Interception() {
   if (depth++ == 0) c10::impl::tls_set_dispatch_key_included(kInterceptionKey, true);

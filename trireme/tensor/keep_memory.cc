@@ -16,7 +16,8 @@ bool keep_freed_memory() {
   const bool from_heap = mallopt(M_MMAP_MAX, 0) == 1;
   // ... the heap never shrinks ...
   const bool stays = mallopt(M_TRIM_THRESHOLD, INT_MAX) == 1;
-  // ... and neither do those of other threads, which glibc unmaps whole unless the one before has less room than this.
+  // ... and neither do those of other threads, which glibc unmaps whole unless the one before has
+  // less room than this.
   constexpr int kLargestThreadHeap = 64 << 20;
   const bool threads_too = mallopt(M_TOP_PAD, kLargestThreadHeap) == 1;
   return from_heap && stays && threads_too;

@@ -4,7 +4,9 @@
 
 namespace trireme {
 namespace {
-bool is_half(const at::Tensor& tensor) { return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf; }
+bool is_half(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
 }  // namespace
 
 MasterWeights::MasterWeights(const std::vector<at::Tensor>& parameters) : parameters_(parameters) {

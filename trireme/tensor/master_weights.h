@@ -1,6 +1,6 @@
-// float32 masters of parameters that are kept in 16 bits: a small update would vanish in the rounding of a sum with a large weight
-// (Micikevicius et al. 2018, "Mixed precision training", section 3.1). Reduction and update work on the masters; the model gets their
-// rounded copies.
+// float32 masters of parameters that are kept in 16 bits: a small update would vanish in the
+// rounding of a sum with a large weight (Micikevicius et al. 2018, "Mixed precision training",
+// section 3.1). Reduction and update work on the masters; the model gets their rounded copies.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <vector>
@@ -12,9 +12,12 @@ class MasterWeights {
   // Parameters of bfloat16 and float16 get masters; others are their own.
   explicit MasterWeights(const std::vector<at::Tensor>& parameters);
   bool any() const { return any_; }
-  const std::vector<at::Tensor>& masters() const { return masters_; }  // In the order of the parameters; requires_grad as theirs.
+  const std::vector<at::Tensor>& masters() const {
+    return masters_;
+  }  // In the order of the parameters; requires_grad as theirs.
 
-  void adopt() const;           // Masters become what the parameters are: after these were loaded or received.
+  void adopt()
+      const;  // Masters become what the parameters are: after these were loaded or received.
   void take_gradients() const;  // Each 16-bit parameter's .grad moves to its master, as float32.
   void publish() const;         // Parameters become their masters, rounded.
 

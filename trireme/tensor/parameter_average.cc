@@ -7,17 +7,22 @@
 
 namespace trireme {
 
-ParameterAverage::ParameterAverage(double decay, std::vector<at::Tensor> parameters) : decay_(decay), parameters_(std::move(parameters)) {
+ParameterAverage::ParameterAverage(double decay, std::vector<at::Tensor> parameters)
+    : decay_(decay), parameters_(std::move(parameters)) {
   if (!(decay > 0 && decay < 1))
-    throw Error(ErrorCode::invalid_argument, "tensor", fmt::format("the decay of an average is {}", decay),
+    throw Error(ErrorCode::invalid_argument, "tensor",
+                fmt::format("the decay of an average is {}", decay),
                 "between 0 and 1, such as 0.999");
   for (const at::Tensor& parameter : parameters_)
-    averages_.push_back(parameter.detach().to(parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).clone());
+    averages_.push_back(parameter.detach()
+                            .to(parameter.scalar_type() == at::kDouble ? at::kDouble : at::kFloat)
+                            .clone());
 }
 
 void ParameterAverage::update() const {
   const torch::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) averages_[i].lerp_(parameters_[i].detach().to(averages_[i].scalar_type()), 1 - decay_);
+  for (size_t i = 0; i < parameters_.size(); ++i)
+    averages_[i].lerp_(parameters_[i].detach().to(averages_[i].scalar_type()), 1 - decay_);
 }
 
 void ParameterAverage::reset() const {

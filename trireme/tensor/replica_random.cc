@@ -16,7 +16,8 @@ void with_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t first = stack->size() - arguments.size();
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
-    if (arguments[i].name() == "generator" && value.isNone() && current != nullptr) value = *current;
+    if (arguments[i].name() == "generator" && value.isNone() && current != nullptr)
+      value = *current;
   }
   const c10::impl::ExcludeDispatchKeyGuard once(kInterceptionKey);
   op.callBoxed(stack);
@@ -30,19 +31,22 @@ bool takes_generator(const c10::FunctionSchema& schema) {
 
 }  // namespace
 
-// All of them, not only those that others are composed of: some kernels hand a missing generator on without a further dispatch.
+// All of them, not only those that others are composed of: some kernels hand a missing generator on
+// without a further dispatch.
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (!name.name.starts_with("aten::")) continue;
     const auto operation = dispatcher.findSchema(name);
     if (!operation || !takes_generator(operation->schema())) continue;
-    const std::string full = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    const std::string full =
+        name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
     library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&with_generator>());
   }
 }
 
-ReplicaRandom::ReplicaRandom(uint64_t seed) : generator_(at::detail::createCPUGenerator(seed)), previous_(current) {
+ReplicaRandom::ReplicaRandom(uint64_t seed)
+    : generator_(at::detail::createCPUGenerator(seed)), previous_(current) {
   current = &generator_;
 }
 

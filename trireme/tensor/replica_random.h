@@ -1,8 +1,9 @@
-// Random numbers of one replica. LibTorch has one default CPU generator a process, which threads of `mirrored` would share and
-// whose order of use would depend on timing.
+// Random numbers of one replica. LibTorch has one default CPU generator a process, which threads of
+// `mirrored` would share and whose order of use would depend on timing.
 //
-// While a ReplicaRandom lives, every random operation of the calling thread that names no generator (dropout, initialisation,
-// randn, ...) draws from this object's generator instead; also in backward, which runs on the same thread on CPU.
+// While a ReplicaRandom lives, every random operation of the calling thread that names no generator
+// (dropout, initialisation, randn, ...) draws from this object's generator instead; also in
+// backward, which runs on the same thread on CPU.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <trireme/tensor/interception.h>
@@ -17,8 +18,8 @@ class ReplicaRandom {
   ReplicaRandom(const ReplicaRandom&) = delete;
   ReplicaRandom& operator=(const ReplicaRandom&) = delete;
 
-  // Starts the sequence anew: the Trainer does it before each step from (seed, step, rank), so that no generator
-  // state has to be saved and a resumed run draws the same numbers.
+  // Starts the sequence anew: the Trainer does it before each step from (seed, step, rank), so that
+  // no generator state has to be saved and a resumed run draws the same numbers.
   void reseed(uint64_t seed);
 
  private:

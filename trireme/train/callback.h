@@ -18,8 +18,9 @@ struct TrainContext {
   bool stop = false;  // Set it: all replicas stop after the next step.
 };
 
-// One object serves all replicas of a process: each calls it from its own thread, so shared state needs a lock. The calls are made
-// at the same points on every rank; a callback that communicates must do so on every rank.
+// One object serves all replicas of a process: each calls it from its own thread, so shared state
+// needs a lock. The calls are made at the same points on every rank; a callback that communicates
+// must do so on every rank.
 class Callback {
  public:
   virtual ~Callback() = default;

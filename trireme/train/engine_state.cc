@@ -8,22 +8,28 @@
 namespace trireme {
 namespace {
 
-std::string own_name(int rank, const std::string& name) { return fmt::format("rank{}/{}", rank, name); }
+std::string own_name(int rank, const std::string& name) {
+  return fmt::format("rank{}/{}", rank, name);
+}
 
-bool fits(const std::map<std::string, at::Tensor>& saved, const std::string& name, const at::Tensor& tensor) {
+bool fits(const std::map<std::string, at::Tensor>& saved, const std::string& name,
+          const at::Tensor& tensor) {
   const auto found = saved.find(name);
-  return found != saved.end() && found->second.sizes() == tensor.sizes() && found->second.scalar_type() == tensor.scalar_type();
+  return found != saved.end() && found->second.sizes() == tensor.sizes() &&
+         found->second.scalar_type() == tensor.scalar_type();
 }
 
 // Whether rank 0 found every rank's own tensors.
-bool all_fit(const EngineState& state, const std::map<std::string, at::Tensor>& saved, int saved_ranks) {
+bool all_fit(const EngineState& state, const std::map<std::string, at::Tensor>& saved,
+             int saved_ranks) {
   for (const auto& [name, tensor] : state.own)
     for (int rank = 0; rank < saved_ranks; ++rank)
       if (!fits(saved, own_name(rank, name), tensor)) return false;
   return saved_ranks > 0;
 }
 
-void scatter(const std::vector<NamedTensor>& own, const std::map<std::string, at::Tensor>& saved, Group& group) {
+void scatter(const std::vector<NamedTensor>& own, const std::map<std::string, at::Tensor>& saved,
+             Group& group) {
   for (const auto& [name, tensor] : own) {
     if (group.rank() > 0) {
       const at::Tensor mine = at::empty_like(tensor, at::MemoryFormat::Contiguous);
@@ -31,12 +37,14 @@ void scatter(const std::vector<NamedTensor>& own, const std::map<std::string, at
       tensor.copy_(mine);
       continue;
     }
-    for (int rank = 1; rank < group.size(); ++rank) group.send(saved.at(own_name(rank, name)).contiguous(), rank);
+    for (int rank = 1; rank < group.size(); ++rank)
+      group.send(saved.at(own_name(rank, name)).contiguous(), rank);
     tensor.copy_(saved.at(own_name(0, name)));
   }
 }
 
-void share_out(const std::vector<NamedTensor>& own, const std::map<std::string, at::Tensor>& saved, int saved_ranks, Group& group) {
+void share_out(const std::vector<NamedTensor>& own, const std::map<std::string, at::Tensor>& saved,
+               int saved_ranks, Group& group) {
   for (const auto& [name, tensor] : own) {
     at::Tensor value = at::zeros_like(tensor, at::MemoryFormat::Contiguous);
     if (group.rank() == 0) {
@@ -74,7 +82,8 @@ std::vector<NamedTensor> collect_own(const EngineState& state, Group& group) {
     group.gather(mine, everybodys, 0);
     if (group.rank() > 0) continue;
     for (int rank = 0; rank < group.size(); ++rank)
-      all.push_back({own_name(rank, name), everybodys.narrow(0, rank * mine.numel(), mine.numel()).view(tensor.sizes())});
+      all.push_back({own_name(rank, name),
+                     everybodys.narrow(0, rank * mine.numel(), mine.numel()).view(tensor.sizes())});
   }
   return all;
 }
@@ -83,26 +92,34 @@ bool belongs_to_engine(const std::string& name) {
   if (name.starts_with("engine/")) return true;
   const size_t slash = name.find('/');
   return name.starts_with("rank") && slash > 4 && slash != std::string::npos &&
-         std::all_of(name.begin() + 4, name.begin() + static_cast<std::ptrdiff_t>(slash), [](char c) { return c >= '0' && c <= '9'; });
+         std::all_of(name.begin() + 4, name.begin() + static_cast<std::ptrdiff_t>(slash),
+                     [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::set<std::string> restore(EngineState& state, const std::map<std::string, at::Tensor>& saved, int saved_ranks, Group& group) {
+std::set<std::string> restore(EngineState& state, const std::map<std::string, at::Tensor>& saved,
+                              int saved_ranks, Group& group) {
   const torch::NoGradGuard no_grad;
-  Json found = {{"own", all_fit(state, saved, saved_ranks)}, {"ranks", saved_ranks}, {"shared", Json::array()}};
+  Json found = {{"own", all_fit(state, saved, saved_ranks)},
+                {"ranks", saved_ranks},
+                {"shared", Json::array()}};
   for (const auto& [name, tensor] : state.shared)
     if (fits(saved, shared_name(name), tensor)) found["shared"].push_back(name);
   found = share(group, found);
   const std::set<std::string> shared = found["shared"];
   for (const auto& [name, tensor] : state.shared) {
     if (!shared.contains(name)) continue;
-    const at::Tensor value =
-        group.rank() == 0 ? saved.at(shared_name(name)).contiguous() : at::empty_like(tensor, at::MemoryFormat::Contiguous);
+    const at::Tensor value = group.rank() == 0
+                                 ? saved.at(shared_name(name)).contiguous()
+                                 : at::empty_like(tensor, at::MemoryFormat::Contiguous);
     group.broadcast(value, 0);
     tensor.copy_(value);
   }
   if (state.own.empty()) return shared;
   if (!found["own"].get<bool>()) {
-    if (group.rank() == 0) log_warning("the checkpoint has no state of this compression: what was left out of steps before is lost");
+    if (group.rank() == 0)
+      log_warning(
+          "the checkpoint has no state of this compression: what was left out of steps before is "
+          "lost");
   } else if (found["ranks"] == group.size()) {
     scatter(state.own, saved, group);
   } else {

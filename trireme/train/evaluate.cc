@@ -9,7 +9,8 @@ namespace trireme {
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
   if (job.loss) return job.loss(output, target);
   const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
-  return torch::nn::functional::cross_entropy(half ? output.to(at::kFloat) : output, target.reshape({-1}));
+  return torch::nn::functional::cross_entropy(half ? output.to(at::kFloat) : output,
+                                              target.reshape({-1}));
 }
 
 int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
@@ -18,7 +19,8 @@ int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& t
   return output.argmax(1).eq(target.reshape({-1})).sum().item<int64_t>();
 }
 
-Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch, at::ScalarType dtype, Group& group) {
+Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch,
+                    at::ScalarType dtype, Group& group) {
   const torch::NoGradGuard no_grad;
   model.module->eval();
   const auto [first, last] = plan::DataPlan::share(source.size(), group.rank(), group.size());
@@ -29,7 +31,8 @@ Evaluation evaluate(const Model& model, const Job& job, const Source& source, in
     Example example = source.get_batch(indices);
     if (example.data.is_floating_point()) example.data = example.data.to(dtype);
     const at::Tensor output = model.forward(example.data);
-    loss += loss_of(job, output, example.target).item<double>() * static_cast<double>(indices.size());
+    loss +=
+        loss_of(job, output, example.target).item<double>() * static_cast<double>(indices.size());
     correct += static_cast<double>(correct_of(job, output, example.target));
     targets += static_cast<double>(example.target.numel());
     samples += static_cast<double>(indices.size());

@@ -10,7 +10,8 @@
 namespace trireme {
 
 // COLLECTIVE. The module is left in training mode. `batch`: samples a replica computes at once.
-Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch, at::ScalarType dtype, Group& group);
+Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch,
+                    at::ScalarType dtype, Group& group);
 
 // Job's defaults made explicit.
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target);

@@ -26,7 +26,9 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-std::string_view to_string(Expectation expectation) { return kNames.at(static_cast<size_t>(expectation)); }
+std::string_view to_string(Expectation expectation) {
+  return kNames.at(static_cast<size_t>(expectation));
+}
 
 std::vector<Expectation> parse_expectations(std::string_view text) {
   std::vector<Expectation> expectations;
@@ -37,57 +39,74 @@ std::vector<Expectation> parse_expectations(std::string_view text) {
     const auto found = std::find(kNames.begin(), kNames.end(), name);
     if (found == kNames.end()) {
       const std::string near = nearest_word(name, kNames.data(), kNames.size());
-      throw Error(ErrorCode::invalid_argument, "inject", fmt::format("'{}' is nothing that can be expected", name),
+      throw Error(ErrorCode::invalid_argument, "inject",
+                  fmt::format("'{}' is nothing that can be expected", name),
                   near.empty() ? "same-loss, exactly-once" : near);
     }
     const auto expectation = static_cast<Expectation>(found - kNames.begin());
-    if (std::find(expectations.begin(), expectations.end(), expectation) == expectations.end()) expectations.push_back(expectation);
+    if (std::find(expectations.begin(), expectations.end(), expectation) == expectations.end())
+      expectations.push_back(expectation);
     from = end + 1;
   }
   return expectations;
 }
 
 std::string Finding::describe() const {
-  return fmt::format("expected {}: {}: {}", to_string(expectation), holds ? "holds" : "DOES NOT HOLD", what);
+  return fmt::format("expected {}: {}: {}", to_string(expectation),
+                     holds ? "holds" : "DOES NOT HOLD", what);
 }
-Json Finding::to_json() const { return {{"expected", to_string(expectation)}, {"holds", holds}, {"what", what}}; }
+Json Finding::to_json() const {
+  return {{"expected", to_string(expectation)}, {"holds", holds}, {"what", what}};
+}
 
 Finding same_loss(const Json& report, const Json& undisturbed, bool is_float64) {
   const Json& losses = report.at("loss_history");
   const Json& usual = undisturbed.at("loss_history");
   if (losses.size() != usual.size())
-    return {Expectation::same_loss, false, fmt::format("{} steps, {} without faults", losses.size(), usual.size())};
-  const double first = usual.empty() || !usual[0].is_number() ? 0 : std::abs(usual[0].get<double>());
+    return {Expectation::same_loss, false,
+            fmt::format("{} steps, {} without faults", losses.size(), usual.size())};
+  const double first =
+      usual.empty() || !usual[0].is_number() ? 0 : std::abs(usual[0].get<double>());
   size_t parted = losses.size();  // Where the first difference is.
   double largest = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
     if (losses[i] == usual[i]) continue;
     parted = std::min(parted, i);
     const bool numbers = losses[i].is_number() && usual[i].is_number();
-    const double a = numbers ? losses[i].get<double>() : NAN, b = numbers ? usual[i].get<double>() : NAN;
+    const double a = numbers ? losses[i].get<double>() : NAN,
+                 b = numbers ? usual[i].get<double>() : NAN;
     // A loss that has all but vanished is no measure of itself.
-    const double relative = std::abs(a - b) / std::max({std::abs(b), 0.01 * first, 1e-30}), tolerance = allowed(i - parted, is_float64);
+    const double relative = std::abs(a - b) / std::max({std::abs(b), 0.01 * first, 1e-30}),
+                 tolerance = allowed(i - parted, is_float64);
     if (!(relative <= tolerance))
       return {Expectation::same_loss, false,
-              fmt::format("the loss of step {} is {}, without faults {}: a relative difference of {:.2g}, where {:.2g} is allowed", i + 1,
-                          losses[i].dump(), usual[i].dump(), relative, tolerance)};
+              fmt::format("the loss of step {} is {}, without faults {}: a relative difference of "
+                          "{:.2g}, where {:.2g} is allowed",
+                          i + 1, losses[i].dump(), usual[i].dump(), relative, tolerance)};
     largest = std::max(largest, relative);
   }
-  const std::string bits = report.value("parameters_sha256", "") == undisturbed.value("parameters_sha256", "-") ? ", parameters too" : "";
-  const std::string what = parted == losses.size() ? fmt::format("{} losses, equal to the last bit{}", losses.size(), bits)
-                                                   : fmt::format("{} losses, from step {} on with relative differences up to {:.2g}",
-                                                                 losses.size(), parted + 1, largest);
+  const std::string bits =
+      report.value("parameters_sha256", "") == undisturbed.value("parameters_sha256", "-")
+          ? ", parameters too"
+          : "";
+  const std::string what =
+      parted == losses.size()
+          ? fmt::format("{} losses, equal to the last bit{}", losses.size(), bits)
+          : fmt::format("{} losses, from step {} on with relative differences up to {:.2g}",
+                        losses.size(), parted + 1, largest);
   return {Expectation::same_loss, true, what};
 }
 
 Finding exactly_once(const Json& report) {
-  if (!report.contains("samples")) return {Expectation::exactly_once, false, "the report says nothing about samples"};
+  if (!report.contains("samples"))
+    return {Expectation::exactly_once, false, "the report says nothing about samples"};
   const Json& samples = report["samples"];
   const auto count = [&](const char* key) { return samples.value(key, int64_t{-1}); };
-  const bool holds = count("lost") == 0 && count("repeated") == 0 && count("expected") == count("seen_once");
+  const bool holds =
+      count("lost") == 0 && count("repeated") == 0 && count("expected") == count("seen_once");
   return {Expectation::exactly_once, holds,
-          fmt::format("{} uses of samples expected, {} seen once, {} lost, {} repeated", count("expected"), count("seen_once"),
-                      count("lost"), count("repeated"))};
+          fmt::format("{} uses of samples expected, {} seen once, {} lost, {} repeated",
+                      count("expected"), count("seen_once"), count("lost"), count("repeated"))};
 }
 
 }  // namespace trireme

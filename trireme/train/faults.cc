@@ -11,12 +11,15 @@ namespace {
 using faults::kPlaces, faults::kSlowParts;
 
 size_t order_of(Phase phase) {
-  const auto found = std::find_if(kPlaces.begin(), kPlaces.end(), [phase](const auto& place) { return place.phase == phase; });
+  const auto found = std::find_if(kPlaces.begin(), kPlaces.end(),
+                                  [phase](const auto& place) { return place.phase == phase; });
   return static_cast<size_t>(found - kPlaces.begin());
 }
 template <size_t n>
 std::string_view name_of(Phase phase, const std::array<faults::Place, n>& places) {
-  return std::find_if(places.begin(), places.end(), [phase](const auto& place) { return place.phase == phase; })->name;
+  return std::find_if(places.begin(), places.end(),
+                      [phase](const auto& place) { return place.phase == phase; })
+      ->name;
 }
 
 std::string duration_text(Milliseconds duration) { return fmt::format("{}ms", duration.count()); }
@@ -24,7 +27,8 @@ std::string duration_text(Milliseconds duration) { return fmt::format("{}ms", du
 std::string random_text(const Fault& fault) {
   std::vector<std::string_view> kinds;
   for (const FaultKind kind : fault.kinds) kinds.push_back(to_string(kind));
-  return fmt::format("random:seed={},faults={},steps={},kinds={}", fault.seed, fault.count, fault.steps, fmt::join(kinds, "+"));
+  return fmt::format("random:seed={},faults={},steps={},kinds={}", fault.seed, fault.count,
+                     fault.steps, fmt::join(kinds, "+"));
 }
 
 }  // namespace
@@ -32,14 +36,20 @@ std::string random_text(const Fault& fault) {
 std::string_view to_string(FaultKind kind) { return faults::kKinds.at(static_cast<size_t>(kind)); }
 
 std::string Fault::text() const {
-  const std::string when = fmt::format("@step={},phase={}", step, order_of(phase) < kPlaces.size() ? name_of(phase, kPlaces) : "backward");
+  const std::string when =
+      fmt::format("@step={},phase={}", step,
+                  order_of(phase) < kPlaces.size() ? name_of(phase, kPlaces) : "backward");
   switch (kind) {
     case FaultKind::random: return random_text(*this);
     case FaultKind::drop: return fmt::format("drop:link={}-{}@step={}", rank, peer, step);
     case FaultKind::disk_full: return fmt::format("disk-full:rank={}@step={}", rank, step);
     case FaultKind::corrupt: return fmt::format("corrupt:rank={},collective@step={}", rank, step);
-    case FaultKind::slow: return fmt::format("slow:rank={},{}={}@step={}", rank, name_of(phase, kSlowParts), duration_text(duration), step);
-    case FaultKind::stop: return fmt::format("stop:rank={}{}{}", rank, when, duration.count() > 0 ? ",for=" + duration_text(duration) : "");
+    case FaultKind::slow:
+      return fmt::format("slow:rank={},{}={}@step={}", rank, name_of(phase, kSlowParts),
+                         duration_text(duration), step);
+    case FaultKind::stop:
+      return fmt::format("stop:rank={}{}{}", rank, when,
+                         duration.count() > 0 ? ",for=" + duration_text(duration) : "");
     case FaultKind::kill: break;
   }
   return fmt::format("kill:rank={}{}", rank, when);
@@ -55,7 +65,9 @@ bool is_due(const Fault& fault, int rank, Phase phase, int64_t step) {
   const bool concerns = rank == fault.rank || (fault.kind == FaultKind::drop && rank == fault.peer);
   if (!concerns || order_of(phase) == kPlaces.size()) return false;
   if (fault.kind == FaultKind::slow) return step >= fault.step && phase == fault.phase;
-  const auto is_beside_steps = [](Phase where) { return where == Phase::checkpoint || where == Phase::idle; };
+  const auto is_beside_steps = [](Phase where) {
+    return where == Phase::checkpoint || where == Phase::idle;
+  };
   if (is_beside_steps(fault.phase)) return step >= fault.step && phase == fault.phase;
   return step == fault.step && !is_beside_steps(phase) && order_of(phase) >= order_of(fault.phase);
 }

@@ -39,17 +39,20 @@ class Words {
     if (end == std::string_view::npos) return;
     for (const std::string_view word : split(text.substr(end + 1), ",@")) {
       const size_t equals = word.find('=');
-      const Word parsed{trimmed(word.substr(0, equals)),
-                        equals == std::string_view::npos ? std::optional<std::string_view>() : trimmed(word.substr(equals + 1))};
+      const Word parsed{trimmed(word.substr(0, equals)), equals == std::string_view::npos
+                                                             ? std::optional<std::string_view>()
+                                                             : trimmed(word.substr(equals + 1))};
       if (parsed.key.empty()) refuse("a word is empty", "kill:rank=2@step=40");
       for (const Word& other : words_)
-        if (other.key == parsed.key) refuse(fmt::format("'{}' is given twice", parsed.key), "it once");
+        if (other.key == parsed.key)
+          refuse(fmt::format("'{}' is given twice", parsed.key), "it once");
       words_.push_back(parsed);
     }
   }
 
   [[noreturn]] void refuse(const std::string& what, const std::string& remedy) const {
-    throw Error(ErrorCode::invalid_argument, "inject", fmt::format("fault {}, '{}': {}", number_, text_, what), remedy);
+    throw Error(ErrorCode::invalid_argument, "inject",
+                fmt::format("fault {}, '{}': {}", number_, text_, what), remedy);
   }
 
   bool flag(std::string_view key) {
@@ -60,7 +63,8 @@ class Words {
   std::optional<std::string_view> value(std::string_view key, std::string_view example) {
     const Word* word = take(key);
     if (!word) return std::nullopt;
-    if (!word->value || word->value->empty()) refuse(fmt::format("'{}' has no value", key), fmt::format("{}={}", key, example));
+    if (!word->value || word->value->empty())
+      refuse(fmt::format("'{}' has no value", key), fmt::format("{}={}", key, example));
     return word->value;
   }
   std::string_view needed(std::string_view key, std::string_view example) {
@@ -72,7 +76,9 @@ class Words {
     int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
-      refuse(fmt::format("{} is '{}', which is no whole number from {} to {}", key, text, least, most), fmt::format("{}={}", key, least));
+      refuse(
+          fmt::format("{} is '{}', which is no whole number from {} to {}", key, text, least, most),
+          fmt::format("{}={}", key, least));
     return number;
   }
   Milliseconds duration(std::string_view key, std::string_view text) const {
@@ -81,14 +87,16 @@ class Words {
       if (duration.count() >= 1) return duration;
     } catch (const Error&) {
     }
-    refuse(fmt::format("{} is '{}', which is no duration of 1 ms or more", key, text), fmt::format("{}=20ms", key));
+    refuse(fmt::format("{} is '{}', which is no duration of 1 ms or more", key, text),
+           fmt::format("{}=20ms", key));
   }
   // Before the end: every word must have been asked for.
   void finish() const {
     for (const Word& word : words_) {
       if (std::find(asked_.begin(), asked_.end(), word.key) != asked_.end()) continue;
       const std::string near = nearest_word(word.key, asked_.data(), asked_.size());
-      refuse(fmt::format("{} knows no '{}'", kind, word.key), near.empty() ? fmt::format("{}", fmt::join(asked_, ", ")) : near);
+      refuse(fmt::format("{} knows no '{}'", kind, word.key),
+             near.empty() ? fmt::format("{}", fmt::join(asked_, ", ")) : near);
     }
   }
 
@@ -101,7 +109,8 @@ class Words {
   };
   const Word* take(std::string_view key) {
     asked_.push_back(key);
-    const auto found = std::find_if(words_.begin(), words_.end(), [key](const Word& word) { return word.key == key; });
+    const auto found = std::find_if(words_.begin(), words_.end(),
+                                    [key](const Word& word) { return word.key == key; });
     return found == words_.end() ? nullptr : &*found;
   }
 
@@ -116,7 +125,8 @@ constexpr int64_t kMostRank = 100'000, kMostStep = int64_t{1} << 50;
 Phase read_phase(Words& words) {
   const auto name = words.value("phase", "backward");
   if (!name) return Phase::backward;
-  const auto found = std::find_if(kPlaces.begin(), kPlaces.end(), [&](const auto& place) { return place.name == *name; });
+  const auto found = std::find_if(kPlaces.begin(), kPlaces.end(),
+                                  [&](const auto& place) { return place.name == *name; });
   if (found != kPlaces.end()) return found->phase;
   constexpr auto kNames = names_of(kPlaces);
   const std::string near = nearest_word(*name, kNames.data(), kNames.size());
@@ -134,26 +144,37 @@ void read_slow(Words& words, Fault& fault) {
     ++given;
   }
   if (given != 1)
-    words.refuse("it needs one of compute, data, collective and checkpoint with the time that it takes longer", "compute=20ms");
+    words.refuse(
+        "it needs one of compute, data, collective and checkpoint with the time that it takes "
+        "longer",
+        "compute=20ms");
 }
 
 void read_link(Words& words, Fault& fault) {
   const std::string_view link = words.needed("link", "0-1");
   const size_t dash = link.find('-');
-  if (dash == std::string_view::npos) words.refuse(fmt::format("link is '{}', which is no pair of ranks", link), "link=0-1");
+  if (dash == std::string_view::npos)
+    words.refuse(fmt::format("link is '{}', which is no pair of ranks", link), "link=0-1");
   fault.rank = static_cast<int>(words.number("link", link.substr(0, dash), 0, kMostRank));
   fault.peer = static_cast<int>(words.number("link", link.substr(dash + 1), 0, kMostRank));
-  if (fault.rank == fault.peer) words.refuse(fmt::format("link is '{}', and a rank has no link to itself", link), "link=0-1");
+  if (fault.rank == fault.peer)
+    words.refuse(fmt::format("link is '{}', and a rank has no link to itself", link), "link=0-1");
 }
 
 void read_random(Words& words, Fault& fault) {
-  fault.seed = static_cast<uint64_t>(words.number("seed", words.needed("seed", "7"), 0, std::numeric_limits<int64_t>::max()));
+  fault.seed = static_cast<uint64_t>(
+      words.number("seed", words.needed("seed", "7"), 0, std::numeric_limits<int64_t>::max()));
   fault.count = static_cast<int>(words.number("faults", words.needed("faults", "5"), 1, 1'000'000));
   fault.steps = words.number("steps", words.needed("steps", "200"), 2, kMostStep);
-  for (const std::string_view name : split(words.value("kinds", "kill+stop").value_or("kill+stop"), "+")) {
+  for (const std::string_view name :
+       split(words.value("kinds", "kill+stop").value_or("kill+stop"), "+")) {
     const auto found = std::find(kKinds.begin(), kKinds.end() - 1, name);
     if (found == kKinds.end() - 1)
-      words.refuse(fmt::format("kinds has '{}', which is none of kill, stop, slow, corrupt, drop and disk-full", name), "kinds=kill+stop");
+      words.refuse(
+          fmt::format(
+              "kinds has '{}', which is none of kill, stop, slow, corrupt, drop and disk-full",
+              name),
+          "kinds=kill+stop");
     fault.kinds.push_back(static_cast<FaultKind>(found - kKinds.begin()));
   }
 }
@@ -163,20 +184,23 @@ Fault parse_fault(size_t number, std::string_view text) {
   const auto found = std::find(kKinds.begin(), kKinds.end(), words.kind);
   if (found == kKinds.end()) {
     const std::string near = nearest_word(words.kind, kKinds.data(), kKinds.size());
-    words.refuse(fmt::format("there is no fault '{}'", words.kind), near.empty() ? fmt::format("{}", fmt::join(kKinds, ", ")) : near);
+    words.refuse(fmt::format("there is no fault '{}'", words.kind),
+                 near.empty() ? fmt::format("{}", fmt::join(kKinds, ", ")) : near);
   }
   Fault fault;
   fault.kind = static_cast<FaultKind>(found - kKinds.begin());
   const bool has_rank = fault.kind != FaultKind::random && fault.kind != FaultKind::drop;
   if (has_rank) {
-    const auto rank = fault.kind == FaultKind::disk_full ? words.value("rank", "0") : words.needed("rank", "1");
+    const auto rank =
+        fault.kind == FaultKind::disk_full ? words.value("rank", "0") : words.needed("rank", "1");
     fault.rank = static_cast<int>(words.number("rank", rank.value_or("0"), 0, kMostRank));
   }
   switch (fault.kind) {
     case FaultKind::kill: fault.phase = read_phase(words); break;
     case FaultKind::stop:
       fault.phase = read_phase(words);
-      if (const auto text_of = words.value("for", "3s")) fault.duration = words.duration("for", *text_of);
+      if (const auto text_of = words.value("for", "3s"))
+        fault.duration = words.duration("for", *text_of);
       break;
     case FaultKind::slow: read_slow(words, fault); break;
     case FaultKind::corrupt:
@@ -191,7 +215,8 @@ Fault parse_fault(size_t number, std::string_view text) {
     case FaultKind::random: read_random(words, fault); break;
   }
   if (fault.kind != FaultKind::random) {
-    const bool must_say_when = fault.kind == FaultKind::kill || fault.kind == FaultKind::stop || fault.kind == FaultKind::drop;
+    const bool must_say_when = fault.kind == FaultKind::kill || fault.kind == FaultKind::stop ||
+                               fault.kind == FaultKind::drop;
     const auto step = must_say_when ? words.needed("step", "40") : words.value("step", "40");
     fault.step = words.number("step", step.value_or("1"), 1, kMostStep);
   }

@@ -12,19 +12,24 @@ class Draw {
  public:
   explicit Draw(uint64_t seed) : seed_(seed) {}
   int64_t below(int64_t bound) {
-    return static_cast<int64_t>((static_cast<unsigned __int128>(mix64(seed_, next_++)) * static_cast<uint64_t>(bound)) >> 64);
+    return static_cast<int64_t>(
+        (static_cast<unsigned __int128>(mix64(seed_, next_++)) * static_cast<uint64_t>(bound)) >>
+        64);
   }
 
  private:
   uint64_t seed_, next_ = 0;
 };
 
-constexpr Phase kPhases[] = {Phase::data, Phase::forward, Phase::backward, Phase::exchange, Phase::update};
+constexpr Phase kPhases[] = {Phase::data, Phase::forward, Phase::backward, Phase::exchange,
+                             Phase::update};
 
 Fault draw_fault(Draw& draw, const Fault& random, int world_size) {
   Fault fault;
-  fault.kind = random.kinds[static_cast<size_t>(draw.below(static_cast<int64_t>(random.kinds.size())))];
-  fault.step = 2 + draw.below(random.steps - 1);  // Something must have run before anything can be recovered.
+  fault.kind =
+      random.kinds[static_cast<size_t>(draw.below(static_cast<int64_t>(random.kinds.size())))];
+  fault.step = 2 + draw.below(random.steps -
+                              1);  // Something must have run before anything can be recovered.
   fault.rank = static_cast<int>(draw.below(world_size));
   fault.phase = kPhases[draw.below(std::size(kPhases))];
   switch (fault.kind) {
@@ -49,20 +54,24 @@ Fault draw_fault(Draw& draw, const Fault& random, int world_size) {
 }
 
 [[noreturn]] void refuse(const Fault& fault, const std::string& what, const std::string& remedy) {
-  throw Error(ErrorCode::invalid_argument, "inject", fmt::format("'{}': {}", fault.text(), what), remedy);
+  throw Error(ErrorCode::invalid_argument, "inject", fmt::format("'{}': {}", fault.text(), what),
+              remedy);
 }
 
 void check(const Fault& fault, int world_size, int64_t steps) {
   if (const int highest = std::max(fault.rank, fault.peer); highest >= world_size)
     refuse(fault, fmt::format("there is no rank {} among {} replicas", highest, world_size),
-           world_size == 1 ? "rank 0, or more --workers" : fmt::format("a rank from 0 to {}", world_size - 1));
+           world_size == 1 ? "rank 0, or more --workers"
+                           : fmt::format("a rank from 0 to {}", world_size - 1));
   if (steps > 0 && fault.step > steps)
-    refuse(fault, fmt::format("step {} is beyond the {} steps of the run", fault.step, steps), fmt::format("a step from 1 to {}", steps));
+    refuse(fault, fmt::format("step {} is beyond the {} steps of the run", fault.step, steps),
+           fmt::format("a step from 1 to {}", steps));
 }
 
 }  // namespace
 
-std::vector<Fault> schedule_faults(const std::vector<Fault>& faults, int world_size, int64_t steps) {
+std::vector<Fault> schedule_faults(const std::vector<Fault>& faults, int world_size,
+                                   int64_t steps) {
   std::vector<Fault> schedule;
   for (const Fault& fault : faults) {
     if (fault.kind != FaultKind::random) {
@@ -70,15 +79,20 @@ std::vector<Fault> schedule_faults(const std::vector<Fault>& faults, int world_s
       schedule.push_back(fault);
       continue;
     }
-    const bool drops = std::find(fault.kinds.begin(), fault.kinds.end(), FaultKind::drop) != fault.kinds.end();
-    if (drops && world_size < 2) refuse(fault, "one replica has no link that could be dropped", "kinds=kill+stop");
+    const bool drops =
+        std::find(fault.kinds.begin(), fault.kinds.end(), FaultKind::drop) != fault.kinds.end();
+    if (drops && world_size < 2)
+      refuse(fault, "one replica has no link that could be dropped", "kinds=kill+stop");
     if (steps > 0 && fault.steps > steps)
-      refuse(fault, fmt::format("its faults strike up to step {}, and the run has {} steps", fault.steps, steps),
+      refuse(fault,
+             fmt::format("its faults strike up to step {}, and the run has {} steps", fault.steps,
+                         steps),
              fmt::format("steps={}", steps));
     Draw draw(fault.seed);
     for (int i = 0; i < fault.count; ++i) schedule.push_back(draw_fault(draw, fault, world_size));
   }
-  std::stable_sort(schedule.begin(), schedule.end(), [](const Fault& a, const Fault& b) { return a.step < b.step; });
+  std::stable_sort(schedule.begin(), schedule.end(),
+                   [](const Fault& a, const Fault& b) { return a.step < b.step; });
   return schedule;
 }
 

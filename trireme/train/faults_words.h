@@ -7,13 +7,15 @@
 namespace trireme::faults {
 
 // In the order of FaultKind.
-inline constexpr std::array<std::string_view, 7> kKinds{"kill", "stop", "slow", "corrupt", "drop", "disk-full", "random"};
+inline constexpr std::array<std::string_view, 7> kKinds{"kill", "stop",      "slow",  "corrupt",
+                                                        "drop", "disk-full", "random"};
 
 struct Place {
   std::string_view name;
   Phase phase;
 };
-// In the order in which a step passes them; the end is behind the last one. The collective is the phase that heartbeats call exchange.
+// In the order in which a step passes them; the end is behind the last one. The collective is the
+// phase that heartbeats call exchange.
 inline constexpr std::array<Place, 7> kPlaces = {{{"data", Phase::data},
                                                   {"forward", Phase::forward},
                                                   {"backward", Phase::backward},
@@ -22,8 +24,10 @@ inline constexpr std::array<Place, 7> kPlaces = {{{"data", Phase::data},
                                                   {"checkpoint", Phase::checkpoint},
                                                   {"end", Phase::idle}}};
 // Where a slow rank loses its time.
-inline constexpr std::array<Place, 4> kSlowParts = {
-    {{"compute", Phase::forward}, {"data", Phase::data}, {"collective", Phase::exchange}, {"checkpoint", Phase::checkpoint}}};
+inline constexpr std::array<Place, 4> kSlowParts = {{{"compute", Phase::forward},
+                                                     {"data", Phase::data},
+                                                     {"collective", Phase::exchange},
+                                                     {"checkpoint", Phase::checkpoint}}};
 
 template <size_t n>
 constexpr std::array<std::string_view, n> names_of(const std::array<Place, n>& places) {

@@ -6,7 +6,8 @@ namespace {
 
 class FillableFile : public checkpoint::FileSystem::File {
  public:
-  FillableFile(std::unique_ptr<checkpoint::FileSystem::File> file, std::filesystem::path path, std::atomic<bool>& full)
+  FillableFile(std::unique_ptr<checkpoint::FileSystem::File> file, std::filesystem::path path,
+               std::atomic<bool>& full)
       : file_(std::move(file)), path_(std::move(path)), full_(full) {}
 
   size_t write(std::span<const std::byte> bytes) override {

@@ -5,7 +5,8 @@
 
 namespace trireme {
 
-// Everything goes to `files`, but for the write that follows fill(): it fails as it does where no space is left.
+// Everything goes to `files`, but for the write that follows fill(): it fails as it does where no
+// space is left.
 class FullDisk : public checkpoint::FileSystem {
  public:
   explicit FullDisk(checkpoint::FileSystem& files = checkpoint::disk()) : files_(files) {}
@@ -13,11 +14,16 @@ class FullDisk : public checkpoint::FileSystem {
 
   std::unique_ptr<File> create(const std::filesystem::path& path) override;
   void make_folder(const std::filesystem::path& path) override { files_.make_folder(path); }
-  void rename(const std::filesystem::path& from, const std::filesystem::path& to) override { files_.rename(from, to); }
+  void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    files_.rename(from, to);
+  }
   void remove(const std::filesystem::path& path) override { files_.remove(path); }
   void sync_folder(const std::filesystem::path& path) override { files_.sync_folder(path); }
-  std::vector<Entry> list(const std::filesystem::path& folder) override { return files_.list(folder); }
-  std::unique_ptr<Lock> try_lock(const std::filesystem::path& file, std::string_view mine, std::string& holder) override {
+  std::vector<Entry> list(const std::filesystem::path& folder) override {
+    return files_.list(folder);
+  }
+  std::unique_ptr<Lock> try_lock(const std::filesystem::path& file, std::string_view mine,
+                                 std::string& holder) override {
     return files_.try_lock(file, mine, holder);
   }
 

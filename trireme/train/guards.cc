@@ -41,9 +41,12 @@ void check(const GuardOptions& options) {
   if (options.policy != "stop" && options.policy != "skip" && options.policy != "rollback")
     refuse(fmt::format("guard.policy is '{}'", options.policy), "stop, skip or rollback");
   if (options.spike != 0 && !(options.spike > 1))
-    refuse(fmt::format("guard.spike is {}, and must be 0 (off) or above 1", options.spike), "guard.spike=10");
+    refuse(fmt::format("guard.spike is {}, and must be 0 (off) or above 1", options.spike),
+           "guard.spike=10");
   if (options.window < 2) refuse(fmt::format("guard.window is {}", options.window), "at least 2");
-  if (options.check_replicas_every < 0) refuse(fmt::format("guard.check_replicas_every is {}", options.check_replicas_every), "0 or more");
+  if (options.check_replicas_every < 0)
+    refuse(fmt::format("guard.check_replicas_every is {}", options.check_replicas_every),
+           "0 or more");
 }
 
 Guard::Guard(GuardOptions options) : options_(std::move(options)) { check(options_); }
@@ -51,7 +54,8 @@ Guard::Guard(GuardOptions options) : options_(std::move(options)) { check(option
 bool Guard::accepts(double loss, double gradient_norm) const {
   if (!std::isfinite(loss) || std::isnan(gradient_norm) || std::isinf(gradient_norm)) return false;
   if (options_.spike == 0) return true;
-  const double usual_loss = median(losses_, options_.window), usual_norm = median(norms_, options_.window);
+  const double usual_loss = median(losses_, options_.window),
+               usual_norm = median(norms_, options_.window);
   const bool loss_spikes = usual_loss > 0 && loss > options_.spike * usual_loss;
   const bool norm_spikes = usual_norm > 0 && gradient_norm > options_.spike * usual_norm;
   return !loss_spikes && !norm_spikes;
@@ -59,20 +63,24 @@ bool Guard::accepts(double loss, double gradient_norm) const {
 
 std::string Guard::what_is_wrong(const Step& step) const {
   if (!step.nonfinite_ranks.empty())
-    return fmt::format("the loss of step {} is NaN or infinite on rank {}", step.number, fmt::join(step.nonfinite_ranks, ", "));
-  if (step.nonfinite_gradients) return fmt::format("the gradients of step {} are NaN or infinite", step.number);
+    return fmt::format("the loss of step {} is NaN or infinite on rank {}", step.number,
+                       fmt::join(step.nonfinite_ranks, ", "));
+  if (step.nonfinite_gradients)
+    return fmt::format("the gradients of step {} are NaN or infinite", step.number);
   const auto spike = [&](const char* what, double value, double usual) {
-    return fmt::format("the {} of step {} is {:.4g}, {:.3g} times the median of the last {} steps", what, step.number, value, value / usual,
-                       options_.window);
+    return fmt::format("the {} of step {} is {:.4g}, {:.3g} times the median of the last {} steps",
+                       what, step.number, value, value / usual, options_.window);
   };
   const double usual_loss = median(losses_, options_.window);
-  if (usual_loss > 0 && step.loss > options_.spike * usual_loss) return spike("loss", step.loss, usual_loss);
+  if (usual_loss > 0 && step.loss > options_.spike * usual_loss)
+    return spike("loss", step.loss, usual_loss);
   return spike("gradient norm", step.gradient_norm, median(norms_, options_.window));
 }
 
 GuardVerdict Guard::judge(const Step& step) {
   const bool finite = step.nonfinite_ranks.empty() && !step.nonfinite_gradients;
-  if (step.nonfinite_ranks.empty() && step.nonfinite_gradients && step.overflow_is_expected) return {};
+  if (step.nonfinite_ranks.empty() && step.nonfinite_gradients && step.overflow_is_expected)
+    return {};
   if (finite && accepts(step.loss, step.gradient_norm)) {
     tripped_in_a_row_ = 0;
     if (options_.spike > 0) {
@@ -82,10 +90,13 @@ GuardVerdict Guard::judge(const Step& step) {
     return {};
   }
   const std::string what = what_is_wrong(step) + "; nothing was updated";
-  if (options_.policy == "stop") return {GuardAction::stop, what, std::string(kRemedy) + ", or guard.policy=skip"};
+  if (options_.policy == "stop")
+    return {GuardAction::stop, what, std::string(kRemedy) + ", or guard.policy=skip"};
   if (++tripped_in_a_row_ >= kMostInARow)
-    return {GuardAction::stop, fmt::format("{}, for the {}th batch in a row", what, tripped_in_a_row_), kRemedy};
-  const bool is_first = rolled_back_from_.emplace(step.position.epoch, step.position.consumed).second;
+    return {GuardAction::stop,
+            fmt::format("{}, for the {}th batch in a row", what, tripped_in_a_row_), kRemedy};
+  const bool is_first =
+      rolled_back_from_.emplace(step.position.epoch, step.position.consumed).second;
   const bool rolls_back = options_.policy == "rollback" && is_first;
   return {rolls_back ? GuardAction::rollback : GuardAction::skip, what, {}};
 }

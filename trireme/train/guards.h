@@ -1,4 +1,5 @@
-// Guards of a training: what happens to a step whose loss or gradients are not finite, or far above what they were. Pure; no torch.
+// Guards of a training: what happens to a step whose loss or gradients are not finite, or far above
+// what they were. Pure; no torch.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -13,15 +14,16 @@
 namespace trireme {
 
 struct GuardOptions {
-  // stop: the run ends with what happened. skip: the batch counts as used, nothing is updated. rollback: the newest checkpoint is taken up
-  // again; the batch that trips a second time is skipped.
-  // With skip and rollback the gradient norm is computed in every step.
+  // stop: the run ends with what happened. skip: the batch counts as used, nothing is updated.
+  // rollback: the newest checkpoint is taken up again; the batch that trips a second time is
+  // skipped. With skip and rollback the gradient norm is computed in every step.
   std::string policy = "stop";
-  // Above 0: a loss or gradient norm above so many times the median of the last `window` steps trips too. A median that is not positive
-  // says nothing.
+  // Above 0: a loss or gradient norm above so many times the median of the last `window` steps
+  // trips too. A median that is not positive says nothing.
   double spike = 0;
-  int64_t window = 32;               // Nothing is a spike before so many steps were seen.
-  int64_t check_replicas_every = 0;  // Steps between comparisons of all replicas' parameters (replica_check.h); 0: never.
+  int64_t window = 32;  // Nothing is a spike before so many steps were seen.
+  int64_t check_replicas_every =
+      0;  // Steps between comparisons of all replicas' parameters (replica_check.h); 0: never.
 };
 // Throws Error(invalid_argument) naming option, value and rule.
 void check(const GuardOptions& options);
@@ -52,12 +54,15 @@ class Guard {
   };
   // Whether the update may be made: asked once loss and norm are known, before it. Changes nothing.
   bool accepts(double loss, double gradient_norm) const;
-  // After the step. What was accepted becomes part of the median. Ten batches in a row that trip end the run under every policy.
+  // After the step. What was accepted becomes part of the median. Ten batches in a row that trip
+  // end the run under every policy.
   GuardVerdict judge(const Step& step);
 
-  // Otherwise gradients that are not finite would be found only by the next loss, with the parameters spoilt.
+  // Otherwise gradients that are not finite would be found only by the next loss, with the
+  // parameters spoilt.
   bool needs_norm() const { return options_.spike > 0 || options_.policy != "stop"; }
-  // The values behind the medians, for the checkpoint: a run that goes on judges as it would have. Broken or missing state is none.
+  // The values behind the medians, for the checkpoint: a run that goes on judges as it would have.
+  // Broken or missing state is none.
   Json state() const;
   void load(const Json& state);
 

@@ -18,7 +18,8 @@
 namespace trireme {
 namespace {
 
-// A process that is stopped cannot wake itself. The child does nothing but wait, holds no descriptor of ours, and dies with us.
+// A process that is stopped cannot wake itself. The child does nothing but wait, holds no
+// descriptor of ours, and dies with us.
 void stop_for(Milliseconds duration) {
   const pid_t self = getpid();
   const timespec wait{duration.count() / 1000, duration.count() % 1000 * 1'000'000};
@@ -29,12 +30,14 @@ void stop_for(Milliseconds duration) {
     if (getppid() != self) _exit(0);
     nanosleep(&wait, nullptr);
     // The first one may come before the stop.
-    for (const timespec again{0, 10'000'000}; getppid() == self; nanosleep(&again, nullptr)) kill(self, SIGCONT);
+    for (const timespec again{0, 10'000'000}; getppid() == self; nanosleep(&again, nullptr))
+      kill(self, SIGCONT);
     _exit(0);
   }
   if (waker < 0)
     throw Error(ErrorCode::io, "inject",
-                fmt::format("no process that would end a stop of {} ms: {}", duration.count(), std::strerror(errno)),
+                fmt::format("no process that would end a stop of {} ms: {}", duration.count(),
+                            std::strerror(errno)),
                 "a higher limit of processes (ulimit -u)");
   raise(SIGSTOP);
   if (waker <= 0) return;
@@ -43,7 +46,8 @@ void stop_for(Milliseconds duration) {
 }
 
 [[noreturn]] void refuse_mark(const std::filesystem::path& mark, const std::string& reason) {
-  throw Error(ErrorCode::io, "inject", fmt::format("cannot leave the mark {}: {}", mark.string(), reason),
+  throw Error(ErrorCode::io, "inject",
+              fmt::format("cannot leave the mark {}: {}", mark.string(), reason),
               "a checkpoint.dir that can be written");
 }
 
@@ -60,16 +64,22 @@ FaultActions process_actions() {
 Injector::Injector(std::vector<Fault> schedule, std::filesystem::path marks, FaultActions actions)
     : marks_(std::move(marks)), actions_(std::move(actions)) {
   const auto require = [](const Fault& fault, bool there, std::string_view remedy) {
-    if (!there) throw Error(ErrorCode::unsupported, "inject", fmt::format("'{}' cannot be done in this run", fault.text()), remedy);
+    if (!there)
+      throw Error(ErrorCode::unsupported, "inject",
+                  fmt::format("'{}' cannot be done in this run", fault.text()), remedy);
   };
   std::map<std::string, int> alike;
   for (Fault& fault : schedule) {
     if (fault.kind == FaultKind::drop)
-      require(fault, static_cast<bool>(actions_.drop_link), "a carrier with connections: comm.backend=tcp");
-    if (fault.kind == FaultKind::disk_full) require(fault, static_cast<bool>(actions_.fill_disk), "a run that writes checkpoints");
-    if (fault.kind == FaultKind::corrupt) require(fault, static_cast<bool>(actions_.corrupt), "a run of the Trainer");
+      require(fault, static_cast<bool>(actions_.drop_link),
+              "a carrier with connections: comm.backend=tcp");
+    if (fault.kind == FaultKind::disk_full)
+      require(fault, static_cast<bool>(actions_.fill_disk), "a run that writes checkpoints");
+    if (fault.kind == FaultKind::corrupt)
+      require(fault, static_cast<bool>(actions_.corrupt), "a run of the Trainer");
     const std::string text = fault.text();
-    const std::string name = "fault-" + sha256_hex(fmt::format("{} #{}", text, ++alike[text])).substr(0, 16);
+    const std::string name =
+        "fault-" + sha256_hex(fmt::format("{} #{}", text, ++alike[text])).substr(0, 16);
     entries_.push_back({std::move(fault), name});
   }
 }
@@ -89,12 +99,14 @@ bool Injector::claim(Entry& entry, int rank) {
   std::filesystem::create_directories(marks_, error);
   if (error) refuse_mark(marks_, error.message());
   const bool of_an_end = entry.fault.kind == FaultKind::drop;
-  const std::filesystem::path mark = marks_ / (of_an_end ? fmt::format("{}-{}", entry.mark, rank) : entry.mark);
+  const std::filesystem::path mark =
+      marks_ / (of_an_end ? fmt::format("{}-{}", entry.mark, rank) : entry.mark);
   const int file = open(mark.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0 && errno == EEXIST) return false;
   if (file < 0) refuse_mark(mark, std::strerror(errno));
   const std::string text = entry.fault.text() + "\n";
-  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());  // For people only.
+  const bool written = write(file, text.data(), text.size()) ==
+                       static_cast<ssize_t>(text.size());  // For people only.
   close(file);
   if (!written) log_warning("the mark {} is empty", mark.string());
   return true;

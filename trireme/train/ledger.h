@@ -1,9 +1,10 @@
-// Which samples a run has used: the ledger that proves that each sample of an epoch was used exactly once, whatever failed, joined or was
-// resized on the way. No torch.
+// Which samples a run has used: the ledger that proves that each sample of an epoch was used
+// exactly once, whatever failed, joined or was resized on the way. No torch.
 //
-// A run of batches that follow each other as the DataPlan has it is one entry, however long it is; an entry ends where the generation, the
-// world size or the plan changes, or where batches do not follow. So the ledger of an undisturbed training is one line of a checkpoint.
-// Every rank keeps it (all know what a step used), so that whoever becomes rank 0 can go on with it.
+// A run of batches that follow each other as the DataPlan has it is one entry, however long it is;
+// an entry ends where the generation, the world size or the plan changes, or where batches do not
+// follow. So the ledger of an undisturbed training is one line of a checkpoint. Every rank keeps it
+// (all know what a step used), so that whoever becomes rank 0 can go on with it.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/monitor/sink.h>
@@ -28,14 +29,17 @@ struct SampleCount {
 // One thread at a time.
 class Ledger {
  public:
-  // Training goes on from here: what was recorded at this position or later is taken back. Before the first commit. An empty ledger takes
-  // over the record's own, if it has one. Throws Error(corrupt) for a position outside the data.
+  // Training goes on from here: what was recorded at this position or later is taken back. Before
+  // the first commit. An empty ledger takes over the record's own, if it has one. Throws
+  // Error(corrupt) for a position outside the data.
   void go_on(const monitor::ContinueRecord& from);
-  // A batch that counts as used. Throws Error(corrupt) naming the value for a record that no plan could have made.
+  // A batch that counts as used. Throws Error(corrupt) naming the value for a record that no plan
+  // could have made.
   void commit(const monitor::CommitRecord& commit);
 
   SampleCount samples() const;
-  // What is not as it should be, in words, at most so many; empty exactly if samples().exactly_once() and no step is missing.
+  // What is not as it should be, in words, at most so many; empty exactly if
+  // samples().exactly_once() and no step is missing.
   std::vector<std::string> faults(size_t most = 20) const;
   int64_t finished_epochs() const;
   bool empty() const { return runs_.empty(); }
@@ -44,7 +48,8 @@ class Ledger {
   // Where the ledger begins, if it does not know the run from its start.
   plan::DataPosition begin() const { return begin_; }
 
-  // Small: for a checkpoint's manifest. `where` names the source in messages; throws Error(corrupt) for what to_json() does not make.
+  // Small: for a checkpoint's manifest. `where` names the source in messages; throws Error(corrupt)
+  // for what to_json() does not make.
   Json to_json() const;
   static Ledger from_json(const Json& json, const std::string& where);
 

@@ -20,24 +20,32 @@ struct Record {
   std::string where;  // "log.jsonl:812"
 };
 
-bool at_or_after(plan::DataPosition a, plan::DataPosition b) { return a.epoch != b.epoch ? a.epoch > b.epoch : a.consumed >= b.consumed; }
+bool at_or_after(plan::DataPosition a, plan::DataPosition b) {
+  return a.epoch != b.epoch ? a.epoch > b.epoch : a.consumed >= b.consumed;
+}
 bool speaks_of_samples(const std::string& line) {
-  return line.find("\"commit\"") != std::string::npos || line.find("\"continue\"") != std::string::npos;
+  return line.find("\"commit\"") != std::string::npos ||
+         line.find("\"continue\"") != std::string::npos;
 }
 
-// The next process appends to the line that was torn when the last one died: its own record is whole.
+// The next process appends to the line that was torn when the last one died: its own record is
+// whole.
 Json parse(const std::string& line) {
   Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_discarded()) return json;
   const size_t last = line.rfind("{\"event\":");
-  return last == std::string::npos ? json : Json::parse(line.substr(last), nullptr, /*allow_exceptions=*/false);
+  return last == std::string::npos
+             ? json
+             : Json::parse(line.substr(last), nullptr, /*allow_exceptions=*/false);
 }
 
 class Auditor {
  public:
   void read(const std::filesystem::path& log) {
     std::ifstream file(log);
-    if (!file) throw Error(ErrorCode::io, "ledger", fmt::format("cannot read {}: {}", log.string(), std::strerror(errno)));
+    if (!file)
+      throw Error(ErrorCode::io, "ledger",
+                  fmt::format("cannot read {}: {}", log.string(), std::strerror(errno)));
     int64_t number = 0, torn = 0, first_torn = 0;
     for (std::string line; std::getline(file, line);) {
       ++number;
@@ -61,7 +69,8 @@ class Auditor {
       records_.push_back(std::move(record));
     }
     if (torn > 0)
-      audit_.notes.push_back(fmt::format("{}: {} torn line{}, the first is line {}", log.string(), torn, torn > 1 ? "s" : "", first_torn));
+      audit_.notes.push_back(fmt::format("{}: {} torn line{}, the first is line {}", log.string(),
+                                         torn, torn > 1 ? "s" : "", first_torn));
     ++logs_;
   }
 
@@ -70,9 +79,14 @@ class Auditor {
       throw Error(ErrorCode::not_found, "ledger", "the logs hold no record of samples",
                   "the folder of a run that had monitor.json_lines on");
     // One file is in order as it is; between files only the time tells.
-    if (logs_ > 1) std::stable_sort(records_.begin(), records_.end(), [](const Record& a, const Record& b) { return a.time < b.time; });
-    for (const Record& record : records_) std::visit([&](const auto& what) { take(what, record); }, record.what);
-    if (!begun_) audit_.faults.push_back(fmt::format("{} records of samples, and none that says where the run begins", early_));
+    if (logs_ > 1)
+      std::stable_sort(records_.begin(), records_.end(),
+                       [](const Record& a, const Record& b) { return a.time < b.time; });
+    for (const Record& record : records_)
+      std::visit([&](const auto& what) { take(what, record); }, record.what);
+    if (!begun_)
+      audit_.faults.push_back(
+          fmt::format("{} records of samples, and none that says where the run begins", early_));
     replay();
     return std::move(audit_);
   }
@@ -104,8 +118,9 @@ class Auditor {
       try {
         if (const auto* from = std::get_if<ContinueRecord>(&record->what)) {
           if (ledger.empty() && from->ledger.is_object() && from->step > 0)
-            audit_.notes.push_back(
-                fmt::format("{}: up to step {} the checkpoint's ledger speaks for logs that are not here", record->where, from->step));
+            audit_.notes.push_back(fmt::format(
+                "{}: up to step {} the checkpoint's ledger speaks for logs that are not here",
+                record->where, from->step));
           ledger.go_on(*from);
         } else {
           ledger.commit(std::get<CommitRecord>(record->what));
@@ -115,8 +130,11 @@ class Auditor {
         audit_.faults.push_back(fmt::format("{}: {}", record->where, brief(error)));
       }
     }
-    if (const auto begin = ledger.begin(); !ledger.empty() && (begin.epoch > 0 || begin.consumed > 0))
-      audit_.notes.push_back(fmt::format("nothing is known of what came before sample {} of epoch {}", begin.consumed, begin.epoch));
+    if (const auto begin = ledger.begin();
+        !ledger.empty() && (begin.epoch > 0 || begin.consumed > 0))
+      audit_.notes.push_back(
+          fmt::format("nothing is known of what came before sample {} of epoch {}", begin.consumed,
+                      begin.epoch));
     audit_.samples = ledger.samples();
     audit_.finished_epochs = ledger.finished_epochs();
     for (std::string& fault : ledger.faults()) audit_.faults.push_back(std::move(fault));
@@ -134,13 +152,15 @@ class Auditor {
 
 std::vector<std::filesystem::path> logs_of(const std::filesystem::path& run) {
   if (!std::filesystem::exists(run))
-    throw Error(ErrorCode::not_found, "ledger", fmt::format("{} does not exist", run.string()), "the folder of a run (run.dir)");
+    throw Error(ErrorCode::not_found, "ledger", fmt::format("{} does not exist", run.string()),
+                "the folder of a run (run.dir)");
   if (!std::filesystem::is_directory(run)) return {run};
   std::vector<std::filesystem::path> logs;
   for (const auto& entry : std::filesystem::directory_iterator(run))
     if (entry.path().extension() == ".jsonl") logs.push_back(entry.path());
   if (logs.empty())
-    throw Error(ErrorCode::not_found, "ledger", fmt::format("{} holds no log (*.jsonl)", run.string()),
+    throw Error(ErrorCode::not_found, "ledger",
+                fmt::format("{} holds no log (*.jsonl)", run.string()),
                 "the folder of a run that had monitor.json_lines on");
   std::sort(logs.begin(), logs.end());
   return logs;
@@ -153,12 +173,15 @@ LedgerAudit audit_logs(std::span<const std::filesystem::path> logs) {
 }
 
 std::string LedgerAudit::describe() const {
-  std::string text =
-      fmt::format("{} batches, {} epoch{} finished: {} uses of samples expected, {} seen once, {} lost, {} repeated\n", batches,
-                  finished_epochs, finished_epochs == 1 ? "" : "s", samples.expected, samples.seen_once, samples.lost, samples.repeated);
+  std::string text = fmt::format(
+      "{} batches, {} epoch{} finished: {} uses of samples expected, {} seen once, {} lost, {} "
+      "repeated\n",
+      batches, finished_epochs, finished_epochs == 1 ? "" : "s", samples.expected,
+      samples.seen_once, samples.lost, samples.repeated);
   if (continuations > 0 || written_twice > 0)
-    text += fmt::format("gone on {} time{}: {} batches taken back and done again, {} records written twice\n", continuations,
-                        continuations == 1 ? "" : "s", taken_back, written_twice);
+    text += fmt::format(
+        "gone on {} time{}: {} batches taken back and done again, {} records written twice\n",
+        continuations, continuations == 1 ? "" : "s", taken_back, written_twice);
   for (const std::string& note : notes) text += fmt::format("note: {}\n", note);
   for (const std::string& fault : faults) text += fmt::format("WRONG: {}\n", fault);
   if (passed()) text += "each sample was used exactly once\n";

@@ -15,10 +15,12 @@ struct Model {
   std::function<at::Tensor(const at::Tensor& data)> forward;
 };
 
-// Makes one replica's model. Called once per replica, from that replica's thread, with torch's generator seeded alike everywhere.
+// Makes one replica's model. Called once per replica, from that replica's thread, with torch's
+// generator seeded alike everywhere.
 using ModelFactory = std::function<Model()>;
 
-// For any module class with `at::Tensor forward(at::Tensor)`: model_factory<Net>(constructor arguments...).
+// For any module class with `at::Tensor forward(at::Tensor)`: model_factory<Net>(constructor
+// arguments...).
 template <typename Net, typename... Args>
 ModelFactory model_factory(Args... args) {
   return [args...] {

@@ -18,17 +18,20 @@ using checkpoint::kDigestPiece, checkpoint::PieceDigest;
 // A tree of two levels: the digests of the pieces, hashed.
 PieceDigest digest_of(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().contiguous();
-  const std::span<const std::byte> bytes(static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes());
+  const std::span<const std::byte> bytes(static_cast<const std::byte*>(whole.const_data_ptr()),
+                                         whole.nbytes());
   std::vector<PieceDigest> pieces;
   for (size_t at = 0; at < bytes.size(); at += kDigestPiece)
-    pieces.push_back(checkpoint::digest_of_piece(bytes.subspan(at, std::min(kDigestPiece, bytes.size() - at))));
+    pieces.push_back(
+        checkpoint::digest_of_piece(bytes.subspan(at, std::min(kDigestPiece, bytes.size() - at))));
   return checkpoint::digest_of_piece(std::as_bytes(std::span(pieces)));
 }
 
 // Everybody's digests, rank after rank.
 std::vector<PieceDigest> gather(std::span<const PieceDigest> mine, Group& group) {
   const auto bytes = static_cast<int64_t>(mine.size_bytes());
-  const at::Tensor input = at::empty({bytes}, at::kByte), output = at::empty({bytes * group.size()}, at::kByte);
+  const at::Tensor input = at::empty({bytes}, at::kByte),
+                   output = at::empty({bytes * group.size()}, at::kByte);
   std::memcpy(input.mutable_data_ptr(), mine.data(), mine.size_bytes());
   group.all_gather(input, output);
   std::vector<PieceDigest> all(mine.size() * static_cast<size_t>(group.size()));
@@ -36,28 +39,35 @@ std::vector<PieceDigest> gather(std::span<const PieceDigest> mine, Group& group)
   return all;
 }
 
-std::string named(const std::vector<int>& ranks) { return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", ")); }
+std::string named(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
+}
 
 std::string who_differs(const std::vector<PieceDigest>& of_ranks) {
   std::map<PieceDigest, std::vector<int>> camps;
-  for (size_t rank = 0; rank < of_ranks.size(); ++rank) camps[of_ranks[rank]].push_back(static_cast<int>(rank));
-  const auto largest =
-      std::max_element(camps.begin(), camps.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank)
+    camps[of_ranks[rank]].push_back(static_cast<int>(rank));
+  const auto largest = std::max_element(
+      camps.begin(), camps.end(),
+      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   if (2 * largest->second.size() > of_ranks.size()) {
     std::vector<int> others;
     for (const auto& [digest, ranks] : camps)
       if (digest != largest->first) others.insert(others.end(), ranks.begin(), ranks.end());
     std::sort(others.begin(), others.end());
-    return fmt::format("{} differ from those of the other {} replicas", named(others), largest->second.size());
+    return fmt::format("{} differ from those of the other {} replicas", named(others),
+                       largest->second.size());
   }
   std::vector<std::string> all;
   for (const auto& [digest, ranks] : camps) all.push_back(named(ranks));
   std::sort(all.begin(), all.end());
-  return fmt::format("{} differ from each other, and no majority tells which is right", fmt::join(all, " and "));
+  return fmt::format("{} differ from each other, and no majority tells which is right",
+                     fmt::join(all, " and "));
 }
 
 bool differ(const std::vector<PieceDigest>& digests) {
-  return std::any_of(digests.begin(), digests.end(), [&](const PieceDigest& digest) { return digest != digests.front(); });
+  return std::any_of(digests.begin(), digests.end(),
+                     [&](const PieceDigest& digest) { return digest != digests.front(); });
 }
 
 // Bits of the fraction's upper half: the number changes visibly, its exponent stays.
@@ -85,7 +95,9 @@ std::string differing_replicas(const std::vector<NamedTensor>& tensors, Group& g
   for (size_t i = 0; i < count; ++i) {
     std::vector<PieceDigest> digests;
     for (size_t at = i; at < of_tensors.size(); at += count) digests.push_back(of_tensors[at]);
-    if (differ(digests)) return fmt::format("the parameters of {}; '{}' is the first that does", who_differs(of_ranks), tensors[i].name);
+    if (differ(digests))
+      return fmt::format("the parameters of {}; '{}' is the first that does", who_differs(of_ranks),
+                         tensors[i].name);
   }
   return fmt::format("the parameters of {}", who_differs(of_ranks));
 }
@@ -93,13 +105,16 @@ std::string differing_replicas(const std::vector<NamedTensor>& tensors, Group& g
 std::string flip_a_bit(const std::vector<NamedTensor>& tensors, uint64_t seed) {
   std::vector<const NamedTensor*> targets;
   for (const NamedTensor& named : tensors)
-    if (named.tensor.is_floating_point() && named.tensor.numel() > 0 && named.tensor.is_contiguous()) targets.push_back(&named);
+    if (named.tensor.is_floating_point() && named.tensor.numel() > 0 &&
+        named.tensor.is_contiguous())
+      targets.push_back(&named);
   if (targets.empty()) return {};
   const NamedTensor& target = *targets[mix64(seed, 1) % targets.size()];
   const auto size = static_cast<uint64_t>(target.tensor.element_size());
   const uint64_t element = mix64(seed, 2) % static_cast<uint64_t>(target.tensor.numel());
   const int bit = bit_of(target.tensor.scalar_type(), mix64(seed, 3));
-  // Not mutable_data_ptr(), which a tensor that shares its storage by copy-on-write would answer with a copy.
+  // Not mutable_data_ptr(), which a tensor that shares its storage by copy-on-write would answer
+  // with a copy.
   auto* const bytes = static_cast<uint8_t*>(const_cast<void*>(target.tensor.const_data_ptr()));
   bytes[element * size + static_cast<uint64_t>(bit / 8)] ^= static_cast<uint8_t>(1u << (bit % 8));
   return target.name;

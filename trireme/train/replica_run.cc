@@ -24,11 +24,15 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-double seconds_since(SteadyClock::time_point start) { return std::chrono::duration<double>(SteadyClock::now() - start).count(); }
+double seconds_since(SteadyClock::time_point start) {
+  return std::chrono::duration<double>(SteadyClock::now() - start).count();
+}
 constexpr int kMostTimesDiffered = 3;
 constexpr Milliseconds kFolderTimeout{5000};
 constexpr Milliseconds kPartsAfterAGeneration{30000};
-double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double unix_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 }  // namespace
 
@@ -73,8 +77,11 @@ struct ReplicaRun::Impl {
     } else {
       put_back();
     }
-    for (auto* const writer : {&writer_, &part_writer_})  // Who has been lost may show only when all meet again.
-      if (*writer) (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALoss : kPartsAfterAGeneration);
+    for (auto* const writer :
+         {&writer_, &part_writer_})  // Who has been lost may show only when all meet again.
+      if (*writer)
+        (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALoss
+                                                         : kPartsAfterAGeneration);
     saver_.reset();
     loader_.reset();
     replica_.reset();
@@ -84,7 +91,8 @@ struct ReplicaRun::Impl {
   const ReplicaResult& result() const { return result_; }
 
  private:
-  // A generation's engine, loader and saver; then the state of rank 0, from its memory or the newest checkpoint, becomes everybody's.
+  // A generation's engine, loader and saver; then the state of rank 0, from its memory or the
+  // newest checkpoint, becomes everybody's.
   void bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     group_ = std::move(group);
     norm_group_ = std::move(norm_group);
@@ -93,12 +101,18 @@ struct ReplicaRun::Impl {
     is_first_step_ = true;
     evaluated_step_ = -1;
     if (has_state_ && progress_.step < world_.step_of_generation()) put_aside();
-    for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters) tensor.mutable_grad().reset();  // Of a step given up.
+    for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters)
+      tensor.mutable_grad().reset();  // Of a step given up.
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
     const auto parts = take_folder();
-    checkpoint::Writer* const writer = writer_ ? &*writer_ : parts && parts->index > 0 ? &*part_writer_ : nullptr;
-    saver_.emplace(writer, parts, RunFacts{train_->size(), options_.seed, options_.batch, options_.config}, *group_);
-    if (!injector_ && !options_.inject.faults.empty()) injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
+    checkpoint::Writer* const writer = writer_                     ? &*writer_
+                                       : parts && parts->index > 0 ? &*part_writer_
+                                                                   : nullptr;
+    saver_.emplace(writer, parts,
+                   RunFacts{train_->size(), options_.seed, options_.batch, options_.config},
+                   *group_);
+    if (!injector_ && !options_.inject.faults.empty())
+      injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
     context_.emplace(TrainContext{group_->rank(), group_->size(), *model_.module, stop});
     if (base_rates_.empty()) {
@@ -106,7 +120,8 @@ struct ReplicaRun::Impl {
       total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * batches_per_epoch_;
       fill_schedule();
       const double scale = rate_scale(options_.rate_scaling, options_.batch);
-      for (const auto& part : replica_->optimizer().param_groups()) base_rates_.push_back(part.options().get_lr() * scale);
+      for (const auto& part : replica_->optimizer().param_groups())
+        base_rates_.push_back(part.options().get_lr() * scale);
       if (options_.ema_decay > 0) average_.emplace(options_.ema_decay, trainable());
     }
     resume();
@@ -115,12 +130,13 @@ struct ReplicaRun::Impl {
     bound_ = has_state_ = true;
   }
 
-  // A rank 0 that was ended a moment ago may not be gone yet. One that came too late for this generation has the folder, and newer state:
-  // it comes to the next.
+  // A rank 0 that was ended a moment ago may not be gone yet. One that came too late for this
+  // generation has the folder, and newer state: it comes to the next.
   checkpoint::Folder open_folder() {
     const CheckpointOptions& keep = options_.checkpoint;
     const checkpoint::RetentionOptions retention{keep.keep, keep.keep_every, keep.keep_best};
-    if (!world_.is_elastic() || world_.identity().generation == 0) return checkpoint::Folder(keep.dir, retention, disk_);
+    if (!world_.is_elastic() || world_.identity().generation == 0)
+      return checkpoint::Folder(keep.dir, retention, disk_);
     try {
       return checkpoint::Folder(keep.dir, retention, disk_, kFolderTimeout);
     } catch (const Error& error) {
@@ -129,21 +145,23 @@ struct ReplicaRun::Impl {
     }
   }
 
-  // Rank 0 has it from one generation to the next: what is being written then is written on while the job regroups. Empty: rank 0
-  // writes alone.
+  // Rank 0 has it from one generation to the next: what is being written then is written on while
+  // the job regroups. Empty: rank 0 writes alone.
   std::optional<PartsOfSaves> take_folder() {
     const CheckpointOptions& keep = options_.checkpoint;
     if (!first()) writer_.reset();
     if (keep.dir.empty()) return {};
-    const checkpoint::WriterOptions writing{.background = keep.background,
-                                            .others_live = [this] { return !world_.lost_a_worker(); },
-                                            .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
+    const checkpoint::WriterOptions writing{
+        .background = keep.background,
+        .others_live = [this] { return !world_.lost_a_worker(); },
+        .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
     if (first() && !writer_) writer_.emplace(open_folder(), writing);
     // With local steps momentum differs from rank to rank, and parts of several would fit no one's.
     if (options_.local.steps > 1) return {};
     const auto parts = agree_on_parts(keep.writers == "ranks", keep.dir, disk_, *group_);
     const bool has_one = parts && parts->index > 0;
-    if (has_one && (!part_writer_ || part_writer_->path() != parts->folder)) part_writer_.emplace(parts->folder, disk_, writing);
+    if (has_one && (!part_writer_ || part_writer_->path() != parts->folder))
+      part_writer_.emplace(parts->folder, disk_, writing);
     return parts;
   }
 
@@ -160,14 +178,16 @@ struct ReplicaRun::Impl {
     return kept;
   }
 
-  // What rank 0's newer state is about to overwrite: should that be lost on the way, this replica's is whole.
+  // What rank 0's newer state is about to overwrite: should that be lost on the way, this replica's
+  // is whole.
   void put_aside() {
     aside_.clear();
     const ModuleState state = trireme::state_of(*model_.module);
     for (const auto* const part : {&state.parameters, &state.buffers})
       for (const auto& [name, tensor] : *part) aside_.emplace_back(tensor, tensor.detach().clone());
     if (average_)
-      for (const at::Tensor& average : average_->averages()) aside_.emplace_back(average, average.clone());
+      for (const at::Tensor& average : average_->averages())
+        aside_.emplace_back(average, average.clone());
   }
   void put_back() {
     for (auto& [tensor, value] : aside_) tensor.set_data(value);
@@ -182,12 +202,16 @@ struct ReplicaRun::Impl {
   }
   void restore_buffers() {
     const torch::NoGradGuard no_grad;
-    for (size_t i = 0; i < before_step_.size(); ++i) replica_->state().buffers[i].tensor.copy_(before_step_[i]);
+    for (size_t i = 0; i < before_step_.size(); ++i)
+      replica_->state().buffers[i].tensor.copy_(before_step_[i]);
   }
 
   bool first() const { return group_->rank() == 0; }
   // By steps, or by the data: a skipped step uses data and is none.
-  bool is_done() const { return options_.steps >= 0 ? progress_.step >= total_steps_ : progress_.position.epoch >= options_.epochs; }
+  bool is_done() const {
+    return options_.steps >= 0 ? progress_.step >= total_steps_
+                               : progress_.position.epoch >= options_.epochs;
+  }
   std::vector<at::Tensor> trainable() const {
     std::vector<at::Tensor> tensors;
     for (const auto& [name, tensor] : replica_->state().parameters)
@@ -209,18 +233,24 @@ struct ReplicaRun::Impl {
   }
   FaultActions fault_actions() {
     FaultActions actions = process_actions();
-    actions.corrupt = [this](int64_t step) { flip_a_bit(replica_->updated_parameters(), static_cast<uint64_t>(step)); };
+    actions.corrupt = [this](int64_t step) {
+      flip_a_bit(replica_->updated_parameters(), static_cast<uint64_t>(step));
+    };
     if (dynamic_cast<comm::Breakable*>(group_.get()))
-      actions.drop_link = [this](int peer) { dynamic_cast<comm::Breakable&>(*group_).drop_link(peer); };
+      actions.drop_link = [this](int peer) {
+        dynamic_cast<comm::Breakable&>(*group_).drop_link(peer);
+      };
     if (!options_.checkpoint.dir.empty()) actions.fill_disk = [this] { disk_.fill(); };
     return actions;
   }
 
-  // The same initial weights on every replica and under every strategy: drawn from the seed alone, then converted.
+  // The same initial weights on every replica and under every strategy: drawn from the seed alone,
+  // then converted.
   Model make_model() {
     Model model = job_.model();
     if (!model.module || !model.forward)
-      throw Error(ErrorCode::invalid_argument, "train", "the model factory gave no module or no forward function", "set both");
+      throw Error(ErrorCode::invalid_argument, "train",
+                  "the model factory gave no module or no forward function", "set both");
     convert(*model.module);
     model.module->train();
     return model;
@@ -231,7 +261,8 @@ struct ReplicaRun::Impl {
     module.to(options_.dtype);
     if (options_.dtype != at::kHalf && options_.dtype != at::kBFloat16) return;
     for (const auto& part : module.modules()) {
-      if (part->as<torch::nn::BatchNorm1d>() || part->as<torch::nn::BatchNorm2d>() || part->as<torch::nn::BatchNorm3d>())
+      if (part->as<torch::nn::BatchNorm1d>() || part->as<torch::nn::BatchNorm2d>() ||
+          part->as<torch::nn::BatchNorm3d>())
         part->to(at::kFloat);
     }
   }
@@ -251,7 +282,8 @@ struct ReplicaRun::Impl {
   // Without spikes to look for, the update need not wait until loss and norm are known.
   std::function<bool(double loss, double gradient_norm)> accept() const {
     if (options_.guard.spike == 0) return {};
-    return [this](double loss, double gradient_norm) { return guard_.accepts(loss, gradient_norm); };
+    return
+        [this](double loss, double gradient_norm) { return guard_.accepts(loss, gradient_norm); };
   }
 
   EngineState engine_state() {
@@ -259,7 +291,8 @@ struct ReplicaRun::Impl {
     if (!average_) return state;
     size_t next = 0;
     for (const auto& [name, tensor] : replica_->state().parameters)
-      if (tensor.requires_grad()) state.shared.push_back({"ema/" + name, average_->averages()[next++]});
+      if (tensor.requires_grad())
+        state.shared.push_back({"ema/" + name, average_->averages()[next++]});
     return state;
   }
 
@@ -290,7 +323,9 @@ struct ReplicaRun::Impl {
     const bool changes = resize_.set_workers(group_->size(), progress_.step);
     progress_.resize = resize_.state();
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
-    const bool is_cut_otherwise = options_.virtual_shards > 0 || options_.sync_batch_norm;  // By shards; norms are over a whole pass.
+    const bool is_cut_otherwise =
+        options_.virtual_shards > 0 ||
+        options_.sync_batch_norm;  // By shards; norms are over a whole pass.
     passes_ = is_cut_otherwise ? options_.accumulate : resize_.passes(options_.accumulate);
     return changes;
   }
@@ -298,7 +333,8 @@ struct ReplicaRun::Impl {
   void fill_schedule() {
     schedule_ = options_.schedule;
     if (schedule_.total_steps == 0) schedule_.total_steps = total_steps_;
-    if (schedule_.every_steps == 0) schedule_.every_steps = options_.schedule_every_epochs * batches_per_epoch_;
+    if (schedule_.every_steps == 0)
+      schedule_.every_steps = options_.schedule_every_epochs * batches_per_epoch_;
     check(schedule_);
   }
 
@@ -308,38 +344,50 @@ struct ReplicaRun::Impl {
     EngineState engine = engine_state();
     if (auto found = saver_->restore(*replica_, engine, kept_)) {
       replica_->load_counters(engine.counters);
-      for (const auto& [name, tensor] : engine.own)  // Rank 0 has only its own: each keeps what it has.
+      for (const auto& [name, tensor] :
+           engine.own)  // Rank 0 has only its own: each keeps what it has.
         for (const auto& [kept_name, kept] : own_)
-          if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes()) tensor.copy_(kept);
+          if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes())
+            tensor.copy_(kept);
       replica_->sync_masters();
-      const bool averaged =
-          std::any_of(found->shared.begin(), found->shared.end(), [](const auto& name) { return name.starts_with("ema/"); });
+      const bool averaged = std::any_of(found->shared.begin(), found->shared.end(),
+                                        [](const auto& name) { return name.starts_with("ema/"); });
       if (average_ && !averaged) average_->reset();
       progress_ = std::move(found->progress);
       guard_.load(progress_.guard);
       resize_.load(progress_.resize);
       if (const bool changes = resize(); changes && announced_)
-        tell([&](monitor::Sink& sink) { sink.on_message(fmt::format("from step {}: {}", progress_.step + 1, resize_.describe())); });
+        tell([&](monitor::Sink& sink) {
+          sink.on_message(fmt::format("from step {}: {}", progress_.step + 1, resize_.describe()));
+        });
       loader_->seek(progress_.position);
-      progress_.position = loader_->position();  // The rest of an epoch may be too small for a larger batch.
+      progress_.position =
+          loader_->position();  // The rest of an epoch may be too small for a larger batch.
       stopping_ = progress_.stopping;
       went_on_ = found->from_memory;
       if (found->from_memory) return true;
       result_.report.resumed_from_step = progress_.step;
       result_.report.checkpoint = found->path;
-      const bool beyond = options_.steps >= 0 ? progress_.step > total_steps_ : progress_.position.epoch > options_.epochs;
+      const bool beyond = options_.steps >= 0 ? progress_.step > total_steps_
+                                              : progress_.position.epoch > options_.epochs;
       if (beyond && first())
-        log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained", progress_.step, total_steps_);
+        log_warning(
+            "the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained",
+            progress_.step, total_steps_);
       return true;
     }
     resize();
     return false;
   }
 
-  // Tells where training goes on: what the log has of later steps does not count any more. A rank 0 that took over tells the newest commit
-  // again, as its predecessor may have died before it did.
+  // Tells where training goes on: what the log has of later steps does not count any more. A rank 0
+  // that took over tells the newest commit again, as its predecessor may have died before it did.
   void go_on(bool begins_to_tell) {
-    monitor::ContinueRecord from{world_.identity().generation, progress_.step, progress_.position, loader_->plan().options(), {}};
+    monitor::ContinueRecord from{world_.identity().generation,
+                                 progress_.step,
+                                 progress_.position,
+                                 loader_->plan().options(),
+                                 {}};
     progress_.ledger.go_on(from);
     const auto newest = progress_.ledger.newest();
     if (begins_to_tell && !progress_.ledger.empty()) from.ledger = progress_.ledger.to_json();
@@ -350,7 +398,12 @@ struct ReplicaRun::Impl {
   }
 
   void record(const Batch& batch, const StepOutcome& outcome) {
-    monitor::CommitRecord commit{world_.identity().generation, progress_.step, batch.position, outcome.samples, {}, outcome.updated};
+    monitor::CommitRecord commit{world_.identity().generation,
+                                 progress_.step,
+                                 batch.position,
+                                 outcome.samples,
+                                 {},
+                                 outcome.updated};
     for (int rank = 0; rank < group_->size(); ++rank) {
       const auto [from, to] = loader_->plan().share_of(outcome.samples, rank, group_->size());
       commit.shares.push_back(to - from);
@@ -365,14 +418,16 @@ struct ReplicaRun::Impl {
     const int64_t resumed_from_step = result_.report.resumed_from_step;
     has_state_ = bound_ = false;  // Until all of it is there: a loss on the way leaves none.
     if (!resume())
-      throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to", "checkpoint.every=\"100 steps\"");
+      throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
+                  "checkpoint.every=\"100 steps\"");
     has_state_ = bound_ = true;
     evaluated_step_ = -1;  // It was of another past.
     result_.report.resumed_from_step = resumed_from_step;
     go_on(/*begins_to_tell=*/false);
   }
 
-  // Every so many steps. True if replicas differed, and all have gone back to the newest checkpoint.
+  // Every so many steps. True if replicas differed, and all have gone back to the newest
+  // checkpoint.
   bool replicas_differed() {
     const int64_t every = options_.guard.check_replicas_every;
     const bool have_one_copy = replica_->shares_parameters() && group_->hosts() == 1;
@@ -381,7 +436,8 @@ struct ReplicaRun::Impl {
     if (difference.empty()) return false;
     const std::string what = fmt::format("after step {} {}", progress_.step, difference);
     if (options_.guard.policy != "rollback" || ++times_differed_ > kMostTimesDiffered)
-      throw Error(ErrorCode::corrupt, "train", what, "guard.policy=rollback, and a look at the memory of that rank's host");
+      throw Error(ErrorCode::corrupt, "train", what,
+                  "guard.policy=rollback, and a look at the memory of that rank's host");
     roll_back(what);
     return true;
   }
@@ -396,22 +452,26 @@ struct ReplicaRun::Impl {
     start.total_steps = total_steps_;
     start.first_step = progress_.step;
     start.steps_per_epoch = loader_->batches_per_epoch();
-    for (const auto& [name, tensor] : replica_->state().parameters) start.parameters += tensor.numel();
+    for (const auto& [name, tensor] : replica_->state().parameters)
+      start.parameters += tensor.numel();
     tell([&](monitor::Sink& sink) { sink.on_start(start); });
-    for (const std::string& line : first_lines(options_, group_->size(), base_rates_.empty() ? 0 : base_rates_[0]))
+    for (const std::string& line :
+         first_lines(options_, group_->size(), base_rates_.empty() ? 0 : base_rates_[0]))
       tell([&](monitor::Sink& sink) { sink.on_message(line); });
   }
 
   void start() {
     call([&](Callback& callback) { callback.on_fit_start(*context_); });
-    if (total_steps_ == 0 && !went_on_) save_at_the_end();  // Nothing to train: the initial weights are what was asked for.
+    if (total_steps_ == 0 && !went_on_)
+      save_at_the_end();  // Nothing to train: the initial weights are what was asked for.
     announce_saved();
   }
 
   void step() {
     const auto started = SteadyClock::now();
     remember_buffers();
-    random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1), static_cast<uint64_t>(group_->rank())));
+    random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1),
+                         static_cast<uint64_t>(group_->rank())));
     step_phase(Phase::data);
     const Batch batch = loader_->next();
     compute(batch);
@@ -422,8 +482,9 @@ struct ReplicaRun::Impl {
     const StepOutcome outcome = replica_->step();
     in_step_ = false;
     step_phase(Phase::update);
-    const GuardVerdict verdict = guard_.judge({progress_.step + 1, batch.position, outcome.loss, outcome.gradient_norm,
-                                               outcome.nonfinite_ranks, outcome.nonfinite_gradients, options_.loss_scaling.has_value()});
+    const GuardVerdict verdict = guard_.judge(
+        {progress_.step + 1, batch.position, outcome.loss, outcome.gradient_norm,
+         outcome.nonfinite_ranks, outcome.nonfinite_gradients, options_.loss_scaling.has_value()});
     if (verdict.action == GuardAction::stop) throw verdict.error();
     if (verdict.action == GuardAction::rollback) return roll_back(verdict.reason);
 
@@ -444,10 +505,12 @@ struct ReplicaRun::Impl {
     result_.train_seconds += seconds;
     result_.train_samples += batch.global_size;
     if (result_.report.seconds_to_first_step == 0)
-      result_.report.seconds_to_first_step = options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
+      result_.report.seconds_to_first_step =
+          options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
     stopping_ = progress_.stopping = outcome.stop;
     regroup_ = outcome.regroup;
-    if (std::exchange(is_first_step_, false)) world_.tell_first_step(progress_.step, facts_of_generation());
+    if (std::exchange(is_first_step_, false))
+      world_.tell_first_step(progress_.step, facts_of_generation());
     announce(batch, outcome, rate, seconds, verdict.reason);
     if (outcome.updated && replicas_differed()) return;
     after_step(batch, outcome.updated);
@@ -455,12 +518,15 @@ struct ReplicaRun::Impl {
 
   void compute(const Batch& batch) {
     if (options_.virtual_shards == 0) return compute_whole(batch);
-    const std::vector<at::Tensor> before = std::exchange(buffers_judged_, true) ? std::vector<at::Tensor>() : copies_of_buffers();
+    const std::vector<at::Tensor> before =
+        std::exchange(buffers_judged_, true) ? std::vector<at::Tensor>() : copies_of_buffers();
     const plan::ShardRange own = replica_->shards();
     int64_t from = 0;
     for (int shard = own.first; shard < own.last; ++shard) {
-      const auto [first, last] = plan::DataPlan::share(batch.global_size, shard, options_.virtual_shards);
-      random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1), static_cast<uint64_t>(shard)));
+      const auto [first, last] =
+          plan::DataPlan::share(batch.global_size, shard, options_.virtual_shards);
+      random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1),
+                           static_cast<uint64_t>(shard)));
       compute_whole(part_of(batch, from, last - first));
       replica_->end_shard();
       from += last - first;
@@ -488,11 +554,13 @@ struct ReplicaRun::Impl {
   void refuse_moved_buffers(const std::vector<at::Tensor>& before) const {
     for (size_t i = 0; i < before.size(); ++i)
       if (const auto& [name, tensor] = replica_->state().buffers[i]; !tensor.equal(before[i]))
-        throw Error(ErrorCode::invalid_argument, "train",
-                    fmt::format("reproducible.virtual_shards is {}, but training changes the buffer '{}': its values would depend on "
-                                "which replica computes which shard",
-                                options_.virtual_shards, name),
-                    "a model without running statistics (batch norm), or reproducible.virtual_shards=0");
+        throw Error(
+            ErrorCode::invalid_argument, "train",
+            fmt::format("reproducible.virtual_shards is {}, but training changes the buffer '{}': "
+                        "its values would depend on "
+                        "which replica computes which shard",
+                        options_.virtual_shards, name),
+            "a model without running statistics (batch norm), or reproducible.virtual_shards=0");
   }
 
   void compute_whole(const Batch& batch) {
@@ -536,25 +604,30 @@ struct ReplicaRun::Impl {
   // Steps of another batch are as much of an epoch's schedule as their samples are.
   int64_t schedule_step() const {
     if (options_.steps >= 0 || !resize_.scales()) return progress_.step;
-    return progress_.position.epoch * batches_per_epoch_ + progress_.position.consumed / options_.batch;
+    return progress_.position.epoch * batches_per_epoch_ +
+           progress_.position.consumed / options_.batch;
   }
 
   double set_rate() {
-    const double factor = rate_factor(schedule_, schedule_step()) * resize_.rate_factor(progress_.step);
+    const double factor =
+        rate_factor(schedule_, schedule_step()) * resize_.rate_factor(progress_.step);
     auto& groups = replica_->optimizer().param_groups();
     for (size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(base_rates_[i] * factor);
     return base_rates_.empty() ? 0 : base_rates_[0] * factor;
   }
 
-  void announce(const Batch& batch, const StepOutcome& outcome, double rate, double seconds, const std::string& guarded) {
+  void announce(const Batch& batch, const StepOutcome& outcome, double rate, double seconds,
+                const std::string& guarded) {
     if (!outcome.updated) {
-      const std::string line = guarded.empty()
-                                   ? fmt::format("gradients overflowed: step skipped, loss scale now {:g}", replica_->loss_scale())
-                                   : "batch skipped: " + guarded;
+      const std::string line =
+          guarded.empty() ? fmt::format("gradients overflowed: step skipped, loss scale now {:g}",
+                                        replica_->loss_scale())
+                          : "batch skipped: " + guarded;
       return tell([&](monitor::Sink& sink) { sink.on_message(line); });
     }
-    const monitor::StepRecord record{progress_.step,        batch.position.epoch, outcome.loss, rate,
-                                     outcome.gradient_norm, batch.global_size,    seconds};
+    const monitor::StepRecord record{progress_.step, batch.position.epoch,  outcome.loss,
+                                     rate,           outcome.gradient_norm, batch.global_size,
+                                     seconds};
     tell([&](monitor::Sink& sink) { sink.on_step(record); });
     call([&](Callback& callback) { callback.on_step(*context_, record); });
   }
@@ -564,12 +637,15 @@ struct ReplicaRun::Impl {
     const bool last = is_done();
     if (epoch_over) {
       call([&](Callback& callback) { callback.on_epoch_end(*context_, batch.position.epoch); });
-      const bool due = options_.evaluate_every > 0 && batch.next.epoch % options_.evaluate_every == 0;
+      const bool due =
+          options_.evaluate_every > 0 && batch.next.epoch % options_.evaluate_every == 0;
       if (due && !last && !stopping_) evaluate_now(batch.position.epoch);
     }
     const CheckpointOptions& every = options_.checkpoint;
-    const bool by_step = updated && every.every_steps > 0 && progress_.step % every.every_steps == 0;
-    const bool by_epoch = epoch_over && every.every_epochs > 0 && batch.next.epoch % every.every_epochs == 0;
+    const bool by_step =
+        updated && every.every_steps > 0 && progress_.step % every.every_steps == 0;
+    const bool by_epoch =
+        epoch_over && every.every_epochs > 0 && batch.next.epoch % every.every_epochs == 0;
     if (last || stopping_)
       save_at_the_end();
     else if (by_step || by_epoch)
@@ -585,13 +661,20 @@ struct ReplicaRun::Impl {
     const ParameterAverage::InUse averages(average_ ? &*average_ : nullptr);
     const Autocast mixed(options_.autocast);
     evaluated_step_ = progress_.step;
-    result_.report.eval = evaluate(model_, job_, *test_, evaluation_batch(), options_.dtype, *group_);
-    const monitor::EvalRecord record{progress_.step, epoch, result_.report.eval->loss, result_.report.eval->accuracy};
+    result_.report.eval =
+        evaluate(model_, job_, *test_, evaluation_batch(), options_.dtype, *group_);
+    const monitor::EvalRecord record{progress_.step, epoch, result_.report.eval->loss,
+                                     result_.report.eval->accuracy};
     tell([&](monitor::Sink& sink) { sink.on_eval(record); });
     call([&](Callback& callback) { callback.on_evaluate(*context_, record); });
   }
-  int64_t last_epoch() const { return std::max<int64_t>(0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0)); }
-  int64_t evaluation_batch() const { return std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024)); }
+  int64_t last_epoch() const {
+    return std::max<int64_t>(0,
+                             progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0));
+  }
+  int64_t evaluation_batch() const {
+    return std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024));
+  }
 
   void save() {
     if (options_.checkpoint.dir.empty()) return;
@@ -628,9 +711,11 @@ struct ReplicaRun::Impl {
     replica_->synchronise();
     // Who asks to stop is waiting; the checkpoint holds all that an evaluation needs.
     if (!stopping_ && evaluated_step_ != progress_.step) evaluate_now(last_epoch());
-    if (!std::exchange(ended_, true)) call([&](Callback& callback) { callback.on_fit_end(*context_); });
+    if (!std::exchange(ended_, true))
+      call([&](Callback& callback) { callback.on_fit_end(*context_); });
     phase(Phase::idle);
-    for (const auto& [name, tensor] : replica_->state().parameters) report.parameters += tensor.numel();
+    for (const auto& [name, tensor] : replica_->state().parameters)
+      report.parameters += tensor.numel();
     report.steps = progress_.step;
     report.epochs = progress_.position.epoch;
     report.world_size = group_->size();
@@ -646,7 +731,8 @@ struct ReplicaRun::Impl {
     report.loss_scale = replica_->loss_scale();
     if (exchanges_ > 0) report.exchange_bytes_per_step = sent_bytes_ / exchanges_;
     report.parameters_sha256 = sha256_of(replica_->state().parameters);
-    const auto tail = std::min<size_t>(progress_.loss_history.size(), std::max<int64_t>(1, loader_->batches_per_epoch()));
+    const auto tail = std::min<size_t>(progress_.loss_history.size(),
+                                       std::max<int64_t>(1, loader_->batches_per_epoch()));
     for (size_t i = progress_.loss_history.size() - tail; i < progress_.loss_history.size(); ++i)
       report.train_loss += progress_.loss_history[i] / static_cast<double>(tail);
     report.loss_history = progress_.loss_history;
@@ -658,7 +744,9 @@ struct ReplicaRun::Impl {
   }
 
   Json facts_of_generation() const {
-    return {{"batch", resize_.batch()}, {"micro_batches", passes_}, {"learning_rate_factor", resize_.rate_target()}};
+    return {{"batch", resize_.batch()},
+            {"micro_batches", passes_},
+            {"learning_rate_factor", resize_.rate_target()}};
   }
 
   // What the coordinator noted; a job that is not elastic has one.

@@ -20,8 +20,10 @@ Json Report::to_json() const {
                {"resumed_from_step", resumed_from_step},
                {"stopped", stopped},
                {"train_loss", number(train_loss)}};
-  json["eval"] =
-      eval ? Json{{"loss", number(eval->loss)}, {"accuracy", number(eval->accuracy)}, {"samples", eval->samples}} : Json(nullptr);
+  json["eval"] = eval ? Json{{"loss", number(eval->loss)},
+                             {"accuracy", number(eval->accuracy)},
+                             {"samples", eval->samples}}
+                      : Json(nullptr);
   // No figure where no step was run.
   const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
   json["skipped_steps"] = skipped_steps;

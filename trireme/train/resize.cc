@@ -14,20 +14,29 @@ namespace {
 }  // namespace
 
 void check(const ResizeOptions& options, int64_t batch) {
-  if (options.batch != "keep" && options.batch != "scale") refuse(fmt::format("elastic.batch is '{}'", options.batch), "keep or scale");
+  if (options.batch != "keep" && options.batch != "scale")
+    refuse(fmt::format("elastic.batch is '{}'", options.batch), "keep or scale");
   if (options.rate != "none" && options.rate != "linear" && options.rate != "sqrt")
     refuse(fmt::format("elastic.lr is '{}'", options.rate), "none, linear or sqrt");
   if (options.rate != "none" && options.batch == "keep")
-    refuse(fmt::format("elastic.lr is {}, but elastic.batch is keep: the learning rate follows the batch, and that stays", options.rate),
+    refuse(fmt::format("elastic.lr is {}, but elastic.batch is keep: the learning rate follows the "
+                       "batch, and that stays",
+                       options.rate),
            "elastic.batch=scale, or elastic.lr=none");
-  if (options.warmup_steps < 0) refuse(fmt::format("elastic.warmup_steps is {}", options.warmup_steps), "0 or more");
+  if (options.warmup_steps < 0)
+    refuse(fmt::format("elastic.warmup_steps is {}", options.warmup_steps), "0 or more");
   if (options.warmup_steps > 0 && options.rate == "none")
-    refuse(fmt::format("elastic.warmup_steps is {}, but elastic.lr is none: there is nothing to warm up to", options.warmup_steps),
+    refuse(fmt::format(
+               "elastic.warmup_steps is {}, but elastic.lr is none: there is nothing to warm up to",
+               options.warmup_steps),
            "elastic.lr=linear or sqrt");
-  if (options.workers < 0) refuse(fmt::format("elastic.workers is {}", options.workers), "0 (those that the run begins with) or more");
+  if (options.workers < 0)
+    refuse(fmt::format("elastic.workers is {}", options.workers),
+           "0 (those that the run begins with) or more");
   if (options.batch == "scale" && options.workers > 0 && batch % options.workers != 0)
-    refuse(fmt::format("elastic.batch is scale, but a global batch of {} is no multiple of {} workers: each has a share of its own", batch,
-                       options.workers),
+    refuse(fmt::format("elastic.batch is scale, but a global batch of {} is no multiple of {} "
+                       "workers: each has a share of its own",
+                       batch, options.workers),
            fmt::format("data.batch={}", (batch / options.workers + 1) * options.workers));
 }
 
@@ -57,7 +66,8 @@ double Resize::rate_factor(int64_t step) const {
   const double target = rate_target();
   const int64_t into = step - since_;
   if (target <= from_ || into >= options_.warmup_steps) return target;
-  return from_ + (target - from_) * static_cast<double>(into + 1) / static_cast<double>(options_.warmup_steps + 1);
+  return from_ + (target - from_) * static_cast<double>(into + 1) /
+                     static_cast<double>(options_.warmup_steps + 1);
 }
 
 int Resize::passes(int accumulate) const {
@@ -68,16 +78,18 @@ int Resize::passes(int accumulate) const {
 }
 
 std::string Resize::describe() const {
-  std::string text =
-      scales() ? fmt::format("a global batch of {} ({} worker{} x {})", batch(), workers_, workers_ == 1 ? "" : "s", batch_ / base_)
-               : fmt::format("a global batch of {}", batch());
+  std::string text = scales() ? fmt::format("a global batch of {} ({} worker{} x {})", batch(),
+                                            workers_, workers_ == 1 ? "" : "s", batch_ / base_)
+                              : fmt::format("a global batch of {}", batch());
   if (options_.rate == "none") return text;
   const bool warms_up = rate_target() > from_ && options_.warmup_steps > 0;
   return fmt::format("{}, learning rate x {:g} ({}{})", text, rate_target(), options_.rate,
                      warms_up ? fmt::format(", over {} steps", options_.warmup_steps) : "");
 }
 
-Json Resize::state() const { return {{"base", base_}, {"workers", workers_}, {"from", from_}, {"since", since_}}; }
+Json Resize::state() const {
+  return {{"base", base_}, {"workers", workers_}, {"from", from_}, {"since", since_}};
+}
 
 void Resize::load(const Json& state) {
   if (!state.is_object()) return;  // Of a run that knew nothing of sizes.
@@ -86,7 +98,8 @@ void Resize::load(const Json& state) {
   from_ = state.at("from").get<double>();
   since_ = state.at("since").get<int64_t>();
   if (base_ < 1 || workers_ < 1)
-    throw Error(ErrorCode::corrupt, "train", fmt::format("a checkpoint of {} workers, begun with {}", workers_, base_),
+    throw Error(ErrorCode::corrupt, "train",
+                fmt::format("a checkpoint of {} workers, begun with {}", workers_, base_),
                 "a checkpoint as Trireme wrote it");
 }
 

@@ -28,29 +28,38 @@ struct Views {
   }
 };
 
-std::span<std::byte> bytes_of(const at::Tensor& tensor) { return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()}; }
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
 
 at::Tensor empty_like(const checkpoint::TensorView& view) {
   return at::empty(view.spec.shape, at::TensorOptions().dtype(to_torch(view.spec.dtype)));
 }
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "train", what, "the checkpoint.dir of the same model, or --fresh to start anew");
+  throw Error(ErrorCode::invalid_argument, "train", what,
+              "the checkpoint.dir of the same model, or --fresh to start anew");
 }
 
-const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::string& name, const at::Tensor& tensor) {
+const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::string& name,
+                                     const at::Tensor& tensor) {
   const checkpoint::TensorView* view = saved.model->find(name);
-  if (view == nullptr) refuse(fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
+  if (view == nullptr)
+    refuse(fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
   // Another type would be converted silently, and the promises that come with a type broken.
-  const bool same_type =
-      tensor.scalar_type() == at::kBool ? view->spec.dtype == plan::DType::uint8 : view->spec.dtype == to_plan(tensor.scalar_type());
+  const bool same_type = tensor.scalar_type() == at::kBool
+                             ? view->spec.dtype == plan::DType::uint8
+                             : view->spec.dtype == to_plan(tensor.scalar_type());
   if (view->spec.shape != tensor.sizes().vec() || !same_type)
-    refuse(fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
-                       plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}.describe()));
+    refuse(fmt::format(
+        "{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
+        plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}
+            .describe()));
   return *view;
 }
 
-// Where a checkpoint's tensors go: the model's straight to their places, the others to tensors of their own.
+// Where a checkpoint's tensors go: the model's straight to their places, the others to tensors of
+// their own.
 class Places {
  public:
   explicit Places(const ModuleState& state) : state_(state) {}
@@ -70,7 +79,8 @@ class Places {
       }
     for (const auto& view : saved.model->tensors())
       if (!known.contains(view.spec.name))
-        refuse(fmt::format("{} holds '{}', which this model has not", saved.path.string(), view.spec.name));
+        refuse(fmt::format("{} holds '{}', which this model has not", saved.path.string(),
+                           view.spec.name));
     if (saved.optimizer)
       for (const auto& view : saved.optimizer->tensors()) {
         others.push_back({view.spec.name, empty_like(view)});
@@ -84,7 +94,8 @@ class Places {
     const torch::NoGradGuard no_grad;
     for (const auto& [tensor, read] : detours_) tensor.copy_(read);
     for (const auto* const part : {&state_.parameters, &state_.buffers})
-      for (const auto& [name, tensor] : *part) torch::autograd::impl::bump_version(tensor);  // Written behind its back.
+      for (const auto& [name, tensor] : *part)
+        torch::autograd::impl::bump_version(tensor);  // Written behind its back.
   }
 
   std::vector<NamedTensor> others;
@@ -98,15 +109,21 @@ void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
   const torch::NoGradGuard no_grad;
   for (const auto& [name, tensor] : parameters)
     if (tensor.is_floating_point() && !tensor.isfinite().all().item<bool>())
-      throw Error(ErrorCode::internal, "train",
-                  fmt::format("after step {} the parameter '{}' is NaN or infinite; no checkpoint was written", step, name),
-                  "a smaller optimizer.lr, train.clip_norm, or a look at the data; older checkpoints are as they were");
+      throw Error(
+          ErrorCode::internal, "train",
+          fmt::format(
+              "after step {} the parameter '{}' is NaN or infinite; no checkpoint was written",
+              step, name),
+          "a smaller optimizer.lr, train.clip_norm, or a look at the data; older checkpoints are "
+          "as they were");
 }
 
 Json describe(const OptimizerState& state) {
   Json tensors = Json::array();
   for (const auto& [name, tensor] : state.tensors)
-    tensors.push_back({{"name", name}, {"shape", tensor.sizes().vec()}, {"dtype", plan::to_string(to_plan(tensor.scalar_type()))}});
+    tensors.push_back({{"name", name},
+                       {"shape", tensor.sizes().vec()},
+                       {"dtype", plan::to_string(to_plan(tensor.scalar_type()))}});
   return {{"kind", state.kind}, {"counters", state.counters}, {"tensors", tensors}};
 }
 
@@ -119,7 +136,9 @@ OptimizerState share(Group& group, OptimizerState state) {
     state.tensors.clear();
     for (const Json& tensor : described["tensors"]) {
       const auto dtype = to_torch(plan::dtype_from_string(tensor["dtype"].get<std::string>()));
-      state.tensors.push_back({tensor["name"], at::empty(tensor["shape"].get<std::vector<int64_t>>(), at::TensorOptions().dtype(dtype))});
+      state.tensors.push_back(
+          {tensor["name"], at::empty(tensor["shape"].get<std::vector<int64_t>>(),
+                                     at::TensorOptions().dtype(dtype))});
     }
   }
   if (group.size() > 1)
@@ -127,9 +146,10 @@ OptimizerState share(Group& group, OptimizerState state) {
   return state;
 }
 
-// What a part holds beside the model: of the tensors that all ranks have, each goes to the part that has the fewest bytes so far.
-std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerState& optimizer, const EngineState& engine,
-                                  const ModuleState& model) {
+// What a part holds beside the model: of the tensors that all ranks have, each goes to the part
+// that has the fewest bytes so far.
+std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerState& optimizer,
+                                  const EngineState& engine, const ModuleState& model) {
   std::vector<NamedTensor> mine;
   std::vector<size_t> bytes(static_cast<size_t>(part.count));
   for (const auto* const tensors : {&model.parameters, &model.buffers})
@@ -151,11 +171,15 @@ std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerS
 
 }  // namespace
 
-bool has_host_to_itself(Group& group) { return group.host_team() == nullptr || group.hosts() == group.size(); }
+bool has_host_to_itself(Group& group) {
+  return group.host_team() == nullptr || group.hosts() == group.size();
+}
 
-std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder, checkpoint::FileSystem& files,
-                                           Group& group) {
-  PartsOfSaves parts{.index = group.rank(), .count = group.size(), .of_all_ranks = of_all_ranks || has_host_to_itself(group)};
+std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder,
+                                           checkpoint::FileSystem& files, Group& group) {
+  PartsOfSaves parts{.index = group.rank(),
+                     .count = group.size(),
+                     .of_all_ranks = of_all_ranks || has_host_to_itself(group)};
   if (!parts.of_all_ranks) {
     const auto leaders = group.between_hosts();
     parts.index = leaders ? leaders->rank() : -1;
@@ -163,7 +187,9 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
   }
   if (parts.count == 1) return {};
   // What is there when a loss cuts this short goes when a process opens the folder again.
-  const auto probe = [&] { return checkpoint::unfinished_path(parts.folder, 0, {0, 1, parts.name}); };
+  const auto probe = [&] {
+    return checkpoint::unfinished_path(parts.folder, 0, {0, 1, parts.name});
+  };
   const bool is_first = group.rank() == 0;
   if (is_first) {
     std::random_device random;
@@ -189,34 +215,44 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
   const int64_t blind = writers[parts.count].item<int64_t>();
   for (int part = 0; part < parts.count; ++part) parts.ranks.push_back(writers[part].item<int>());
   if (blind == 0) return parts;
-  if (is_first) log_info("rank 0 writes checkpoints alone: {} of {} writers cannot write to {}", blind, parts.count, parts.folder.string());
+  if (is_first)
+    log_info("rank 0 writes checkpoints alone: {} of {} writers cannot write to {}", blind,
+             parts.count, parts.folder.string());
   return {};
 }
 
-Saver::Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts, Group& group)
+Saver::Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts,
+             Group& group)
     : facts_(std::move(facts)), group_(group), writer_(writer), parts_(std::move(parts)) {}
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {
-  const auto was = [&](const char* key, int64_t otherwise) { return manifest.extra.value(key, otherwise); };
+  const auto was = [&](const char* key, int64_t otherwise) {
+    return manifest.extra.value(key, otherwise);
+  };
   if (const int64_t samples = was("samples", facts_.samples); samples != facts_.samples)
     throw Error(ErrorCode::invalid_argument, "train",
-                fmt::format("the checkpoint was trained on {} samples, the data has {}", samples, facts_.samples),
+                fmt::format("the checkpoint was trained on {} samples, the data has {}", samples,
+                            facts_.samples),
                 "the same data, or --fresh to start anew");
   const auto seed = manifest.extra.value("seed", facts_.seed);
   if (seed != facts_.seed)
-    log_warning("train.seed is {} now and was {} in the checkpoint: the order of samples changes from here", facts_.seed, seed);
+    log_warning(
+        "train.seed is {} now and was {} in the checkpoint: the order of samples changes from here",
+        facts_.seed, seed);
   const int64_t batch = was("batch", facts_.batch);
-  if (batch != facts_.batch) log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
+  if (batch != facts_.batch)
+    log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
 // The newest checkpoint; parameters and buffers go straight into the replica.
 std::optional<RunState> Saver::read(DataParallel& replica) {
   writer_->wait();  // A run may go back to what it has just saved.
   Places places(replica.state());
-  const auto saved = checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
-    check_facts(candidate.manifest);
-    return places.of(candidate);
-  });
+  const auto saved =
+      checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
+        check_facts(candidate.manifest);
+        return places.of(candidate);
+      });
   if (!saved) return std::nullopt;
   places.settle();
   RunState state;
@@ -237,7 +273,8 @@ std::optional<RunState> Saver::read(DataParallel& replica) {
                     saved->manifest.extra.value("guard", Json()),
                     saved->manifest.extra.value("resize", Json())};
   if (saved->manifest.extra.contains("ledger"))
-    state.progress.ledger = Ledger::from_json(saved->manifest.extra["ledger"], saved->path.string());
+    state.progress.ledger =
+        Ledger::from_json(saved->manifest.extra["ledger"], saved->path.string());
   state.counters = saved->manifest.extra.value("counters", Json::object());
   state.ranks = saved->manifest.extra.value("world_size", 0);
   state.path = saved->path.string();
@@ -245,10 +282,12 @@ std::optional<RunState> Saver::read(DataParallel& replica) {
   return state;
 }
 
-std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState& engine, std::optional<RunState> kept) {
+std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState& engine,
+                                              std::optional<RunState> kept) {
   const bool from_memory = kept.has_value();
   std::optional<RunState> state;
-  if (group_.rank() == 0) state = from_memory ? std::move(kept) : writer_ ? read(replica) : std::nullopt;
+  if (group_.rank() == 0)
+    state = from_memory ? std::move(kept) : writer_ ? read(replica) : std::nullopt;
   Json head = Json::object();
   if (state)
     head = {{"found", true},
@@ -270,28 +309,34 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   Restored restored;
   restored.from_memory = head["from_memory"];
   if (!restored.from_memory) replica.sync_state();  // A new engine has rank 0's parameters already.
-  load_state(replica.optimizer(), replica.updated_parameters(), share(group_, std::move(state->optimizer)));
+  load_state(replica.optimizer(), replica.updated_parameters(),
+             share(group_, std::move(state->optimizer)));
   engine.counters = head["counters"];
   std::vector<NamedTensor> of_single_ranks;
   if (restored.from_memory) of_single_ranks.swap(engine.own);
   restored.shared = trireme::restore(engine, state->engine, head["ranks"], group_);
   if (restored.from_memory) engine.own.swap(of_single_ranks);
-  restored.progress = {head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
-                       head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
-                       head["guard"],    head["resize"]};
+  restored.progress = {
+      head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
+      head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
+      head["guard"],    head["resize"]};
   restored.path = state->path;
   return restored;
 }
 
-checkpoint::Manifest Saver::manifest_of(const DataParallel& replica, const Progress& progress, const EngineState& engine,
-                                        const OptimizerState& optimizer, const Json& evaluation) const {
+checkpoint::Manifest Saver::manifest_of(const DataParallel& replica, const Progress& progress,
+                                        const EngineState& engine, const OptimizerState& optimizer,
+                                        const Json& evaluation) const {
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
   manifest.position = progress.position;
   manifest.aliases = replica.state().aliases;
   manifest.loss_history = progress.loss_history;
   manifest.config = facts_.config;
-  manifest.extra = {{"samples", facts_.samples}, {"seed", facts_.seed}, {"batch", facts_.batch}, {"world_size", group_.size()}};
+  manifest.extra = {{"samples", facts_.samples},
+                    {"seed", facts_.seed},
+                    {"batch", facts_.batch},
+                    {"world_size", group_.size()}};
   manifest.extra["skipped_steps"] = progress.skipped_steps;
   manifest.extra["ledger"] = progress.ledger.to_json();
   manifest.extra["guard"] = progress.guard;
@@ -302,13 +347,17 @@ checkpoint::Manifest Saver::manifest_of(const DataParallel& replica, const Progr
   return manifest;
 }
 
-void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine, const Json& evaluation) {
+void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine,
+                 const Json& evaluation) {
   replica.sync_buffers();
   const bool all_write = parts_ && parts_->of_all_ranks;
-  const std::vector<NamedTensor> of_ranks = all_write ? own_in_file(engine, group_.rank()) : collect_own(engine, group_);
+  const std::vector<NamedTensor> of_ranks =
+      all_write ? own_in_file(engine, group_.rank()) : collect_own(engine, group_);
   if (!writer_) return;
   checkpoint::Part part;
-  if (parts_) part = {parts_->index, parts_->count, fmt::format("{}-{}", parts_->name, ++saves_), parts_->ranks};
+  if (parts_)
+    part = {parts_->index, parts_->count, fmt::format("{}-{}", parts_->name, ++saves_),
+            parts_->ranks};
   const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
   checkpoint::Manifest manifest;
   manifest.step = progress.step;

@@ -3,8 +3,9 @@
 
 namespace trireme {
 
-// While one lives, the first of these signals only sets a flag; a second one (half a second later or more) ends the process as it
-// would have without us. Objects nest; made and destroyed on one thread at a time.
+// While one lives, the first of these signals only sets a flag; a second one (half a second later
+// or more) ends the process as it would have without us. Objects nest; made and destroyed on one
+// thread at a time.
 class StopSignal {
  public:
   StopSignal();

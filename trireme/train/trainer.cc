@@ -25,21 +25,28 @@ bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFl
 
 void check_precision(const TrainerOptions& o) {
   if (o.dtype != at::kFloat && o.dtype != at::kDouble && !is_half(o.dtype))
-    refuse(fmt::format("train.dtype of {}", c10::toString(o.dtype)), "float32, float64, bfloat16 or float16");
+    refuse(fmt::format("train.dtype of {}", c10::toString(o.dtype)),
+           "float32, float64, bfloat16 or float16");
   if (!o.autocast) return;
-  if (!is_half(*o.autocast)) refuse(fmt::format("train.precision of {}", c10::toString(*o.autocast)), "float32, bf16 or fp16");
+  if (!is_half(*o.autocast))
+    refuse(fmt::format("train.precision of {}", c10::toString(*o.autocast)),
+           "float32, bf16 or fp16");
   if (o.dtype != at::kFloat)
-    refuse(fmt::format("train.precision of {} with train.dtype {}", c10::toString(*o.autocast), c10::toString(o.dtype)),
+    refuse(fmt::format("train.precision of {} with train.dtype {}", c10::toString(*o.autocast),
+                       c10::toString(o.dtype)),
            "train.dtype=float32");
 }
 
 // What makes a result depend on the number of replicas, whatever the order of sums.
 void check_shards(const TrainerOptions& o) {
-  if (o.virtual_shards < 0) refuse(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
+  if (o.virtual_shards < 0)
+    refuse(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
   if (o.virtual_shards == 0) return;
   const auto refuse_with = [&](const std::string& what) {
-    refuse(fmt::format("{} virtual shards with {}: what comes of it depends on the number of replicas", o.virtual_shards, what),
-           "one of them");
+    refuse(
+        fmt::format("{} virtual shards with {}: what comes of it depends on the number of replicas",
+                    o.virtual_shards, what),
+        "one of them");
   };
   if (o.compression.name != "none") refuse_with("strategy.compression " + o.compression.name);
   if (o.local.steps > 1) refuse_with(fmt::format("strategy.local_steps of {}", o.local.steps));
@@ -51,59 +58,76 @@ void check_numbers(const TrainerOptions& o) {
   if (o.batch < 1) refuse(fmt::format("a global batch of {}", o.batch), "at least 1");
   if (o.steps < 0 && o.epochs < 0) refuse("neither epochs nor steps are given", "one of them");
   if (o.accumulate < 1) refuse(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
-  if (o.clip_norm < 0) refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
-  if (o.checkpoint.keep < 1) refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
-  if (o.checkpoint.keep_every < 0) refuse(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
+  if (o.clip_norm < 0)
+    refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
+  if (o.checkpoint.keep < 1)
+    refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
+  if (o.checkpoint.keep_every < 0)
+    refuse(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
   if (o.checkpoint.writers != "hosts" && o.checkpoint.writers != "ranks")
-    refuse(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers), "hosts or ranks");
-  if (o.checkpoint.keep_best < 0) refuse(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
+    refuse(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers),
+           "hosts or ranks");
+  if (o.checkpoint.keep_best < 0)
+    refuse(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
   if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
   check(o.guard);
   check(o.rate_scaling);
   check(o.resize, o.batch);
   if (o.resize.batch == "scale" && o.virtual_shards > 0)
-    refuse(fmt::format("elastic.batch scale with {} virtual shards: what comes of it depends on the number of workers", o.virtual_shards),
+    refuse(fmt::format("elastic.batch scale with {} virtual shards: what comes of it depends on "
+                       "the number of workers",
+                       o.virtual_shards),
            "one of them");
   check(o.compression);
   check(o.local);
   if (o.local.steps > 1 && (o.guard.spike > 0 || o.guard.check_replicas_every > 0))
-    refuse(fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every", o.local.steps),
+    refuse(fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every",
+                       o.local.steps),
            "one of them: replicas go apart between averagings");
   if (o.local.steps > 1 && o.compression.name != "none")
-    refuse(fmt::format("strategy.local_steps of {} with strategy.compression {}", o.local.steps, o.compression.name),
+    refuse(fmt::format("strategy.local_steps of {} with strategy.compression {}", o.local.steps,
+                       o.compression.name),
            "one of them: local steps send no gradients that could be compressed");
   check_shards(o);
   check_precision(o);
   ScheduleOptions schedule = o.schedule;
-  if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;  // Filled in once the epoch's length is known.
+  if (schedule.every_steps == 0 && o.schedule_every_epochs > 0)
+    schedule.every_steps = 1;  // Filled in once the epoch's length is known.
   check(schedule);
   if (o.threads < 1) refuse(fmt::format("{} threads a replica", o.threads), "at least 1");
 }
 
 void check_elastic(const TrainerOptions& o) {
   if (o.replicas > 1)
-    refuse(fmt::format("{} replicas a worker in an elastic job", o.replicas), "one replica a worker: a worker is what can be lost");
+    refuse(fmt::format("{} replicas a worker in an elastic job", o.replicas),
+           "one replica a worker: a worker is what can be lost");
   if (o.local.steps > 1)
     refuse(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
            "1: between averagings no worker has the whole state");
 }
 
-// The strategy's name once workers and replicas are known; what contradicts it is refused with what would fit.
+// The strategy's name once workers and replicas are known; what contradicts it is refused with what
+// would fit.
 std::string resolve_strategy(const TrainerOptions& o, int workers) {
-  if (o.strategy == "auto") return workers > 1 ? "multi_worker" : o.replicas > 1 ? "mirrored" : "one_device";
+  if (o.strategy == "auto")
+    return workers > 1 ? "multi_worker" : o.replicas > 1 ? "mirrored" : "one_device";
   if (o.strategy == "one_device" && (workers > 1 || o.replicas > 1))
     refuse(fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas),
            "mirrored (threads) or multi_worker (processes)");
   if (o.strategy == "mirrored" && workers > 1)
-    refuse(fmt::format("strategy mirrored with {} workers", workers), "multi_worker, or one worker with replicas");
+    refuse(fmt::format("strategy mirrored with {} workers", workers),
+           "multi_worker, or one worker with replicas");
   if (o.strategy != "one_device" && o.strategy != "mirrored" && o.strategy != "multi_worker")
-    refuse(fmt::format("strategy '{}' is not known", o.strategy), "auto, one_device, mirrored or multi_worker");
+    refuse(fmt::format("strategy '{}' is not known", o.strategy),
+           "auto, one_device, mirrored or multi_worker");
   return o.strategy;
 }
 
-std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& job, const Source& train, const Source* test) {
+std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& job,
+                                            const Source& train, const Source* test) {
   std::map<std::string, std::string> facts;
-  for (const auto& [key, value] : o.config.items()) facts[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  for (const auto& [key, value] : o.config.items())
+    facts[key] = value.is_string() ? value.get<std::string>() : value.dump();
   facts["job"] = job.name;
   facts["training samples"] = std::to_string(train.size());
   facts["global batch"] = std::to_string(o.batch);
@@ -111,20 +135,27 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   facts["steps or epochs"] = fmt::format("{} {}", o.steps, o.epochs);
   // What decides which collectives run, and what they hold.
   facts["accumulate, clip_norm"] = fmt::format("{} {}", o.accumulate, o.clip_norm);
-  facts["dtype, shuffle, drop_last"] = fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
-  facts["precision"] = fmt::format("{} {} {}", o.autocast ? c10::toString(*o.autocast) : "-", o.loss_scaling.has_value(), o.ema_decay);
-  facts["virtual shards, threads"] = o.virtual_shards > 0 ? fmt::format("{} {}", o.virtual_shards, o.threads) : "no";
+  facts["dtype, shuffle, drop_last"] =
+      fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
+  facts["precision"] = fmt::format("{} {} {}", o.autocast ? c10::toString(*o.autocast) : "-",
+                                   o.loss_scaling.has_value(), o.ema_decay);
+  facts["virtual shards, threads"] =
+      o.virtual_shards > 0 ? fmt::format("{} {}", o.virtual_shards, o.threads) : "no";
   facts["sync_batch_norm"] = o.sync_batch_norm ? "yes" : "no";
-  facts["compression"] = fmt::format("{} {} {}", o.compression.name, o.compression.rank, o.compression.ratio);
+  facts["compression"] =
+      fmt::format("{} {} {}", o.compression.name, o.compression.rank, o.compression.ratio);
   facts["local steps"] = fmt::format("{} {} {}", o.local.steps, o.local.after, o.local.momentum);
-  facts["resize"] = fmt::format("{} {} {} {}", o.resize.batch, o.resize.rate, o.resize.warmup_steps, o.resize.workers);
+  facts["resize"] = fmt::format("{} {} {} {}", o.resize.batch, o.resize.rate, o.resize.warmup_steps,
+                                o.resize.workers);
   facts["rate scaling"] = fmt::format("{} {}", o.rate_scaling.rule, o.rate_scaling.base_batch);
-  facts["schedule"] = fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum, o.schedule.every_steps,
-                                  o.schedule_every_epochs, o.schedule.warmup_steps);
-  facts["evaluate_every, test samples"] = fmt::format("{} {}", o.evaluate_every, test ? test->size() : 0);
-  facts["checkpoints, every steps, every epochs, best, writers"] =
-      fmt::format("{} {} {} {} {}", o.checkpoint.dir.empty() ? "no" : "yes", o.checkpoint.every_steps, o.checkpoint.every_epochs,
-                  o.checkpoint.keep_best, o.checkpoint.writers);
+  facts["schedule"] =
+      fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum,
+                  o.schedule.every_steps, o.schedule_every_epochs, o.schedule.warmup_steps);
+  facts["evaluate_every, test samples"] =
+      fmt::format("{} {}", o.evaluate_every, test ? test->size() : 0);
+  facts["checkpoints, every steps, every epochs, best, writers"] = fmt::format(
+      "{} {} {} {} {}", o.checkpoint.dir.empty() ? "no" : "yes", o.checkpoint.every_steps,
+      o.checkpoint.every_epochs, o.checkpoint.keep_best, o.checkpoint.writers);
   facts["bucket bytes"] = fmt::format("{} {}", o.buckets.first_bytes, o.buckets.capacity_bytes);
   return facts;
 }
@@ -135,7 +166,8 @@ struct Groups {
 
 std::vector<Groups> make_groups(World& world, const TrainerOptions& options) {
   std::vector<Groups> groups;
-  for (auto& group : world.make_groups(options.replicas)) groups.push_back({std::move(group), nullptr});
+  for (auto& group : world.make_groups(options.replicas))
+    groups.push_back({std::move(group), nullptr});
   if (!options.sync_batch_norm) return groups;
   auto norms = world.make_groups(options.replicas);
   for (size_t i = 0; i < groups.size(); ++i) groups[i].norms = std::move(norms[i]);
@@ -146,7 +178,8 @@ std::vector<Groups> make_groups(World& world, const TrainerOptions& options) {
 bool is_of_lost_peer(const std::exception& error, const World& world) {
   if (world.lost_a_worker()) return true;
   const auto* const known = dynamic_cast<const Error*>(&error);
-  return known && (known->code() == ErrorCode::peer_lost || known->code() == ErrorCode::timeout || known->code() == ErrorCode::aborted);
+  return known && (known->code() == ErrorCode::peer_lost || known->code() == ErrorCode::timeout ||
+                   known->code() == ErrorCode::aborted);
 }
 
 // The first error of several replicas: the others' are its consequences.
@@ -171,7 +204,8 @@ ReplicaResult run_to_the_end(const ReplicaSetting& setting, const Groups& groups
   return run.result();
 }
 
-std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& settings, const std::vector<Groups>& groups) {
+std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& settings,
+                                          const std::vector<Groups>& groups) {
   std::vector<ReplicaResult> results(settings.size());
   FirstError first_error;
   std::vector<std::thread> threads;
@@ -192,9 +226,11 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
   return results;
 }
 
-// One generation after the other. Each begins with the newest state that a member has in memory; a member that was lost inside a step
-// takes nothing with it, as the others give that step up or have committed it.
-std::optional<Report> run_through_generations(const ReplicaSetting& setting, const std::function<void()>& agree,
+// One generation after the other. Each begins with the newest state that a member has in memory; a
+// member that was lost inside a step takes nothing with it, as the others give that step up or have
+// committed it.
+std::optional<Report> run_through_generations(const ReplicaSetting& setting,
+                                              const std::function<void()>& agree,
                                               const std::function<Report(ReplicaResult)>& publish) {
   ReplicaRun run(setting);  // Before the others are met: they lose no time by this one's start.
   World& world = setting.world;
@@ -213,10 +249,12 @@ std::optional<Report> run_through_generations(const ReplicaSetting& setting, con
         return report;
       }
     } catch (const std::exception& error) {
-      if (dynamic_cast<const launch::NoGeneration*>(&error) || !is_of_lost_peer(error, world)) throw;
+      if (dynamic_cast<const launch::NoGeneration*>(&error) || !is_of_lost_peer(error, world))
+        throw;
       if (run.is_torn())
         throw Error(ErrorCode::peer_lost, "train",
-                    fmt::format("step {} was cut off inside its update, and a worker that was in it neither ended nor went on: {}",
+                    fmt::format("step {} was cut off inside its update, and a worker that was in "
+                                "it neither ended nor went on: {}",
                                 run.committed() + 1, brief(error)),
                     "nothing: another process goes on from the newest checkpoint");
       reason = brief(error);
@@ -231,44 +269,63 @@ std::optional<Report> run_through_generations(const ReplicaSetting& setting, con
 
 }  // namespace
 
-Trainer::Trainer(World& world, TrainerOptions options) : world_(world), options_(std::move(options)) {
+Trainer::Trainer(World& world, TrainerOptions options)
+    : world_(world), options_(std::move(options)) {
   check_numbers(options_);
   options_.strategy = resolve_strategy(options_, world_.workers());
-  if ((options_.dtype == at::kHalf || options_.autocast == at::kHalf) && !options_.loss_scaling) options_.loss_scaling.emplace();
+  if ((options_.dtype == at::kHalf || options_.autocast == at::kHalf) && !options_.loss_scaling)
+    options_.loss_scaling.emplace();
 }
 
-Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::shared_ptr<const Source> test) {
-  if (!train || train->size() == 0) refuse("the training set is empty", "a source with at least one sample");
+Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
+                    std::shared_ptr<const Source> test) {
+  if (!train || train->size() == 0)
+    refuse("the training set is empty", "a source with at least one sample");
   if (!job.model) refuse("the job has no model", "Job::model");
   const int world_size = world_.workers() * options_.replicas;
   if (options_.batch < world_size)
-    refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size), "a batch of at least one sample a replica");
+    refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size),
+           "a batch of at least one sample a replica");
   if (options_.virtual_shards > 0 && options_.virtual_shards < world_size && !world_.is_elastic())
-    refuse(fmt::format("{} virtual shards for {} replicas: some would have nothing to compute", options_.virtual_shards, world_size),
+    refuse(fmt::format("{} virtual shards for {} replicas: some would have nothing to compute",
+                       options_.virtual_shards, world_size),
            fmt::format("reproducible.virtual_shards of at least {}", world_size));
   if (world_.is_elastic()) check_elastic(options_);
   if (!world_.is_elastic() && options_.resize.batch != "keep")
-    refuse("elastic.batch scale in a job whose number of workers stays", "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+    refuse("elastic.batch scale in a job whose number of workers stays",
+           "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;
   monitor::PssSampler pss;
   const StopSignal stop_signal;
 
-  const auto agree = [&] { world_.agree("configuration", facts_of(options_, job, *train, test.get())); };
+  const auto agree = [&] {
+    world_.agree("configuration", facts_of(options_, job, *train, test.get()));
+  };
   std::vector<ReplicaSetting> settings;
-  for (int i = 0; i < options_.replicas; ++i) settings.push_back({world_, options_, job, train, test, pss, settings.empty()});
+  for (int i = 0; i < options_.replicas; ++i)
+    settings.push_back({world_, options_, job, train, test, pss, settings.empty()});
   const auto publish = [&](ReplicaResult result) {
     Report report = std::move(result.report);
-    report.samples_per_second = result.train_seconds > 0 ? static_cast<double>(result.train_samples) / result.train_seconds : 0;
-    report.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    if (began > 0) report.wall_seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - began;
+    report.samples_per_second =
+        result.train_seconds > 0 ? static_cast<double>(result.train_samples) / result.train_seconds
+                                 : 0;
+    report.wall_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    if (began > 0)
+      report.wall_seconds =
+          std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+              .count() -
+          began;
     if (result.rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
-    report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, report.world_size);
+    report.cost =
+        monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, report.world_size);
     if (result.rank == 0 && options_.publish) options_.publish(report);
     return report;
   };
   if (world_.is_elastic()) {
-    if (auto report = run_through_generations(settings[0], agree, publish)) return *std::move(report);
+    if (auto report = run_through_generations(settings[0], agree, publish))
+      return *std::move(report);
     Report dismissed;
     dismissed.dismissed = true;
     return dismissed;
@@ -277,8 +334,10 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train, std::sh
   world_.connect(options_.replicas);
   agree();
   const std::vector<Groups> groups = make_groups(world_, options_);
-  // A single replica runs on the caller's own thread, where its thread-local settings (grad mode, device guards) hold.
-  return publish(settings.size() == 1 ? run_to_the_end(settings[0], groups[0]) : run_in_threads(settings, groups)[0]);
+  // A single replica runs on the caller's own thread, where its thread-local settings (grad mode,
+  // device guards) hold.
+  return publish(settings.size() == 1 ? run_to_the_end(settings[0], groups[0])
+                                      : run_in_threads(settings, groups)[0]);
 }
 
 }  // namespace trireme

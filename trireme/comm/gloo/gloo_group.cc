@@ -12,8 +12,9 @@
 namespace trireme::comm {
 namespace {
 
-// Gloo writes to sockets in a way that raises SIGPIPE: a peer that has just gone would end this process without a word. Where the
-// programme has not said what it wants, the write fails instead, and becomes peer_lost.
+// Gloo writes to sockets in a way that raises SIGPIPE: a peer that has just gone would end this
+// process without a word. Where the programme has not said what it wants, the write fails instead,
+// and becomes peer_lost.
 void ignore_broken_pipes() {
   struct sigaction now {};
   sigaction(SIGPIPE, nullptr, &now);
@@ -23,20 +24,26 @@ void ignore_broken_pipes() {
 
 }  // namespace
 
-std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, int rank, int size, const GlooOptions& options) {
+std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, int rank, int size,
+                                       const GlooOptions& options) {
   ignore_broken_pipes();
-  auto store = c10::make_intrusive<ControlStore>(member, "gloo/" + options.name + "/", options.timeout);
+  auto store =
+      c10::make_intrusive<ControlStore>(member, "gloo/" + options.name + "/", options.timeout);
   auto gloo = c10d::ProcessGroupGloo::Options::create(options.timeout + kC10dMargin);
   try {
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
-    return make_c10d_group("gloo", at::kCPU, std::move(backend), std::make_shared<Losses>(member, options.timeout));
+    return make_c10d_group("gloo", at::kCPU, std::move(backend),
+                           std::make_shared<Losses>(member, options.timeout));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
     member->throw_if_lost();
-    throw Error(ErrorCode::io, "comm", fmt::format("Gloo cannot connect the ranks from address {}: {}", options.address, brief(error)),
-                "comm.interface: the name or address of the network interface that the other hosts reach");
+    throw Error(
+        ErrorCode::io, "comm",
+        fmt::format("Gloo cannot connect the ranks from address {}: {}", options.address,
+                    brief(error)),
+        "comm.interface: the name or address of the network interface that the other hosts reach");
   }
 }
 bool gloo_is_compiled_in() { return true; }

@@ -9,7 +9,8 @@ namespace trireme::comm {
 
 int HostMap::host_of(int worker) const {
   for (size_t host = 0; host < hosts.size(); ++host)
-    if (std::find(hosts[host].begin(), hosts[host].end(), worker) != hosts[host].end()) return static_cast<int>(host);
+    if (std::find(hosts[host].begin(), hosts[host].end(), worker) != hosts[host].end())
+      return static_cast<int>(host);
   return -1;
 }
 
@@ -28,12 +29,14 @@ HostMap each_alone(int workers) {
   return map;
 }
 
-HostMap find_hosts(launch::Member& member, int worker, int workers, const std::string& place, Deadline deadline) {
+HostMap find_hosts(launch::Member& member, int worker, int workers, const std::string& place,
+                   Deadline deadline) {
   member.set(fmt::format("place/{}", worker), place);
   HostMap map;
   std::vector<std::string> places;
   for (int other = 0; other < workers; ++other) {
-    const std::string theirs = other == worker ? place : member.get(fmt::format("place/{}", other), deadline);
+    const std::string theirs =
+        other == worker ? place : member.get(fmt::format("place/{}", other), deadline);
     const auto known = std::find(places.begin(), places.end(), theirs);
     if (known == places.end()) {
       places.push_back(theirs);
@@ -45,8 +48,9 @@ HostMap find_hosts(launch::Member& member, int worker, int workers, const std::s
   return map;
 }
 
-std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member, const HostMap& map, int worker,
-                                                    int replicas, const std::string& name, Milliseconds timeout) {
+std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
+                                                    const HostMap& map, int worker, int replicas,
+                                                    const std::string& name, Milliseconds timeout) {
   const int host = map.host_of(worker);
   const std::vector<int>& here = map.hosts[static_cast<size_t>(host)];
   const std::string key = fmt::format("{}/host/{}", name, host);

@@ -8,20 +8,25 @@
 namespace trireme::comm {
 
 struct HostMap {
-  std::vector<std::vector<int>> hosts;  // The workers of each host, ascending; hosts by their first worker.
+  std::vector<std::vector<int>>
+      hosts;  // The workers of each host, ascending; hosts by their first worker.
   int host_of(int worker) const;
   bool one_host() const { return hosts.size() == 1; }
 };
 
-// Where this process is: equal for processes of one user that see the same kernel and the same network name space, and were given the
-// same `label` (TRIREME_HOST, by which one machine can play several hosts).
+// Where this process is: equal for processes of one user that see the same kernel and the same
+// network name space, and were given the same `label` (TRIREME_HOST, by which one machine can play
+// several hosts).
 std::string place_of_this_process(const std::string& label);
 // COLLECTIVE over all workers.
-HostMap find_hosts(launch::Member& member, int worker, int workers, const std::string& place, Deadline deadline);
+HostMap find_hosts(launch::Member& member, int worker, int workers, const std::string& place,
+                   Deadline deadline);
 HostMap each_alone(int workers);
 
-// COLLECTIVE over the workers of this worker's host: teams of its `replicas` ranks. `name` is unlike that of any other meeting of the job.
-std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member, const HostMap& map, int worker,
-                                                    int replicas, const std::string& name, Milliseconds timeout);
+// COLLECTIVE over the workers of this worker's host: teams of its `replicas` ranks. `name` is
+// unlike that of any other meeting of the job.
+std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
+                                                    const HostMap& map, int worker, int replicas,
+                                                    const std::string& name, Milliseconds timeout);
 
 }  // namespace trireme::comm

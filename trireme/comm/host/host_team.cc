@@ -18,13 +18,15 @@ struct PostedIntent {
   std::array<char, kTextBytes> operation, form;
   int64_t elements;
   bool operator==(const PostedIntent& other) const {
-    return elements == other.elements && std::strcmp(operation.data(), other.operation.data()) == 0 &&
+    return elements == other.elements &&
+           std::strcmp(operation.data(), other.operation.data()) == 0 &&
            std::strcmp(form.data(), other.form.data()) == 0;
   }
 };
 
 std::string describe(int rank, const PostedIntent& intent) {
-  return fmt::format("rank {} calls {} with {} elements ({})", rank, intent.operation.data(), intent.elements, intent.form.data());
+  return fmt::format("rank {} calls {} with {} elements ({})", rank, intent.operation.data(),
+                     intent.elements, intent.form.data());
 }
 
 }  // namespace
@@ -42,20 +44,27 @@ struct HostTeam::Process {
   std::function<void()> throw_if_lost;
   std::vector<net::DescriptorSocket> others;  // Process 0: to all others. The others: to process 0.
   net::SharedMemory control;
-  std::shared_ptr<net::SharedMemory> handed_out;  // The newest allocation; written by the first thread, read by all after a barrier.
+  std::shared_ptr<net::SharedMemory> handed_out;  // The newest allocation; written by the first
+                                                  // thread, read by all after a barrier.
 
   bool leads() const { return process == 0; }
-  net::Sharing sharing() const { return processes > 1 ? net::Sharing::processes : net::Sharing::threads; }
+  net::Sharing sharing() const {
+    return processes > 1 ? net::Sharing::processes : net::Sharing::threads;
+  }
   net::SharedMemory share(size_t bytes, size_t reserved, const char* purpose);
 };
 
-// Process 0 makes the memory and hands its descriptor out; a negative number tells the others that it could not.
+// Process 0 makes the memory and hands its descriptor out; a negative number tells the others that
+// it could not.
 net::SharedMemory HostTeam::Process::share(size_t bytes, size_t reserved, const char* purpose) {
   const Deadline deadline = Deadline::after(timeout);
   if (!leads()) {
     if (others[0].receive_number(deadline) < 0)
-      throw Error(ErrorCode::aborted, "comm", fmt::format("the first process of this host could not make shared memory for {}", purpose));
-    net::SharedMemory memory = net::SharedMemory::open(others[0].receive_descriptor(deadline), purpose);
+      throw Error(ErrorCode::aborted, "comm",
+                  fmt::format("the first process of this host could not make shared memory for {}",
+                              purpose));
+    net::SharedMemory memory =
+        net::SharedMemory::open(others[0].receive_descriptor(deadline), purpose);
     memory.prefault(0, reserved);
     return memory;
   }
@@ -79,7 +88,8 @@ HostTeam::HostTeam(std::shared_ptr<Process> process, int rank, int size)
     : process_(std::move(process)),
       rank_(rank),
       size_(size),
-      barrier_(reinterpret_cast<Control*>(process_->control.data())->barrier, rank, size, {process_->timeout, process_->throw_if_lost}) {}
+      barrier_(reinterpret_cast<Control*>(process_->control.data())->barrier, rank, size,
+               {process_->timeout, process_->throw_if_lost}) {}
 HostTeam::~HostTeam() = default;
 
 HostTeam::Control& HostTeam::control() const {
@@ -101,17 +111,22 @@ void HostTeam::meet(const Intent& intent) {
   barrier_.arrive_and_wait(intent.operation);
   for (int other = 0; other < size_; ++other) {
     if (posted[static_cast<size_t>(other)] == mine) continue;
-    const std::string difference = describe(rank_, mine) + ", " + describe(other, posted[static_cast<size_t>(other)]);
-    barrier_.arrive_and_wait(intent.operation);  // All see a difference, and all have read before one goes on.
-    throw Error(ErrorCode::invalid_argument, "comm", difference, "the same collectives in the same order on every rank");
+    const std::string difference =
+        describe(rank_, mine) + ", " + describe(other, posted[static_cast<size_t>(other)]);
+    barrier_.arrive_and_wait(
+        intent.operation);  // All see a difference, and all have read before one goes on.
+    throw Error(ErrorCode::invalid_argument, "comm", difference,
+                "the same collectives in the same order on every rank");
   }
 }
 
-std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reserved, const char* purpose) {
+std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reserved,
+                                                      const char* purpose) {
   meet({"allocate", static_cast<int64_t>(bytes), purpose});
   if (rank_ % process_->replicas == 0) {
     try {
-      process_->handed_out = std::make_shared<net::SharedMemory>(process_->share(bytes, reserved, purpose));
+      process_->handed_out =
+          std::make_shared<net::SharedMemory>(process_->share(bytes, reserved, purpose));
     } catch (const Error& error) {
       // Who made the memory knows best why it failed: the others wait for its words.
       if (error.code() == ErrorCode::aborted) {
@@ -133,22 +148,27 @@ void HostTeam::throw_if_ended() const {
   if (process_->throw_if_lost) process_->throw_if_lost();
 }
 
-void HostTeam::abort(const std::string& reason) { barrier_.end(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank_, reason)); }
+void HostTeam::abort(const std::string& reason) {
+  barrier_.end(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank_, reason));
+}
 
 namespace {
 
 std::vector<std::shared_ptr<HostTeam>> teams_of(const std::shared_ptr<HostTeam::Process>& process) {
   std::vector<std::shared_ptr<HostTeam>> teams;
   for (int thread = 0; thread < process->replicas; ++thread)
-    teams.push_back(
-        std::make_shared<HostTeam>(process, process->process * process->replicas + thread, process->processes * process->replicas));
+    teams.push_back(std::make_shared<HostTeam>(process,
+                                               process->process * process->replicas + thread,
+                                               process->processes * process->replicas));
   return teams;
 }
 
 void check_size(int ranks) {
   if (ranks > net::kMaxRanksOfHost)
-    throw Error(ErrorCode::unsupported, "comm", fmt::format("{} ranks share the memory of one host, {} can", ranks, net::kMaxRanksOfHost),
-                "fewer replicas on this host, or comm.backend=gloo");
+    throw Error(
+        ErrorCode::unsupported, "comm",
+        fmt::format("{} ranks share the memory of one host, {} can", ranks, net::kMaxRanksOfHost),
+        "fewer replicas on this host, or comm.backend=gloo");
 }
 
 }  // namespace
@@ -174,11 +194,13 @@ std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meetin
   if (process->leads() && meeting.processes > 1) {
     net::DescriptorListener listener;
     meeting.publish(listener.name());
-    for (int other = 1; other < meeting.processes; ++other) process->others.push_back(listener.accept(deadline));
+    for (int other = 1; other < meeting.processes; ++other)
+      process->others.push_back(listener.accept(deadline));
   } else if (meeting.processes > 1) {
     process->others.push_back(net::DescriptorSocket::connect(meeting.look_up(deadline), deadline));
   }
-  process->control = process->share(kControlBytes, kControlBytes, "the barrier of this host's processes");
+  process->control =
+      process->share(kControlBytes, kControlBytes, "the barrier of this host's processes");
   return teams_of(process);
 }
 

@@ -1,8 +1,9 @@
-// The ranks of one host that share memory: threads of a process, processes of the host, or both. It gives them a barrier, a place
-// to compare what they are about to do, and memory that all of them see.
+// The ranks of one host that share memory: threads of a process, processes of the host, or both. It
+// gives them a barrier, a place to compare what they are about to do, and memory that all of them
+// see.
 //
-// One object a rank; each is used by one thread at a time. Every wait ends in Error(timeout), Error(peer_lost) or Error(aborted), on
-// all ranks alike.
+// One object a rank; each is used by one thread at a time. Every wait ends in Error(timeout),
+// Error(peer_lost) or Error(aborted), on all ranks alike.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/net/shared_barrier.h>
@@ -30,14 +31,18 @@ class HostTeam {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // COLLECTIVE. All ranks have arrived; what each wrote to shared memory before is seen by all after it.
+  // COLLECTIVE. All ranks have arrived; what each wrote to shared memory before is seen by all
+  // after it.
   void barrier(const char* operation);
-  // COLLECTIVE. The same, and all ranks mean to do the same: else Error(invalid_argument) on each, naming two of them.
+  // COLLECTIVE. The same, and all ranks mean to do the same: else Error(invalid_argument) on each,
+  // naming two of them.
   void meet(const Intent& intent);
-  // COLLECTIVE. Memory for all, zeroed; the first `reserved` bytes of it are reserved and entered in the page tables, the rest is
-  // addresses until somebody calls reserve(). Throws Error(io) on all ranks where there is too little.
+  // COLLECTIVE. Memory for all, zeroed; the first `reserved` bytes of it are reserved and entered
+  // in the page tables, the rest is addresses until somebody calls reserve(). Throws Error(io) on
+  // all ranks where there is too little.
   std::shared_ptr<net::SharedMemory> allocate(size_t bytes, size_t reserved, const char* purpose);
-  // Throws the error that ended the team, or Error(peer_lost) once a worker is known to be lost: for waits of one's own.
+  // Throws the error that ended the team, or Error(peer_lost) once a worker is known to be lost:
+  // for waits of one's own.
   void throw_if_ended() const;
   // This rank gives up: the others' waits end with Error(aborted). Any thread.
   void abort(const std::string& reason);
@@ -59,12 +64,14 @@ std::vector<std::shared_ptr<HostTeam>> make_thread_teams(int size, Milliseconds 
 struct HostMeeting {
   int process = 0, processes = 1;  // Among the processes of this host.
   Milliseconds timeout{60000};
-  std::function<void(const std::string& value)> publish;  // Process 0: tells the others where it listens.
-  std::function<std::string(Deadline)> look_up;           // The others: waits for it.
-  std::function<void()> throw_if_lost;                    // Throws Error(peer_lost) once a worker of the job is lost.
+  std::function<void(const std::string& value)>
+      publish;                                   // Process 0: tells the others where it listens.
+  std::function<std::string(Deadline)> look_up;  // The others: waits for it.
+  std::function<void()> throw_if_lost;  // Throws Error(peer_lost) once a worker of the job is lost.
 };
-// COLLECTIVE over the processes of a host, each with `replicas` threads: team ranks are process * replicas + thread.
-// Throws Error(unsupported) for more ranks than net::kMaxRanksOfHost, Error(io | timeout | peer_lost).
+// COLLECTIVE over the processes of a host, each with `replicas` threads: team ranks are process *
+// replicas + thread. Throws Error(unsupported) for more ranks than net::kMaxRanksOfHost, Error(io |
+// timeout | peer_lost).
 std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meeting, int replicas);
 
 }  // namespace trireme::comm

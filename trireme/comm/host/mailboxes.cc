@@ -59,12 +59,14 @@ Mailboxes::Ring& Mailboxes::ring(int from, int to) const {
   return rings[from * team_->size() + to];
 }
 std::atomic<uint32_t>& Mailboxes::bell(int rank) const {
-  return *reinterpret_cast<std::atomic<uint32_t>*>(memory_->data() + kBellStride * static_cast<size_t>(rank));
+  return *reinterpret_cast<std::atomic<uint32_t>*>(memory_->data() +
+                                                   kBellStride * static_cast<size_t>(rank));
 }
 
 uint64_t Mailboxes::post(int to, int tag, const void* data, size_t bytes) {
   const Header header{tag, static_cast<int64_t>(bytes)};
-  Outgoing message{std::vector<std::byte>(sizeof header), static_cast<const std::byte*>(data), bytes};
+  Outgoing message{std::vector<std::byte>(sizeof header), static_cast<const std::byte*>(data),
+                   bytes};
   std::memcpy(message.header.data(), &header, sizeof header);
   outgoing_[to].push_back(std::move(message));
   push(to);
@@ -72,12 +74,14 @@ uint64_t Mailboxes::post(int to, int tag, const void* data, size_t bytes) {
 }
 
 void Mailboxes::wait_sent(int to, uint64_t number) {
-  wait_until([&] { return sent_[to] >= number; }, fmt::format("send: rank {} to take a message", to));
+  wait_until([&] { return sent_[to] >= number; },
+             fmt::format("send: rank {} to take a message", to));
 }
 
 std::vector<std::byte> Mailboxes::take(int from, int tag) {
   auto& box = arrived_[{from, tag}];
-  wait_until([&] { return !box.empty(); }, fmt::format("recv: a message of rank {} (tag {})", from, tag));
+  wait_until([&] { return !box.empty(); },
+             fmt::format("recv: a message of rank {} (tag {})", from, tag));
   std::vector<std::byte> message = std::move(box.front());
   box.pop_front();
   return message;
@@ -99,9 +103,12 @@ bool Mailboxes::push(int to) {
     const size_t room = kRingBytes - (position - there.read.load(std::memory_order_acquire));
     if (room == 0) break;
     const bool in_header = message.written < sizeof(Header);
-    const std::byte* const from = in_header ? message.header.data() + message.written : message.data + (message.written - sizeof(Header));
+    const std::byte* const from = in_header ? message.header.data() + message.written
+                                            : message.data + (message.written - sizeof(Header));
     const size_t count = std::min(room, (in_header ? sizeof(Header) : whole) - message.written);
-    in_ring(position, count, [&](size_t at, size_t skip, size_t n) { std::memcpy(there.bytes + at, from + skip, n); });
+    in_ring(position, count, [&](size_t at, size_t skip, size_t n) {
+      std::memcpy(there.bytes + at, from + skip, n);
+    });
     there.written.store(position + count, std::memory_order_release);
     message.written += count;
     moved = true;
@@ -126,16 +133,22 @@ bool Mailboxes::pull(int from) {
     Incoming& message = incoming_[from];
     message.header.resize(sizeof(Header));
     const bool in_header = message.received < sizeof(Header);
-    std::byte* const to = in_header ? message.header.data() + message.received : message.data.data() + (message.received - sizeof(Header));
-    const size_t count = std::min(there, (in_header ? sizeof(Header) : sizeof(Header) + message.data.size()) - message.received);
-    in_ring(position, count, [&](size_t at, size_t skip, size_t n) { std::memcpy(to + skip, here.bytes + at, n); });
+    std::byte* const to = in_header ? message.header.data() + message.received
+                                    : message.data.data() + (message.received - sizeof(Header));
+    const size_t count =
+        std::min(there, (in_header ? sizeof(Header) : sizeof(Header) + message.data.size()) -
+                            message.received);
+    in_ring(position, count,
+            [&](size_t at, size_t skip, size_t n) { std::memcpy(to + skip, here.bytes + at, n); });
     here.read.store(position + count, std::memory_order_release);
     message.received += count;
     moved = true;
     Header header;
     std::memcpy(&header, message.header.data(), sizeof header);
-    if (in_header && message.received == sizeof header) message.data.resize(static_cast<size_t>(header.bytes));
-    if (message.received < sizeof header || message.received < sizeof header + message.data.size()) continue;
+    if (in_header && message.received == sizeof header)
+      message.data.resize(static_cast<size_t>(header.bytes));
+    if (message.received < sizeof header || message.received < sizeof header + message.data.size())
+      continue;
     arrived_[{from, static_cast<int>(header.tag)}].push_back(std::move(message.data));
     message = {};
   }
@@ -155,7 +168,8 @@ void Mailboxes::wait_until(Done done, const std::string& what) {
     if (progress()) continue;
     team_->throw_if_ended();
     if (deadline.expired())
-      throw Error(ErrorCode::timeout, "comm", fmt::format("waited {} for {}", format_duration(timeout_), what),
+      throw Error(ErrorCode::timeout, "comm",
+                  fmt::format("waited {} for {}", format_duration(timeout_), what),
                   "look whether that rank is at the other end of it");
     net::futex_wait(bell(team_->rank()), rung);
   }

@@ -1,4 +1,5 @@
-// Messages between the ranks of a host, through one ring of bytes in shared memory for each ordered pair.
+// Messages between the ranks of a host, through one ring of bytes in shared memory for each ordered
+// pair.
 #pragma once
 #include <trireme/comm/host/host_team.h>
 #include <cstdint>
@@ -14,8 +15,8 @@ class Mailboxes {
   Mailboxes(std::shared_ptr<HostTeam> team, Milliseconds timeout);  // COLLECTIVE.
   ~Mailboxes();
 
-  // Copies what fits into the ring at once, the rest while this rank waits below. `data` must live until wait_sent() of the number
-  // returned.
+  // Copies what fits into the ring at once, the rest while this rank waits below. `data` must live
+  // until wait_sent() of the number returned.
   uint64_t post(int to, int tag, const void* data, size_t bytes);
   void wait_sent(int to, uint64_t number);
   // The next message of `from` with this tag; between equal tags, order is kept.
@@ -43,9 +44,9 @@ class Mailboxes {
   std::shared_ptr<HostTeam> team_;
   const Milliseconds timeout_;
   std::shared_ptr<net::SharedMemory> memory_;
-  std::vector<std::deque<Outgoing>> outgoing_;                                 // By receiver.
-  std::vector<uint64_t> posted_, sent_;                                        // By receiver: messages so far.
-  std::vector<Incoming> incoming_;                                             // By sender: the message whose bytes are arriving.
+  std::vector<std::deque<Outgoing>> outgoing_;  // By receiver.
+  std::vector<uint64_t> posted_, sent_;         // By receiver: messages so far.
+  std::vector<Incoming> incoming_;              // By sender: the message whose bytes are arriving.
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> arrived_;  // By (sender, tag).
 };
 

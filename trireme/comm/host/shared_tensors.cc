@@ -6,12 +6,15 @@
 namespace trireme::comm {
 
 at::Tensor SharedTensors::make(at::IntArrayRef sizes, at::ScalarType type) {
-  const int64_t bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(c10::elementSize(type));
+  const int64_t bytes =
+      c10::multiply_integers(sizes) * static_cast<int64_t>(c10::elementSize(type));
   const int64_t each = std::max<int64_t>(64, (bytes + 63) / 64 * 64);
   const auto whole = static_cast<size_t>(each * team_->size());
   auto memory = team_->allocate(whole, whole, "a shared tensor");
   blocks_.push_back({memory, each, made_++});
-  return at::from_blob(memory->data() + each * team_->rank(), sizes, [memory](void*) {}, at::TensorOptions().dtype(type));
+  return at::from_blob(
+      memory->data() + each * team_->rank(), sizes, [memory](void*) {},
+      at::TensorOptions().dtype(type));
 }
 
 std::optional<SharedPlace> SharedTensors::find(const at::Tensor& tensor) {
@@ -22,7 +25,8 @@ std::optional<SharedPlace> SharedTensors::find(const at::Tensor& tensor) {
     const std::byte* const mine = memory->data() + blocks.each * team_->rank();
     if (data < mine || data + tensor.nbytes() > mine + blocks.each) continue;
     SharedPlace place{memory, blocks.number, data - mine, {}};
-    for (int rank = 0; rank < team_->size(); ++rank) place.begin.push_back(memory->data() + blocks.each * rank + place.offset);
+    for (int rank = 0; rank < team_->size(); ++rank)
+      place.begin.push_back(memory->data() + blocks.each * rank + place.offset);
     return place;
   }
   return std::nullopt;

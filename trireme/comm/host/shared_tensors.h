@@ -21,7 +21,8 @@ class SharedTensors {
  public:
   explicit SharedTensors(std::shared_ptr<HostTeam> team) : team_(std::move(team)) {}
 
-  // COLLECTIVE. A tensor for each rank, uninitialised. The memory goes with the last tensor that looks at it.
+  // COLLECTIVE. A tensor for each rank, uninitialised. The memory goes with the last tensor that
+  // looks at it.
   at::Tensor make(at::IntArrayRef sizes, at::ScalarType type);
   // Of a tensor that make() returned on this rank, or a contiguous part of it; empty for any other.
   std::optional<SharedPlace> find(const at::Tensor& tensor);

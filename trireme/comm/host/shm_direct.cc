@@ -17,9 +17,11 @@ std::pair<int64_t, int64_t> part_of(int64_t first, int64_t last, int part, int p
 
 }  // namespace
 
-// Every rank lays its pieces out; `take` uses what all have laid out of elements [first, last) of a block.
+// Every rank lays its pieces out; `take` uses what all have laid out of elements [first, last) of a
+// block.
 template <typename LayOut, typename Take>
-void ShmDirect::in_rounds(const Intent& intent, int64_t elements, int64_t piece, LayOut lay_out, Take take) {
+void ShmDirect::in_rounds(const Intent& intent, int64_t elements, int64_t piece, LayOut lay_out,
+                          Take take) {
   const int64_t rounds = std::max<int64_t>(1, (elements + piece - 1) / piece);
   for (int64_t round = 0; round < rounds; ++round) {
     const int64_t first = round * piece, last = std::min(elements, first + piece);
@@ -33,11 +35,14 @@ void ShmDirect::in_rounds(const Intent& intent, int64_t elements, int64_t piece,
   staging_.leave(rounds);
 }
 
-// All ranks' pieces that begin at element `first`, as if each rank's began at the tensor's element 0; this rank's where it lies.
-std::vector<const void*> ShmDirect::pieces_of_all(const Cut& own, int64_t round, int64_t first) const {
+// All ranks' pieces that begin at element `first`, as if each rank's began at the tensor's element
+// 0; this rank's where it lies.
+std::vector<const void*> ShmDirect::pieces_of_all(const Cut& own, int64_t round,
+                                                  int64_t first) const {
   std::vector<const void*> sources(static_cast<size_t>(staging_.size()));
   for (int of = 0; of < staging_.size(); ++of)
-    sources[static_cast<size_t>(of)] = of == staging_.rank() ? own.data : staging_.half(of, round) - first * own.element_bytes;
+    sources[static_cast<size_t>(of)] =
+        of == staging_.rank() ? own.data : staging_.half(of, round) - first * own.element_bytes;
   return sources;
 }
 
@@ -45,7 +50,9 @@ void ShmDirect::reduce_whole(const at::Tensor& tensor, ReduceOp op, const Intent
   const Cut cut = cut_of(tensor);
   in_rounds(
       intent, cut.elements, kHalfBytes / cut.element_bytes,
-      [&](std::byte* stage, int64_t first, int64_t last) { copy_bytes(stage, cut.at(first), (last - first) * cut.element_bytes); },
+      [&](std::byte* stage, int64_t first, int64_t last) {
+        copy_bytes(stage, cut.at(first), (last - first) * cut.element_bytes);
+      },
       [&](int64_t round, int64_t first, int64_t last) {
         reduce_range(tensor, op, cut.data, pieces_of_all(cut, round, first), first, last);
       });
@@ -56,11 +63,15 @@ void ShmDirect::reduce_by_parts(const at::Tensor& tensor, ReduceOp op, const Int
   const int rank = staging_.rank(), size = staging_.size();
   const Cut cut = cut_of(tensor);
   const int64_t lines = 64 * size;
-  const int64_t piece = std::max<int64_t>(1, std::min(kHalfBytes / cut.element_bytes, (cut.elements + lines - 1) / lines * lines));
+  const int64_t piece = std::max<int64_t>(
+      1, std::min(kHalfBytes / cut.element_bytes, (cut.elements + lines - 1) / lines * lines));
   const int64_t rounds = (cut.elements + piece - 1) / piece;
-  const auto range = [&](int64_t round) { return std::pair(round * piece, std::min(cut.elements, (round + 1) * piece)); };
-  // A rank's part of a piece lies at the same place in every round, also in the last, shorter one: what it has reduced there may still be
-  // read by slower ranks while the round after the next is laid out around it.
+  const auto range = [&](int64_t round) {
+    return std::pair(round * piece, std::min(cut.elements, (round + 1) * piece));
+  };
+  // A rank's part of a piece lies at the same place in every round, also in the last, shorter one:
+  // what it has reduced there may still be read by slower ranks while the round after the next is
+  // laid out around it.
   const auto part = [&](int64_t round, int of) {
     const auto [first, last] = range(round);
     const auto [from, to] = part_of(first, first + piece, of, size);
@@ -72,7 +83,8 @@ void ShmDirect::reduce_by_parts(const at::Tensor& tensor, ReduceOp op, const Int
     const auto [from, to] = part(round, rank);
     std::byte* const stage = staging_.half(rank, round);
     copy_bytes(stage, cut.at(first), (from - first) * cut.element_bytes);
-    copy_bytes(stage + (to - first) * cut.element_bytes, cut.at(to), (last - to) * cut.element_bytes);
+    copy_bytes(stage + (to - first) * cut.element_bytes, cut.at(to),
+               (last - to) * cut.element_bytes);
   };
   lay_out(0);
   staging_.team().meet(intent);
@@ -80,19 +92,22 @@ void ShmDirect::reduce_by_parts(const at::Tensor& tensor, ReduceOp op, const Int
     const int64_t first = range(round).first;
     const auto [from, to] = part(round, rank);
     reduce_range(tensor, op, cut.data, pieces_of_all(cut, round, first), from, to);
-    copy_bytes(staging_.half(rank, round) + (from - first) * cut.element_bytes, cut.at(from), (to - from) * cut.element_bytes);
+    copy_bytes(staging_.half(rank, round) + (from - first) * cut.element_bytes, cut.at(from),
+               (to - from) * cut.element_bytes);
     lay_out(round + 1);
     staging_.team().barrier(intent.operation);
     for (int of = 0; of < size; ++of) {
       if (of == rank) continue;
       const auto [theirs, end] = part(round, of);
-      copy_bytes(cut.at(theirs), staging_.half(of, round) + (theirs - first) * cut.element_bytes, (end - theirs) * cut.element_bytes);
+      copy_bytes(cut.at(theirs), staging_.half(of, round) + (theirs - first) * cut.element_bytes,
+                 (end - theirs) * cut.element_bytes);
     }
   }
   staging_.leave(rounds);
 }
 
-void ShmDirect::reduce_in_place(const at::Tensor& tensor, ReduceOp op, std::span<std::byte* const> places, const Intent& intent) {
+void ShmDirect::reduce_in_place(const at::Tensor& tensor, ReduceOp op,
+                                std::span<std::byte* const> places, const Intent& intent) {
   staging_.team().meet(intent);
   const Cut cut = cut_of(tensor);
   const auto [first, last] = part_of(0, cut.elements, staging_.rank(), staging_.size());
@@ -102,26 +117,31 @@ void ShmDirect::reduce_in_place(const at::Tensor& tensor, ReduceOp op, std::span
     const int64_t to = std::min(last, from + piece);
     reduce_range(tensor, op, cut.data, sources, from, to);
     for (std::byte* const place : places)
-      if (place != cut.data) copy_bytes(place + from * cut.element_bytes, cut.at(from), (to - from) * cut.element_bytes);
+      if (place != cut.data)
+        copy_bytes(place + from * cut.element_bytes, cut.at(from), (to - from) * cut.element_bytes);
   }
   staging_.team().barrier(intent.operation);
 }
 
-void ShmDirect::reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op, const Intent& intent) {
+void ShmDirect::reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
+                             const Intent& intent) {
   const int rank = staging_.rank(), size = staging_.size();
   const Cut in = cut_of(input), out = cut_of(output);
   const int64_t piece = std::max<int64_t>(1, kHalfBytes / size / in.element_bytes);
-  // Where the output is part of the input, pieces still to come would be overwritten before they are laid out.
+  // Where the output is part of the input, pieces still to come would be overwritten before they
+  // are laid out.
   const at::Tensor reduced = output.is_alias_of(input) ? at::empty_like(output) : output;
   in_rounds(
       intent, out.elements, piece,
       [&](std::byte* stage, int64_t first, int64_t last) {
         for (int to = 0; to < size; ++to)
-          copy_bytes(stage + to * piece * in.element_bytes, in.at(to * out.elements + first), (last - first) * in.element_bytes);
+          copy_bytes(stage + to * piece * in.element_bytes, in.at(to * out.elements + first),
+                     (last - first) * in.element_bytes);
       },
       [&](int64_t round, int64_t first, int64_t last) {
         std::vector<const void*> sources;
-        for (int of = 0; of < size; ++of) sources.push_back(staging_.half(of, round) + (rank * piece - first) * in.element_bytes);
+        for (int of = 0; of < size; ++of)
+          sources.push_back(staging_.half(of, round) + (rank * piece - first) * in.element_bytes);
         reduce_range(output, op, reduced.mutable_data_ptr(), sources, first, last);
       });
   if (!reduced.is_same(output)) output.copy_(reduced);
@@ -132,10 +152,13 @@ void ShmDirect::collect(const at::Tensor& input, const at::Tensor& output, const
   const Cut out = output.defined() ? cut_of(output) : Cut{};
   in_rounds(
       intent, in.elements, kHalfBytes / in.element_bytes,
-      [&](std::byte* stage, int64_t first, int64_t last) { copy_bytes(stage, in.at(first), (last - first) * in.element_bytes); },
+      [&](std::byte* stage, int64_t first, int64_t last) {
+        copy_bytes(stage, in.at(first), (last - first) * in.element_bytes);
+      },
       [&](int64_t round, int64_t first, int64_t last) {
         for (int of = 0; out.data != nullptr && of < staging_.size(); ++of)
-          copy_bytes(out.at(of * in.elements + first), staging_.half(of, round), (last - first) * in.element_bytes);
+          copy_bytes(out.at(of * in.elements + first), staging_.half(of, round),
+                     (last - first) * in.element_bytes);
       });
 }
 
@@ -144,10 +167,12 @@ void ShmDirect::hand_out(const at::Tensor& tensor, int root, const Intent& inten
   in_rounds(
       intent, cut.elements, kHalfBytes / cut.element_bytes,
       [&](std::byte* stage, int64_t first, int64_t last) {
-        if (staging_.rank() == root) copy_bytes(stage, cut.at(first), (last - first) * cut.element_bytes);
+        if (staging_.rank() == root)
+          copy_bytes(stage, cut.at(first), (last - first) * cut.element_bytes);
       },
       [&](int64_t round, int64_t first, int64_t last) {
-        if (staging_.rank() != root) copy_bytes(cut.at(first), staging_.half(root, round), (last - first) * cut.element_bytes);
+        if (staging_.rank() != root)
+          copy_bytes(cut.at(first), staging_.half(root, round), (last - first) * cut.element_bytes);
       });
 }
 

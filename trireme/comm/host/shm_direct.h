@@ -1,5 +1,6 @@
-// The collectives in which every rank reads every other's memory (naive and direct), in a way of their own: a piece takes one barrier,
-// where rounds of a plan would take one each. What they leave is, bit for bit, what the plans leave.
+// The collectives in which every rank reads every other's memory (naive and direct), in a way of
+// their own: a piece takes one barrier, where rounds of a plan would take one each. What they leave
+// is, bit for bit, what the plans leave.
 #pragma once
 #include <trireme/comm/host/shm_staging.h>
 #include <span>
@@ -7,7 +8,8 @@
 
 namespace trireme::comm {
 
-// One rank's; one thread at a time. Every operation is COLLECTIVE and compares `intent` over the team before it reads what others wrote.
+// One rank's; one thread at a time. Every operation is COLLECTIVE and compares `intent` over the
+// team before it reads what others wrote.
 class ShmDirect {
  public:
   explicit ShmDirect(ShmStaging& staging) : staging_(staging) {}
@@ -16,11 +18,13 @@ class ShmDirect {
   void reduce_whole(const at::Tensor& tensor, ReduceOp op, const Intent& intent);
   // The plan direct: each rank adds up its part of a piece, and takes the other parts.
   void reduce_by_parts(const at::Tensor& tensor, ReduceOp op, const Intent& intent);
-  // The same for a tensor that all ranks reach: places[r] is where rank r's begins, places[rank] this one. Each rank adds up its part and
-  // writes it into all of them.
-  void reduce_in_place(const at::Tensor& tensor, ReduceOp op, std::span<std::byte* const> places, const Intent& intent);
+  // The same for a tensor that all ranks reach: places[r] is where rank r's begins, places[rank]
+  // this one. Each rank adds up its part and writes it into all of them.
+  void reduce_in_place(const at::Tensor& tensor, ReduceOp op, std::span<std::byte* const> places,
+                       const Intent& intent);
   // output = block `rank` of the reduction of all inputs; it may lie in the input.
-  void reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op, const Intent& intent);
+  void reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
+                    const Intent& intent);
   // output = all inputs, in rank order; undefined on ranks that take nothing.
   void collect(const at::Tensor& input, const at::Tensor& output, const Intent& intent);
   void hand_out(const at::Tensor& tensor, int root, const Intent& intent);

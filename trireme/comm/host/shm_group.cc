@@ -27,7 +27,8 @@ bool is_by_parts(const plan::CollectivePlan& plan) {
 
 class ShmGroup : public Group {
  public:
-  ShmGroup(std::shared_ptr<HostTeam> team, std::shared_ptr<const PlanChoice> plans, Milliseconds timeout)
+  ShmGroup(std::shared_ptr<HostTeam> team, std::shared_ptr<const PlanChoice> plans,
+           Milliseconds timeout)
       : Group(team->rank(), team->size()),
         team_(std::move(team)),
         plans_(std::move(plans)),
@@ -40,44 +41,56 @@ class ShmGroup : public Group {
   std::string_view backend() const override { return "shm"; }
   void abort(const std::string& reason) override { team_->abort(reason); }
   std::shared_ptr<HostTeam> host_team() const override { return team_; }
-  at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type) override { return shared_.make(sizes, type); }
+  at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type) override {
+    return shared_.make(sizes, type);
+  }
 
  private:
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
     if (size() == 1) return finished_work();
     const PreparedPlan& chosen = plans_->choose(Collective::all_reduce, bytes_of(tensor));
-    const std::string how = fmt::format("{} by {}", to_string(op), plan::to_string(chosen.plan.algorithm));
+    const std::string how =
+        fmt::format("{} by {}", to_string(op), plan::to_string(chosen.plan.algorithm));
     if (const auto place = shared_.find(tensor)) {
-      reduce_shared(tensor, op, chosen, *place,
-                    intent("all_reduce", tensor, fmt::format("{} in tensor {} at {}", how, place->number, place->offset)));
+      reduce_shared(
+          tensor, op, chosen, *place,
+          intent("all_reduce", tensor,
+                 fmt::format("{} in tensor {} at {}", how, place->number, place->offset)));
     } else if (is_whole(chosen.plan)) {
       direct_.reduce_whole(tensor, op, intent("all_reduce", tensor, how));
     } else if (is_by_parts(chosen.plan)) {
       direct_.reduce_by_parts(tensor, op, intent("all_reduce", tensor, how));
     } else {
       const ChunkRun all{cut_of(tensor).data, 0, chosen.plan.chunks};
-      by_plan_.run_staged(chosen, all, all, to_plan(tensor.scalar_type()), fold_of(op), intent("all_reduce", tensor, how));
+      by_plan_.run_staged(chosen, all, all, to_plan(tensor.scalar_type()), fold_of(op),
+                          intent("all_reduce", tensor, how));
       if (op == ReduceOp::mean) tensor.div_(size());
     }
     return finished_work();
   }
 
-  void reduce_shared(const at::Tensor& tensor, ReduceOp op, const PreparedPlan& chosen, const SharedPlace& place, const Intent& intent) {
-    if (is_whole(chosen.plan) || is_by_parts(chosen.plan)) return direct_.reduce_in_place(tensor, op, place.begin, intent);
+  void reduce_shared(const at::Tensor& tensor, ReduceOp op, const PreparedPlan& chosen,
+                     const SharedPlace& place, const Intent& intent) {
+    if (is_whole(chosen.plan) || is_by_parts(chosen.plan))
+      return direct_.reduce_in_place(tensor, op, place.begin, intent);
     by_plan_.run_in_place(chosen, place.begin, to_plan(tensor.scalar_type()), fold_of(op), intent);
     if (op == ReduceOp::mean) tensor.div_(size());
   }
 
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     const PreparedPlan& chosen = plans_->choose(Collective::reduce_scatter, bytes_of(input));
-    const Intent meaning = intent("reduce_scatter", input, fmt::format("{} by {}", to_string(op), plan::to_string(chosen.plan.algorithm)));
+    const Intent meaning =
+        intent("reduce_scatter", input,
+               fmt::format("{} by {}", to_string(op), plan::to_string(chosen.plan.algorithm)));
     if (chosen.plan.rounds.size() <= 1) {
       direct_.reduce_block(input, output, op, meaning);
       return finished_work();
     }
-    // Where the output is part of the input, chunks still to come would be overwritten before they are laid out.
+    // Where the output is part of the input, chunks still to come would be overwritten before they
+    // are laid out.
     const at::Tensor reduced = output.is_alias_of(input) ? at::empty_like(output) : output;
-    by_plan_.run_staged(chosen, {cut_of(input).data, 0, size()}, {cut_of(reduced).data, rank(), rank() + 1}, to_plan(input.scalar_type()),
+    by_plan_.run_staged(chosen, {cut_of(input).data, 0, size()},
+                        {cut_of(reduced).data, rank(), rank() + 1}, to_plan(input.scalar_type()),
                         fold_of(op), meaning);
     if (!reduced.is_same(output)) output.copy_(reduced);
     if (op == ReduceOp::mean) output.div_(size());
@@ -86,36 +99,45 @@ class ShmGroup : public Group {
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
     const PreparedPlan& chosen = plans_->choose(Collective::all_gather, bytes_of(output));
-    const Intent meaning = intent("all_gather", output, fmt::format("by {}", plan::to_string(chosen.plan.algorithm)));
+    const Intent meaning =
+        intent("all_gather", output, fmt::format("by {}", plan::to_string(chosen.plan.algorithm)));
     if (chosen.plan.rounds.size() <= 1)
       direct_.collect(input, output, meaning);
     else
-      by_plan_.run_staged(chosen, {cut_of(input).data, rank(), rank() + 1}, {cut_of(output).data, 0, size()}, to_plan(input.scalar_type()),
-                          Fold::sum, meaning);
+      by_plan_.run_staged(chosen, {cut_of(input).data, rank(), rank() + 1},
+                          {cut_of(output).data, 0, size()}, to_plan(input.scalar_type()), Fold::sum,
+                          meaning);
     return finished_work();
   }
 
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
     const PreparedPlan& chosen = plans_->choose(Collective::broadcast, bytes_of(tensor), root);
-    const Intent meaning = intent("broadcast", tensor, fmt::format("root {} by {}", root, plan::to_string(chosen.plan.algorithm)));
+    const Intent meaning =
+        intent("broadcast", tensor,
+               fmt::format("root {} by {}", root, plan::to_string(chosen.plan.algorithm)));
     if (chosen.plan.rounds.size() <= 1) {
       direct_.hand_out(tensor, root, meaning);
     } else {
       const ChunkRun all{cut_of(tensor).data, 0, chosen.plan.chunks}, none;
       const bool gives = rank() == root;
-      by_plan_.run_staged(chosen, gives ? all : none, gives ? none : all, to_plan(tensor.scalar_type()), Fold::sum, meaning);
+      by_plan_.run_staged(chosen, gives ? all : none, gives ? none : all,
+                          to_plan(tensor.scalar_type()), Fold::sum, meaning);
     }
     return finished_work();
   }
 
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
-    direct_.collect(input, rank() == root ? output : at::Tensor(), intent("gather", input, fmt::format("root {}", root)));
+    direct_.collect(input, rank() == root ? output : at::Tensor(),
+                    intent("gather", input, fmt::format("root {}", root)));
   }
 
   class Sending : public Work {
    public:
     Sending(Mailboxes& mail, at::Tensor tensor, int to, int tag)
-        : mail_(mail), tensor_(std::move(tensor)), to_(to), number_(mail.post(to, tag, tensor_.const_data_ptr(), tensor_.nbytes())) {}
+        : mail_(mail),
+          tensor_(std::move(tensor)),
+          to_(to),
+          number_(mail.post(to, tag, tensor_.const_data_ptr(), tensor_.nbytes())) {}
     void wait() override { mail_.wait_sent(to_, number_); }
 
    private:
@@ -126,7 +148,8 @@ class ShmGroup : public Group {
   };
   class Receiving : public Work {
    public:
-    Receiving(Mailboxes& mail, at::Tensor tensor, int from, int tag) : mail_(mail), tensor_(std::move(tensor)), from_(from), tag_(tag) {}
+    Receiving(Mailboxes& mail, at::Tensor tensor, int from, int tag)
+        : mail_(mail), tensor_(std::move(tensor)), from_(from), tag_(tag) {}
     void wait() override { take_message(tensor_, mail_.take(from_, tag_), from_); }
 
    private:
@@ -134,15 +157,20 @@ class ShmGroup : public Group {
     at::Tensor tensor_;
     int from_, tag_;
   };
-  WorkPtr do_send(at::Tensor tensor, int to, int tag) override { return std::make_unique<Sending>(mail_, std::move(tensor), to, tag); }
+  WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
+    return std::make_unique<Sending>(mail_, std::move(tensor), to, tag);
+  }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     return std::make_unique<Receiving>(mail_, std::move(tensor), from, tag);
   }
   void do_barrier() override { team_->meet({"barrier", 0, "no tensor"}); }
 
-  static int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+  static int64_t bytes_of(const at::Tensor& tensor) {
+    return static_cast<int64_t>(tensor.nbytes());
+  }
   static Intent intent(const char* operation, const at::Tensor& tensor, std::string_view detail) {
-    return {operation, tensor.numel(), fmt::format("{}, {}", c10::toString(tensor.scalar_type()), detail)};
+    return {operation, tensor.numel(),
+            fmt::format("{}, {}", c10::toString(tensor.scalar_type()), detail)};
   }
 
   std::shared_ptr<HostTeam> team_;
@@ -156,13 +184,16 @@ class ShmGroup : public Group {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Group>> make_shm_groups(const std::vector<std::shared_ptr<HostTeam>>& teams, const ShmGroupOptions& options) {
-  const auto plans = std::make_shared<const PlanChoice>("shm", teams.at(0)->size(), std::vector<int>{}, options.table);
+std::vector<std::shared_ptr<Group>> make_shm_groups(
+    const std::vector<std::shared_ptr<HostTeam>>& teams, const ShmGroupOptions& options) {
+  const auto plans = std::make_shared<const PlanChoice>("shm", teams.at(0)->size(),
+                                                        std::vector<int>{}, options.table);
   // Making a group waits for the others, so each of this process's ranks needs a thread.
   std::vector<std::future<std::shared_ptr<Group>>> made;
   for (const auto& team : teams)
-    made.push_back(std::async(std::launch::async,
-                              [&]() -> std::shared_ptr<Group> { return std::make_shared<ShmGroup>(team, plans, options.timeout); }));
+    made.push_back(std::async(std::launch::async, [&]() -> std::shared_ptr<Group> {
+      return std::make_shared<ShmGroup>(team, plans, options.timeout);
+    }));
   std::vector<std::shared_ptr<Group>> groups;
   for (auto& group : made) groups.push_back(group.get());
   return groups;

@@ -1,5 +1,5 @@
-// Staging memory of the ranks of a host: what passes between tensors that the other ranks cannot see goes through it, in pieces that stay
-// in the caches.
+// Staging memory of the ranks of a host: what passes between tensors that the other ranks cannot
+// see goes through it, in pieces that stay in the caches.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/comm/group.h>
@@ -19,10 +19,13 @@ struct Cut {
 };
 Cut cut_of(const at::Tensor& tensor);
 void copy_bytes(void* to, const void* from, int64_t bytes);
-// target[first, last) = the reduction of sources[k][first, last), k ascending. Mean divides by the number of sources.
-void reduce_range(const at::Tensor& like, ReduceOp op, void* target, const std::vector<const void*>& sources, int64_t first, int64_t last);
+// target[first, last) = the reduction of sources[k][first, last), k ascending. Mean divides by the
+// number of sources.
+void reduce_range(const at::Tensor& like, ReduceOp op, void* target,
+                  const std::vector<const void*>& sources, int64_t first, int64_t last);
 
-// Two halves a rank, used in turn: while slower ranks still read one, the other is filled. One thread at a time.
+// Two halves a rank, used in turn: while slower ranks still read one, the other is filled. One
+// thread at a time.
 class ShmStaging {
  public:
   // Stays in the second-level cache between the rank that writes it and the rank that reads it.
@@ -34,8 +37,9 @@ class ShmStaging {
   int size() const { return team_->size(); }
   HostTeam& team() const { return *team_; }
 
-  // A rank's half for this round of the collective under way. That of round 0 is free as soon as the collective before has returned, and
-  // each later one once all ranks have passed a barrier after they read it two rounds before.
+  // A rank's half for this round of the collective under way. That of round 0 is free as soon as
+  // the collective before has returned, and each later one once all ranks have passed a barrier
+  // after they read it two rounds before.
   std::byte* half(int of, int64_t round) const {
     return memory_->data() + (2 * static_cast<int64_t>(of) + (start_ + round) % 2) * kHalfBytes;
   }

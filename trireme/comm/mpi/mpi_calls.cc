@@ -39,10 +39,13 @@ bool mpi_is_running() {
 void ensure_mpi(int worker, int workers) {
   if (!mpi_is_running()) {
     int provided = MPI_THREAD_SINGLE;
-    const std::string complaint = call_mpi(MPI_Init_thread, nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    const std::string complaint =
+        call_mpi(MPI_Init_thread, nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
     if (!complaint.empty()) throw Error(ErrorCode::io, "comm", "MPI does not start: " + complaint);
     if (provided < MPI_THREAD_SERIALIZED)
-      throw Error(ErrorCode::unsupported, "comm", "this MPI can be called from its first thread only", "an MPI with MPI_THREAD_SERIALIZED");
+      throw Error(ErrorCode::unsupported, "comm",
+                  "this MPI can be called from its first thread only",
+                  "an MPI with MPI_THREAD_SERIALIZED");
   }
   int rank = -1, size = 0;
   call_mpi(MPI_Comm_rank, MPI_COMM_WORLD, &rank);
@@ -50,7 +53,8 @@ void ensure_mpi(int worker, int workers) {
   call_mpi(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (rank != worker || size != workers)
     throw Error(ErrorCode::invalid_argument, "comm",
-                fmt::format("MPI says rank {} of {}, and the environment worker {} of {}", rank, size, worker, workers),
+                fmt::format("MPI says rank {} of {}, and the environment worker {} of {}", rank,
+                            size, worker, workers),
                 "mpirun of the MPI that Trireme was built with");
 }
 
@@ -71,7 +75,8 @@ MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()
   }
 }
 
-std::string hand_out_by_mpi(const std::string& text, int worker, int workers, Milliseconds timeout) {
+std::string hand_out_by_mpi(const std::string& text, int worker, int workers,
+                            Milliseconds timeout) {
   ensure_mpi(worker, workers);
   const Deadline deadline = Deadline::after(timeout);
   std::vector<char> bytes(text.begin(), text.end());
@@ -79,10 +84,15 @@ std::string hand_out_by_mpi(const std::string& text, int worker, int workers, Mi
   const auto broadcast = [&](void* data, int count, MPI_Datatype type) {
     MPI_Request request;
     std::string complaint = call_mpi(MPI_Ibcast, data, count, type, 0, MPI_COMM_WORLD, &request);
-    const MpiEnd end = complaint.empty() ? await(request, deadline, [] {}) : MpiEnd{true, complaint, {}};
+    const MpiEnd end =
+        complaint.empty() ? await(request, deadline, [] {}) : MpiEnd{true, complaint, {}};
     if (!end.done)
-      throw Error(ErrorCode::timeout, "comm", "worker 0 told MPI no address of the coordinator in time", "see what worker 0 does");
-    if (!end.complaint.empty()) throw Error(ErrorCode::io, "comm", "MPI hands out no address of the coordinator: " + end.complaint);
+      throw Error(ErrorCode::timeout, "comm",
+                  "worker 0 told MPI no address of the coordinator in time",
+                  "see what worker 0 does");
+    if (!end.complaint.empty())
+      throw Error(ErrorCode::io, "comm",
+                  "MPI hands out no address of the coordinator: " + end.complaint);
   };
   broadcast(&length, 1, MPI_INT);
   bytes.resize(static_cast<size_t>(length));
@@ -92,7 +102,8 @@ std::string hand_out_by_mpi(const std::string& text, int worker, int workers, Mi
 
 void leave_mpi(Deadline deadline) {
   if (!mpi_is_running()) return;
-  // MPI_Finalize may wait for ranks that are never to come; all are about to call it once they have met here.
+  // MPI_Finalize may wait for ranks that are never to come; all are about to call it once they have
+  // met here.
   MPI_Request request;
   if (!call_mpi(MPI_Ibarrier, MPI_COMM_WORLD, &request).empty()) return;
   const MpiEnd end = await(request, deadline, [] {});

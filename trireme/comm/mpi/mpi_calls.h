@@ -1,4 +1,5 @@
-// MPI in this process: started once, called by one thread at a time, asked in turns about what is under way.
+// MPI in this process: started once, called by one thread at a time, asked in turns about what is
+// under way.
 #pragma once
 #include <mpi.h>
 #include <trireme/base/deadline.h>
@@ -23,7 +24,8 @@ std::string call_mpi(Function function, Arguments... arguments) {
   return complaint_of(function(arguments...));
 }
 
-// Asks until the request is done; in between `look()` may throw. MPI moves bytes only while it is asked.
+// Asks until the request is done; in between `look()` may throw. MPI moves bytes only while it is
+// asked.
 struct MpiEnd {
   bool done = false;      // False: the deadline came first.
   std::string complaint;  // Of MPI.

@@ -24,7 +24,8 @@ void leave_to_mpi(std::vector<at::Tensor> tensors) {
 
 int in_range(int64_t count, const char* of_what) {
   if (count > std::numeric_limits<int>::max())
-    throw Error(ErrorCode::unsupported, "comm", fmt::format("MPI counts up to 2^31-1, and the tensor has {} {}", count, of_what),
+    throw Error(ErrorCode::unsupported, "comm",
+                fmt::format("MPI counts up to 2^31-1, and the tensor has {} {}", count, of_what),
                 "smaller tensors, or comm.backend: auto");
   return static_cast<int>(count);
 }
@@ -44,8 +45,8 @@ class MpiGroup : public Group {
     return queue_.add([this, tensor, op] {
       complete("all_reduce", {tensor}, [&](MPI_Request* request) {
         const MPI_Op reduction = mpi_op_of(tensor.scalar_type(), op);
-        return call_mpi(MPI_Iallreduce, MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), reduction, ranks_,
-                        request);
+        return call_mpi(MPI_Iallreduce, MPI_IN_PLACE, tensor.mutable_data_ptr(), count_of(tensor),
+                        type_of(tensor), reduction, ranks_, request);
       });
       if (op == ReduceOp::mean) tensor.div_(size());
     });
@@ -56,8 +57,8 @@ class MpiGroup : public Group {
       const at::Tensor block = at::empty_like(output);  // `output` may be part of `input`.
       complete("reduce_scatter", {input, block}, [&](MPI_Request* request) {
         const MPI_Op reduction = mpi_op_of(block.scalar_type(), op);
-        return call_mpi(MPI_Ireduce_scatter_block, input.const_data_ptr(), block.mutable_data_ptr(), count_of(block), type_of(block),
-                        reduction, ranks_, request);
+        return call_mpi(MPI_Ireduce_scatter_block, input.const_data_ptr(), block.mutable_data_ptr(),
+                        count_of(block), type_of(block), reduction, ranks_, request);
       });
       output.copy_(block);
       if (op == ReduceOp::mean) output.div_(size());
@@ -68,8 +69,9 @@ class MpiGroup : public Group {
     return queue_.add([this, input, output] {
       put_block(output, input, rank());
       complete("all_gather", {output}, [&](MPI_Request* request) {
-        return call_mpi(MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, output.mutable_data_ptr(), count_of(input), type_of(output),
-                        ranks_, request);
+        return call_mpi(MPI_Iallgather, MPI_IN_PLACE, 0, MPI_DATATYPE_NULL,
+                        output.mutable_data_ptr(), count_of(input), type_of(output), ranks_,
+                        request);
       });
     });
   }
@@ -77,7 +79,8 @@ class MpiGroup : public Group {
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
     return queue_.add([this, tensor, root] {
       complete("broadcast", {tensor}, [&](MPI_Request* request) {
-        return call_mpi(MPI_Ibcast, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor), root, ranks_, request);
+        return call_mpi(MPI_Ibcast, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor),
+                        root, ranks_, request);
       });
     });
   }
@@ -91,21 +94,31 @@ class MpiGroup : public Group {
             const void* from = here ? MPI_IN_PLACE : input.const_data_ptr();
             void* to = here ? output.mutable_data_ptr() : nullptr;
             const int count = count_of(input);
-            return call_mpi(MPI_Igather, from, count, type_of(input), to, count, type_of(input), root, ranks_, request);
+            return call_mpi(MPI_Igather, from, count, type_of(input), to, count, type_of(input),
+                            root, ranks_, request);
           });
         })
         ->wait();
   }
 
   void do_barrier() override {
-    queue_.add([this] { complete("barrier", {}, [&](MPI_Request* request) { return call_mpi(MPI_Ibarrier, ranks_, request); }); })->wait();
+    queue_
+        .add([this] {
+          complete("barrier", {},
+                   [&](MPI_Request* request) { return call_mpi(MPI_Ibarrier, ranks_, request); });
+        })
+        ->wait();
   }
 
-  // Messages need no queue: MPI keeps them apart by their tags, and any thread may wait for its own.
+  // Messages need no queue: MPI keeps them apart by their tags, and any thread may wait for its
+  // own.
   class Message : public Work {
    public:
     Message(MpiGroup& group, const char* operation, at::Tensor tensor, MPI_Request request)
-        : losses_(group.losses_), operation_(operation), tensor_(std::move(tensor)), request_(request) {}
+        : losses_(group.losses_),
+          operation_(operation),
+          tensor_(std::move(tensor)),
+          request_(request) {}
     ~Message() override {
       if (!waited_) leave_to_mpi({tensor_});
     }
@@ -116,10 +129,11 @@ class MpiGroup : public Group {
       const bool received = std::string_view(operation_) == "recv";
       if (received && end.complaint.empty()) call_mpi(MPI_Get_count, &end.status, MPI_BYTE, &bytes);
       if (!end.complaint.empty() || bytes != static_cast<int>(tensor_.nbytes()))
-        throw Error(ErrorCode::invalid_argument, "comm",
-                    fmt::format("{}: the tensor has {} bytes, the message {}", operation_, tensor_.nbytes(),
-                                end.complaint.empty() ? fmt::format("{}", bytes) : "not: " + end.complaint),
-                    "tensors of the same size and type");
+        throw Error(
+            ErrorCode::invalid_argument, "comm",
+            fmt::format("{}: the tensor has {} bytes, the message {}", operation_, tensor_.nbytes(),
+                        end.complaint.empty() ? fmt::format("{}", bytes) : "not: " + end.complaint),
+            "tensors of the same size and type");
     }
 
    private:
@@ -132,13 +146,15 @@ class MpiGroup : public Group {
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     losses_->throw_if_lost();
     MPI_Request request;
-    check("send", call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to, tag, ranks_, &request));
+    check("send", call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to,
+                           tag, ranks_, &request));
     return std::make_unique<Message>(*this, "send", std::move(tensor), request);
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     losses_->throw_if_lost();
     MPI_Request request;
-    check("recv", call_mpi(MPI_Irecv, tensor.mutable_data_ptr(), byte_count_of(tensor), MPI_BYTE, from, tag, ranks_, &request));
+    check("recv", call_mpi(MPI_Irecv, tensor.mutable_data_ptr(), byte_count_of(tensor), MPI_BYTE,
+                           from, tag, ranks_, &request));
     return std::make_unique<Message>(*this, "recv", std::move(tensor), request);
   }
 
@@ -149,9 +165,11 @@ class MpiGroup : public Group {
     check(operation, start(&request));
     check(operation, await_or_leave(*losses_, operation, std::move(tensors), request).complaint);
   }
-  static MpiEnd await_or_leave(const Losses& losses, const char* operation, std::vector<at::Tensor> tensors, MPI_Request& request) {
+  static MpiEnd await_or_leave(const Losses& losses, const char* operation,
+                               std::vector<at::Tensor> tensors, MPI_Request& request) {
     try {
-      MpiEnd end = await(request, Deadline::after(losses.timeout()), [&] { losses.throw_if_lost(); });
+      MpiEnd end =
+          await(request, Deadline::after(losses.timeout()), [&] { losses.throw_if_lost(); });
       if (end.done || !end.complaint.empty()) return end;
     } catch (const Error&) {
       leave_to_mpi(std::move(tensors));
@@ -164,8 +182,12 @@ class MpiGroup : public Group {
     if (!complaint.empty()) losses_->explain(operation, complaint);
   }
 
-  static MPI_Datatype type_of(const at::Tensor& tensor) { return mpi_type_of(tensor.scalar_type()); }
-  static int byte_count_of(const at::Tensor& tensor) { return in_range(static_cast<int64_t>(tensor.nbytes()), "bytes"); }
+  static MPI_Datatype type_of(const at::Tensor& tensor) {
+    return mpi_type_of(tensor.scalar_type());
+  }
+  static int byte_count_of(const at::Tensor& tensor) {
+    return in_range(static_cast<int64_t>(tensor.nbytes()), "bytes");
+  }
 
   const std::shared_ptr<Losses> losses_;
   const MPI_Comm ranks_;  // Freed by MPI_Finalize: freeing it alone is an operation of all ranks.
@@ -179,7 +201,8 @@ MPI_Comm communicator_of(const std::vector<int>& members, int tag, const Losses&
   const std::lock_guard lock(mpi_mutex());
   MPI_Comm_group(MPI_COMM_WORLD, &world);
   MPI_Group_incl(world, static_cast<int>(members.size()), members.data(), &group);
-  const std::string complaint = complaint_of(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &ranks));
+  const std::string complaint =
+      complaint_of(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &ranks));
   MPI_Group_free(&group);
   MPI_Group_free(&world);
   if (!complaint.empty()) losses.explain("making a group", complaint);
@@ -191,13 +214,15 @@ MPI_Comm communicator_of(const std::vector<int>& members, int tag, const Losses&
 
 bool mpi_is_compiled_in() { return true; }
 
-std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, int rank, std::vector<int> members, Milliseconds timeout) {
+std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, int rank,
+                                      std::vector<int> members, Milliseconds timeout) {
   const auto& peers = member->peers();
   ensure_mpi(members[static_cast<size_t>(rank)], static_cast<int>(peers.size()));
   // MPI makes a communicator without a deadline: only when all are there. This wait has one.
   std::string names;
   for (const int each : members) names += fmt::format("{}.", each);
-  static std::map<std::string, int> made;  // Groups of the same members are made in the same order by all of them.
+  static std::map<std::string, int>
+      made;  // Groups of the same members are made in the same order by all of them.
   const int number = made[names]++;
   const std::string key = fmt::format("mpi/{}/{}", names, number);
   const int64_t size = static_cast<int64_t>(members.size());
@@ -205,7 +230,8 @@ std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, in
   member->get(key + "/all", Deadline::after(timeout));
   auto losses = std::make_shared<Losses>(std::move(member), timeout, members);
   const MPI_Comm ranks = communicator_of(members, number % 1024, *losses);
-  return std::make_shared<MpiGroup>(std::move(losses), rank, static_cast<int>(members.size()), ranks);
+  return std::make_shared<MpiGroup>(std::move(losses), rank, static_cast<int>(members.size()),
+                                    ranks);
 }
 
 }  // namespace trireme::comm

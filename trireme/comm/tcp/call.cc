@@ -12,7 +12,8 @@ std::string form_of(const Call& call) {
     case Operation::all_reduce:
       return fmt::format("{}, {} by {}", type, to_string(static_cast<ReduceOp>(call.detail)),
                          plan::to_string(static_cast<plan::Algorithm>(call.algorithm)));
-    case Operation::reduce_scatter: return fmt::format("{}, {}", type, to_string(static_cast<ReduceOp>(call.detail)));
+    case Operation::reduce_scatter:
+      return fmt::format("{}, {}", type, to_string(static_cast<ReduceOp>(call.detail)));
     case Operation::broadcast:
     case Operation::gather: return fmt::format("{}, root {}", type, call.detail);
     case Operation::all_gather: return fmt::format("{}, all ranks", type);
@@ -35,6 +36,8 @@ std::string_view to_string(Operation operation) {
   return "an unknown operation";
 }
 
-std::string Call::describe() const { return fmt::format("{} with {} elements ({})", to_string(operation), elements, form_of(*this)); }
+std::string Call::describe() const {
+  return fmt::format("{} with {} elements ({})", to_string(operation), elements, form_of(*this));
+}
 
 }  // namespace trireme::comm

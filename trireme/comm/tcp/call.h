@@ -1,5 +1,5 @@
-// What a rank calls: it goes ahead of an operation's first bytes on every connection, so that ranks that call different things hear of
-// it instead of taking each other's bytes for their own.
+// What a rank calls: it goes ahead of an operation's first bytes on every connection, so that ranks
+// that call different things hear of it instead of taking each other's bytes for their own.
 #pragma once
 #include <trireme/comm/group.h>
 #include <cstdint>
@@ -7,7 +7,14 @@
 
 namespace trireme::comm {
 
-enum class Operation : uint32_t { all_reduce, reduce_scatter, all_gather, broadcast, gather, barrier };
+enum class Operation : uint32_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  gather,
+  barrier
+};
 
 // As it lies in the stream; all hosts of a job have one byte order (connect_mesh() sees to it).
 struct Call {

@@ -11,7 +11,8 @@ namespace {
 using Clock = Deadline::Clock;
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr int kMostInVain = 3;  // On a slow link it is not the wait for the wake-up that counts, and whoever computes needs the core.
+constexpr int kMostInVain = 3;  // On a slow link it is not the wait for the wake-up that counts,
+                                // and whoever computes needs the core.
 // How often a sleeping wait looks whether a worker was lost that it has no bytes to expect from.
 constexpr Milliseconds kSlice{20};
 // For what ranks call to reach them before the operation fails here.
@@ -19,8 +20,14 @@ constexpr Milliseconds kLastWords{1000};
 
 }  // namespace
 
-Exchange::Exchange(std::vector<Link>& links, int rank, const Losses& losses, bool spin, const Call& call)
-    : links_(links), rank_(rank), losses_(losses), spin_(spin), call_(call), deadline_(Deadline::after(losses.timeout())) {
+Exchange::Exchange(std::vector<Link>& links, int rank, const Losses& losses, bool spin,
+                   const Call& call)
+    : links_(links),
+      rank_(rank),
+      losses_(losses),
+      spin_(spin),
+      call_(call),
+      deadline_(Deadline::after(losses.timeout())) {
   peers_.reserve(links.size());
   for (size_t peer = 0; peer < links.size(); ++peer) {
     const bool self = static_cast<int>(peer) == rank;
@@ -97,7 +104,8 @@ bool Exchange::move_bytes(int peer) {
     const bool closed = error.code().value() == ECONNRESET || error.code().value() == EPIPE;
     losses_.explain(to_string(call_.operation),
                     closed ? fmt::format("{} closed its connection", losses_.name_of(peer))
-                           : fmt::format("the connection to {} broke ({})", losses_.name_of(peer), error.code().message()));
+                           : fmt::format("the connection to {} broke ({})", losses_.name_of(peer),
+                                         error.code().message()));
   }
   return any;
 }
@@ -114,7 +122,8 @@ void Exchange::compare_calls() {
 
 // The others must hear of it too: they learn it from what this rank calls.
 void Exchange::disagree(int peer) {
-  for (const Deadline until = Deadline::after(std::min(kLastWords, losses_.timeout())); !until.expired();) {
+  for (const Deadline until = Deadline::after(std::min(kLastWords, losses_.timeout()));
+       !until.expired();) {
     bool waiting = false;
     for (size_t other = 0; other < peers_.size(); ++other) {
       if (peers_[other].outgoing.finished()) continue;
@@ -130,7 +139,8 @@ void Exchange::disagree(int peer) {
   }
   throw Error(
       ErrorCode::invalid_argument, "comm",
-      fmt::format("rank {} calls {}, rank {} calls {}", peer, peers_[static_cast<size_t>(peer)].call.describe(), rank_, call_.describe()),
+      fmt::format("rank {} calls {}, rank {} calls {}", peer,
+                  peers_[static_cast<size_t>(peer)].call.describe(), rank_, call_.describe()),
       "the same collectives in the same order on every rank");
 }
 
@@ -157,7 +167,9 @@ void Exchange::wait_for_sockets() {
 
 std::string Exchange::missing() const {
   std::string silent, slow;
-  const auto add = [](std::string& list, size_t peer) { list += fmt::format("{}{}", list.empty() ? "" : ", ", peer); };
+  const auto add = [](std::string& list, size_t peer) {
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", peer);
+  };
   for (size_t peer = 0; peer < peers_.size(); ++peer) {
     if (static_cast<int>(peer) == rank_) continue;
     if (!peers_[peer].incoming.finished())
@@ -165,7 +177,8 @@ std::string Exchange::missing() const {
     else if (links_[peer].expects() || links_[peer].owes())
       add(slow, peer);
   }
-  return silent.empty() ? fmt::format("rank {} to go on", slow) : fmt::format("rank {} to arrive", silent);
+  return silent.empty() ? fmt::format("rank {} to go on", slow)
+                        : fmt::format("rank {} to arrive", silent);
 }
 
 }  // namespace trireme::comm

@@ -1,5 +1,6 @@
-// One operation of a group under way: moves the bytes of its rounds over all connections at once, after every rank has said what it
-// calls. No call of a rank goes unheard: an operation ends only when those of all ranks have come and are equal.
+// One operation of a group under way: moves the bytes of its rounds over all connections at once,
+// after every rank has said what it calls. No call of a rank goes unheard: an operation ends only
+// when those of all ranks have come and are equal.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/comm/losses.h>
@@ -13,15 +14,17 @@ namespace trireme::comm {
 
 class Exchange {
  public:
-  // Queues `call` for every peer. `links` by rank, this rank's own unused. `spin`: there are cores enough to wait for the next bytes
-  // without sleeping, for a moment; given up where they take longer than that.
+  // Queues `call` for every peer. `links` by rank, this rank's own unused. `spin`: there are cores
+  // enough to wait for the next bytes without sleeping, for a moment; given up where they take
+  // longer than that.
   Exchange(std::vector<Link>& links, int rank, const Losses& losses, bool spin, const Call& call);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Throw Error(invalid_argument) naming two ranks and what each calls, if they differ; Error(timeout) naming the ranks that were
-  // waited for; Error(peer_lost). The connections are of no more use then.
+  // Throw Error(invalid_argument) naming two ranks and what each calls, if they differ;
+  // Error(timeout) naming the ranks that were waited for; Error(peer_lost). The connections are of
+  // no more use then.
   void run(Round& round);
   void finish();  // All calls have come and are equal, and this rank's has gone out.
 

@@ -11,8 +11,9 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kPieces = 16;          // In one system call.
-constexpr size_t kTogether = 64 << 10;  // What a patient wait waits for: well below what the kernel's buffers hold.
+constexpr size_t kPieces = 16;  // In one system call.
+constexpr size_t kTogether =
+    64 << 10;  // What a patient wait waits for: well below what the kernel's buffers hold.
 
 // Of a call on a socket: the bytes it moved, 0 if it would have had to wait.
 size_t moved(ssize_t result) {
@@ -81,7 +82,8 @@ bool Link::read_some() {
     const auto room = in_[i]->room();
     if (room.empty()) break;
     rooms[count++] = {room.data(), room.size()};
-    if (room.size() < in_[i]->bytes() - in_[i]->received()) break;  // The rest of it comes before what follows.
+    if (room.size() < in_[i]->bytes() - in_[i]->received())
+      break;  // The rest of it comes before what follows.
   }
   if (count == 0) return false;
   msghdr message{};

@@ -1,5 +1,5 @@
-// One peer's stream of bytes, both ways, over a non-blocking socket: what is queued moves as far as the socket lets it, and what
-// arrives goes straight to where it is wanted.
+// One peer's stream of bytes, both ways, over a non-blocking socket: what is queued moves as far as
+// the socket lets it, and what arrives goes straight to where it is wanted.
 #pragma once
 #include <trireme/base/descriptor.h>
 #include <cstddef>
@@ -16,7 +16,8 @@ struct Outgoing {
   bool finished() const { return sent == bytes; }
 };
 
-// Bytes that are due: with a place of their own, or through a window that their user empties from the front.
+// Bytes that are due: with a place of their own, or through a window that their user empties from
+// the front.
 class Incoming {
  public:
   Incoming(std::byte* place, size_t bytes) : place_(place), bytes_(bytes) {}
@@ -25,7 +26,8 @@ class Incoming {
   size_t bytes() const { return bytes_; }
   size_t received() const { return received_; }
   bool finished() const { return received_ == bytes_; }
-  std::span<std::byte> room();  // Where the next bytes go. Empty: all have come, or the window is full.
+  std::span<std::byte>
+  room();  // Where the next bytes go. Empty: all have come, or the window is full.
   void arrived(size_t bytes) { received_ += bytes; }
 
   // Of a window: what lies in it, and how to take its first bytes out.
@@ -61,7 +63,8 @@ class Link {
   int descriptor() const { return socket_.get(); }
   void drop();           // Both sides see it broken, whatever waits on it.
   short events() const;  // What poll() should wait for: 0 for nothing.
-  // Before poll(): whether it may let many bytes that are due come together before it returns, which saves most of the waking up.
+  // Before poll(): whether it may let many bytes that are due come together before it returns,
+  // which saves most of the waking up.
   void be_patient(bool on);
 
  private:

@@ -22,11 +22,12 @@ namespace {
 
 using asio::ip::tcp;
 
-static_assert(std::endian::native == std::endian::little, "what ranks call is sent in the byte order of the host");
+static_assert(std::endian::native == std::endian::little,
+              "what ranks call is sent in the byte order of the host");
 
 constexpr Milliseconds kPatience{5000};  // With a stranger.
 constexpr size_t kMaxStrangers = 256;    // At once; one more drops the oldest.
-constexpr Milliseconds kPause{20};       // Between calls that fail, and between looks at who was lost.
+constexpr Milliseconds kPause{20};  // Between calls that fail, and between looks at who was lost.
 
 enum class Lane : uint32_t { collectives, messages };
 
@@ -53,7 +54,8 @@ class Meeting {
     const net::Endpoint here{options_.address, acceptor_.local_endpoint().port()};
     member_.set(key(rank_), here.describe());
     for (int peer = 0; peer < rank_; ++peer) {
-      const auto addresses = net::resolve(net::parse_endpoint(member_.get(key(peer), deadline_)), deadline_);
+      const auto addresses =
+          net::resolve(net::parse_endpoint(member_.get(key(peer), deadline_)), deadline_);
       if (addresses.empty()) throw missing();
       for (const Lane lane : {Lane::collectives, Lane::messages})
         asio::co_spawn(context_, call(peer, lane, addresses.front()), asio::detached);
@@ -71,7 +73,9 @@ class Meeting {
  private:
   struct Stranger {
     explicit Stranger(net::Accepted accepted)
-        : socket(std::move(accepted.socket)), peer(std::move(accepted.peer)), patience(socket.get_executor()) {}
+        : socket(std::move(accepted.socket)),
+          peer(std::move(accepted.peer)),
+          patience(socket.get_executor()) {}
     tcp::socket socket;
     const std::string peer;
     asio::steady_timer patience;
@@ -85,9 +89,11 @@ class Meeting {
       if (peer != rank_ && !(mesh_.collectives[peer] && mesh_.messages[peer]))
         ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", peer);
     return Error(ErrorCode::timeout, "comm",
-                 fmt::format("no connection with rank {} within {}{}", ranks, format_duration(options_.timeout),
+                 fmt::format("no connection with rank {} within {}{}", ranks,
+                             format_duration(options_.timeout),
                              last_failure_.empty() ? "" : ": " + last_failure_),
-                 "comm.interface: the name or address of the network interface that the other hosts reach; no firewall between them");
+                 "comm.interface: the name or address of the network interface that the other "
+                 "hosts reach; no firewall between them");
   }
 
   asio::awaitable<void> call(int peer, Lane lane, tcp::endpoint address) {
@@ -104,7 +110,8 @@ class Meeting {
           co_return;
         }
         if (end == net::HandshakeEnd::wrong_token) {
-          failure_.emplace(ErrorCode::invalid_argument, "comm", fmt::format("rank {} has another job token than rank {}", peer, rank_),
+          failure_.emplace(ErrorCode::invalid_argument, "comm",
+                           fmt::format("rank {} has another job token than rank {}", peer, rank_),
                            "the same TRIREME_JOB_TOKEN for all workers");
           co_return;
         }
@@ -122,12 +129,15 @@ class Meeting {
       try {
         net::Accepted accepted = net::accept_private(acceptor_);
         if (accepted.peer.empty()) continue;
-        if (strangers_.size() == kMaxStrangers) dismiss(strangers_.front(), "too many connections without proof");
+        if (strangers_.size() == kMaxStrangers)
+          dismiss(strangers_.front(), "too many connections without proof");
         strangers_.push_back(std::make_shared<Stranger>(std::move(accepted)));
         asio::co_spawn(context_, greet(strangers_.back()), asio::detached);
       } catch (const std::system_error& error) {  // Out of descriptors.
         failure_.emplace(ErrorCode::io, "comm",
-                         fmt::format("cannot accept a connection on {}: {}", options_.address, error.code().message()), "ulimit -n");
+                         fmt::format("cannot accept a connection on {}: {}", options_.address,
+                                     error.code().message()),
+                         "ulimit -n");
         co_return;
       }
     }
@@ -136,23 +146,30 @@ class Meeting {
   asio::awaitable<void> greet(std::shared_ptr<Stranger> stranger) {
     stranger->patience.expires_after(kPatience);
     stranger->patience.async_wait([this, stranger](std::error_code cancelled) {
-      if (!cancelled) dismiss(stranger, "no proof of the job token within " + format_duration(kPatience));
+      if (!cancelled)
+        dismiss(stranger, "no proof of the job token within " + format_duration(kPatience));
     });
     std::string refusal;
     Introduction theirs;
     try {
       switch (co_await net::shake_hands_as_server(stranger->socket, options_.token)) {
         case net::HandshakeEnd::accepted:
-          co_await asio::async_read(stranger->socket, asio::buffer(&theirs, sizeof theirs), asio::use_awaitable);
+          co_await asio::async_read(stranger->socket, asio::buffer(&theirs, sizeof theirs),
+                                    asio::use_awaitable);
           break;
-        case net::HandshakeEnd::wrong_magic: refusal = "its bytes are not Trireme's protocol"; break;
-        case net::HandshakeEnd::wrong_token: refusal = "its job token differs from this job's"; break;
+        case net::HandshakeEnd::wrong_magic:
+          refusal = "its bytes are not Trireme's protocol";
+          break;
+        case net::HandshakeEnd::wrong_token:
+          refusal = "its job token differs from this job's";
+          break;
       }
     } catch (const std::system_error& error) {
       refusal = "it left before proving the job token (" + error.code().message() + ")";
     }
     stranger->patience.cancel();
-    if (refusal.empty() && !is_expected(theirs)) refusal = "it introduces itself as a rank that is not expected";
+    if (refusal.empty() && !is_expected(theirs))
+      refusal = "it introduces itself as a rank that is not expected";
     if (refusal.empty()) {
       strangers_.remove(stranger);
       keep(std::move(stranger->socket), static_cast<int>(theirs.rank), theirs.lane);
@@ -171,14 +188,17 @@ class Meeting {
 
   bool is_expected(const Introduction& theirs) {
     const int rank = static_cast<int>(theirs.rank);
-    return rank > rank_ && rank < size_ && theirs.lane <= Lane::messages && !place(rank, theirs.lane);
+    return rank > rank_ && rank < size_ && theirs.lane <= Lane::messages &&
+           !place(rank, theirs.lane);
   }
 
   Descriptor& place(int peer, Lane lane) {
-    return (lane == Lane::collectives ? mesh_.collectives : mesh_.messages)[static_cast<size_t>(peer)];
+    return (lane == Lane::collectives ? mesh_.collectives
+                                      : mesh_.messages)[static_cast<size_t>(peer)];
   }
 
-  // Buffers are left to the kernel, which grows them with the link's bandwidth and delay beyond what a process may ask for.
+  // Buffers are left to the kernel, which grows them with the link's bandwidth and delay beyond
+  // what a process may ask for.
   void keep(tcp::socket socket, int peer, Lane lane) {
     net::tune(socket, options_.silence);
     const int descriptor = socket.release();

@@ -1,6 +1,7 @@
-// How the ranks of a TCP group meet: each listens on its own address, publishes it over the control connection, and calls those of
-// lower rank. Both ends of every connection prove the job token (net/handshake.h) before anything else is believed; who does not is
-// dropped, logged and otherwise ignored. Nobody listens any more once all have met.
+// How the ranks of a TCP group meet: each listens on its own address, publishes it over the control
+// connection, and calls those of lower rank. Both ends of every connection prove the job token
+// (net/handshake.h) before anything else is believed; who does not is dropped, logged and otherwise
+// ignored. Nobody listens any more once all have met.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
@@ -18,14 +19,15 @@ struct MeshOptions {
   Milliseconds silence{10000};  // A peer that acknowledges nothing for so long is given up.
 };
 
-// By rank; this rank's own place is empty. Two connections a pair: collectives never wait behind messages, nor messages behind them.
+// By rank; this rank's own place is empty. Two connections a pair: collectives never wait behind
+// messages, nor messages behind them.
 struct Mesh {
   std::vector<Descriptor> collectives;
   std::vector<Descriptor> messages;
 };
 
-// COLLECTIVE over the group's ranks. The sockets do not block. Throws Error(timeout) naming the ranks that did not come,
-// Error(peer_lost), Error(invalid_argument) if a peer has another token.
+// COLLECTIVE over the group's ranks. The sockets do not block. Throws Error(timeout) naming the
+// ranks that did not come, Error(peer_lost), Error(invalid_argument) if a peer has another token.
 Mesh connect_mesh(launch::Member& member, int rank, int size, const MeshOptions& options);
 
 }  // namespace trireme::comm

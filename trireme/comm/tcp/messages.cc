@@ -20,7 +20,8 @@ struct Messages::Delivery {
   Delivery(at::Tensor message, int other, int message_tag)
       : tensor(std::move(message)),
         peer(other),
-        header{static_cast<int64_t>(tensor.nbytes()), static_cast<int32_t>(tensor.scalar_type()), message_tag} {}
+        header{static_cast<int64_t>(tensor.nbytes()), static_cast<int32_t>(tensor.scalar_type()),
+               message_tag} {}
   std::byte* data() const { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
   at::Tensor tensor;
@@ -66,7 +67,9 @@ namespace {
 template <typename Header>
 std::string describe(const Header& header) {
   const auto type = static_cast<at::ScalarType>(header.type);
-  return fmt::format("{} elements of {}", header.bytes / static_cast<int64_t>(c10::elementSize(type)), c10::toString(type));
+  return fmt::format("{} elements of {}",
+                     header.bytes / static_cast<int64_t>(c10::elementSize(type)),
+                     c10::toString(type));
 }
 
 }  // namespace
@@ -108,9 +111,11 @@ bool Messages::Lane::advance_arrival() {
 
 void Messages::Lane::begin_body() {
   target = take_receive(header.tag);
-  const bool fits = target && target->header.bytes == header.bytes && target->header.type == header.type;
+  const bool fits =
+      target && target->header.bytes == header.bytes && target->header.type == header.type;
   if (target && !fits)
-    target->difference = fmt::format("rank {} sent {}, the tensor has {}", target->peer, describe(header), describe(target->header));
+    target->difference = fmt::format("rank {} sent {}, the tensor has {}", target->peer,
+                                     describe(header), describe(target->header));
   if (!fits) letter = {header, std::vector<std::byte>(static_cast<size_t>(header.bytes))};
   body.emplace(fits ? target->data() : letter.body.data(), static_cast<size_t>(header.bytes));
   if (header.bytes > 0) link.receive(*body);
@@ -131,7 +136,8 @@ void Messages::Lane::end_body() {
 }
 
 std::shared_ptr<Messages::Delivery> Messages::Lane::take_receive(int32_t tag) {
-  const auto found = std::find_if(receives.begin(), receives.end(), [&](const DeliveryPtr& each) { return each->header.tag == tag; });
+  const auto found = std::find_if(receives.begin(), receives.end(),
+                                  [&](const DeliveryPtr& each) { return each->header.tag == tag; });
   if (found == receives.end()) return nullptr;
   const DeliveryPtr receive = *found;
   receives.erase(found);
@@ -140,7 +146,8 @@ std::shared_ptr<Messages::Delivery> Messages::Lane::take_receive(int32_t tag) {
 
 void Messages::Lane::hand_over(Delivery& receive, const Letter& letter) {
   if (letter.header.bytes != receive.header.bytes || letter.header.type != receive.header.type)
-    receive.difference = fmt::format("rank {} sent {}, the tensor has {}", receive.peer, describe(letter.header), describe(receive.header));
+    receive.difference = fmt::format("rank {} sent {}, the tensor has {}", receive.peer,
+                                     describe(letter.header), describe(receive.header));
   else if (!letter.body.empty())
     std::memcpy(receive.data(), letter.body.data(), letter.body.size());
   receive.done = true;
@@ -159,7 +166,8 @@ void Messages::Lane::break_off(const std::string& why) {
 struct Messages::Mailroom {
   Mailroom(std::vector<Descriptor> connections, std::shared_ptr<const Losses> group_losses)
       : losses(std::move(group_losses)), bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    for (Descriptor& connection : connections) lanes.emplace_back().link = Link(std::move(connection));
+    for (Descriptor& connection : connections)
+      lanes.emplace_back().link = Link(std::move(connection));
   }
   void ring() { (void)!::write(bell.get(), &kOne, sizeof kOne); }
   void start() {  // With the mutex held.
@@ -211,23 +219,32 @@ void Messages::Mailroom::wait(Delivery& delivery, const char* operation, const s
   while (!changed.wait_for(lock, std::min(kSlice, deadline.remaining() + Milliseconds(1)), over)) {
     losses->throw_if_lost();
     if (!deadline.expired()) continue;
-    lanes[static_cast<size_t>(delivery.peer)].receives.remove_if([&](const auto& each) { return each.get() == &delivery; });
+    lanes[static_cast<size_t>(delivery.peer)].receives.remove_if(
+        [&](const auto& each) { return each.get() == &delivery; });
     losses->time_out(operation, what);
   }
   if (!delivery.difference.empty())
-    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("{}: {}", operation, delivery.difference),
+    throw Error(ErrorCode::invalid_argument, "comm",
+                fmt::format("{}: {}", operation, delivery.difference),
                 "tensors of the same size and type");
   if (delivery.done) return;
   const std::string why = delivery.broken;
   lock.unlock();
-  if (why.empty()) throw Error(ErrorCode::aborted, "comm", fmt::format("{}: the group ended meanwhile", operation));
-  losses->explain(operation, fmt::format("the connection to {} is gone ({})", losses->name_of(delivery.peer), why));
+  if (why.empty())
+    throw Error(ErrorCode::aborted, "comm",
+                fmt::format("{}: the group ended meanwhile", operation));
+  losses->explain(operation, fmt::format("the connection to {} is gone ({})",
+                                         losses->name_of(delivery.peer), why));
 }
 
 class Messages::DeliveryWork : public Work {
  public:
-  DeliveryWork(std::shared_ptr<Mailroom> mailroom, std::shared_ptr<Delivery> delivery, const char* operation, std::string what)
-      : mailroom_(std::move(mailroom)), delivery_(std::move(delivery)), operation_(operation), what_(std::move(what)) {}
+  DeliveryWork(std::shared_ptr<Mailroom> mailroom, std::shared_ptr<Delivery> delivery,
+               const char* operation, std::string what)
+      : mailroom_(std::move(mailroom)),
+        delivery_(std::move(delivery)),
+        operation_(operation),
+        what_(std::move(what)) {}
   void wait() override { mailroom_->wait(*delivery_, operation_, what_); }
 
  private:
@@ -265,7 +282,8 @@ WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
     if (delivery->body.bytes > 0) lane.link.send(delivery->body);
     mailroom_->start();
   }
-  return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "send", fmt::format("rank {} to take a message (tag {})", to, tag));
+  return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "send",
+                                        fmt::format("rank {} to take a message (tag {})", to, tag));
 }
 
 void Messages::drop(int peer) {
@@ -278,7 +296,8 @@ WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {
   auto delivery = std::make_shared<Delivery>(std::move(tensor), from, tag);
   const std::lock_guard lock(mailroom_->mutex);
   Lane& lane = mailroom_->lanes[static_cast<size_t>(from)];
-  const auto letter = std::find_if(lane.aside.begin(), lane.aside.end(), [&](const Letter& each) { return each.header.tag == tag; });
+  const auto letter = std::find_if(lane.aside.begin(), lane.aside.end(),
+                                   [&](const Letter& each) { return each.header.tag == tag; });
   if (letter != lane.aside.end()) {
     Lane::hand_over(*delivery, *letter);
     lane.aside.erase(letter);
@@ -288,7 +307,8 @@ WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {
   } else {
     delivery->broken = lane.broken;
   }
-  return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "recv", fmt::format("a message of rank {} (tag {})", from, tag));
+  return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "recv",
+                                        fmt::format("a message of rank {} (tag {})", from, tag));
 }
 
 }  // namespace trireme::comm

@@ -1,8 +1,9 @@
-// Messages between two ranks, told apart by tags: moved by one thread of their own, so that whoever sends and receives at once need
-// not care in which order. It starts with the first message and sleeps while there is none.
+// Messages between two ranks, told apart by tags: moved by one thread of their own, so that whoever
+// sends and receives at once need not care in which order. It starts with the first message and
+// sleeps while there is none.
 //
-// A message that nobody waits for stays in the connection; only if a receive with another tag is waiting behind it is it set aside in
-// memory.
+// A message that nobody waits for stays in the connection; only if a receive with another tag is
+// waiting behind it is it set aside in memory.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/comm/losses.h>

@@ -20,30 +20,37 @@ namespace {
 // Of a peer that acknowledges nothing, however long an operation may take.
 constexpr Milliseconds kSilence{10000};
 
-// [rank]: the number of its host, in the order of their first ranks. By address: what counts is which bytes cross a network.
+// [rank]: the number of its host, in the order of their first ranks. By address: what counts is
+// which bytes cross a network.
 std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& workers) {
   std::map<std::string, int> numbers;
   std::vector<int> hosts;
   for (const int worker : workers)
-    hosts.push_back(
-        numbers.try_emplace(member.peers()[static_cast<size_t>(worker)].address, static_cast<int>(numbers.size())).first->second);
+    hosts.push_back(numbers
+                        .try_emplace(member.peers()[static_cast<size_t>(worker)].address,
+                                     static_cast<int>(numbers.size()))
+                        .first->second);
   return hosts;
 }
 
 // With more ranks than cores, one that waits without sleeping holds up the one it waits for.
-bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<int>& workers, int rank) {
+bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<int>& workers,
+                              int rank) {
   const auto host_of = [&](int worker) { return member.peers()[static_cast<size_t>(worker)].host; };
   const std::string host = host_of(workers[static_cast<size_t>(rank)]);
-  const auto here = std::count_if(workers.begin(), workers.end(), [&](int worker) { return host_of(worker) == host; });
+  const auto here = std::count_if(workers.begin(), workers.end(),
+                                  [&](int worker) { return host_of(worker) == host; });
   return here <= usable_cores();
 }
 
-std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+std::byte* bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
 
 class TcpGroup : public Group, public Breakable {
  public:
-  TcpGroup(std::shared_ptr<Losses> losses, int rank, const std::vector<int>& hosts, bool spin, Mesh mesh,
-           const plan::CollectiveTable& plans)
+  TcpGroup(std::shared_ptr<Losses> losses, int rank, const std::vector<int>& hosts, bool spin,
+           Mesh mesh, const plan::CollectiveTable& plans)
       : Group(rank, static_cast<int>(hosts.size())),
         losses_(std::move(losses)),
         spin_(spin),
@@ -56,7 +63,8 @@ class TcpGroup : public Group, public Breakable {
   std::string_view backend() const override { return "tcp"; }
   bool runs_in_background() const override { return true; }
 
-  // Closed connections wake this rank's own wait; the others' end too, and the coordinator tells them of whom.
+  // Closed connections wake this rank's own wait; the others' end too, and the coordinator tells
+  // them of whom.
   void abort(const std::string& reason) override {
     losses_->give_up(reason);
     for (int peer = 0; peer < size(); ++peer) drop_link(peer);
@@ -70,7 +78,8 @@ class TcpGroup : public Group, public Breakable {
  private:
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
     return queue_.add([this, tensor, op] {
-      const PreparedPlan& plan = plans_.choose(plan::Collective::all_reduce, static_cast<int64_t>(tensor.nbytes()));
+      const PreparedPlan& plan =
+          plans_.choose(plan::Collective::all_reduce, static_cast<int64_t>(tensor.nbytes()));
       perform(call_of(Operation::all_reduce, tensor, static_cast<int32_t>(op), &plan),
               [&](Exchange& exchange) { follow(exchange, plan, tensor, fold_of(op)); });
       if (op == ReduceOp::mean) tensor.div_(size());
@@ -81,7 +90,8 @@ class TcpGroup : public Group, public Breakable {
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     return queue_.add([this, input, output, op] {
       const at::Tensor whole = input.clone();
-      const PreparedPlan& plan = plans_.choose(plan::Collective::reduce_scatter, static_cast<int64_t>(whole.nbytes()));
+      const PreparedPlan& plan =
+          plans_.choose(plan::Collective::reduce_scatter, static_cast<int64_t>(whole.nbytes()));
       perform(call_of(Operation::reduce_scatter, whole, static_cast<int32_t>(op), &plan),
               [&](Exchange& exchange) { follow(exchange, plan, whole, fold_of(op)); });
       take_block(output, whole, rank());
@@ -92,16 +102,20 @@ class TcpGroup : public Group, public Breakable {
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
     return queue_.add([this, input, output] {
       put_block(output, input, rank());
-      const PreparedPlan& plan = plans_.choose(plan::Collective::all_gather, static_cast<int64_t>(output.nbytes()));
-      perform(call_of(Operation::all_gather, output, 0, &plan), [&](Exchange& exchange) { follow(exchange, plan, output, Fold::sum); });
+      const PreparedPlan& plan =
+          plans_.choose(plan::Collective::all_gather, static_cast<int64_t>(output.nbytes()));
+      perform(call_of(Operation::all_gather, output, 0, &plan),
+              [&](Exchange& exchange) { follow(exchange, plan, output, Fold::sum); });
     });
   }
 
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
     return queue_.add([this, tensor, root] {
       // Chosen as if for root 0: what the ranks call is compared before the root matters.
-      const PreparedPlan& plan = plans_.choose(plan::Collective::broadcast, static_cast<int64_t>(tensor.nbytes()), root);
-      perform(call_of(Operation::broadcast, tensor, root, &plan), [&](Exchange& exchange) { follow(exchange, plan, tensor, Fold::sum); });
+      const PreparedPlan& plan =
+          plans_.choose(plan::Collective::broadcast, static_cast<int64_t>(tensor.nbytes()), root);
+      perform(call_of(Operation::broadcast, tensor, root, &plan),
+              [&](Exchange& exchange) { follow(exchange, plan, tensor, Fold::sum); });
     });
   }
 
@@ -130,10 +144,15 @@ class TcpGroup : public Group, public Breakable {
     queue_.add([this] { perform({.operation = Operation::barrier}, [](Exchange&) {}); })->wait();
   }
 
-  WorkPtr do_send(at::Tensor tensor, int to, int tag) override { return messages_.send(std::move(tensor), to, tag); }
-  WorkPtr do_recv(at::Tensor tensor, int from, int tag) override { return messages_.receive(std::move(tensor), from, tag); }
+  WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
+    return messages_.send(std::move(tensor), to, tag);
+  }
+  WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
+    return messages_.receive(std::move(tensor), from, tag);
+  }
 
-  static Call call_of(Operation operation, const at::Tensor& tensor, int32_t detail, const PreparedPlan* plan) {
+  static Call call_of(Operation operation, const at::Tensor& tensor, int32_t detail,
+                      const PreparedPlan* plan) {
     return {.elements = tensor.numel(),
             .operation = operation,
             .type = static_cast<int32_t>(tensor.scalar_type()),
@@ -141,7 +160,8 @@ class TcpGroup : public Group, public Breakable {
             .algorithm = plan ? static_cast<int32_t>(plan->plan.algorithm) : 0};
   }
 
-  // One operation at a time: the queue sees to it. After a failure nobody knows what is still on the connections.
+  // One operation at a time: the queue sees to it. After a failure nobody knows what is still on
+  // the connections.
   template <typename Body>
   void perform(Call call, Body body) {
     losses_->throw_if_lost();
@@ -157,10 +177,13 @@ class TcpGroup : public Group, public Breakable {
     }
   }
 
-  void follow(Exchange& exchange, const PreparedPlan& prepared, const at::Tensor& tensor, Fold fold) {
+  void follow(Exchange& exchange, const PreparedPlan& prepared, const at::Tensor& tensor,
+              Fold fold) {
     const plan::CollectivePlan& plan = prepared.plan;
     const int64_t elements = tensor.numel();
-    const auto place = [&](int64_t element) { return bytes_of(tensor) + element * static_cast<int64_t>(tensor.element_size()); };
+    const auto place = [&](int64_t element) {
+      return bytes_of(tensor) + element * static_cast<int64_t>(tensor.element_size());
+    };
     for (const plan::RankRound& mine : own_rounds(prepared)) {
       Round round(rank(), to_plan(tensor.scalar_type()), fold);
       for (const auto& [chunk, to] : mine.sends) {
@@ -182,8 +205,9 @@ class TcpGroup : public Group, public Breakable {
       for (const auto& ranks : prepared.plan.rounds) {
         plan::RankRound& mine = found->second.emplace_back(ranks[static_cast<size_t>(rank())]);
         std::sort(mine.sends.begin(), mine.sends.end());
-        std::sort(mine.receives.begin(), mine.receives.end(),
-                  [](const plan::Transfer& a, const plan::Transfer& b) { return a.chunk < b.chunk; });
+        std::sort(
+            mine.receives.begin(), mine.receives.end(),
+            [](const plan::Transfer& a, const plan::Transfer& b) { return a.chunk < b.chunk; });
       }
     }
     return found->second;
@@ -202,8 +226,8 @@ class TcpGroup : public Group, public Breakable {
 
 }  // namespace
 
-std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, int rank, std::vector<int> workers,
-                                      const TcpOptions& options) {
+std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, int rank,
+                                      std::vector<int> workers, const TcpOptions& options) {
   Mesh mesh = connect_mesh(*member, rank, static_cast<int>(workers.size()),
                            {.name = options.name,
                             .address = options.address,
@@ -213,7 +237,8 @@ std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, in
   const std::vector<int> hosts = hosts_of(*member, workers);
   const bool spin = has_a_core_for_each_rank(*member, workers, rank);
   auto losses = std::make_shared<Losses>(std::move(member), options.timeout, std::move(workers));
-  return std::make_shared<TcpGroup>(std::move(losses), rank, hosts, spin, std::move(mesh), options.plans);
+  return std::make_shared<TcpGroup>(std::move(losses), rank, hosts, spin, std::move(mesh),
+                                    options.plans);
 }
 
 }  // namespace trireme::comm

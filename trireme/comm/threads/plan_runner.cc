@@ -24,11 +24,13 @@ struct PlanRunner::Tensors {
   std::byte* at(int rank, const Piece& piece) const {
     return static_cast<std::byte*>(begin[static_cast<size_t>(rank)]) + piece.first * element_bytes;
   }
-  size_t bytes(const Piece& piece) const { return static_cast<size_t>(piece.count * element_bytes); }
+  size_t bytes(const Piece& piece) const {
+    return static_cast<size_t>(piece.count * element_bytes);
+  }
 };
 
-void PlanRunner::run(const PreparedPlan& prepared, std::span<void* const> tensors, int64_t elements, plan::DType dtype, Fold fold,
-                     const std::function<void()>& barrier) {
+void PlanRunner::run(const PreparedPlan& prepared, std::span<void* const> tensors, int64_t elements,
+                     plan::DType dtype, Fold fold, const std::function<void()>& barrier) {
   const plan::CollectivePlan& plan = prepared.plan;
   const int64_t element_bytes = plan::bytes_of(dtype);
   const int64_t longest = plan.chunk_range(0, elements).second * element_bytes;
@@ -45,7 +47,8 @@ void PlanRunner::run(const PreparedPlan& prepared, std::span<void* const> tensor
         if (!last_round) barrier();
       } else {
         fold_in_place(all, receives, number);
-        // The next piece touches nothing of this one, so that its last round need not be waited for.
+        // The next piece touches nothing of this one, so that its last round need not be waited
+        // for.
         if (!last_round || number + 1 == pieces) barrier();
       }
     }
@@ -61,7 +64,8 @@ void PlanRunner::fold_in_place(const Tensors& tensors, const Receives& receives,
 
 void PlanRunner::fold_aside(const Tensors& tensors, const Receives& receives, int64_t number) {
   size_t needed = 0;
-  for (const plan::Transfer& receive : receives) needed += tensors.bytes(tensors.piece(receive.chunk, number));
+  for (const plan::Transfer& receive : receives)
+    needed += tensors.bytes(tensors.piece(receive.chunk, number));
   if (aside_.size() < needed) aside_.resize(needed);
   std::byte* target = aside_.data();
   for (const plan::Transfer& receive : receives) {
@@ -80,7 +84,8 @@ void PlanRunner::copy_back(const Tensors& tensors, const Receives& receives, int
   }
 }
 
-void PlanRunner::fold_into(std::byte* target, const Tensors& tensors, const Piece& piece, std::span<const int> sources) {
+void PlanRunner::fold_into(std::byte* target, const Tensors& tensors, const Piece& piece,
+                           std::span<const int> sources) {
   if (piece.count == 0) return;
   if (sources.size() == 1) {
     std::memcpy(target, tensors.at(sources[0], piece), tensors.bytes(piece));

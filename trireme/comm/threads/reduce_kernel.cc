@@ -10,7 +10,8 @@
 namespace trireme::comm {
 namespace {
 
-// Small enough that the running fold stays in the first-level cache while the sources stream past it.
+// Small enough that the running fold stays in the first-level cache while the sources stream past
+// it.
 constexpr int64_t kBlock = 2048;
 
 template <typename T>
@@ -58,7 +59,8 @@ void sum_plainly(T* target, std::span<const void* const> sources, int64_t first,
 }
 
 template <typename T>
-void fold_typed(Fold fold, T* target, std::span<const void* const> sources, int64_t first, int64_t last) {
+void fold_typed(Fold fold, T* target, std::span<const void* const> sources, int64_t first,
+                int64_t last) {
   using A = typename AccumulatorOf<T>::type;
   if constexpr (std::is_same_v<A, T>) {
     if (fold == Fold::sum && sources.size() > 1) return sum_plainly(target, sources, first, last);
@@ -71,7 +73,8 @@ void fold_typed(Fold fold, T* target, std::span<const void* const> sources, int6
     for (size_t k = 1; k < sources.size(); ++k) {
       source = static_cast<const T*>(sources[k]) + start;
       if (fold == Fold::sum) {
-        for (int64_t i = 0; i < count; ++i) total[i] = static_cast<A>(total[i] + static_cast<A>(source[i]));
+        for (int64_t i = 0; i < count; ++i)
+          total[i] = static_cast<A>(total[i] + static_cast<A>(source[i]));
       } else {
         for (int64_t i = 0; i < count; ++i) {
           const A value = static_cast<A>(source[i]);
@@ -86,15 +89,23 @@ void fold_typed(Fold fold, T* target, std::span<const void* const> sources, int6
 
 }  // namespace
 
-void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void* const> sources, int64_t first, int64_t last) {
+void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void* const> sources,
+                int64_t first, int64_t last) {
   switch (dtype) {
-    case plan::DType::float32: return fold_typed(fold, static_cast<float*>(target), sources, first, last);
-    case plan::DType::float64: return fold_typed(fold, static_cast<double*>(target), sources, first, last);
-    case plan::DType::float16: return fold_typed(fold, static_cast<c10::Half*>(target), sources, first, last);
-    case plan::DType::bfloat16: return fold_typed(fold, static_cast<c10::BFloat16*>(target), sources, first, last);
-    case plan::DType::int32: return fold_typed(fold, static_cast<int32_t*>(target), sources, first, last);
-    case plan::DType::int64: return fold_typed(fold, static_cast<int64_t*>(target), sources, first, last);
-    case plan::DType::uint8: return fold_typed(fold, static_cast<uint8_t*>(target), sources, first, last);
+    case plan::DType::float32:
+      return fold_typed(fold, static_cast<float*>(target), sources, first, last);
+    case plan::DType::float64:
+      return fold_typed(fold, static_cast<double*>(target), sources, first, last);
+    case plan::DType::float16:
+      return fold_typed(fold, static_cast<c10::Half*>(target), sources, first, last);
+    case plan::DType::bfloat16:
+      return fold_typed(fold, static_cast<c10::BFloat16*>(target), sources, first, last);
+    case plan::DType::int32:
+      return fold_typed(fold, static_cast<int32_t*>(target), sources, first, last);
+    case plan::DType::int64:
+      return fold_typed(fold, static_cast<int64_t*>(target), sources, first, last);
+    case plan::DType::uint8:
+      return fold_typed(fold, static_cast<uint8_t*>(target), sources, first, last);
   }
 }
 

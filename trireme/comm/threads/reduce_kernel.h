@@ -1,4 +1,5 @@
-// The sum (or maximum, minimum) of one range over several ranks' buffers, in the order given. No torch.
+// The sum (or maximum, minimum) of one range over several ranks' buffers, in the order given. No
+// torch.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
@@ -8,8 +9,10 @@ namespace trireme::comm {
 
 enum class Fold { sum, max, min };
 
-// target[first..last) = fold of sources[k][first..last), k ascending. `target` may be one of `sources`. float16 and bfloat16 are
-// accumulated in float32 and rounded once. NaN wins in max and min, as in torch.
-void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void* const> sources, int64_t first, int64_t last);
+// target[first..last) = fold of sources[k][first..last), k ascending. `target` may be one of
+// `sources`. float16 and bfloat16 are accumulated in float32 and rounded once. NaN wins in max and
+// min, as in torch.
+void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void* const> sources,
+                int64_t first, int64_t last);
 
 }  // namespace trireme::comm

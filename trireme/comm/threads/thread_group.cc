@@ -15,15 +15,18 @@
 namespace trireme::comm {
 namespace {
 
-// At 256 KiB what a rank adds up and what it reads of another are in the second-level cache together. With more ranks than cores a barrier
-// costs more than what the cache saves.
+// At 256 KiB what a rank adds up and what it reads of another are in the second-level cache
+// together. With more ranks than cores a barrier costs more than what the cache saves.
 constexpr int64_t kPieceBytes = 256 << 10, kPieceBytesWithoutCores = 4 << 20;
 
-int64_t piece_bytes(int size) { return size <= usable_cores() ? kPieceBytes : kPieceBytesWithoutCores; }
+int64_t piece_bytes(int size) {
+  return size <= usable_cores() ? kPieceBytes : kPieceBytesWithoutCores;
+}
 
 class ThreadGroup : public Group {
  public:
-  ThreadGroup(int rank, std::shared_ptr<ThreadHub> hub, std::shared_ptr<HostTeam> team, std::shared_ptr<const PlanChoice> plans)
+  ThreadGroup(int rank, std::shared_ptr<ThreadHub> hub, std::shared_ptr<HostTeam> team,
+              std::shared_ptr<const PlanChoice> plans)
       : Group(rank, hub->size()),
         hub_(std::move(hub)),
         team_(std::move(team)),
@@ -67,10 +70,12 @@ class ThreadGroup : public Group {
   void reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
     const int64_t block = output.numel();
     std::vector<const void*> sources;
-    for (int source = 0; source < size(); ++source) sources.push_back(offset(hub_->posted(source).data, rank() * block, input));
+    for (int source = 0; source < size(); ++source)
+      sources.push_back(offset(hub_->posted(source).data, rank() * block, input));
     const bool apart = !output.is_alias_of(input);  // Else others still read what would be written.
     const at::Tensor reduced = apart ? output : at::empty_like(output);
-    fold_range(to_plan(output.scalar_type()), fold_of(op), reduced.mutable_data_ptr(), sources, 0, block);
+    fold_range(to_plan(output.scalar_type()), fold_of(op), reduced.mutable_data_ptr(), sources, 0,
+               block);
     hub_->part(rank(), "reduce_scatter");
     if (!apart) output.copy_(reduced);
   }
@@ -93,7 +98,8 @@ class ThreadGroup : public Group {
     if (rank() == root) {
       at::Tensor gathered = at::empty_like(output);
       for (int source = 0; source < size(); ++source)
-        copy(offset(gathered.mutable_data_ptr(), source * input.numel(), input), hub_->posted(source).data, input.nbytes());
+        copy(offset(gathered.mutable_data_ptr(), source * input.numel(), input),
+             hub_->posted(source).data, input.nbytes());
       hub_->part(rank(), "gather");
       output.copy_(gathered);
     } else {
@@ -107,7 +113,8 @@ class ThreadGroup : public Group {
     return finished_work();
   }
 
-  // Receiving waits when it is asked to, not when it is posted: two ranks may both post before either sends.
+  // Receiving waits when it is asked to, not when it is posted: two ranks may both post before
+  // either sends.
   class Receive : public Work {
    public:
     Receive(std::shared_ptr<ThreadHub> hub, at::Tensor tensor, int from, int to, int tag)
@@ -129,14 +136,18 @@ class ThreadGroup : public Group {
   }
 
   // What was posted goes through the plan that fits its size, in place.
-  void run(plan::Collective collective, const char* operation, const at::Tensor& tensor, ReduceOp op, int root = 0) {
-    for (int source = 0; source < size(); ++source) tensors_[static_cast<size_t>(source)] = hub_->posted(source).data;
-    runner_.run(plans_->choose(collective, bytes_of(tensor), root), tensors_, tensor.numel(), to_plan(tensor.scalar_type()), fold_of(op),
+  void run(plan::Collective collective, const char* operation, const at::Tensor& tensor,
+           ReduceOp op, int root = 0) {
+    for (int source = 0; source < size(); ++source)
+      tensors_[static_cast<size_t>(source)] = hub_->posted(source).data;
+    runner_.run(plans_->choose(collective, bytes_of(tensor), root), tensors_, tensor.numel(),
+                to_plan(tensor.scalar_type()), fold_of(op),
                 [this, operation] { hub_->arrive_and_wait(rank(), operation); });
     hub_->forget(rank());
   }
 
-  void post(const char* operation, const at::Tensor& tensor, std::string_view detail, int root = -1) {
+  void post(const char* operation, const at::Tensor& tensor, std::string_view detail,
+            int root = -1) {
     hub_->meet(rank(), {.operation = operation,
                         .data = tensor.mutable_data_ptr(),
                         .elements = tensor.numel(),
@@ -145,7 +156,9 @@ class ThreadGroup : public Group {
                         .root = root,
                         .owner = std::make_shared<at::Tensor>(tensor)});
   }
-  static int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+  static int64_t bytes_of(const at::Tensor& tensor) {
+    return static_cast<int64_t>(tensor.nbytes());
+  }
   static void* offset(void* data, int64_t elements, const at::Tensor& like) {
     return static_cast<std::byte*>(data) + elements * static_cast<int64_t>(like.element_size());
   }
@@ -162,13 +175,18 @@ class ThreadGroup : public Group {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Group>> make_thread_groups(int size, const ThreadGroupOptions& options) {
-  if (size < 1) throw Error(ErrorCode::invalid_argument, "comm", fmt::format("a group of {} ranks", size), "at least 1");
+std::vector<std::shared_ptr<Group>> make_thread_groups(int size,
+                                                       const ThreadGroupOptions& options) {
+  if (size < 1)
+    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("a group of {} ranks", size),
+                "at least 1");
   auto hub = std::make_shared<ThreadHub>(size, options.timeout);
   const auto teams = make_thread_teams(size, options.timeout);
-  const auto plans = std::make_shared<const PlanChoice>("threads", size, options.hosts, options.table);
+  const auto plans =
+      std::make_shared<const PlanChoice>("threads", size, options.hosts, options.table);
   std::vector<std::shared_ptr<Group>> groups;
-  for (int rank = 0; rank < size; ++rank) groups.push_back(std::make_shared<ThreadGroup>(rank, hub, teams[rank], plans));
+  for (int rank = 0; rank < size; ++rank)
+    groups.push_back(std::make_shared<ThreadGroup>(rank, hub, teams[rank], plans));
   return groups;
 }
 

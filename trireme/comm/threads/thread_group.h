@@ -1,4 +1,5 @@
-// Ranks that are threads of one process. Collectives run from CollectivePlans, reading the other ranks' tensors directly.
+// Ranks that are threads of one process. Collectives run from CollectivePlans, reading the other
+// ranks' tensors directly.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/plan/collective_table.h>

@@ -11,7 +11,8 @@ namespace trireme::comm {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr auto kAlone = std::chrono::microseconds(3);  // After that somebody else probably has the core that a rank needs.
+constexpr auto kAlone = std::chrono::microseconds(
+    3);  // After that somebody else probably has the core that a rank needs.
 constexpr uint64_t kEnded = uint64_t{1} << 31;
 
 uint64_t phase_of(uint64_t state) { return state >> 32; }
@@ -22,9 +23,15 @@ uint64_t start_of(uint64_t phase) { return phase << 32; }
 }  // namespace
 
 ThreadHub::ThreadHub(int size, Milliseconds timeout)
-    : size_(size), timeout_(timeout), enough_cores_(size <= usable_cores()), postings_(size), arrivals_(size) {}
+    : size_(size),
+      timeout_(timeout),
+      enough_cores_(size <= usable_cores()),
+      postings_(size),
+      arrivals_(size) {}
 
-void ThreadHub::throw_ending() const { throw Error(ending_->code, "comm", ending_->reason, ending_->remedy); }
+void ThreadHub::throw_ending() const {
+  throw Error(ending_->code, "comm", ending_->reason, ending_->remedy);
+}
 
 void ThreadHub::throw_if_ended() const {
   if (ended(state_.load(std::memory_order_acquire))) throw_ending();
@@ -36,7 +43,8 @@ bool ThreadHub::end_unless_passed(uint64_t phase, Ending ending) {
   if (ended(state)) return true;
   ending_ = std::move(ending);
   while (phase_of(state) == phase) {
-    if (state_.compare_exchange_weak(state, state | kEnded, std::memory_order_acq_rel, std::memory_order_acquire)) {
+    if (state_.compare_exchange_weak(state, state | kEnded, std::memory_order_acq_rel,
+                                     std::memory_order_acquire)) {
       changed_.notify_all();
       return true;
     }
@@ -65,9 +73,10 @@ void ThreadHub::arrive_and_wait(int rank, const char* operation) {
   if (!wait_until_passed(phase)) {
     const std::lock_guard lock(mutex_);
     end_unless_passed(
-        phase,
-        {ErrorCode::timeout, fmt::format("{}: waited {} for rank {} to arrive", operation, format_duration(timeout_), missing_beside(rank)),
-         "comm.timeout if a step takes that long; otherwise see what that rank does"});
+        phase, {ErrorCode::timeout,
+                fmt::format("{}: waited {} for rank {} to arrive", operation,
+                            format_duration(timeout_), missing_beside(rank)),
+                "comm.timeout if a step takes that long; otherwise see what that rank does"});
   }
   if (phase_of(state_.load(std::memory_order_acquire)) == phase) throw_ending();
 }
@@ -95,22 +104,29 @@ bool ThreadHub::wait_until_passed(uint64_t phase) {
 std::string ThreadHub::missing_beside(int rank) const {
   std::string missing;
   for (int other = 0; other < size_; ++other)
-    if (arrivals_[other].count.load() < arrivals_[rank].count.load()) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", other);
+    if (arrivals_[other].count.load() < arrivals_[rank].count.load())
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", other);
   return missing;
 }
 
 void ThreadHub::meet(int rank, const Posting& posting) {
   postings_[rank] = posting;
   arrive_and_wait(rank, posting.operation);
-  const auto other = std::find_if(postings_.begin(), postings_.end(), [&](const Posting& theirs) { return theirs != posting; });
+  const auto other = std::find_if(postings_.begin(), postings_.end(),
+                                  [&](const Posting& theirs) { return theirs != posting; });
   if (other == postings_.end()) return;
   const auto describe = [](int who, const Posting& what) {
-    const std::string detail = what.root < 0 ? std::string(what.detail) : fmt::format("root {}", what.root);
-    return fmt::format("rank {} calls {} with {} elements ({}, {})", who, what.operation, what.elements, what.type, detail);
+    const std::string detail =
+        what.root < 0 ? std::string(what.detail) : fmt::format("root {}", what.root);
+    return fmt::format("rank {} calls {} with {} elements ({}, {})", who, what.operation,
+                       what.elements, what.type, detail);
   };
-  const std::string difference = describe(rank, posting) + ", " + describe(static_cast<int>(other - postings_.begin()), *other);
-  arrive_and_wait(rank, posting.operation);  // All see a difference, and all have read the postings before one is replaced.
-  throw Error(ErrorCode::invalid_argument, "comm", difference, "the same collectives in the same order on every rank");
+  const std::string difference = describe(rank, posting) + ", " +
+                                 describe(static_cast<int>(other - postings_.begin()), *other);
+  arrive_and_wait(rank, posting.operation);  // All see a difference, and all have read the postings
+                                             // before one is replaced.
+  throw Error(ErrorCode::invalid_argument, "comm", difference,
+              "the same collectives in the same order on every rank");
 }
 
 void ThreadHub::part(int rank, const char* operation) {
@@ -130,7 +146,8 @@ std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
   auto& box = mail_[{from, to, tag}];
   if (!changed_.wait_for(lock, timeout_, [&] { return !box.empty() || ended(state_.load()); }))
     throw Error(ErrorCode::timeout, "comm",
-                fmt::format("recv: waited {} for a message of rank {} (tag {})", format_duration(timeout_), from, tag),
+                fmt::format("recv: waited {} for a message of rank {} (tag {})",
+                            format_duration(timeout_), from, tag),
                 "look whether that rank sends it");
   if (box.empty()) throw_if_ended();
   std::vector<std::byte> message = std::move(box.front());
@@ -141,7 +158,9 @@ std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
 void ThreadHub::abort(int rank, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   // Whatever barrier the others are at: it is not passed any more.
-  while (!end_unless_passed(phase_of(state_.load()), {ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank, reason), {}})) {
+  while (!end_unless_passed(
+      phase_of(state_.load()),
+      {ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank, reason), {}})) {
   }
 }
 

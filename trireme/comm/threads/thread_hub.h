@@ -1,4 +1,5 @@
-// Where the ranks of a thread group meet: what each has posted, a barrier with a deadline, and mailboxes.
+// Where the ranks of a thread group meet: what each has posted, a barrier with a deadline, and
+// mailboxes.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
@@ -21,13 +22,14 @@ struct Posting {
   const char* operation = "";
   void* data = nullptr;
   int64_t elements = 0;
-  std::string_view type;        // Of its elements: "Float".
-  std::string_view detail;      // The reduction: "sum".
-  int root = -1;                // Where there is one.
-  std::shared_ptr<void> owner;  // Keeps `data` for others who still read it when this rank gives up.
+  std::string_view type;    // Of its elements: "Float".
+  std::string_view detail;  // The reduction: "sum".
+  int root = -1;            // Where there is one.
+  std::shared_ptr<void>
+      owner;  // Keeps `data` for others who still read it when this rank gives up.
   bool operator==(const Posting& other) const {
-    return std::string_view(operation) == other.operation && elements == other.elements && type == other.type && detail == other.detail &&
-           root == other.root;
+    return std::string_view(operation) == other.operation && elements == other.elements &&
+           type == other.type && detail == other.detail && root == other.root;
   }
 };
 
@@ -37,14 +39,17 @@ class ThreadHub {
   int size() const { return size_; }
   Milliseconds timeout() const { return timeout_; }
 
-  // All ranks have arrived. Spins briefly, soon giving the core to whoever wants it (at once where there are fewer cores than ranks), then
-  // blocks. Throws Error(timeout) naming the ranks that are missing, or Error(aborted). A time-out ends the hub for all: who gave up reads
-  // and posts no more, so whoever comes later would wait in vain, and gets the same error.
+  // All ranks have arrived. Spins briefly, soon giving the core to whoever wants it (at once where
+  // there are fewer cores than ranks), then blocks. Throws Error(timeout) naming the ranks that are
+  // missing, or Error(aborted). A time-out ends the hub for all: who gave up reads and posts no
+  // more, so whoever comes later would wait in vain, and gets the same error.
   void arrive_and_wait(int rank, const char* operation);
-  // Posts this rank's part and waits for the others'; throws Error(invalid_argument) on every rank, naming two, if they differ.
+  // Posts this rank's part and waits for the others'; throws Error(invalid_argument) on every rank,
+  // naming two, if they differ.
   void meet(int rank, const Posting& posting);
   const Posting& posted(int rank) const { return postings_[rank]; }
-  // Nobody reads what this rank posted any more. Unless it is called, what was posted stays readable for the others.
+  // Nobody reads what this rank posted any more. Unless it is called, what was posted stays
+  // readable for the others.
   void forget(int rank) { postings_[rank].owner.reset(); }
   // Ends a collective: all have read what was posted, which is then forgotten.
   void part(int rank, const char* operation);
@@ -74,8 +79,9 @@ class ThreadHub {
   const bool enough_cores_;
   std::vector<Posting> postings_;
   std::vector<Arrivals> arrivals_;  // By rank: how many barriers it has reached.
-  // The barrier: how many were passed (from bit 32 on), whether the hub has ended (bit 31), how many ranks have arrived at the next.
-  // In one word, so that a barrier is either passed by all or ended for all.
+  // The barrier: how many were passed (from bit 32 on), whether the hub has ended (bit 31), how
+  // many ranks have arrived at the next. In one word, so that a barrier is either passed by all or
+  // ended for all.
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int> sleepers_{0};
   std::optional<Ending> ending_;  // Written once, before the bit.

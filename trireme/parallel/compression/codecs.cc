@@ -20,19 +20,23 @@ class Bfloat16 : public Codec {
   }
 };
 
-// Blocks of codes behind one float32 scale each. The block's size is a multiple of four bytes, so that all lies where its type wants it.
+// Blocks of codes behind one float32 scale each. The block's size is a multiple of four bytes, so
+// that all lies where its type wants it.
 template <typename Code>
 class Scaled : public Codec {
  public:
   explicit Scaled(int64_t block) : block_(block) {}
   int64_t block() const override { return block_; }
-  int64_t block_bytes() const override { return kScaleBytes + block_ * static_cast<int64_t>(sizeof(Code)); }
+  int64_t block_bytes() const override {
+    return kScaleBytes + block_ * static_cast<int64_t>(sizeof(Code));
+  }
 
   void encode(const float* values, int64_t blocks, std::byte* bytes, float* left) const override {
     for (int64_t b = 0; b < blocks; ++b, values += block_, bytes += block_bytes()) {
       const float scale = scale_of(largest_magnitude(values, block_));
       std::memcpy(bytes, &scale, kScaleBytes);
-      to_codes(values, scale, reinterpret_cast<Code*>(bytes + kScaleBytes), left ? left + b * block_ : nullptr);
+      to_codes(values, scale, reinterpret_cast<Code*>(bytes + kScaleBytes),
+               left ? left + b * block_ : nullptr);
     }
   }
   void decode(const std::byte* bytes, int64_t blocks, float* values) const override {
@@ -60,11 +64,15 @@ class Int8 : public Scaled<int8_t> {
   Int8() : Scaled(256) {}
 
  private:
-  float scale_of(float most) const override { return most == 0 ? 1 : std::max(most / 127, kSmallest); }
+  float scale_of(float most) const override {
+    return most == 0 ? 1 : std::max(most / 127, kSmallest);
+  }
   void to_codes(const float* values, float scale, int8_t* codes, float* left) const override {
     to_int8(values, block(), scale, codes, left);
   }
-  void from_codes(const int8_t* codes, float scale, float* values) const override { from_int8(codes, block(), scale, values); }
+  void from_codes(const int8_t* codes, float scale, float* values) const override {
+    from_int8(codes, block(), scale, values);
+  }
 };
 
 class Float16 : public Scaled<uint16_t> {
@@ -72,7 +80,8 @@ class Float16 : public Scaled<uint16_t> {
   Float16() : Scaled(1024) {}
 
  private:
-  // A power of two costs no precision. The largest value comes to lie in (16384, 32768], which leaves room for rounding.
+  // A power of two costs no precision. The largest value comes to lie in (16384, 32768], which
+  // leaves room for rounding.
   float scale_of(float most) const override {
     if (most == 0) return 1;
     return std::max(std::exp2(std::ceil(std::log2(most / 32768))), kSmallestPower);
@@ -80,20 +89,25 @@ class Float16 : public Scaled<uint16_t> {
   void to_codes(const float* values, float scale, uint16_t* codes, float* left) const override {
     to_fp16(values, block(), scale, codes, left);
   }
-  void from_codes(const uint16_t* codes, float scale, float* values) const override { from_fp16(codes, block(), scale, values); }
+  void from_codes(const uint16_t* codes, float scale, float* values) const override {
+    from_fp16(codes, block(), scale, values);
+  }
 
   static constexpr float kSmallestPower = 0x1p-122F;
 };
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_bf16(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions&) {
+std::unique_ptr<Compressor> make_bf16(std::shared_ptr<Group> group, const CompressedBucket& bucket,
+                                      const CompressionOptions&) {
   return make_quantised(std::move(group), bucket, std::make_unique<Bfloat16>(), false);
 }
-std::unique_ptr<Compressor> make_fp16(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions&) {
+std::unique_ptr<Compressor> make_fp16(std::shared_ptr<Group> group, const CompressedBucket& bucket,
+                                      const CompressionOptions&) {
   return make_quantised(std::move(group), bucket, std::make_unique<Float16>(), false);
 }
-std::unique_ptr<Compressor> make_int8(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions&) {
+std::unique_ptr<Compressor> make_int8(std::shared_ptr<Group> group, const CompressedBucket& bucket,
+                                      const CompressionOptions&) {
   return make_quantised(std::move(group), bucket, std::make_unique<Int8>(), true);
 }
 

@@ -10,22 +10,27 @@ namespace {
 
 CompressedBucket layout_of(const plan::Bucket& bucket, const std::vector<plan::TensorSpec>& specs) {
   CompressedBucket layout{{}, bucket.offsets, bucket.elements, to_torch(bucket.dtype)};
-  for (const int parameter : bucket.params) layout.parameters.push_back(specs[static_cast<size_t>(parameter)]);
+  for (const int parameter : bucket.params)
+    layout.parameters.push_back(specs[static_cast<size_t>(parameter)]);
   return layout;
 }
 
 bool all_finite(const at::Tensor& flat) {
-  if (flat.scalar_type() == at::kFloat) return is_finite(flat.const_data_ptr<float>(), flat.numel());
-  return is_finite(flat.const_data_ptr<double>(), flat.numel());  // make_compressor() refuses all others.
+  if (flat.scalar_type() == at::kFloat)
+    return is_finite(flat.const_data_ptr<float>(), flat.numel());
+  return is_finite(flat.const_data_ptr<double>(),
+                   flat.numel());  // make_compressor() refuses all others.
 }
 
 }  // namespace
 
-CompressedBuckets::CompressedBuckets(std::shared_ptr<Group> group, const plan::BucketPlan& plan, const std::vector<NamedTensor>& parameters,
+CompressedBuckets::CompressedBuckets(std::shared_ptr<Group> group, const plan::BucketPlan& plan,
+                                     const std::vector<NamedTensor>& parameters,
                                      const CompressionOptions& options)
     : group_(std::move(group)) {
   const std::vector<plan::TensorSpec> specs = specs_of(parameters);
-  for (const plan::Bucket& bucket : plan.buckets) compressors_.push_back(make_compressor(group_, layout_of(bucket, specs), options));
+  for (const plan::Bucket& bucket : plan.buckets)
+    compressors_.push_back(make_compressor(group_, layout_of(bucket, specs), options));
 }
 
 CompressedBuckets::~CompressedBuckets() {
@@ -40,7 +45,9 @@ void CompressedBuckets::prepare(const at::Tensor& flat, double scale) {
 }
 
 void CompressedBuckets::send(at::Tensor flat) {
-  add([this, flat = std::move(flat), compressor = compressors_[sent_].get()] { bytes_sent_ += compressor->all_reduce(flat); });
+  add([this, flat = std::move(flat), compressor = compressors_[sent_].get()] {
+    bytes_sent_ += compressor->all_reduce(flat);
+  });
   ++sent_;
 }
 

@@ -5,13 +5,17 @@
 namespace trireme::compression {
 
 ErrorMemory::ErrorMemory(const CompressedBucket& bucket)
-    : bucket_(bucket), kept_(at::zeros({bucket.elements}, at::TensorOptions().dtype(bucket.dtype))), left_(at::zeros_like(kept_)) {}
+    : bucket_(bucket),
+      kept_(at::zeros({bucket.elements}, at::TensorOptions().dtype(bucket.dtype))),
+      left_(at::zeros_like(kept_)) {}
 
 std::vector<NamedTensor> ErrorMemory::state() const {
   std::vector<NamedTensor> parts;
   for (size_t i = 0; i < bucket_.parameters.size(); ++i) {
     const plan::TensorSpec& parameter = bucket_.parameters[i];
-    parts.push_back({"error/" + parameter.name, kept_.narrow(0, bucket_.offsets[i], parameter.elements()).view(parameter.shape)});
+    parts.push_back(
+        {"error/" + parameter.name,
+         kept_.narrow(0, bucket_.offsets[i], parameter.elements()).view(parameter.shape)});
   }
   return parts;
 }

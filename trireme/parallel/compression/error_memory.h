@@ -1,5 +1,5 @@
-// What compression left out of earlier steps, in one flat tensor beside a bucket's gradients: of the steps that counted, and of the one
-// under way, which may not count.
+// What compression left out of earlier steps, in one flat tensor beside a bucket's gradients: of
+// the steps that counted, and of the one under way, which may not count.
 #pragma once
 #include <trireme/parallel/compression/compressor.h>
 

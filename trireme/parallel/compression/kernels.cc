@@ -1,5 +1,6 @@
-// Without contraction to fused multiply-adds and with a fixed number of partial sums, so that the clones for all generations of processors
-// compute the same bits: replicas may run on different ones.
+// Without contraction to fused multiply-adds and with a fixed number of partial sums, so that the
+// clones for all generations of processors compute the same bits: replicas may run on different
+// ones.
 #include <trireme/parallel/clones.h>
 #include <trireme/parallel/compression/kernels.h>
 #include <algorithm>
@@ -13,7 +14,7 @@ namespace {
 
 constexpr int kLanes = 32;  // Partial sums of a dot product.
 constexpr uint32_t kMagnitude = 0x7fffffff, kSign = 0x80000000;
-constexpr int kHalfShift = 13;                           // A float's mantissa has so many bits more than a float16's.
+constexpr int kHalfShift = 13;  // A float's mantissa has so many bits more than a float16's.
 constexpr float kSmallestNormalHalf = 6.103515625e-05F;  // 2^-14
 
 TRIREME_INLINE uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
@@ -23,20 +24,25 @@ TRIREME_INLINE uint16_t bf16_of(float value) {
   const uint32_t bits = bits_of(value);
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
-TRIREME_INLINE float from_bf16_code(uint16_t code) { return float_of(static_cast<uint32_t>(code) << 16); }
+TRIREME_INLINE float from_bf16_code(uint16_t code) {
+  return float_of(static_cast<uint32_t>(code) << 16);
+}
 
 // Below the smallest normal number the float addition itself rounds to multiples of 2^-24.
 TRIREME_INLINE uint16_t fp16_of(float value) {
   const uint32_t bits = bits_of(value), magnitude = bits & kMagnitude, sign = (bits & kSign) >> 16;
   const uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23;
-  const uint32_t normal = (magnitude + rebias + 0xfff + ((magnitude >> kHalfShift) & 1)) >> kHalfShift;
+  const uint32_t normal =
+      (magnitude + rebias + 0xfff + ((magnitude >> kHalfShift) & 1)) >> kHalfShift;
   const uint32_t small = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
   return static_cast<uint16_t>(sign | (float_of(magnitude) < kSmallestNormalHalf ? small : normal));
 }
-// The exponent is put right by a multiplication, which numbers below the smallest normal one need too.
+// The exponent is put right by a multiplication, which numbers below the smallest normal one need
+// too.
 TRIREME_INLINE float from_fp16_code(uint16_t code) {
   const uint32_t bits = code;
-  const float magnitude = float_of((bits & 0x7fff) << kHalfShift) * float_of((127 + 127 - 15) << 23);
+  const float magnitude =
+      float_of((bits & 0x7fff) << kHalfShift) * float_of((127 + 127 - 15) << 23);
   return float_of(bits_of(magnitude) | ((bits & 0x8000) << 16));
 }
 
@@ -64,7 +70,8 @@ TRIREME_INLINE void project_rows(const Thin<T>& thin, const T* __restrict error)
     T* const __restrict row = thin.matrix + i * thin.columns;
     const T* const __restrict left = error + i * thin.columns;
     for (int64_t j = 0; j < thin.columns; ++j) row[j] += left[j];
-    for (int64_t k = 0; k < thin.rank; ++k) thin.p[k * thin.rows + i] = dot(row, thin.q + k * thin.columns, thin.columns);
+    for (int64_t k = 0; k < thin.rank; ++k)
+      thin.p[k * thin.rows + i] = dot(row, thin.q + k * thin.columns, thin.columns);
   }
 }
 
@@ -80,12 +87,14 @@ TRIREME_INLINE void project_columns(const Thin<T>& thin) {
       const T* const p = thin.p + k * thin.rows + i;
       const T a = p[0], b = p[1], c = p[2], d = p[3];
       T* const __restrict q = thin.q + k * n;
-      for (int64_t j = 0; j < n; ++j) q[j] += (a * row[j] + b * row[n + j]) + (c * row[2 * n + j] + d * row[3 * n + j]);
+      for (int64_t j = 0; j < n; ++j)
+        q[j] += (a * row[j] + b * row[n + j]) + (c * row[2 * n + j] + d * row[3 * n + j]);
     }
   }
   for (; i < thin.rows; ++i)
     for (int64_t k = 0; k < thin.rank; ++k)
-      for (int64_t j = 0; j < n; ++j) thin.q[k * n + j] += thin.p[k * thin.rows + i] * thin.matrix[i * n + j];
+      for (int64_t j = 0; j < n; ++j)
+        thin.q[k * n + j] += thin.p[k * thin.rows + i] * thin.matrix[i * n + j];
 }
 
 template <typename T>
@@ -141,8 +150,10 @@ void orthogonalise_columns(const Thin<T>& thin) {
     const double whole = length_of(column, thin.rows);
     double length = leave_own_direction(thin, k);
     if (length <= whole * kRounding) {
-      // Of the unit vectors, one at least has so much of its length outside the k directions before.
-      const double enough = std::sqrt(static_cast<double>(thin.rows - k) / static_cast<double>(2 * thin.rows));
+      // Of the unit vectors, one at least has so much of its length outside the k directions
+      // before.
+      const double enough =
+          std::sqrt(static_cast<double>(thin.rows - k) / static_cast<double>(2 * thin.rows));
       length = 0;
       for (int64_t i = 0; i < thin.rows && length < enough; ++i) {
         std::fill_n(column, thin.rows, T(0));
@@ -150,11 +161,13 @@ void orthogonalise_columns(const Thin<T>& thin) {
         length = leave_own_direction(thin, k);
       }
     }
-    for (int64_t i = 0; i < thin.rows; ++i) column[i] = static_cast<T>(static_cast<double>(column[i]) / length);
+    for (int64_t i = 0; i < thin.rows; ++i)
+      column[i] = static_cast<T>(static_cast<double>(column[i]) / length);
   }
 }
 
-// As whole numbers, magnitudes are ordered as they are as floats, and their maximum needs no care for NaN.
+// As whole numbers, magnitudes are ordered as they are as floats, and their maximum needs no care
+// for NaN.
 TRIREME_CLONES uint32_t largest_of(const float* values, int64_t count) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, bits_of(values[i]) & kMagnitude);
@@ -162,55 +175,75 @@ TRIREME_CLONES uint32_t largest_of(const float* values, int64_t count) {
 }
 TRIREME_CLONES uint64_t largest_of(const double* values, int64_t count) {
   uint64_t largest = 0;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::bit_cast<uint64_t>(values[i]) << 1);
+  for (int64_t i = 0; i < count; ++i)
+    largest = std::max(largest, std::bit_cast<uint64_t>(values[i]) << 1);
   return largest >> 1;
 }
 
 }  // namespace
 
-bool is_finite(const float* values, int64_t count) { return largest_of(values, count) < bits_of(std::numeric_limits<float>::infinity()); }
-bool is_finite(const double* values, int64_t count) {
-  return largest_of(values, count) < std::bit_cast<uint64_t>(std::numeric_limits<double>::infinity());
+bool is_finite(const float* values, int64_t count) {
+  return largest_of(values, count) < bits_of(std::numeric_limits<float>::infinity());
 }
-float largest_magnitude(const float* values, int64_t count) { return float_of(largest_of(values, count)); }
+bool is_finite(const double* values, int64_t count) {
+  return largest_of(values, count) <
+         std::bit_cast<uint64_t>(std::numeric_limits<double>::infinity());
+}
+float largest_magnitude(const float* values, int64_t count) {
+  return float_of(largest_of(values, count));
+}
 
-TRIREME_CLONES void to_bf16(const float* __restrict values, int64_t count, uint16_t* __restrict codes, float* __restrict left) {
+TRIREME_CLONES void to_bf16(const float* __restrict values, int64_t count,
+                            uint16_t* __restrict codes, float* __restrict left) {
   for (int64_t i = 0; i < count; ++i) codes[i] = bf16_of(values[i]);
   if (left)
     for (int64_t i = 0; i < count; ++i) left[i] = values[i] - from_bf16_code(codes[i]);
 }
-TRIREME_CLONES void from_bf16(const uint16_t* __restrict codes, int64_t count, float* __restrict values) {
+TRIREME_CLONES void from_bf16(const uint16_t* __restrict codes, int64_t count,
+                              float* __restrict values) {
   for (int64_t i = 0; i < count; ++i) values[i] = from_bf16_code(codes[i]);
 }
 
-TRIREME_CLONES void to_fp16(const float* __restrict values, int64_t count, float scale, uint16_t* __restrict codes,
-                            float* __restrict left) {
+TRIREME_CLONES void to_fp16(const float* __restrict values, int64_t count, float scale,
+                            uint16_t* __restrict codes, float* __restrict left) {
   const float by = 1 / scale;
   for (int64_t i = 0; i < count; ++i) codes[i] = fp16_of(values[i] * by);
   if (left)
     for (int64_t i = 0; i < count; ++i) left[i] = values[i] - from_fp16_code(codes[i]) * scale;
 }
-TRIREME_CLONES void from_fp16(const uint16_t* __restrict codes, int64_t count, float scale, float* __restrict values) {
+TRIREME_CLONES void from_fp16(const uint16_t* __restrict codes, int64_t count, float scale,
+                              float* __restrict values) {
   for (int64_t i = 0; i < count; ++i) values[i] = from_fp16_code(codes[i]) * scale;
 }
 
-TRIREME_CLONES void to_int8(const float* __restrict values, int64_t count, float scale, int8_t* __restrict codes, float* __restrict left) {
+TRIREME_CLONES void to_int8(const float* __restrict values, int64_t count, float scale,
+                            int8_t* __restrict codes, float* __restrict left) {
   const float by = 1 / scale;
-  for (int64_t i = 0; i < count; ++i) codes[i] = static_cast<int8_t>(static_cast<int32_t>(to_whole(values[i] * by)));
+  for (int64_t i = 0; i < count; ++i)
+    codes[i] = static_cast<int8_t>(static_cast<int32_t>(to_whole(values[i] * by)));
   if (left)
     for (int64_t i = 0; i < count; ++i) left[i] = values[i] - static_cast<float>(codes[i]) * scale;
 }
-TRIREME_CLONES void from_int8(const int8_t* __restrict codes, int64_t count, float scale, float* __restrict values) {
+TRIREME_CLONES void from_int8(const int8_t* __restrict codes, int64_t count, float scale,
+                              float* __restrict values) {
   for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(codes[i]) * scale;
 }
 
-TRIREME_CLONES void project(const Thin<float>& thin, const float* error) { project_rows(thin, error); }
-TRIREME_CLONES void project(const Thin<double>& thin, const double* error) { project_rows(thin, error); }
+TRIREME_CLONES void project(const Thin<float>& thin, const float* error) {
+  project_rows(thin, error);
+}
+TRIREME_CLONES void project(const Thin<double>& thin, const double* error) {
+  project_rows(thin, error);
+}
 void orthogonalise(const Thin<float>& thin) { orthogonalise_columns(thin); }
 void orthogonalise(const Thin<double>& thin) { orthogonalise_columns(thin); }
 TRIREME_CLONES void project_back(const Thin<float>& thin) { project_columns(thin); }
 TRIREME_CLONES void project_back(const Thin<double>& thin) { project_columns(thin); }
-TRIREME_CLONES void restore(const Thin<float>& thin, float share, float* error) { restore_rows(thin, share, error); }
-TRIREME_CLONES void restore(const Thin<double>& thin, double share, double* error) { restore_rows(thin, share, error); }
+TRIREME_CLONES void restore(const Thin<float>& thin, float share, float* error) {
+  restore_rows(thin, share, error);
+}
+TRIREME_CLONES void restore(const Thin<double>& thin, double share, double* error) {
+  restore_rows(thin, share, error);
+}
 
 }  // namespace trireme::compression

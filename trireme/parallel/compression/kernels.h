@@ -1,4 +1,5 @@
-// The arithmetic of compression on ranges of numbers. No torch. Every result depends on the values alone, never on how they are cut.
+// The arithmetic of compression on ranges of numbers. No torch. Every result depends on the values
+// alone, never on how they are cut.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,8 @@ namespace trireme::compression {
 bool is_finite(const float* values, int64_t count);
 bool is_finite(const double* values, int64_t count);
 
-// bfloat16: the upper half of a float, rounded to even. With `left` (may be null): left[i] = values[i] - what its code stands for.
+// bfloat16: the upper half of a float, rounded to even. With `left` (may be null): left[i] =
+// values[i] - what its code stands for.
 void to_bf16(const float* values, int64_t count, uint16_t* codes, float* left);
 void from_bf16(const uint16_t* codes, int64_t count, float* values);
 
@@ -24,7 +26,8 @@ void from_int8(const int8_t* codes, int64_t count, float scale, float* values);
 
 float largest_magnitude(const float* values, int64_t count);  // Of finite values; 0 of none.
 
-// A product of two thin matrices in the place of a large one, row by row: factors are kept transposed, [rank][rows] and [rank][columns].
+// A product of two thin matrices in the place of a large one, row by row: factors are kept
+// transposed, [rank][rows] and [rank][columns].
 //   project     matrix += error; p[k][i] = sum over j of matrix[i][j] q[k][j]
 //   project_back                 q[k][j] = sum over i of p[k][i] matrix[i][j]
 //   restore     error = matrix - share x P Q^T; matrix = P Q^T
@@ -37,8 +40,8 @@ struct Thin {
 };
 void project(const Thin<float>& thin, const float* error);
 void project(const Thin<double>& thin, const double* error);
-// Makes P's columns orthogonal and of length 1 (Gram-Schmidt, twice each). A column that adds no direction of its own becomes one that
-// does, so that Q never dies of gradients of zero.
+// Makes P's columns orthogonal and of length 1 (Gram-Schmidt, twice each). A column that adds no
+// direction of its own becomes one that does, so that Q never dies of gradients of zero.
 void orthogonalise(const Thin<float>& thin);
 void orthogonalise(const Thin<double>& thin);
 void project_back(const Thin<float>& thin);

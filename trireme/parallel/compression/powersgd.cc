@@ -12,7 +12,8 @@
 namespace trireme::compression {
 namespace {
 
-// A parameter seen as a matrix: the first dimension by all others. Factors are kept transposed, a column in one piece.
+// A parameter seen as a matrix: the first dimension by all others. Factors are kept transposed, a
+// column in one piece.
 struct Matrix {
   std::string name;
   int64_t offset = 0, rows = 0, columns = 0, rank = 0;
@@ -21,7 +22,8 @@ struct Matrix {
 
 class PowerSgd : public Compressor {
  public:
-  PowerSgd(std::shared_ptr<Group> group, const CompressedBucket& bucket, int rank) : group_(std::move(group)), errors_(bucket) {
+  PowerSgd(std::shared_ptr<Group> group, const CompressedBucket& bucket, int rank)
+      : group_(std::move(group)), errors_(bucket) {
     int64_t p = 0, q = 0;
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       const plan::TensorSpec& parameter = bucket.parameters[i];
@@ -47,7 +49,8 @@ class PowerSgd : public Compressor {
   int64_t all_reduce(const at::Tensor& flat) override {
     const torch::NoGradGuard no_grad;
     int64_t sent = 0;
-    AT_DISPATCH_FLOATING_TYPES(flat.scalar_type(), "powersgd", [&] { sent = reduce<scalar_t>(flat); });
+    AT_DISPATCH_FLOATING_TYPES(flat.scalar_type(), "powersgd",
+                               [&] { sent = reduce<scalar_t>(flat); });
     return sent;
   }
 
@@ -75,7 +78,8 @@ class PowerSgd : public Compressor {
 
   // Random, but drawn from the parameter's name: alike on every replica, in every run.
   static at::Tensor first_q(const Matrix& matrix, const at::TensorOptions& type) {
-    const auto generator = at::detail::createCPUGenerator(std::stoull(sha256_hex(matrix.name).substr(0, 15), nullptr, 16));
+    const auto generator = at::detail::createCPUGenerator(
+        std::stoull(sha256_hex(matrix.name).substr(0, 15), nullptr, 16));
     return at::randn({matrix.rank, matrix.columns}, generator, type);
   }
 
@@ -95,9 +99,11 @@ class PowerSgd : public Compressor {
     T* const left = errors_.left().mutable_data_ptr<T>();
     // P = M Q, and with it what is not compressed.
     for (const Matrix& matrix : matrices_) project(thin<T>(matrix, flat, q_), kept + matrix.offset);
-    for (const auto& [offset, length, place] : whole_) p_.narrow(0, place, length).copy_(flat.narrow(0, offset, length));
+    for (const auto& [offset, length, place] : whole_)
+      p_.narrow(0, place, length).copy_(flat.narrow(0, offset, length));
     int64_t sent = add_up(p_);
-    for (const auto& [offset, length, place] : whole_) flat.narrow(0, offset, length).copy_(p_.narrow(0, place, length));
+    for (const auto& [offset, length, place] : whole_)
+      flat.narrow(0, offset, length).copy_(p_.narrow(0, place, length));
     // Q = M^T P.
     for (const Matrix& matrix : matrices_) {
       orthogonalise(thin<T>(matrix, flat, next_q_));
@@ -106,7 +112,8 @@ class PowerSgd : public Compressor {
     sent += add_up(next_q_);
     // Everybody puts P Q^T in the place of the sum; each keeps its own part less its share of that.
     for (const Matrix& matrix : matrices_)
-      restore(thin<T>(matrix, flat, next_q_), T(1) / static_cast<T>(group_->size()), left + matrix.offset);
+      restore(thin<T>(matrix, flat, next_q_), T(1) / static_cast<T>(group_->size()),
+              left + matrix.offset);
     return sent;
   }
 
@@ -120,13 +127,16 @@ class PowerSgd : public Compressor {
   std::vector<Matrix> matrices_;
   std::vector<Whole> whole_;
   at::Tensor p_;           // Of all matrices, then what travels whole.
-  at::Tensor q_, next_q_;  // Of all matrices: of the last step that counted, and of the one under way. The same on every replica.
+  at::Tensor q_, next_q_;  // Of all matrices: of the last step that counted, and of the one under
+                           // way. The same on every replica.
   ErrorMemory errors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_powersgd(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions& options) {
+std::unique_ptr<Compressor> make_powersgd(std::shared_ptr<Group> group,
+                                          const CompressedBucket& bucket,
+                                          const CompressionOptions& options) {
   return std::make_unique<PowerSgd>(std::move(group), bucket, options.rank);
 }
 

@@ -7,11 +7,13 @@
 namespace trireme::compression {
 namespace {
 
-constexpr int64_t kPieceElements = 128 << 10;  // Small for a core's caches, and large for a message.
+constexpr int64_t kPieceElements = 128
+                                   << 10;  // Small for a core's caches, and large for a message.
 
 class Quantised : public Compressor {
  public:
-  Quantised(std::shared_ptr<Group> group, const CompressedBucket& bucket, std::unique_ptr<Codec> codec, bool error_feedback)
+  Quantised(std::shared_ptr<Group> group, const CompressedBucket& bucket,
+            std::unique_ptr<Codec> codec, bool error_feedback)
       : group_(std::move(group)), codec_(std::move(codec)), elements_(bucket.elements) {
     // Chunks of whole blocks, one a rank, alike in size: the last ones are filled up with zeros.
     const int64_t unit = codec_->block() * group_->size();
@@ -23,7 +25,8 @@ class Quantised : public Compressor {
   int64_t all_reduce(const at::Tensor& flat) override {
     const torch::NoGradGuard no_grad;
     std::vector<Piece> pieces;
-    for (int64_t start = 0; start < chunk_; start += piece_) pieces.push_back(scatter(flat, start, std::min(piece_, chunk_ - start)));
+    for (int64_t start = 0; start < chunk_; start += piece_)
+      pieces.push_back(scatter(flat, start, std::min(piece_, chunk_ - start)));
     for (Piece& piece : pieces) reduce(flat, piece);
     for (const Piece& piece : pieces) finish(piece, flat);
     // To each other rank its part of mine, and the sum of my chunk.
@@ -33,27 +36,36 @@ class Quantised : public Compressor {
   void commit() override {
     if (errors_) errors_->commit();
   }
-  std::vector<NamedTensor> state() override { return errors_ ? errors_->state() : std::vector<NamedTensor>(); }
+  std::vector<NamedTensor> state() override {
+    return errors_ ? errors_->state() : std::vector<NamedTensor>();
+  }
 
  private:
-  // A part of every rank's chunk: while one is on its way, others are encoded, summed and decoded. All messages have one tag, and every
-  // rank sends and receives them in one order: of all pieces the parts, then of all pieces the sums.
+  // A part of every rank's chunk: while one is on its way, others are encoded, summed and decoded.
+  // All messages have one tag, and every rank sends and receives them in one order: of all pieces
+  // the parts, then of all pieces the sums.
   struct Piece {
     int64_t start = 0, length = 0;        // In a chunk, in elements.
     std::vector<at::Tensor> parts, sums;  // [rank], encoded; of parts my own is not there.
     std::vector<WorkPtr> scattering, gathering;
   };
 
-  int64_t bytes_of(int64_t elements) const { return elements / codec_->block() * codec_->block_bytes(); }
-  at::Tensor room_for(const Piece& piece) const { return at::empty({bytes_of(piece.length)}, at::kByte); }
+  int64_t bytes_of(int64_t elements) const {
+    return elements / codec_->block() * codec_->block_bytes();
+  }
+  at::Tensor room_for(const Piece& piece) const {
+    return at::empty({bytes_of(piece.length)}, at::kByte);
+  }
 
   Piece scatter(const at::Tensor& flat, int64_t start, int64_t length) {
     const int ranks = group_->size(), self = group_->rank();
-    Piece piece{start, length, std::vector<at::Tensor>(ranks), std::vector<at::Tensor>(ranks), {}, {}};
+    Piece piece{start, length, std::vector<at::Tensor>(ranks), std::vector<at::Tensor>(ranks),
+                {},    {}};
     for (int distance = 1; distance < ranks; ++distance) {
       const int to = (self + distance) % ranks, from = (self - distance + ranks) % ranks;
       piece.parts[from] = room_for(piece);
-      piece.scattering.push_back(group_->send_async(encode(piece, to, values_of(flat, piece, to)), to));
+      piece.scattering.push_back(
+          group_->send_async(encode(piece, to, values_of(flat, piece, to)), to));
       piece.scattering.push_back(group_->recv_async(piece.parts[from], from));
     }
     return piece;
@@ -66,7 +78,8 @@ class Quantised : public Compressor {
     const at::Tensor sum = at::zeros({piece.length}, at::kFloat);
     for (int rank = 0; rank < ranks; ++rank)  // The owner's own part needs no encoding.
       sum.add_(rank == self ? values_of(flat, piece, self) : decode(piece, piece.parts[rank]));
-    // The sum's own error is its owner's; the place in the memory is free, as the owner's part was not encoded.
+    // The sum's own error is its owner's; the place in the memory is free, as the owner's part was
+    // not encoded.
     piece.sums[self] = encode(piece, self, sum);
     for (int distance = 1; distance < ranks; ++distance) {
       const int to = (self + distance) % ranks, from = (self - distance + ranks) % ranks;
@@ -78,12 +91,15 @@ class Quantised : public Compressor {
 
   void finish(const Piece& piece, const at::Tensor& flat) const {
     for (const WorkPtr& message : piece.gathering) message->wait();
-    for (int rank = 0; rank < group_->size(); ++rank) put(flat, rank, piece, decode(piece, piece.sums[rank]));
+    for (int rank = 0; rank < group_->size(); ++rank)
+      put(flat, rank, piece, decode(piece, piece.sums[rank]));
   }
 
   at::Tensor encode(const Piece& piece, int rank, const at::Tensor& values) {
-    const at::Tensor bytes = room_for(piece), left = errors_ ? at::empty_like(values) : at::Tensor();
-    codec_->encode(values.const_data_ptr<float>(), piece.length / codec_->block(), static_cast<std::byte*>(bytes.mutable_data_ptr()),
+    const at::Tensor bytes = room_for(piece),
+                     left = errors_ ? at::empty_like(values) : at::Tensor();
+    codec_->encode(values.const_data_ptr<float>(), piece.length / codec_->block(),
+                   static_cast<std::byte*>(bytes.mutable_data_ptr()),
                    errors_ ? left.mutable_data_ptr<float>() : nullptr);
     if (errors_) put(errors_->left(), rank, piece, left);
     return bytes;
@@ -91,7 +107,8 @@ class Quantised : public Compressor {
 
   at::Tensor decode(const Piece& piece, const at::Tensor& bytes) const {
     const at::Tensor values = at::empty({piece.length}, at::kFloat);
-    codec_->decode(static_cast<const std::byte*>(bytes.const_data_ptr()), piece.length / codec_->block(), values.mutable_data_ptr<float>());
+    codec_->decode(static_cast<const std::byte*>(bytes.const_data_ptr()),
+                   piece.length / codec_->block(), values.mutable_data_ptr<float>());
     return values;
   }
 
@@ -119,14 +136,16 @@ class Quantised : public Compressor {
 
   std::shared_ptr<Group> group_;
   std::unique_ptr<Codec> codec_;
-  int64_t elements_, chunk_ = 0, piece_ = 0;  // piece_: at most so many elements of a chunk travel together.
+  int64_t elements_, chunk_ = 0,
+                     piece_ = 0;  // piece_: at most so many elements of a chunk travel together.
   std::optional<ErrorMemory> errors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_quantised(std::shared_ptr<Group> group, const CompressedBucket& bucket, std::unique_ptr<Codec> codec,
-                                           bool error_feedback) {
+std::unique_ptr<Compressor> make_quantised(std::shared_ptr<Group> group,
+                                           const CompressedBucket& bucket,
+                                           std::unique_ptr<Codec> codec, bool error_feedback) {
   return std::make_unique<Quantised>(std::move(group), bucket, std::move(codec), error_feedback);
 }
 

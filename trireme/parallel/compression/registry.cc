@@ -13,11 +13,12 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::map<std::string, CompressorFactory, std::less<>> factories = {{"bf16", compression::make_bf16},
-                                                                     {"fp16", compression::make_fp16},
-                                                                     {"int8", compression::make_int8},
-                                                                     {"topk", compression::make_topk},
-                                                                     {"powersgd", compression::make_powersgd}};
+  std::map<std::string, CompressorFactory, std::less<>> factories = {
+      {"bf16", compression::make_bf16},
+      {"fp16", compression::make_fp16},
+      {"int8", compression::make_int8},
+      {"topk", compression::make_topk},
+      {"powersgd", compression::make_powersgd}};
 };
 Registry& registry() {
   static Registry instance;
@@ -50,17 +51,22 @@ std::vector<std::string> compressor_names() {
 void check(const CompressionOptions& options) {
   const std::vector<std::string> names = compressor_names();
   if (options.name != "none" && std::find(names.begin(), names.end(), options.name) == names.end())
-    refuse(fmt::format("strategy.compression is '{}', which is not known", options.name), fmt::format("none, {}", fmt::join(names, ", ")));
-  if (options.rank < 1) refuse(fmt::format("strategy.compression_rank is {}", options.rank), "1 or more");
+    refuse(fmt::format("strategy.compression is '{}', which is not known", options.name),
+           fmt::format("none, {}", fmt::join(names, ", ")));
+  if (options.rank < 1)
+    refuse(fmt::format("strategy.compression_rank is {}", options.rank), "1 or more");
   if (!(options.ratio > 0 && options.ratio <= 1))
-    refuse(fmt::format("strategy.compression_ratio is {}", options.ratio), "above 0, and at most 1");
+    refuse(fmt::format("strategy.compression_ratio is {}", options.ratio),
+           "above 0, and at most 1");
 }
 
-std::unique_ptr<Compressor> make_compressor(std::shared_ptr<Group> group, const CompressedBucket& bucket,
+std::unique_ptr<Compressor> make_compressor(std::shared_ptr<Group> group,
+                                            const CompressedBucket& bucket,
                                             const CompressionOptions& options) {
   check(options);
   if (bucket.dtype != at::kFloat && bucket.dtype != at::kDouble)
-    refuse(fmt::format("strategy.compression is {}, but gradients are {}", options.name, c10::toString(bucket.dtype)),
+    refuse(fmt::format("strategy.compression is {}, but gradients are {}", options.name,
+                       c10::toString(bucket.dtype)),
            "strategy.compression=none, or parameters of float32");
   CompressorFactory factory;
   {

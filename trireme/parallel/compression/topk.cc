@@ -12,13 +12,16 @@ class TopK : public Compressor {
  public:
   TopK(std::shared_ptr<Group> group, const CompressedBucket& bucket, double ratio)
       : group_(std::move(group)),
-        count_(std::clamp<int64_t>(std::llround(std::ceil(ratio * static_cast<double>(bucket.elements))), 1, bucket.elements)),
+        count_(std::clamp<int64_t>(
+            std::llround(std::ceil(ratio * static_cast<double>(bucket.elements))), 1,
+            bucket.elements)),
         errors_(bucket) {}
 
   int64_t all_reduce(const at::Tensor& flat) override {
     const torch::NoGradGuard no_grad;
     flat.add_(errors_.kept());
-    const at::Tensor chosen = std::get<1>(flat.abs().topk(count_, 0, /*largest=*/true, /*sorted=*/false));
+    const at::Tensor chosen =
+        std::get<1>(flat.abs().topk(count_, 0, /*largest=*/true, /*sorted=*/false));
     const at::Tensor values = flat.index_select(0, chosen).to(at::kFloat);
     // What travels is a float: of a double the rest stays in the memory.
     errors_.left().copy_(flat).index_add_(0, chosen, values.to(flat.scalar_type()), -1);
@@ -47,7 +50,8 @@ class TopK : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_topk(std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions& options) {
+std::unique_ptr<Compressor> make_topk(std::shared_ptr<Group> group, const CompressedBucket& bucket,
+                                      const CompressionOptions& options) {
   return std::make_unique<TopK>(std::move(group), bucket, options.ratio);
 }
 

@@ -12,8 +12,9 @@
 namespace trireme::fused {
 namespace {
 
-// One rule per optimizer: its torch types, where its state tensors are, and how a step's options become a kernel's. State tensors are
-// listed in a fixed order, so that a place has the same meaning on every rank.
+// One rule per optimizer: its torch types, where its state tensors are, and how a step's options
+// become a kernel's. State tensors are listed in a fixed order, so that a place has the same
+// meaning on every rank.
 struct SgdRule {
   static constexpr bool kLayerwise = false;
   using State = torch::optim::SGDParamState;
@@ -40,7 +41,9 @@ struct AdamRule {
   using Options = TheOptions;
   using Kernel = Adam;
   static int tensors(const Options& o) { return o.amsgrad() ? 3 : 2; }
-  static std::array<at::Tensor, 3> get(const State& s) { return {s.exp_avg(), s.exp_avg_sq(), s.max_exp_avg_sq()}; }
+  static std::array<at::Tensor, 3> get(const State& s) {
+    return {s.exp_avg(), s.exp_avg_sq(), s.max_exp_avg_sq()};
+  }
   static void set(State& s, const std::vector<at::Tensor>& t) {
     s.exp_avg(t[0]);
     s.exp_avg_sq(t[1]);
@@ -48,7 +51,14 @@ struct AdamRule {
   }
   static Kernel begin(State& s, const Options& o, bool) {
     s.step(s.step() + 1);
-    return {o.lr(), std::get<0>(o.betas()), std::get<1>(o.betas()), o.eps(), o.weight_decay(), decoupled, o.amsgrad(), s.step()};
+    return {o.lr(),
+            std::get<0>(o.betas()),
+            std::get<1>(o.betas()),
+            o.eps(),
+            o.weight_decay(),
+            decoupled,
+            o.amsgrad(),
+            s.step()};
   }
   template <typename T>
   static void run(const Kernel& k, T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
@@ -63,7 +73,9 @@ struct RmsPropRule {
   using Kernel = RmsProp;
   // In the order of get(): a later one brings the earlier ones with it.
   static int tensors(const Options& o) { return o.centered() ? 3 : o.momentum() > 0 ? 2 : 1; }
-  static std::array<at::Tensor, 3> get(const State& s) { return {s.square_avg(), s.momentum_buffer(), s.grad_avg()}; }
+  static std::array<at::Tensor, 3> get(const State& s) {
+    return {s.square_avg(), s.momentum_buffer(), s.grad_avg()};
+  }
   static void set(State& s, const std::vector<at::Tensor>& t) {
     s.square_avg(t[0]);
     if (t.size() > 1) s.momentum_buffer(t[1]);
@@ -110,18 +122,22 @@ struct LarsRule {
   static int tensors(const Options&) { return 1; }
   static std::array<at::Tensor, 3> get(const State& s) { return {s.momentum_buffer()}; }
   static void set(State& s, const std::vector<at::Tensor>& t) { s.momentum_buffer(t[0]); }
-  static Kernel begin(State&, const Options& o, bool) { return {{o.lr(), o.momentum(), o.weight_decay()}, o.trust(), o.adapt_vectors()}; }
+  static Kernel begin(State&, const Options& o, bool) {
+    return {{o.lr(), o.momentum(), o.weight_decay()}, o.trust(), o.adapt_vectors()};
+  }
   static void know_shape(Kernel& k, int64_t dims) {
     k.adapts = k.adapts || dims > 1;
     if (!k.adapts) k.lars.weight_decay = 0;
   }
   template <typename T>
-  static Squares measure(const Kernel& k, const T* p, const T* g, const std::array<T*, 3>&, int64_t n) {
+  static Squares measure(const Kernel& k, const T* p, const T* g, const std::array<T*, 3>&,
+                         int64_t n) {
     return fused::measure(k.lars, p, g, n);
   }
   static void know_norms(Kernel& k, const Squares& squares) {
     const double weight = std::sqrt(squares.parameter), slope = std::sqrt(squares.direction);
-    if (k.adapts && weight > 0 && slope > 0) k.lars.lr *= k.trust * weight / (slope + k.lars.weight_decay * weight);
+    if (k.adapts && weight > 0 && slope > 0)
+      k.lars.lr *= k.trust * weight / (slope + k.lars.weight_decay * weight);
   }
   template <typename T>
   static void run(const Kernel& k, T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
@@ -150,7 +166,8 @@ struct LambRule {
   }
   static void know_shape(Kernel& k, int64_t dims) { k.adapts = k.adapts || dims > 1; }
   template <typename T>
-  static Squares measure(const Kernel& k, const T* p, const T* g, const std::array<T*, 3>& s, int64_t n) {
+  static Squares measure(const Kernel& k, const T* p, const T* g, const std::array<T*, 3>& s,
+                         int64_t n) {
     return fused::advance(k.lamb, p, g, s[0], s[1], n);
   }
   static void know_norms(Kernel& k, const Squares& squares) {
@@ -166,7 +183,8 @@ struct LambRule {
 template <typename Rule>
 class Fused : public FusedOptimizer {
  public:
-  Fused(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) : optimizer_(optimizer) {
+  Fused(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters)
+      : optimizer_(optimizer) {
     for (const auto& [name, tensor] : parameters) parts_.push_back({name, tensor});
   }
 
@@ -175,9 +193,13 @@ class Fused : public FusedOptimizer {
     size_t known = 0;
     for (size_t group = 0; group < optimizer_.param_groups().size(); ++group) {
       for (const at::Tensor& tensor : optimizer_.param_groups()[group].params()) {
-        const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& each) { return each.tensor.is_same(tensor); });
-        const bool knows = tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
-        if (part == parts_.end() || part->group >= 0 || !knows || !tensor.is_contiguous()) return false;
+        const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& each) {
+          return each.tensor.is_same(tensor);
+        });
+        const bool knows =
+            tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
+        if (part == parts_.end() || part->group >= 0 || !knows || !tensor.is_contiguous())
+          return false;
         part->group = static_cast<int>(group);
         ++known;
       }
@@ -185,7 +207,9 @@ class Fused : public FusedOptimizer {
     return known > 0;
   }
 
-  int state_tensors(int parameter) const override { return part(parameter).group < 0 ? 0 : Rule::tensors(options(part(parameter))); }
+  int state_tensors(int parameter) const override {
+    return part(parameter).group < 0 ? 0 : Rule::tensors(options(part(parameter)));
+  }
 
   void place_state(int parameter, std::vector<at::Tensor> places, bool copy) override {
     const torch::NoGradGuard no_grad;
@@ -206,7 +230,8 @@ class Fused : public FusedOptimizer {
     if (!state) return true;
     const auto values = Rule::get(*state);
     for (size_t i = 0; i < mine.places.size(); ++i)
-      if (!values[i].defined() || values[i].const_data_ptr() != mine.places[i].const_data_ptr()) return false;
+      if (!values[i].defined() || values[i].const_data_ptr() != mine.places[i].const_data_ptr())
+        return false;
     return true;
   }
 
@@ -217,10 +242,12 @@ class Fused : public FusedOptimizer {
       typename Rule::State* state = find_state(mine);
       if (!are_placed_) mine.places = own_places(mine, state, needed);
       if (mine.places.size() < needed)
-        throw Error(ErrorCode::unsupported, "parallel",
-                    fmt::format("the optimizer's options for '{}' now need {} state tensors, and {} were planned", mine.name, needed,
-                                mine.places.size()),
-                    "momentum, amsgrad and the like from the start, as the engine is made");
+        throw Error(
+            ErrorCode::unsupported, "parallel",
+            fmt::format(
+                "the optimizer's options for '{}' now need {} state tensors, and {} were planned",
+                mine.name, needed, mine.places.size()),
+            "momentum, amsgrad and the like from the start, as the engine is made");
       const bool first = state == nullptr;
       if (first) {
         auto made = std::make_unique<typename Rule::State>();
@@ -230,7 +257,8 @@ class Fused : public FusedOptimizer {
       }
       mine.kernel = Rule::begin(*state, options(mine), first);
       if constexpr (Rule::kLayerwise) Rule::know_shape(mine.kernel, mine.tensor.dim());
-      for (size_t i = 0; i < mine.places.size(); ++i) mine.state[i] = mine.places[i].mutable_data_ptr();
+      for (size_t i = 0; i < mine.places.size(); ++i)
+        mine.state[i] = mine.places[i].mutable_data_ptr();
       mine.data = mine.tensor.mutable_data_ptr();
       mine.is_double = mine.tensor.scalar_type() == at::kDouble;
     }
@@ -245,7 +273,8 @@ class Fused : public FusedOptimizer {
   Squares measure(const Range& range, const void* gradient) override {
     if constexpr (Rule::kLayerwise) {
       Part& mine = part(range.parameter);
-      return mine.is_double ? measure_as<double>(mine, range, gradient) : measure_as<float>(mine, range, gradient);
+      return mine.is_double ? measure_as<double>(mine, range, gradient)
+                            : measure_as<float>(mine, range, gradient);
     }
     return {};
   }
@@ -269,20 +298,26 @@ class Fused : public FusedOptimizer {
   Part& part(int parameter) { return parts_[static_cast<size_t>(parameter)]; }
   const Part& part(int parameter) const { return parts_[static_cast<size_t>(parameter)]; }
   const typename Rule::Options& options(const Part& mine) const {
-    return static_cast<const typename Rule::Options&>(optimizer_.param_groups()[static_cast<size_t>(mine.group)].options());
+    return static_cast<const typename Rule::Options&>(
+        optimizer_.param_groups()[static_cast<size_t>(mine.group)].options());
   }
   typename Rule::State* find_state(const Part& mine) const {
     const auto found = optimizer_.state().find(mine.tensor.unsafeGetTensorImpl());
-    return found == optimizer_.state().end() ? nullptr : static_cast<typename Rule::State*>(found->second.get());
+    return found == optimizer_.state().end()
+               ? nullptr
+               : static_cast<typename Rule::State*>(found->second.get());
   }
 
   // Nobody gave places: the state is this replica's own, as in torch::optim.
-  static std::vector<at::Tensor> own_places(const Part& mine, typename Rule::State* state, size_t needed) {
+  static std::vector<at::Tensor> own_places(const Part& mine, typename Rule::State* state,
+                                            size_t needed) {
     std::array<at::Tensor, 3> values;
     if (state) values = Rule::get(*state);
     std::vector<at::Tensor> places;
     for (size_t i = 0; i < needed; ++i)
-      places.push_back(values[i].defined() ? values[i].contiguous() : at::zeros_like(mine.tensor, at::MemoryFormat::Contiguous));
+      places.push_back(values[i].defined()
+                           ? values[i].contiguous()
+                           : at::zeros_like(mine.tensor, at::MemoryFormat::Contiguous));
     if (state) Rule::set(*state, places);
     return places;
   }
@@ -295,13 +330,14 @@ class Fused : public FusedOptimizer {
   }
   template <typename T>
   void run(Part& mine, const Range& range, const void* gradient) {
-    Rule::run(mine.kernel, static_cast<T*>(mine.data) + range.from, static_cast<const T*>(gradient), state_at<T>(mine, range.from),
-              range.count);
+    Rule::run(mine.kernel, static_cast<T*>(mine.data) + range.from, static_cast<const T*>(gradient),
+              state_at<T>(mine, range.from), range.count);
   }
   template <typename T>
   Squares measure_as(Part& mine, const Range& range, const void* gradient) {
-    return Rule::measure(mine.kernel, static_cast<const T*>(mine.data) + range.from, static_cast<const T*>(gradient),
-                         state_at<T>(mine, range.from), range.count);
+    return Rule::measure(mine.kernel, static_cast<const T*>(mine.data) + range.from,
+                         static_cast<const T*>(gradient), state_at<T>(mine, range.from),
+                         range.count);
   }
 
   torch::optim::Optimizer& optimizer_;
@@ -310,7 +346,8 @@ class Fused : public FusedOptimizer {
 };
 
 template <typename Rule>
-std::unique_ptr<FusedOptimizer> make(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) {
+std::unique_ptr<FusedOptimizer> make(torch::optim::Optimizer& optimizer,
+                                     const std::vector<NamedTensor>& parameters) {
   auto made = std::make_unique<Fused<Rule>>(optimizer, parameters);
   if (!made->fits()) return nullptr;
   return made;
@@ -318,13 +355,16 @@ std::unique_ptr<FusedOptimizer> make(torch::optim::Optimizer& optimizer, const s
 
 }  // namespace
 
-std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters) {
+std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& optimizer,
+                                                   const std::vector<NamedTensor>& parameters) {
   namespace optim = torch::optim;
   // Exactly these types: a class derived from one may do something else in its step().
   const std::type_info& type = typeid(optimizer);
   if (type == typeid(optim::SGD)) return make<SgdRule>(optimizer, parameters);
-  if (type == typeid(optim::Adam)) return make<AdamRule<optim::AdamParamState, optim::AdamOptions, false>>(optimizer, parameters);
-  if (type == typeid(optim::AdamW)) return make<AdamRule<optim::AdamWParamState, optim::AdamWOptions, true>>(optimizer, parameters);
+  if (type == typeid(optim::Adam))
+    return make<AdamRule<optim::AdamParamState, optim::AdamOptions, false>>(optimizer, parameters);
+  if (type == typeid(optim::AdamW))
+    return make<AdamRule<optim::AdamWParamState, optim::AdamWOptions, true>>(optimizer, parameters);
   if (type == typeid(optim::RMSprop)) return make<RmsPropRule>(optimizer, parameters);
   if (type == typeid(optim::Adagrad)) return make<AdagradRule>(optimizer, parameters);
   if (type == typeid(LarsOptimizer)) return make<LarsRule>(optimizer, parameters);
@@ -332,7 +372,8 @@ std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& opti
   return nullptr;
 }
 
-void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters, std::span<const int> candidates) {
+void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
+                  std::span<const int> candidates) {
   const torch::NoGradGuard no_grad;
   std::vector<int> used;
   for (const int p : candidates)
@@ -342,7 +383,8 @@ void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& par
     const at::Tensor& parameter = parameters[static_cast<size_t>(p)].tensor;
     const at::Tensor gradient = parameter.grad().contiguous();
     const Range whole{p, 0, parameter.numel()};
-    if (optimizer.layerwise()) optimizer.set_norms(p, optimizer.measure(whole, gradient.const_data_ptr()));
+    if (optimizer.layerwise())
+      optimizer.set_norms(p, optimizer.measure(whole, gradient.const_data_ptr()));
     optimizer.update(whole, gradient.const_data_ptr());
     torch::autograd::impl::bump_version(parameter);
   }

@@ -1,5 +1,6 @@
-// torch::optim's common optimizers, computed on ranges of parameters by one pass over memory. The torch::optim object stays the place of
-// options (a schedule sets its learning rate there) and of state (checkpoints read it there); only its step() is not used.
+// torch::optim's common optimizers, computed on ranges of parameters by one pass over memory. The
+// torch::optim object stays the place of options (a schedule sets its learning rate there) and of
+// state (checkpoints read it there); only its step() is not used.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/parallel/fused/kernels.h>
@@ -15,43 +16,52 @@ class Optimizer;
 
 namespace trireme::fused {
 
-// A range of one parameter, with pointers to its first element. The gradient is reduced and scaled already.
+// A range of one parameter, with pointers to its first element. The gradient is reduced and scaled
+// already.
 struct Range {
   int parameter = 0;
   int64_t from = 0, count = 0;
 };
 
-// One replica's view; one thread at a time. Parameters are known by their index in the list given to of().
+// One replica's view; one thread at a time. Parameters are known by their index in the list given
+// to of().
 class FusedOptimizer {
  public:
-  // Null if the optimizer is none of SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb, or has a parameter that is not contiguous float32
-  // or float64, or is not in the list: then its own step() is the way.
-  static std::unique_ptr<FusedOptimizer> of(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters);
+  // Null if the optimizer is none of SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb, or has a
+  // parameter that is not contiguous float32 or float64, or is not in the list: then its own step()
+  // is the way.
+  static std::unique_ptr<FusedOptimizer> of(torch::optim::Optimizer& optimizer,
+                                            const std::vector<NamedTensor>& parameters);
   virtual ~FusedOptimizer() = default;
 
   // How many tensors of the parameter's shape its state has.
   virtual int state_tensors(int parameter) const = 0;
-  // Keeps the state of `parameter` in `places` from now on: contiguous tensors of its shape and type. What state there is gets copied if
-  // `copy` (one of the ranks that share the places does it); else the places hold it already. New state is zero.
+  // Keeps the state of `parameter` in `places` from now on: contiguous tensors of its shape and
+  // type. What state there is gets copied if `copy` (one of the ranks that share the places does
+  // it); else the places hold it already. New state is zero.
   virtual void place_state(int parameter, std::vector<at::Tensor> places, bool copy) = 0;
   // True while the state lies where place_state() put it, as it does not after load_state().
   virtual bool state_is_placed(int parameter) const = 0;
 
-  // Once a step, before the ranges of these parameters: reads the options, counts the step. Throws Error(unsupported) if an option now
-  // needs state that had no place when the engine was made (momentum that was 0).
+  // Once a step, before the ranges of these parameters: reads the options, counts the step. Throws
+  // Error(unsupported) if an option now needs state that had no place when the engine was made
+  // (momentum that was 0).
   virtual void begin_step(const std::vector<int>& parameters) = 0;
-  // The update of a range. Different ranges may be updated by different threads and processes that share the memory.
+  // The update of a range. Different ranges may be updated by different threads and processes that
+  // share the memory.
   virtual void update(const Range& range, const void* gradient) = 0;
 
-  // Whether a parameter's update depends on norms over the whole of it (Lars, Lamb). Then measure() comes for all its ranges, and
-  // update() is given the sums.
+  // Whether a parameter's update depends on norms over the whole of it (Lars, Lamb). Then measure()
+  // comes for all its ranges, and update() is given the sums.
   virtual bool layerwise() const { return false; }
   virtual Squares measure(const Range&, const void*) { return {}; }
   virtual void set_norms(int, const Squares&) {}
 };
 
-// The update of whole parameters of one replica by their own gradients: step() of the optimizer that it is of. Those of `candidates`
-// (indices into `parameters`) without a gradient are left alone.
-void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters, std::span<const int> candidates);
+// The update of whole parameters of one replica by their own gradients: step() of the optimizer
+// that it is of. Those of `candidates` (indices into `parameters`) without a gradient are left
+// alone.
+void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
+                  std::span<const int> candidates);
 
 }  // namespace trireme::fused

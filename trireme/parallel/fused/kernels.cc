@@ -1,4 +1,5 @@
-// Each template is inlined into a plain function for float and one for double, of which clones are made.
+// Each template is inlined into a plain function for float and one for double, of which clones are
+// made.
 #include <trireme/parallel/clones.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <algorithm>
@@ -8,8 +9,10 @@ namespace trireme::fused {
 namespace {
 
 template <typename T>
-TRIREME_INLINE void sgd(const Sgd& rule, T* __restrict p, const T* __restrict g, T* __restrict m, int64_t n) {
-  const T lr = static_cast<T>(rule.lr), mu = static_cast<T>(rule.momentum), keep = static_cast<T>(1 - rule.dampening);
+TRIREME_INLINE void sgd(const Sgd& rule, T* __restrict p, const T* __restrict g, T* __restrict m,
+                        int64_t n) {
+  const T lr = static_cast<T>(rule.lr), mu = static_cast<T>(rule.momentum),
+          keep = static_cast<T>(1 - rule.dampening);
   const T decay = static_cast<T>(rule.weight_decay);
   if (rule.momentum == 0) {
     for (int64_t i = 0; i < n; ++i) p[i] -= lr * (g[i] + decay * p[i]);
@@ -34,13 +37,14 @@ TRIREME_INLINE void sgd(const Sgd& rule, T* __restrict p, const T* __restrict g,
 }
 
 template <typename T>
-TRIREME_INLINE void adam(const Adam& rule, T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v, T* __restrict largest,
-                         int64_t n) {
+TRIREME_INLINE void adam(const Adam& rule, T* __restrict p, const T* __restrict g, T* __restrict m,
+                         T* __restrict v, T* __restrict largest, int64_t n) {
   const double correction1 = 1 - std::pow(rule.beta1, static_cast<double>(rule.step));
   const double correction2 = 1 - std::pow(rule.beta2, static_cast<double>(rule.step));
-  const T b1 = static_cast<T>(rule.beta1), b2 = static_cast<T>(rule.beta2), c1 = static_cast<T>(1 - rule.beta1),
-          c2 = static_cast<T>(1 - rule.beta2);
-  const T rate = static_cast<T>(rule.lr / correction1), root = static_cast<T>(std::sqrt(correction2)), eps = static_cast<T>(rule.eps);
+  const T b1 = static_cast<T>(rule.beta1), b2 = static_cast<T>(rule.beta2),
+          c1 = static_cast<T>(1 - rule.beta1), c2 = static_cast<T>(1 - rule.beta2);
+  const T rate = static_cast<T>(rule.lr / correction1),
+          root = static_cast<T>(std::sqrt(correction2)), eps = static_cast<T>(rule.eps);
   const T coupled = static_cast<T>(rule.decoupled ? 0 : rule.weight_decay);
   const T shrink = static_cast<T>(rule.decoupled ? 1 - rule.lr * rule.weight_decay : 1);
   for (int64_t i = 0; i < n; ++i) {
@@ -57,10 +61,13 @@ TRIREME_INLINE void adam(const Adam& rule, T* __restrict p, const T* __restrict 
 }
 
 template <typename T>
-TRIREME_INLINE void rms_prop(const RmsProp& rule, T* __restrict p, const T* __restrict g, T* __restrict square, T* __restrict m,
-                             T* __restrict average, int64_t n) {
-  const T lr = static_cast<T>(rule.lr), alpha = static_cast<T>(rule.alpha), rest = static_cast<T>(1 - rule.alpha);
-  const T eps = static_cast<T>(rule.eps), decay = static_cast<T>(rule.weight_decay), mu = static_cast<T>(rule.momentum);
+TRIREME_INLINE void rms_prop(const RmsProp& rule, T* __restrict p, const T* __restrict g,
+                             T* __restrict square, T* __restrict m, T* __restrict average,
+                             int64_t n) {
+  const T lr = static_cast<T>(rule.lr), alpha = static_cast<T>(rule.alpha),
+          rest = static_cast<T>(1 - rule.alpha);
+  const T eps = static_cast<T>(rule.eps), decay = static_cast<T>(rule.weight_decay),
+          mu = static_cast<T>(rule.momentum);
   const bool heavy = rule.momentum > 0;
   for (int64_t i = 0; i < n; ++i) {
     const T slope = g[i] + decay * p[i];
@@ -81,7 +88,8 @@ TRIREME_INLINE void rms_prop(const RmsProp& rule, T* __restrict p, const T* __re
 }
 
 template <typename T>
-TRIREME_INLINE void adagrad(const Adagrad& rule, T* __restrict p, const T* __restrict g, T* __restrict sum, int64_t n) {
+TRIREME_INLINE void adagrad(const Adagrad& rule, T* __restrict p, const T* __restrict g,
+                            T* __restrict sum, int64_t n) {
   const T rate = static_cast<T>(rule.lr / (1 + static_cast<double>(rule.step - 1) * rule.lr_decay));
   const T eps = static_cast<T>(rule.eps), decay = static_cast<T>(rule.weight_decay);
   for (int64_t i = 0; i < n; ++i) {
@@ -92,8 +100,10 @@ TRIREME_INLINE void adagrad(const Adagrad& rule, T* __restrict p, const T* __res
 }
 
 template <typename T>
-TRIREME_INLINE void lars(const Lars& rule, T* __restrict p, const T* __restrict g, T* __restrict m, int64_t n) {
-  const T lr = static_cast<T>(rule.lr), mu = static_cast<T>(rule.momentum), decay = static_cast<T>(rule.weight_decay);
+TRIREME_INLINE void lars(const Lars& rule, T* __restrict p, const T* __restrict g, T* __restrict m,
+                         int64_t n) {
+  const T lr = static_cast<T>(rule.lr), mu = static_cast<T>(rule.momentum),
+          decay = static_cast<T>(rule.weight_decay);
   for (int64_t i = 0; i < n; ++i) {
     m[i] = mu * m[i] + lr * (g[i] + decay * p[i]);
     p[i] -= m[i];
@@ -125,24 +135,28 @@ struct LambDirection {
         correction2(static_cast<T>(1 - std::pow(rule.beta2, static_cast<double>(rule.step)))),
         eps(static_cast<T>(rule.eps)),
         decay(static_cast<T>(rule.weight_decay)) {}
-  TRIREME_INLINE T operator()(T p, T m, T v) const { return (m / correction1) / (std::sqrt(v / correction2) + eps) + decay * p; }
+  TRIREME_INLINE T operator()(T p, T m, T v) const {
+    return (m / correction1) / (std::sqrt(v / correction2) + eps) + decay * p;
+  }
 };
 
 template <typename T>
-TRIREME_INLINE Squares lamb_advance(const Lamb& rule, const T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v,
-                                    int64_t n) {
-  const T b1 = static_cast<T>(rule.beta1), b2 = static_cast<T>(rule.beta2), c1 = static_cast<T>(1 - rule.beta1),
-          c2 = static_cast<T>(1 - rule.beta2);
+TRIREME_INLINE Squares lamb_advance(const Lamb& rule, const T* __restrict p, const T* __restrict g,
+                                    T* __restrict m, T* __restrict v, int64_t n) {
+  const T b1 = static_cast<T>(rule.beta1), b2 = static_cast<T>(rule.beta2),
+          c1 = static_cast<T>(1 - rule.beta1), c2 = static_cast<T>(1 - rule.beta2);
   for (int64_t i = 0; i < n; ++i) {
     m[i] = b1 * m[i] + c1 * g[i];
     v[i] = b2 * v[i] + c2 * g[i] * g[i];
   }
   const LambDirection<T> direction(rule);
-  return {sum_over<T>(n, [&](int64_t i) { return p[i]; }), sum_over<T>(n, [&](int64_t i) { return direction(p[i], m[i], v[i]); })};
+  return {sum_over<T>(n, [&](int64_t i) { return p[i]; }),
+          sum_over<T>(n, [&](int64_t i) { return direction(p[i], m[i], v[i]); })};
 }
 
 template <typename T>
-TRIREME_INLINE void lamb(const Lamb& rule, double rate, T* __restrict p, const T* __restrict m, const T* __restrict v, int64_t n) {
+TRIREME_INLINE void lamb(const Lamb& rule, double rate, T* __restrict p, const T* __restrict m,
+                         const T* __restrict v, int64_t n) {
   const LambDirection<T> direction(rule);
   const T step = static_cast<T>(rate);
   for (int64_t i = 0; i < n; ++i) p[i] -= step * direction(p[i], m[i], v[i]);
@@ -177,63 +191,78 @@ TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* 
 
 }  // namespace
 
-#define TRIREME_KERNELS(T)                                                                                                           \
-  TRIREME_CLONES static void sgd_of(const Sgd& r, T* p, const T* g, T* m, int64_t n) { sgd<T>(r, p, g, m, n); }                      \
-  TRIREME_CLONES static void adam_of(const Adam& r, T* p, const T* g, T* m, T* v, T* x, int64_t n) { adam<T>(r, p, g, m, v, x, n); } \
-  TRIREME_CLONES static void rms_prop_of(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a, int64_t n) {                          \
-    rms_prop<T>(r, p, g, s, m, a, n);                                                                                                \
-  }                                                                                                                                  \
-  TRIREME_CLONES static void adagrad_of(const Adagrad& r, T* p, const T* g, T* s, int64_t n) { adagrad<T>(r, p, g, s, n); }          \
-  TRIREME_CLONES static void lars_of(const Lars& r, T* p, const T* g, T* m, int64_t n) { lars<T>(r, p, g, m, n); }                   \
-  TRIREME_CLONES static Squares lamb_advance_of(const Lamb& r, const T* p, const T* g, T* m, T* v, int64_t n) {                      \
-    return lamb_advance<T>(r, p, g, m, v, n);                                                                                        \
-  }                                                                                                                                  \
-  TRIREME_CLONES static void lamb_of(const Lamb& r, double rate, T* p, const T* m, const T* v, int64_t n) {                          \
-    lamb<T>(r, rate, p, m, v, n);                                                                                                    \
-  }                                                                                                                                  \
-  TRIREME_CLONES static void sum_scaled_of(std::span<const T* const> s, double f, T* t, int64_t n) { sum_of<T>(s, f, t, n); }        \
-  TRIREME_CLONES static double squares_of(const T* x, int64_t n) {                                                                   \
-    return sum_over<T>(n, [&](int64_t i) { return x[i]; });                                                                          \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  void update(const Sgd& r, T* p, const T* g, T* m, int64_t n) {                                                                     \
-    sgd_of(r, p, g, m, n);                                                                                                           \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  void update(const Adam& r, T* p, const T* g, T* m, T* v, T* x, int64_t n) {                                                        \
-    adam_of(r, p, g, m, v, x, n);                                                                                                    \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  void update(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a, int64_t n) {                                                     \
-    rms_prop_of(r, p, g, s, m, a, n);                                                                                                \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  void update(const Adagrad& r, T* p, const T* g, T* s, int64_t n) {                                                                 \
-    adagrad_of(r, p, g, s, n);                                                                                                       \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  Squares measure(const Lars&, const T* p, const T* g, int64_t n) {                                                                  \
-    return {squares_of(p, n), squares_of(g, n)};                                                                                     \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  void update(const Lars& r, T* p, const T* g, T* m, int64_t n) {                                                                    \
-    lars_of(r, p, g, m, n);                                                                                                          \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  Squares advance(const Lamb& r, const T* p, const T* g, T* m, T* v, int64_t n) {                                                    \
-    return lamb_advance_of(r, p, g, m, v, n);                                                                                        \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  void update(const Lamb& r, double rate, T* p, const T* m, const T* v, int64_t n) {                                                 \
-    lamb_of(r, rate, p, m, v, n);                                                                                                    \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  void sum_scaled(std::span<const T* const> s, double f, T* t, int64_t n) {                                                          \
-    sum_scaled_of(s, f, t, n);                                                                                                       \
-  }                                                                                                                                  \
-  template <>                                                                                                                        \
-  double sum_of_squares(const T* x, int64_t n) {                                                                                     \
-    return squares_of(x, n);                                                                                                         \
+#define TRIREME_KERNELS(T)                                                                         \
+  TRIREME_CLONES static void sgd_of(const Sgd& r, T* p, const T* g, T* m, int64_t n) {             \
+    sgd<T>(r, p, g, m, n);                                                                         \
+  }                                                                                                \
+  TRIREME_CLONES static void adam_of(const Adam& r, T* p, const T* g, T* m, T* v, T* x,            \
+                                     int64_t n) {                                                  \
+    adam<T>(r, p, g, m, v, x, n);                                                                  \
+  }                                                                                                \
+  TRIREME_CLONES static void rms_prop_of(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a,     \
+                                         int64_t n) {                                              \
+    rms_prop<T>(r, p, g, s, m, a, n);                                                              \
+  }                                                                                                \
+  TRIREME_CLONES static void adagrad_of(const Adagrad& r, T* p, const T* g, T* s, int64_t n) {     \
+    adagrad<T>(r, p, g, s, n);                                                                     \
+  }                                                                                                \
+  TRIREME_CLONES static void lars_of(const Lars& r, T* p, const T* g, T* m, int64_t n) {           \
+    lars<T>(r, p, g, m, n);                                                                        \
+  }                                                                                                \
+  TRIREME_CLONES static Squares lamb_advance_of(const Lamb& r, const T* p, const T* g, T* m, T* v, \
+                                                int64_t n) {                                       \
+    return lamb_advance<T>(r, p, g, m, v, n);                                                      \
+  }                                                                                                \
+  TRIREME_CLONES static void lamb_of(const Lamb& r, double rate, T* p, const T* m, const T* v,     \
+                                     int64_t n) {                                                  \
+    lamb<T>(r, rate, p, m, v, n);                                                                  \
+  }                                                                                                \
+  TRIREME_CLONES static void sum_scaled_of(std::span<const T* const> s, double f, T* t,            \
+                                           int64_t n) {                                            \
+    sum_of<T>(s, f, t, n);                                                                         \
+  }                                                                                                \
+  TRIREME_CLONES static double squares_of(const T* x, int64_t n) {                                 \
+    return sum_over<T>(n, [&](int64_t i) { return x[i]; });                                        \
+  }                                                                                                \
+  template <>                                                                                      \
+  void update(const Sgd& r, T* p, const T* g, T* m, int64_t n) {                                   \
+    sgd_of(r, p, g, m, n);                                                                         \
+  }                                                                                                \
+  template <>                                                                                      \
+  void update(const Adam& r, T* p, const T* g, T* m, T* v, T* x, int64_t n) {                      \
+    adam_of(r, p, g, m, v, x, n);                                                                  \
+  }                                                                                                \
+  template <>                                                                                      \
+  void update(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a, int64_t n) {                   \
+    rms_prop_of(r, p, g, s, m, a, n);                                                              \
+  }                                                                                                \
+  template <>                                                                                      \
+  void update(const Adagrad& r, T* p, const T* g, T* s, int64_t n) {                               \
+    adagrad_of(r, p, g, s, n);                                                                     \
+  }                                                                                                \
+  template <>                                                                                      \
+  Squares measure(const Lars&, const T* p, const T* g, int64_t n) {                                \
+    return {squares_of(p, n), squares_of(g, n)};                                                   \
+  }                                                                                                \
+  template <>                                                                                      \
+  void update(const Lars& r, T* p, const T* g, T* m, int64_t n) {                                  \
+    lars_of(r, p, g, m, n);                                                                        \
+  }                                                                                                \
+  template <>                                                                                      \
+  Squares advance(const Lamb& r, const T* p, const T* g, T* m, T* v, int64_t n) {                  \
+    return lamb_advance_of(r, p, g, m, v, n);                                                      \
+  }                                                                                                \
+  template <>                                                                                      \
+  void update(const Lamb& r, double rate, T* p, const T* m, const T* v, int64_t n) {               \
+    lamb_of(r, rate, p, m, v, n);                                                                  \
+  }                                                                                                \
+  template <>                                                                                      \
+  void sum_scaled(std::span<const T* const> s, double f, T* t, int64_t n) {                        \
+    sum_scaled_of(s, f, t, n);                                                                     \
+  }                                                                                                \
+  template <>                                                                                      \
+  double sum_of_squares(const T* x, int64_t n) {                                                   \
+    return squares_of(x, n);                                                                       \
   }
 TRIREME_KERNELS(float)
 TRIREME_KERNELS(double)

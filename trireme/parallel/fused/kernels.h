@@ -1,7 +1,8 @@
 // The arithmetic of optimizers on a range of one parameter, for float and double. No torch.
 //
-// Every element is computed by itself and without contraction to fused multiply-adds, so the bits do not depend on how a parameter is cut
-// into ranges. All pointers are to the range's first element.
+// Every element is computed by itself and without contraction to fused multiply-adds, so the bits
+// do not depend on how a parameter is cut into ranges. All pointers are to the range's first
+// element.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,7 +15,8 @@ struct Sgd {
   bool nesterov = false;
   bool first = false;  // The buffer holds nothing yet and becomes the gradient.
 };
-// torch::optim::Adam (Kingma, Ba 2015), amsgrad (Reddi et al. 2018), AdamW's decoupled decay (Loshchilov, Hutter 2019).
+// torch::optim::Adam (Kingma, Ba 2015), amsgrad (Reddi et al. 2018), AdamW's decoupled decay
+// (Loshchilov, Hutter 2019).
 struct Adam {
   double lr = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   bool decoupled = false, amsgrad = false;
@@ -30,7 +32,8 @@ struct Adagrad {
   double lr = 0, lr_decay = 0, weight_decay = 0, eps = 0;
   int64_t step = 1;
 };
-// LARS (You, Gitman, Ginsburg 2017, algorithm 1): lr is already multiplied by the layer's trust ratio.
+// LARS (You, Gitman, Ginsburg 2017, algorithm 1): lr is already multiplied by the layer's trust
+// ratio.
 struct Lars {
   double lr = 0, momentum = 0, weight_decay = 0;
 };
@@ -48,9 +51,11 @@ struct Squares {
 template <typename T>
 void update(const Sgd& rule, T* parameter, const T* gradient, T* momentum, int64_t count);
 template <typename T>
-void update(const Adam& rule, T* parameter, const T* gradient, T* average, T* average_square, T* largest_square, int64_t count);
+void update(const Adam& rule, T* parameter, const T* gradient, T* average, T* average_square,
+            T* largest_square, int64_t count);
 template <typename T>
-void update(const RmsProp& rule, T* parameter, const T* gradient, T* square, T* momentum, T* average, int64_t count);
+void update(const RmsProp& rule, T* parameter, const T* gradient, T* square, T* momentum,
+            T* average, int64_t count);
 template <typename T>
 void update(const Adagrad& rule, T* parameter, const T* gradient, T* sum, int64_t count);
 template <typename T>
@@ -59,12 +64,15 @@ template <typename T>
 void update(const Lars& rule, T* parameter, const T* gradient, T* momentum, int64_t count);
 // Advances the averages, and measures parameter and direction.
 template <typename T>
-Squares advance(const Lamb& rule, const T* parameter, const T* gradient, T* average, T* average_square, int64_t count);
+Squares advance(const Lamb& rule, const T* parameter, const T* gradient, T* average,
+                T* average_square, int64_t count);
 // Steps by `rate` (learning rate x trust ratio) along the direction.
 template <typename T>
-void update(const Lamb& rule, double rate, T* parameter, const T* average, const T* average_square, int64_t count);
+void update(const Lamb& rule, double rate, T* parameter, const T* average, const T* average_square,
+            int64_t count);
 
-// target[i] = factor * (sources[0][i] + sources[1][i] + ...), added in that order. `target` may be one of them.
+// target[i] = factor * (sources[0][i] + sources[1][i] + ...), added in that order. `target` may be
+// one of them.
 template <typename T>
 void sum_scaled(std::span<const T* const> sources, double factor, T* target, int64_t count);
 template <typename T>

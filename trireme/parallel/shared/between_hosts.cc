@@ -20,7 +20,8 @@ struct alignas(kLine) BetweenHosts::Flags {
   bool travels_in_backward;   // Of bucket 0 only: the first rank's carrier works in the background.
 };
 
-BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters, const plan::BucketOptions& options,
+BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters,
+                           const plan::BucketOptions& options,
                            const CompressionOptions& compression, Actions actions)
     : group_(std::move(group)),
       team_(group_->host_team()),
@@ -36,20 +37,24 @@ BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<Named
     begin_.push_back(end);
     for (size_t i = 0; i < bucket.params.size(); ++i) {
       const auto p = static_cast<size_t>(bucket.params[i]);
-      place_[p] = end + static_cast<size_t>(bucket.offsets[i]) * c10::elementSize(to_torch(bucket.dtype));
+      place_[p] =
+          end + static_cast<size_t>(bucket.offsets[i]) * c10::elementSize(to_torch(bucket.dtype));
       bucket_of_[p] = static_cast<int>(b);
     }
-    end += whole_lines(static_cast<size_t>(bucket.elements) * c10::elementSize(to_torch(bucket.dtype)));
+    end += whole_lines(static_cast<size_t>(bucket.elements) *
+                       c10::elementSize(to_torch(bucket.dtype)));
   }
   memory_ = team_->allocate(end, end, "gradients between hosts");
   const auto leaders = group_->between_hosts();
   if (leaders) flags(0).travels_in_backward = leaders->runs_in_background();
   if (compresses_) {
-    auto compressed = std::make_unique<compression::CompressedBuckets>(leaders ? leaders : group_, plan_, parameters, compression);
+    auto compressed = std::make_unique<compression::CompressedBuckets>(
+        leaders ? leaders : group_, plan_, parameters, compression);
     if (leaders)
       compressed_ = std::move(compressed);
     else
-      for (const auto& [name, tensor] : compressed->state()) forms_.push_back({name, tensor.to(at::kMeta)});
+      for (const auto& [name, tensor] : compressed->state())
+        forms_.push_back({name, tensor.to(at::kMeta)});
   }
   team_->barrier("gradients between hosts");
   if (!flags(0).travels_in_backward) return;
@@ -58,7 +63,9 @@ BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<Named
   watch_ = std::make_unique<GradientWatch>(tensors, [this](int parameter) { ready(parameter); });
 }
 
-BetweenHosts::Flags& BetweenHosts::flags(size_t bucket) const { return reinterpret_cast<Flags*>(memory_->data())[bucket]; }
+BetweenHosts::Flags& BetweenHosts::flags(size_t bucket) const {
+  return reinterpret_cast<Flags*>(memory_->data())[bucket];
+}
 
 void BetweenHosts::expect_last_backward(double gradient_scale) {
   gradient_scale_ = gradient_scale;
@@ -74,7 +81,8 @@ void BetweenHosts::ready(int parameter) {
   const torch::NoGradGuard no_grad;
   progress_.ready(parameter);
   actions_.publish(parameter);
-  for (auto bucket = static_cast<size_t>(arrived_); bucket < plan_.buckets.size() && progress_.is_complete(bucket); ++bucket) {
+  for (auto bucket = static_cast<size_t>(arrived_);
+       bucket < plan_.buckets.size() && progress_.is_complete(bucket); ++bucket) {
     ++arrived_;
     if (flags(bucket).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < team_->size()) continue;
     for (const int p : plan_.buckets[bucket].params) actions_.reduce(p);
@@ -111,7 +119,8 @@ void BetweenHosts::send(size_t bucket) {
     works_.push_back(group_->between_hosts()->all_reduce_async(flat(bucket)));
 }
 
-int64_t BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts, const std::function<void()>& not_finite) {
+int64_t BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts,
+                                 const std::function<void()>& not_finite) {
   if (compressed_) {
     std::vector<at::Tensor> rest;
     for (size_t bucket = sent(); bucket < plan_.buckets.size(); ++bucket) {
@@ -134,7 +143,8 @@ void BetweenHosts::end_step(bool counted) {
 std::vector<NamedTensor> BetweenHosts::state() const {
   if (compressed_) return compressed_->state();
   std::vector<NamedTensor> zeros;
-  for (const auto& [name, form] : forms_) zeros.push_back({name, at::zeros(form.sizes(), form.options().device(at::kCPU))});
+  for (const auto& [name, form] : forms_)
+    zeros.push_back({name, at::zeros(form.sizes(), form.options().device(at::kCPU))});
   return zeros;
 }
 

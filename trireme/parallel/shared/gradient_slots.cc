@@ -4,8 +4,8 @@
 
 namespace trireme::shared {
 
-GradientSlots::GradientSlots(std::shared_ptr<net::SharedMemory> memory, size_t begin, size_t spill, std::vector<size_t> offsets,
-                             std::vector<size_t> bytes)
+GradientSlots::GradientSlots(std::shared_ptr<net::SharedMemory> memory, size_t begin, size_t spill,
+                             std::vector<size_t> offsets, std::vector<size_t> bytes)
     : memory_(std::move(memory)),
       begin_(begin),
       end_(begin),
@@ -31,17 +31,21 @@ void* GradientSlots::try_allocate(size_t bytes) {
   return nullptr;
 }
 
-void GradientSlots::give_back(void* data) { taken_[static_cast<size_t>(slot_at(data))].store(false, std::memory_order_release); }
+void GradientSlots::give_back(void* data) {
+  taken_[static_cast<size_t>(slot_at(data))].store(false, std::memory_order_release);
+}
 
 // The parameter whose slot begins there.
 int GradientSlots::slot_at(const void* data) const {
-  return slot_at_.at(static_cast<size_t>(static_cast<const std::byte*>(data) - memory_->data()) - begin_);
+  return slot_at_.at(static_cast<size_t>(static_cast<const std::byte*>(data) - memory_->data()) -
+                     begin_);
 }
 
 size_t GradientSlots::publish(int index, const void* data) {
   const auto i = static_cast<size_t>(index);
   const auto* const bytes = static_cast<const std::byte*>(data);
-  if (bytes >= memory_->data() + begin_ && bytes + bytes_[i] <= memory_->data() + end_) return static_cast<size_t>(bytes - memory_->data());
+  if (bytes >= memory_->data() + begin_ && bytes + bytes_[i] <= memory_->data() + end_)
+    return static_cast<size_t>(bytes - memory_->data());
   size_t place = begin_ + offsets_[i];
   if (taken_[i].load(std::memory_order_acquire)) {
     place = spill_ + offsets_[i];

@@ -1,4 +1,5 @@
-// Where parameters, optimizer state and gradients lie in the memory that the ranks of a host share. Pure.
+// Where parameters, optimizer state and gradients lie in the memory that the ranks of a host share.
+// Pure.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,12 +23,15 @@ struct Piece {
 };
 
 struct Layout {
-  std::vector<size_t> parameters;           // Offset of each parameter in the model's memory; multiples of 64.
+  std::vector<size_t>
+      parameters;  // Offset of each parameter in the model's memory; multiples of 64.
   std::vector<std::vector<size_t>> states;  // Of each of its state tensors, likewise.
   size_t model_bytes = 0;
-  std::vector<size_t> gradients;  // Offset of each trainable parameter in one rank's gradient memory; 64 bytes in front of each are free.
+  std::vector<size_t> gradients;  // Offset of each trainable parameter in one rank's gradient
+                                  // memory; 64 bytes in front of each are free.
   size_t gradient_bytes = 0;      // Of one rank.
-  std::vector<std::vector<Piece>> shards;  // By rank: its part of all trainable elements, about equal in bytes; cut at cache lines.
+  std::vector<std::vector<Piece>> shards;  // By rank: its part of all trainable elements, about
+                                           // equal in bytes; cut at cache lines.
 };
 
 Layout lay_out(const std::vector<Entry>& entries, int ranks);

@@ -24,15 +24,15 @@ using shared::Piece;
 using shared::StepTable;
 using shared::Trouble;
 
-// Elements that are reduced and updated at once: with momentum, a piece's values fill a quarter of a small second-level cache, and the
-// reduced gradient stays in the first.
+// Elements that are reduced and updated at once: with momentum, a piece's values fill a quarter of
+// a small second-level cache, and the reduced gradient stays in the first.
 constexpr int64_t kRun = 4096;
 constexpr int kMostStates = 3;  // Of any fused optimizer.
 
 class SharedExchange : public Exchange {
  public:
-  SharedExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters, std::unique_ptr<fused::FusedOptimizer> optimizer,
-                 ExchangeOptions options)
+  SharedExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+                 std::unique_ptr<fused::FusedOptimizer> optimizer, ExchangeOptions options)
       : group_(std::move(group)),
         team_(group_->host_team()),
         parameters_(std::move(parameters)),
@@ -52,7 +52,9 @@ class SharedExchange : public Exchange {
   void expect_last_backward(double gradient_scale) override {
     if (between_) between_->expect_last_backward(gradient_scale);
   }
-  std::vector<NamedTensor> state() override { return between_ ? between_->state() : std::vector<NamedTensor>(); }
+  std::vector<NamedTensor> state() override {
+    return between_ ? between_->state() : std::vector<NamedTensor>();
+  }
   bool shares_parameters() const override { return true; }
   bool is_torn() const override { return updating_; }
 
@@ -69,8 +71,12 @@ class SharedExchange : public Exchange {
     updating_ = false;
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       find_used(facts.used, outcome);
-      const double too_large = between_ && between_->compresses() ? 1.0 : mine.gradient_scale;  // Compressed ones were scaled back before.
-      const double factor = 1.0 / (too_large * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
+      const double too_large =
+          between_ && between_->compresses()
+              ? 1.0
+              : mine.gradient_scale;  // Compressed ones were scaled back before.
+      const double factor =
+          1.0 / (too_large * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
       if (is_fused())
         outcome.updated = update_fused(factor);
       else
@@ -87,14 +93,16 @@ class SharedExchange : public Exchange {
     team_->meet({"sync parameters", count(), "shared"});
     if (team_->rank() == 0)
       for (int p = 0; p < count(); ++p)  // Loading may have given it a storage of its own.
-        if (parameter(p).data_ptr() != shared_view(p).data_ptr()) shared_view(p).copy_(parameter(p));
+        if (parameter(p).data_ptr() != shared_view(p).data_ptr())
+          shared_view(p).copy_(parameter(p));
     const launch::CollectiveMark mark("parameters of all hosts");
     lead([&](Group& leaders) {
       for (int p = 0; p < count(); ++p) leaders.broadcast(shared_view(p).view({-1}), 0);
     });
     team_->barrier("sync parameters");
     for (int p = 0; p < count(); ++p)
-      if (parameter(p).data_ptr() != shared_view(p).data_ptr()) parameter(p).set_data(shared_view(p));
+      if (parameter(p).data_ptr() != shared_view(p).data_ptr())
+        parameter(p).set_data(shared_view(p));
     remember_versions();
     team_->barrier("sync parameters");  // Nobody writes before all have moved.
   }
@@ -104,47 +112,63 @@ class SharedExchange : public Exchange {
   at::Tensor& parameter(int p) { return parameters_[static_cast<size_t>(p)].tensor; }
   const at::Tensor& parameter(int p) const { return parameters_[static_cast<size_t>(p)].tensor; }
   bool wants_norm() const { return options_.clip_norm > 0 || options_.want_norm; }
-  bool is_fused() const { return !wants_norm() && !optimizer_->layerwise() && !between_ && !options_.accept; }
+  bool is_fused() const {
+    return !wants_norm() && !optimizer_->layerwise() && !between_ && !options_.accept;
+  }
 
   std::vector<shared::Entry> entries() const {
     std::vector<shared::Entry> all;
     for (int p = 0; p < count(); ++p)
-      all.push_back({parameter(p).numel(), static_cast<size_t>(parameter(p).element_size()), parameter(p).requires_grad(),
-                     optimizer_->state_tensors(p)});
+      all.push_back({parameter(p).numel(), static_cast<size_t>(parameter(p).element_size()),
+                     parameter(p).requires_grad(), optimizer_->state_tensors(p)});
     return all;
   }
 
   void allocate() {
-    model_ = team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes, "parameters and optimizer state");
-    // Slots of all ranks, then room for all ranks' copies of gradients that lie elsewhere, which is reserved when it is needed.
-    const size_t ranks = static_cast<size_t>(team_->size()), one = std::max<size_t>(64, layout_.gradient_bytes);
+    model_ = team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes,
+                             "parameters and optimizer state");
+    // Slots of all ranks, then room for all ranks' copies of gradients that lie elsewhere, which is
+    // reserved when it is needed.
+    const size_t ranks = static_cast<size_t>(team_->size()),
+                 one = std::max<size_t>(64, layout_.gradient_bytes);
     gradients_ = team_->allocate(2 * ranks * one, ranks * one, "gradients");
     if (group_->hosts() > 1)
       between_ = std::make_unique<shared::BetweenHosts>(
           group_, parameters_, options_.buckets, options_.compression,
-          shared::BetweenHosts::Actions{[this](int p) { publish(p); }, [this](int p) { reduce({p, 0, parameter(p).numel()}); }});
+          shared::BetweenHosts::Actions{[this](int p) { publish(p); },
+                                        [this](int p) { reduce({p, 0, parameter(p).numel()}); }});
     std::vector<size_t> bytes;
-    for (const shared::Entry& entry : entries()) bytes.push_back(entry.trainable ? entry.bytes() : 0);
+    for (const shared::Entry& entry : entries())
+      bytes.push_back(entry.trainable ? entry.bytes() : 0);
     const size_t rank = static_cast<size_t>(team_->rank());
-    slots_ = std::make_shared<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one, layout_.gradients, bytes);
+    slots_ = std::make_shared<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one,
+                                                     layout_.gradients, bytes);
 
     if (options_.guard.wanted)
-      guard_ = std::make_unique<shared::UpdateGuard>(team_, (1 + kMostStates) * kRun * sizeof(double), options_.guard);
+      guard_ = std::make_unique<shared::UpdateGuard>(
+          team_, (1 + kMostStates) * kRun * sizeof(double), options_.guard);
 
     // Where facts of all hosts arrive, behind the table.
     const size_t table_bytes = StepTable::bytes_for(team_->size(), count(), facts_.size());
     const size_t whole = table_bytes + static_cast<size_t>(facts_.size()) * sizeof(double);
     table_memory_ = team_->allocate(whole, whole, "facts of a step");
     table_ = StepTable(table_memory_->data(), team_->size(), count(), facts_.size());
-    all_facts_ = at::from_blob(table_memory_->data() + table_bytes, {facts_.size()}, at::TensorOptions().dtype(at::kDouble));
+    all_facts_ = at::from_blob(table_memory_->data() + table_bytes, {facts_.size()},
+                               at::TensorOptions().dtype(at::kDouble));
   }
 
-  at::Tensor view(const std::shared_ptr<net::SharedMemory>& memory, size_t offset, const at::Tensor& like) const {
-    return at::from_blob(memory->data() + offset, like.sizes(), [memory](void*) {}, like.options().requires_grad(false));
+  at::Tensor view(const std::shared_ptr<net::SharedMemory>& memory, size_t offset,
+                  const at::Tensor& like) const {
+    return at::from_blob(
+        memory->data() + offset, like.sizes(), [memory](void*) {},
+        like.options().requires_grad(false));
   }
-  at::Tensor shared_view(int p) const { return view(model_, layout_.parameters[static_cast<size_t>(p)], parameter(p)); }
+  at::Tensor shared_view(int p) const {
+    return view(model_, layout_.parameters[static_cast<size_t>(p)], parameter(p));
+  }
 
-  // The team's first rank brings the values; then all ranks' modules and optimizers look at the shared ones.
+  // The team's first rank brings the values; then all ranks' modules and optimizers look at the
+  // shared ones.
   void move_in() {
     const torch::NoGradGuard no_grad;
     if (team_->rank() == 0)
@@ -159,17 +183,20 @@ class SharedExchange : public Exchange {
   void place_state(bool copy) {
     for (int p = 0; p < count(); ++p) {
       std::vector<at::Tensor> places;
-      for (const size_t offset : layout_.states[static_cast<size_t>(p)]) places.push_back(view(model_, offset, parameter(p)));
+      for (const size_t offset : layout_.states[static_cast<size_t>(p)])
+        places.push_back(view(model_, offset, parameter(p)));
       optimizer_->place_state(p, std::move(places), copy);
     }
   }
 
   void remember_versions() {
     versions_.clear();
-    for (int p = 0; p < count(); ++p) versions_.push_back(static_cast<int64_t>(parameter(p)._version()));
+    for (int p = 0; p < count(); ++p)
+      versions_.push_back(static_cast<int64_t>(parameter(p)._version()));
   }
 
-  // Before the meeting: what the others must know, and a look at whether the user's code left the parameters alone.
+  // Before the meeting: what the others must know, and a look at whether the user's code left the
+  // parameters alone.
   void post(const Contribution& mine) {
     if (guard_) guard_->begin_step();
     StepTable::Head& head = table_.head(team_->rank());
@@ -178,7 +205,8 @@ class SharedExchange : public Exchange {
     for (int p = 0; p < count(); ++p) {
       const bool is_published = between_ && between_->is_published(p);
       if (!is_published) table_.gradients(team_->rank())[p] = StepTable::kNoGradient;
-      if (const Trouble trouble = trouble_with(p); trouble != Trouble::none && head.trouble == Trouble::none) {
+      if (const Trouble trouble = trouble_with(p);
+          trouble != Trouble::none && head.trouble == Trouble::none) {
         head.trouble = trouble;
         head.parameter = p;
       }
@@ -188,7 +216,8 @@ class SharedExchange : public Exchange {
       if (!is_published) publish(p);
     }
     facts_.write(mine, group_->rank(), has, /*gradients_are_finite=*/true,
-                 at::from_blob(table_.facts(team_->rank()), {facts_.size()}, at::TensorOptions().dtype(at::kDouble)));
+                 at::from_blob(table_.facts(team_->rank()), {facts_.size()},
+                               at::TensorOptions().dtype(at::kDouble)));
   }
 
   void publish(int p) {
@@ -196,12 +225,15 @@ class SharedExchange : public Exchange {
     at::Tensor gradient = tensor.grad();
     if (!gradient.is_contiguous() || gradient.scalar_type() != tensor.scalar_type())
       gradient = gradient.to(tensor.scalar_type()).contiguous();
-    table_.gradients(team_->rank())[p] = tensor.numel() == 0 ? 0 : static_cast<int64_t>(slots_->publish(p, gradient.const_data_ptr()));
+    table_.gradients(team_->rank())[p] =
+        tensor.numel() == 0 ? 0
+                            : static_cast<int64_t>(slots_->publish(p, gradient.const_data_ptr()));
   }
 
   Trouble trouble_with(int p) const {
     const auto i = static_cast<size_t>(p);
-    if (parameter(p).const_data_ptr() != model_->data() + layout_.parameters[i]) return Trouble::moved;
+    if (parameter(p).const_data_ptr() != model_->data() + layout_.parameters[i])
+      return Trouble::moved;
     if (static_cast<int64_t>(parameter(p)._version()) != versions_[i]) return Trouble::rewritten;
     if (!trainable_[i] && parameter(p).grad().defined()) return Trouble::newly_trainable;
     return Trouble::none;
@@ -214,18 +246,22 @@ class SharedExchange : public Exchange {
       const std::string& name = parameters_[static_cast<size_t>(head.parameter)].name;
       const std::string whose = fmt::format("rank {}: parameter '{}'", rank, name);
       if (head.trouble == Trouble::newly_trainable) throw newly_trainable(whose);
-      throw Error(
-          ErrorCode::invalid_argument, "parallel",
-          whose + (head.trouble == Trouble::moved ? " was given another storage (module.to(), load, set_data)" : " was written in place") +
-              ", but all replicas of a host share one copy of it",
-          "change parameters inside modify_parameters(), or set share_parameters to false");
+      throw Error(ErrorCode::invalid_argument, "parallel",
+                  whose +
+                      (head.trouble == Trouble::moved
+                           ? " was given another storage (module.to(), load, set_data)"
+                           : " was written in place") +
+                      ", but all replicas of a host share one copy of it",
+                  "change parameters inside modify_parameters(), or set share_parameters to false");
     }
   }
 
-  // After load_state() every rank's optimizer has state of its own: the first rank's becomes the common one.
+  // After load_state() every rank's optimizer has state of its own: the first rank's becomes the
+  // common one.
   void adopt_new_state() {
     bool is_new = false;
-    for (int rank = 0; rank < team_->size(); ++rank) is_new = is_new || table_.head(rank).state_is_new != 0;
+    for (int rank = 0; rank < team_->size(); ++rank)
+      is_new = is_new || table_.head(rank).state_is_new != 0;
     if (!is_new) return;
     if (team_->rank() == 0) place_state(true);
     team_->barrier("optimizer state");
@@ -234,13 +270,17 @@ class SharedExchange : public Exchange {
   }
 
   at::Tensor sum_of_facts() const {
-    const auto row = [&](int rank) { return at::from_blob(table_.facts(rank), {facts_.size()}, at::TensorOptions().dtype(at::kDouble)); };
+    const auto row = [&](int rank) {
+      return at::from_blob(table_.facts(rank), {facts_.size()},
+                           at::TensorOptions().dtype(at::kDouble));
+    };
     at::Tensor sum = row(0).clone();
     for (int rank = 1; rank < team_->size(); ++rank) sum += row(rank);
     return sum;
   }
 
-  // What the host's first rank does with the other hosts; if it fails, the others of its host must not wait for it.
+  // What the host's first rank does with the other hosts; if it fails, the others of its host must
+  // not wait for it.
   template <typename Action>
   void lead(Action action) {
     const auto leaders = group_->between_hosts();
@@ -269,7 +309,8 @@ class SharedExchange : public Exchange {
   void sources_of(int p, std::vector<const std::byte*>& sources) const {
     sources.clear();
     for (int rank = 0; rank < team_->size(); ++rank)
-      if (const int64_t place = table_.gradients(rank)[p]; place != StepTable::kNoGradient) sources.push_back(gradients_->data() + place);
+      if (const int64_t place = table_.gradients(rank)[p]; place != StepTable::kNoGradient)
+        sources.push_back(gradients_->data() + place);
   }
 
   // Calls visit(T{}) with the element type of parameter p.
@@ -280,13 +321,17 @@ class SharedExchange : public Exchange {
     else
       visit(float{});
   }
-  const std::vector<Piece>& shard_of(int rank) const { return layout_.shards[static_cast<size_t>(rank)]; }
+  const std::vector<Piece>& shard_of(int rank) const {
+    return layout_.shards[static_cast<size_t>(rank)];
+  }
   const std::vector<Piece>& shard() const { return shard_of(team_->rank()); }
 
-  // Calls visit(range, scaled gradient of the range) for the runs of a shard that some replica of the job has a gradient for.
-  // `sources_for` fills in what is added up for a parameter, in the order of ranks.
+  // Calls visit(range, scaled gradient of the range) for the runs of a shard that some replica of
+  // the job has a gradient for. `sources_for` fills in what is added up for a parameter, in the
+  // order of ranks.
   template <typename SourcesFor, typename Visit>
-  void for_runs(const std::vector<Piece>& shard, double factor, SourcesFor sources_for, Visit visit) const {
+  void for_runs(const std::vector<Piece>& shard, double factor, SourcesFor sources_for,
+                Visit visit) const {
     std::vector<const std::byte*> whole;
     for (const Piece& piece : shard) {
       if (!is_used_[static_cast<size_t>(piece.parameter)]) continue;
@@ -297,7 +342,8 @@ class SharedExchange : public Exchange {
         std::vector<const T*> sources(whole.size());
         for (int64_t from = piece.from; from < piece.to; from += kRun) {
           const fused::Range range{piece.parameter, from, std::min(kRun, piece.to - from)};
-          for (size_t k = 0; k < whole.size(); ++k) sources[k] = reinterpret_cast<const T*>(whole[k]) + from;
+          for (size_t k = 0; k < whole.size(); ++k)
+            sources[k] = reinterpret_cast<const T*>(whole[k]) + from;
           if (sources.size() == 1 && factor == 1) {
             visit(range, sources[0]);
           } else {
@@ -310,7 +356,9 @@ class SharedExchange : public Exchange {
   }
   template <typename Visit>
   void for_reduced(double factor, Visit visit) const {
-    for_runs(shard(), factor, [this](int p, std::vector<const std::byte*>& sources) { sources = {reduced(p)}; }, visit);
+    for_runs(
+        shard(), factor,
+        [this](int p, std::vector<const std::byte*>& sources) { sources = {reduced(p)}; }, visit);
   }
 
   bool update_fused(double factor) {
@@ -336,20 +384,24 @@ class SharedExchange : public Exchange {
         sources = {reduced(p)};
     };
     int64_t run = 0;
-    for_runs(shard_of(rank), update_factor_, sources_for, [&](const fused::Range& range, const auto* gradient) {
-      if (!guard_) return optimizer_->update(range, gradient);
-      std::array<std::span<std::byte>, 1 + kMostStates> regions;
-      guard_->run(rank, run++, written_by(range, regions), [&] { optimizer_->update(range, gradient); });
-    });
+    for_runs(shard_of(rank), update_factor_, sources_for,
+             [&](const fused::Range& range, const auto* gradient) {
+               if (!guard_) return optimizer_->update(range, gradient);
+               std::array<std::span<std::byte>, 1 + kMostStates> regions;
+               guard_->run(rank, run++, written_by(range, regions),
+                           [&] { optimizer_->update(range, gradient); });
+             });
     if (guard_) guard_->end_shard(rank);
   }
 
   // The memory of a run's parameter and state.
-  std::span<const std::span<std::byte>> written_by(const fused::Range& range, std::span<std::span<std::byte>> regions) const {
+  std::span<const std::span<std::byte>> written_by(const fused::Range& range,
+                                                   std::span<std::span<std::byte>> regions) const {
     const auto p = static_cast<size_t>(range.parameter);
     const auto element = static_cast<size_t>(parameter(range.parameter).element_size());
     const auto region = [&](size_t offset) {
-      return std::span(model_->data() + offset + static_cast<size_t>(range.from) * element, static_cast<size_t>(range.count) * element);
+      return std::span(model_->data() + offset + static_cast<size_t>(range.from) * element,
+                       static_cast<size_t>(range.count) * element);
     };
     size_t count = 0;
     regions[count++] = region(layout_.parameters[p]);
@@ -357,19 +409,21 @@ class SharedExchange : public Exchange {
     return regions.first(count);
   }
 
-  // All ranks passed the last meeting before the update, or none did. A rank that is lost in it or behind it left gradients and stamps:
-  // the step is committed without it, and the next meeting tells of the loss.
+  // All ranks passed the last meeting before the update, or none did. A rank that is lost in it or
+  // behind it left gradients and stamps: the step is committed without it, and the next meeting
+  // tells of the loss.
   void end_update() {
     try {
       team_->barrier("update");
     } catch (const Error&) {
-      if (!updating_ || !guard_->finish_for_the_lost([this](int rank) { update_shard(rank); })) throw;
+      if (!updating_ || !guard_->finish_for_the_lost([this](int rank) { update_shard(rank); }))
+        throw;
     }
     updating_ = false;
   }
 
-  // Where something about the whole gradient must be known before the update, or other hosts have a part in it. Returns whether there was
-  // one.
+  // Where something about the whole gradient must be known before the update, or other hosts have a
+  // part in it. Returns whether there was one.
   bool update_agreed(double factor, StepOutcome& outcome) {
     if (!between_) reduce_left(0);
     if (wants_norm()) {
@@ -381,20 +435,23 @@ class SharedExchange : public Exchange {
     }
     if (options_.accept && !options_.accept(outcome.loss, outcome.gradient_norm)) return false;
     factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
-    optimizer_->begin_step(used_);  // Not before: a step that overflowed is none, also for the optimizer's counters.
+    optimizer_->begin_step(
+        used_);  // Not before: a step that overflowed is none, also for the optimizer's counters.
     if (optimizer_->layerwise()) agree_on_layers(factor);
     from_all_ranks_ = false;
     update_shards(factor);
     return true;
   }
 
-  // Where the reduced gradient of parameter p arises: over the first replica's own, which nobody else reads in this shard; between hosts in
-  // the bucket that travels.
+  // Where the reduced gradient of parameter p arises: over the first replica's own, which nobody
+  // else reads in this shard; between hosts in the bucket that travels.
   std::byte* reduced(int p) const {
     if (between_) return between_->reduced(p);
     for (int rank = 0; rank < team_->size(); ++rank)
-      if (const int64_t place = table_.gradients(rank)[p]; place != StepTable::kNoGradient) return gradients_->data() + place;
-    throw Error(ErrorCode::internal, "parallel", fmt::format("no replica has a gradient of parameter {}", p));
+      if (const int64_t place = table_.gradients(rank)[p]; place != StepTable::kNoGradient)
+        return gradients_->data() + place;
+    throw Error(ErrorCode::internal, "parallel",
+                fmt::format("no replica has a gradient of parameter {}", p));
   }
 
   void reduce(const Piece& piece) {
@@ -404,7 +461,8 @@ class SharedExchange : public Exchange {
       using T = decltype(type);
       T* const target = reinterpret_cast<T*>(reduced(piece.parameter)) + piece.from;
       std::vector<const T*> sources;
-      for (const std::byte* source : whole) sources.push_back(reinterpret_cast<const T*>(source) + piece.from);
+      for (const std::byte* source : whole)
+        sources.push_back(reinterpret_cast<const T*>(source) + piece.from);
       if (sources.empty())  // Only other hosts have one.
         std::memset(target, 0, static_cast<size_t>(piece.to - piece.from) * sizeof(T));
       else
@@ -412,22 +470,28 @@ class SharedExchange : public Exchange {
     });
   }
 
-  // This rank's shard of what was not reduced while backward ran, where each rank had so many buckets complete.
+  // This rank's shard of what was not reduced while backward ran, where each rank had so many
+  // buckets complete.
   void reduce_left(int in_backward) {
     for (const Piece& piece : shard())
-      if (between_ ? between_->is_left(piece.parameter, in_backward) : is_used_[static_cast<size_t>(piece.parameter)]) reduce(piece);
+      if (between_ ? between_->is_left(piece.parameter, in_backward)
+                   : is_used_[static_cast<size_t>(piece.parameter)])
+        reduce(piece);
   }
 
-  // Gradients travel before it is known whether the step counts: they left while others still worked on theirs.
+  // Gradients travel before it is known whether the step counts: they left while others still
+  // worked on theirs.
   StepFacts::Summed reduce_between_hosts() {
     int64_t in_backward = table_.head(0).buckets_in_backward;
-    for (int rank = 1; rank < team_->size(); ++rank) in_backward = std::min(in_backward, table_.head(rank).buckets_in_backward);
+    for (int rank = 1; rank < team_->size(); ++rank)
+      in_backward = std::min(in_backward, table_.head(rank).buckets_in_backward);
     reduce_left(static_cast<int>(in_backward));
     team_->barrier("reduced on this host");
     const launch::CollectiveMark mark("reduced on all hosts");
     lead([&](Group& leaders) {
       all_facts_.copy_(sum_of_facts());
-      bytes_between_hosts_ = between_->all_reduce(leaders, all_facts_, [&] { facts_.report_bad_gradients(all_facts_); });
+      bytes_between_hosts_ = between_->all_reduce(leaders, all_facts_,
+                                                  [&] { facts_.report_bad_gradients(all_facts_); });
     });
     between_->next_step();
     team_->barrier("reduced on all hosts");
@@ -436,7 +500,9 @@ class SharedExchange : public Exchange {
 
   double agree_on_norm(double factor) {
     double mine = 0;
-    for_reduced(1.0, [&](const fused::Range& range, const auto* gradient) { mine += fused::sum_of_squares(gradient, range.count); });
+    for_reduced(1.0, [&](const fused::Range& range, const auto* gradient) {
+      mine += fused::sum_of_squares(gradient, range.count);
+    });
     table_.head(team_->rank()).squares = mine;
     team_->barrier("gradient norm");
     double sum = 0;
@@ -464,7 +530,8 @@ class SharedExchange : public Exchange {
   }
 
   void finish(bool updated) {
-    // Undefined, so that the next backward leaves its gradients where it makes them: nothing is zeroed.
+    // Undefined, so that the next backward leaves its gradients where it makes them: nothing is
+    // zeroed.
     for (int p = 0; p < count(); ++p) parameter(p).mutable_grad().reset();
     table_.next_step();
     if (!updated) return;
@@ -499,9 +566,12 @@ class SharedExchange : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_shared_exchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
-                                               std::unique_ptr<fused::FusedOptimizer> optimizer, ExchangeOptions options) {
-  return std::make_unique<SharedExchange>(std::move(group), std::move(parameters), std::move(optimizer), std::move(options));
+std::unique_ptr<Exchange> make_shared_exchange(std::shared_ptr<Group> group,
+                                               std::vector<NamedTensor> parameters,
+                                               std::unique_ptr<fused::FusedOptimizer> optimizer,
+                                               ExchangeOptions options) {
+  return std::make_unique<SharedExchange>(std::move(group), std::move(parameters),
+                                          std::move(optimizer), std::move(options));
 }
 
 }  // namespace trireme

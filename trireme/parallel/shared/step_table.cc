@@ -4,7 +4,8 @@ namespace trireme::shared {
 
 size_t StepTable::row_bytes(int parameters, int64_t facts) {
   const size_t each = sizeof(int64_t) + sizeof(fused::Squares);
-  const size_t bytes = sizeof(Head) + static_cast<size_t>(facts) * sizeof(double) + static_cast<size_t>(parameters) * each;
+  const size_t bytes = sizeof(Head) + static_cast<size_t>(facts) * sizeof(double) +
+                       static_cast<size_t>(parameters) * each;
   return (bytes + 127) / 128 * 128;  // Two cache lines: processors fetch them in pairs.
 }
 

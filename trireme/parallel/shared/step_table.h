@@ -10,7 +10,8 @@ namespace trireme::shared {
 // What a rank found wrong with a parameter before the step.
 enum class Trouble : int64_t { none, moved, rewritten, newly_trainable };
 
-// One row a rank, twice: rows of successive steps are different memory, so that a fast rank does not overwrite what a slow one reads.
+// One row a rank, twice: rows of successive steps are different memory, so that a fast rank does
+// not overwrite what a slow one reads.
 class StepTable {
  public:
   static size_t bytes_for(int ranks, int parameters, int64_t facts);
@@ -20,9 +21,9 @@ class StepTable {
   static constexpr int64_t kNoGradient = -1;
   struct Head {
     Trouble trouble;
-    int64_t parameter;            // That it is about.
-    int64_t state_is_new;         // The optimizer's state does not lie in the shared memory (any more).
-    double squares;               // Of this rank's shard of the reduced gradient.
+    int64_t parameter;     // That it is about.
+    int64_t state_is_new;  // The optimizer's state does not lie in the shared memory (any more).
+    double squares;        // Of this rank's shard of the reduced gradient.
     int64_t buckets_in_backward;  // Complete before the step, for other hosts (between_hosts.h).
   };
   void next_step() { set_ = 1 - set_; }
@@ -31,11 +32,15 @@ class StepTable {
   // Where in the shared memory each parameter's gradient begins, or kNoGradient.
   int64_t* gradients(int rank) const { return reinterpret_cast<int64_t*>(facts(rank) + facts_); }
   // Of this rank's part of each parameter (layerwise optimizers).
-  fused::Squares* squares(int rank) const { return reinterpret_cast<fused::Squares*>(gradients(rank) + parameters_); }
+  fused::Squares* squares(int rank) const {
+    return reinterpret_cast<fused::Squares*>(gradients(rank) + parameters_);
+  }
 
  private:
   static size_t row_bytes(int parameters, int64_t facts);
-  std::byte* row(int rank) const { return memory_ + static_cast<size_t>(set_ * ranks_ + rank) * row_bytes(parameters_, facts_); }
+  std::byte* row(int rank) const {
+    return memory_ + static_cast<size_t>(set_ * ranks_ + rank) * row_bytes(parameters_, facts_);
+  }
 
   std::byte* memory_;
   int ranks_, parameters_;

@@ -27,7 +27,8 @@ bool process_lives(pid_t process) {
   try {
     const std::string text = read_file("/proc/" + std::to_string(process) + "/stat");
     const size_t name_end = text.rfind(") ");
-    return name_end == std::string::npos || (text[name_end + 2] != 'Z' && text[name_end + 2] != 'X');
+    return name_end == std::string::npos ||
+           (text[name_end + 2] != 'Z' && text[name_end + 2] != 'X');
   } catch (const std::exception&) {
     return false;
   }
@@ -44,15 +45,21 @@ struct alignas(kLine) UpdateGuard::Stamp {
   uint64_t process_namespace;
 };
 
-UpdateGuard::UpdateGuard(std::shared_ptr<comm::HostTeam> team, size_t run_bytes, UpdateGuardOptions options)
-    : team_(std::move(team)), run_bytes_((run_bytes + kLine - 1) / kLine * kLine), options_(std::move(options)) {
+UpdateGuard::UpdateGuard(std::shared_ptr<comm::HostTeam> team, size_t run_bytes,
+                         UpdateGuardOptions options)
+    : team_(std::move(team)),
+      run_bytes_((run_bytes + kLine - 1) / kLine * kLine),
+      options_(std::move(options)) {
   const size_t bytes = static_cast<size_t>(team_->size()) * (2 * sizeof(Stamp) + run_bytes_);
   memory_ = team_->allocate(bytes, bytes, "a copy of what is being updated");
 }
 
-UpdateGuard::Stamp& UpdateGuard::stamp(int rank) const { return reinterpret_cast<Stamp*>(memory_->data())[set_ * team_->size() + rank]; }
+UpdateGuard::Stamp& UpdateGuard::stamp(int rank) const {
+  return reinterpret_cast<Stamp*>(memory_->data())[set_ * team_->size() + rank];
+}
 std::byte* UpdateGuard::aside(int rank) const {
-  return memory_->data() + static_cast<size_t>(team_->size()) * 2 * sizeof(Stamp) + static_cast<size_t>(rank) * run_bytes_;
+  return memory_->data() + static_cast<size_t>(team_->size()) * 2 * sizeof(Stamp) +
+         static_cast<size_t>(rank) * run_bytes_;
 }
 
 void UpdateGuard::begin_step() {
@@ -66,7 +73,8 @@ void UpdateGuard::begin_step() {
   if (mine.process_namespace == 0) mine.process_namespace = process_namespace();
 }
 
-bool UpdateGuard::begin_run(int rank, int64_t number, std::span<const std::span<std::byte>> regions) {
+bool UpdateGuard::begin_run(int rank, int64_t number,
+                            std::span<const std::span<std::byte>> regions) {
   Stamp& its = stamp(rank);
   if (number < its.done.load(std::memory_order_acquire)) return false;
   const bool was_begun = its.copied.load(std::memory_order_acquire) > number;
@@ -82,7 +90,9 @@ bool UpdateGuard::begin_run(int rank, int64_t number, std::span<const std::span<
   return true;
 }
 
-void UpdateGuard::end_run(int rank, int64_t number) { stamp(rank).done.store(number + 1, std::memory_order_release); }
+void UpdateGuard::end_run(int rank, int64_t number) {
+  stamp(rank).done.store(number + 1, std::memory_order_release);
+}
 void UpdateGuard::end_shard(int rank) { stamp(rank).is_over.store(1, std::memory_order_release); }
 
 bool UpdateGuard::lives(int rank) const {
