@@ -75,7 +75,7 @@ TEST(BucketPlan, LeavesOutFrozenParameters) {
   EXPECT_NO_THROW(check(plan_buckets(params, {}), params));
 }
 
-TEST(BucketPlan, OfNothingTrainableIsEmpty) {
+TEST(BucketPlan, IsEmptyIfNothingIsTrainable) {
   EXPECT_THAT(plan_buckets({}, {}).buckets, IsEmpty());
   const std::vector<TensorSpec> frozen = {{"a", {3}, DType::float32, false}};
   EXPECT_THAT(plan_buckets(frozen, {}).buckets, IsEmpty());

@@ -1,5 +1,5 @@
-// The checker accepts every plan that is made, and rejects what a plan becomes when one thing in it
-// is broken by hand.
+// The checker accepts every plan that the planner makes. It rejects a plan in which one thing is
+// broken by hand.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>
@@ -24,8 +24,8 @@ void remove_send(RankRound& sender, int chunk, int receiver) {
   std::erase(sender.sends, std::pair(chunk, receiver));
 }
 
-// Calls visit(copy of the plan, round, receiving rank, index of the transfer) for every transfer of
-// every plan up to 8 ranks.
+// Calls visit(copy of the plan, round, receiving rank, index of the transfer) for every transfer
+// of every plan up to 8 ranks.
 using Visit = std::function<void(CollectivePlan, size_t round, size_t rank, size_t transfer)>;
 void for_each_transfer(const Visit& visit) {
   for_each_plan(8, [&](const CollectivePlan& plan) {
@@ -82,7 +82,7 @@ TEST(CollectiveCheck, RejectsASendThatWasDropped) {
   });
 }
 
-TEST(CollectiveCheck, RejectsASendThatNobodyReceives) {
+TEST(CollectiveCheck, RejectsASendWithoutAReceive) {
   for_each_transfer([](CollectivePlan plan, size_t round, size_t rank, size_t i) {
     const Transfer transfer = plan.rounds[round][rank].receives[i];
     auto& sends = plan.rounds[round][rank].sends;
@@ -165,8 +165,8 @@ TEST(CollectiveCheck, AcceptsSummandsThatChangePlaces) {
   EXPECT_THAT(rejection(plan), HasSubstr("by another tree"));
 }
 
-// In float16 a sum is rounded where a rank writes it: (0 + 1) + 2 in two rounds are other bits than
-// in one.
+// In float16 a sum is rounded where a rank writes it: (0 + 1) + 2 has other bits in two rounds
+// than in one.
 TEST(CollectiveCheck, RejectsASumThatIsRoundedOnceMoreOnOneRank) {
   CollectivePlan plan{.collective = Collective::all_reduce,
                       .algorithm = Algorithm::naive,
@@ -198,7 +198,7 @@ TEST(CollectiveCheck, RejectsAChunkWrittenTwiceInARound) {
                                          std::to_string(receives[0].chunk) + ": written twice"));
 }
 
-TEST(CollectiveCheck, RejectsAReadOfWhatHasNotArrivedYet) {
+TEST(CollectiveCheck, RejectsAReadOfAChunkThatHasNotArrivedYet) {
   CollectivePlan plan = plan_collective(Collective::broadcast, Algorithm::ring, 4);
   std::rotate(plan.rounds.begin(), plan.rounds.begin() + 1, plan.rounds.end());
   EXPECT_THAT(rejection(plan), HasSubstr("which has nothing of it yet"));

@@ -84,7 +84,7 @@ TEST(CollectivePicture, ShowsHostsWithTheirLeaders) {
                         "  round 1  0 --> 1   2 <-- 3   3 --> 4\n"));
 }
 
-TEST(CollectivePicture, InTheDocumentationIsWhatThePlanPrints) {
+TEST(CollectivePicture, IsInTheDocumentationAsThePlanPrintsIt) {
   std::ifstream file(std::string(TRIREME_SOURCE_DIR) + "/docs/collectives.md");
   const std::string document(std::istreambuf_iterator<char>(file), {});
   const auto shows = [&](Collective collective, Algorithm algorithm, int n,

@@ -28,7 +28,7 @@ double value_of(int rank, size_t element) {
   return static_cast<double>(mix64(static_cast<uint64_t>(rank), element) % 1000) - 500;
 }
 
-// What the ranks hold before the collective; what they must not use is NaN.
+// The values that the ranks hold before the collective. Values that they must not use are NaN.
 Tensors<double> inputs_of(const CollectivePlan& plan, int64_t elements) {
   Tensors<double> tensors(static_cast<size_t>(plan.world_size));
   for (int rank = 0; rank < plan.world_size; ++rank) {
@@ -46,7 +46,7 @@ Tensors<double> inputs_of(const CollectivePlan& plan, int64_t elements) {
   return tensors;
 }
 
-// By the definition of the collective, without the plan's rounds.
+// The result by the definition of the collective, without the rounds of the plan.
 double expected_of(const CollectivePlan& plan, int64_t elements, size_t element) {
   if (plan.collective == Collective::broadcast) return value_of(plan.root, element);
   if (plan.collective == Collective::all_gather) {
@@ -59,7 +59,7 @@ double expected_of(const CollectivePlan& plan, int64_t elements, size_t element)
   return sum;
 }
 
-TEST(CollectivePlan, ExecutesToTheDirectSumForAwkwardSizes) {
+TEST(CollectivePlan, GivesTheDirectSumForAwkwardSizes) {
   for_each_plan(kMostRanks, [](const CollectivePlan& plan) {
     for (const int64_t elements : kSizes) {
       const Tensors<double> results = execute(plan, inputs_of(plan, elements));
@@ -68,7 +68,7 @@ TEST(CollectivePlan, ExecutesToTheDirectSumForAwkwardSizes) {
         const auto [first, last] = own_chunk_only ? plan.chunk_range(rank, elements)
                                                   : std::pair<int64_t, int64_t>(0, elements);
         for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
-          // The values are small whole numbers, so that their sum is exact in any order.
+          // The values are small whole numbers: their sum is exact in any order.
           ASSERT_EQ(results[static_cast<size_t>(rank)][i], expected_of(plan, elements, i))
               << name_of(plan) << " rank " << rank << " element " << i << " of " << elements;
         }
@@ -130,7 +130,7 @@ TEST(CollectivePlan, ChunksCoverTheTensorWithoutGapAndDifferByOneElement) {
 }
 
 TEST(CollectivePlan, TakesTheRoundsAndBytesThatItsAlgorithmPromises) {
-  constexpr int64_t kBytes = 720720;  // Divisible by every world size here.
+  constexpr int64_t kBytes = 720720;  // A multiple of every world size in this test.
   for (int n = 2; n <= kMostRanks; ++n) {
     const auto naive = plan_collective(Collective::all_reduce, Algorithm::naive, n);
     const auto direct = plan_collective(Collective::all_reduce, Algorithm::direct, n);
@@ -187,7 +187,7 @@ TEST(CollectivePlan, TakesLogarithmicRoundsWithPartnersAndTrees) {
   }
 }
 
-TEST(CollectivePlan, OfAHierarchyPassesEachHostsNetworkOnceEachWay) {
+TEST(CollectivePlan, PassesEachHostsNetworkOnceEachWayInAHierarchy) {
   constexpr int64_t kBytes = 720720;
   for (const int hosts : {2, 3, 4}) {
     for (const int each : {1, 2, 4}) {
@@ -202,7 +202,7 @@ TEST(CollectivePlan, OfAHierarchyPassesEachHostsNetworkOnceEachWay) {
           for (const auto& [chunk, receiver] : round[static_cast<size_t>(rank)].sends) {
             if (layout[static_cast<size_t>(rank)] == layout[static_cast<size_t>(receiver)])
               continue;
-            EXPECT_EQ(rank % each + receiver % each, 0) << "leaders alone speak with other hosts";
+            EXPECT_EQ(rank % each + receiver % each, 0) << "only leaders exchange with other hosts";
             in[static_cast<size_t>(layout[static_cast<size_t>(receiver)])] += kBytes / plan.chunks;
           }
         }
@@ -235,7 +235,7 @@ TEST(CollectivePlan, KnowsItsLinksAndItsMemory) {
   }
 }
 
-TEST(CollectivePlan, OfARingUsesTheLinkToTheRightNeighbourAlone) {
+TEST(CollectivePlan, UsesOnlyTheLinkToTheRightNeighbourInARing) {
   for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter,
                                       Collective::all_gather, Collective::broadcast}) {
     for (int n = 2; n <= kMostRanks; ++n) {
@@ -250,7 +250,7 @@ TEST(CollectivePlan, OfARingUsesTheLinkToTheRightNeighbourAlone) {
   }
 }
 
-TEST(CollectivePlan, OfOneRankHasNothingToDo) {
+TEST(CollectivePlan, HasNoRoundsForOneRank) {
   for_each_plan(1, [](const CollectivePlan& plan) { EXPECT_TRUE(plan.rounds.empty()); });
 }
 
@@ -275,7 +275,7 @@ TEST(CollectivePlan, RefusesHostsThatAreNotOneForEachRank) {
               HasSubstr("host number -1"));
 }
 
-TEST(CollectivePlan, RefusesWhatMakesNoSenseWithTheChoicesThatFit) {
+TEST(CollectivePlan, RefusesAnAlgorithmThatDoesNotFitAndNamesThoseThatDo) {
   const auto plan = [](Collective collective, Algorithm algorithm) {
     return [=] { plan_collective(collective, algorithm, 4); };
   };
@@ -315,8 +315,9 @@ TEST(CollectivePlan, GivesEveryTransferAsJson) {
   const Json json = plan_collective(Collective::broadcast, Algorithm::naive, 2, 1).to_json();
   EXPECT_EQ(
       json.dump(),
-      R"({"collective":"broadcast","algorithm":"naive","world_size":2,"chunks":1,"root":1,"rounds":[)"
-      R"([{"receives":[{"chunk":0,"sources":[1]}],"sends":[]},{"receives":[],"sends":[{"chunk":0,"to":0}]}]]})");
+      R"({"collective":"broadcast","algorithm":"naive","world_size":2,"chunks":1,"root":1,)"
+      R"("rounds":[[{"receives":[{"chunk":0,"sources":[1]}],"sends":[]},)"
+      R"({"receives":[],"sends":[{"chunk":0,"to":0}]}]]})");
 }
 
 }  // namespace

@@ -25,11 +25,11 @@ std::string refusal(const std::string& text) {
                     [&] { CollectiveTable::parse(text, "table.json"); });
 }
 
-// A table of one row that is right but for what `replaced` puts in the place of `part`.
+// A table of one right row, in which `replaced` takes the place of `part`.
 std::string with(const std::string& part, const std::string& replaced) {
-  std::string text =
-      R"({"rows": [{"path":"tcp","collective":"all_reduce","ranks":4,"hosts":2,"choices":[{"from_bytes":0,"algorithm":"tree"},)"
-      R"({"from_bytes":8192,"algorithm":"ring"}]}]})";
+  std::string text = R"({"rows": [{"path":"tcp","collective":"all_reduce","ranks":4,"hosts":2,)"
+                     R"("choices":[{"from_bytes":0,"algorithm":"tree"},)"
+                     R"({"from_bytes":8192,"algorithm":"ring"}]}]})";
   const size_t at = text.find(part);
   EXPECT_NE(at, std::string::npos) << part;
   return text.replace(at, part.size(), replaced);
@@ -42,7 +42,7 @@ TEST(CollectiveTable, ChoosesByTheSizeThatIsReached) {
   EXPECT_EQ(chosen(kChoices, int64_t{1} << 40), Algorithm::ring);
 }
 
-TEST(CollectiveTable, SaysWhatItTakesFromWhichSize) {
+TEST(CollectiveTable, DescribesWhichAlgorithmStartsAtWhichSize) {
   EXPECT_EQ(describe(kChoices), "recursive_doubling, from 65.5 KB ring");
 }
 
@@ -79,8 +79,8 @@ TEST(CollectiveTable, ReadsWhatItWrites) {
   EXPECT_EQ(CollectiveTable::parse(CollectiveTable().to_text(), "table.json"), CollectiveTable());
 }
 
-TEST(CollectiveTable, NamesFileRowFieldAndValueOfWhatIsWrong) {
-  EXPECT_THAT(refusal("{"), AllOf(HasSubstr("table.json"), HasSubstr("no JSON")));
+TEST(CollectiveTable, NamesTheFileTheRowTheFieldAndTheWrongValue) {
+  EXPECT_THAT(refusal("{"), AllOf(HasSubstr("table.json"), HasSubstr("not JSON")));
   EXPECT_THAT(refusal("[]"), HasSubstr("must be an object"));
   EXPECT_THAT(refusal("{}"), HasSubstr("rows is missing"));
   EXPECT_THAT(refusal(R"({"rows": 5})"), HasSubstr("rows is 5, and must be a list"));
@@ -107,8 +107,8 @@ TEST(CollectiveTable, NamesFileRowFieldAndValueOfWhatIsWrong) {
               AllOf(HasSubstr("row 0, choice 1: algorithm is 'rign'"), HasSubstr("naive, direct")));
   EXPECT_THAT(refusal(with("all_reduce", "all_gather")),
               AllOf(HasSubstr("no all_gather by algorithm 'tree'"), HasSubstr("naive, direct")));
-  const std::string row =
-      R"({"path":"tcp","collective":"broadcast","ranks":2,"hosts":1,"choices":[{"from_bytes":0,"algorithm":"naive"}]})";
+  const std::string row = R"({"path":"tcp","collective":"broadcast","ranks":2,"hosts":1,)"
+                          R"("choices":[{"from_bytes":0,"algorithm":"naive"}]})";
   EXPECT_THAT(refusal(R"({"rows": [)" + row + "," + row + "]}"),
               AllOf(HasSubstr("row 1"), HasSubstr("another row")));
 }
@@ -160,8 +160,9 @@ TEST(CollectiveCost, CountsAHostsNetworkForAllItsRanks) {
                .seconds_per_byte *
            1e8;
   };
-  EXPECT_NEAR(priced(Algorithm::hierarchical), 1, 1e-6);       // 2 (h-1)/h S.
-  EXPECT_NEAR(priced(Algorithm::direct), 2 * 16.0 / 8, 1e-6);  // 4 ranks read from 4 others, twice.
+  EXPECT_NEAR(priced(Algorithm::hierarchical), 1, 1e-6);  // 2 (h-1)/h S.
+  // 4 ranks read from 4 others, twice.
+  EXPECT_NEAR(priced(Algorithm::direct), 2 * 16.0 / 8, 1e-6);
 }
 
 TEST(CollectiveDefaults, AreTheCheapestOfTheModelAtEverySize) {
@@ -186,20 +187,20 @@ TEST(CollectiveDefaults, AreTheCheapestOfTheModelAtEverySize) {
   }
 }
 
-TEST(CollectiveDefaults, GoOverTheNetworkOnceAHost) {
+TEST(CollectiveDefaults, PassTheNetworkOncePerHost) {
   const std::vector<int> hosts{0, 0, 0, 0, 1, 1, 1, 1};
   EXPECT_EQ(chosen(default_choices("tcp", Collective::all_reduce, 8, hosts), 25 << 20),
             Algorithm::hierarchical);
 }
 
-TEST(CollectiveDefaults, LetNoBurstsMeetWhereBytesCount) {
+TEST(CollectiveDefaults, AvoidSeveralSendersToOneHostForLargeTensors) {
   const Algorithm large =
       chosen(default_choices("tcp", Collective::all_reduce, 4, {0, 1, 2, 3}), 25 << 20);
   EXPECT_TRUE(large == Algorithm::ring || large == Algorithm::halving_doubling) << to_string(large);
 }
 
-// Which the carrier runs with the fewest barriers.
-TEST(CollectiveDefaults, BetweenProcessesOfAHostReadEveryOther) {
+// The shared-memory carrier runs that plan with the fewest barriers.
+TEST(CollectiveDefaults, LetEachProcessOfAHostReadEveryOther) {
   for (int ranks = 2; ranks <= 64; ++ranks) {
     const SizeChoices choices = default_choices("shm", Collective::all_reduce, ranks, {});
     ASSERT_EQ(choices.size(), 2U) << ranks << ": " << describe(choices);
@@ -213,7 +214,7 @@ TEST(CollectiveDefaults, BetweenProcessesOfAHostReadEveryOther) {
   }
 }
 
-TEST(CollectiveDefaults, OfOneRankAreAnyPlanAtAll) {
+TEST(CollectiveDefaults, ExistForOneRank) {
   for (const Collective collective : all_collectives())
     EXPECT_EQ(default_choices("threads", collective, 1, {}).size(), 1U) << to_string(collective);
 }

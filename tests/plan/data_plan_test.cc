@@ -28,7 +28,7 @@ std::vector<int64_t> numbers_to(int64_t n) {
   return numbers;
 }
 
-// What `world_size` replicas take of the batch at `position`, replica after replica.
+// The samples that `world_size` replicas take of the batch at `position`, replica after replica.
 std::vector<int64_t> taken(const DataPlan& plan, DataPosition position, int world_size) {
   const std::vector<int64_t> batch = plan.global_batch(position);
   std::vector<int64_t> samples;
@@ -65,7 +65,7 @@ TEST(DataPlan, GivesTheSameGlobalBatchWhateverTheWorldSize) {
   }
 }
 
-TEST(DataPlan, GoesOnFromAnyPositionWithWhatIsLeft) {
+TEST(DataPlan, ContinuesFromAnyPositionWithTheRemainingSamples) {
   const DataPlan plan({.samples = 23, .batch = 4, .seed = 1});
   const std::vector<int64_t> order = shuffled(23, mix64(1, 6));
   for (int64_t consumed = 0; consumed <= 23; ++consumed) {
@@ -129,14 +129,14 @@ TEST(DataPlan, EndsAnEpochWithAnEmptyBatch) {
   EXPECT_EQ(plan.batches_per_epoch(), 3);
 }
 
-TEST(DataPlan, LeavesOutTheLastBatchOnRequest) {
+TEST(DataPlan, LeavesOutAnIncompleteLastBatchWithDropLast) {
   const DataPlan plan({.samples = 5, .batch = 2, .drop_last = true});
   EXPECT_THAT(plan.global_batch({0, 4}), IsEmpty());
   EXPECT_EQ(plan.next({0, 2}), (DataPosition{1, 0}));
   EXPECT_EQ(plan.batches_per_epoch(), 2);
 }
 
-TEST(DataPlan, OfNoSamplesHasNoBatches) {
+TEST(DataPlan, HasNoBatchesWithoutSamples) {
   const DataPlan plan({.samples = 0, .batch = 8});
   EXPECT_EQ(plan.batches_per_epoch(), 0);
   EXPECT_THAT(plan.global_batch({0, 0}), IsEmpty());
@@ -206,7 +206,7 @@ TEST(DataPlan, CheckerNamesASampleThatIsLostOrRepeated) {
   EXPECT_NO_THROW(check_uses({}, false));
 }
 
-TEST(DataPlan, SaysWhatEachReplicaTakes) {
+TEST(DataPlan, DescribesTheShareOfEachReplica) {
   EXPECT_EQ(DataPlan({.samples = 1437, .batch = 64, .seed = 7}).describe(3),
             "an epoch of 1437 samples in 23 steps, shuffled anew each epoch (seed 7)\n"
             "  22 x 64 samples: replica 0 takes 22, replicas 1 to 2 take 21\n"
@@ -222,8 +222,8 @@ TEST(DataPlan, SaysWhatEachReplicaTakes) {
 TEST(DataPlan, GivesItsNumbersAsJson) {
   EXPECT_EQ(
       DataPlan({.samples = 10, .batch = 4, .seed = 2}).to_json(3).dump(),
-      R"({"samples":10,"batch":4,"seed":2,"shuffle":true,"drop_last":false,"virtual_shards":0,"batches_per_epoch":3,"last_batch":2,)"
-      R"("world_size":3,"samples_per_replica":[2,1,1]})");
+      R"({"samples":10,"batch":4,"seed":2,"shuffle":true,"drop_last":false,"virtual_shards":0,)"
+      R"("batches_per_epoch":3,"last_batch":2,"world_size":3,"samples_per_replica":[2,1,1]})");
 }
 
 TEST(Shuffle, IsAPermutation) {
@@ -234,8 +234,8 @@ TEST(Shuffle, IsAPermutation) {
   }
 }
 
-// Values made by a programme of its own (Python) from the formula in the header; others depend on
-// it.
+// A separate programme (Python) computed these values from the formula in the header; readers
+// outside this project depend on the formula.
 TEST(Shuffle, FollowsItsDocumentedFormula) {
   EXPECT_THAT(shuffled(10, 0), ElementsAre(9, 4, 2, 6, 0, 1, 7, 3, 8, 5));
   EXPECT_THAT(shuffled(5, 123456789), ElementsAre(4, 1, 0, 3, 2));

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 Mesh two_by_three_by_two() { return Mesh({{"data", 2}, {"stage", 3}, {"tensor", 2}}); }
 
-// Every way to write `ranks` as a product of up to `axes` sizes.
+// Visits every way to write `ranks` as a product of up to `axes` sizes.
 void for_each_grid(int ranks, int axes, std::vector<MeshAxis> so_far,
                    const std::function<void(const Mesh&)>& visit) {
   if (axes == 1) {
@@ -67,7 +67,7 @@ TEST(Mesh, RefusesAxesThatMakeNoGridByName) {
       HasSubstr("'stage'"));
 }
 
-TEST(Mesh, RefusesWhatIsOutsideTheGrid) {
+TEST(Mesh, RefusesRanksAndCoordinatesOutsideTheGrid) {
   const Mesh mesh = two_by_three_by_two();
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { mesh.coordinates_of(12); }),
               HasSubstr("rank 12"));

@@ -1,4 +1,4 @@
-// Executes a CollectivePlan on vectors in memory, with nothing but what the plan says.
+// Executes a CollectivePlan on vectors in memory, by the plan alone.
 #pragma once
 #include <trireme/plan/collective_plan.h>
 #include <algorithm>
@@ -13,8 +13,8 @@ template <typename T>
 Tensors<T> execute(const CollectivePlan& plan, Tensors<T> tensors) {
   const auto elements = static_cast<int64_t>(tensors.at(0).size());
   for (const std::vector<RankRound>& round : plan.rounds) {
-    const Tensors<T> before =
-        tensors;  // Every rank reads what the others held at the round's start.
+    // Every rank reads the values that the others held at the start of the round.
+    const Tensors<T> before = tensors;
     for (size_t rank = 0; rank < round.size(); ++rank) {
       for (const auto& [chunk, sources] : round[rank].receives) {
         const auto [first, last] = plan.chunk_range(chunk, elements);
@@ -30,8 +30,8 @@ Tensors<T> execute(const CollectivePlan& plan, Tensors<T> tensors) {
   return tensors;
 }
 
-// How `n` ranks may lie on hosts: on one, each on its own, in pairs, unevenly, and dealt out in
-// turn.
+// The layouts of `n` ranks on hosts: all on one, each on its own, in pairs, unevenly, and dealt
+// out in turn.
 inline std::vector<std::vector<int>> host_layouts(int n) {
   std::vector<std::vector<int>> layouts(6);
   for (int rank = 0; rank < n; ++rank) {

@@ -21,7 +21,7 @@ TEST(ShardTree, AddsInOneOrderForEveryNumberOfRanks) {
     }
 }
 
-TEST(ShardTree, LetsNothingBeLeftToCombineForOneRank) {
+TEST(ShardTree, LeavesNothingToCombineForOneRank) {
   for (int shards = 1; shards <= 16; ++shards) {
     const ShardTree tree = plan_shard_tree(shards, 1);
     EXPECT_THAT(tree.combine, IsEmpty());
@@ -45,7 +45,7 @@ TEST(ShardTree, LetsWholeSubtreesTravel) {
 }
 
 TEST(ShardTree, HoldsFewNodesAtATime) {
-  // As many as the number of shards so far has binary ones.
+  // The number of nodes is the number of ones in the binary form of shard + 1; 15 has four.
   const ShardTree tree = plan_shard_tree(16, 1);
   size_t done = 0;
   for (int shard = 0; shard < 16; ++shard) {
@@ -60,7 +60,7 @@ TEST(ShardTree, LeavesRanksBeyondTheShardsWithoutAny) {
   EXPECT_EQ(tree.ranks[2].own, (ShardRange{2, 2}));
 }
 
-TEST(ShardTree, SaysWhatEachRankSendsAsText) {
+TEST(ShardTree, DescribesTheNodesThatEachRankSends) {
   EXPECT_EQ(plan_shard_tree(5, 3).describe(),
             "5 virtual shards, added up by a tree of fixed order\n"
             "  rank 0: 0-1; as 0-1\n"
@@ -78,7 +78,7 @@ TEST(ShardTree, RefusesNumbersBelowOne) {
               HasSubstr("8 virtual shards for 0 ranks"));
 }
 
-TEST(ShardTree, CheckerFindsWhatIsWrong) {
+TEST(ShardTree, CheckerFindsEachMistake) {
   const auto damaged = [](auto damage) {
     ShardTree tree = plan_shard_tree(8, 3);
     damage(tree);
@@ -90,21 +90,21 @@ TEST(ShardTree, CheckerFindsWhatIsWrong) {
   EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) {
                            std::swap(tree.combine[0], tree.combine[1]);
                          })),
-              HasSubstr("no neighbours"));
+              HasSubstr("not neighbours"));
   EXPECT_THAT(
       message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.ranks[1].own.last = 5; })),
       HasSubstr("out of order"));
   EXPECT_THAT(message_of(ErrorCode::internal,
                          damaged([](ShardTree& tree) { tree.ranks[1].own.first = 2; })),
-              HasSubstr("two owners"));
+              HasSubstr("or two"));
   EXPECT_THAT(message_of(ErrorCode::internal,
                          damaged([](ShardTree& tree) { tree.ranks[0].travels.pop_back(); })),
-              HasSubstr("1 nodes travel, and 2 are left"));
+              HasSubstr("1 nodes travel, but 2 are left"));
   EXPECT_THAT(message_of(ErrorCode::internal, damaged([](ShardTree& tree) {
                            tree.combine.insert(tree.combine.begin(), {0, 7, 8});
                          })),
-              HasSubstr("not there"));
-  // The sum of all, but from left to right.
+              HasSubstr("does not exist"));
+  // This sum contains all shards, but adds them from left to right.
   EXPECT_THAT(message_of(ErrorCode::internal,
                          [] {
                            ShardTree chain = plan_shard_tree(4, 4);

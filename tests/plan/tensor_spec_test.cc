@@ -22,7 +22,7 @@ TEST(TensorSpec, DescribesDTypeAndShape) {
   EXPECT_EQ((TensorSpec{"step", {}, DType::int64}.describe()), "int64[]");
 }
 
-TEST(TensorSpec, RefusesAShapeThatCannotBe) {
+TEST(TensorSpec, RefusesAnImpossibleShape) {
   EXPECT_THAT(
       message_of(ErrorCode::invalid_argument, [] { (void)TensorSpec{"w", {3, -1}}.elements(); }),
       AllOf(HasSubstr("'w'"), HasSubstr("[3, -1]")));

@@ -10,7 +10,7 @@ namespace {
   throw Error(ErrorCode::internal, "plan", "bucket plan: " + what);
 }
 
-// That the parameters stand beside each other in the bucket, each inside it.
+// Checks that the parameters lie beside each other in the bucket, and each inside it.
 void check_layout(const Bucket& bucket, size_t number, std::span<const TensorSpec> params) {
   struct Piece {
     int64_t first, last;

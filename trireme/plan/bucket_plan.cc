@@ -16,7 +16,7 @@ void require_positive(std::string_view option, int64_t bytes) {
               fmt::format("{} is {}, and must be positive", option, bytes), "a size such as 25MB");
 }
 
-// `ready_order`, then the rest, last declared first.
+// Returns `ready_order`, followed by the other parameters, last declared first.
 std::vector<int> whole_order(size_t params, std::span<const int> ready_order) {
   std::vector<int> order;
   std::vector<bool> known(params, false);
@@ -28,7 +28,7 @@ std::vector<int> whole_order(size_t params, std::span<const int> ready_order) {
     if (param < 0 || param >= static_cast<int>(params) || known[static_cast<size_t>(param)])
       throw Error(
           ErrorCode::invalid_argument, "plan",
-          fmt::format("the ready order names parameter {} of {}, which is outside or there already",
+          fmt::format("the ready order names parameter {} of {}, which is unknown or listed twice",
                       param, params));
     add(param);
   }
@@ -37,7 +37,7 @@ std::vector<int> whole_order(size_t params, std::span<const int> ready_order) {
   return order;
 }
 
-// "7..4, 2": runs of neighbours, as a plan of a model's parameters is made of them.
+// Writes runs of neighbours, since the plan of a model mostly consists of them: "7..4, 2".
 std::string runs_of(const std::vector<int>& numbers) {
   std::string text;
   for (size_t first = 0; first < numbers.size();) {
@@ -84,7 +84,7 @@ BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions&
     bucket.elements += spec.elements();
   }
   for (auto& [dtype, last] : open) plan.buckets.push_back(std::move(last.bucket));
-  // A bucket is ready with its last gradient.
+  // A bucket is ready when its last gradient is.
   std::vector<int> place(params.size());
   for (size_t i = 0; i < order.size(); ++i)
     place[static_cast<size_t>(order[i])] = static_cast<int>(i);

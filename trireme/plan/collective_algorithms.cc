@@ -7,8 +7,8 @@
 namespace trireme::plan {
 namespace {
 
-// Appends the rounds of a collective by one algorithm, and before that sets the chunks where there
-// is not one for each rank.
+// Appends the rounds of a collective by one algorithm. If the algorithm does not use one chunk per
+// rank, the builder first sets the number of chunks.
 using Builder = void (*)(CollectivePlan& plan);
 
 void whole(CollectivePlan& plan) { plan.chunks = 1; }
@@ -104,7 +104,7 @@ void check_ranks(int world_size, int root, const std::vector<int>& hosts) {
     refuse(fmt::format("root {} is outside a world of {} ranks", root, world_size));
   if (!hosts.empty() && hosts.size() != static_cast<size_t>(world_size))
     refuse(fmt::format("hosts are given for {} of {} ranks", hosts.size(), world_size),
-           "one host number a rank, or none at all");
+           "one host number per rank, or none at all");
   for (const int host : hosts)
     if (host < 0) refuse(fmt::format("host number {} is below 0", host));
 }

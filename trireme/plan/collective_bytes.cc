@@ -1,4 +1,4 @@
-// What a CollectivePlan moves, and what it needs beside the tensor.
+// The bytes that a CollectivePlan moves, and the memory that it needs beside the tensor.
 #include <trireme/plan/collective_plan.h>
 #include <algorithm>
 #include <map>
@@ -11,14 +11,13 @@ int64_t chunk_bytes(const CollectivePlan& plan, int chunk, int64_t tensor_bytes)
   return last - first;
 }
 
-// How many times `transfer` receives its chunk from another rank.
+// The number of times that `transfer` receives its chunk from another rank.
 int64_t parts_of_others(const Transfer& transfer, int rank) {
   return static_cast<int64_t>(transfer.sources.size()) -
          std::count(transfer.sources.begin(), transfer.sources.end(), rank);
 }
 
-// The most that `needs(actions, rank, transfer)` comes to, added over the receives of a rank in a
-// round.
+// The largest sum of `needs(actions, rank, transfer)` over the receives of one rank in one round.
 template <typename Needs>
 int64_t most_in_a_round(const CollectivePlan& plan, Needs needs) {
   int64_t most = 0;

@@ -40,7 +40,8 @@ void check_shape(const CollectivePlan& plan) {
   }
 }
 
-// That a rank's actions name chunks and ranks that exist, and that no chunk is written twice.
+// Checks that a rank's actions name chunks and ranks that exist, and that no chunk is written
+// twice.
 void check_actions(const CollectivePlan& plan, const RankRound& actions, int round, int rank) {
   std::vector<bool> written(static_cast<size_t>(plan.chunks), false);
   const auto place = [&](int chunk) {
@@ -65,7 +66,7 @@ void check_actions(const CollectivePlan& plan, const RankRound& actions, int rou
   }
 }
 
-// That the receivers' view of a round and the senders' view are the same messages.
+// Checks that the receivers and the senders of a round describe the same messages.
 void check_messages(const CollectivePlan& plan, int round) {
   using Message = std::array<int, 3>;  // Sender, receiver, chunk.
   std::vector<Message> sent, received;
@@ -99,7 +100,7 @@ void check_messages(const CollectivePlan& plan, int round) {
   }
 }
 
-// That every rank ends with the chunks it was promised, and with the same bits as the others.
+// Checks that every rank ends with the chunks it was promised, with the same bits as the others.
 void check_result(const CollectivePlan& plan, const Holdings& holdings) {
   for (int rank = 0; rank < plan.world_size; ++rank) {
     for (int chunk = 0; chunk < plan.chunks; ++chunk) {

@@ -11,29 +11,30 @@
 namespace trireme::plan {
 namespace {
 
-// Ranks that share memory pass barriers, processes between them two copies through staging memory;
-// TCP pays for two ways through the kernel, and between hosts for 1 Gbit/s Ethernet.
+// Ranks that share memory wait at barriers. Processes copy twice as well, through staging memory.
+// TCP passes the kernel twice; between hosts the figures are those of 1 Gbit/s Ethernet.
 constexpr LinkCost kMemory{
     .round_seconds = 5e-7, .message_seconds = 1e-7, .bytes_per_second = 40e9};
 constexpr LinkCost kStaging{
     .round_seconds = 4e-6, .message_seconds = 1e-7, .bytes_per_second = 40e9};
 constexpr LinkCost kLoopback{
     .round_seconds = 10e-6, .message_seconds = 3e-6, .bytes_per_second = 1.5e9};
-constexpr LinkCost kEthernet{
-    .round_seconds = 80e-6, .message_seconds = 8e-6, .bytes_per_second = 119e6, .shared = 0.91};
-constexpr double kPassesCache = 80e9,
-                 kPassesMemory =
-                     20e9;  // What choices hang on in shared memory is small enough for caches.
+constexpr LinkCost kEthernet{.round_seconds = 80e-6,
+                             .message_seconds = 8e-6,
+                             .bytes_per_second = 119e6,
+                             .contended_fraction = 0.91};
+// In shared memory the choice of an algorithm matters only for tensors that fit in caches.
+constexpr double kPassesCache = 80e9, kPassesMemory = 20e9;
 constexpr std::array<std::string_view, 3> kPaths = {"threads", "shm", "tcp"};
 
-// In chunks.
+// The traffic of one host, in chunks.
 struct Traffic {
   int64_t in = 0, out = 0;
-  std::set<int> senders;  // Hosts.
+  std::set<int> senders;  // The numbers of the hosts that send.
 };
 struct RankLoad {
   int64_t inside = 0, remote = 0;  // Chunks received from ranks of the same host, and of others.
-  int64_t passes = 0;              // Chunks read and written by its core.
+  int64_t passes = 0;              // Chunks that its core reads and writes.
 };
 
 int host_of(const CollectivePlan& plan, int rank) {
@@ -45,8 +46,8 @@ RankLoad load_of(const CollectivePlan& plan, const RankRound& actions, int rank,
   RankLoad load;
   for (const Transfer& transfer : actions.receives) {
     load.passes += static_cast<int64_t>(transfer.sources.size()) + 1;
-    if (is_read_by_others(actions, rank, transfer.chunk))
-      load.passes += 2;  // Kept aside, then copied.
+    // The new value is kept aside, then copied.
+    if (is_read_by_others(actions, rank, transfer.chunk)) load.passes += 2;
     for (const int source : transfer.sources) {
       if (source == rank) continue;
       if (host_of(plan, source) == host_of(plan, rank)) {
@@ -78,8 +79,8 @@ CollectiveCost cost_of_round(const CollectivePlan& plan, const std::vector<RankR
   }
   double chunks_between = 0;
   for (const auto& [host, traffic] : network) {
-    const double in =
-        static_cast<double>(traffic.in) / (traffic.senders.size() > 1 ? path.between.shared : 1);
+    const double in = static_cast<double>(traffic.in) /
+                      (traffic.senders.size() > 1 ? path.between.contended_fraction : 1);
     chunks_between = std::max({chunks_between, in, static_cast<double>(traffic.out)});
   }
   const double link_seconds = std::max(chunks_inside / path.inside.bytes_per_second,

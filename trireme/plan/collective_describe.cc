@@ -8,9 +8,9 @@
 namespace trireme::plan {
 namespace {
 
-constexpr int kMostRounds = 32;  // Lines of a table; what is longer loses its middle.
-constexpr int kMostChunks = 32;  // Characters of one rank's cell.
-constexpr int kMostWidth = 88;   // Of all ranks' cells.
+constexpr int kMostRounds = 32;  // The lines of a table; a longer table loses its middle.
+constexpr int kMostChunks = 32;  // The characters in the cell of one rank.
+constexpr int kMostWidth = 88;   // The width of the cells of all ranks together.
 constexpr int kMostPairRounds = 12, kMostPairs = 9;
 
 const RankRound& actions_of(const CollectivePlan& plan, int round, int rank) {
@@ -25,7 +25,7 @@ int received_chunks(const CollectivePlan& plan, int round, int rank) {
   return count;
 }
 
-// In units of the tensor's size: what the busiest rank receives in a round.
+// The most that a rank receives in a round, in units of the tensor's size.
 double most_received(const CollectivePlan& plan, int round) {
   int most = 0;
   for (int rank = 0; rank < plan.world_size; ++rank)
@@ -44,7 +44,7 @@ double most_received_in_all(const CollectivePlan& plan) {
   return static_cast<double>(most) / plan.chunks;
 }
 
-// 0..n-1, without the middle if there are more than `most`; -1 stands for what is left out.
+// Returns 0..n-1. If there are more than `most` numbers, a -1 replaces those in the middle.
 std::vector<int> shortened(int n, int most) {
   std::vector<int> shown;
   for (int i = 0; i < n; ++i) {
@@ -65,7 +65,7 @@ std::string legend(const CollectivePlan& plan) {
   return fmt::format("  what each rank holds, a character a chunk: {}\n", marks);
 }
 
-// One character a chunk, as the legend says.
+// Draws one character per chunk, as the legend says.
 std::string cell(const CollectivePlan& plan, const Holdings& holdings, int rank) {
   std::string text;
   for (int chunk = 0; chunk < std::min(plan.chunks, kMostChunks); ++chunk) {
@@ -80,7 +80,7 @@ std::string cell(const CollectivePlan& plan, const Holdings& holdings, int rank)
   return plan.chunks > kMostChunks ? text + "..." : text;
 }
 
-// "chunk 2 = sum of ranks 3+0", "chunk 1 from rank 3"
+// Describes the receives: "chunk 2 = sum of ranks 3+0", "chunk 1 from rank 3".
 std::string doings(const RankRound& actions) {
   if (actions.receives.empty()) return "nothing";
   std::vector<std::string> parts;
@@ -103,7 +103,7 @@ std::string doings(const RankRound& actions) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
-// Every rank with every other, or all with the root.
+// Every rank is linked to every other, or all are linked to the root.
 std::string star(const CollectivePlan& plan) {
   return plan.collective == Collective::broadcast
              ? fmt::format("  every rank reads rank {}\n", plan.root)
@@ -121,7 +121,7 @@ std::string ring(const CollectivePlan& plan) {
   return fmt::format("  .-> {} -.\n  '{}'\n", line, std::string(line.size() + 5, '-'));
 }
 
-// "host 0: [0] 1 2", the leader in brackets.
+// Lists the ranks of each host, with the leader in brackets: "host 0: [0] 1 2".
 std::string hosts(const CollectivePlan& plan) {
   std::string text;
   const auto by_host = ranks_by_host(plan);
@@ -143,10 +143,10 @@ std::string hosts(const CollectivePlan& plan) {
   return text + "\n";
 }
 
-// "0 <-> 1   2 -> 3": each pair once, by its lower rank.
+// Lists each pair of linked ranks once, the lower rank first: "0 <-> 1   2 --> 3".
 std::vector<std::string> pairs(const CollectivePlan& plan, int round) {
-  std::map<std::pair<int, int>, std::pair<bool, bool>>
-      both;  // Lower and higher rank: whether bytes go up, and down.
+  // [lower rank, higher rank]: whether bytes go up, and whether they go down.
+  std::map<std::pair<int, int>, std::pair<bool, bool>> both;
   for (int rank = 0; rank < plan.world_size; ++rank) {
     for (const auto& [chunk, receiver] : actions_of(plan, round, rank).sends) {
       auto& [up, down] = both[{std::min(rank, receiver), std::max(rank, receiver)}];
@@ -179,7 +179,7 @@ std::string pairs_by_round(const CollectivePlan& plan) {
   return text;
 }
 
-// Who reads whom, as a picture above the table.
+// Draws which rank reads which, as a picture above the table.
 std::string links(const CollectivePlan& plan) {
   switch (plan.algorithm) {
     case Algorithm::naive:
@@ -190,7 +190,7 @@ std::string links(const CollectivePlan& plan) {
   }
 }
 
-// One line a round: what the ranks hold after it, and what one of them did for that.
+// Draws one line per round: the chunks that the ranks hold after it, and the actions of one rank.
 class Table {
  public:
   explicit Table(const CollectivePlan& plan)
@@ -205,7 +205,8 @@ class Table {
       text += rank < 0 ? "...  " : fmt::format("{:<{}}", fmt::format("rank {}", rank), width_);
     return text + fmt::format("rank {} takes\n", example_);
   }
-  std::string line(const Holdings& holdings, int round) const {  // Round -1: before the first.
+  // In round -1 the line shows the state before the first round.
+  std::string line(const Holdings& holdings, int round) const {
     std::string text = round < 0
                            ? fmt::format("  {:<7}{:<10}", "start", "")
                            : fmt::format("  {:<7}{:<10}", round,
@@ -220,7 +221,7 @@ class Table {
   const CollectivePlan& plan_;
   int example_;
   int width_;
-  std::vector<int> columns_;  // Ranks, -1 for those left out.
+  std::vector<int> columns_;  // Ranks; -1 stands for those that are left out.
 };
 
 }  // namespace

@@ -4,8 +4,8 @@
 namespace trireme::plan {
 namespace {
 
-// The 2^k ranks that exchange with partners at power-of-two distances, for any n: where n is no
-// power of two, the extra ranks 1, 3, 5, ... stand behind their left neighbours (Thakur,
+// The 2^k ranks that exchange with partners at power-of-two distances, for any n. If n is no power
+// of two, the extra ranks 1, 3, 5, ... are represented by their left neighbours (Thakur,
 // Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005,
 // section 4).
 class Core {
@@ -13,8 +13,8 @@ class Core {
   explicit Core(int n) : size_(largest_power_of_two(n)), extra_(n - size_) {}
   int size() const { return size_; }
   int extra() const { return extra_; }
-  // The rank at place i. Place i speaks for the ranks rank(i) .. rank(i + 1) - 1: itself, and an
-  // extra one for the first places.
+  // The rank at place i. Place i represents the ranks rank(i) .. rank(i + 1) - 1: itself and, at
+  // the first places, one extra rank.
   int rank(int i) const { return i < extra_ ? 2 * i : i + extra_; }
 
  private:
@@ -23,7 +23,7 @@ class Core {
 
 std::vector<int> ascending(int a, int b) { return {std::min(a, b), std::max(a, b)}; }
 
-// The extra ranks fold their tensors into their left neighbours.
+// The extra ranks add their tensors to their left neighbours.
 void add_fold(CollectivePlan& plan, const Core& core) {
   if (core.extra() == 0) return;
   Round& round = add_round(plan);
@@ -45,9 +45,8 @@ void add_halving(CollectivePlan& plan, const Core& core, Edge edge) {
   for (int distance = core.size() / 2; distance >= 1; distance /= 2) {
     Round& round = add_round(plan);
     for (int i = 0; i < core.size(); ++i) {
-      const int kept =
-          i &
-          ~(distance - 1);  // Of the places that i still adds up for, the half that it stands in.
+      // Place i still adds up for a run of places; this is the half of the run in which it lies.
+      const int kept = i & ~(distance - 1);
       add_transfers(round, core.rank(i), edge(kept), edge(kept + distance),
                     ascending(core.rank(i), core.rank(i ^ distance)));
     }
@@ -60,8 +59,8 @@ void add_doubling(CollectivePlan& plan, const Core& core, Edge edge) {
     Round& round = add_round(plan);
     for (int i = 0; i < core.size(); ++i) {
       const int partner = i ^ distance;
-      const int held =
-          partner & ~(distance - 1);  // The first place whose chunks the partner has by now.
+      // The first place whose chunks the partner holds by now.
+      const int held = partner & ~(distance - 1);
       add_transfers(round, core.rank(i), edge(held), edge(held + distance), {core.rank(partner)});
     }
   }
@@ -96,7 +95,7 @@ void add_halving_doubling_all_reduce(CollectivePlan& plan) {
   add_unfold(plan, core);
 }
 
-// The chunk of an extra rank ends on its left neighbour, and goes home in a last round.
+// The chunk of an extra rank ends on its left neighbour, which sends it back in a last round.
 void add_recursive_halving_reduce_scatter(CollectivePlan& plan) {
   const Core core(plan.world_size);
   add_fold(plan, core);
@@ -107,8 +106,8 @@ void add_recursive_halving_reduce_scatter(CollectivePlan& plan) {
     add_transfer(round, core.rank(i) + 1, core.rank(i) + 1, {core.rank(i)});
 }
 
-// The chunk of an extra rank goes to its left neighbour in a first round, and in the last it takes
-// all the others.
+// In a first round the chunk of an extra rank goes to its left neighbour. In a last round the
+// extra rank takes all other chunks from there.
 void add_recursive_doubling_all_gather(CollectivePlan& plan) {
   const Core core(plan.world_size);
   if (core.extra() > 0) {

@@ -17,7 +17,7 @@ std::vector<int> leaders_of(const Hosts& hosts) {
   return leaders;
 }
 
-// Chunk numbers cut into as many runs as there are parts, equal to within one.
+// Cuts the chunk numbers into `parts` runs, equal to within one, and returns run `part`.
 std::vector<int> run_of(int chunks, int part, int parts) {
   std::vector<int> run;
   for (int chunk = chunks * part / parts; chunk < chunks * (part + 1) / parts; ++chunk)
@@ -44,7 +44,7 @@ void add_sum_inside(CollectivePlan& plan, const Hosts& hosts) {
   }
 }
 
-// Those who follow take the chunks that `wanted(rank, chunk)` names from their leader.
+// The other ranks of a host take the chunks with `wanted(rank, chunk)` from their leader.
 template <typename Wanted>
 void add_copies_from_leaders(CollectivePlan& plan, const Hosts& hosts, Wanted wanted) {
   if (!some_host_has_several(hosts)) return;
@@ -67,7 +67,7 @@ void add_chunks_to_leaders(CollectivePlan& plan, const Hosts& hosts) {
   }
 }
 
-// What leaders carry is cut evenly where any of them may own any chunk.
+// Cuts the chunks evenly among the leaders, where any leader may own any chunk.
 Blocks even_blocks(const CollectivePlan& plan, const Hosts& hosts) {
   Blocks blocks;
   const int count = static_cast<int>(hosts.size());
@@ -99,7 +99,7 @@ std::vector<std::vector<int>> ranks_by_host(const CollectivePlan& plan) {
 void add_hierarchical(CollectivePlan& plan) {
   const Hosts hosts = ranks_by_host(plan);
   const std::vector<int> leaders = leaders_of(hosts);
-  const bool one_host = hosts.size() == 1;  // Then nobody has to lead: direct.
+  const bool one_host = hosts.size() == 1;  // A single host needs no leader.
   switch (plan.collective) {
     case Collective::all_reduce: {
       if (one_host) return add_direct_reduce_scatter(plan), add_direct_all_gather(plan);

@@ -68,7 +68,7 @@ std::span<const Algorithm> all_algorithms() { return kAlgorithms; }
 
 std::pair<int64_t, int64_t> CollectivePlan::chunk_range(int chunk, int64_t elements) const {
   const int64_t each = elements / chunks;
-  const int64_t longer = elements % chunks;  // The first chunks have one more.
+  const int64_t longer = elements % chunks;  // The first chunks have one more element.
   const int64_t first = chunk * each + std::min<int64_t>(chunk, longer);
   return {first, first + each + (chunk < longer ? 1 : 0)};
 }

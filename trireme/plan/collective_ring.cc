@@ -2,8 +2,8 @@
 
 namespace trireme::plan {
 
-// Block b starts on the place after b's and takes one step to the right in a round; each rank adds
-// its own part, b's place the last.
+// Block b starts at the place after place b and moves one place to the right per round. Each rank
+// adds its own part; place b is the last to do so.
 void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks,
                              const Blocks& blocks) {
   const size_t n = ranks.size();
@@ -17,7 +17,7 @@ void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks
   }
 }
 
-// Block b starts on its own place and takes one step to the right in a round.
+// Block b starts at place b and moves one place to the right per round.
 void add_ring_all_gather(CollectivePlan& plan, const std::vector<int>& ranks,
                          const Blocks& blocks) {
   const size_t n = ranks.size();
@@ -30,7 +30,8 @@ void add_ring_all_gather(CollectivePlan& plan, const std::vector<int>& ranks,
   }
 }
 
-// A chain from the root: while rank root+2 takes chunk 0, rank root+1 takes chunk 1 already.
+// The chunks move along a chain from the root: rank root+1 takes chunk 1 while rank root+2 takes
+// chunk 0.
 void add_chain_broadcast(CollectivePlan& plan) {
   const int n = plan.world_size;
   const size_t before = plan.rounds.size();

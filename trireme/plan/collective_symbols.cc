@@ -12,7 +12,7 @@ bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
 }
 
-// Whether `rank` has something of its own in `chunk` at the start.
+// Whether `rank` contributes a value of its own to `chunk` at the start.
 bool contributes(const CollectivePlan& plan, int rank, int chunk) {
   switch (plan.collective) {
     case Collective::all_reduce:
@@ -23,7 +23,7 @@ bool contributes(const CollectivePlan& plan, int rank, int chunk) {
   return false;
 }
 
-// Digests of trees of additions.
+// Digests of an addition and of a rounding.
 uint64_t added(uint64_t a, uint64_t b) { return mix64(std::min(a, b), std::max(a, b)); }
 uint64_t rounded(uint64_t sum) { return mix64(~sum); }
 
@@ -50,8 +50,9 @@ void Holdings::apply(int round) {
     int rank, chunk;
     Held value;
   };
-  std::vector<Write>
-      writes;  // Kept back, since every rank reads what the others held at the round's start.
+  // The new values wait here, since every rank reads the values that the others held at the start
+  // of the round.
+  std::vector<Write> writes;
   for (int rank = 0; rank < plan_.world_size; ++rank) {
     for (const Transfer& transfer :
          plan_.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)].receives) {

@@ -24,7 +24,7 @@ std::vector<std::string_view> names_of(std::span<const Named> all) {
   return names;
 }
 
-// `place` is where the row stands, "" outside a file.
+// `place` names the row in a file; it is empty outside a file.
 void check_row(const std::string& place, const TableKey& key, const SizeChoices& choices) {
   const auto paths = paths_with_plans();
   if (std::find(paths.begin(), paths.end(), key.path) == paths.end())
@@ -53,7 +53,7 @@ void check_row(const std::string& place, const TableKey& key, const SizeChoices&
   }
 }
 
-// Reads one field of a row, with an error that says which.
+// Reads the fields of a row. Its errors name the row and the field.
 class Fields {
  public:
   Fields(const Json& row, std::string place) : row_(row), place_(std::move(place)) {
@@ -152,7 +152,7 @@ std::string describe(const SizeChoices& choices) {
 CollectiveTable CollectiveTable::parse(const std::string& text, const std::string& origin) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded())
-    refuse(fmt::format("{} is no JSON", origin),
+    refuse(fmt::format("{} is not JSON", origin),
            "a file that trireme bench collectives --tune wrote");
   const Fields file(json, origin);
   file.has_only({"rows"});
@@ -162,8 +162,8 @@ CollectiveTable CollectiveTable::parse(const std::string& text, const std::strin
     const auto [key, choices] = read_row(item, place);
     check_row(place + ": ", key, choices);
     if (!table.rows_.emplace(key, choices).second)
-      refuse(fmt::format("{}: path, collective, ranks and hosts are those of another row", place),
-             "one row for each");
+      refuse(fmt::format("{}: another row has the same path, collective, ranks and hosts", place),
+             "one row for each combination");
   }
   return table;
 }
@@ -190,7 +190,7 @@ void CollectiveTable::set(const TableKey& key, SizeChoices choices) {
 }
 
 void CollectiveTable::always(Collective collective, Algorithm algorithm) {
-  plan_collective(collective, algorithm, 1);  // Refuses what there is not.
+  plan_collective(collective, algorithm, 1);  // Throws if there is no such algorithm.
   always_[collective] = algorithm;
 }
 
@@ -212,7 +212,8 @@ SizeChoices default_choices(const std::string& path, Collective collective, int 
   for (const Algorithm algorithm : algorithms)
     lines.push_back(cost(plan_collective(collective, algorithm, ranks, 0, hosts), prices));
 
-  // The lower envelope of the lines: from each line on to the one that first falls below it.
+  // This follows the lower envelope of the lines: from each line it goes on to the line that first
+  // falls below it.
   size_t best = 0;
   for (size_t i = 1; i < lines.size(); ++i)
     if (lines[i].fixed_seconds < lines[best].fixed_seconds ||

@@ -1,5 +1,5 @@
-// Which algorithm `auto` means: by path, operation, ranks and hosts, and from the size of the
-// tensor. Pure.
+// Decides which algorithm `auto` means, by path, collective, ranks, hosts and the size of the
+// tensor. The functions are pure.
 #pragma once
 #include <trireme/plan/collective_plan.h>
 #include <compare>
@@ -10,39 +10,40 @@
 
 namespace trireme::plan {
 
-// Takes over at this size, until the next choice of its row does.
+// An algorithm that applies from this size on, up to the size of the next choice.
 struct SizeChoice {
   int64_t from_bytes = 0;
   Algorithm algorithm = Algorithm::direct;
   bool operator==(const SizeChoice&) const = default;
 };
-using SizeChoices = std::vector<SizeChoice>;               // Ascending; the first from 0 bytes.
-size_t choose(const SizeChoices& choices, int64_t bytes);  // The number of the one for this size.
-std::string describe(const SizeChoices& choices);          // "naive, from 32.8 KB direct"
+using SizeChoices = std::vector<SizeChoice>;  // In ascending order; the first starts at 0 bytes.
+// The index of the choice for this size.
+size_t choose(const SizeChoices& choices, int64_t bytes);
+std::string describe(const SizeChoices& choices);  // "naive, from 32.8 KB direct"
 
 struct TableKey {
-  std::string path;  // threads, shm, tcp: the paths that run plans.
+  std::string path;  // One of the paths that run plans: threads, shm, tcp.
   Collective collective = Collective::all_reduce;
   int ranks = 1;
   int hosts = 1;
   auto operator<=>(const TableKey&) const = default;
 };
 
-// What was measured, or is wanted; for whatever has no row the defaults below are taken. A value:
-// every rank works with rank 0's.
+// The choices that were measured or are wanted. For a key without a row the defaults below apply.
+// The table is a value: every rank works with the table of rank 0.
 class CollectiveTable {
  public:
-  // Throws Error(invalid_argument) naming `origin` (the file), the row, the field and its value,
-  // and the rule.
+  // Throws Error(invalid_argument) naming `origin` (the file), the row, the field, its value, and
+  // the rule.
   static CollectiveTable parse(const std::string& text, const std::string& origin);
-  std::string to_text() const;  // JSON that parse() reads, a row a line.
+  std::string to_text() const;  // JSON that parse() reads, one row per line.
 
-  // Replaces the row. Throws Error(invalid_argument | unsupported) as parse() does.
+  // Sets the row of the key. Throws Error(invalid_argument | unsupported) as parse() does.
   void set(const TableKey& key, SizeChoices choices);
-  // One algorithm for a collective at any size, whatever the rows say. Throws Error(unsupported) if
-  // there is no such plan.
+  // Uses one algorithm for a collective at any size, whatever the rows say. Throws
+  // Error(unsupported) if the collective has no such algorithm.
   void always(Collective collective, Algorithm algorithm);
-  // The choices for ranks that lie on hosts in this way (empty: on one).
+  // The choices for ranks that lie on `hosts`; if `hosts` is empty, all ranks are on one host.
   SizeChoices choices(const std::string& path, Collective collective, int ranks,
                       const std::vector<int>& hosts) const;
 
@@ -50,11 +51,11 @@ class CollectiveTable {
 
  private:
   std::map<TableKey, SizeChoices> rows_;
-  std::map<Collective, Algorithm> always_;  // Not part of the text: a wish of this run.
+  std::map<Collective, Algorithm> always_;  // Not part of the text: it holds for this run only.
 };
 
-// By the cost model: at each size the cheapest of all algorithms that plan_collective makes (of
-// equals, the first in its list).
+// The choices by the cost model: at each size the cheapest algorithm that plan_collective offers.
+// Among equals the first in the list wins.
 SizeChoices default_choices(const std::string& path, Collective collective, int ranks,
                             const std::vector<int>& hosts);
 
@@ -63,9 +64,9 @@ struct MeasuredTime {
   Algorithm algorithm = Algorithm::direct;
   double seconds = 0;
 };
-// The fastest at each size, sizes ascending. An algorithm stays while it takes at most 5 % longer
-// than the fastest, so that noise makes no thresholds; the next takes over half-way (as sizes
-// multiply) between the two sizes. `times` must hold one.
+// The fastest algorithm at each size, in ascending order of sizes. An algorithm stays while it
+// takes at most 5 % longer than the fastest, so that noise makes no thresholds. The next algorithm
+// takes over at the geometric mean of the two sizes. `times` must not be empty.
 SizeChoices fastest_choices(const std::vector<MeasuredTime>& times);
 
 }  // namespace trireme::plan

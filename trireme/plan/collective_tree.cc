@@ -2,8 +2,8 @@
 
 namespace trireme::plan {
 
-// In the round of distance d, the places that are odd multiples of d are added to those d before
-// them, and are done.
+// In the round of distance d, each place that is an odd multiple of d is added to the place d
+// before it. Its work is then finished.
 void add_tree_reduce(CollectivePlan& plan, const std::vector<int>& ranks) {
   const size_t n = ranks.size();
   for (size_t distance = 1; distance < n; distance *= 2) {
@@ -13,7 +13,7 @@ void add_tree_reduce(CollectivePlan& plan, const std::vector<int>& ranks) {
   }
 }
 
-// The same tree downwards: half of what is left gets its copy in each round.
+// The same tree downwards: in each round half of the remaining places get their copy.
 void add_tree_broadcast(CollectivePlan& plan, const std::vector<int>& ranks) {
   const int n = static_cast<int>(ranks.size());
   if (n == 1) return;

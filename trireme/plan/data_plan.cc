@@ -10,8 +10,8 @@
 namespace trireme::plan {
 namespace {
 
-// Scales a random 64-bit number to 0..bound-1 (multiply-shift: no division, and no loop of unknown
-// length).
+// Scales a random 64-bit number to 0..bound-1 by multiply-shift, without a division and without a
+// loop of unknown length.
 int64_t scaled(uint64_t random, int64_t bound) {
   return static_cast<int64_t>(
       (static_cast<unsigned __int128>(random) * static_cast<uint64_t>(bound)) >> 64);
@@ -80,7 +80,7 @@ std::pair<int64_t, int64_t> DataPlan::share(int64_t size, int rank, int world_si
                 fmt::format("no share of {} samples for rank {} of {}", size, rank, world_size));
   }
   const int64_t each = size / world_size;
-  const int64_t longer = size % world_size;  // The first ranks take one more.
+  const int64_t longer = size % world_size;  // The first ranks take one more sample.
   const int64_t first = rank * each + std::min<int64_t>(rank, longer);
   return {first, first + each + (rank < longer ? 1 : 0)};
 }

@@ -6,14 +6,14 @@
 namespace trireme::plan {
 namespace {
 
-// Of a DataPlan's epoch; 0 if it has none.
+// The size of the last batch of an epoch, or 0 if the epoch has no batches.
 int64_t last_batch_size(const DataPlanOptions& options) {
   const int64_t rest = options.samples % options.batch;
   if (rest != 0 && !options.drop_last) return rest;
   return options.samples == 0 ? 0 : options.batch;
 }
 
-// "replicas 0 to 2 take 9, replica 3 takes 8"
+// Lists the shares of the replicas: "replicas 0 to 2 take 9, replica 3 takes 8".
 std::string shares_of(const DataPlan& plan, int64_t size, int world_size) {
   const auto samples_of = [&](int rank) {
     const auto [first, last] = plan.share_of(size, rank, world_size);

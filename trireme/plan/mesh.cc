@@ -95,7 +95,8 @@ std::vector<int> Mesh::peers_along(std::string_view axis, int rank) const {
   return peers;
 }
 
-// One line for each combination of the axes before the last, whose ranks stand side by side:
+// Draws one line for each combination of the axes before the last; the ranks of the last axis
+// stand side by side:
 //   data  stage | tensor 0  1
 //      0      0 |        0  1
 std::string Mesh::describe() const {

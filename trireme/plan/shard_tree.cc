@@ -8,7 +8,8 @@
 namespace trireme::plan {
 namespace {
 
-// The levels' pairs from the leaves up, those of `within` alone: both halves of a sum lie in it.
+// The additions of all levels, from the leaves up. Only those whose two halves lie in `within` are
+// kept.
 std::vector<ShardSum> sums_within(ShardRange within, int shards) {
   std::vector<ShardSum> sums;
   for (int width = 1; width < shards; width *= 2)
@@ -16,13 +17,13 @@ std::vector<ShardSum> sums_within(ShardRange within, int shards) {
       const int last = std::min(into + 2 * width, shards);
       if (into >= within.first && last <= within.last) sums.push_back({into, into + width, last});
     }
-  // Of sums that end alike the lower one comes first.
+  // Among sums with the same end, the lower one comes first.
   std::stable_sort(sums.begin(), sums.end(),
                    [](const ShardSum& a, const ShardSum& b) { return a.last < b.last; });
   return sums;
 }
 
-// What is left of the leaves of `own` after `sums`.
+// The nodes that remain of the leaves of `own` after `sums`.
 std::vector<ShardRange> left_after(const std::vector<ShardSum>& sums, ShardRange own) {
   std::vector<ShardRange> nodes;
   for (int shard = own.first; shard < own.last; ++shard) {

@@ -10,20 +10,20 @@ namespace {
   throw Error(ErrorCode::internal, "plan", "shard tree: " + what);
 }
 
-// What is known of a node by running the plan: the shards below it, and in which order they were
-// added.
+// The facts about a node that running the plan shows: the shards below it, and the order of their
+// additions.
 struct Node {
   ShardRange range;
   std::string additions;
 };
-using Nodes = std::map<int, Node>;  // By first shard.
+using Nodes = std::map<int, Node>;  // The key is the first shard.
 
 void add(Nodes& nodes, const ShardSum& sum) {
   const auto into = nodes.find(sum.into), from = nodes.find(sum.from);
   if (into == nodes.end() || from == nodes.end())
-    reject(fmt::format("{} += {} adds a node that is not there", sum.into, sum.from));
+    reject(fmt::format("{} += {} adds a node that does not exist", sum.into, sum.from));
   if (into->second.range.last != sum.from || from->second.range.last != sum.last)
-    reject(fmt::format("{} += {} adds nodes that are no neighbours", sum.into, sum.from));
+    reject(fmt::format("{} += {} adds nodes that are not neighbours", sum.into, sum.from));
   into->second = {{sum.into, sum.last},
                   fmt::format("({}+{})", into->second.additions, from->second.additions)};
   nodes.erase(from);
@@ -33,7 +33,7 @@ void compute(Nodes& nodes, int shard) {
   nodes[shard] = {{shard, shard + 1}, std::to_string(shard)};
 }
 
-// The rank's sums as its shards come in, one after the other.
+// Runs the sums of a rank, whose shards arrive one after the other.
 Nodes run(const ShardTree::Rank& rank) {
   Nodes nodes;
   size_t next = 0;
@@ -45,16 +45,16 @@ Nodes run(const ShardTree::Rank& rank) {
   if (next != rank.sums.size())
     reject(fmt::format("{} += {} is out of order", rank.sums[next].into, rank.sums[next].from));
   if (nodes.size() != rank.travels.size())
-    reject(fmt::format("{} nodes travel, and {} are left", rank.travels.size(), nodes.size()));
+    reject(fmt::format("{} nodes travel, but {} are left", rank.travels.size(), nodes.size()));
   for (const ShardRange& travelling : rank.travels)
     if (const auto found = nodes.find(travelling.first);
         found == nodes.end() || found->second.range != travelling)
-      reject(fmt::format("the node [{}, {}) travels, and is not there", travelling.first,
+      reject(fmt::format("the node [{}, {}) travels, but does not exist", travelling.first,
                          travelling.last));
   return nodes;
 }
 
-// Pairs of neighbours, level by level.
+// The order of additions by pairs of neighbours, level by level.
 std::string right_order(int shards) {
   std::vector<std::string> level;
   for (int shard = 0; shard < shards; ++shard) level.push_back(std::to_string(shard));
@@ -75,14 +75,14 @@ void check(const ShardTree& tree) {
   int end = 0;
   for (const ShardTree::Rank& rank : tree.ranks) {
     if (rank.own.first != end || rank.own.last < end)
-      reject(fmt::format("shard {} is nobody's, or has two owners", end));
+      reject(fmt::format("shard {} has no owner, or two", end));
     end = rank.own.last;
     nodes.merge(run(rank));
   }
-  if (end != tree.shards) reject(fmt::format("shard {} of {} is nobody's", end, tree.shards));
+  if (end != tree.shards) reject(fmt::format("shard {} of {} has no owner", end, tree.shards));
   for (const ShardSum& sum : tree.combine) add(nodes, sum);
   if (nodes.size() != 1 || nodes.begin()->second.additions != right_order(tree.shards))
-    reject(fmt::format("{} ranks add in another order than one does", tree.ranks.size()));
+    reject(fmt::format("{} ranks add in another order than one rank", tree.ranks.size()));
 }
 
 }  // namespace trireme::plan

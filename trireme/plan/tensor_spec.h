@@ -1,4 +1,4 @@
-// What a plan has to know of a tensor: no storage, no torch.
+// The facts that a plan needs about a tensor, without storage and without torch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,11 +10,11 @@ namespace trireme::plan {
 enum class DType { float32, float64, float16, bfloat16, int32, int64, uint8 };
 int64_t bytes_of(DType dtype);
 std::string_view to_string(DType dtype);
-DType dtype_from_string(
-    std::string_view name);  // Throws Error(invalid_argument) naming the choices.
+// Throws Error(invalid_argument) naming the choices.
+DType dtype_from_string(std::string_view name);
 
 struct TensorSpec {
-  std::string name;  // As PyTorch's state_dict has it: "conv1.weight".
+  std::string name;  // The name in PyTorch's state_dict: "conv1.weight".
   std::vector<int64_t> shape;
   DType dtype = DType::float32;
   bool trainable = true;
