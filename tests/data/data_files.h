@@ -1,4 +1,4 @@
-// Files for the tests of this room: a folder that goes with the test, and writers of IDX and gzip.
+// Files for the tests of this room: a folder that a test owns, and writers of IDX and gzip.
 #pragma once
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -59,7 +59,8 @@ inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes,
   return bytes + values;
 }
 
-// What `action` throws: its code and a message that holds every one of `parts`.
+// Expects that `action` throws an Error with this code, and with a message that contains all
+// `parts`.
 template <typename Action>
 void expect_error(Action action, ErrorCode code, const std::vector<std::string>& parts) {
   try {

@@ -14,13 +14,13 @@ namespace {
 const std::filesystem::path kShipped =
     std::filesystem::path(TRIREME_SOURCE_DIR) / "data" / "digits.csv.gz";
 
-// One line of the format: 64 times `pixel`, then `label`.
+// One line of the format: `pixel` 64 times, then `label`.
 std::string line(const std::string& label, const std::string& pixel = "3") {
   const std::vector<std::string> pixels(64, pixel);
   return fmt::format("{},{}\n", fmt::join(pixels, ","), label);
 }
 
-TEST(Digits, ShippedFileIsTheOneTheReadmeDescribes) {
+TEST(Digits, ShipTheFileThatTheReadmeDescribes) {
   EXPECT_THAT(read_file(kShipped.parent_path() / "README.md"),
               testing::HasSubstr(sha256_hex(read_file(kShipped))));
 }
@@ -39,7 +39,7 @@ TEST(Digits, ReadsTheShippedFile) {
               testing::ElementsAre(0, 0, 5, 13, 9, 1, 0, 0));
 }
 
-TEST(Digits, ReadsLinesWithEitherEndingAndWithoutTheLast) {
+TEST(Digits, ReadsLinesWithEitherEndingAndWithoutAFinalOne) {
   const Folder folder;
   const std::string unix_lines = line("1") + line("2");
   std::string dos_lines;
@@ -63,7 +63,7 @@ TEST(Digits, NamesFileAndLineOfAWrongNumberOfColumns) {
   expect_error(read("\n"), ErrorCode::corrupt, {"line 2", "1 columns"});
 }
 
-TEST(Digits, NamesWhatIsNotANumber) {
+TEST(Digits, NamesAValueThatIsNotANumber) {
   const Folder folder;
   expect_error([&] { read_digits(folder.write("digits.csv", line("seven"))); }, ErrorCode::corrupt,
                {"line 1", "column 65", "'seven'"});
@@ -103,7 +103,7 @@ TEST(Digits, RefusesFewerThanOneClass) {
                {"data.classes", "0"});
 }
 
-TEST(ImageTableSelect, TakesRowsInTheOrderAsked) {
+TEST(ImageTableSelect, TakesRowsInTheRequestedOrder) {
   const ImageTable all = read_digits(kShipped), some = select(all, {7, 3, 7});
   EXPECT_EQ(some.count, 3);
   EXPECT_THAT(some.labels, testing::ElementsAre(all.labels[7], all.labels[3], all.labels[7]));
@@ -114,7 +114,7 @@ TEST(ImageTableSelect, TakesRowsInTheOrderAsked) {
   EXPECT_EQ(select(all, {}).count, 0);
 }
 
-TEST(ImageTableSelect, RefusesARowThatIsNotThere) {
+TEST(ImageTableSelect, RefusesARowThatDoesNotExist) {
   const ImageTable all = read_digits(kShipped);
   expect_error([&] { select(all, {1797}); }, ErrorCode::invalid_argument, {"1797", "0..1796"});
   expect_error([&] { select(all, {-1}); }, ErrorCode::invalid_argument, {"-1"});

@@ -7,7 +7,7 @@
 namespace trireme::data {
 namespace {
 
-TEST(FileBytes, ReadsPlainAndGzipAlikeWhateverTheName) {
+TEST(FileBytes, ReadsPlainAndGzipFilesOfAnyName) {
   const Folder folder;
   const std::string content = "one,two\nthree\n";
   EXPECT_EQ(read_data_file(folder.write("plain.gz", content)), content);
@@ -61,7 +61,7 @@ TEST(FileBytes, RefusesGzipCutAtEveryByte) {
 TEST(FileBytes, RefusesGzipWithAnyByteOfItsDataChanged) {
   const Folder folder;
   const std::string content = "0,1,2,3,4,5,6,7,8,9\n", packed = gzipped(content);
-  constexpr size_t kHeader = 10;  // Its time and operating system may be anything.
+  constexpr size_t kHeader = 10;  // The time and the operating system in it may be anything.
   for (size_t changed = kHeader; changed < packed.size(); ++changed) {
     std::string damaged = packed;
     damaged[changed] = static_cast<char>(damaged[changed] ^ 0x55);
@@ -76,7 +76,7 @@ TEST(FileBytes, RefusesBytesAfterTheEndOfGzip) {
                ErrorCode::corrupt, {"4 bytes follow"});
 }
 
-TEST(FileBytes, QuotesOnlyWhatCanBePrinted) {
+TEST(FileBytes, QuotesOnlyPrintableCharacters) {
   EXPECT_EQ(printable("abc"), "'abc'");
   EXPECT_EQ(printable(std::string("a\0\x1b[2J", 6)), "'a??[2J'");
   EXPECT_EQ(printable(std::string(100, 'x')), fmt::format("'{:x>24}...'", ""));

@@ -47,7 +47,7 @@ TEST(IdxFiles, ReadsGzipFiles) {
   expect_the_two_images(read_idx(pair.images, pair.labels));
 }
 
-TEST(IdxFiles, NamesBytesPresentAndPromisedWhenTruncated) {
+TEST(IdxFiles, NamesBytesPresentAndPromisedIfTruncated) {
   const Pair images(idx(kImages, {2, 2, 3}, kPixels.substr(0, 7)));
   expect_error(
       images.reading(), ErrorCode::corrupt,
@@ -75,7 +75,7 @@ TEST(IdxFiles, NamesAWrongMagicNumber) {
                {"0x74686973", "0x00000803"});
 }
 
-TEST(IdxFiles, SaysWhenImagesAndLabelsAreSwapped) {
+TEST(IdxFiles, RecognizesSwappedImagesAndLabels) {
   const Pair pair;
   expect_error([&] { read_idx(pair.labels, pair.images); }, ErrorCode::corrupt,
                {"0x00000803", "0x00000801", "other way round"});
@@ -99,7 +99,7 @@ TEST(IdxFiles, RefusesAbsurdSizesWithoutAllocatingThem) {
   expect_error(Pair(idx(kImages, {most, most, most}, kPixels)).reading(), ErrorCode::corrupt,
                {"4294967295 x 4294967295", "there are 12"});
   expect_error(Pair(idx(kImages, {1U << 31, 1U << 31, 4}, kPixels)).reading(), ErrorCode::corrupt,
-               {"there are 12"});  // 2^64: wraps to 0.
+               {"there are 12"});  // The product is 2^64 and wraps to 0.
   expect_error(Pair(idx(kImages, {2, 2, 3}, kPixels), idx(kLabels, {most}, "\x01")).reading(),
                ErrorCode::corrupt, {"promises 4294967295 bytes"});
   expect_error(Pair(gzipped(idx(kImages, {60000, 28, 28}, kPixels))).reading(), ErrorCode::corrupt,

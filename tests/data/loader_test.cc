@@ -46,7 +46,7 @@ TEST(Loader, UsesEverySampleOnceAnEpochInAnotherOrderEachEpoch) {
   }
 }
 
-TEST(Loader, GivesTheSameOrderForTheSameSeedAndAnotherForAnother) {
+TEST(Loader, GivesEachSeedItsOwnOrder) {
   Loader one(numbered(50), {.batch = 8, .seed = 1}), same(numbered(50), {.batch = 8, .seed = 1}),
       other(numbered(50), {.batch = 8, .seed = 2});
   const std::vector<int64_t> order = next_samples(one, 20);
@@ -60,7 +60,7 @@ TEST(Loader, KeepsTheSourcesOrderWithoutShuffle) {
   EXPECT_EQ(next_epoch(loader), all(10));
 }
 
-TEST(Loader, SharesOfAnyNumberOfReplicasMakeUpTheSameGlobalBatch) {
+TEST(Loader, GivesAnyNumberOfReplicasSharesOfTheSameGlobalBatch) {
   constexpr int64_t kBatch = 8;
   for (const int world_size : {1, 2, 3, 4, 5}) {
     Loader alone(numbered(50), {.batch = kBatch, .seed = 1});
@@ -98,7 +98,7 @@ TEST(Loader, GivesAReplicaWithoutSamplesAnEmptyTensorOfTheRightShape) {
   }
 }
 
-TEST(Loader, DropsAnEpochsUnfilledBatchOnRequest) {
+TEST(Loader, DropsAnIncompleteBatchWithDropLast) {
   Loader loader(numbered(10), {.batch = 4, .drop_last = true});
   EXPECT_EQ(loader.batches_per_epoch(), 2);
   for (int step = 0; step < 6; ++step) {
@@ -108,7 +108,7 @@ TEST(Loader, DropsAnEpochsUnfilledBatchOnRequest) {
   }
 }
 
-TEST(Loader, ConvertsFloatingPointDataAndTargetsAlone) {
+TEST(Loader, ConvertsOnlyFloatingPointDataAndTargets) {
   const auto source =
       std::make_shared<TensorSource>(torch::full({4, 2}, 0.5f), torch::full({4, 1}, 0.25f));
   const Batch regression = Loader(source, {.batch = 2, .dtype = at::kDouble}).next();
@@ -120,7 +120,7 @@ TEST(Loader, ConvertsFloatingPointDataAndTargetsAlone) {
             at::kLong);
 }
 
-TEST(Loader, SaysWhereItStands) {
+TEST(Loader, KnowsItsPositionAndTheStartOfAnEpoch) {
   Loader loader(numbered(10), {.batch = 4});
   EXPECT_EQ(loader.batches_per_epoch(), 3);
   const std::vector<DataPosition> positions{{0, 0}, {0, 4}, {0, 8}, {1, 0}, {1, 4}};
@@ -152,7 +152,7 @@ TEST(Loader, ResumesAnywhereWithTheSameBatches) {
   }
 }
 
-TEST(Loader, SeeksBackAndForthWhileBatchesAreHeldReady) {
+TEST(Loader, SeeksBackAndForthWhileBatchesAreReady) {
   Loader loader(numbered(40), {.batch = 4, .shuffle = false, .threads = 2, .prefetch = 4});
   EXPECT_THAT(loader.next().indices, testing::ElementsAre(0, 1, 2, 3));
   loader.seek({0, 20});
@@ -162,7 +162,7 @@ TEST(Loader, SeeksBackAndForthWhileBatchesAreHeldReady) {
   EXPECT_THAT(loader.next().indices, testing::ElementsAre(8, 9, 10, 11));
 }
 
-TEST(Loader, GoesOnExactlyOnceWithAnotherBatchSizeAndWorldSize) {
+TEST(Loader, UsesEachSampleOnceWhenBatchAndWorldSizeChange) {
   Loader before(numbered(50), {.batch = 8, .seed = 5});
   std::vector<int64_t> samples = next_samples(before, 3);
   std::vector<Loader> after;
@@ -178,7 +178,7 @@ TEST(Loader, GoesOnExactlyOnceWithAnotherBatchSizeAndWorldSize) {
   EXPECT_THAT(samples, testing::UnorderedElementsAreArray(all(50)));
 }
 
-TEST(Loader, TakesTheEndOfAnEpochForTheStartOfTheNext) {
+TEST(Loader, TreatsTheEndOfAnEpochAsTheStartOfTheNext) {
   Loader loader(numbered(10), {.batch = 4}),
       dropping(numbered(10), {.batch = 4, .drop_last = true});
   loader.seek({2, 10});
@@ -207,7 +207,7 @@ TEST(LoaderIterator, CoversOneEpochEachTime) {
   }
 }
 
-TEST(LoaderIterator, CoversWhatIsLeftOfAnEpoch) {
+TEST(LoaderIterator, CoversTheRestOfAnEpoch) {
   Loader loader(numbered(10), {.batch = 4, .shuffle = false});
   for (const Batch& batch : loader) {
     EXPECT_EQ(batch.indices.front(), 0);

@@ -21,7 +21,7 @@ namespace {
 using data::expect_error;
 using std::chrono::seconds;
 
-// Calls `before` ahead of every get().
+// Calls `before` at the start of every get().
 class Watched : public Numbered {
  public:
   Watched(int64_t samples, std::function<void(int64_t)> before)
@@ -62,8 +62,8 @@ bool comes_true(const std::function<bool()>& condition) {
   return true;
 }
 
-TEST(LoaderThreads, KeepTheOrderHoweverTheyFinish) {
-  // The first batch is done only after the second and third are.
+TEST(LoaderThreads, KeepTheOrderOfBatchesInAnyOrderOfFinishing) {
+  // The first batch is done only after the second and the third.
   Door others_done;
   std::atomic<int> done{0};
   const auto source = watched(64, [&](int64_t index) {
@@ -76,7 +76,7 @@ TEST(LoaderThreads, KeepTheOrderHoweverTheyFinish) {
                 testing::ElementsAre(4 * step, 4 * step + 1, 4 * step + 2, 4 * step + 3));
 }
 
-TEST(LoaderThreads, GiveTheSameBatchesWhateverTheirNumber) {
+TEST(LoaderThreads, GiveTheSameBatchesForAnyNumberOfThreads) {
   Loader caller(numbered(50), {.batch = 8, .seed = 4, .threads = 0});
   const std::vector<int64_t> expected = next_samples(caller, 30);
   for (const int threads : {1, 2, 5}) {
@@ -88,7 +88,7 @@ TEST(LoaderThreads, GiveTheSameBatchesWhateverTheirNumber) {
   }
 }
 
-TEST(LoaderThreads, LoadAheadAsFarAsAsked) {
+TEST(LoaderThreads, LoadAheadByTheRequestedNumberOfBatches) {
   std::mutex mutex;
   std::set<int64_t> loaded;
   Door ahead;
@@ -99,12 +99,13 @@ TEST(LoaderThreads, LoadAheadAsFarAsAsked) {
   });
   Loader loader(source, {.batch = 1, .shuffle = false, .threads = 1, .prefetch = 3});
   loader.next();
-  ahead.pass();  // The batch given and three more, without another call.
+  // The threads load the returned batch and three more, without another call.
+  ahead.pass();
   const std::lock_guard lock(mutex);
   EXPECT_THAT(loaded, testing::ElementsAre(0, 1, 2, 3));
 }
 
-TEST(LoaderThreads, AreNotUsedForZero) {
+TEST(LoaderThreads, AreNotUsedIfTheirNumberIsZero) {
   const std::thread::id caller = std::this_thread::get_id();
   const auto source =
       watched(8, [caller](int64_t) { EXPECT_EQ(std::this_thread::get_id(), caller); });
@@ -112,7 +113,7 @@ TEST(LoaderThreads, AreNotUsedForZero) {
   next_samples(loader, 4);
 }
 
-TEST(LoaderThreads, BringOutAnExceptionForItsBatchAndGoOn) {
+TEST(LoaderThreads, PassOnAnExceptionForItsBatchAndContinue) {
   for (const int threads : {0, 1, 3}) {
     auto broken = std::make_shared<std::atomic<bool>>(true);
     const auto source = watched(16, [broken](int64_t index) {
@@ -142,7 +143,7 @@ TEST(LoaderThreads, LetTheCallerSkipABatchThatCannotBeRead) {
   EXPECT_THAT(loader.next().indices, testing::ElementsAre(8, 9, 10, 11));
 }
 
-TEST(LoaderThreads, EndWithTheLoaderWhateverTheyAreDoing) {
+TEST(LoaderThreads, EndWithTheLoaderInAnyState) {
   { Loader untouched(numbered(100), {.batch = 4, .threads = 4}); }
   {
     Loader ready(numbered(100), {.batch = 4, .threads = 4, .prefetch = 8});
@@ -155,7 +156,7 @@ TEST(LoaderThreads, EndWithTheLoaderWhateverTheyAreDoing) {
   }
 }
 
-TEST(LoaderThreads, StartNothingNewOnceTheLoaderGoes) {
+TEST(LoaderThreads, StartNoFurtherCallWhenTheLoaderIsDestroyed) {
   Door door;
   std::atomic<int> calls{0};
   const auto source = watched(100, [&](int64_t index) {
@@ -165,11 +166,11 @@ TEST(LoaderThreads, StartNothingNewOnceTheLoaderGoes) {
   auto loader = std::make_unique<Loader>(
       source, LoaderOptions{.batch = 1, .shuffle = false, .threads = 1, .prefetch = 50});
   loader->next();
-  ASSERT_TRUE(comes_true(
-      [&] { return calls == 2; }));  // The thread loads sample 1, and 49 batches wait for it.
+  // The thread loads sample 1, and 49 batches wait for it.
+  ASSERT_TRUE(comes_true([&] { return calls == 2; }));
   std::thread destroyer([&] { loader.reset(); });
-  // Each waiting batch holds the source: they are gone once the test, the loader and the running
-  // call are all that do.
+  // Each waiting batch holds the source. All of them are gone when at most three holders remain:
+  // the test, the loader and the running call.
   EXPECT_TRUE(comes_true([&] { return source.use_count() <= 3; }));
   door.open();
   destroyer.join();

@@ -1,4 +1,4 @@
-// A source whose samples say which they are.
+// A source whose samples contain their own index.
 #pragma once
 #include <torch/torch.h>
 #include <trireme/data/loader.h>
@@ -24,7 +24,7 @@ inline std::shared_ptr<const Source> numbered(int64_t samples) {
   return std::make_shared<Numbered>(samples);
 }
 
-// The samples of the next `batches` batches, one after the other.
+// The indices of the samples in the next `batches` batches, one after the other.
 inline std::vector<int64_t> next_samples(Loader& loader, int64_t batches) {
   std::vector<int64_t> samples;
   for (int64_t i = 0; i < batches; ++i) {

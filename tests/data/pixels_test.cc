@@ -21,7 +21,7 @@ TEST(PixelScale, GivesTheBitsOfADivisionForEveryByteAndScale) {
   }
 }
 
-TEST(PixelScale, WritesExactlyTheCountAsked) {
+TEST(PixelScale, WritesExactlyTheRequestedCount) {
   const std::vector<uint8_t> bytes(64, 255);
   for (int64_t count = 0; count < 40; ++count) {
     std::vector<float> floats(64, -1.0f);
@@ -31,7 +31,7 @@ TEST(PixelScale, WritesExactlyTheCountAsked) {
   }
 }
 
-TEST(PixelScale, RefusesWhatCannotDivide) {
+TEST(PixelScale, RefusesAScaleThatCannotDivide) {
   for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::infinity(),
                             std::numeric_limits<float>::quiet_NaN()})
     expect_error([scale] { PixelScale{scale}; }, ErrorCode::invalid_argument, {"scale of pixels"});

@@ -11,7 +11,7 @@ namespace {
 
 using data::expect_error;
 
-// All that a user has to write.
+// The two methods that a user has to write.
 class Squares : public Source {
  public:
   int64_t size() const override { return 100; }
@@ -41,7 +41,7 @@ data::ImageTable small_table() {
           .classes = 3};
 }
 
-TEST(TwoMethodSource, StacksItsSamplesInTheOrderAsked) {
+TEST(TwoMethodSource, StacksItsSamplesInTheRequestedOrder) {
   const Example batch = Squares().get_batch({3, 0, 3});
   EXPECT_TRUE(torch::equal(batch.data, torch::tensor({{3.0f, 9.0f}, {0.0f, 0.0f}, {3.0f, 9.0f}})));
   EXPECT_TRUE(torch::equal(batch.target, torch::tensor({3, 0, 3}, torch::kLong)));
@@ -56,7 +56,7 @@ TEST(TwoMethodSource, NamesTheSampleThatDoesNotFit) {
                {"target of sample 50 is nothing"});
 }
 
-TEST(TwoMethodSource, RefusesABatchOfNothing) {
+TEST(TwoMethodSource, RefusesAnEmptyBatch) {
   expect_error([] { Squares().get_batch({}); }, ErrorCode::invalid_argument, {"at least one"});
 }
 
@@ -78,7 +78,7 @@ TEST(ImageSource, GivesOneSampleWithoutABatchDimension) {
   EXPECT_EQ(example.target.item<int64_t>(), 0);
 }
 
-TEST(ImageSource, RefusesSamplesThatAreNotThere) {
+TEST(ImageSource, RefusesSamplesThatDoNotExist) {
   const ImageSource source(small_table());
   expect_error([&] { source.get(3); }, ErrorCode::invalid_argument, {"sample 3", "0..2"});
   expect_error([&] { source.get_batch({0, -1}); }, ErrorCode::invalid_argument, {"sample -1"});
@@ -97,8 +97,9 @@ TEST(ImageSource, RefusesATableThatDoesNotFillItsSizes) {
 
 TEST(TensorSource, GivesRowsOfAnyTypeAndLayout) {
   const at::Tensor rows = torch::arange(24, torch::kDouble)
+                              // The data has the shape [4, 2, 3] and is not contiguous.
                               .view({3, 2, 4})
-                              .transpose(0, 2);  // [4, 2, 3], not contiguous.
+                              .transpose(0, 2);
   const at::Tensor targets = torch::arange(4, torch::kFloat).view({4, 1});
   const TensorSource source(rows, targets);
   EXPECT_EQ(source.size(), 4);
@@ -124,7 +125,7 @@ TEST(TensorSource, RefusesSizesThatDiffer) {
                {"nothing"});
 }
 
-TEST(TensorSource, RefusesSamplesThatAreNotThere) {
+TEST(TensorSource, RefusesSamplesThatDoNotExist) {
   const TensorSource source(torch::zeros({3, 2}), torch::zeros({3}));
   expect_error([&] { source.get_batch({0, 3}); }, ErrorCode::invalid_argument,
                {"sample 3", "0..2"});

@@ -13,20 +13,21 @@ std::vector<int64_t> numbers(const at::Tensor& tensor) {
   return {first, first + tensor.numel()};
 }
 
-TEST(TextTokens, AreTheCharactersThatOccurInUnicodesOrder) {
+TEST(TextTokens, AreTheCharactersOfTheTextInTheOrderOfUnicode) {
   const Folder folder;
+  // The text is b, a umlaut, a, euro, b.
   const TextTokens text = read_text(folder.write("a.txt",
                                                  "b\xC3\xA4"
                                                  "a\xE2\x82\xAC"
                                                  "b"),
-                                    2, TextUnit::characters);  // b, a umlaut, a, euro, b
+                                    2, TextUnit::characters);
   EXPECT_EQ(text.vocabulary, 4);
   EXPECT_EQ(text.characters, (std::vector<std::string>{"a", "b", "\xC3\xA4", "\xE2\x82\xAC"}));
   EXPECT_EQ(text.tokens, (std::vector<int32_t>{1, 2, 0, 3, 1}));
   EXPECT_EQ(text.samples(), 2);
 }
 
-TEST(TextTokens, AreBytesOfAnyFileWhereAsked) {
+TEST(TextTokens, AreBytesOfAnyFileIfRequested) {
   const Folder folder;
   const TextTokens text =
       read_text(folder.write("a.bin", std::string("\xFF\x00z", 3)), 1, TextUnit::bytes);
@@ -52,7 +53,7 @@ TEST(TextTokens, NeedABlockAndTheTokenThatFollows) {
                ErrorCode::not_found, {"absent"});
 }
 
-TEST(TextTokens, RefuseWhatIsNoUtf8NamingTheLine) {
+TEST(TextTokens, RefuseTextThatIsNotUtf8AndNameTheLine) {
   const Folder folder;
   for (const std::string bad : {"ab\nc\x80", "ab\nc\xC3", "ab\nc\xE2\x82z", "ab\nc\xF8zzzz"}) {
     const auto file = folder.write("a.txt", bad);
@@ -62,7 +63,7 @@ TEST(TextTokens, RefuseWhatIsNoUtf8NamingTheLine) {
   }
 }
 
-TEST(TextSource, GivesEachBlockWithTheTokensOneFurtherOn) {
+TEST(TextSource, GivesEachBlockWithTheTokensOnePlaceFurtherOn) {
   const Folder folder;
   const auto text = std::make_shared<TextTokens>(
       read_text(folder.write("a.txt", "abcdefghij"), 3, TextUnit::characters));
@@ -75,7 +76,7 @@ TEST(TextSource, GivesEachBlockWithTheTokensOneFurtherOn) {
   EXPECT_EQ(numbers(source.get(0).target), (std::vector<int64_t>{4, 5, 6}));
 }
 
-TEST(TextSource, RefusesSamplesItHasNot) {
+TEST(TextSource, RefusesSamplesThatItDoesNotHave) {
   const Folder folder;
   const auto text = std::make_shared<TextTokens>(
       read_text(folder.write("a.txt", "abcdefghij"), 3, TextUnit::characters));

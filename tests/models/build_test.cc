@@ -51,7 +51,7 @@ Model small_gpt() {
       {{12}, 50})();
 }
 
-TEST(ModelBuild, HasExactlyTheParametersThatTheShapesName) {
+TEST(ModelBuild, HasExactlyTheParametersOfTheShapes) {
   for (const Case& c : cases()) {
     const auto specs = parameter_shapes(c.options, c.input);
     const auto real = make_factory(c.options, c.input)().module->named_parameters();
@@ -85,7 +85,7 @@ TEST(ModelBuild, TakesABatchOfNoSamples) {
   }
 }
 
-TEST(ModelBuild, StartsAlikeFromTheSameSeed) {
+TEST(ModelBuild, StartsFromTheSameValuesForTheSameSeed) {
   for (const Case& c : cases()) {
     const ModelFactory factory = make_factory(c.options, c.input);
     torch::manual_seed(5);
@@ -110,7 +110,7 @@ TEST(ModelBuild, RefusesBadOptionsBeforeAnyModuleIsMade) {
   EXPECT_THROW(make_factory({.name = "cnnn"}, {{1, 8, 8}, 10}), Error);
 }
 
-TEST(MlpModel, IsTheSequentialOfItsNames) {
+TEST(MlpModel, IsTheSequentialThatItsNamesDescribe) {
   const Model model = make_factory({.name = "mlp", .hidden = {16, 8}}, {{1, 2, 3}, 4})();
   torch::nn::Sequential same(torch::nn::Linear(6, 16), torch::nn::ReLU(), torch::nn::Linear(16, 8),
                              torch::nn::ReLU(), torch::nn::Linear(8, 4));
@@ -121,7 +121,7 @@ TEST(MlpModel, IsTheSequentialOfItsNames) {
   EXPECT_TRUE(at::equal(model.forward(data), same->forward(data.flatten(1))));
 }
 
-TEST(ResnetModel, StartsEachBlockAsTheIdentityWhereAsked) {
+TEST(ResnetModel, StartsEachBlockAsTheIdentityWithZeroInit) {
   const Model model = make_factory({.name = "resnet18", .zero_init = 1}, {{1, 8, 8}, 10})();
   const auto p = model.module->named_parameters();
   for (const std::string block : {"layer1.0", "layer4.1"}) {
@@ -131,8 +131,8 @@ TEST(ResnetModel, StartsEachBlockAsTheIdentityWhereAsked) {
 }
 
 TEST(ResnetModel, HalvesLargeImagesTwiceBeforeTheFirstBlockAndSmallOnesNever) {
-  // What the first stage sees shows in the gradient of its convolution: with one pixel left, only
-  // the window's middle is used.
+  // The gradient of the first stage's convolution shows the size of its input: if one pixel is
+  // left, only the middle of the window has a gradient.
   const auto side_windows_used = [](int64_t side) {
     const Model model = make_factory({.name = "resnet18"}, {{1, side, side}, 10})();
     model.forward(torch::randn({2, 1, side, side})).square().sum().backward();
@@ -178,7 +178,7 @@ TEST(GptModel, NeverLooksAhead) {
   EXPECT_FALSE(at::allclose(before.narrow(0, 7, 5), after.narrow(0, 7, 5)));
 }
 
-TEST(GptModel, AttendsAsWrittenOut) {
+TEST(GptModel, GivesTheResultOfTheWrittenOutFormula) {
   const Model model = make_factory(
       {.name = "gpt", .layers = 1, .width = 8, .heads = 2, .vocabulary = 20, .context = 6},
       {{5}, 20})();

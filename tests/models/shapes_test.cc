@@ -36,7 +36,7 @@ TEST(ModelShapes, CountTheParametersOfTheSuite) {
   EXPECT_EQ(parameters_of("mlpbig"), 25'214'986);
   EXPECT_EQ(parameters_of("cnn"), 576'170);
   EXPECT_EQ(parameters_of("gpt"), 8'966'144);
-  // torchvision's.
+  // The counts of torchvision.
   EXPECT_EQ(parameters_of("resnet18"), 11'689'512);
   EXPECT_EQ(parameters_of("resnet50"), 25'557'032);
 }
@@ -90,12 +90,12 @@ TEST(ModelShapes, GiveConvolutionsABiasOnlyWithoutBatchNorm) {
   EXPECT_EQ(without[1].name, "features.0.bias");
 }
 
-TEST(ModelShapes, CarryTheAskedForDtype) {
+TEST(ModelShapes, HaveTheRequestedDtype) {
   const auto specs = parameter_shapes({.name = "mlp"}, {{4}, 2}, plan::DType::float64);
   EXPECT_EQ(specs[0].dtype, plan::DType::float64);
 }
 
-TEST(ModelOptionsResolution, IsTheSameTheSecondTime) {
+TEST(ModelOptionsResolution, ChangesNothingTheSecondTime) {
   for (const std::string name : {"mlp", "cnn", "gpt", "resnet18", "resnet50", "tiny", "mlpbig"}) {
     const ModelOptions once = resolve({.name = name}), twice = resolve(once);
     EXPECT_EQ(once.hidden, twice.hidden) << name;

@@ -41,7 +41,7 @@ std::array<std::string_view, kColumns> columns_of(std::string_view line, const P
     start = comma + 1;
   }
   if (count != kColumns)
-    throw corrupt(place, fmt::format("there are {} columns, {} are needed", count, kColumns));
+    throw corrupt(place, fmt::format("there are {} columns, but {} are needed", count, kColumns));
   return columns;
 }
 

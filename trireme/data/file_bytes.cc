@@ -31,15 +31,16 @@ class Inflater {
   ~Inflater() { inflateEnd(&stream_); }
   Inflater(const Inflater&) = delete;
 
-  // One gzip member from the front of `packed`, appended to `out`. Returns the bytes it took up.
+  // Decompresses one gzip member from the front of `packed` and appends it to `out`. Returns the
+  // number of bytes that the member takes.
   size_t member(std::string_view packed, std::string& out, const fs::path& file) {
     size_t fed = 0;
     stream_.avail_in = 0;
     int status = Z_OK;
     while (status != Z_STREAM_END) {
       if (stream_.avail_in == 0) {
-        const size_t piece =
-            std::min<size_t>(packed.size() - fed, 1 << 30);  // zlib counts in 32 bits.
+        // zlib counts in 32 bits.
+        const size_t piece = std::min<size_t>(packed.size() - fed, 1 << 30);
         stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + fed));
         stream_.avail_in = static_cast<uInt>(piece);
         fed += piece;
@@ -69,8 +70,8 @@ class Inflater {
 std::string gunzip(std::string_view packed, const fs::path& file) {
   Inflater inflater;
   std::string out;
-  while (packed.starts_with(kGzipMagic))
-    packed.remove_prefix(inflater.member(packed, out, file));  // Members may follow each other.
+  // Several members may follow each other.
+  while (packed.starts_with(kGzipMagic)) packed.remove_prefix(inflater.member(packed, out, file));
   if (!packed.empty())
     throw corrupt(file, fmt::format("{} bytes follow the end of the gzip data", packed.size()));
   return out;
@@ -85,12 +86,12 @@ void require_regular_file(const fs::path& file) {
                 "the path of an existing file, absolute or relative to the current folder");
   if (status.type() == fs::file_type::directory)
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("'{}' is a folder, a file is needed", file.string()),
+                fmt::format("'{}' is a folder, but must be a file", file.string()),
                 "the path of the file inside it");
   if (status.type() == fs::file_type::none)
     throw Error(
         ErrorCode::io, "data",
-        fmt::format("data file '{}' cannot be looked at: {}", file.string(), error.message()));
+        fmt::format("data file '{}' cannot be examined: {}", file.string(), error.message()));
   if (status.type() != fs::file_type::regular)
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("'{}' is not a regular file", file.string()), "a copy of it on disk");

@@ -10,7 +10,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The magic number's last byte counts the dimensions, the one before says "unsigned bytes".
+// The last byte of the magic number is the number of dimensions; the byte before it means
+// "unsigned bytes".
 constexpr uint32_t kImagesMagic = 0x00000803, kLabelsMagic = 0x00000801;
 constexpr size_t kNumberBytes = 4;
 
@@ -26,11 +27,12 @@ void check_magic(std::string_view bytes, uint32_t expected, const fs::path& file
   if (magic == expected) return;
   const bool is_other = magic == kImagesMagic || magic == kLabelsMagic;
   const std::string_view wanted = expected == kImagesMagic ? "images" : "labels";
-  throw Error(ErrorCode::corrupt, "data",
-              fmt::format("{}: the file starts with 0x{:08x}, an IDX file of {} with 0x{:08x}",
-                          file.string(), magic, wanted, expected),
-              is_other ? "data.images and data.labels the other way round"
-                       : "a file in MNIST's IDX format of unsigned bytes, plain or gzip");
+  throw Error(
+      ErrorCode::corrupt, "data",
+      fmt::format("{}: the file starts with 0x{:08x}, but an IDX file of {} starts with 0x{:08x}",
+                  file.string(), magic, wanted, expected),
+      is_other ? "data.images and data.labels the other way round"
+               : "a file in MNIST's IDX format of unsigned bytes, plain or gzip");
 }
 
 struct Idx {
@@ -40,7 +42,7 @@ struct Idx {
   std::string_view values() const { return std::string_view(bytes).substr(header_bytes); }
 };
 
-// Multiplies the sizes; the largest number there is where 64 bits do not hold the product.
+// Multiplies the sizes; returns the largest uint64_t if the product does not fit in 64 bits.
 uint64_t promised_bytes(const std::vector<uint64_t>& sizes) {
   uint64_t product = 1;
   for (const uint64_t size : sizes) {
@@ -58,19 +60,21 @@ Idx read(const fs::path& file, uint32_t magic) {
   idx.header_bytes = (1 + dimensions) * kNumberBytes;
   if (idx.bytes.size() >= kNumberBytes) check_magic(idx.bytes, magic, file);
   if (idx.bytes.size() < idx.header_bytes)
-    throw Error(ErrorCode::corrupt, "data",
-                fmt::format("{}: the file is truncated: {} bytes, its header alone has {}",
-                            file.string(), idx.bytes.size(), idx.header_bytes),
-                "fetching the file again");
+    throw Error(
+        ErrorCode::corrupt, "data",
+        fmt::format("{}: the file is truncated: it has {} bytes, but its header alone takes {}",
+                    file.string(), idx.bytes.size(), idx.header_bytes),
+        "fetching the file again");
   for (size_t dim = 0; dim < dimensions; ++dim) idx.sizes.push_back(number_at(idx.bytes, 1 + dim));
   const uint64_t promised = promised_bytes(idx.sizes),
                  present = idx.bytes.size() - idx.header_bytes;
   if (promised != present)
-    throw Error(ErrorCode::corrupt, "data",
-                fmt::format("{}: the file is {}: its header promises {} bytes ({}), there are {}",
-                            file.string(), present < promised ? "truncated" : "too long", promised,
-                            fmt::join(idx.sizes, " x "), present),
-                "fetching the file again");
+    throw Error(
+        ErrorCode::corrupt, "data",
+        fmt::format("{}: the file is {}: its header promises {} bytes ({}), but there are {}",
+                    file.string(), present < promised ? "truncated" : "too long", promised,
+                    fmt::join(idx.sizes, " x "), present),
+        "fetching the file again");
   if (promised == 0)
     throw Error(ErrorCode::corrupt, "data",
                 fmt::format("{}: the file holds no values ({})", file.string(),
@@ -98,7 +102,8 @@ ImageTable read_idx(const fs::path& images_file, const fs::path& labels_file,
   table.pixels.assign(images.values().begin(), images.values().end());
   for (const char label : labels.values())
     table.labels.push_back(static_cast<unsigned char>(label));
-  table.origin = labels_file.string();  // A wrong label is named with the file it is in.
+  // An error about a label names the labels file.
+  table.origin = labels_file.string();
   settle_classes(table, classes);
   table.origin = images_file.string();
   return table;

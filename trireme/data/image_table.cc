@@ -10,7 +10,7 @@ namespace trireme::data {
 void settle_classes(ImageTable& table, std::optional<int64_t> classes) {
   if (classes && *classes < 1)
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("the number of classes is {}, it must be at least 1", *classes),
+                fmt::format("the number of classes is {}, but must be at least 1", *classes),
                 "data.classes of 1 or more, or leave it out");
   int64_t largest = -1;
   for (size_t sample = 0; sample < table.labels.size(); ++sample) {

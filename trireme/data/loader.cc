@@ -26,16 +26,16 @@ void check_options(const Source* source, const LoaderOptions& options, int rank,
           fmt::format("global batch {} is smaller than the {} replicas", options.batch, world_size),
           fmt::format("data.batch of at least {}, or fewer replicas", world_size));
   require(options.threads >= 0 && options.threads <= kMostThreads,
-          fmt::format("data.threads is {}, it must lie in 0..{}", options.threads, kMostThreads),
+          fmt::format("data.threads is {}, but must lie in 0..{}", options.threads, kMostThreads),
           "1");
   require(options.prefetch >= 0,
-          fmt::format("data.prefetch is {}, it must not be negative", options.prefetch), "2");
+          fmt::format("data.prefetch is {}, but must not be negative", options.prefetch), "2");
   require(
       options.timeout > Milliseconds(0),
-      fmt::format("the loader's timeout is {} ms, it must be positive", options.timeout.count()),
+      fmt::format("the loader's timeout is {} ms, but must be positive", options.timeout.count()),
       "a longer one");
   require(at::isFloatingType(options.dtype),
-          fmt::format("the loader's dtype is {}, it must be a floating-point type",
+          fmt::format("the loader's dtype is {}, but must be a floating-point type",
                       c10::toString(options.dtype)),
           "float32 or float64");
 }
@@ -49,15 +49,15 @@ void check_rows(const at::Tensor& tensor, size_t rows, std::string_view part) {
   throw Error(
       ErrorCode::invalid_argument, "data",
       fmt::format(
-          "the source's get_batch() gave {} of shape {} for {} samples; the first size must be "
-          "their number",
+          "the source's get_batch() gave {} of shape {} for {} samples; the first size must be the "
+          "number of samples",
           part, tensor.defined() ? fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")) : "nothing",
           rows),
       "stacking the samples along a new first dimension");
 }
 
-// Fills in the tensors of a batch whose indices are known. An empty share gets its other sizes from
-// some sample.
+// Loads the tensors of a batch whose indices are known. For an empty share, a sample of the source
+// gives the other sizes of the tensors.
 Batch load(const Source& source, at::ScalarType dtype, Batch batch) {
   const bool empty = batch.indices.empty();
   const std::vector<int64_t> asked = empty ? std::vector<int64_t>{0} : batch.indices;
@@ -92,7 +92,7 @@ struct Loader::Impl {
       prefetch = std::make_unique<data::Prefetch>(options.threads, rank, world_size);
   }
 
-  // This replica's part of the global batch at `at`, without its tensors.
+  // This replica's share of the global batch at `at`, without its tensors.
   Batch assign(plan::DataPosition at) const {
     const std::vector<int64_t> global = plan.global_batch(at);
     const auto [first, last] = plan.share_of(static_cast<int64_t>(global.size()), rank, world_size);
@@ -107,7 +107,7 @@ struct Loader::Impl {
     while (prefetch->size() < window) {
       Batch batch = assign(scheduled);
       scheduled = batch.next;
-      prefetch->add(data::Prefetch::Job(
+      prefetch->add(data::Prefetch::Task(
           [source = source, dtype = options.dtype, batch = std::move(batch)]() mutable {
             return load(*source, dtype, std::move(batch));
           }));
@@ -138,9 +138,9 @@ struct Loader::Impl {
   LoaderOptions options;
   int rank, world_size;
   plan::DataPlan plan;
-  plan::DataPosition position;               // Of the batch that next() gives next.
-  plan::DataPosition scheduled;              // Of the first batch that no thread has been given.
-  std::unique_ptr<data::Prefetch> prefetch;  // None with threads = 0.
+  plan::DataPosition position;               // The batch that next() returns next.
+  plan::DataPosition scheduled;              // The first batch that no thread has been given.
+  std::unique_ptr<data::Prefetch> prefetch;  // Empty with threads = 0.
 };
 
 Loader::Loader(std::shared_ptr<const Source> source, LoaderOptions options, int rank,

@@ -1,5 +1,5 @@
-// Turns a source into this replica's batches: shuffled, shared, batched, and prefetched by threads
-// in a fixed order.
+// Turns a source into the batches of one replica: shuffled, cut into shares, batched, and
+// prefetched by threads in a fixed order.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
@@ -13,58 +13,61 @@
 namespace trireme {
 
 struct LoaderOptions {
-  int64_t batch = 64;  // Global: samples per step over all replicas.
+  int64_t batch = 64;  // The global batch: samples per step over all replicas.
   uint64_t seed = 0;
   bool shuffle = true;
   bool drop_last = false;
-  int virtual_shards = 0;             // plan::DataPlanOptions.
-  int threads = 1;                    // Prefetching threads; 0: load in the caller.
-  int prefetch = 2;                   // Batches held ready, or being loaded: at least one a thread.
-  at::ScalarType dtype = at::kFloat;  // Floating-point data and targets are converted to it.
-  Milliseconds timeout{600'000};      // How long next() waits for its batch; not with threads = 0.
+  int virtual_shards = 0;  // As in plan::DataPlanOptions.
+  int threads = 1;         // The number of prefetching threads; at 0 the caller loads.
+  // The number of batches that are ready or being loaded; at least one per thread.
+  int prefetch = 2;
+  // Floating-point data and targets are converted to this type.
+  at::ScalarType dtype = at::kFloat;
+  // The time that next() waits for its batch. It has no effect with threads = 0.
+  Milliseconds timeout{600'000};
 };
 
 struct Batch {
-  at::Tensor data, target;       // First dimension: this replica's share, possibly 0.
-  std::vector<int64_t> indices;  // Which samples, in order.
-  int64_t global_size = 0;       // Of the whole global batch.
-  plan::DataPosition position;   // Of the global batch's first sample.
-  plan::DataPosition next;       // Where training goes on once this batch is committed.
+  at::Tensor data, target;       // The first dimension is this replica's share; it may be 0.
+  std::vector<int64_t> indices;  // The samples of the share, in order.
+  int64_t global_size = 0;       // The size of the whole global batch.
+  plan::DataPosition position;   // The position of the first sample of the global batch.
+  plan::DataPosition next;  // The position where training continues after this batch is committed.
   int64_t size() const { return static_cast<int64_t>(indices.size()); }
 };
 
-// One thread at a time. Batches depend only on (options, source, rank, world size, position), never
-// on timing. The destructor waits for the calls of the source that are running, and starts no
-// further one.
+// One thread at a time may use a loader. Its batches depend only on (options, source, rank, world
+// size, position), never on timing. The destructor waits for the calls of the source that are
+// running; it starts no further call.
 class Loader {
  public:
-  // Throws Error(invalid_argument) naming the option; also if the source is empty or the global
-  // batch smaller than the replicas.
+  // Throws Error(invalid_argument) naming the option. It also does so if the source is empty, or
+  // if the global batch has fewer samples than there are replicas.
   Loader(std::shared_ptr<const Source> source, LoaderOptions options, int rank = 0,
          int world_size = 1);
-  // This worker's share in its world, with one replica a worker.
+  // Loads this worker's share in its world, with one replica per worker.
   Loader(const World& world, std::shared_ptr<const Source> source, LoaderOptions options)
       : Loader(std::move(source), options, world.rank(), world.size()) {}
   ~Loader();
   Loader(Loader&&) noexcept;
 
-  // The next batch, across the end of an epoch into the next one. An exception thrown by the source
-  // comes out here, for its batch; the position stays, so that calling again tries that batch
-  // again, and seek() leads past it. Throws Error(timeout) if the batch is not there in time
-  // (calling again goes on waiting).
+  // Returns the next batch; after the end of an epoch the next epoch follows. An exception from
+  // the source is thrown here, for the batch that caused it. The position then stays: another call
+  // tries the same batch again, and seek() skips it. Throws Error(timeout) if the batch is not
+  // there in time; another call continues to wait for it.
   Batch next();
-  // True if the next batch starts a new epoch (and at the very start).
+  // True if the next batch starts a new epoch, and at the very start.
   bool at_epoch_start() const;
   int64_t batches_per_epoch() const;
   const plan::DataPlan& plan() const;
-  plan::DataPosition position()
-      const;  // Of the next batch that next() will give: what a checkpoint saves.
-  // Goes on at any sample, also one that the batch size does not divide. Throws
-  // Error(invalid_argument) outside the data set.
+  // The position of the batch that next() returns next. A checkpoint saves it.
+  plan::DataPosition position() const;
+  // Continues at any sample, even one that the batch size does not divide. Throws
+  // Error(invalid_argument) for a position outside the data set.
   void seek(plan::DataPosition position);
 
-  // `for (const Batch& batch : loader)`: what is left of this epoch (a whole one if none has
-  // begun).
+  // `for (const Batch& batch : loader)` visits the rest of this epoch, or a whole epoch if none
+  // has begun.
   class Iterator {
    public:
     const Batch& operator*() const { return batch_; }

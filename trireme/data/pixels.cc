@@ -17,8 +17,8 @@ inline __attribute__((always_inline)) void multiply(const uint8_t* __restrict pi
 }
 
 #if defined(__x86_64__)
-// The same statement compiled for eight floats at a time; no fused operations, so the bits are
-// those of the plain one.
+// The same statement, compiled for eight floats at a time. It uses no fused operations, so that
+// the bits are those of the plain version.
 __attribute__((target("avx2"))) void multiply_avx2(const uint8_t* pixels, int64_t count, float high,
                                                    float low, float* out) {
   multiply(pixels, count, high, low, out);
@@ -42,7 +42,7 @@ float first_16_bits(float value) {
 PixelScale::PixelScale(float scale) : scale_(scale) {
   if (!(scale > 0) || !std::isfinite(scale))
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("the scale of pixels is {}, it must be positive", scale),
+                fmt::format("the scale of pixels is {}, but must be positive", scale),
                 "the largest value a pixel can have, such as 255");
   const double reciprocal = 1.0 / static_cast<double>(scale);
   high_ = first_16_bits(static_cast<float>(reciprocal));

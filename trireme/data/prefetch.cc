@@ -15,22 +15,22 @@ Prefetch::Prefetch(int threads, int rank, int world_size) {
 
 void Prefetch::work(const std::stop_token& stop) {
   while (true) {
-    Job job;
+    Task task;
     {
       std::unique_lock lock(mutex_);
       if (!changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) return;
-      job = std::move(waiting_.front());
+      task = std::move(waiting_.front());
       waiting_.pop_front();
     }
-    job();
+    task();
   }
 }
 
-void Prefetch::add(Job job) {
-  window_.push_back(job.get_future());
+void Prefetch::add(Task task) {
+  window_.push_back(task.get_future());
   {
     const std::lock_guard lock(mutex_);
-    waiting_.push_back(std::move(job));
+    waiting_.push_back(std::move(task));
   }
   changed_.notify_one();
 }

@@ -1,4 +1,4 @@
-// Runs jobs on threads and hands their batches out in the order in which the jobs were given.
+// Runs tasks on threads, and returns their batches in the order in which the tasks were added.
 #pragma once
 #include <trireme/data/loader.h>
 #include <condition_variable>
@@ -10,21 +10,21 @@
 
 namespace trireme::data {
 
-// All methods are for one thread, the owner's. The destructor drops jobs that have not begun and
-// waits for those that have.
+// Only the thread of the owner may call the methods. The destructor drops tasks that have not
+// begun, and waits for those that have.
 class Prefetch {
  public:
-  using Job = std::packaged_task<Batch()>;
-  // The threads log and throw as `rank` of `world_size`.
+  using Task = std::packaged_task<Batch()>;
+  // Log lines and errors of the threads carry `rank` of `world_size`.
   Prefetch(int threads, int rank, int world_size);
   ~Prefetch() { clear(); }
 
-  void add(Job job);
-  size_t size() const { return window_.size(); }  // Jobs added and not taken.
-  // False if the oldest job is not done in time. Needs size() > 0.
+  void add(Task task);
+  size_t size() const { return window_.size(); }  // Tasks that were added and not yet taken.
+  // False if the oldest task is not done in time. size() must be above 0.
   bool wait(Milliseconds timeout);
-  Batch take();  // The oldest job's batch, or its exception.
-  void clear();  // Forgets all jobs. A running one finishes unseen.
+  Batch take();  // The batch of the oldest task, or its exception.
+  void clear();  // Drops all tasks. The result of a running task is lost.
 
  private:
   void work(const std::stop_token& stop);
@@ -32,8 +32,9 @@ class Prefetch {
   std::deque<std::future<Batch>> window_;
   std::mutex mutex_;  // Guards waiting_.
   std::condition_variable_any changed_;
-  std::deque<Job> waiting_;
-  std::vector<std::jthread> threads_;  // Last: ends before what it uses.
+  std::deque<Task> waiting_;
+  // The last member: the threads end before the members that they use.
+  std::vector<std::jthread> threads_;
 };
 
 }  // namespace trireme::data

@@ -23,22 +23,23 @@ void check_index(int64_t index, int64_t size) {
                 fmt::format("sample {} is outside 0..{}", index, size - 1));
 }
 
-// torch::stack, but a sample that does not fit the others is named.
+// Stacks as torch::stack does, but names a sample that does not fit the others.
 at::Tensor stack(const std::vector<at::Tensor>& rows, const std::vector<int64_t>& indices,
                  std::string_view part) {
   for (size_t row = 0; row < rows.size(); ++row) {
     if (rows[row].defined() && rows[row].sizes() == rows[0].sizes()) continue;
-    throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("the {} of sample {} is {}, that of sample {} of the same batch {}; a "
-                            "batch needs one shape",
-                            part, indices[row], shape_of(rows[row]), indices[0], shape_of(rows[0])),
-                "cropping or padding in get(), or a get_batch() of the source's own");
+    throw Error(
+        ErrorCode::invalid_argument, "data",
+        fmt::format("the {} of sample {} is {}, but that of sample {} of the same batch is {}; a "
+                    "batch needs one shape",
+                    part, indices[row], shape_of(rows[row]), indices[0], shape_of(rows[0])),
+        "cropping or padding in get(), or a get_batch() of the source's own");
   }
   return torch::stack(rows);
 }
 
-// Rows of a contiguous tensor, copied on the calling thread alone (index_select would start a team
-// of threads).
+// Copies rows of a contiguous tensor on the calling thread alone; index_select would start a team
+// of threads.
 at::Tensor gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& indices) {
   if (!tensor.device().is_cpu())
     return tensor.index_select(0, torch::tensor(indices, torch::kLong).to(tensor.device()));

@@ -1,4 +1,4 @@
-// Where samples come from. A user's own source has two methods.
+// The origin of samples. A user's own source implements two methods.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/data/image_table.h>
@@ -14,25 +14,24 @@ struct Example {
   at::Tensor target;  // A scalar (class index, int64) or a tensor of any shape.
 };
 
-// Must allow get() from several threads at once, and give the same example for the same index every
-// time.
+// Several threads may call get() at once. The same index must give the same example every time.
 class Source {
  public:
   virtual ~Source() = default;
   virtual int64_t size() const = 0;
   virtual Example get(int64_t index) const = 0;
-  // Several samples, at least one, stacked along a new first dimension. Override it where that is
-  // faster than stacking get()'s results. Throws Error(invalid_argument) naming a sample whose
-  // shape differs from the others'.
+  // Returns several samples, at least one, stacked along a new first dimension. Override it if
+  // there is a faster way than stacking the results of get(). Throws Error(invalid_argument)
+  // naming a sample whose shape differs from the others'.
   virtual Example get_batch(const std::vector<int64_t>& indices) const;
 };
 
-// Images as float tensors of shape [channels, height, width] in 0..1 (pixel / scale), targets int64
-// scalars.
+// Images as float tensors of shape [channels, height, width] in 0..1 (pixel / scale). Targets are
+// int64 scalars.
 class ImageSource : public Source {
  public:
-  explicit ImageSource(data::ImageTable table);  // Throws Error(invalid_argument) if pixels or
-                                                 // labels do not fill the stated sizes.
+  // Throws Error(invalid_argument) if pixels or labels do not fill the stated sizes.
+  explicit ImageSource(data::ImageTable table);
   int64_t size() const override;
   Example get(int64_t index) const override;
   Example get_batch(const std::vector<int64_t>& indices) const override;
@@ -44,12 +43,12 @@ class ImageSource : public Source {
   int64_t image_pixels_ = 0;
 };
 
-// Tensors held in memory: row i of `data` and of `target` is sample i. A later change of the
-// tensors given may or may not be seen.
+// Tensors held in memory: row i of `data` and of `target` is sample i. The source may or may not
+// see a later change of these tensors.
 class TensorSource : public Source {
  public:
-  TensorSource(at::Tensor data,
-               at::Tensor target);  // Throws Error(invalid_argument) if their first sizes differ.
+  // Throws Error(invalid_argument) if their first sizes differ.
+  TensorSource(at::Tensor data, at::Tensor target);
   int64_t size() const override;
   Example get(int64_t index) const override;
   Example get_batch(const std::vector<int64_t>& indices) const override;

@@ -5,12 +5,12 @@
 
 namespace trireme {
 
-// Samples [first, last) of a text: data is int64 [block], target int64 [block], the tokens one
-// further on.
+// Samples [first, last) of a text: data is int64 [block]; target is int64 [block], the tokens one
+// place further on.
 class TextSource : public Source {
  public:
-  // Several sources may share a text. Throws Error(invalid_argument) if the range is not within its
-  // samples.
+  // Several sources may hold the same text. Throws Error(invalid_argument) if the range is not
+  // within its samples.
   TextSource(std::shared_ptr<const data::TextTokens> text, int64_t first, int64_t last);
   int64_t size() const override { return last_ - first_; }
   Example get(int64_t index) const override;

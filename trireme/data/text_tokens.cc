@@ -9,8 +9,8 @@
 namespace trireme::data {
 namespace {
 
-// How many bytes the character that starts with `first` has; 0 if none starts so (RFC 3629, section
-// 4).
+// The number of bytes of a character that starts with `first`, or 0 if no character starts with it
+// (RFC 3629, section 4).
 size_t length_of_character(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first <= 0xDF) return 2;
@@ -18,7 +18,7 @@ size_t length_of_character(unsigned char first) {
   return first >= 0xF0 && first <= 0xF4 ? 4 : 0;
 }
 
-// The character at `place`, or nothing if the bytes there are none.
+// The character at `place`, or nothing if the bytes there are not a character.
 std::optional<std::string_view> character_at(std::string_view text, size_t place) {
   const size_t length = length_of_character(static_cast<unsigned char>(text[place]));
   if (length == 0 || place + length > text.size()) return std::nullopt;
@@ -46,7 +46,7 @@ std::vector<std::string_view> characters_of(std::string_view text, const std::st
   return characters;
 }
 
-// The order of UTF-8 bytes is Unicode's order.
+// The order of UTF-8 bytes is the order of Unicode.
 void number_characters(TextTokens& text, std::string_view content) {
   const std::vector<std::string_view> all = characters_of(content, text.origin);
   std::map<std::string_view, int32_t> numbers;
@@ -71,7 +71,7 @@ void number_bytes(TextTokens& text, std::string_view content) {
 TextTokens read_text(const std::filesystem::path& file, int64_t block, TextUnit unit) {
   if (block < 1)
     throw Error(ErrorCode::invalid_argument, "data",
-                fmt::format("a block has {} tokens, it must have at least 1", block),
+                fmt::format("a block has {} tokens, but must have at least 1", block),
                 "data.block=64");
   const std::string content = read_data_file(file);
   TextTokens text;

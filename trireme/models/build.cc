@@ -8,7 +8,7 @@ namespace trireme::models {
 
 ModelFactory make_factory(const ModelOptions& options, const InputSpec& input) {
   const ModelOptions resolved = resolve(options);
-  parameter_shapes(resolved, input);  // Refuses an input that does not fit.
+  parameter_shapes(resolved, input);  // Throws if the input does not fit.
   switch (family_of(resolved)) {
     case Family::cnn: return [resolved, input] { return make_cnn(resolved, input); };
     case Family::gpt: return [resolved] { return make_gpt(resolved); };

@@ -5,9 +5,9 @@
 
 namespace trireme::models {
 
-// A factory for the model that `options` name, for inputs of `input`. Classifiers give logits
-// [batch, classes]; gpt takes int64 tokens [batch, tokens] and gives logits [batch * tokens,
-// vocabulary]. Throws as resolve() does, at once.
+// Makes a factory for the model that `options` names, for samples of `input`. Classifiers give
+// logits [batch, classes]; gpt takes int64 tokens [batch, tokens] and gives logits [batch *
+// tokens, vocabulary]. Throws as resolve() does, before any module is made.
 ModelFactory make_factory(const ModelOptions& options, const InputSpec& input);
 
 }  // namespace trireme::models

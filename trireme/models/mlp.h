@@ -13,8 +13,8 @@
 
 namespace trireme::models {
 
-// `options` as resolve() returns them, checked against `input`. Data [batch, ...] gives logits
-// [batch, classes].
+// Builds the module. `options` must come from resolve(), and fit `input`. Data [batch, ...] gives
+// logits [batch, classes].
 Model make_mlp(const ModelOptions& options, const InputSpec& input);
 
 }  // namespace trireme::models

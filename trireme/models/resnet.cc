@@ -10,8 +10,8 @@ torch::nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t side, int
       torch::nn::Conv2dOptions(inputs, outputs, side).stride(stride).padding(side / 2).bias(false));
 }
 
-// conv1, bn1, conv2, bn2, ...: all but the last pair are followed by a ReLU; that one by the sum
-// with what went in.
+// The layers are conv1, bn1, conv2, bn2, ... A ReLU follows every pair but the last; after the
+// last pair the input of the block is added.
 class Block : public torch::nn::Module {
  public:
   Block(const ResnetLayout& layout, int stage, int64_t block, int64_t inputs, bool zero_init) {

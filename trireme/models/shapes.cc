@@ -9,8 +9,8 @@
 namespace trireme::models {
 namespace {
 
-// Appends tensors under their state_dict names, as torch's modules register them: the weight, then
-// the bias.
+// Appends tensors with their state_dict names, in the order in which torch's modules register
+// them: the weight, then the bias.
 class ShapeList {
  public:
   explicit ShapeList(plan::DType dtype) : dtype_(dtype) {}
@@ -36,8 +36,8 @@ class ShapeList {
 void add_mlp(ShapeList& list, const ModelOptions& options, const InputSpec& input) {
   int64_t width = 1;
   for (const int64_t size : input.shape) width *= size;
-  int64_t slot =
-      0;  // Position in the nn.Sequential: every hidden layer takes two, Linear and ReLU.
+  // The position in the nn.Sequential: every hidden layer takes two, Linear and ReLU.
+  int64_t slot = 0;
   for (const int64_t hidden : options.hidden) {
     list.add_linear(std::to_string(slot), width, hidden);
     width = hidden;
@@ -57,7 +57,7 @@ void add_cnn(ShapeList& list, const ModelOptions& options, const InputSpec& inpu
     } else {
       list.add(fmt::format("features.{}.bias", slot - 1), {next});
     }
-    ++slot;  // ReLU
+    ++slot;  // The ReLU.
     channels = next;
   }
   list.add_linear("classifier", channels, input.classes);

@@ -1,5 +1,5 @@
-// The parameters of every built-in model, computed without torch, for plans and checks before a
-// run.
+// The parameters of every built-in model, computed without torch, for plans and for checks before
+// a run.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
@@ -9,35 +9,36 @@
 
 namespace trireme::models {
 
-// What a configuration says of the model (keys model.*). Empty or negative values take the defaults
-// of the named model.
+// The model keys of a configuration (model.*). Empty or negative values take the defaults of the
+// named model.
 struct ModelOptions {
   std::string name = "cnn";       // mlp, cnn, gpt, resnet18, resnet50; or a preset: tiny, mlpbig.
-  std::vector<int64_t> hidden;    // mlp: widths of the hidden layers.
-  std::vector<int64_t> channels;  // cnn: output channels of each 3x3 convolution.
-  std::vector<int64_t> strides;   // cnn: one per convolution.
-  int batch_norm = -1;            // cnn: 1 yes (convolutions have no bias then), 0 no.
-  double dropout = 0;             // mlp, cnn: before the last layer.
-  int zero_init = -1;             // resnet: 1: every block starts as the identity.
+  std::vector<int64_t> hidden;    // mlp: the widths of the hidden layers.
+  std::vector<int64_t> channels;  // cnn: the output channels of each 3x3 convolution.
+  std::vector<int64_t> strides;   // cnn: one stride per convolution.
+  int batch_norm = -1;            // cnn: 1 for yes (convolutions then have no bias), 0 for no.
+  double dropout = 0;             // mlp, cnn: the rate before the last layer.
+  int zero_init = -1;             // resnet: at 1 every block starts as the identity.
   int64_t layers = -1, width = -1, heads = -1, vocabulary = -1, context = -1;  // gpt
 };
 struct InputSpec {
-  std::vector<int64_t>
-      shape;  // Of one sample: [channels, height, width], [features], or [tokens] for gpt.
+  // The shape of one sample: [channels, height, width], [features], or [tokens] for gpt.
+  std::vector<int64_t> shape;
   int64_t classes = 10;
 };
 
 enum class Family { mlp, cnn, gpt, resnet };
-Family family_of(const ModelOptions& options);  // Presets are mlp.
+Family family_of(const ModelOptions& options);  // The family of a preset is mlp.
 
-// Fills in the named model's defaults and checks the rest. Throws Error(invalid_argument) naming
-// key, value, rule and the nearest known name.
+// Fills in the defaults of the named model and checks the other values. Throws
+// Error(invalid_argument) naming key, value, rule and the nearest known name.
 ModelOptions resolve(const ModelOptions& options);
-// The input a preset has in the benchmark suite when no data says otherwise: mlp 784, cnn 3x32x32,
+// The input of a model in the benchmark suite, if no data says otherwise: mlp 784, cnn 3x32x32,
 // ...
 InputSpec default_input(const ModelOptions& options);
 int64_t default_batch(const ModelOptions& options);  // Samples per rank in the benchmark suite.
-// Parameters (trainable) in the order of module->named_parameters(), with their state_dict names.
+// The (trainable) parameters in the order of module->named_parameters(), with their state_dict
+// names.
 std::vector<plan::TensorSpec> parameter_shapes(const ModelOptions& options, const InputSpec& input,
                                                plan::DType dtype = plan::DType::float32);
 
