@@ -1,4 +1,4 @@
-// What a group refuses, before anything is sent.
+// The arguments that a group refuses before anything is sent.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ TEST_F(GroupArguments, NamesATensorThatIsNotContiguous) {
               AllOf(HasSubstr("all_reduce"), HasSubstr("contiguous")));
 }
 
-TEST_F(GroupArguments, NamesATypeItDoesNotCarry) {
+TEST_F(GroupArguments, NamesATypeThatItDoesNotSupport) {
   EXPECT_THAT(refusal([&] { group().broadcast(at::ones({4}, at::kBool), 0); }),
               AllOf(HasSubstr("Bool"), HasSubstr("float32, float64")));
   EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kShort)); }), HasSubstr("Short"));
@@ -44,7 +44,7 @@ TEST_F(GroupArguments, NamesATensorOnAnotherDevice) {
   EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kMeta)); }), HasSubstr("meta"));
 }
 
-TEST_F(GroupArguments, HasNoMeanOfIntegers) {
+TEST_F(GroupArguments, RefusesAMeanOfIntegers) {
   EXPECT_THAT(refusal([&] { group().all_reduce(at::ones({4}, at::kInt), ReduceOp::mean); }),
               HasSubstr("mean of integers"));
   EXPECT_THAT(refusal([&] {
@@ -63,7 +63,7 @@ TEST_F(GroupArguments, NamesARankOutsideTheGroup) {
   EXPECT_THAT(refusal([&] { group().recv(good_, -3); }), HasSubstr("sender -3"));
 }
 
-TEST_F(GroupArguments, DoesNotSendToItself) {
+TEST_F(GroupArguments, RefusesAMessageToItself) {
   EXPECT_THAT(refusal([&] { group().send(good_, 0); }), HasSubstr("itself"));
   EXPECT_THAT(refusal([&] { group().recv(good_, 0); }), HasSubstr("itself"));
 }
@@ -88,7 +88,7 @@ TEST_F(GroupArguments, NamesTypesThatDiffer) {
               AllOf(HasSubstr("Float"), HasSubstr("Double")));
 }
 
-TEST_F(GroupArguments, HasAtLeastOneRank) {
+TEST_F(GroupArguments, RefusesAGroupWithoutRanks) {
   EXPECT_THAT(refusal([] { testing::thread_groups(0); }), HasSubstr("0 ranks"));
 }
 

@@ -1,4 +1,4 @@
-// One body of facts for every carrier.
+// The same tests for every backend.
 #include <torch/torch.h>
 // After torch.h.
 #include <gtest/gtest.h>
@@ -12,11 +12,11 @@ using testing::Groups;
 
 struct Carrier {
   std::string name;
-  int workers = 1;   // Processes, played by threads with Worlds of their own.
-  int replicas = 1;  // Threads a worker.
+  int workers = 1;   // Processes; here threads with Worlds of their own.
+  int replicas = 1;  // Threads per worker.
   plan::Algorithm all_reduce = plan::Algorithm::direct;
   std::string backend = "auto", expected = "threads";
-  std::vector<std::string> hosts;  // By worker, if they play several.
+  std::vector<std::string> hosts;  // [worker], if the workers play several hosts.
   int size() const { return workers * replicas; }
 };
 
@@ -55,7 +55,8 @@ bool allowed(at::ScalarType type, ReduceOp op) {
   return op != ReduceOp::mean || at::isFloatingType(type);
 }
 
-// Small whole numbers: their sums are exact in every type, so the order of additions cannot matter.
+// Small whole numbers: their sums are exact in every type, so the order of additions does not
+// matter.
 at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
   return ((at::arange(count, at::kLong) * 7 + rank * 5) % 13).to(type);
 }
@@ -78,7 +79,7 @@ std::string label(at::ScalarType type, int64_t count, ReduceOp op) {
   return fmt::format("{} x {} {}", count, c10::toString(type), to_string(op));
 }
 
-TEST_P(Collective, RanksStandInOrder) {
+TEST_P(Collective, HasRanksInOrder) {
   for (size_t i = 0; i < groups_.size(); ++i) {
     EXPECT_EQ(groups_[i]->rank(), static_cast<int>(i));
     EXPECT_EQ(groups_[i]->size(), size());
@@ -100,8 +101,8 @@ TEST_P(Collective, AllReduceGivesTheReductionOnEveryRank) {
   });
 }
 
-// Carriers that cut tensors into pieces have several here, and a short last one.
-TEST_P(Collective, LargeTensorsOfManyPiecesAreReducedRightEachTime) {
+// Backends that cut tensors into pieces have several pieces here, and a short last one.
+TEST_P(Collective, LargeTensorsOfManyPiecesAreReducedCorrectlyEachTime) {
   on_ranks([&](Group& group) {
     for (const int64_t count : {5000, 131072, 262145, 700001}) {
       const at::Tensor expected = reduction_of(size(), count, at::kFloat, ReduceOp::sum);
@@ -118,7 +119,7 @@ TEST_P(Collective, LargeTensorsOfManyPiecesAreReducedRightEachTime) {
   });
 }
 
-TEST_P(Collective, SharedTensorsAreReducedWhereTheyLie) {
+TEST_P(Collective, SharedTensorsAreReducedInPlace) {
   on_ranks([&](Group& group) {
     const at::Tensor tensor = group.shared_tensor({3, 100003}, at::kFloat);
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -190,7 +191,7 @@ TEST_P(Collective, AllGatherTakesAViewOfItsOutput) {
   });
 }
 
-TEST_P(Collective, BroadcastGivesEveryRootsTensor) {
+TEST_P(Collective, BroadcastGivesTheTensorOfEveryRoot) {
   on_ranks([&](Group& group) {
     for (int root = 0; root < size(); ++root)
       for (const at::ScalarType type : kTypes)
@@ -203,7 +204,7 @@ TEST_P(Collective, BroadcastGivesEveryRootsTensor) {
   });
 }
 
-TEST_P(Collective, GatherFillsTheRootAlone) {
+TEST_P(Collective, GatherFillsOnlyTheRoot) {
   on_ranks([&](Group& group) {
     for (int root = 0; root < size(); ++root)
       for (const at::ScalarType type : kTypes) {
@@ -218,7 +219,7 @@ TEST_P(Collective, GatherFillsTheRootAlone) {
   });
 }
 
-TEST_P(Collective, ShapesAreKeptAndScalarsCarried) {
+TEST_P(Collective, ShapesAreKeptAndScalarsAreSupported) {
   on_ranks([&](Group& group) {
     const at::Tensor cube = at::ones({2, 3, 4});
     group.all_reduce(cube);
@@ -229,7 +230,7 @@ TEST_P(Collective, ShapesAreKeptAndScalarsCarried) {
   });
 }
 
-TEST_P(Collective, FloatSumsAreTheSameBitsOnAllRanksAndAgain) {
+TEST_P(Collective, FloatSumsHaveTheSameBitsOnAllRanksAndInEveryRun) {
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     for (const int64_t count : {1, 1000, 10007}) {
       std::vector<at::Tensor> parts, sums(groups_.size());
@@ -250,7 +251,7 @@ TEST_P(Collective, FloatSumsAreTheSameBitsOnAllRanksAndAgain) {
   }
 }
 
-TEST_P(Collective, SeveralOperationsMayBeUnderWay) {
+TEST_P(Collective, SeveralOperationsMayBeInProgress) {
   on_ranks([&](Group& group) {
     std::vector<at::Tensor> tensors;
     std::vector<WorkPtr> works;
@@ -302,7 +303,7 @@ TEST_P(Collective, TagsTellMessagesApartAndEqualTagsKeepOrder) {
   });
 }
 
-TEST_P(Collective, NobodyPassesABarrierBeforeAllHaveCome) {
+TEST_P(Collective, NoRankPassesABarrierBeforeAllHaveArrived) {
   std::atomic<int> arrived{0};
   on_ranks([&](Group& group) {
     for (int round = 1; round <= 20; ++round) {

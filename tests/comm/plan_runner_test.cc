@@ -1,4 +1,4 @@
-// What threads make of a plan is what the plan says, in pieces of any size: bit for bit.
+// Threads that run a plan give the result of the plan, bit for bit, in pieces of any size.
 #include <gtest/gtest.h>
 #include <trireme/base/hash.h>
 #include <trireme/comm/threads/plan_runner.h>
@@ -40,7 +40,7 @@ plan::Tensors<float> run_by_threads(const PreparedPlan& prepared, plan::Tensors<
   return tensors;
 }
 
-TEST(PlanRunner, DoesWhatThePlanSaysInPiecesOfAnySize) {
+TEST(PlanRunner, GivesTheResultOfThePlanInPiecesOfAnySize) {
   plan::for_each_plan(5, [](const plan::CollectivePlan& plan) {
     if (plan.root > 1) return;
     const PreparedPlan prepared(plan);

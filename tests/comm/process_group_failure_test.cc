@@ -1,4 +1,4 @@
-// Workers of one job: what the others' waits end in when one is lost, or does not come.
+// Workers of one job: how the others' waits end when a worker is lost or does not come.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 using testing::Workers;
 
 constexpr Milliseconds kTimeout{6000};
-constexpr Milliseconds kBound{3000};  // Of noticing a loss: far below the time-out.
+// The bound for noticing a lost worker: far below the time-out.
+constexpr Milliseconds kBound{3000};
 
 WorldOptions options_for(const std::string& backend) {
   WorldOptions options = testing::world_options(kTimeout);
@@ -38,8 +39,8 @@ const std::vector<Wait>& waits() {
       {"reduce_scatter",
        [](Group& group) { group.reduce_scatter(at::ones({10 * group.size()}), at::ones({10})); }},
       {"broadcast", [](Group& group) { group.broadcast(at::ones({10}), 1); }},
-      // Every rank its own root, so that all wait; where ranks compare what they call, that alone
-      // would be an error.
+      // Every rank is its own root, so that all wait. TCP compares the calls, so there all ranks
+      // use one root.
       {"gather",
        [](Group& group) {
          group.gather(at::ones({10}), at::ones({10 * group.size()}),
@@ -53,7 +54,7 @@ const std::vector<Wait>& waits() {
 
 class LostPeer : public ::testing::TestWithParam<std::tuple<std::string, Wait>> {};
 
-// The survivors (workers 0 and 2) wait; worker 1 is seen to end.
+// The survivors (workers 0 and 2) wait, and worker 1 is reported lost.
 template <typename Lose>
 void expect_peer_lost(Workers& workers, const Groups& groups, const Wait& wait, Lose lose) {
   std::promise<void> waiting;
@@ -78,7 +79,7 @@ void expect_peer_lost(Workers& workers, const Groups& groups, const Wait& wait, 
   EXPECT_EQ(workers.coordinator().first_loss()->worker, 1);
 }
 
-TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItsProcessIsSeenToEnd) {
+TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItsExitIsReported) {
   const auto& [backend, wait] = GetParam();
   Workers workers(3, options_for(backend));
   Groups groups = workers.make_groups();
@@ -106,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Waits, LostPeer,
                            return std::get<0>(each.param) + "_" + std::get<1>(each.param).name;
                          });
 
-TEST(ProcessGroupFailure, NothingStartsAfterALoss) {
+TEST(ProcessGroupFailure, NoOperationStartsAfterAWorkerIsLost) {
   Workers workers(2, testing::world_options(kTimeout));
   Groups groups = workers.make_groups();
   groups[1].reset();
@@ -120,7 +121,7 @@ TEST(ProcessGroupFailure, NothingStartsAfterALoss) {
   }
 }
 
-TEST(ProcessGroupFailure, AWorkerThatDoesNotComeEndsInTimeout) {
+TEST(ProcessGroupFailure, WaitingForAMissingWorkerEndsInTimeout) {
   for (const std::string name : {"all_reduce", "recv", "barrier"}) {
     Workers workers(2, testing::world_options(Milliseconds(500)));
     Groups groups = workers.make_groups();
@@ -132,7 +133,7 @@ TEST(ProcessGroupFailure, AWorkerThatDoesNotComeEndsInTimeout) {
   }
 }
 
-// What a write to a lost peer's socket raises.
+// A write to the socket of a lost peer raises SIGPIPE.
 TEST(ProcessGroupFailure, SigpipeIsIgnoredUnlessTheProgrammeHandlesIt) {
   const auto handler_after = [](void (*handler)(int)) {
     std::signal(SIGPIPE, handler);
@@ -146,7 +147,7 @@ TEST(ProcessGroupFailure, SigpipeIsIgnoredUnlessTheProgrammeHandlesIt) {
   EXPECT_EQ(handler_after(own), static_cast<void (*)(int)>(own));
 }
 
-TEST(ProcessGroupFailure, MakingGroupsWithoutAPeerEndsInPeerLost) {
+TEST(ProcessGroupFailure, MakingGroupsAfterAPeerIsLostEndsInPeerLost) {
   Workers workers(2, testing::world_options(kTimeout));
   workers.on_each([](World& world) { world.connect(); });
   workers.vanish(1);
@@ -179,12 +180,12 @@ TEST(ProcessGroupFailure, ALostProcessEndsTheWaitsOfAllThreadsOfAnother) {
   for (const Ending& ending : endings) EXPECT_THAT(ending.what, HasSubstr("worker 1"));
 }
 
-// Carriers of ours compare what ranks call before a byte is read.
+// Our own backends compare the calls of the ranks before they read a byte.
 class Mismatch : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Carriers, Mismatch, ::testing::Values("shm", "tcp"),
                          [](const auto& each) { return each.param; });
 
-TEST_P(Mismatch, OfTheOperationIsNamedOnBothSides) {
+TEST_P(Mismatch, OfOperationsIsNamedOnBothSides) {
   Workers workers(2, options_for(GetParam()));
   const Groups groups = workers.make_groups();
   const auto endings = endings_of(groups, [](Group& group) {
@@ -201,7 +202,7 @@ TEST_P(Mismatch, OfTheOperationIsNamedOnBothSides) {
   workers.leave();
 }
 
-TEST_P(Mismatch, OfTheSizeIsNamedOnBothSides) {
+TEST_P(Mismatch, OfSizesIsNamedOnBothSides) {
   Workers workers(2, options_for(GetParam()));
   const Groups groups = workers.make_groups();
   const auto endings = endings_of(

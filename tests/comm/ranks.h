@@ -1,4 +1,4 @@
-// Groups of every carrier inside one test process, each rank called by a thread of its own.
+// Groups of every backend inside one test process. A thread of its own calls each rank.
 #pragma once
 #include <torch/torch.h>
 
@@ -19,8 +19,8 @@ namespace trireme::testing {
 
 using Groups = std::vector<std::shared_ptr<Group>>;
 
-// Runs `body(i)` on `count` threads, then throws the first error that was no mere consequence of
-// another.
+// Runs `body(i)` on `count` threads, then throws the first error that did not result from another
+// one.
 template <typename Body>
 void on_threads(int count, Body body) {
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
@@ -48,8 +48,8 @@ void on_threads(int count, Body body) {
   if (consequence) std::rethrow_exception(consequence);
 }
 
-// Runs `body(group)` for every rank at once; a rank that fails takes the others of its process with
-// it.
+// Runs `body(group)` for every rank at once. A rank that fails aborts the other ranks of its
+// process.
 template <typename Body>
 void on_ranks(const Groups& groups, Body body) {
   on_threads(static_cast<int>(groups.size()), [&](int rank) {
@@ -63,7 +63,7 @@ void on_ranks(const Groups& groups, Body body) {
   });
 }
 
-// What each rank's `body(group)` ended in: its Error's code and message; {} where it came through.
+// The end of a rank's `body(group)`: the code and message of its Error, or {} if it succeeded.
 struct Ending {
   bool failed = false;
   ErrorCode code = ErrorCode::internal;
@@ -89,11 +89,11 @@ inline WorldOptions world_options(Milliseconds timeout = Milliseconds(20000)) {
   return options;
 }
 
-// Several workers of one job, as threads: each has an environment of its own, and they meet over
+// Several workers of one job, as threads. Each has an environment of its own, and they meet over
 // loopback.
 class Workers {
  public:
-  // `hosts`: by worker, if they play several hosts.
+  // `hosts`: [worker], if the workers play several hosts.
   explicit Workers(int count, WorldOptions options = world_options(),
                    const std::vector<std::string>& hosts = {},
                    Milliseconds stall_timeout = Milliseconds(10000))
@@ -135,7 +135,8 @@ class Workers {
   void leave() {
     on_each([](World& world) { world.leave(); });
   }
-  void vanish(int worker) { worlds_[static_cast<size_t>(worker)].reset(); }  // Without a goodbye.
+  // It leaves without a goodbye.
+  void vanish(int worker) { worlds_[static_cast<size_t>(worker)].reset(); }
 
   static constexpr const char* kToken = "a token of this test";
 

@@ -1,5 +1,5 @@
-// Every plan between processes of one host: what threads make of a plan, bit for bit, and the table
-// decides which one.
+// Every plan between processes of one host gives the result of threads, bit for bit, and the table
+// chooses the plan.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ Groups threads_by(int size, const plan::CollectiveTable& table) {
   return comm::make_thread_groups(size, {.table = table, .timeout = Milliseconds(20000)});
 }
 
-// Of very different sizes: their sum depends on the order.
+// Values of very different sizes: their sum depends on the order.
 at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
   const at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rank) + 1);
   return (at::randn({count}, generator, at::kFloat) *
@@ -69,7 +69,7 @@ at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
       .to(type);
 }
 
-// What body(group) returns on each rank.
+// The results of body(group) on each rank.
 template <typename Body>
 std::vector<at::Tensor> outcomes(const Groups& groups, Body body) {
   std::vector<at::Tensor> results(groups.size());
@@ -97,7 +97,8 @@ class ShmPlans : public ::testing::TestWithParam<Case> {
     threads_ = threads_by(size_, table);
   }
   void TearDown() override { workers_.leave(); }
-  // On both; `body` must make the same of both.
+  // Runs `body` on the groups of processes and on those of threads; both must give the same
+  // results.
   template <typename Body>
   void expect_what_threads_leave(const std::string& what, Body body) {
     expect_same_bits(outcomes(groups_, body), outcomes(threads_, body), what);
@@ -109,12 +110,13 @@ class ShmPlans : public ::testing::TestWithParam<Case> {
 };
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16};
-// From none for most ranks to several pieces of staging memory, and no multiples of anything.
+// The counts range from none for most ranks to several pieces of staging memory. The large ones do
+// not divide evenly.
 constexpr int64_t kCounts[] = {0, 1, 2, 3, 5, 17, 1000, 10007, 262147, 700001};
 
-TEST_P(ShmPlans, AreWhatCarriesThem) { EXPECT_EQ(groups_[0]->backend(), "shm"); }
+TEST_P(ShmPlans, RunOnTheShmBackend) { EXPECT_EQ(groups_[0]->backend(), "shm"); }
 
-TEST_P(ShmPlans, AddUpWithTheBitsOfThePlan) {
+TEST_P(ShmPlans, SumWithTheBitsOfThePlan) {
   for (const at::ScalarType type : kTypes)
     for (const int64_t count : kCounts)
       expect_what_threads_leave(fmt::format("{} x {}", count, c10::toString(type)),
@@ -125,7 +127,7 @@ TEST_P(ShmPlans, AddUpWithTheBitsOfThePlan) {
                                 });
 }
 
-TEST_P(ShmPlans, KnowEveryReduction) {
+TEST_P(ShmPlans, DoEveryReduction) {
   for (const ReduceOp op : {ReduceOp::mean, ReduceOp::max, ReduceOp::min})
     for (const int64_t count : {1, 1001, 300007})
       expect_what_threads_leave(fmt::format("{} of {}", to_string(op), count), [&](Group& group) {
@@ -135,7 +137,7 @@ TEST_P(ShmPlans, KnowEveryReduction) {
       });
 }
 
-TEST_P(ShmPlans, ReduceSharedTensorsWhereTheyLieWithTheSameBits) {
+TEST_P(ShmPlans, ReduceSharedTensorsInPlaceWithTheSameBits) {
   for (const int64_t count : {1, 777, 400003})
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean})
       expect_what_threads_leave(fmt::format("{} of {}", to_string(op), count), [&](Group& group) {
@@ -159,8 +161,8 @@ TEST_P(ShmPlans, GiveEachRankItsBlockOfTheSum) {
         const at::Tensor output = at::empty({count});
         group.reduce_scatter(input, output, op);
         EXPECT_TRUE(input.equal(before)) << "the input is only read";
-        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count,
-                                            count);  // Another's block of the input.
+        // The block of another rank in the input.
+        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count, count);
         group.reduce_scatter(input, own, op);
         EXPECT_TRUE(own.equal(output)) << "into its input";
         return output;
@@ -184,7 +186,7 @@ TEST_P(ShmPlans, CollectBlocksAndHandOutTensors) {
   });
 }
 
-// One after the other through the same staging memory.
+// The collectives run one after the other through the same staging memory.
 TEST_P(ShmPlans, MixWithOtherCollectives) {
   on_ranks(groups_, [&](Group& group) {
     for (int repeat = 0; repeat < 20; ++repeat) {
@@ -235,7 +237,7 @@ TEST(ShmPlanChoice, FollowsTheTableBySize) {
   workers.leave();
 }
 
-TEST(ShmPlanChoice, FollowsTheNameThatIsAskedFor) {
+TEST(ShmPlanChoice, FollowsTheRequestedName) {
   WorldOptions options = testing::world_options();
   options.backend = "shm";
   options.all_reduce = "ring";
@@ -250,7 +252,7 @@ TEST(ShmPlanChoice, FollowsTheNameThatIsAskedFor) {
   workers.leave();
 }
 
-TEST(ShmPlanChoice, WithoutATableReadsEveryOther) {
+TEST(ShmPlanChoice, ReadsEveryOtherRankWithoutATable) {
   testing::Workers workers(3);
   const Groups groups = workers.make_groups();
   for (const int64_t count : {10, 1000, 10000, 1000000})
@@ -259,7 +261,7 @@ TEST(ShmPlanChoice, WithoutATableReadsEveryOther) {
   workers.leave();
 }
 
-TEST(ShmPlanChoice, ThatDiffersBetweenRanksIsNamedOnBoth) {
+TEST(ShmPlanChoice, IsNamedOnBothRanksIfItDiffers) {
   testing::Workers workers(2);
   workers.on_each([](World& world) {
     world.connect();
@@ -275,8 +277,8 @@ TEST(ShmPlanChoice, ThatDiffersBetweenRanksIsNamedOnBoth) {
   }
 }
 
-// It has agreed to the call, and comes to no round.
-TEST(ShmPlanFailure, APeerThatIsLostInTheMiddleEndsThePlanOfTheOthers) {
+// The lost peer has agreed to the call, but comes to no round.
+TEST(ShmPlanFailure, APeerLostInTheMiddleEndsThePlanOfTheOthers) {
   testing::Workers workers(3);
   Groups groups = groups_by(workers, 1, always(Algorithm::ring));
   std::vector<testing::Ending> endings(groups.size());

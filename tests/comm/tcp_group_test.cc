@@ -1,4 +1,4 @@
-// Our TCP between ranks: every plan and size, ranks that call different things, and peers that are
+// Our TCP between ranks: every plan and size, ranks with different calls, and peers that are
 // killed or stopped.
 #include <torch/torch.h>
 // After torch.h.
@@ -32,8 +32,7 @@ WorldOptions tcp_options(Milliseconds timeout = Milliseconds(20000),
 
 class TcpAlgorithms : public ::testing::TestWithParam<std::tuple<std::string, int>> {};
 
-// Large enough for many windows and full socket buffers, and a size that no number of chunks
-// divides.
+// The size needs many windows and full socket buffers, and no number of chunks divides it.
 TEST_P(TcpAlgorithms, AllReduceOfAnySizeGivesTheSum) {
   const auto& [algorithm, size] = GetParam();
   Workers workers(size, tcp_options(Milliseconds(20000), algorithm));
@@ -72,7 +71,7 @@ TEST(TcpGroup, LargeMessagesMayCross) {
   workers.leave();
 }
 
-TEST(TcpGroup, CollectivesDoNotWaitForMessagesThatNobodyTakes) {
+TEST(TcpGroup, CollectivesDoNotWaitForMessagesWithoutAReceive) {
   Workers workers(2, tcp_options());
   on_ranks(workers.make_groups(), [](Group& group) {
     const at::Tensor large = at::full({3000000}, 7.0);
@@ -101,7 +100,7 @@ TEST(TcpGroup, AMessageOfAnotherSizeIsNamed) {
   workers.leave();
 }
 
-TEST(TcpGroup, OperationsUnderWayWhenTheGroupIsLetGoEnd) {
+TEST(TcpGroup, DestroyingTheGroupEndsOperationsInProgress) {
   Workers workers(2, tcp_options());
   Groups groups = workers.make_groups();
   const at::Tensor tensor = at::ones({10});
@@ -133,7 +132,7 @@ TEST_P(TcpDifference, IsNamedOnEveryRank) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
     EXPECT_THAT(ending.what, HasSubstr("rank 2 calls"));
   }
-  // What is on the connections belongs to no operation any more.
+  // The bytes left on the connections belong to no operation any more.
   for (const Ending& ending : endings_of(groups, [](Group& group) { group.barrier(); }))
     EXPECT_THAT(ending.what, HasSubstr("rank 2 calls"));
 }
@@ -169,7 +168,7 @@ const std::vector<std::pair<std::string, std::function<void(Group&)>>> kDifferen
 INSTANTIATE_TEST_SUITE_P(Differences, TcpDifference, ::testing::ValuesIn(kDifferences),
                          [](const auto& each) { return each.param.first; });
 
-TEST(TcpGroup, ADifferenceSaysWhatBothRanksCall) {
+TEST(TcpGroup, ADifferenceNamesTheCallsOfBothRanks) {
   Workers workers(2, tcp_options());
   const auto endings = endings_of(workers.make_groups(), [](Group& group) {
     if (group.rank() == 0)
@@ -183,7 +182,7 @@ TEST(TcpGroup, ADifferenceSaysWhatBothRanksCall) {
                       HasSubstr("rank 1 calls all_gather with 10 elements (Long")));
 }
 
-// A worker in a process of its own. It is forked before this process has connected anything.
+// A worker in a process of its own. It is forked before this process has connected to anything.
 class WorkerProcess {
  public:
   explicit WorkerProcess(const std::function<void(Environment)>& body) {
@@ -224,8 +223,8 @@ class WorkerProcess {
   int to_child_;
 };
 
-// Workers 0 and 2 are threads here, worker 1 is another process that `signal` hits in the middle of
-// collectives.
+// Workers 0 and 2 are threads here. Worker 1 is another process, which gets `signal` in the middle
+// of collectives.
 std::vector<Ending> endings_after(int signal, Milliseconds timeout, Milliseconds& took) {
   const WorldOptions options = tcp_options(timeout);
   const auto collectives = [](Group& group) {

@@ -10,7 +10,7 @@
 namespace trireme::comm {
 namespace {
 
-// Two ends of a connection over loopback.
+// The two ends of a connection over loopback.
 std::pair<Descriptor, Descriptor> connected() {
   const Descriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{
@@ -43,7 +43,7 @@ bool is_readable(const Link& link) {
   return ::poll(&wait, 1, 0) == 1;
 }
 
-TEST(Link, ThatIsPatientLetsManyBytesComeTogether) {
+TEST(PatientLink, LetsManyBytesArriveTogether) {
   auto [theirs, mine] = connected();
   Link link(std::move(mine));
   std::vector<std::byte> place(1 << 20);
@@ -58,7 +58,7 @@ TEST(Link, ThatIsPatientLetsManyBytesComeTogether) {
   EXPECT_TRUE(is_readable(link));
 }
 
-TEST(Link, ThatIsPatientDoesNotWaitForMoreThanIsDue) {
+TEST(PatientLink, DoesNotWaitForMoreThanTheExpectedBytes) {
   auto [theirs, mine] = connected();
   Link link(std::move(mine));
   std::vector<std::byte> place(100);
@@ -70,7 +70,7 @@ TEST(Link, ThatIsPatientDoesNotWaitForMoreThanIsDue) {
   EXPECT_TRUE(is_readable(link));
 }
 
-TEST(Link, ThatIsPatientHearsOfAnEndAtOnce) {
+TEST(PatientLink, NoticesTheEndOfTheConnectionAtOnce) {
   auto [theirs, mine] = connected();
   Link link(std::move(mine));
   std::vector<std::byte> place(1 << 20);

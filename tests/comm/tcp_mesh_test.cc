@@ -1,4 +1,4 @@
-// How ranks meet over TCP, and who is not let in.
+// How ranks meet over TCP, and which connections they refuse.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
@@ -39,7 +39,7 @@ class TcpMesh : public ::testing::Test {
         *members_[rank], rank, 2,
         {.name = "test", .address = "127.0.0.1", .token = token, .timeout = timeout});
   }
-  // Where rank 0 listens.
+  // The address on which rank 0 listens.
   net::Endpoint address() {
     return net::parse_endpoint(
         members_[1]->get("tcp/test/0", Deadline::after(Milliseconds(20000))));
@@ -75,20 +75,20 @@ TEST_F(TcpMesh, JoinsEachPairByTwoConnections) {
   EXPECT_FALSE(zero.collectives[0]);
 }
 
-TEST_F(TcpMesh, StrangersAreDroppedAndKeepNobodyOut) {
+TEST_F(TcpMesh, StrangersAreDroppedAndKeepNoRankOut) {
   auto meeting = std::async(std::launch::async, [this] { return connect(0); });
   const net::Endpoint endpoint = address();
   const Descriptor silent = call(endpoint), loud = call(endpoint), eager = call(endpoint);
   const std::string garbage(4096, '\xff');
   ASSERT_GT(::send(loud.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
-  // The protocol's first words, then nonsense for a proof.
+  // The first words of the protocol, then nonsense instead of a proof.
   const std::string nonsense = "TRIREME1" + std::string(32 + 32, 'n');
   ASSERT_GT(::send(eager.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL), 0);
   const Mesh one = connect(1), zero = meeting.get();
   expect_bytes_pass(zero.collectives[1], one.collectives[0]);
 }
 
-TEST_F(TcpMesh, NobodyListensOnceAllHaveMet) {
+TEST_F(TcpMesh, NoRankListensOnceAllHaveMet) {
   auto meeting = std::async(std::launch::async, [this] { return connect(0); });
   const net::Endpoint endpoint = address();
   const Mesh one = connect(1), zero = meeting.get();

@@ -1,4 +1,4 @@
-// Threads as ranks: what happens when one does something else, or nothing.
+// Threads as ranks: a rank calls something else, or nothing.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -64,7 +64,7 @@ TEST_P(ThreadGroupFailure, AnotherSizeTypeOrOperationIsNamedOnEveryRank) {
   }
 }
 
-TEST_P(ThreadGroupFailure, TheMessageOfADifferenceSpeaksThePublicWords) {
+TEST_P(ThreadGroupFailure, TheMessageOfADifferenceUsesThePublicNames) {
   const auto endings = endings_of(groups(2), [](Group& group) {
     group.all_reduce(at::ones({10}, group.rank() == 1 ? at::kDouble : at::kFloat),
                      group.rank() == 1 ? ReduceOp::max : ReduceOp::min);
@@ -89,8 +89,8 @@ TEST_P(ThreadGroupFailure, AMissingRankIsNamedWithinTheDeadline) {
   }
 }
 
-// Those who gave up have freed their tensors: who comes late must not read them.
-TEST_P(ThreadGroupFailure, ARankThatComesAfterTheDeadlineIsToldSo) {
+// The ranks that gave up have freed their tensors, so a late rank must not read them.
+TEST_P(ThreadGroupFailure, ARankThatArrivesAfterTheDeadlineGetsTheSameError) {
   const auto ranks = groups(2, kShort);
   const auto endings =
       endings_of({ranks[0]}, [](Group& group) { group.all_reduce(at::ones({10})); });
@@ -104,7 +104,7 @@ TEST_P(ThreadGroupFailure, ARankThatComesAfterTheDeadlineIsToldSo) {
   EXPECT_THAT(late[0].what, HasSubstr("for rank 1 to arrive"));
 }
 
-TEST_P(ThreadGroupFailure, AMessageThatNeverComesEndsInTimeout) {
+TEST_P(ThreadGroupFailure, WaitingForAMissingMessageEndsInTimeout) {
   const auto endings = endings_of(groups(2, kShort), [](Group& group) {
     if (group.rank() == 0) group.recv(at::ones({4}), 1, 9);
   });
@@ -131,7 +131,7 @@ TEST_P(ThreadGroupFailure, AbortWakesEveryWait) {
   }
 }
 
-TEST_P(ThreadGroupFailure, NothingStartsAfterAnAbortAndTheFirstReasonStays) {
+TEST_P(ThreadGroupFailure, NoOperationStartsAfterAnAbortAndTheFirstReasonStays) {
   const auto ranks = groups(2);
   ranks[1]->abort("first");
   ranks[0]->abort("second");
@@ -145,8 +145,8 @@ TEST_P(ThreadGroupFailure, NothingStartsAfterAnAbortAndTheFirstReasonStays) {
       EXPECT_THAT(ending.what, HasSubstr("first"));
 }
 
-// A rank may give up at any moment, also while others read its tensor.
-TEST_P(ThreadGroupFailure, AbortInTheMiddleOfCollectivesHarmsNobody) {
+// A rank may give up at any moment, even while others read its tensor.
+TEST_P(ThreadGroupFailure, AbortInTheMiddleOfCollectivesHarmsNoOtherRank) {
   for (int attempt = 0; attempt < 20; ++attempt) {
     const auto ranks = groups(3);
     std::atomic<bool> started{false};

@@ -18,7 +18,7 @@ void on_each(int count, Body body) {
 
 constexpr Milliseconds kTimeout{20000};
 
-// What ranks wrote before the barrier can be read after it: ThreadSanitizer looks at the plain
+// Values written before the barrier can be read after it. ThreadSanitizer checks the plain
 // integers here.
 TEST(ThreadHub, WritesBeforeABarrierAreSeenAfterIt) {
   constexpr int kRanks = 4;
@@ -67,13 +67,13 @@ TEST(ThreadHub, MessagesArriveInOrderPerSenderAndTag) {
   });
 }
 
-TEST(ThreadHub, AHubOfOneWaitsForNobody) {
+TEST(ThreadHub, AHubOfOneRankDoesNotWait) {
   ThreadHub hub(1, kTimeout);
   hub.meet(0, {.operation = "alone"});
   hub.arrive_and_wait(0, "alone");
 }
 
-TEST(ReduceKernel, FoldsTheRangeAloneAndMayWriteIntoASource) {
+TEST(ReduceKernel, FoldsOnlyTheRangeAndMayWriteIntoASource) {
   std::vector<int32_t> a(5000), b(5000, 2);
   std::iota(a.begin(), a.end(), 0);
   const std::vector<const void*> sources{a.data(), b.data()};
@@ -82,7 +82,7 @@ TEST(ReduceKernel, FoldsTheRangeAloneAndMayWriteIntoASource) {
     ASSERT_EQ(a[static_cast<size_t>(i)], i >= 100 && i < 4900 ? i + 2 : i);
 }
 
-TEST(ReduceKernel, NaNWinsMaxAndMinWhereverItStands) {
+TEST(ReduceKernel, NaNWinsMaxAndMinAtAnyPlace) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Fold fold : {Fold::max, Fold::min}) {
     const std::vector<float> first{nan, 1, 3}, second{1, nan, 2};

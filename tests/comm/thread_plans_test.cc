@@ -1,4 +1,4 @@
-// Every plan as threads run it: every algorithm, world size, element count and type, in pieces too.
+// Every plan run by threads: every algorithm, world size, element count and type, also in pieces.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -71,7 +71,7 @@ class ThreadPlans : public ::testing::TestWithParam<Case> {
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
                                      at::kInt,   at::kLong,   at::kByte};
 
-// Small whole numbers: their sums are exact in every type, in any order.
+// Small whole numbers: their sums are exact in every type and in any order.
 at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
   return ((at::arange(count, at::kLong) * 3 + rank * 5) % 11).to(type);
 }
@@ -81,7 +81,7 @@ at::Tensor sum_of(int size, int64_t count, at::ScalarType type) {
   return sum.to(type);
 }
 
-TEST_P(ThreadPlans, SumEverywhere) {
+TEST_P(ThreadPlans, GiveTheSumOnEveryRank) {
   on_ranks(groups_, [&](Group& group) {
     for (const at::ScalarType type : kTypes)
       for (const int64_t count : counts()) {
@@ -107,8 +107,8 @@ TEST_P(ThreadPlans, GiveEachRankItsBlockOfTheSum) {
         ASSERT_TRUE(input.equal(part_of(group.rank(), count * size_, type)))
             << "the input is only read";
         if (count == 0) continue;
-        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count,
-                                            count);  // Another's block of the input.
+        // The block of another rank in the input.
+        const at::Tensor own = input.narrow(0, (group.rank() + 1) % size_ * count, count);
         group.reduce_scatter(input, own);
         ASSERT_TRUE(own.equal(output)) << "into its input, " << count << " " << type;
       }
@@ -129,7 +129,7 @@ TEST_P(ThreadPlans, CollectBlocksInRankOrder) {
   });
 }
 
-TEST_P(ThreadPlans, HandOutEveryRootsTensor) {
+TEST_P(ThreadPlans, HandOutTheTensorOfEveryRoot) {
   if (!makes(plan::Collective::broadcast)) return;
   on_ranks(groups_, [&](Group& group) {
     for (int root = 0; root < size_; ++root)
@@ -173,8 +173,8 @@ TEST_P(ThreadPlans, LeaveTheSameBitsOnAllRanksAndInEveryRun) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadPlans, ::testing::ValuesIn(cases()), name_of);
 
-// What a sum's bits are says which plan made it: a chain of additions from each chunk's neighbour
-// is no sum in rank order.
+// The bits of a sum show which plan made it: a chain of additions from each chunk's neighbour is
+// not a sum in rank order.
 TEST(ThreadPlanChoice, FollowsTheTableBySize) {
   comm::ThreadGroupOptions options;
   options.table.set({"threads", plan::Collective::all_reduce, 4, 1},
@@ -232,7 +232,7 @@ TEST(WorldTable, IsReadAndCheckedBeforeAnythingConnects) {
               AllOf(HasSubstr("'rign'"), HasSubstr("recursive_doubling, halving_doubling")));
 }
 
-// Bits say which plan was run: they do not depend on the carrier.
+// The bits show which plan was run; they do not depend on the backend.
 at::Tensor ordered_sum(const Groups& groups) {
   std::vector<at::Tensor> sums(groups.size());
   on_ranks(groups, [&](Group& group) {
@@ -243,7 +243,7 @@ at::Tensor ordered_sum(const Groups& groups) {
   return sums[0];
 }
 
-TEST(WorldTable, OfRankZeroIsWhatAllRanksUse) {
+TEST(WorldTable, OfRankZeroIsUsedByAllRanks) {
   const at::Tensor by_naive = ordered_sum(testing::thread_groups(3, plan::Algorithm::naive));
   const at::Tensor by_ring = ordered_sum(testing::thread_groups(3, plan::Algorithm::ring));
   ASSERT_FALSE(by_naive.equal(by_ring));

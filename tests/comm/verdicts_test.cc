@@ -1,4 +1,4 @@
-// What the coordinator says of workers that keep each other waiting in a collective.
+// The coordinator's reports about workers that keep each other waiting in a collective.
 #include <torch/torch.h>
 // After torch.h.
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using testing::Workers;
 
 constexpr Milliseconds kStall{200};
 
-// The first thing that is said; then all give up.
+// Returns the first report; then all workers give up.
 std::string said_while(Workers& workers, const Groups& groups,
                        const std::function<void(int worker, Group&)>& body) {
   std::vector<std::thread> threads;
@@ -48,7 +48,7 @@ class Verdicts : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(Verdicts, NameWhoDoesNotComeToACollective) {
+TEST_P(Verdicts, NameTheWorkerThatDoesNotComeToACollective) {
   Workers workers = make(3);
   const Groups groups = workers.make_groups();
   const std::string text = said_while(workers, groups, [&](int worker, Group& group) {
@@ -62,8 +62,8 @@ TEST_P(Verdicts, NameWhoDoesNotComeToACollective) {
               HasSubstr("wait for it in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
 }
 
-// Two groups, used in another order than by the others: no carrier can see that.
-TEST_P(Verdicts, NameWhoCalledSomethingElse) {
+// The worker uses two groups in another order than the others, which no backend can notice.
+TEST_P(Verdicts, NameTheWorkerThatCalledSomethingElse) {
   Workers workers = make(3);
   const Groups first = workers.make_groups(), second = workers.make_groups();
   Groups all = first;

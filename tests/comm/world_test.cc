@@ -74,7 +74,7 @@ TEST(World, WorkersOfALauncherAreRanksAndLeaveWithAGoodbye) {
     EXPECT_TRUE(workers.coordinator().said_goodbye(worker)) << worker;
 }
 
-// torchrun's shape: rank 0 runs the coordinator itself.
+// As under torchrun: rank 0 runs the coordinator itself.
 TEST(World, WorkersOfTorchrunMeetAtRankZero) {
   const auto port = std::to_string([] {
     launch::Coordinator probe({"127.0.0.1", 0}, "probe", launch::MembershipOptions());
@@ -102,12 +102,12 @@ TEST(World, WorkersOfTorchrunMeetAtRankZero) {
 
 TEST(World, EachCallMakesGroupsOfTheirOwn) {
   WorldOptions options = testing::world_options();
-  options.backend = "gloo";  // Which works while the caller goes on.
+  options.backend = "gloo";  // It works while the caller continues.
   Workers workers(2, options);
   workers.on_each([](World& world) {
     const auto first = world.make_groups(), second = world.make_groups();
     const at::Tensor a = at::ones({2}), b = at::full({2}, 5.0);
-    // In another order on each worker: they must not be taken for one another.
+    // Each worker uses another order, and the groups must not be mixed up.
     const WorkPtr one =
         world.rank() == 0 ? first[0]->all_reduce_async(a) : second[0]->all_reduce_async(b);
     const WorkPtr two =

@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-// After torch.h, on which it relies.
+// This header relies on torch.h before it.
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <trireme/base/error.h>
@@ -26,9 +26,9 @@ auto with_store(const net::Endpoint& store, Deadline deadline, Action action) {
   } catch (const std::exception& error) {
     const std::string what = error.what();
     throw Error(ErrorCode::timeout, "comm",
-                fmt::format("torchrun's store at {} gave no answer within {}: {}", store.describe(),
+                fmt::format("torchrun's store at {} did not answer within {}: {}", store.describe(),
                             format_duration(deadline.allowed()), what.substr(0, what.find('\n'))),
-                "look whether torchrun still runs and MASTER_ADDR can be reached");
+                "check that torchrun still runs and that MASTER_ADDR can be reached");
   }
 }
 

@@ -1,5 +1,5 @@
-// torchrun's key-value store, as a client: torchrun holds MASTER_PORT itself, so the coordinator's
-// address is published there.
+// A client of torchrun's key-value store. torchrun itself holds MASTER_PORT, so the coordinator
+// publishes its address in this store.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/net/message.h>
@@ -7,7 +7,7 @@
 
 namespace trireme::comm {
 
-// Throw Error(timeout) naming the store's address.
+// Both throw Error(timeout) naming the store's address.
 void publish(const net::Endpoint& store, const std::string& key, const std::string& value,
              Deadline deadline);
 std::string look_up(const net::Endpoint& store, const std::string& key, Deadline deadline);

@@ -27,8 +27,8 @@ void put_block(const at::Tensor& whole, const at::Tensor& input, int rank) {
 void take_message(const at::Tensor& tensor, const std::vector<std::byte>& message, int from) {
   if (message.size() != tensor.nbytes())
     throw Error(ErrorCode::invalid_argument, "comm",
-                fmt::format("recv: rank {} sent {} bytes, the tensor has {}", from, message.size(),
-                            tensor.nbytes()),
+                fmt::format("recv: rank {} sent {} bytes, but the tensor has {}", from,
+                            message.size(), tensor.nbytes()),
                 "tensors of the same size and type");
   if (!message.empty()) std::memcpy(tensor.mutable_data_ptr(), message.data(), message.size());
 }

@@ -1,4 +1,4 @@
-// What carriers have in common in handling tensors' memory.
+// Helpers that all backends use to handle the memory of tensors.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/comm/threads/reduce_kernel.h>
@@ -6,12 +6,12 @@
 
 namespace trireme::comm {
 
-Fold fold_of(ReduceOp op);  // mean: the sum, to be divided afterwards.
-// output = block `rank` of `whole`, which has as many blocks of output's size as there are ranks.
+Fold fold_of(ReduceOp op);  // For a mean this is the sum; the caller divides it.
+// output = block `rank` of `whole`, which has one block of output's size for each rank.
 void take_block(const at::Tensor& output, const at::Tensor& whole, int rank);
-// Block `rank` of `whole` = input, which may be that block already.
+// Block `rank` of `whole` = input; `input` may be that block already.
 void put_block(const at::Tensor& whole, const at::Tensor& input, int rank);
-// tensor = a message of rank `from`. Throws Error(invalid_argument) if it has another size.
+// tensor = a message of rank `from`. Throws Error(invalid_argument) if their sizes differ.
 void take_message(const at::Tensor& tensor, const std::vector<std::byte>& message, int from);
 
 }  // namespace trireme::comm

@@ -1,4 +1,4 @@
-// What carriers with connections offer to tests of failures.
+// An interface through which tests break the connections of a backend.
 #pragma once
 
 namespace trireme::comm {
@@ -6,8 +6,8 @@ namespace trireme::comm {
 class Breakable {
  public:
   virtual ~Breakable() = default;
-  // Shuts this rank's connection to `peer` as a broken link would: waits on it end in
-  // Error(peer_lost), at both ends. Any thread.
+  // Shuts down this rank's connection to `peer`, as a broken link would. Waits on it end in
+  // Error(peer_lost) at both ends. Any thread.
   virtual void drop_link(int peer) = 0;
 };
 

@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-// After torch.h, whose version of these headers' needs it is.
+// torch.h comes first; these headers rely on it.
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/c10d_group.h>
@@ -12,43 +12,44 @@
 namespace trireme::comm {
 namespace {
 
-// How often a wait looks whether a peer was lost meanwhile.
+// The interval at which a wait checks whether a worker was lost.
 constexpr Milliseconds kSlice{100};
 
 c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
-    case ReduceOp::mean: return c10d::ReduceOp::SUM;  // Gloo has no mean: divided afterwards.
+    // Gloo has no mean; the sum is divided afterwards.
+    case ReduceOp::mean: return c10d::ReduceOp::SUM;
     case ReduceOp::max: return c10d::ReduceOp::MAX;
     case ReduceOp::min: return c10d::ReduceOp::MIN;
   }
   return c10d::ReduceOp::SUM;
 }
 
-// Turns what a carrier throws into our errors. `since`: the deadline that began with the operation.
-// What breaks off after it was the carrier's own time-out.
-[[noreturn]] void give_reason(const Losses& losses, const char* operation, const std::string& what,
-                              Deadline since) {
-  if (since.expired()) losses.time_out(operation, "the other ranks");
-  losses.explain(operation, what.substr(0, what.find('\n')));
+// Turns an exception of c10d into one of our errors. `since` is the deadline that began with the
+// operation: after it, the exception is c10d's own time-out.
+[[noreturn]] void give_reason(const WaitLimits& limits, const char* operation,
+                              const std::string& what, Deadline since) {
+  if (since.expired()) limits.time_out(operation, "the other ranks");
+  limits.explain(operation, what.substr(0, what.find('\n')));
 }
 
 class CollectiveWork : public Work {
  public:
-  CollectiveWork(const char* operation, std::shared_ptr<const Losses> losses,
+  CollectiveWork(const char* operation, std::shared_ptr<const WaitLimits> limits,
                  c10::intrusive_ptr<c10d::Work> work, std::function<void()> after = {})
       : operation_(operation),
-        losses_(std::move(losses)),
+        limits_(std::move(limits)),
         work_(std::move(work)),
         after_(std::move(after)) {}
 
-  // In slices, because c10d cannot be told to give up: the loss of a peer that is not our neighbour
-  // is known here first.
+  // Waits in slices, because a c10d wait cannot be interrupted: the coordinator reports a lost
+  // worker that is not our neighbour before c10d notices it.
   void wait() override {
-    const Deadline deadline = Deadline::after(losses_->timeout());
+    const Deadline deadline = Deadline::after(limits_->timeout());
     while (!finished_within_slice()) {
-      losses_->throw_if_lost();
-      if (deadline.expired()) losses_->time_out(operation_, "the other ranks");
+      limits_->throw_if_lost();
+      if (deadline.expired()) limits_->time_out(operation_, "the other ranks");
     }
     if (after_) after_();
   }
@@ -60,23 +61,23 @@ class CollectiveWork : public Work {
       return true;
     } catch (const std::exception& error) {
       if (!work_->isCompleted()) return false;
-      give_reason(*losses_, operation_, error.what(), begun_);
+      give_reason(*limits_, operation_, error.what(), begun_);
     }
   }
 
   const char* operation_;
-  std::shared_ptr<const Losses> losses_;
-  const Deadline begun_ = Deadline::after(losses_->timeout());
+  std::shared_ptr<const WaitLimits> limits_;
+  const Deadline begun_ = Deadline::after(limits_->timeout());
   c10::intrusive_ptr<c10d::Work> work_;
   std::function<void()> after_;
 };
 
-// Point-to-point waits under way: Gloo's time-out closes every connection, so they are not sliced
-// but aborted from a thread of ours when a peer is lost.
+// The point-to-point waits in progress. They cannot go in slices, since a time-out of Gloo closes
+// every connection; a thread of ours aborts them when a worker is lost.
 class PairwiseWaits {
  public:
-  explicit PairwiseWaits(std::shared_ptr<const Losses> losses)
-      : losses_(std::move(losses)), watcher_([this] { watch(); }) {}
+  explicit PairwiseWaits(std::shared_ptr<const WaitLimits> limits)
+      : limits_(std::move(limits)), watcher_([this] { watch(); }) {}
   ~PairwiseWaits() {
     {
       const std::lock_guard lock(mutex_);
@@ -98,12 +99,12 @@ class PairwiseWaits {
   void watch() {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, kSlice, [this] { return ended_; })) {
-      if (!losses_->is_lost()) continue;
+      if (!limits_->is_lost()) continue;
       for (c10d::Work* work : waits_) work->abort();
     }
   }
 
-  std::shared_ptr<const Losses> losses_;
+  std::shared_ptr<const WaitLimits> limits_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::set<c10d::Work*> waits_;
@@ -113,33 +114,33 @@ class PairwiseWaits {
 
 class PairwiseWork : public Work {
  public:
-  PairwiseWork(const char* operation, std::shared_ptr<const Losses> losses,
+  PairwiseWork(const char* operation, std::shared_ptr<const WaitLimits> limits,
                std::shared_ptr<PairwiseWaits> waits, c10::intrusive_ptr<c10d::Work> work)
       : operation_(operation),
-        losses_(std::move(losses)),
+        limits_(std::move(limits)),
         waits_(std::move(waits)),
         work_(std::move(work)) {}
   void wait() override {
-    losses_->throw_if_lost();
+    limits_->throw_if_lost();
     waits_->add(work_.get());
     bool done = false;
     std::string what = "the wait was given up";
-    const Deadline deadline = Deadline::after(losses_->timeout());
+    const Deadline deadline = Deadline::after(limits_->timeout());
     try {
-      done = work_->wait(losses_->timeout());
+      done = work_->wait(limits_->timeout());
     } catch (const std::exception& error) {
       what = error.what();
     }
     waits_->remove(work_.get());
     if (done) return;
-    if (deadline.expired()) losses_->time_out(operation_, "the other ranks");
-    give_reason(*losses_, operation_, what, begun_);
+    if (deadline.expired()) limits_->time_out(operation_, "the other ranks");
+    give_reason(*limits_, operation_, what, begun_);
   }
 
  private:
   const char* operation_;
-  std::shared_ptr<const Losses> losses_;
-  const Deadline begun_ = Deadline::after(losses_->timeout());
+  std::shared_ptr<const WaitLimits> limits_;
+  const Deadline begun_ = Deadline::after(limits_->timeout());
   std::shared_ptr<PairwiseWaits> waits_;
   c10::intrusive_ptr<c10d::Work> work_;
 };
@@ -147,20 +148,21 @@ class PairwiseWork : public Work {
 class C10dGroup : public Group {
  public:
   C10dGroup(std::string name, at::Device device, c10::intrusive_ptr<c10d::Backend> backend,
-            std::shared_ptr<Losses> losses)
+            std::shared_ptr<WaitLimits> limits)
       : Group(backend->getRank(), backend->getSize()),
         name_(std::move(name)),
         device_(device),
-        losses_(std::move(losses)),
-        waits_(std::make_shared<PairwiseWaits>(losses_)),
+        limits_(std::move(limits)),
+        waits_(std::make_shared<PairwiseWaits>(limits_)),
         backend_(std::move(backend)) {}
 
   std::string_view backend() const override { return name_; }
   bool runs_in_background() const override { return true; }
   at::Device device() const override { return device_; }
   void abort(const std::string& reason) override {
-    losses_->give_up(reason);
-  }  // Other processes learn of it from the coordinator.
+    // The other processes learn of it from the coordinator.
+    limits_->give_up(reason);
+  }
 
  private:
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
@@ -178,8 +180,8 @@ class C10dGroup : public Group {
         std::move(after));
   }
 
-  // Gloo's own reduce_scatter takes twice as long as its all_reduce for large tensors; so reduce
-  // all and keep a block.
+  // Reduces everything and keeps one block: for large tensors Gloo's own reduce_scatter takes
+  // twice as long as its all_reduce.
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     at::Tensor whole = input.clone();
     WorkPtr reduction = do_all_reduce(whole, op);
@@ -220,20 +222,20 @@ class C10dGroup : public Group {
   }
 
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    losses_->throw_if_lost();
+    limits_->throw_if_lost();
     std::vector<at::Tensor> tensors{tensor};
     return std::make_unique<PairwiseWork>(
-        "send", losses_, waits_, started("send", [&] { return backend_->send(tensors, to, tag); }));
+        "send", limits_, waits_, started("send", [&] { return backend_->send(tensors, to, tag); }));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    losses_->throw_if_lost();
+    limits_->throw_if_lost();
     std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>("recv", losses_, waits_, started("recv", [&] {
+    return std::make_unique<PairwiseWork>("recv", limits_, waits_, started("recv", [&] {
                                             return backend_->recv(tensors, from, tag);
                                           }));
   }
 
-  // An all_reduce: Gloo's own barrier cannot be waited for in slices.
+  // An all_reduce, because a wait in Gloo's own barrier cannot go in slices.
   void do_barrier() override {
     do_all_reduce(at::zeros({1}, at::TensorOptions(device()).dtype(at::kByte)), ReduceOp::sum)
         ->wait();
@@ -242,17 +244,17 @@ class C10dGroup : public Group {
   template <typename Start>
   c10::intrusive_ptr<c10d::Work> started(const char* operation, Start begin) {
     try {
-      const std::lock_guard one_at_a_time(
-          starting_);  // Threads of a hybrid group send and receive through one group of leaders.
+      // Threads of a hybrid group send and receive through one group of leaders.
+      const std::lock_guard one_at_a_time(starting_);
       return begin();
     } catch (const std::exception& error) {
-      give_reason(*losses_, operation, error.what(), Deadline::after(losses_->timeout()));
+      give_reason(*limits_, operation, error.what(), Deadline::after(limits_->timeout()));
     }
   }
   template <typename Start>
   WorkPtr start(const char* operation, Start begin, std::function<void()> after = {}) {
-    losses_->throw_if_lost();
-    return std::make_unique<CollectiveWork>(operation, losses_, started(operation, begin),
+    limits_->throw_if_lost();
+    return std::make_unique<CollectiveWork>(operation, limits_, started(operation, begin),
                                             std::move(after));
   }
   std::vector<at::Tensor> blocks_of(const at::Tensor& output, const at::Tensor& input) const {
@@ -264,7 +266,7 @@ class C10dGroup : public Group {
 
   const std::string name_;
   const at::Device device_;
-  const std::shared_ptr<Losses> losses_;
+  const std::shared_ptr<WaitLimits> limits_;
   const std::shared_ptr<PairwiseWaits> waits_;
   const c10::intrusive_ptr<c10d::Backend> backend_;
   std::mutex starting_;
@@ -274,8 +276,8 @@ class C10dGroup : public Group {
 
 std::shared_ptr<Group> make_c10d_group(const std::string& name, at::Device device,
                                        c10::intrusive_ptr<c10d::Backend> backend,
-                                       std::shared_ptr<Losses> losses) {
-  return std::make_shared<C10dGroup>(name, device, std::move(backend), std::move(losses));
+                                       std::shared_ptr<WaitLimits> limits) {
+  return std::make_shared<C10dGroup>(name, device, std::move(backend), std::move(limits));
 }
 
 }  // namespace trireme::comm

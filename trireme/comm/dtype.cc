@@ -16,7 +16,7 @@ plan::DType to_plan(at::ScalarType type) {
     case at::kByte: return plan::DType::uint8;
     default:
       throw Error(ErrorCode::unsupported, "comm",
-                  fmt::format("tensors of type {} are not carried", c10::toString(type)),
+                  fmt::format("tensors of type {} are not supported", c10::toString(type)),
                   "float32, float64, float16, bfloat16, int32, int64 or uint8");
   }
 }

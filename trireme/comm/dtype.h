@@ -1,4 +1,4 @@
-// Torch's element types as plans know them.
+// Conversions between the element types of torch and those of plans.
 #pragma once
 #include <c10/core/ScalarType.h>
 #include <trireme/plan/tensor_spec.h>

@@ -17,7 +17,7 @@ void check_tensor(std::string_view operation, const at::Tensor& tensor, at::Devi
     refuse(operation, "the tensor is undefined", "pass a tensor on every rank");
   if (tensor.device() != device)
     refuse(operation,
-           fmt::format("the tensor is on {}, this group carries tensors on {}",
+           fmt::format("the tensor is on {}, but this group needs tensors on {}",
                        tensor.device().str(), device.str()),
            fmt::format("tensor.to({})", device.str()));
   if (!tensor.is_contiguous())
@@ -31,7 +31,8 @@ void check_tensor(std::string_view operation, const at::Tensor& tensor, at::Devi
     case at::kLong:
     case at::kByte: return;
     default:
-      refuse(operation, fmt::format("type {} is not carried", c10::toString(tensor.scalar_type())),
+      refuse(operation,
+             fmt::format("type {} is not supported", c10::toString(tensor.scalar_type())),
              "float32, float64, float16, bfloat16, int32, int64 or uint8");
   }
 }
@@ -53,7 +54,7 @@ void check_tag(std::string_view operation, int tag) {
     refuse(operation, fmt::format("tag {} is outside 0..255", tag), "a smaller tag");
 }
 
-// `large` must hold `size` blocks of `small`.
+// Checks that `large` holds `size` blocks of `small`.
 void check_blocks(std::string_view operation, const at::Tensor& small, const at::Tensor& large,
                   int size, at::Device device) {
   check_tensor(operation, large, device);
@@ -68,7 +69,7 @@ void check_blocks(std::string_view operation, const at::Tensor& small, const at:
            "a tensor of size() blocks");
 }
 
-// Values alone: autograd neither records a collective nor forbids it on a leaf.
+// The values alone: autograd neither records a collective nor forbids it on a leaf.
 at::Tensor values_of(const at::Tensor& tensor) {
   return tensor.requires_grad() ? tensor.detach() : tensor;
 }
@@ -78,8 +79,8 @@ WorkPtr started(WorkPtr work) {
   return work;
 }
 
-// Told to who watches the ranks while it is waited for. Its number is its place in the order of
-// calls, the same on every rank.
+// Reports the operation to the watcher of the ranks while a rank waits for it. Its number is its
+// place in the order of calls, which is the same on every rank.
 class MarkedWork : public Work {
  public:
   MarkedWork(WorkPtr work, std::string_view operation, int64_t bytes, int64_t number)
@@ -104,8 +105,8 @@ template <typename Make>
 WorkPtr marked(std::string_view operation, const at::Tensor& tensor, Make make) {
   const int64_t number = launch::next_collective();
   if (number == 0) return make();
-  const launch::CollectiveMark mark(operation, bytes_of(tensor),
-                                    number);  // Some carriers do all of it at once.
+  // Some backends do the whole operation in make().
+  const launch::CollectiveMark mark(operation, bytes_of(tensor), number);
   return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number);
 }
 

@@ -1,10 +1,11 @@
-// The ranks that act together, and what they can do: one interface, several carriers.
+// The ranks that act together, and their operations: one interface, several backends.
 //
 // Every operation is COLLECTIVE (send and recv: pairwise): all ranks of the group call the same
-// operations in the same order. Tensors are contiguous, on device() (the CPU, but for NCCL), of
-// float32, float64, float16, bfloat16, int32, int64 or uint8; autograd records nothing of what
-// happens to them. Every wait ends by the group's time-out in Error(timeout), or earlier in
-// Error(peer_lost) once a peer is known to be lost; no operation comes through after that. One
+// operations in the same order. Tensors are contiguous and on device() (the CPU, except for NCCL).
+// Their type is float32, float64, float16, bfloat16, int32, int64 or uint8; autograd does not
+// record the operations. Every wait ends in Error(timeout) after the group's time-out, or earlier
+// in Error(peer_lost) when a peer is known to be lost. After such an error no operation succeeds
+// any more. Each rank may be used by one thread at a time.
 // thread at a time per rank.
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -22,12 +23,13 @@ class HostTeam;
 enum class ReduceOp { sum, mean, max, min };  // mean: floating-point types only.
 std::string_view to_string(ReduceOp op);
 
-// An operation under way. The tensors it uses must not be touched before wait() returns.
+// An operation in progress. Its tensors must not be touched before wait() returns.
 class Work {
  public:
-  virtual ~Work() = default;  // Waits for nothing; what was started is finished by the group.
-  virtual void start() {}  // Lets it go on without being waited for. Until then a backend may leave
-                           // it to wait(), in the thread that calls it.
+  virtual ~Work() = default;  // Does not wait. The group finishes an operation that was started.
+  // Starts the operation without waiting for it. Without this call a backend may do all of it in
+  // wait(), in the calling thread.
+  virtual void start() {}
   virtual void wait() = 0;  // Throws Error(timeout | peer_lost | aborted).
 };
 using WorkPtr = std::unique_ptr<Work>;
@@ -38,34 +40,34 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return size_; }
   virtual std::string_view backend()
-      const = 0;  // "threads", "shm", "tcp", "gloo", "mpi", "nccl", "hybrid"
+      const = 0;  // "threads", "shm", "tcp", "gloo", "mpi", "nccl" or "hybrid"
   virtual at::Device device() const { return at::kCPU; }
 
-  // In place. The order of additions depends on the position in the tensor and on size() only, so
-  // runs repeat bit for bit.
+  // Reduces in place. The order of additions depends only on the position in the tensor and on
+  // size(), so that repeated runs give the same bits.
   [[nodiscard]] WorkPtr all_reduce_async(at::Tensor tensor, ReduceOp op = ReduceOp::sum);
   void all_reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::sum) {
     prepare_all_reduce(tensor, op)->wait();
   }
-  // `input` has size() x `output` elements; block r of the reduction arrives on rank r.
+  // `input` has size() x `output` elements. Rank r receives block r of the reduction.
   [[nodiscard]] WorkPtr reduce_scatter_async(at::Tensor input, at::Tensor output,
                                              ReduceOp op = ReduceOp::sum);
   void reduce_scatter(const at::Tensor& input, const at::Tensor& output,
                       ReduceOp op = ReduceOp::sum) {
     prepare_reduce_scatter(input, output, op)->wait();
   }
-  // `output` has size() x `input` elements; block r is rank r's input.
+  // `output` has size() x `input` elements. Block r is the input of rank r.
   [[nodiscard]] WorkPtr all_gather_async(at::Tensor input, at::Tensor output);
   void all_gather(const at::Tensor& input, const at::Tensor& output) {
     prepare_all_gather(input, output)->wait();
   }
   [[nodiscard]] WorkPtr broadcast_async(at::Tensor tensor, int root);
   void broadcast(const at::Tensor& tensor, int root) { prepare_broadcast(tensor, root)->wait(); }
-  // On `root`: output has size() x `input` elements. Elsewhere `output` may be undefined and is
-  // left alone.
+  // On `root` the output has size() x `input` elements. On other ranks `output` may be undefined;
+  // it is not changed.
   void gather(const at::Tensor& input, const at::Tensor& output, int root);
-  // `tag` tells messages between the same two ranks apart: 0..255. Between equal tags, order is
-  // kept. recv's tensor has the sender's size and type.
+  // `tag` (0..255) distinguishes messages between the same two ranks; messages with equal tags
+  // keep their order. The tensor of recv has the size and type of the sender's.
   [[nodiscard]] WorkPtr send_async(at::Tensor tensor, int to, int tag = 0);
   [[nodiscard]] WorkPtr recv_async(at::Tensor tensor, int from, int tag = 0);
   void send(const at::Tensor& tensor, int to, int tag = 0) {
@@ -76,29 +78,30 @@ class Group {
   }
   void barrier();
 
-  // Whether what *_async starts goes on without this thread, so that it can compute meanwhile.
+  // Whether operations started by *_async continue without this thread, so that it can compute
+  // meanwhile.
   virtual bool runs_in_background() const { return false; }
-  // COLLECTIVE. A tensor that the other ranks of this host reach where it lies, so that
-  // all_reduce() of it (or of a contiguous part, the same on every rank) copies nothing twice;
-  // uninitialised. An ordinary tensor where the carrier has no such memory.
+  // COLLECTIVE. Returns an uninitialised tensor in memory that the other ranks of this host can
+  // access directly. all_reduce() of it (or of a contiguous part, the same on every rank) then
+  // needs no staging copies. If the backend has no such memory, this is an ordinary tensor.
   virtual at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type);
-  // The ranks of this host that share memory with this one, if the carrier knows: engines keep what
-  // is common there.
+  // The ranks of this host that share memory with this one, or null if the backend does not know
+  // them. Engines keep data common to these ranks there.
   virtual std::shared_ptr<comm::HostTeam> host_team() const { return nullptr; }
-  // How many such teams there are, and on the first rank of each the group through which they
-  // speak; else null.
+  // The number of such teams. On the first rank of each team, between_hosts() is the group that
+  // connects the teams; on other ranks it is null.
   virtual int hosts() const { return 1; }
   virtual std::shared_ptr<Group> between_hosts() const { return nullptr; }
 
-  // This rank gives up: the others' waits in this process end with Error(aborted) that carries
-  // `reason`. Any thread.
+  // Makes this rank give up: the waits of the other ranks in this process end in Error(aborted)
+  // with `reason`. Any thread.
   virtual void abort(const std::string& reason) = 0;
 
  protected:
   Group(int rank, int size) : rank_(rank), size_(size) {}
 
  private:
-  // Arguments are checked, nothing is started.
+  // These check the arguments and start nothing.
   WorkPtr prepare_all_reduce(const at::Tensor& tensor, ReduceOp op);
   WorkPtr prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op);
   WorkPtr prepare_all_gather(const at::Tensor& input, const at::Tensor& output);
@@ -106,7 +109,7 @@ class Group {
   WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag);
   WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag);
 
-  // What a backend implements; arguments have been checked.
+  // A backend implements these; their arguments have been checked.
   virtual WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) = 0;
   virtual WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) = 0;
   virtual WorkPtr do_all_gather(at::Tensor input, at::Tensor output) = 0;
@@ -120,7 +123,7 @@ class Group {
   int size_;
 };
 
-// An operation that was finished when it was started.
+// An operation that was already finished when it was started.
 WorkPtr finished_work();
 
 }  // namespace trireme

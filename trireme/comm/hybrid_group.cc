@@ -36,7 +36,8 @@ class HybridGroup : public Group {
  private:
   bool leads() const { return local_->rank() == 0; }
 
-  // What only the leader does; if it fails, the others of its host must not wait for it.
+  // Runs a step that only the leader takes. If it fails, the other ranks of the host must not wait
+  // for the leader.
   template <typename Action>
   void lead(Action action) {
     if (!leads()) return;
@@ -63,8 +64,8 @@ class HybridGroup : public Group {
     return finished_work();
   }
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
-    // Hosts may have unlike numbers of ranks, and their ranks need not be neighbours: equal blocks
-    // travel, then each finds its place.
+    // Hosts may have different numbers of ranks, and their ranks need not be neighbours. So blocks
+    // of equal size travel, and each is then copied to its place.
     const int64_t block = input.numel();
     at::Tensor mine = at::empty({largest_host_ * block}, input.options());
     local_->all_gather(input, mine.narrow(0, 0, local_->size() * block));
@@ -112,7 +113,7 @@ class HybridGroup : public Group {
     local_->barrier();
   }
 
-  // (host, rank inside it)
+  // Returns (host, rank inside it).
   std::pair<int, int> place_of(int rank) const {
     for (size_t host = 0; host < parts_->ranks.size(); ++host) {
       const auto& here = parts_->ranks[host];
@@ -122,14 +123,15 @@ class HybridGroup : public Group {
     throw Error(ErrorCode::internal, "comm", fmt::format("rank {} is on no host", rank));
   }
   int each() const { return parts_->ranks_per_process; }
-  // Between two processes the tags must tell pairs of threads apart.
+  // Between two processes the tag must also distinguish the pairs of threads.
   int pair_tag(int sender, int receiver, int tag) const {
     const int pairs = each() * each();
     const int combined = tag * pairs + sender % each() * each() + receiver % each();
     if (combined > 255)
-      throw Error(ErrorCode::unsupported, "comm",
-                  fmt::format("tag {} between {} threads a process", tag, each()),
-                  fmt::format("a tag below {}", 256 / pairs));
+      throw Error(
+          ErrorCode::unsupported, "comm",
+          fmt::format("tag {} is too large between processes with {} threads each", tag, each()),
+          fmt::format("a tag below {}", 256 / pairs));
     return combined;
   }
 

@@ -1,4 +1,5 @@
-// Ranks on several hosts: inside a host its own carrier, between hosts one leader each.
+// Ranks on several hosts. Each host uses a backend of its own inside, and one leader per host
+// exchanges with the other hosts.
 #pragma once
 #include <trireme/comm/group.h>
 #include <memory>
@@ -7,16 +8,17 @@
 namespace trireme::comm {
 
 struct HybridParts {
-  std::vector<std::vector<int>>
-      ranks;     // The group's ranks by host; ascending, hosts by their first rank.
-  int host = 0;  // This process's.
-  std::vector<std::shared_ptr<Group>>
-      local;  // Over the ranks of this host: one for each rank of this process, in order.
-  std::shared_ptr<Group> leaders;    // Over hosts; only where local[0] is its host's rank 0.
+  // The ranks of the group by host, in ascending order; the hosts are in the order of their first
+  // rank.
+  std::vector<std::vector<int>> ranks;
+  int host = 0;  // The host of this process.
+  // The groups over the ranks of this host: one for each rank of this process, in order.
+  std::vector<std::shared_ptr<Group>> local;
+  std::shared_ptr<Group> leaders;    // Over hosts. Set only if local[0] is rank 0 of its host.
   std::shared_ptr<Group> processes;  // Over all processes, for messages between hosts.
   int ranks_per_process = 1;
 };
-// One group for each rank of this process.
+// Makes one group for each rank of this process.
 std::vector<std::shared_ptr<Group>> make_hybrid_groups(HybridParts parts);
 
 }  // namespace trireme::comm

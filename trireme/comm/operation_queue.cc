@@ -51,7 +51,8 @@ void OperationQueue::State::run_next(std::unique_lock<std::mutex>& lock) {
   } catch (...) {
     error = std::current_exception();
   }
-  operation->action = nullptr;  // Lets go of the tensors before anybody hears that it is done.
+  // Releases the tensors before a waiting thread sees that the operation is done.
+  operation->action = nullptr;
   lock.lock();
   operation->error = error;
   operation->done = true;

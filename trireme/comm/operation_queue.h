@@ -1,6 +1,6 @@
-// One rank's operations, run one after another in the order they were added: each in the thread
-// that waits for it or, once it was started, in a thread of the queue's own. A small operation that
-// is waited for at once costs no change of threads.
+// Runs the operations of one rank one after another, in the order in which they were added. Each
+// runs in the thread that waits for it or, if it was started, in a thread of the queue. A small
+// operation that is waited for at once needs no change of threads.
 #pragma once
 #include <trireme/comm/group.h>
 #include <condition_variable>
@@ -16,11 +16,12 @@ namespace trireme::comm {
 class OperationQueue {
  public:
   OperationQueue() : state_(std::make_shared<State>()) {}
-  ~OperationQueue();  // Waits for the operation under way; those behind it end in Error(aborted).
+  // Waits for the operation in progress; later operations end in Error(aborted).
+  ~OperationQueue();
   OperationQueue(const OperationQueue&) = delete;
   OperationQueue& operator=(const OperationQueue&) = delete;
 
-  // What `action` throws is thrown by the Work's wait(). One thread at a time.
+  // An exception from `action` is thrown by the Work's wait(). One thread at a time.
   WorkPtr add(std::function<void()> action);
 
  private:
@@ -39,7 +40,7 @@ class OperationQueue {
     std::thread thread;
 
     void run_next(std::unique_lock<std::mutex>& lock);
-    void run_started();  // The thread's body.
+    void run_started();  // The body of the thread.
     void start(Operation& operation);
     void wait(Operation& operation);
   };

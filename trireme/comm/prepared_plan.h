@@ -1,5 +1,5 @@
-// A CollectivePlan made ready to run, and the choice among them by the size of the tensor: what
-// every carrier that runs plans works out once a group, and not in every call. No torch.
+// A CollectivePlan that is ready to run, and the choice of a plan by the size of the tensor.
+// Backends that run plans prepare them once per group instead of once per call; no torch.
 #pragma once
 #include <trireme/plan/collective_table.h>
 #include <map>
@@ -15,28 +15,29 @@ struct PreparedPlan {
   explicit PreparedPlan(plan::CollectivePlan ready);
 
   plan::CollectivePlan plan;
-  // [round]: some rank overwrites a chunk that another reads in the same round. In shared memory
-  // the new values are then kept aside until all have read the old ones; by messages a rank keeps
-  // aside what arrives for a chunk that it has not sent yet.
+  // [round]: true if a rank overwrites a chunk that another rank reads in the same round. In
+  // shared memory the new values are then kept aside until all ranks have read the old ones. With
+  // messages a rank keeps aside a chunk that arrives before it has sent its own.
   std::vector<bool> staged;
 };
 
-// The plans of one group. Any thread; a plan that was handed out stays where it is.
+// The plans of one group. Any thread. A reference to a plan stays valid.
 class PlanChoice {
  public:
-  // `path`: threads, shm or tcp; `hosts`: [rank], empty: all on one. Throws Error(invalid_argument)
-  // for an unknown path.
+  // `path`: threads, shm or tcp. `hosts`: [rank]; if empty, all ranks are on one host. Throws
+  // Error(invalid_argument) for an unknown path.
   PlanChoice(const std::string& path, int ranks, std::vector<int> hosts,
              const plan::CollectiveTable& table);
 
-  // By what the table chooses for this size, the same on every rank. bytes: of the whole tensor
-  // (reduce_scatter's input, all_gather's output). `root`: of a broadcast.
+  // The plan that the table chooses for this size; it is the same on every rank. `bytes` is the
+  // size of the whole tensor (reduce_scatter's input, all_gather's output); `root` is that of a
+  // broadcast.
   const PreparedPlan& choose(plan::Collective collective, int64_t bytes, int root = 0) const;
 
  private:
   struct Choice {
     plan::SizeChoices sizes;
-    std::vector<PreparedPlan> plans;  // Of each size, with root 0.
+    std::vector<PreparedPlan> plans;  // The plan for each size, with root 0.
   };
   const PreparedPlan& with_root(plan::Algorithm algorithm, int root) const;
 
@@ -44,8 +45,9 @@ class PlanChoice {
   std::vector<int> hosts_;
   std::map<plan::Collective, Choice> choices_;
   mutable std::mutex mutex_;
+  // Made at the first use.
   mutable std::map<std::pair<plan::Algorithm, int>, std::unique_ptr<const PreparedPlan>>
-      broadcasts_;  // Made when first asked for.
+      broadcasts_;
 };
 
 }  // namespace trireme::comm

@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-// After torch.h, whose version of these headers' needs it is.
+// torch.h comes first; this header relies on it.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <trireme/base/error.h>
@@ -12,9 +12,9 @@
 namespace trireme::comm {
 namespace {
 
-// Gloo writes to sockets in a way that raises SIGPIPE: a peer that has just gone would end this
-// process without a word. Where the programme has not said what it wants, the write fails instead,
-// and becomes peer_lost.
+// Gloo writes to sockets in a way that raises SIGPIPE: the exit of a peer would end this process
+// without a message. If the programme has no handler of its own, this makes the write fail
+// instead, which becomes peer_lost.
 void ignore_broken_pipes() {
   struct sigaction now {};
   sigaction(SIGPIPE, nullptr, &now);
@@ -34,7 +34,7 @@ std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, i
     gloo->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(store, rank, size, gloo);
     return make_c10d_group("gloo", at::kCPU, std::move(backend),
-                           std::make_shared<Losses>(member, options.timeout));
+                           std::make_shared<WaitLimits>(member, options.timeout));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -1,7 +1,9 @@
-// Ranks that are processes, carried by Gloo through LibTorch's c10d. Between hosts, and (for now)
-// between processes of one host.
+// Ranks that are processes, with Gloo (through LibTorch's c10d) as the backend: between hosts and,
+// for now, between processes of one host.
 //
-// Gloo meets through a c10d::Store of ours over the authenticated control connection, and binds to
+// The ranks meet through our c10d::Store over the authenticated control connection, and Gloo binds
+// to the configured address. Gloo's data ports accept any connection that guesses an address pair
+// from that store: they are as open as the network to which they are bound.
 // the configured address. Its own data ports accept any connection that guesses an address pair
 // handed out there: they are as open as the network they are bound to.
 #pragma once
@@ -18,13 +20,14 @@ class Member;
 namespace trireme::comm {
 
 struct GlooOptions {
-  std::string name = "world";  // Of this group: keys in the store are kept apart by it.
-  std::string address;         // This side's address to bind.
+  // The name of this group; its keys in the store contain it.
+  std::string name = "world";
+  std::string address;  // The address to bind on this side.
   Milliseconds timeout{60000};
 };
 
-// COLLECTIVE over the member's workers. SIGPIPE is ignored from then on in this process, unless the
-// programme handles it itself. The build without Gloo throws Error(unsupported) saying so.
+// COLLECTIVE over the member's workers. From then on this process ignores SIGPIPE, unless the
+// programme handles it. A build without Gloo throws Error(unsupported) saying so.
 std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, int rank, int size,
                                        const GlooOptions& options);
 bool gloo_is_compiled_in();

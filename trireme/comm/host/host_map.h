@@ -1,4 +1,4 @@
-// Which workers of a job are on one host, so that they can share memory.
+// Finds the workers of a job that are on one host, so that they can share memory.
 #pragma once
 #include <trireme/comm/host/host_team.h>
 #include <trireme/launch/member.h>
@@ -8,23 +8,24 @@
 namespace trireme::comm {
 
 struct HostMap {
-  std::vector<std::vector<int>>
-      hosts;  // The workers of each host, ascending; hosts by their first worker.
+  // The workers of each host, in ascending order; the hosts are in the order of their first
+  // worker.
+  std::vector<std::vector<int>> hosts;
   int host_of(int worker) const;
   bool one_host() const { return hosts.size() == 1; }
 };
 
-// Where this process is: equal for processes of one user that see the same kernel and the same
-// network name space, and were given the same `label` (TRIREME_HOST, by which one machine can play
-// several hosts).
+// The place of this process. It is equal for processes of one user that see the same kernel and
+// the same network name space, and have the same `label`. The label is TRIREME_HOST, with which
+// one machine can play several hosts.
 std::string place_of_this_process(const std::string& label);
 // COLLECTIVE over all workers.
 HostMap find_hosts(launch::Member& member, int worker, int workers, const std::string& place,
                    Deadline deadline);
 HostMap each_alone(int workers);
 
-// COLLECTIVE over the workers of this worker's host: teams of its `replicas` ranks. `name` is
-// unlike that of any other meeting of the job.
+// COLLECTIVE over the workers of this worker's host. Returns teams for its `replicas` ranks. No
+// other meeting of the job may use the same `name`.
 std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
                                                     const HostMap& map, int worker, int replicas,
                                                     const std::string& name, Milliseconds timeout);

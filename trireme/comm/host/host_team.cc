@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kControlBytes = 64 << 10;
 constexpr size_t kTextBytes = 96;
 
-// As Intent, for memory that other processes read.
+// An Intent in memory that other processes read.
 struct PostedIntent {
   std::array<char, kTextBytes> operation, form;
   int64_t elements;
@@ -34,7 +34,7 @@ std::string describe(int rank, const PostedIntent& intent) {
 // Lies at the start of the team's first segment.
 struct HostTeam::Control {
   net::SharedBarrier barrier;
-  // Two sets, used in turn: a rank may be one meeting ahead of one that still reads.
+  // Two sets, used in turn: a rank may be one meeting ahead of a rank that still reads.
   std::array<std::array<PostedIntent, net::kMaxRanksOfHost>, 2> intents;
 };
 
@@ -42,10 +42,11 @@ struct HostTeam::Process {
   int process = 0, processes = 1, replicas = 1;
   Milliseconds timeout{60000};
   std::function<void()> throw_if_lost;
-  std::vector<net::DescriptorSocket> others;  // Process 0: to all others. The others: to process 0.
+  // On process 0: to all others. On the others: to process 0.
+  std::vector<net::DescriptorSocket> others;
   net::SharedMemory control;
-  std::shared_ptr<net::SharedMemory> handed_out;  // The newest allocation; written by the first
-                                                  // thread, read by all after a barrier.
+  // The newest allocation. The first thread writes it, and all threads read it after a barrier.
+  std::shared_ptr<net::SharedMemory> handed_out;
 
   bool leads() const { return process == 0; }
   net::Sharing sharing() const {
@@ -54,7 +55,7 @@ struct HostTeam::Process {
   net::SharedMemory share(size_t bytes, size_t reserved, const char* purpose);
 };
 
-// Process 0 makes the memory and hands its descriptor out; a negative number tells the others that
+// Process 0 makes the memory and passes its descriptor on. A negative number tells the others that
 // it could not.
 net::SharedMemory HostTeam::Process::share(size_t bytes, size_t reserved, const char* purpose) {
   const Deadline deadline = Deadline::after(timeout);
@@ -113,8 +114,8 @@ void HostTeam::meet(const Intent& intent) {
     if (posted[static_cast<size_t>(other)] == mine) continue;
     const std::string difference =
         describe(rank_, mine) + ", " + describe(other, posted[static_cast<size_t>(other)]);
-    barrier_.arrive_and_wait(
-        intent.operation);  // All see a difference, and all have read before one goes on.
+    // All ranks have seen the difference and read the intents before one continues.
+    barrier_.arrive_and_wait(intent.operation);
     throw Error(ErrorCode::invalid_argument, "comm", difference,
                 "the same collectives in the same order on every rank");
   }
@@ -128,7 +129,7 @@ std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reser
       process_->handed_out =
           std::make_shared<net::SharedMemory>(process_->share(bytes, reserved, purpose));
     } catch (const Error& error) {
-      // Who made the memory knows best why it failed: the others wait for its words.
+      // The process that made the memory has the best error message, so the others wait for it.
       if (error.code() == ErrorCode::aborted) {
         barrier_.arrive_and_wait("allocate");
       } else {
@@ -139,7 +140,8 @@ std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reser
   }
   barrier_.arrive_and_wait("allocate");
   std::shared_ptr<net::SharedMemory> memory = process_->handed_out;
-  barrier_.arrive_and_wait("allocate");  // All have it before the next allocation replaces it.
+  // All ranks hold the memory before the next allocation replaces it.
+  barrier_.arrive_and_wait("allocate");
   return memory;
 }
 

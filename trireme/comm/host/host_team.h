@@ -1,8 +1,8 @@
-// The ranks of one host that share memory: threads of a process, processes of the host, or both. It
-// gives them a barrier, a place to compare what they are about to do, and memory that all of them
-// see.
+// The ranks of one host that share memory: threads of a process, processes of the host, or both.
+// The team gives them a barrier, a place to compare their next operations, and memory that all of
+// them see.
 //
-// One object a rank; each is used by one thread at a time. Every wait ends in Error(timeout),
+// Each rank has one object, used by one thread at a time. Every wait ends in Error(timeout),
 // Error(peer_lost) or Error(aborted), on all ranks alike.
 #pragma once
 #include <trireme/base/deadline.h>
@@ -15,7 +15,7 @@
 
 namespace trireme::comm {
 
-// What a rank is about to do: compared over the team before a byte is read.
+// The next operation of a rank. The team compares intents before a byte is read.
 struct Intent {
   const char* operation = "";
   int64_t elements = 0;
@@ -24,27 +24,27 @@ struct Intent {
 
 class HostTeam {
  public:
-  struct Process;  // What the threads of one process have in common.
+  struct Process;  // The state common to the threads of one process.
   HostTeam(std::shared_ptr<Process> process, int rank, int size);
   ~HostTeam();
 
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // COLLECTIVE. All ranks have arrived; what each wrote to shared memory before is seen by all
-  // after it.
+  // COLLECTIVE. Waits until all ranks have arrived. All ranks then see everything that each wrote
+  // to shared memory before.
   void barrier(const char* operation);
-  // COLLECTIVE. The same, and all ranks mean to do the same: else Error(invalid_argument) on each,
-  // naming two of them.
+  // COLLECTIVE. A barrier that also compares the intents of all ranks. If they differ, it throws
+  // Error(invalid_argument) on each rank, naming two of them.
   void meet(const Intent& intent);
-  // COLLECTIVE. Memory for all, zeroed; the first `reserved` bytes of it are reserved and entered
-  // in the page tables, the rest is addresses until somebody calls reserve(). Throws Error(io) on
-  // all ranks where there is too little.
+  // COLLECTIVE. Returns zeroed memory for all ranks. Its first `reserved` bytes are reserved and
+  // mapped in the page tables; the rest is only addresses until reserve() is called. Throws
+  // Error(io) on all ranks if there is too little memory.
   std::shared_ptr<net::SharedMemory> allocate(size_t bytes, size_t reserved, const char* purpose);
-  // Throws the error that ended the team, or Error(peer_lost) once a worker is known to be lost:
-  // for waits of one's own.
+  // For waits of the caller's own: throws the error that ended the team, or Error(peer_lost) when
+  // a worker is known to be lost.
   void throw_if_ended() const;
-  // This rank gives up: the others' waits end with Error(aborted). Any thread.
+  // Makes this rank give up: the others' waits end in Error(aborted). Any thread.
   void abort(const std::string& reason);
 
  private:
@@ -57,21 +57,24 @@ class HostTeam {
   uint64_t meetings_ = 0;
 };
 
-// Threads of one process: one team object a thread.
+// For the threads of one process: one team object per thread.
 std::vector<std::shared_ptr<HostTeam>> make_thread_teams(int size, Milliseconds timeout);
 
-// How one process finds the others of its host and learns of losses; what World gives.
+// The means by which one process finds the others of its host and learns of lost workers. World
+// provides them.
 struct HostMeeting {
-  int process = 0, processes = 1;  // Among the processes of this host.
+  int process = 0, processes = 1;  // The number of this process among those of the host.
   Milliseconds timeout{60000};
-  std::function<void(const std::string& value)>
-      publish;                                   // Process 0: tells the others where it listens.
-  std::function<std::string(Deadline)> look_up;  // The others: waits for it.
-  std::function<void()> throw_if_lost;  // Throws Error(peer_lost) once a worker of the job is lost.
+  // Process 0 calls it to tell the others where it listens.
+  std::function<void(const std::string& value)> publish;
+  // The others call it to wait for that value.
+  std::function<std::string(Deadline)> look_up;
+  // Throws Error(peer_lost) when a worker of the job is lost.
+  std::function<void()> throw_if_lost;
 };
-// COLLECTIVE over the processes of a host, each with `replicas` threads: team ranks are process *
-// replicas + thread. Throws Error(unsupported) for more ranks than net::kMaxRanksOfHost, Error(io |
-// timeout | peer_lost).
+// COLLECTIVE over the processes of a host, each with `replicas` threads. The rank in the team is
+// process * replicas + thread. Throws Error(unsupported) for more ranks than net::kMaxRanksOfHost,
+// or Error(io | timeout | peer_lost).
 std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meeting, int replicas);
 
 }  // namespace trireme::comm

@@ -19,7 +19,8 @@ struct Header {
 
 }  // namespace
 
-// One writer, one reader. Positions only grow; a byte lies at position % kRingBytes.
+// A ring with one writer and one reader. Positions only grow; a byte lies at position %
+// kRingBytes.
 struct Mailboxes::Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
@@ -31,7 +32,7 @@ namespace {
 constexpr size_t kBellStride = 64;
 size_t bells_bytes(int size) { return kBellStride * static_cast<size_t>(size); }
 
-// Copies to or from a ring whose end may lie in the middle.
+// Copies to or from a ring. The end of the ring may lie inside the range.
 template <typename Copy>
 void in_ring(uint64_t position, size_t count, Copy copy) {
   const size_t at = position % kRingBytes, first = std::min(count, kRingBytes - at);

@@ -1,5 +1,5 @@
-// Messages between the ranks of a host, through one ring of bytes in shared memory for each ordered
-// pair.
+// Messages between the ranks of a host, through one ring of bytes in shared memory for each
+// ordered pair of ranks.
 #pragma once
 #include <trireme/comm/host/host_team.h>
 #include <cstdint>
@@ -9,17 +9,18 @@
 
 namespace trireme::comm {
 
-// One rank's view; one thread at a time. Every wait ends in Error(timeout | peer_lost | aborted).
+// The view of one rank; one thread at a time. Every wait ends in Error(timeout | peer_lost |
+// aborted).
 class Mailboxes {
  public:
   Mailboxes(std::shared_ptr<HostTeam> team, Milliseconds timeout);  // COLLECTIVE.
   ~Mailboxes();
 
-  // Copies what fits into the ring at once, the rest while this rank waits below. `data` must live
-  // until wait_sent() of the number returned.
+  // Copies into the ring at once as much as fits, and the rest while this rank waits in the calls
+  // below. `data` must live until wait_sent() has returned for the returned number.
   uint64_t post(int to, int tag, const void* data, size_t bytes);
   void wait_sent(int to, uint64_t number);
-  // The next message of `from` with this tag; between equal tags, order is kept.
+  // Returns the next message of `from` with this tag. Messages with equal tags keep their order.
   std::vector<std::byte> take(int from, int tag);
 
  private:
@@ -27,15 +28,15 @@ class Mailboxes {
   struct Outgoing {
     std::vector<std::byte> header;
     const std::byte* data;
-    size_t bytes, written = 0;  // `written` counts the header's bytes too.
+    size_t bytes, written = 0;  // `written` also counts the bytes of the header.
   };
   struct Incoming {
     std::vector<std::byte> header, data;
-    size_t received = 0;  // Of header and data.
+    size_t received = 0;  // Bytes of header and data.
   };
   Ring& ring(int from, int to) const;
   std::atomic<uint32_t>& bell(int rank) const;
-  bool progress();  // Moves what can be moved; true if something was.
+  bool progress();  // Moves all bytes that can be moved; true if any was.
   bool push(int to);
   bool pull(int from);
   template <typename Done>
@@ -45,8 +46,8 @@ class Mailboxes {
   const Milliseconds timeout_;
   std::shared_ptr<net::SharedMemory> memory_;
   std::vector<std::deque<Outgoing>> outgoing_;  // By receiver.
-  std::vector<uint64_t> posted_, sent_;         // By receiver: messages so far.
-  std::vector<Incoming> incoming_;              // By sender: the message whose bytes are arriving.
+  std::vector<uint64_t> posted_, sent_;         // By receiver: the numbers of messages so far.
+  std::vector<Incoming> incoming_;              // By sender: the message that is arriving.
   std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> arrived_;  // By (sender, tag).
 };
 

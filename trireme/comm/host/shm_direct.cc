@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kHalfBytes = ShmStaging::kHalfBytes;
 
-// Part `part` of `parts` of the elements [first, last), whole cache lines where that is possible.
+// Part `part` of `parts` of the elements [first, last), in whole cache lines where possible.
 std::pair<int64_t, int64_t> part_of(int64_t first, int64_t last, int part, int parts) {
   const int64_t each = ((last - first + parts - 1) / parts + 63) / 64 * 64;
   const int64_t from = std::min(last, first + part * each);
@@ -17,8 +17,8 @@ std::pair<int64_t, int64_t> part_of(int64_t first, int64_t last, int part, int p
 
 }  // namespace
 
-// Every rank lays its pieces out; `take` uses what all have laid out of elements [first, last) of a
-// block.
+// Every rank lays out its pieces, then `take` uses the pieces of all ranks for elements [first,
+// last) of a block.
 template <typename LayOut, typename Take>
 void ShmDirect::in_rounds(const Intent& intent, int64_t elements, int64_t piece, LayOut lay_out,
                           Take take) {
@@ -35,8 +35,8 @@ void ShmDirect::in_rounds(const Intent& intent, int64_t elements, int64_t piece,
   staging_.leave(rounds);
 }
 
-// All ranks' pieces that begin at element `first`, as if each rank's began at the tensor's element
-// 0; this rank's where it lies.
+// The pieces of all ranks from element `first` on. Each pointer is shifted so that element numbers
+// of the tensor index it; this rank's own points to its tensor.
 std::vector<const void*> ShmDirect::pieces_of_all(const Cut& own, int64_t round,
                                                   int64_t first) const {
   std::vector<const void*> sources(static_cast<size_t>(staging_.size()));
@@ -58,7 +58,7 @@ void ShmDirect::reduce_whole(const at::Tensor& tensor, ReduceOp op, const Intent
       });
 }
 
-// Laying out for the next round happens before the barrier, so a round has one barrier.
+// Each rank lays out the next round before the barrier, so that a round has one barrier.
 void ShmDirect::reduce_by_parts(const at::Tensor& tensor, ReduceOp op, const Intent& intent) {
   const int rank = staging_.rank(), size = staging_.size();
   const Cut cut = cut_of(tensor);
@@ -69,9 +69,9 @@ void ShmDirect::reduce_by_parts(const at::Tensor& tensor, ReduceOp op, const Int
   const auto range = [&](int64_t round) {
     return std::pair(round * piece, std::min(cut.elements, (round + 1) * piece));
   };
-  // A rank's part of a piece lies at the same place in every round, also in the last, shorter one:
-  // what it has reduced there may still be read by slower ranks while the round after the next is
-  // laid out around it.
+  // A rank's part of a piece lies at the same place in every round, even in the last, shorter one.
+  // Slower ranks may still read its reduced values while the round after the next is laid out
+  // around it.
   const auto part = [&](int64_t round, int of) {
     const auto [first, last] = range(round);
     const auto [from, to] = part_of(first, first + piece, of, size);
@@ -128,8 +128,8 @@ void ShmDirect::reduce_block(const at::Tensor& input, const at::Tensor& output, 
   const int rank = staging_.rank(), size = staging_.size();
   const Cut in = cut_of(input), out = cut_of(output);
   const int64_t piece = std::max<int64_t>(1, kHalfBytes / size / in.element_bytes);
-  // Where the output is part of the input, pieces still to come would be overwritten before they
-  // are laid out.
+  // If the output is part of the input, later pieces would be overwritten before they are laid
+  // out.
   const at::Tensor reduced = output.is_alias_of(input) ? at::empty_like(output) : output;
   in_rounds(
       intent, out.elements, piece,

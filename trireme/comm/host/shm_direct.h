@@ -1,6 +1,6 @@
-// The collectives in which every rank reads every other's memory (naive and direct), in a way of
-// their own: a piece takes one barrier, where rounds of a plan would take one each. What they leave
-// is, bit for bit, what the plans leave.
+// The collectives in which every rank reads every other's memory (naive and direct), in an
+// implementation of their own. A piece takes one barrier, while the rounds of a plan would take
+// one each. The results have the same bits as those of the plans.
 #pragma once
 #include <trireme/comm/host/shm_staging.h>
 #include <span>
@@ -8,24 +8,24 @@
 
 namespace trireme::comm {
 
-// One rank's; one thread at a time. Every operation is COLLECTIVE and compares `intent` over the
-// team before it reads what others wrote.
+// The collectives of one rank; one thread at a time. Every operation is COLLECTIVE, and compares
+// `intent` over the team before it reads what others wrote.
 class ShmDirect {
  public:
   explicit ShmDirect(ShmStaging& staging) : staging_(staging) {}
 
-  // The plan naive: each rank adds up the whole tensor.
+  // Runs the plan `naive`: each rank adds up the whole tensor.
   void reduce_whole(const at::Tensor& tensor, ReduceOp op, const Intent& intent);
-  // The plan direct: each rank adds up its part of a piece, and takes the other parts.
+  // Runs the plan `direct`: each rank adds up its part of a piece, and takes the other parts.
   void reduce_by_parts(const at::Tensor& tensor, ReduceOp op, const Intent& intent);
-  // The same for a tensor that all ranks reach: places[r] is where rank r's begins, places[rank]
-  // this one. Each rank adds up its part and writes it into all of them.
+  // The same for a tensor that all ranks can access. places[r] is the start of rank r's tensor;
+  // places[rank] is `tensor`. Each rank adds up its part and writes it into all tensors.
   void reduce_in_place(const at::Tensor& tensor, ReduceOp op, std::span<std::byte* const> places,
                        const Intent& intent);
-  // output = block `rank` of the reduction of all inputs; it may lie in the input.
+  // output = block `rank` of the reduction of all inputs. `output` may lie in `input`.
   void reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                     const Intent& intent);
-  // output = all inputs, in rank order; undefined on ranks that take nothing.
+  // output = all inputs, in rank order. `output` is undefined on ranks that take nothing.
   void collect(const at::Tensor& input, const at::Tensor& output, const Intent& intent);
   void hand_out(const at::Tensor& tensor, int root, const Intent& intent);
 

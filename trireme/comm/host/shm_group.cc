@@ -19,7 +19,7 @@ namespace {
 using plan::Algorithm;
 using plan::Collective;
 
-// What ShmDirect does: every rank reads every other. On one host hierarchical is direct.
+// The plans that ShmDirect runs: every rank reads every other. On one host hierarchical is direct.
 bool is_whole(const plan::CollectivePlan& plan) { return plan.algorithm == Algorithm::naive; }
 bool is_by_parts(const plan::CollectivePlan& plan) {
   return plan.algorithm == Algorithm::direct || plan.algorithm == Algorithm::hierarchical;
@@ -86,8 +86,8 @@ class ShmGroup : public Group {
       direct_.reduce_block(input, output, op, meaning);
       return finished_work();
     }
-    // Where the output is part of the input, chunks still to come would be overwritten before they
-    // are laid out.
+    // If the output is part of the input, later chunks would be overwritten before they are laid
+    // out.
     const at::Tensor reduced = output.is_alias_of(input) ? at::empty_like(output) : output;
     by_plan_.run_staged(chosen, {cut_of(input).data, 0, size()},
                         {cut_of(reduced).data, rank(), rank() + 1}, to_plan(input.scalar_type()),
@@ -188,7 +188,7 @@ std::vector<std::shared_ptr<Group>> make_shm_groups(
     const std::vector<std::shared_ptr<HostTeam>>& teams, const ShmGroupOptions& options) {
   const auto plans = std::make_shared<const PlanChoice>("shm", teams.at(0)->size(),
                                                         std::vector<int>{}, options.table);
-  // Making a group waits for the others, so each of this process's ranks needs a thread.
+  // Making a group waits for the other ranks, so each rank of this process needs a thread.
   std::vector<std::future<std::shared_ptr<Group>>> made;
   for (const auto& team : teams)
     made.push_back(std::async(std::launch::async, [&]() -> std::shared_ptr<Group> {

@@ -9,14 +9,14 @@
 namespace trireme::comm {
 
 struct ShmGroupOptions {
-  plan::CollectiveTable
-      table;  // Chooses the plan of each call by its size, for path "shm": the same on every rank.
+  // Chooses the plan of each call by its size, for path "shm"; the same on every rank.
+  plan::CollectiveTable table;
   Milliseconds timeout{60000};
 };
 
-// COLLECTIVE over the teams' host: one group for each of this process's ranks. Collectives run from
+// COLLECTIVE over the teams' host. Makes one group for each rank of this process. Collectives run
 // CollectivePlans. Ordinary tensors pass through staging memory in pieces that stay in the caches;
-// those made by shared_tensor() are reduced where they lie.
+// those made by shared_tensor() are reduced in place.
 std::vector<std::shared_ptr<Group>> make_shm_groups(
     const std::vector<std::shared_ptr<HostTeam>>& teams, const ShmGroupOptions& options);
 

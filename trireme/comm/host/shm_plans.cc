@@ -4,9 +4,9 @@
 namespace trireme::comm {
 namespace {
 
-// Slice `number` of a tensor: of each chunk the elements from number * length on, at most `length`
-// of them. Chunks differ by one element at most, the longer ones first, and so do what slices hold
-// of them: a slice is cut into chunks as any tensor of its size is.
+// Slice `number` of a tensor: from each chunk, at most `length` elements from number * length on.
+// Chunks differ by at most one element, the longer ones first, and so do their parts in a slice.
+// So a slice is cut into chunks like any tensor of its size.
 class Slice {
  public:
   Slice(const plan::CollectivePlan& plan, int64_t elements, int64_t element_bytes, int64_t length,
@@ -19,7 +19,7 @@ class Slice {
   }
 
   int64_t elements() const { return elements_; }
-  // Calls visit(in the tensor, in the slice, bytes) for each chunk of `run`.
+  // Calls visit(pointer into the tensor, pointer into the slice, bytes) for each chunk of `run`.
   template <typename Visit>
   void for_each_chunk(const ChunkRun& run, std::byte* slice, Visit visit) const {
     if (run.first == run.last) return;
@@ -46,8 +46,8 @@ void ShmPlans::run_staged(const PreparedPlan& prepared, const ChunkRun& laid, co
   const auto [first, last] = plan.chunk_range(0, intent.elements);
   const int64_t length = ShmStaging::kHalfBytes / plan.chunks / element_bytes;
   const int64_t slices = std::max<int64_t>(1, (last - first + length - 1) / length);
-  // The runner returns when nobody reads this rank's slice any more, so that all go through one
-  // half.
+  // The runner returns when no rank reads this rank's slice any more, so one half serves all
+  // slices.
   std::byte* const own = staging_.half(staging_.rank(), 0);
   tensors_.clear();
   for (int of = 0; of < staging_.size(); ++of) tensors_.push_back(staging_.half(of, 0));

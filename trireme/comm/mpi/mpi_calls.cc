@@ -9,7 +9,7 @@
 namespace trireme::comm {
 namespace {
 
-// A wait that takes longer is one for a rank that is late: it may sleep between questions.
+// After this time a wait is for a late rank, and may sleep between polls.
 constexpr auto kEager = std::chrono::milliseconds(20);
 constexpr auto kNap = std::chrono::microseconds(50);
 
@@ -43,8 +43,7 @@ void ensure_mpi(int worker, int workers) {
         call_mpi(MPI_Init_thread, nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
     if (!complaint.empty()) throw Error(ErrorCode::io, "comm", "MPI does not start: " + complaint);
     if (provided < MPI_THREAD_SERIALIZED)
-      throw Error(ErrorCode::unsupported, "comm",
-                  "this MPI can be called from its first thread only",
+      throw Error(ErrorCode::unsupported, "comm", "only the first thread can call this MPI",
                   "an MPI with MPI_THREAD_SERIALIZED");
   }
   int rank = -1, size = 0;
@@ -52,10 +51,11 @@ void ensure_mpi(int worker, int workers) {
   call_mpi(MPI_Comm_size, MPI_COMM_WORLD, &size);
   call_mpi(MPI_Comm_set_errhandler, MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   if (rank != worker || size != workers)
-    throw Error(ErrorCode::invalid_argument, "comm",
-                fmt::format("MPI says rank {} of {}, and the environment worker {} of {}", rank,
-                            size, worker, workers),
-                "mpirun of the MPI that Trireme was built with");
+    throw Error(
+        ErrorCode::invalid_argument, "comm",
+        fmt::format("MPI reports rank {} of {}, but the environment reports worker {} of {}", rank,
+                    size, worker, workers),
+        "the mpirun of the MPI with which Trireme was built");
 }
 
 MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()>& look) {
@@ -67,7 +67,7 @@ MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()
     if (end.done || !end.complaint.empty()) return end;
     look();
     if (deadline.expired()) return end;
-    // Somebody else may need the core to send what is waited for here.
+    // The rank for which this wait polls may need the core.
     if (Deadline::Clock::now() < eager_until)
       ::sched_yield();
     else
@@ -88,11 +88,11 @@ std::string hand_out_by_mpi(const std::string& text, int worker, int workers,
         complaint.empty() ? await(request, deadline, [] {}) : MpiEnd{true, complaint, {}};
     if (!end.done)
       throw Error(ErrorCode::timeout, "comm",
-                  "worker 0 told MPI no address of the coordinator in time",
-                  "see what worker 0 does");
+                  "worker 0 did not send the coordinator's address through MPI in time",
+                  "see the output of worker 0");
     if (!end.complaint.empty())
       throw Error(ErrorCode::io, "comm",
-                  "MPI hands out no address of the coordinator: " + end.complaint);
+                  "MPI cannot hand out the coordinator's address: " + end.complaint);
   };
   broadcast(&length, 1, MPI_INT);
   bytes.resize(static_cast<size_t>(length));
@@ -102,8 +102,8 @@ std::string hand_out_by_mpi(const std::string& text, int worker, int workers,
 
 void leave_mpi(Deadline deadline) {
   if (!mpi_is_running()) return;
-  // MPI_Finalize may wait for ranks that are never to come; all are about to call it once they have
-  // met here.
+  // MPI_Finalize may wait for ranks that never come. After this barrier all ranks are about to
+  // call it.
   MPI_Request request;
   if (!call_mpi(MPI_Ibarrier, MPI_COMM_WORLD, &request).empty()) return;
   const MpiEnd end = await(request, deadline, [] {});

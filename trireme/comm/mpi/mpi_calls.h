@@ -1,5 +1,5 @@
-// MPI in this process: started once, called by one thread at a time, asked in turns about what is
-// under way.
+// MPI in this process: it is started once, called by one thread at a time, and polled for the
+// operations in progress.
 #pragma once
 #include <mpi.h>
 #include <trireme/base/deadline.h>
@@ -10,12 +10,12 @@
 
 namespace trireme::comm {
 
-// Starts MPI if that has not been done. Throws as hand_out_by_mpi().
+// Starts MPI if that has not been done. Throws as hand_out_by_mpi() does.
 void ensure_mpi(int worker, int workers);
 bool mpi_is_running();
 std::mutex& mpi_mutex();
 
-// What MPI says of a return code. Empty: success.
+// MPI's message for a return code; empty for success.
 std::string complaint_of(int code);
 // Calls `function(arguments...)` with the lock held.
 template <typename Function, typename... Arguments>
@@ -24,11 +24,11 @@ std::string call_mpi(Function function, Arguments... arguments) {
   return complaint_of(function(arguments...));
 }
 
-// Asks until the request is done; in between `look()` may throw. MPI moves bytes only while it is
-// asked.
+// Polls until the request is done; between polls `look()` may throw. MPI moves bytes only while it
+// is polled.
 struct MpiEnd {
-  bool done = false;      // False: the deadline came first.
-  std::string complaint;  // Of MPI.
+  bool done = false;      // False if the deadline came first.
+  std::string complaint;  // MPI's error message.
   MPI_Status status;
 };
 MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()>& look);

@@ -2,11 +2,11 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>
-#include <trireme/comm/losses.h>
 #include <trireme/comm/mpi/mpi_calls.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/mpi/mpi_reduction.h>
 #include <trireme/comm/operation_queue.h>
+#include <trireme/comm/wait_limits.h>
 #include <trireme/launch/member.h>
 #include <limits>
 #include <map>
@@ -14,7 +14,7 @@
 namespace trireme::comm {
 namespace {
 
-// MPI may still read and write what a failed wait was for.
+// Keeps the tensors of a failed wait for good, since MPI may still read and write them.
 void leave_to_mpi(std::vector<at::Tensor> tensors) {
   static std::mutex mutex;
   static auto* const left = new std::vector<at::Tensor>;
@@ -33,12 +33,12 @@ int count_of(const at::Tensor& tensor) { return in_range(tensor.numel(), "elemen
 
 class MpiGroup : public Group {
  public:
-  MpiGroup(std::shared_ptr<Losses> losses, int rank, int size, MPI_Comm ranks)
-      : Group(rank, size), losses_(std::move(losses)), ranks_(ranks) {}
+  MpiGroup(std::shared_ptr<WaitLimits> limits, int rank, int size, MPI_Comm ranks)
+      : Group(rank, size), limits_(std::move(limits)), ranks_(ranks) {}
 
   std::string_view backend() const override { return "mpi"; }
   bool runs_in_background() const override { return true; }
-  void abort(const std::string& reason) override { losses_->give_up(reason); }
+  void abort(const std::string& reason) override { limits_->give_up(reason); }
 
  private:
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
@@ -110,12 +110,12 @@ class MpiGroup : public Group {
         ->wait();
   }
 
-  // Messages need no queue: MPI keeps them apart by their tags, and any thread may wait for its
+  // Messages need no queue: MPI distinguishes them by their tags, and any thread may wait for its
   // own.
   class Message : public Work {
    public:
     Message(MpiGroup& group, const char* operation, at::Tensor tensor, MPI_Request request)
-        : losses_(group.losses_),
+        : limits_(group.limits_),
           operation_(operation),
           tensor_(std::move(tensor)),
           request_(request) {}
@@ -123,7 +123,7 @@ class MpiGroup : public Group {
       if (!waited_) leave_to_mpi({tensor_});
     }
     void wait() override {
-      const MpiEnd end = await_or_leave(*losses_, operation_, {tensor_}, request_);
+      const MpiEnd end = await_or_leave(*limits_, operation_, {tensor_}, request_);
       waited_ = true;
       int bytes = static_cast<int>(tensor_.nbytes());
       const bool received = std::string_view(operation_) == "recv";
@@ -131,27 +131,28 @@ class MpiGroup : public Group {
       if (!end.complaint.empty() || bytes != static_cast<int>(tensor_.nbytes()))
         throw Error(
             ErrorCode::invalid_argument, "comm",
-            fmt::format("{}: the tensor has {} bytes, the message {}", operation_, tensor_.nbytes(),
+            fmt::format("{}: the tensor has {} bytes, but the message has {}", operation_,
+                        tensor_.nbytes(),
                         end.complaint.empty() ? fmt::format("{}", bytes) : "not: " + end.complaint),
             "tensors of the same size and type");
     }
 
    private:
-    std::shared_ptr<Losses> losses_;
+    std::shared_ptr<WaitLimits> limits_;
     const char* operation_;
     at::Tensor tensor_;
     MPI_Request request_;
     bool waited_ = false;
   };
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    losses_->throw_if_lost();
+    limits_->throw_if_lost();
     MPI_Request request;
     check("send", call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to,
                            tag, ranks_, &request));
     return std::make_unique<Message>(*this, "send", std::move(tensor), request);
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    losses_->throw_if_lost();
+    limits_->throw_if_lost();
     MPI_Request request;
     check("recv", call_mpi(MPI_Irecv, tensor.mutable_data_ptr(), byte_count_of(tensor), MPI_BYTE,
                            from, tag, ranks_, &request));
@@ -160,26 +161,26 @@ class MpiGroup : public Group {
 
   template <typename Start>
   void complete(const char* operation, std::vector<at::Tensor> tensors, Start start) {
-    losses_->throw_if_lost();
+    limits_->throw_if_lost();
     MPI_Request request;
     check(operation, start(&request));
-    check(operation, await_or_leave(*losses_, operation, std::move(tensors), request).complaint);
+    check(operation, await_or_leave(*limits_, operation, std::move(tensors), request).complaint);
   }
-  static MpiEnd await_or_leave(const Losses& losses, const char* operation,
+  static MpiEnd await_or_leave(const WaitLimits& limits, const char* operation,
                                std::vector<at::Tensor> tensors, MPI_Request& request) {
     try {
       MpiEnd end =
-          await(request, Deadline::after(losses.timeout()), [&] { losses.throw_if_lost(); });
+          await(request, Deadline::after(limits.timeout()), [&] { limits.throw_if_lost(); });
       if (end.done || !end.complaint.empty()) return end;
     } catch (const Error&) {
       leave_to_mpi(std::move(tensors));
       throw;
     }
     leave_to_mpi(std::move(tensors));
-    losses.time_out(operation, "the other ranks");
+    limits.time_out(operation, "the other ranks");
   }
   void check(const char* operation, const std::string& complaint) const {
-    if (!complaint.empty()) losses_->explain(operation, complaint);
+    if (!complaint.empty()) limits_->explain(operation, complaint);
   }
 
   static MPI_Datatype type_of(const at::Tensor& tensor) {
@@ -189,13 +190,13 @@ class MpiGroup : public Group {
     return in_range(static_cast<int64_t>(tensor.nbytes()), "bytes");
   }
 
-  const std::shared_ptr<Losses> losses_;
-  const MPI_Comm ranks_;  // Freed by MPI_Finalize: freeing it alone is an operation of all ranks.
-  OperationQueue queue_;  // Last: its thread uses all of the above.
+  const std::shared_ptr<WaitLimits> limits_;
+  const MPI_Comm ranks_;  // MPI_Finalize frees it; freeing one alone is an operation of all ranks.
+  OperationQueue queue_;  // The last member: its thread uses the members above.
 };
 
-// Members alone take part, unlike in MPI_Comm_split.
-MPI_Comm communicator_of(const std::vector<int>& members, int tag, const Losses& losses) {
+// Makes a communicator. Only its members take part, unlike in MPI_Comm_split.
+MPI_Comm communicator_of(const std::vector<int>& members, int tag, const WaitLimits& limits) {
   MPI_Group world, group;
   MPI_Comm ranks;
   const std::lock_guard lock(mpi_mutex());
@@ -205,7 +206,7 @@ MPI_Comm communicator_of(const std::vector<int>& members, int tag, const Losses&
       complaint_of(MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &ranks));
   MPI_Group_free(&group);
   MPI_Group_free(&world);
-  if (!complaint.empty()) losses.explain("making a group", complaint);
+  if (!complaint.empty()) limits.explain("making a group", complaint);
   MPI_Comm_set_errhandler(ranks, MPI_ERRORS_RETURN);
   return ranks;
 }
@@ -218,19 +219,20 @@ std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, in
                                       std::vector<int> members, Milliseconds timeout) {
   const auto& peers = member->peers();
   ensure_mpi(members[static_cast<size_t>(rank)], static_cast<int>(peers.size()));
-  // MPI makes a communicator without a deadline: only when all are there. This wait has one.
+  // MPI makes a communicator only when all members are there, without a deadline. This wait has
+  // one.
   std::string names;
   for (const int each : members) names += fmt::format("{}.", each);
-  static std::map<std::string, int>
-      made;  // Groups of the same members are made in the same order by all of them.
+  // All members make their common groups in the same order.
+  static std::map<std::string, int> made;
   const int number = made[names]++;
   const std::string key = fmt::format("mpi/{}/{}", names, number);
   const int64_t size = static_cast<int64_t>(members.size());
   if (member->add(key, 1) == size) member->set(key + "/all", "here");
   member->get(key + "/all", Deadline::after(timeout));
-  auto losses = std::make_shared<Losses>(std::move(member), timeout, members);
-  const MPI_Comm ranks = communicator_of(members, number % 1024, *losses);
-  return std::make_shared<MpiGroup>(std::move(losses), rank, static_cast<int>(members.size()),
+  auto limits = std::make_shared<WaitLimits>(std::move(member), timeout, members);
+  const MPI_Comm ranks = communicator_of(members, number % 1024, *limits);
+  return std::make_shared<MpiGroup>(std::move(limits), rank, static_cast<int>(members.size()),
                                     ranks);
 }
 

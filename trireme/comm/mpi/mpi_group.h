@@ -1,10 +1,10 @@
-// Ranks that mpirun started, carried by MPI: it brings the fabric's own ways (InfiniBand, shared
-// memory) where there are any.
+// Ranks that mpirun started, with MPI as the backend: it uses the transports of the fabric
+// (InfiniBand, shared memory) if there are any.
 //
-// MPI knows no deadlines: operations are started without blocking and asked about until they are
-// done or ours has come. It compares nothing either: ranks that call different operations end in a
-// time-out, or in MPI's complaint about a length. MPI_Abort is never called. One lock around every
-// call serves all threads: MPI_THREAD_SERIALIZED is enough.
+// MPI has no deadlines: operations are started without blocking, then polled until they are done
+// or our deadline has come. MPI does not compare calls either: if ranks call different operations,
+// the result is a time-out or MPI's error about a length. MPI_Abort is never called. One lock
+// around every call serves all threads, so that MPI_THREAD_SERIALIZED is enough.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/comm/group.h>
@@ -20,20 +20,20 @@ namespace trireme::comm {
 
 bool mpi_is_compiled_in();
 
-// The rest throws Error(unsupported) in a build without MPI.
+// In a build without MPI the functions below throw Error(unsupported), except leave_mpi().
 
-// COLLECTIVE over all workers of mpirun: worker 0's text, before there is any other connection.
-// Starts MPI if that has not been done; throws Error(invalid_argument) if the mpirun was another
-// MPI's than this build's, which makes every worker a world of its own.
+// COLLECTIVE over all workers of mpirun. Returns the text of worker 0, before there is any other
+// connection. Starts MPI if that has not been done. Throws Error(invalid_argument) if mpirun
+// belongs to another MPI than this build's, in which case every worker is a world of its own.
 std::string hand_out_by_mpi(const std::string& text, int worker, int workers, Milliseconds timeout);
 
-// COLLECTIVE over `members`, which are listed by rank of the group. `timeout` is that of every
-// wait. A failed wait leaves its tensors to MPI for good.
+// COLLECTIVE over `members`, which are listed by rank of the group. `timeout` applies to every
+// wait. The tensors of a failed wait stay with MPI for good.
 std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, int rank,
                                       std::vector<int> members, Milliseconds timeout);
 
-// COLLECTIVE over all workers of mpirun, as the last thing: mpirun takes an end without it for a
-// failure. Does nothing if MPI was never started; gives up without a word at the deadline.
+// COLLECTIVE over all workers of mpirun, as the last call: mpirun treats an exit without it as a
+// failure. Does nothing if MPI was never started. At the deadline it gives up silently.
 void leave_mpi(Deadline deadline);
 
 }  // namespace trireme::comm

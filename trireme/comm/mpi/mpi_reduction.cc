@@ -8,7 +8,7 @@
 namespace trireme::comm {
 namespace {
 
-// MPI hands its own function no context: one function for each type and fold.
+// One function for each type and fold, since MPI passes no context to its functions.
 template <plan::DType dtype, Fold fold>
 void reduce(void* theirs, void* mine, int* count, MPI_Datatype*) {
   const std::array<const void*, 2> sources{theirs, mine};

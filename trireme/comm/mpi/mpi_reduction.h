@@ -1,5 +1,5 @@
-// Element types and reductions as MPI knows them; those it does not know, or knows otherwise, are
-// ours.
+// The element types and reductions of MPI. We supply those that MPI does not have or defines
+// differently.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <mpi.h>
@@ -7,10 +7,10 @@
 
 namespace trireme::comm {
 
-// MPI must be running. Made when first asked for, and kept.
+// MPI must be running. Made at the first use, and kept.
 MPI_Datatype mpi_type_of(at::ScalarType type);
-// mean: the sum. In max and min NaN wins, as in torch, which MPI leaves open; float16 and bfloat16
-// are added in float32.
+// For a mean this is the sum. In max and min NaN wins, as in torch; MPI leaves that open. float16
+// and bfloat16 are added in float32.
 MPI_Op mpi_op_of(at::ScalarType type, ReduceOp op);
 
 }  // namespace trireme::comm

@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-// After torch.h, whose version of these headers' needs it is.
+// torch.h comes first; this header relies on it.
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include <trireme/base/error.h>
@@ -25,7 +25,7 @@ std::shared_ptr<Group> make_nccl_group(std::shared_ptr<launch::Member> member, i
     auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, nccl);
     const at::Device gpu(at::kCUDA, static_cast<c10::DeviceIndex>(options.device));
     return make_c10d_group("nccl", gpu, std::move(backend),
-                           std::make_shared<Losses>(member, options.timeout));
+                           std::make_shared<WaitLimits>(member, options.timeout));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -1,7 +1,7 @@
-// Ranks that are processes with a GPU each, carried by NCCL through LibTorch's c10d. Meets through
-// a store of ours, as Gloo does; NCCL's own connections authenticate nothing. It knows no tags:
-// messages between two ranks are told apart by their order alone. An operation's wait() lets the
-// caller's CUDA stream wait, not the thread.
+// Ranks that are processes with one GPU each, with NCCL (through LibTorch's c10d) as the backend.
+// They meet through our store, as with Gloo; NCCL's own connections are not authenticated. NCCL
+// has no tags: only their order distinguishes messages between two ranks. The wait() of an
+// operation makes the caller's CUDA stream wait, not the thread.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/comm/group.h>
@@ -15,12 +15,13 @@ class Member;
 namespace trireme::comm {
 
 struct NcclOptions {
-  std::string name = "world";  // Of this group: keys in the store are kept apart by it.
-  int device = 0;              // This rank's GPU.
+  // The name of this group; its keys in the store contain it.
+  std::string name = "world";
+  int device = 0;  // The GPU of this rank.
   Milliseconds timeout{60000};
 };
 
-// COLLECTIVE over the member's workers. Tensors are on that GPU. The build without NCCL throws
+// COLLECTIVE over the member's workers. Tensors are on that GPU. A build without NCCL throws
 // Error(unsupported) saying so.
 std::shared_ptr<Group> make_nccl_group(std::shared_ptr<launch::Member> member, int rank, int size,
                                        const NcclOptions& options);

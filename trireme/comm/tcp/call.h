@@ -1,5 +1,6 @@
-// What a rank calls: it goes ahead of an operation's first bytes on every connection, so that ranks
-// that call different things hear of it instead of taking each other's bytes for their own.
+// The description of a rank's call. It precedes the first bytes of an operation on every
+// connection, so that ranks with different calls notice it instead of mixing up each other's
+// bytes.
 #pragma once
 #include <trireme/comm/group.h>
 #include <cstdint>
@@ -16,14 +17,14 @@ enum class Operation : uint32_t {
   barrier
 };
 
-// As it lies in the stream; all hosts of a job have one byte order (connect_mesh() sees to it).
+// The layout in the stream. All hosts of a job have one byte order; connect_mesh() checks that.
 struct Call {
-  uint64_t sequence = 0;  // Of this group's operations.
+  uint64_t sequence = 0;  // The number of this operation in its group.
   int64_t elements = 0;
   Operation operation = Operation::barrier;
   int32_t type = 0;       // at::ScalarType
   int32_t detail = 0;     // ReduceOp, or the root.
-  int32_t algorithm = 0;  // Of the plan: ranks must follow the same.
+  int32_t algorithm = 0;  // The plan's; all ranks must follow the same.
 
   bool operator==(const Call&) const = default;
   std::string describe() const;  // "all_reduce with 10 elements (Float, sum)"

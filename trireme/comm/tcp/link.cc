@@ -11,11 +11,11 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kPieces = 16;  // In one system call.
-constexpr size_t kTogether =
-    64 << 10;  // What a patient wait waits for: well below what the kernel's buffers hold.
+constexpr size_t kPieces = 16;  // The pieces of one system call.
+// The bytes for which a patient wait waits: well below the size of the kernel's buffers.
+constexpr size_t kTogether = 64 << 10;
 
-// Of a call on a socket: the bytes it moved, 0 if it would have had to wait.
+// The number of bytes that a call on a socket moved; 0 if the call would have had to wait.
 size_t moved(ssize_t result) {
   if (result >= 0) return static_cast<size_t>(result);
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
@@ -82,8 +82,8 @@ bool Link::read_some() {
     const auto room = in_[i]->room();
     if (room.empty()) break;
     rooms[count++] = {room.data(), room.size()};
-    if (room.size() < in_[i]->bytes() - in_[i]->received())
-      break;  // The rest of it comes before what follows.
+    // The rest of this piece comes before the next one.
+    if (room.size() < in_[i]->bytes() - in_[i]->received()) break;
   }
   if (count == 0) return false;
   msghdr message{};
@@ -116,7 +116,7 @@ void Link::be_patient(bool on) {
   const int low_water = due < kTogether ? 1 : static_cast<int>(kTogether);
   if (low_water == low_water_) return;
   low_water_ = low_water;
-  // Best effort: a kernel without it wakes up more often.
+  // A kernel without this option wakes up more often.
   (void)::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &low_water, sizeof low_water);
 }
 

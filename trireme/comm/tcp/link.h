@@ -1,5 +1,5 @@
-// One peer's stream of bytes, both ways, over a non-blocking socket: what is queued moves as far as
-// the socket lets it, and what arrives goes straight to where it is wanted.
+// The stream of bytes to and from one peer, over a non-blocking socket. Queued pieces move as far
+// as the socket allows, and arriving bytes go directly to their place.
 #pragma once
 #include <trireme/base/descriptor.h>
 #include <cstddef>
@@ -16,8 +16,8 @@ struct Outgoing {
   bool finished() const { return sent == bytes; }
 };
 
-// Bytes that are due: with a place of their own, or through a window that their user empties from
-// the front.
+// Bytes that are expected. They go to a place of their own, or through a window that the user
+// empties from the front.
 class Incoming {
  public:
   Incoming(std::byte* place, size_t bytes) : place_(place), bytes_(bytes) {}
@@ -26,11 +26,11 @@ class Incoming {
   size_t bytes() const { return bytes_; }
   size_t received() const { return received_; }
   bool finished() const { return received_ == bytes_; }
-  std::span<std::byte>
-  room();  // Where the next bytes go. Empty: all have come, or the window is full.
+  // The room for the next bytes. It is empty if all bytes have arrived, or if the window is full.
+  std::span<std::byte> room();
   void arrived(size_t bytes) { received_ += bytes; }
 
-  // Of a window: what lies in it, and how to take its first bytes out.
+  // For a window: the bytes in it, and the removal of the first of them.
   std::span<const std::byte> content() const { return {window_.data(), received_ - taken_}; }
   bool full() const { return content().size() == window_.size(); }
   void take(size_t bytes);
@@ -45,34 +45,34 @@ class Incoming {
 
 class Link {
  public:
-  Link() = default;  // To nobody.
+  Link() = default;  // A link to no peer.
   explicit Link(Descriptor socket) : socket_(std::move(socket)) {}
 
-  // Queue; the pieces stay their owner's, who keeps them in place until they are finished.
+  // These queue a piece. The caller keeps the piece, and must not move it until it is finished.
   void send(Outgoing& piece) { out_.push_back(&piece); }
   void receive(Incoming& piece) { in_.push_back(&piece); }
   bool idle() const { return out_at_ == out_.size() && in_at_ == in_.size(); }
   bool owes() const { return out_at_ < out_.size(); }   // This side has bytes to send.
   bool expects() const { return in_at_ < in_.size(); }  // The peer has bytes to send.
-  void forget();                                        // What is queued.
+  void forget();                                        // Drops the queued pieces.
 
-  // True if bytes moved. Throw std::system_error when the connection is broken or closed.
+  // True if bytes moved. Both throw std::system_error if the connection is broken or closed.
   bool write_some();
   bool read_some();
 
   int descriptor() const { return socket_.get(); }
-  void drop();           // Both sides see it broken, whatever waits on it.
-  short events() const;  // What poll() should wait for: 0 for nothing.
-  // Before poll(): whether it may let many bytes that are due come together before it returns,
-  // which saves most of the waking up.
+  void drop();           // Breaks the connection for both sides; all waits on it end.
+  short events() const;  // The events for which poll() should wait, or 0.
+  // Call it before poll(). If `on`, poll() may wait until many of the expected bytes have arrived,
+  // which saves most wake-ups.
   void be_patient(bool on);
 
  private:
   Descriptor socket_;
   std::vector<Outgoing*> out_;
   std::vector<Incoming*> in_;
-  size_t out_at_ = 0, in_at_ = 0;  // The first that is not finished.
-  int low_water_ = 1;              // So many bytes make poll() return.
+  size_t out_at_ = 0, in_at_ = 0;  // The first pieces that are not finished.
+  int low_water_ = 1;              // The number of bytes at which poll() returns.
 };
 
 }  // namespace trireme::comm

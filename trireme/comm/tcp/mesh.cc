@@ -25,13 +25,14 @@ using asio::ip::tcp;
 static_assert(std::endian::native == std::endian::little,
               "what ranks call is sent in the byte order of the host");
 
-constexpr Milliseconds kPatience{5000};  // With a stranger.
+constexpr Milliseconds kPatience{5000};  // The time that a stranger has.
 constexpr size_t kMaxStrangers = 256;    // At once; one more drops the oldest.
-constexpr Milliseconds kPause{20};  // Between calls that fail, and between looks at who was lost.
+// The pause between failed calls, and between checks for lost workers.
+constexpr Milliseconds kPause{20};
 
 enum class Lane : uint32_t { collectives, messages };
 
-// After the handshake, from who called.
+// The message of the calling side after the handshake.
 struct Introduction {
   uint32_t rank = 0;
   Lane lane = Lane::collectives;
@@ -115,7 +116,7 @@ class Meeting {
                            "the same TRIREME_JOB_TOKEN for all workers");
           co_return;
         }
-        last_failure_ = "what listens there does not speak Trireme's protocol";
+        last_failure_ = "the listener there does not speak Trireme's protocol";
       } catch (const std::system_error& error) {
         last_failure_ = error.code().message();
       }
@@ -133,7 +134,8 @@ class Meeting {
           dismiss(strangers_.front(), "too many connections without proof");
         strangers_.push_back(std::make_shared<Stranger>(std::move(accepted)));
         asio::co_spawn(context_, greet(strangers_.back()), asio::detached);
-      } catch (const std::system_error& error) {  // Out of descriptors.
+        // No descriptors are left.
+      } catch (const std::system_error& error) {
         failure_.emplace(ErrorCode::io, "comm",
                          fmt::format("cannot accept a connection on {}: {}", options_.address,
                                      error.code().message()),
@@ -179,7 +181,7 @@ class Meeting {
   }
 
   void dismiss(std::shared_ptr<Stranger> stranger, const std::string& why) {
-    if (!stranger->socket.is_open()) return;  // It was told already.
+    if (!stranger->socket.is_open()) return;  // It was dismissed already.
     log_warning("comm: dropped a connection from {}: {}", stranger->peer, why);
     std::error_code ignored;
     stranger->socket.close(ignored);
@@ -197,8 +199,8 @@ class Meeting {
                                       : mesh_.messages)[static_cast<size_t>(peer)];
   }
 
-  // Buffers are left to the kernel, which grows them with the link's bandwidth and delay beyond
-  // what a process may ask for.
+  // The kernel chooses the sizes of the buffers: it lets them grow with the link's bandwidth and
+  // delay, beyond the limit for a process.
   void keep(tcp::socket socket, int peer, Lane lane) {
     net::tune(socket, options_.silence);
     const int descriptor = socket.release();

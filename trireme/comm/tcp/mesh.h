@@ -1,7 +1,8 @@
-// How the ranks of a TCP group meet: each listens on its own address, publishes it over the control
-// connection, and calls those of lower rank. Both ends of every connection prove the job token
-// (net/handshake.h) before anything else is believed; who does not is dropped, logged and otherwise
-// ignored. Nobody listens any more once all have met.
+// Connects the ranks of a TCP group: each rank listens on its own address, publishes it over the
+// control connection, and connects to the ranks of lower number. Both ends of every connection
+// prove that they have the job token (net/handshake.h) before they believe anything else. A
+// connection without proof is closed and logged, and has no other effect. No rank listens any more
+// when all have met.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
@@ -12,22 +13,24 @@
 namespace trireme::comm {
 
 struct MeshOptions {
-  std::string name;     // Of the group: keys in the store are kept apart by it.
-  std::string address;  // This side's, to listen on.
-  std::string token;    // The job's.
+  // The name of the group; its keys in the store contain it.
+  std::string name;
+  std::string address;  // The address on which this side listens.
+  std::string token;    // The token of the job.
   Milliseconds timeout{60000};
-  Milliseconds silence{10000};  // A peer that acknowledges nothing for so long is given up.
+  // A peer that acknowledges nothing for this long is given up.
+  Milliseconds silence{10000};
 };
 
-// By rank; this rank's own place is empty. Two connections a pair: collectives never wait behind
-// messages, nor messages behind them.
+// [rank]; this rank's own place is empty. Each pair has two connections, so that collectives never
+// wait behind messages, nor messages behind collectives.
 struct Mesh {
   std::vector<Descriptor> collectives;
   std::vector<Descriptor> messages;
 };
 
 // COLLECTIVE over the group's ranks. The sockets do not block. Throws Error(timeout) naming the
-// ranks that did not come, Error(peer_lost), Error(invalid_argument) if a peer has another token.
+// missing ranks, Error(peer_lost), or Error(invalid_argument) if a peer has another token.
 Mesh connect_mesh(launch::Member& member, int rank, int size, const MeshOptions& options);
 
 }  // namespace trireme::comm

@@ -10,12 +10,12 @@
 namespace trireme::comm {
 namespace {
 
-// How often a wait looks whether a worker was lost that it has no message to expect from.
+// The interval at which a wait checks for lost workers from which it expects no message.
 constexpr Milliseconds kSlice{20};
 
 }  // namespace
 
-// One message on its way, as the one who waits for it sees it.
+// One message in progress, seen from the thread that waits for it.
 struct Messages::Delivery {
   Delivery(at::Tensor message, int other, int message_tag)
       : tensor(std::move(message)),
@@ -27,13 +27,13 @@ struct Messages::Delivery {
   at::Tensor tensor;
   int peer;
   Header header;
-  Outgoing head, body;  // Of a send.
+  Outgoing head, body;  // For a send.
   bool done = false;
-  std::string difference;  // Of what came from what was expected.
-  std::string broken;      // Why the connection can no longer carry it.
+  std::string difference;  // The difference between the message that came and the expected one.
+  std::string broken;      // The reason why the connection can no longer carry it.
 };
 
-// A message that came before it was asked for.
+// A message that arrived before its receive.
 struct Messages::Letter {
   Header header;
   std::vector<std::byte> body;
@@ -43,12 +43,12 @@ struct Messages::Lane {
   using DeliveryPtr = std::shared_ptr<Delivery>;
   Link link;
   std::deque<DeliveryPtr> sends;    // In the order of the stream.
-  std::list<DeliveryPtr> receives;  // Those that nothing has come for yet.
+  std::list<DeliveryPtr> receives;  // Receives for which nothing has arrived yet.
   std::deque<Letter> aside;
-  // What is arriving: first a header, then a body.
+  // The message that is arriving: first its header, then its body.
   Header header;
   std::optional<Incoming> head, body;
-  DeliveryPtr target;  // Of the body; empty: it is set aside.
+  DeliveryPtr target;  // The receive for the body. If empty, the body is set aside.
   Letter letter;
   std::string broken;
 
@@ -114,7 +114,7 @@ void Messages::Lane::begin_body() {
   const bool fits =
       target && target->header.bytes == header.bytes && target->header.type == header.type;
   if (target && !fits)
-    target->difference = fmt::format("rank {} sent {}, the tensor has {}", target->peer,
+    target->difference = fmt::format("rank {} sent {}, but the tensor has {}", target->peer,
                                      describe(header), describe(target->header));
   if (!fits) letter = {header, std::vector<std::byte>(static_cast<size_t>(header.bytes))};
   body.emplace(fits ? target->data() : letter.body.data(), static_cast<size_t>(header.bytes));
@@ -122,7 +122,7 @@ void Messages::Lane::begin_body() {
 }
 
 void Messages::Lane::end_body() {
-  if (!target) target = take_receive(header.tag);  // Asked for meanwhile.
+  if (!target) target = take_receive(header.tag);  // The receive may have come meanwhile.
   if (!target)
     aside.push_back(std::move(letter));
   else if (!letter.body.empty() && target->difference.empty())
@@ -146,7 +146,7 @@ std::shared_ptr<Messages::Delivery> Messages::Lane::take_receive(int32_t tag) {
 
 void Messages::Lane::hand_over(Delivery& receive, const Letter& letter) {
   if (letter.header.bytes != receive.header.bytes || letter.header.type != receive.header.type)
-    receive.difference = fmt::format("rank {} sent {}, the tensor has {}", receive.peer,
+    receive.difference = fmt::format("rank {} sent {}, but the tensor has {}", receive.peer,
                                      describe(letter.header), describe(receive.header));
   else if (!letter.body.empty())
     std::memcpy(receive.data(), letter.body.data(), letter.body.size());
@@ -164,13 +164,13 @@ void Messages::Lane::break_off(const std::string& why) {
 }
 
 struct Messages::Mailroom {
-  Mailroom(std::vector<Descriptor> connections, std::shared_ptr<const Losses> group_losses)
-      : losses(std::move(group_losses)), bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  Mailroom(std::vector<Descriptor> connections, std::shared_ptr<const WaitLimits> group_limits)
+      : limits(std::move(group_limits)), bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     for (Descriptor& connection : connections)
       lanes.emplace_back().link = Link(std::move(connection));
   }
   void ring() { (void)!::write(bell.get(), &kOne, sizeof kOne); }
-  void start() {  // With the mutex held.
+  void start() {  // Call it with the mutex held.
     if (!thread.joinable()) thread = std::thread([this] { run(); });
     ring();
   }
@@ -178,7 +178,7 @@ struct Messages::Mailroom {
   void wait(Delivery& delivery, const char* operation, const std::string& what);
 
   static constexpr uint64_t kOne = 1;
-  const std::shared_ptr<const Losses> losses;
+  const std::shared_ptr<const WaitLimits> limits;
   const Descriptor bell;
   std::mutex mutex;  // Guards the lanes and all deliveries.
   std::condition_variable changed;
@@ -213,15 +213,15 @@ void Messages::Mailroom::run() {
 }
 
 void Messages::Mailroom::wait(Delivery& delivery, const char* operation, const std::string& what) {
-  const Deadline deadline = Deadline::after(losses->timeout());
+  const Deadline deadline = Deadline::after(limits->timeout());
   std::unique_lock lock(mutex);
   const auto over = [&] { return delivery.done || ended || !delivery.broken.empty(); };
   while (!changed.wait_for(lock, std::min(kSlice, deadline.remaining() + Milliseconds(1)), over)) {
-    losses->throw_if_lost();
+    limits->throw_if_lost();
     if (!deadline.expired()) continue;
     lanes[static_cast<size_t>(delivery.peer)].receives.remove_if(
         [&](const auto& each) { return each.get() == &delivery; });
-    losses->time_out(operation, what);
+    limits->time_out(operation, what);
   }
   if (!delivery.difference.empty())
     throw Error(ErrorCode::invalid_argument, "comm",
@@ -233,8 +233,8 @@ void Messages::Mailroom::wait(Delivery& delivery, const char* operation, const s
   if (why.empty())
     throw Error(ErrorCode::aborted, "comm",
                 fmt::format("{}: the group ended meanwhile", operation));
-  losses->explain(operation, fmt::format("the connection to {} is gone ({})",
-                                         losses->name_of(delivery.peer), why));
+  limits->explain(operation, fmt::format("the connection to {} is gone ({})",
+                                         limits->name_of(delivery.peer), why));
 }
 
 class Messages::DeliveryWork : public Work {
@@ -254,8 +254,8 @@ class Messages::DeliveryWork : public Work {
   std::string what_;
 };
 
-Messages::Messages(std::vector<Descriptor> connections, std::shared_ptr<const Losses> losses)
-    : mailroom_(std::make_shared<Mailroom>(std::move(connections), std::move(losses))) {}
+Messages::Messages(std::vector<Descriptor> connections, std::shared_ptr<const WaitLimits> limits)
+    : mailroom_(std::make_shared<Mailroom>(std::move(connections), std::move(limits))) {}
 
 Messages::~Messages() {
   {
@@ -265,11 +265,11 @@ Messages::~Messages() {
     mailroom_->changed.notify_all();
   }
   if (mailroom_->thread.joinable()) mailroom_->thread.join();
-  mailroom_->lanes.clear();  // Closes the connections, whoever still holds a Work.
+  mailroom_->lanes.clear();  // Closes the connections even if a Work still exists.
 }
 
 WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
-  mailroom_->losses->throw_if_lost();
+  mailroom_->limits->throw_if_lost();
   auto delivery = std::make_shared<Delivery>(std::move(tensor), to, tag);
   delivery->head = {reinterpret_cast<const std::byte*>(&delivery->header), sizeof delivery->header};
   delivery->body = {delivery->data(), static_cast<size_t>(delivery->header.bytes)};
@@ -292,7 +292,7 @@ void Messages::drop(int peer) {
 }
 
 WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {
-  mailroom_->losses->throw_if_lost();
+  mailroom_->limits->throw_if_lost();
   auto delivery = std::make_shared<Delivery>(std::move(tensor), from, tag);
   const std::lock_guard lock(mailroom_->mutex);
   Lane& lane = mailroom_->lanes[static_cast<size_t>(from)];

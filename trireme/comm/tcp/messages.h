@@ -1,13 +1,13 @@
-// Messages between two ranks, told apart by tags: moved by one thread of their own, so that whoever
-// sends and receives at once need not care in which order. It starts with the first message and
+// Messages between two ranks, distinguished by tags. A thread of their own moves them, so that a
+// rank may send and receive at once in any order. The thread starts with the first message, and
 // sleeps while there is none.
 //
-// A message that nobody waits for stays in the connection; only if a receive with another tag is
-// waiting behind it is it set aside in memory.
+// A message without a receive stays in the connection. It is set aside in memory only if a receive
+// with another tag waits behind it.
 #pragma once
 #include <trireme/comm/group.h>
-#include <trireme/comm/losses.h>
 #include <trireme/comm/tcp/link.h>
+#include <trireme/comm/wait_limits.h>
 #include <condition_variable>
 #include <deque>
 #include <list>
@@ -22,15 +22,15 @@ namespace trireme::comm {
 
 class Messages {
  public:
-  Messages(std::vector<Descriptor> connections, std::shared_ptr<const Losses> losses);
+  Messages(std::vector<Descriptor> connections, std::shared_ptr<const WaitLimits> limits);
   ~Messages();
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  // Any thread. A send is finished when the system has taken its last byte.
+  // Any thread. A send is finished when the operating system has taken its last byte.
   WorkPtr send(at::Tensor tensor, int to, int tag);
   WorkPtr receive(at::Tensor tensor, int from, int tag);
-  // Both ends' messages over this connection end in an error.
+  // Makes both ends' messages over this connection end in an error.
   void drop(int peer);
 
  private:

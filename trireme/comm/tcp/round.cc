@@ -4,9 +4,9 @@
 namespace trireme::comm {
 namespace {
 
-// Of a source's bytes that wait to be folded: small enough for the second-level cache.
+// The bytes of a source that may wait to be folded: small enough for the second-level cache.
 constexpr size_t kWindow = 256 << 10;
-// Fewer bytes are left to wait for more, as long as more can come.
+// Fewer bytes than this wait for more, as long as more can come.
 constexpr size_t kWorthwhile = 32 << 10;
 
 }  // namespace
@@ -47,14 +47,14 @@ void Round::queue(std::vector<Link>& links) {
 bool Round::advance(Folding& folding) {
   const int64_t size = plan::bytes_of(dtype_);
   int64_t end = folding.elements;
-  bool must = false;  // More cannot come before something is taken out.
+  bool must = false;  // No more bytes can come before some are taken out.
   for (const Incoming* source : folding.sources) {
     if (!source) continue;
     end = std::min(end, folding.done + static_cast<int64_t>(source->content().size()) / size);
     must = must || source->full();
   }
-  // Sent bytes count from the piece's beginning, which is where `target` begins: both are the same
-  // chunk.
+  // Sent bytes count from the start of the piece, which is the start of `target`: both are the
+  // same chunk.
   for (const Outgoing* sender : folding.senders)
     end = std::min(end, static_cast<int64_t>(sender->sent) / size);
   const int64_t count = end - folding.done;

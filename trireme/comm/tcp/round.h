@@ -1,6 +1,6 @@
-// What one rank sends and receives in one round of a collective, all at once. Copies arrive in
-// their place; sums are folded piece by piece while they arrive, so that the network and the
-// additions overlap and no more than a window a peer is held beside the tensor.
+// The sends and receives of one rank in one round of a collective, all at once. Copies arrive in
+// their place. Sums are folded piece by piece while they arrive, so that the network and the
+// additions overlap; only one window per peer is held beside the tensor.
 #pragma once
 #include <trireme/comm/tcp/link.h>
 #include <trireme/comm/threads/reduce_kernel.h>
@@ -15,16 +15,18 @@ class Round {
  public:
   Round(int rank, plan::DType dtype, Fold fold) : rank_(rank), dtype_(dtype), fold_(fold) {}
 
-  // On one connection, pieces must be added in the same order on both of its ends. Sends come
-  // before what overwrites them: a value is replaced only as far as the old one has been sent.
-  // Nothing is done for no elements.
+  // Both ends of a connection must add its pieces in the same order. A send comes before the
+  // receive that overwrites its data: a value is replaced only after the old one has been sent. A
+  // piece without elements is ignored.
   void send(int to, const std::byte* data, int64_t elements);
-  // `target` becomes the fold of the same elements of `sources`, in this order; this rank's own
-  // part is what `target` holds.
+  // `target` becomes the fold of the same elements of `sources`, in this order. This rank's own
+  // part is the present value of `target`.
   void receive(const std::vector<int>& sources, std::byte* target, int64_t elements);
 
-  void queue(std::vector<Link>& links);  // Once, after all was added.
-  bool advance_folds();  // As far as bytes have come and gone. True if it did something.
+  void queue(std::vector<Link>& links);  // Called once, after all pieces were added.
+  // Folds the bytes that have arrived, as far as their place has been sent. True if it did
+  // something.
+  bool advance_folds();
   bool finished() const;
 
  private:
@@ -39,8 +41,9 @@ class Round {
   struct Folding {
     std::byte* target;
     int64_t elements;
-    std::vector<Incoming*> sources;  // In the order of the fold; null is this rank's own part.
-    std::vector<const Outgoing*> senders;  // They still read `target`.
+    // In the order of the fold; null stands for this rank's own part.
+    std::vector<Incoming*> sources;
+    std::vector<const Outgoing*> senders;  // The sends that still read `target`.
     int64_t done = 0;
   };
   bool advance(Folding& folding);

@@ -3,13 +3,13 @@
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/breakable.h>
 #include <trireme/comm/dtype.h>
-#include <trireme/comm/losses.h>
 #include <trireme/comm/operation_queue.h>
 #include <trireme/comm/prepared_plan.h>
-#include <trireme/comm/tcp/exchange.h>
 #include <trireme/comm/tcp/mesh.h>
 #include <trireme/comm/tcp/messages.h>
+#include <trireme/comm/tcp/round_runner.h>
 #include <trireme/comm/tcp/tcp_group.h>
+#include <trireme/comm/wait_limits.h>
 #include <trireme/launch/member.h>
 #include <algorithm>
 #include <map>
@@ -17,11 +17,12 @@
 namespace trireme::comm {
 namespace {
 
-// Of a peer that acknowledges nothing, however long an operation may take.
+// The time after which a peer that acknowledges nothing is given up, however long an operation
+// takes.
 constexpr Milliseconds kSilence{10000};
 
-// [rank]: the number of its host, in the order of their first ranks. By address: what counts is
-// which bytes cross a network.
+// [rank]: the number of its host, in the order of first ranks. Hosts are told apart by address,
+// since the traffic over the network is what counts.
 std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& workers) {
   std::map<std::string, int> numbers;
   std::vector<int> hosts;
@@ -33,7 +34,8 @@ std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& 
   return hosts;
 }
 
-// With more ranks than cores, one that waits without sleeping holds up the one it waits for.
+// With more ranks than cores, a rank that waits without sleeping delays the rank for which it
+// waits.
 bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<int>& workers,
                               int rank) {
   const auto host_of = [&](int worker) { return member.peers()[static_cast<size_t>(worker)].host; };
@@ -49,24 +51,24 @@ std::byte* bytes_of(const at::Tensor& tensor) {
 
 class TcpGroup : public Group, public Breakable {
  public:
-  TcpGroup(std::shared_ptr<Losses> losses, int rank, const std::vector<int>& hosts, bool spin,
+  TcpGroup(std::shared_ptr<WaitLimits> limits, int rank, const std::vector<int>& hosts, bool spin,
            Mesh mesh, const plan::CollectiveTable& plans)
       : Group(rank, static_cast<int>(hosts.size())),
-        losses_(std::move(losses)),
+        limits_(std::move(limits)),
         spin_(spin),
         plans_("tcp", size(), hosts, plans),
-        messages_(std::move(mesh.messages), losses_) {
+        messages_(std::move(mesh.messages), limits_) {
     for (Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
   }
-  ~TcpGroup() override { abort("its group was let go"); }
+  ~TcpGroup() override { abort("its group was destroyed"); }
 
   std::string_view backend() const override { return "tcp"; }
   bool runs_in_background() const override { return true; }
 
-  // Closed connections wake this rank's own wait; the others' end too, and the coordinator tells
-  // them of whom.
+  // Closed connections end this rank's own wait and those of the others. The coordinator tells the
+  // others which rank it was.
   void abort(const std::string& reason) override {
-    losses_->give_up(reason);
+    limits_->give_up(reason);
     for (int peer = 0; peer < size(); ++peer) drop_link(peer);
   }
 
@@ -81,19 +83,19 @@ class TcpGroup : public Group, public Breakable {
       const PreparedPlan& plan =
           plans_.choose(plan::Collective::all_reduce, static_cast<int64_t>(tensor.nbytes()));
       perform(call_of(Operation::all_reduce, tensor, static_cast<int32_t>(op), &plan),
-              [&](Exchange& exchange) { follow(exchange, plan, tensor, fold_of(op)); });
+              [&](RoundRunner& runner) { follow(runner, plan, tensor, fold_of(op)); });
       if (op == ReduceOp::mean) tensor.div_(size());
     });
   }
 
-  // The plan sums in place, and `input` is only read.
+  // The plan sums in place, but `input` is only read.
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     return queue_.add([this, input, output, op] {
       const at::Tensor whole = input.clone();
       const PreparedPlan& plan =
           plans_.choose(plan::Collective::reduce_scatter, static_cast<int64_t>(whole.nbytes()));
       perform(call_of(Operation::reduce_scatter, whole, static_cast<int32_t>(op), &plan),
-              [&](Exchange& exchange) { follow(exchange, plan, whole, fold_of(op)); });
+              [&](RoundRunner& runner) { follow(runner, plan, whole, fold_of(op)); });
       take_block(output, whole, rank());
       if (op == ReduceOp::mean) output.div_(size());
     });
@@ -105,24 +107,25 @@ class TcpGroup : public Group, public Breakable {
       const PreparedPlan& plan =
           plans_.choose(plan::Collective::all_gather, static_cast<int64_t>(output.nbytes()));
       perform(call_of(Operation::all_gather, output, 0, &plan),
-              [&](Exchange& exchange) { follow(exchange, plan, output, Fold::sum); });
+              [&](RoundRunner& runner) { follow(runner, plan, output, Fold::sum); });
     });
   }
 
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
     return queue_.add([this, tensor, root] {
-      // Chosen as if for root 0: what the ranks call is compared before the root matters.
+      // A call for root 0 chooses the same algorithm. The ranks compare their calls before the
+      // root matters.
       const PreparedPlan& plan =
           plans_.choose(plan::Collective::broadcast, static_cast<int64_t>(tensor.nbytes()), root);
       perform(call_of(Operation::broadcast, tensor, root, &plan),
-              [&](Exchange& exchange) { follow(exchange, plan, tensor, Fold::sum); });
+              [&](RoundRunner& runner) { follow(runner, plan, tensor, Fold::sum); });
     });
   }
 
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
     queue_
         .add([&] {
-          perform(call_of(Operation::gather, input, root, nullptr), [&](Exchange& exchange) {
+          perform(call_of(Operation::gather, input, root, nullptr), [&](RoundRunner& runner) {
             Round round(rank(), to_plan(input.scalar_type()), Fold::sum);
             const size_t block = input.nbytes();
             if (rank() != root) round.send(root, bytes_of(input), input.numel());
@@ -133,15 +136,15 @@ class TcpGroup : public Group, public Breakable {
               else if (block > 0)
                 std::memmove(place, input.const_data_ptr(), block);
             }
-            exchange.run(round);
+            runner.run(round);
           });
         })
         ->wait();
   }
 
-  // All ranks' calls must have come for any operation to end: nothing more is needed.
+  // No operation ends before the calls of all ranks have arrived, so nothing more is needed.
   void do_barrier() override {
-    queue_.add([this] { perform({.operation = Operation::barrier}, [](Exchange&) {}); })->wait();
+    queue_.add([this] { perform({.operation = Operation::barrier}, [](RoundRunner&) {}); })->wait();
   }
 
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
@@ -160,24 +163,24 @@ class TcpGroup : public Group, public Breakable {
             .algorithm = plan ? static_cast<int32_t>(plan->plan.algorithm) : 0};
   }
 
-  // One operation at a time: the queue sees to it. After a failure nobody knows what is still on
-  // the connections.
+  // The queue runs one operation at a time. After a failure the state of the connections is
+  // unknown.
   template <typename Body>
   void perform(Call call, Body body) {
-    losses_->throw_if_lost();
+    limits_->throw_if_lost();
     if (failure_) std::rethrow_exception(failure_);
     call.sequence = sequence_++;
     try {
-      Exchange exchange(links_, rank(), *losses_, spin_, call);
-      body(exchange);
-      exchange.finish();
+      RoundRunner runner(links_, rank(), *limits_, spin_, call);
+      body(runner);
+      runner.finish();
     } catch (...) {
       failure_ = std::current_exception();
       throw;
     }
   }
 
-  void follow(Exchange& exchange, const PreparedPlan& prepared, const at::Tensor& tensor,
+  void follow(RoundRunner& runner, const PreparedPlan& prepared, const at::Tensor& tensor,
               Fold fold) {
     const plan::CollectivePlan& plan = prepared.plan;
     const int64_t elements = tensor.numel();
@@ -194,11 +197,12 @@ class TcpGroup : public Group, public Breakable {
         const auto [first, end] = plan.chunk_range(receive.chunk, elements);
         round.receive(receive.sources, place(first), end - first);
       }
-      exchange.run(round);
+      runner.run(round);
     }
   }
 
-  // This rank's part of a plan, its chunks in ascending order, as they travel on a connection.
+  // This rank's part of a plan, with its chunks in ascending order, as they travel on a
+  // connection.
   const std::vector<plan::RankRound>& own_rounds(const PreparedPlan& prepared) {
     const auto [found, is_new] = own_rounds_.try_emplace(&prepared);
     if (is_new) {
@@ -213,7 +217,7 @@ class TcpGroup : public Group, public Breakable {
     return found->second;
   }
 
-  const std::shared_ptr<Losses> losses_;
+  const std::shared_ptr<WaitLimits> limits_;
   const bool spin_;
   const PlanChoice plans_;
   std::map<const PreparedPlan*, std::vector<plan::RankRound>> own_rounds_;
@@ -221,7 +225,7 @@ class TcpGroup : public Group, public Breakable {
   uint64_t sequence_ = 0;
   std::exception_ptr failure_;
   Messages messages_;
-  OperationQueue queue_;  // Last: its thread uses all of the above.
+  OperationQueue queue_;  // The last member: its thread uses the members above.
 };
 
 }  // namespace
@@ -236,8 +240,9 @@ std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, in
                             .silence = std::min(kSilence, options.timeout)});
   const std::vector<int> hosts = hosts_of(*member, workers);
   const bool spin = has_a_core_for_each_rank(*member, workers, rank);
-  auto losses = std::make_shared<Losses>(std::move(member), options.timeout, std::move(workers));
-  return std::make_shared<TcpGroup>(std::move(losses), rank, hosts, spin, std::move(mesh),
+  auto limits =
+      std::make_shared<WaitLimits>(std::move(member), options.timeout, std::move(workers));
+  return std::make_shared<TcpGroup>(std::move(limits), rank, hosts, spin, std::move(mesh),
                                     options.plans);
 }
 

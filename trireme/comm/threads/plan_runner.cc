@@ -8,7 +8,7 @@ struct PlanRunner::Piece {
   int64_t first, count;  // Elements.
 };
 
-// All ranks' tensors, cut into chunks and pieces.
+// The tensors of all ranks, cut into chunks and pieces.
 struct PlanRunner::Tensors {
   const plan::CollectivePlan& plan;
   std::span<void* const> begin;  // [rank]
@@ -47,8 +47,7 @@ void PlanRunner::run(const PreparedPlan& prepared, std::span<void* const> tensor
         if (!last_round) barrier();
       } else {
         fold_in_place(all, receives, number);
-        // The next piece touches nothing of this one, so that its last round need not be waited
-        // for.
+        // The next piece touches nothing of this one, so its last round needs no barrier.
         if (!last_round || number + 1 == pieces) barrier();
       }
     }

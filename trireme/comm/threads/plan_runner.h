@@ -1,4 +1,4 @@
-// Runs a PreparedPlan between ranks that can read each other's tensors. No torch.
+// Runs a PreparedPlan between ranks that can read each other's tensors; no torch.
 #pragma once
 #include <trireme/comm/prepared_plan.h>
 #include <trireme/comm/threads/reduce_kernel.h>
@@ -8,20 +8,20 @@
 
 namespace trireme::comm {
 
-// One rank's; used by one thread at a time.
+// The runner of one rank; used by one thread at a time.
 //
-// Chunks are cut into pieces of at most `piece_bytes`, and the whole plan runs on piece 0 of each
-// chunk, then on piece 1, ...: what one round leaves is still in cache when the next reads it.
-// Which chunk an element belongs to does not depend on the pieces, and so neither do the bits of a
-// sum. Where a round overwrites what others read in it, new values of a piece wait in a buffer of
-// this rank's.
+// Chunks are cut into pieces of at most `piece_bytes`. The whole plan runs on piece 0 of each
+// chunk, then on piece 1, and so on: the result of one round is still in cache when the next round
+// reads it. The chunk of an element does not depend on the pieces, so neither do the bits of a
+// sum. In a round that overwrites values which others read, the new values of a piece wait in a
+// buffer of this rank.
 class PlanRunner {
  public:
   PlanRunner(int rank, int64_t piece_bytes) : rank_(rank), piece_bytes_(piece_bytes) {}
 
-  // COLLECTIVE. tensors[r]: where rank r's tensor begins; all ranks have arrived and found their
-  // calls alike. `barrier` returns when all ranks have called it. When run() returns, nobody reads
-  // this rank's tensor any more; if `barrier` throws, others may still do.
+  // COLLECTIVE. tensors[r] is the start of rank r's tensor; all ranks have arrived and found their
+  // calls equal. `barrier` returns when all ranks have called it. When run() returns, no rank
+  // reads this rank's tensor any more; if `barrier` throws, others may still read it.
   void run(const PreparedPlan& prepared, std::span<void* const> tensors, int64_t elements,
            plan::DType dtype, Fold fold, const std::function<void()>& barrier);
 

@@ -10,8 +10,7 @@
 namespace trireme::comm {
 namespace {
 
-// Small enough that the running fold stays in the first-level cache while the sources stream past
-// it.
+// Small enough that the running fold stays in the first-level cache while the sources stream past.
 constexpr int64_t kBlock = 2048;
 
 template <typename T>
@@ -36,14 +35,14 @@ A pick(A a, A b, bool take_b) {
   return take_b ? b : a;
 }
 
-// Both may be one: what is read and written at once has one index.
+// `target` may be `a` or `b`: each element is read and written at the same index.
 template <typename T>
 void add(T* target, const T* a, const T* b, int64_t count) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) target[i] = static_cast<T>(a[i] + b[i]);
 }
 
-// Element types that add up in themselves.
+// For element types that accumulate in their own type.
 template <typename T>
 void sum_plainly(T* target, std::span<const void* const> sources, int64_t first, int64_t last) {
   std::array<T, kBlock> total;

@@ -1,5 +1,5 @@
-// The sum (or maximum, minimum) of one range over several ranks' buffers, in the order given. No
-// torch.
+// The sum (or maximum, or minimum) of one range over the buffers of several ranks, in the given
+// order; no torch.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace trireme::comm {
 
 enum class Fold { sum, max, min };
 
-// target[first..last) = fold of sources[k][first..last), k ascending. `target` may be one of
+// target[first..last) = fold of sources[k][first..last), in ascending k. `target` may be one of
 // `sources`. float16 and bfloat16 are accumulated in float32 and rounded once. NaN wins in max and
 // min, as in torch.
 void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void* const> sources,

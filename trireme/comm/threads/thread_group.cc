@@ -15,8 +15,8 @@
 namespace trireme::comm {
 namespace {
 
-// At 256 KiB what a rank adds up and what it reads of another are in the second-level cache
-// together. With more ranks than cores a barrier costs more than what the cache saves.
+// With 256 KiB, the piece of this rank and the piece that it reads fit together in the
+// second-level cache. With more ranks than cores, barriers cost more than the cache saves.
 constexpr int64_t kPieceBytes = 256 << 10, kPieceBytesWithoutCores = 4 << 20;
 
 int64_t piece_bytes(int size) {
@@ -54,7 +54,7 @@ class ThreadGroup : public Group {
     const plan::Collective collective = plan::Collective::reduce_scatter;
     const PreparedPlan& chosen = plans_->choose(collective, bytes_of(input));
     if (chosen.plan.rounds.size() > 1) {
-      at::Tensor work = input.clone();  // Which the rounds overwrite.
+      at::Tensor work = input.clone();  // The rounds overwrite it.
       post("reduce_scatter", work, to_string(op));
       run(collective, "reduce_scatter", work, op);
       take_block(output, work, rank());
@@ -66,13 +66,14 @@ class ThreadGroup : public Group {
     return finished_work();
   }
 
-  // All that a plan of one round does, without a copy of the input.
+  // A plan of one round needs no copy of the input.
   void reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
     const int64_t block = output.numel();
     std::vector<const void*> sources;
     for (int source = 0; source < size(); ++source)
       sources.push_back(offset(hub_->posted(source).data, rank() * block, input));
-    const bool apart = !output.is_alias_of(input);  // Else others still read what would be written.
+    // Otherwise others still read the memory that would be written.
+    const bool apart = !output.is_alias_of(input);
     const at::Tensor reduced = apart ? output : at::empty_like(output);
     fold_range(to_plan(output.scalar_type()), fold_of(op), reduced.mutable_data_ptr(), sources, 0,
                block);
@@ -113,8 +114,8 @@ class ThreadGroup : public Group {
     return finished_work();
   }
 
-  // Receiving waits when it is asked to, not when it is posted: two ranks may both post before
-  // either sends.
+  // A receive waits in wait(), not when it is posted: two ranks may both post one before either
+  // sends.
   class Receive : public Work {
    public:
     Receive(std::shared_ptr<ThreadHub> hub, at::Tensor tensor, int from, int to, int tag)
@@ -135,7 +136,7 @@ class ThreadGroup : public Group {
     hub_->part(rank(), "barrier");
   }
 
-  // What was posted goes through the plan that fits its size, in place.
+  // Runs the plan for the size of the posted tensor, in place.
   void run(plan::Collective collective, const char* operation, const at::Tensor& tensor,
            ReduceOp op, int root = 0) {
     for (int source = 0; source < size(); ++source)
@@ -170,7 +171,7 @@ class ThreadGroup : public Group {
   std::shared_ptr<HostTeam> team_;
   std::shared_ptr<const PlanChoice> plans_;
   PlanRunner runner_;
-  std::vector<void*> tensors_;  // By rank, in the collective under way.
+  std::vector<void*> tensors_;  // By rank, for the collective in progress.
 };
 
 }  // namespace
@@ -178,8 +179,8 @@ class ThreadGroup : public Group {
 std::vector<std::shared_ptr<Group>> make_thread_groups(int size,
                                                        const ThreadGroupOptions& options) {
   if (size < 1)
-    throw Error(ErrorCode::invalid_argument, "comm", fmt::format("a group of {} ranks", size),
-                "at least 1");
+    throw Error(ErrorCode::invalid_argument, "comm",
+                fmt::format("a group cannot have {} ranks", size), "at least 1");
   auto hub = std::make_shared<ThreadHub>(size, options.timeout);
   const auto teams = make_thread_teams(size, options.timeout);
   const auto plans =

@@ -11,8 +11,8 @@ namespace trireme::comm {
 namespace {
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr auto kAlone = std::chrono::microseconds(
-    3);  // After that somebody else probably has the core that a rank needs.
+// After this time the core is probably needed by another rank.
+constexpr auto kAlone = std::chrono::microseconds(3);
 constexpr uint64_t kEnded = uint64_t{1} << 31;
 
 uint64_t phase_of(uint64_t state) { return state >> 32; }
@@ -37,7 +37,7 @@ void ThreadHub::throw_if_ended() const {
   if (ended(state_.load(std::memory_order_acquire))) throw_ending();
 }
 
-// False if all ranks had come by then. The first ending stays.
+// False if all ranks had arrived by then. The first ending stays.
 bool ThreadHub::end_unless_passed(uint64_t phase, Ending ending) {
   uint64_t state = state_.load(std::memory_order_acquire);
   if (ended(state)) return true;
@@ -81,7 +81,7 @@ void ThreadHub::arrive_and_wait(int rank, const char* operation) {
   if (phase_of(state_.load(std::memory_order_acquire)) == phase) throw_ending();
 }
 
-// False after the time-out; true also when the hub has ended.
+// False after the time-out. It is also true when the hub has ended.
 bool ThreadHub::wait_until_passed(uint64_t phase) {
   const auto passed = [&] {
     const uint64_t state = state_.load();
@@ -100,7 +100,7 @@ bool ThreadHub::wait_until_passed(uint64_t phase) {
   return in_time;
 }
 
-// Those who have reached fewer barriers than `rank`: "1, 3".
+// The ranks that have reached fewer barriers than `rank`: "1, 3".
 std::string ThreadHub::missing_beside(int rank) const {
   std::string missing;
   for (int other = 0; other < size_; ++other)
@@ -123,8 +123,9 @@ void ThreadHub::meet(int rank, const Posting& posting) {
   };
   const std::string difference = describe(rank, posting) + ", " +
                                  describe(static_cast<int>(other - postings_.begin()), *other);
-  arrive_and_wait(rank, posting.operation);  // All see a difference, and all have read the postings
-                                             // before one is replaced.
+  // At this barrier all ranks have seen the difference and read the postings, so one may be
+  // replaced.
+  arrive_and_wait(rank, posting.operation);
   throw Error(ErrorCode::invalid_argument, "comm", difference,
               "the same collectives in the same order on every rank");
 }
@@ -148,7 +149,7 @@ std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
     throw Error(ErrorCode::timeout, "comm",
                 fmt::format("recv: waited {} for a message of rank {} (tag {})",
                             format_duration(timeout_), from, tag),
-                "look whether that rank sends it");
+                "check that the other rank sends it");
   if (box.empty()) throw_if_ended();
   std::vector<std::byte> message = std::move(box.front());
   box.pop_front();
@@ -157,7 +158,7 @@ std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
 
 void ThreadHub::abort(int rank, const std::string& reason) {
   const std::lock_guard lock(mutex_);
-  // Whatever barrier the others are at: it is not passed any more.
+  // The others no longer pass the barrier at which they wait.
   while (!end_unless_passed(
       phase_of(state_.load()),
       {ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank, reason), {}})) {

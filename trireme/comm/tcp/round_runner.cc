@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <trireme/base/error.h>
-#include <trireme/comm/tcp/exchange.h>
+#include <trireme/comm/tcp/round_runner.h>
 #include <algorithm>
 #include <system_error>
 
@@ -11,23 +11,24 @@ namespace {
 using Clock = Deadline::Clock;
 
 constexpr auto kSpin = std::chrono::microseconds(50);
-constexpr int kMostInVain = 3;  // On a slow link it is not the wait for the wake-up that counts,
-                                // and whoever computes needs the core.
-// How often a sleeping wait looks whether a worker was lost that it has no bytes to expect from.
+// The number of waits in vain after which the runner stops spinning. On a slow link the wake-up
+// time does not matter, and other computing threads need the core.
+constexpr int kMostInVain = 3;
+// The interval at which a sleeping wait checks for lost workers from which it expects no bytes.
 constexpr Milliseconds kSlice{20};
-// For what ranks call to reach them before the operation fails here.
+// The time in which this rank's call may still reach the others before the operation fails here.
 constexpr Milliseconds kLastWords{1000};
 
 }  // namespace
 
-Exchange::Exchange(std::vector<Link>& links, int rank, const Losses& losses, bool spin,
+RoundRunner::RoundRunner(std::vector<Link>& links, int rank, const WaitLimits& limits, bool spin,
                    const Call& call)
     : links_(links),
       rank_(rank),
-      losses_(losses),
+      limits_(limits),
       spin_(spin),
       call_(call),
-      deadline_(Deadline::after(losses.timeout())) {
+      deadline_(Deadline::after(limits.timeout())) {
   peers_.reserve(links.size());
   for (size_t peer = 0; peer < links.size(); ++peer) {
     const bool self = static_cast<int>(peer) == rank;
@@ -41,24 +42,24 @@ Exchange::Exchange(std::vector<Link>& links, int rank, const Losses& losses, boo
   }
 }
 
-Exchange::~Exchange() {
+RoundRunner::~RoundRunner() {
   for (Link& link : links_) link.forget();
 }
 
-void Exchange::run(Round& round) {
+void RoundRunner::run(Round& round) {
   round.queue(links_);
   advance_until([&] { return round.finished(); }, &round);
 }
 
-void Exchange::finish() {
+void RoundRunner::finish() {
   advance_until([&] { return uncompared_ == 0 && others_are_done(); }, nullptr);
 }
 
-bool Exchange::others_are_done() const {
+bool RoundRunner::others_are_done() const {
   return std::none_of(links_.begin(), links_.end(), [](const Link& link) { return link.owes(); });
 }
 
-void Exchange::advance_until(const std::function<bool()>& done, Round* round) {
+void RoundRunner::advance_until(const std::function<bool()>& done, Round* round) {
   Clock::time_point idle_until{};
   bool spinning = false;
   for (;;) {
@@ -81,7 +82,7 @@ void Exchange::advance_until(const std::function<bool()>& done, Round* round) {
   }
 }
 
-bool Exchange::step(Round* round) {
+bool RoundRunner::step(Round* round) {
   bool any = false;
   for (int peer = 0; peer < static_cast<int>(links_.size()); ++peer) any = move_bytes(peer) || any;
   if (any && uncompared_ > 0) compare_calls();
@@ -89,7 +90,7 @@ bool Exchange::step(Round* round) {
   return any;
 }
 
-bool Exchange::move_bytes(int peer) {
+bool RoundRunner::move_bytes(int peer) {
   Link& link = links_[static_cast<size_t>(peer)];
   Peer& state = peers_[static_cast<size_t>(peer)];
   bool any = false;
@@ -102,15 +103,15 @@ bool Exchange::move_bytes(int peer) {
     }
   } catch (const std::system_error& error) {
     const bool closed = error.code().value() == ECONNRESET || error.code().value() == EPIPE;
-    losses_.explain(to_string(call_.operation),
-                    closed ? fmt::format("{} closed its connection", losses_.name_of(peer))
-                           : fmt::format("the connection to {} broke ({})", losses_.name_of(peer),
+    limits_.explain(to_string(call_.operation),
+                    closed ? fmt::format("{} closed its connection", limits_.name_of(peer))
+                           : fmt::format("the connection to {} broke ({})", limits_.name_of(peer),
                                          error.code().message()));
   }
   return any;
 }
 
-void Exchange::compare_calls() {
+void RoundRunner::compare_calls() {
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
     Peer& state = peers_[static_cast<size_t>(peer)];
     if (state.compared || !state.incoming.finished()) continue;
@@ -120,9 +121,10 @@ void Exchange::compare_calls() {
   }
 }
 
-// The others must hear of it too: they learn it from what this rank calls.
-void Exchange::disagree(int peer) {
-  for (const Deadline until = Deadline::after(std::min(kLastWords, losses_.timeout()));
+// Throws the error, but first sends this rank's call to the others: it tells them of the
+// difference.
+void RoundRunner::disagree(int peer) {
+  for (const Deadline until = Deadline::after(std::min(kLastWords, limits_.timeout()));
        !until.expired();) {
     bool waiting = false;
     for (size_t other = 0; other < peers_.size(); ++other) {
@@ -130,7 +132,8 @@ void Exchange::disagree(int peer) {
       try {
         links_[other].write_some();
       } catch (const std::system_error&) {
-        peers_[other].outgoing.sent = peers_[other].outgoing.bytes;  // Nobody hears it there.
+        // The connection to it is gone.
+        peers_[other].outgoing.sent = peers_[other].outgoing.bytes;
       }
       waiting = waiting || !peers_[other].outgoing.finished();
     }
@@ -144,28 +147,28 @@ void Exchange::disagree(int peer) {
       "the same collectives in the same order on every rank");
 }
 
-void Exchange::wait_for_sockets() {
-  losses_.throw_if_lost();
-  if (deadline_.expired()) losses_.time_out(to_string(call_.operation), missing());
+void RoundRunner::wait_for_sockets() {
+  limits_.throw_if_lost();
+  if (deadline_.expired()) limits_.time_out(to_string(call_.operation), missing());
   std::vector<pollfd> waits(links_.size());
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const short events = links_[peer].events();
-    // What others call is to be known at once, and how large the rest is only then.
+    // A call must be seen at once; the number of bytes that follow is known only then.
     if (events & POLLIN) links_[peer].be_patient(peers_[peer].compared);
-    // A connection with nothing under way is left out: its peer may be through and gone.
+    // A connection with nothing in progress is left out: its peer may have finished and closed it.
     waits[peer] = {events ? links_[peer].descriptor() : -1, events, 0};
   }
   const auto longest = std::min(kSlice, deadline_.remaining() + Milliseconds(1));
   const bool in_vain = ::poll(waits.data(), waits.size(), static_cast<int>(longest.count())) == 0;
   for (size_t peer = 0; peer < links_.size(); ++peer) {
     const short happened = waits[peer].revents;
-    // After a wait in vain some bytes may be there all the same.
+    // Some bytes may be there even after a wait in vain.
     if (in_vain || (happened & (POLLIN | POLLHUP | POLLERR))) peers_[peer].readable = true;
     if (happened & (POLLOUT | POLLHUP | POLLERR)) peers_[peer].writable = true;
   }
 }
 
-std::string Exchange::missing() const {
+std::string RoundRunner::missing() const {
   std::string silent, slow;
   const auto add = [](std::string& list, size_t peer) {
     list += fmt::format("{}{}", list.empty() ? "" : ", ", peer);
@@ -177,7 +180,7 @@ std::string Exchange::missing() const {
     else if (links_[peer].expects() || links_[peer].owes())
       add(slow, peer);
   }
-  return silent.empty() ? fmt::format("rank {} to go on", slow)
+  return silent.empty() ? fmt::format("rank {} to continue", slow)
                         : fmt::format("rank {} to arrive", silent);
 }
 

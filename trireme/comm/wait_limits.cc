@@ -1,42 +1,42 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
-#include <trireme/comm/losses.h>
+#include <trireme/comm/wait_limits.h>
 #include <trireme/launch/member.h>
 #include <thread>
 
 namespace trireme::comm {
 namespace {
 
-// How long after a broken connection the coordinator is given to say who was lost.
+// The time that the coordinator has after a broken connection to report the lost worker.
 constexpr Milliseconds kVerdictWait{2000};
 
 }  // namespace
 
-bool Losses::is_lost() const {
+bool WaitLimits::is_lost() const {
   return given_up_.load(std::memory_order_acquire) || member_->is_lost();
 }
 
-void Losses::throw_if_lost() const {
+void WaitLimits::throw_if_lost() const {
   if (given_up_.load(std::memory_order_acquire))
     throw Error(ErrorCode::aborted, "comm", fmt::format("this rank gave up: {}", reason_));
   member_->throw_if_lost();
 }
 
-void Losses::give_up(const std::string& reason) {
+void WaitLimits::give_up(const std::string& reason) {
   std::call_once(gives_up_, [&] {
     reason_ = reason;
     given_up_.store(true, std::memory_order_release);
   });
 }
 
-std::string Losses::name_of(int rank) const {
+std::string WaitLimits::name_of(int rank) const {
   const int worker = workers_.empty() ? rank : workers_[static_cast<size_t>(rank)];
   const launch::Peer& peer = member_->peers()[static_cast<size_t>(worker)];
   return fmt::format("worker {} ({}, pid {})", worker, peer.host, peer.pid);
 }
 
-void Losses::explain(std::string_view operation, std::string_view what) const {
+void WaitLimits::explain(std::string_view operation, std::string_view what) const {
   for (const Deadline until = Deadline::after(kVerdictWait); !until.expired() && !is_lost();)
     std::this_thread::sleep_for(Milliseconds(2));
   throw_if_lost();
@@ -44,7 +44,7 @@ void Losses::explain(std::string_view operation, std::string_view what) const {
               "see the other ranks' output for the first error");
 }
 
-void Losses::time_out(std::string_view operation, std::string_view what) const {
+void WaitLimits::time_out(std::string_view operation, std::string_view what) const {
   throw_if_lost();
   throw Error(ErrorCode::timeout, "comm",
               fmt::format("{}: waited {} for {}", operation, format_duration(timeout_), what),
