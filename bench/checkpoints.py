@@ -1,4 +1,5 @@
-"""The part `checkpoint`: what a save costs, how soon it is durable, and how long loading takes, beside torch.save and Python's safetensors."""
+"""Measures the part `checkpoint`: the cost of a save, the time until it is durable, and the time of
+a load, beside torch.save and Python's safetensors."""
 
 import pathlib
 import statistics
@@ -11,7 +12,7 @@ from report import Section
 
 MODEL_MB = 100
 
-# What Python does with as many bytes, one thread as everywhere in the suite.
+# The same number of bytes saved and loaded by Python.
 PEER = """
 import json, os, pathlib, statistics, sys, time, torch
 from safetensors.torch import load_model, save_file
@@ -46,21 +47,29 @@ def measure_checkpoints(rounds):
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
         for i in range(rounds):
             progress(f"checkpoint, round {i + 1}")
-            ours.append(run([TRIREME, "bench", "checkpoint", "--model-mb", MODEL_MB, "--repeats", 3, "--folder", folder, "--json"]))
+            command = [TRIREME, "bench", "checkpoint", "--model-mb", MODEL_MB, "--repeats", 3]
+            ours.append(run([*command, "--folder", folder, "--json"]))
             theirs.append(peer(pathlib.Path(folder), 5))
 
     def row(what, mine, name, other):
         ratio = statistics.median(a / b for a, b in zip(mine, other))
-        return (what, f"{statistics.median(mine):.0f}", name, f"{statistics.median(other):.0f}", f"{ratio:.2f}")
+        ours_ms, peer_ms = statistics.median(mine), statistics.median(other)
+        return (what, f"{ours_ms:.0f}", name, f"{peer_ms:.0f}", f"{ratio:.2f}")
 
     def figures(of, key):
         return [each[key] for each in of]
 
-    rows = [row("added by a save", figures(ours, "added_ms"), "copy in memory", figures(ours, "copy_ms")),
-            row("added by a save", figures(ours, "added_ms"), "torch.save", figures(theirs, "torch_save_ms")),
-            row("blocked by a save", figures(ours, "blocking_ms"), "copy in memory", figures(ours, "copy_ms")),
-            row("durable after", figures(ours, "durable_ms"), "write and fsync", figures(ours, "raw_write_ms")),
-            row("load, warm", figures(ours, "load_ms"), "Python's safetensors", figures(theirs, "load_ms"))]
-    note = (f"{MODEL_MB} MB of parameters and {2 * MODEL_MB} MB of optimizer state. Added: to arithmetic on every core, until it is durable. "
-            "torch.save does not sync. Ours verifies the hashes when it loads. Ratio: ours / peer, below 1 Trireme is faster.")
-    return Section("Checkpoints", note, rows, headings=("what", "ours, ms", "peer", "peer, ms", "ours / peer"))
+    copies, loads = figures(ours, "copy_ms"), figures(theirs, "load_ms")
+    added, blocking = figures(ours, "added_ms"), figures(ours, "blocking_ms")
+    rows = [row("added by a save", added, "copy in memory", copies),
+            row("added by a save", added, "torch.save", figures(theirs, "torch_save_ms")),
+            row("blocked by a save", blocking, "copy in memory", copies),
+            row("durable after", figures(ours, "durable_ms"), "write and fsync",
+                figures(ours, "raw_write_ms")),
+            row("load, warm", figures(ours, "load_ms"), "Python's safetensors", loads)]
+    note = (f"{MODEL_MB} MB of parameters and {2 * MODEL_MB} MB of optimizer state. Added: the "
+            "time that a save adds to arithmetic on every core until it is durable. torch.save does "
+            "not sync. Trireme verifies the hashes when it loads. The ratio is ours / peer: below 1 "
+            "Trireme is faster.")
+    headings = ("what", "ours, ms", "peer", "peer, ms", "ours / peer")
+    return Section("Checkpoints", note, rows, headings=headings)

@@ -1,4 +1,4 @@
-"""What is run, once, for one measurement: Trireme, and its peers on the same machine."""
+"""The runs of single measurements: Trireme, and its peers on the same machine."""
 
 import concurrent.futures
 import contextlib
@@ -19,11 +19,15 @@ TRIREME = pathlib.Path(os.environ.get("TRIREME_BIN", ROOT / "build/bin")) / "tri
 PYTHON = ROOT / ".venv/bin/python"
 PEER = ROOT / "bench/peer.py"
 OPENMPI_SOURCE = ROOT / "bench/openmpi_allreduce.c"
-TIMEOUT_S = 180  # Of one run.
+# The limit for one run.
+TIMEOUT_S = 180
 
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-# Memory that was freed stays with the process, instead of being faulted in anew every step: what trireme-worker asks of glibc.
-KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_TOP_PAD_": str(64 << 20)}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+              "GLOO_SOCKET_IFNAME": "lo"}
+# Freed memory stays with the process, which avoids page faults in every step. trireme-worker asks
+# glibc for the same.
+KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+               "MALLOC_TOP_PAD_": str(64 << 20)}
 
 
 def progress(text):
@@ -31,13 +35,14 @@ def progress(text):
 
 
 def run(command, extra_environment=()):
-    """The JSON object that `command` prints."""
+    """Returns the JSON object that `command` prints."""
     environment = {**os.environ, **ONE_THREAD, **dict(extra_environment)}
     words = [str(word) for word in command]
     try:
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+        done = subprocess.run(words, env=environment, capture_output=True, text=True,
+                              timeout=TIMEOUT_S, check=True)
     except subprocess.TimeoutExpired:
-        sys.exit(f"bench: no end after {TIMEOUT_S} s: {' '.join(words)}")
+        sys.exit(f"bench: not finished after {TIMEOUT_S} s: {' '.join(words)}")
     except subprocess.CalledProcessError as failure:
         sys.exit(f"bench: exit code {failure.returncode}: {' '.join(words)}\n{failure.stderr}")
     return object_in(done.stdout)
@@ -51,11 +56,13 @@ def object_in(text):
 
 
 def our_step_words(model, path, ranks, steps, compression="none"):
-    return [TRIREME, "bench", "step", "--model", model, "--workers", ranks, "--path", path, "--steps", steps, "--compression", compression, "--json"]
+    return [TRIREME, "bench", "step", "--model", model, "--workers", ranks, "--path", path,
+            "--steps", steps, "--compression", compression, "--json"]
 
 
 def measurement_of_our_step(figures):
-    return Measurement(figures["median_ms"] / 1e3, figures["min_ms"] / 1e3, figures["cpu_seconds_per_step"], figures["bytes_sent_per_step"])
+    return Measurement(figures["median_ms"] / 1e3, figures["min_ms"] / 1e3,
+                       figures["cpu_seconds_per_step"], figures["bytes_sent_per_step"])
 
 
 def our_step(model, path, ranks, steps):
@@ -63,16 +70,18 @@ def our_step(model, path, ranks, steps):
 
 
 def our_copies(model, ranks, steps):
-    """One replica in each of as many processes as there are ranks, at once, that know nothing of each other."""
+    """Runs one replica in each of `ranks` processes at once; the processes do not communicate."""
     words = our_step_words(model, "threads", 1, steps)
     with concurrent.futures.ThreadPoolExecutor(ranks) as starts:
         all_figures = list(starts.map(run, [words] * ranks))
     slowest = max(all_figures, key=lambda figures: figures["median_ms"])
-    return Measurement(slowest["median_ms"] / 1e3, slowest["min_ms"] / 1e3, sum(figures["cpu_seconds_per_step"] for figures in all_figures))
+    cpu = sum(figures["cpu_seconds_per_step"] for figures in all_figures)
+    return Measurement(slowest["median_ms"] / 1e3, slowest["min_ms"] / 1e3, cpu)
 
 
 def ddp_step_words(model, ranks, steps, bucket_mb=None, hook=None, apart=False):
-    """As shipped, or tuned with buckets of that size; `apart`: the tuned step without DDP, so without any exchange."""
+    """DDP as shipped, or tuned with buckets of this size. `apart`: the tuned step without DDP, so
+    without any exchange."""
     words = [PYTHON, PEER, "step", "--model", model, "--ranks", ranks, "--steps", steps]
     words += ["--tuned", "--bucket-mb", bucket_mb] if bucket_mb else []
     words += ["--hook", hook] if hook else []
@@ -84,14 +93,16 @@ def measurement_of_peer(figures):
 
 
 def ddp_step(model, ranks, steps, bucket_mb=None, apart=False):
-    return measurement_of_peer(run(ddp_step_words(model, ranks, steps, bucket_mb, apart=apart), KEEP_MEMORY if bucket_mb else {}))
+    words = ddp_step_words(model, ranks, steps, bucket_mb, apart=apart)
+    return measurement_of_peer(run(words, KEEP_MEMORY if bucket_mb else {}))
 
 
 # ---- all_reduce ----
 
 
 def our_all_reduce_words(path, size, ranks, steps, shared=False):
-    words = [TRIREME, "bench", "collectives", "--op", "all_reduce", "--bytes", size, "--workers", ranks, "--path", path, "--steps", steps, "--json"]
+    words = [TRIREME, "bench", "collectives", "--op", "all_reduce", "--bytes", size,
+             "--workers", ranks, "--path", path, "--steps", steps, "--json"]
     return words + (["--shared-tensors"] if shared else [])
 
 
@@ -100,7 +111,8 @@ def measurement_of_our_all_reduce(figures):
 
 
 def our_all_reduce(path, size, ranks, steps, shared=False):
-    return measurement_of_our_all_reduce(run(our_all_reduce_words(path, size, ranks, steps, shared)))
+    figures = run(our_all_reduce_words(path, size, ranks, steps, shared))
+    return measurement_of_our_all_reduce(figures)
 
 
 def gloo_all_reduce_words(size, ranks, steps):
@@ -114,19 +126,22 @@ def gloo_all_reduce(size, ranks, steps):
 
 @contextlib.contextmanager
 def openmpi():
-    """A contender like gloo_all_reduce: MPI_Allreduce in a C programme, compiled here. None where there is no OpenMPI."""
+    """Yields a contender like gloo_all_reduce: MPI_Allreduce in a C programme, compiled here.
+    Yields None if there is no OpenMPI."""
     if not (shutil.which("mpicc") and shutil.which("mpirun")):
-        progress("OpenMPI is left out: there is no mpicc or no mpirun (apt-get install libopenmpi-dev openmpi-bin)")
+        progress("OpenMPI is left out: there is no mpicc or no mpirun "
+                 "(apt-get install libopenmpi-dev openmpi-bin)")
         yield None
         return
     with tempfile.TemporaryDirectory() as folder:
         program = pathlib.Path(folder) / "openmpi_allreduce"
-        subprocess.run(["mpicc", "-O2", "-std=c11", "-Wall", "-Wextra", "-o", program, OPENMPI_SOURCE], check=True, timeout=TIMEOUT_S)
+        compiler = ["mpicc", "-O2", "-std=c11", "-Wall", "-Wextra", "-o", program]
+        subprocess.run([*compiler, OPENMPI_SOURCE], check=True, timeout=TIMEOUT_S)
         yield functools.partial(openmpi_all_reduce, program)
 
 
 def openmpi_all_reduce(program, size, ranks, steps):
-    words = ["mpirun", "-n", ranks, "--bind-to", "none"]  # Nobody is pinned.
+    words = ["mpirun", "-n", ranks, "--bind-to", "none"]  # No process is pinned.
     words += ["--oversubscribe"] if ranks > os.cpu_count() else []
     words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     figures = run([*words, program, size, steps])
@@ -137,12 +152,14 @@ def openmpi_all_reduce(program, size, ranks, steps):
 
 
 def our_first_step(ranks):
-    figures = run([TRIREME, "bench", "startup", "--model", "mlp", "--workers", ranks, "--path", "shm", "--repeats", 1, "--json"])
+    figures = run([TRIREME, "bench", "startup", "--model", "mlp", "--workers", ranks,
+                   "--path", "shm", "--repeats", 1, "--json"])
     return Measurement(figures["median_ms"] / 1e3, figures["min_ms"] / 1e3)
 
 
 def torchrun_first_step(ranks):
-    words = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, PEER, "first-step", "--model", "mlp"]
+    words = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, PEER,
+             "first-step", "--model", "mlp"]
     launched = time.time()
     seconds = run(words)["time_of_day"] - launched
     return Measurement(seconds, seconds)
@@ -152,8 +169,11 @@ def torchrun_first_step(ranks):
 
 
 def losses_of_training(compression, steps, keys):
-    """The losses of a run of two workers over TCP, and the test loss at its end."""
+    """Returns the losses of a run of two workers over TCP, its test loss, and its bytes per
+    step."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = {**keys, "train.steps": steps, "strategy.compression": compression, "comm.backend": "tcp", "run.dir": folder}
-        report = run([TRIREME, "train", "--workers", 2, "--json", *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))])
+        settings = {**keys, "train.steps": steps, "strategy.compression": compression,
+                    "comm.backend": "tcp", "run.dir": folder}
+        words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        report = run([TRIREME, "train", "--workers", 2, "--json", *words])
     return report["loss_history"], report["eval"]["loss"], report["exchange_bytes_per_step"]

@@ -1,4 +1,4 @@
-"""Hosts of their own on this machine: network namespaces, each with a shaped link to one switch."""
+"""Hosts played on this machine: network namespaces, each with a shaped link to one switch."""
 
 import itertools
 import os
@@ -11,8 +11,10 @@ import time
 
 from contenders import ONE_THREAD, TIMEOUT_S, object_in
 
-PREFIX = "trireme-bench-"  # Then the process that made them: what a killed one left behind is found, and nobody else's touched.
-PAYLOAD = 0.956  # Of the rate: 1448 of 1514 bytes.
+# The number of the process that made them follows. So the remains of a killed benchmark are found,
+# and those of others are not touched.
+PREFIX = "trireme-bench-"
+PAYLOAD = 0.956  # The part of the rate that is left for data: 1448 of 1514 bytes.
 
 
 class NotPermitted(Exception):
@@ -20,17 +22,18 @@ class NotPermitted(Exception):
 
 
 class RunFailed(SystemExit):
-    """Ends the suite, unless somebody knows better."""
+    """Ends the suite, unless the caller handles it."""
 
 
 class Hosts:
-    """Use by `with`: what was made is removed at the end, whatever the end."""
+    """Use it by `with`: it removes everything that it made, however the block ends."""
 
     def __init__(self, count, mbit):
         self.mbit = mbit
         self.names = [f"{PREFIX}{os.getpid()}-host{i}" for i in range(count)]
         self.switch = f"{PREFIX}{os.getpid()}-switch"
-        self.ports = itertools.count(29400)  # One a job: the last one's may linger.
+        # Each job has a port of its own, since the last one may linger.
+        self.ports = itertools.count(29400)
 
     def __enter__(self):
         remove_namespaces(left_behind())
@@ -40,7 +43,8 @@ class Hosts:
             self.__exit__()
             raise NotPermitted(f"{' '.join(failure.cmd)}: {failure.stderr.strip()}") from failure
         except FileNotFoundError as failure:
-            raise NotPermitted(f"{failure.filename} is missing (apt-get install iproute2)") from failure
+            missing = f"{failure.filename} is missing (apt-get install iproute2)"
+            raise NotPermitted(missing) from failure
         except BaseException:
             self.__exit__()
             raise
@@ -57,46 +61,55 @@ class Hosts:
         ip("-n", self.switch, "link", "set", "switch", "up")
         for i, name in enumerate(self.names):
             port = f"port{i}"
-            ip("-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("-n", self.switch, "link", "add", port, "type", "veth", "peer", "name", "eth0",
+               "netns", name)
             ip("-n", self.switch, "link", "set", port, "master", "switch", "up")
             ip("-n", name, "addr", "add", f"{self.address(i)}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
                 ip("-n", name, "link", "set", device, "up")
             for end, device in ((name, "eth0"), (self.switch, port)):
-                do("tc", "-n", end, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{self.mbit}mbit", "burst", "256kb", "limit", "4mb")
+                do("tc", "-n", end, "qdisc", "add", "dev", device, "root", "tbf",
+                   "rate", f"{self.mbit}mbit", "burst", "256kb", "limit", "4mb")
 
     def address(self, host):
         return f"10.77.0.{host + 1}"
 
     def wire_seconds(self, sent_bytes):
-        """How long a link takes for so many bytes each way."""
+        """Returns the time that a link needs for this many bytes each way."""
         return sent_bytes * 8 / (self.mbit * 1e6 * PAYLOAD)
 
     def ours(self, words):
-        """A `trireme bench` command over all hosts: a launcher on each. Returns its JSON object."""
+        """Runs a `trireme bench` command over all hosts, with a launcher on each. Returns its JSON
+        object."""
         endpoint = f"{self.address(0)}:{next(self.ports)}"
         token = {"TRIREME_JOB_TOKEN": f"bench-{os.getpid()}-{endpoint}"}
-        return self._run([(host, [*words, "--nodes", len(self.names), "--node", host, "--rendezvous", endpoint]) for host in range(len(self.names))], token)
+        words = [*words, "--nodes", len(self.names), "--rendezvous", endpoint]
+        hosts = range(len(self.names))
+        return self._run([(host, [*words, "--node", host]) for host in hosts], token)
 
     def peers(self, words, ranks, environment=()):
-        """A peer.py command, a process for each rank; ranks are dealt out to hosts in order."""
+        """Runs a peer.py command with a process for each rank. The hosts get the ranks in order."""
         store = f"{self.address(0)}:{next(self.ports)}"
         each = ranks // len(self.names)
-        return self._run([(rank // each, [*words, "--rank", rank, "--store", store]) for rank in range(ranks)],
-                         {"GLOO_SOCKET_IFNAME": "eth0", **dict(environment)})
+        commands = [(rank // each, [*words, "--rank", rank, "--store", store])
+                    for rank in range(ranks)]
+        return self._run(commands, {"GLOO_SOCKET_IFNAME": "eth0", **dict(environment)})
 
     def _run(self, commands, environment):
         environment = {**os.environ, **ONE_THREAD, **environment}
         processes = []
         try:
             for host, words in commands:
-                all_words = ["ip", "netns", "exec", self.names[host], *(str(word) for word in words)]
-                processes.append(subprocess.Popen(all_words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                                  start_new_session=True))
+                all_words = ["ip", "netns", "exec", self.names[host], *map(str, words)]
+                process = subprocess.Popen(all_words, env=environment, stdout=subprocess.PIPE,
+                                           stderr=subprocess.PIPE, text=True,
+                                           start_new_session=True)
+                processes.append(process)
             deadline = time.monotonic() + TIMEOUT_S
-            outputs = [process.communicate(timeout=max(1, deadline - time.monotonic())) for process in processes]
+            outputs = [process.communicate(timeout=max(1, deadline - time.monotonic()))
+                       for process in processes]
         except subprocess.TimeoutExpired:
-            sys.exit(f"bench: no end after {TIMEOUT_S} s: {' '.join(all_words)}")
+            sys.exit(f"bench: not finished after {TIMEOUT_S} s: {' '.join(all_words)}")
         finally:
             for process in processes:
                 if process.poll() is None:
@@ -104,12 +117,14 @@ class Hosts:
                     process.wait()
         for process, (_, error) in zip(processes, outputs):
             if process.returncode != 0:
-                raise RunFailed(f"bench: exit code {process.returncode}: {' '.join(process.args)}\n{error}")
+                words = " ".join(process.args)
+                raise RunFailed(f"bench: exit code {process.returncode}: {words}\n{error}")
         return object_in(outputs[0][0])
 
 
 def do(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout
 
 
 def ip(*words):
@@ -121,12 +136,13 @@ def namespaces():
 
 
 def left_behind():
-    """Namespaces of benchmarks that are no more."""
+    """Returns the namespaces of benchmarks that have ended."""
     try:
         named = [(name, re.match(rf"{PREFIX}(\d+)-", name)) for name in namespaces()]
     except (subprocess.CalledProcessError, FileNotFoundError):
         return []
-    return [name for name, match in named if match and not pathlib.Path("/proc", match[1]).exists()]
+    return [name for name, match in named
+            if match and not pathlib.Path("/proc", match[1]).exists()]
 
 
 def remove_namespaces(names):

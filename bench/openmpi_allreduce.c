@@ -1,5 +1,6 @@
-/* MPI_Allreduce of ordinary float buffers, a barrier before each repetition: openmpi_allreduce BYTES STEPS, under mpirun.
- * Rank 0 prints one JSON object with the median and the least of its times in seconds. */
+/* Measures MPI_Allreduce of ordinary float buffers, with a barrier before each repetition.
+ * Usage, under mpirun: openmpi_allreduce BYTES STEPS
+ * Rank 0 prints one JSON object with the median and the minimum of its times, in seconds. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,11 +19,12 @@ int main(int argc, char **argv) {
   float *values = elements > 0 ? malloc((size_t)elements * sizeof(float)) : NULL;
   double *seconds = steps > 0 ? malloc((size_t)steps * sizeof(double)) : NULL;
   if (!values || !seconds) {
-    fprintf(stderr, "usage: openmpi_allreduce BYTES STEPS, 4 bytes or more, 1 step or more\n");
+    fprintf(stderr, "usage: openmpi_allreduce BYTES STEPS (at least 4 bytes and 1 step)\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
     return 2;
   }
-  for (int i = 0; i < elements; ++i) values[i] = 0; /* Faulted in; and sums of zeros never overflow. */
+  /* This takes the page faults before the measurement. Sums of zeros never overflow. */
+  for (int i = 0; i < elements; ++i) values[i] = 0;
 
   for (int i = -kWarmUp; i < steps; ++i) {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -35,7 +37,8 @@ int main(int argc, char **argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (rank == 0) {
     qsort(seconds, (size_t)steps, sizeof(double), compare);
-    printf("{\"median_s\": %.9f, \"min_s\": %.9f}\n", (seconds[(steps - 1) / 2] + seconds[steps / 2]) / 2, seconds[0]);
+    const double median = (seconds[(steps - 1) / 2] + seconds[steps / 2]) / 2;
+    printf("{\"median_s\": %.9f, \"min_s\": %.9f}\n", median, seconds[0]);
   }
   free(values);
   free(seconds);

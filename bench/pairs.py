@@ -1,4 +1,4 @@
-"""Interleaved measurements and what can be said about them: ratios of neighbours in time, with an interval."""
+"""Interleaved measurements and their comparison: ratios of neighbours in time, with an interval."""
 
 import random
 import statistics
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measurement:
-    """One run of one contender. Seconds of one repetition; `cpu` over all ranks. None: not taken."""
+    """One run of one contender, in seconds of one repetition. `cpu` is summed over all ranks. None
+    means that the figure was not taken."""
 
     median: float
     best: float
     cpu: float | None = None
-    sent_bytes: int | None = None  # By rank 0 for a step.
+    sent_bytes: int | None = None  # Sent by rank 0 in a step.
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ratios are peer / ours: above 1, ours is faster."""
+    """The ratios are peer / ours: above 1 ours is faster."""
 
     ratio: float
     low: float
@@ -26,7 +27,8 @@ class Comparison:
 
 
 def interleave(contenders, rounds, progress=lambda text: None):
-    """Runs every contender once a round, so that a slow minute of the machine hits all alike. name -> its measurements."""
+    """Runs every contender once per round, so that a slow minute of the machine affects all of
+    them. Returns name -> its measurements."""
     taken = {name: [] for name in contenders}
     for number in range(rounds):
         for name, measure in contenders.items():
@@ -38,12 +40,15 @@ def interleave(contenders, rounds, progress=lambda text: None):
 def compare(ours, peer):
     ratios = [theirs.median / mine.median for mine, theirs in zip(ours, peer, strict=True)]
     low, high = bootstrap_interval(ratios)
-    return Comparison(statistics.median(ratios), low, high, min(p.best for p in peer) / min(o.best for o in ours))
+    ratio_of_bests = min(p.best for p in peer) / min(o.best for o in ours)
+    return Comparison(statistics.median(ratios), low, high, ratio_of_bests)
 
 
 def bootstrap_interval(values, resamples=10_000, coverage=0.95):
-    """Percentiles of the median over resamples (Efron 1979). The same values give the same interval."""
+    """Returns percentiles of the median over resamples (Efron 1979). The same values give the same
+    interval."""
     chance = random.Random(1)
-    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(resamples))
+    medians = sorted(statistics.median(chance.choices(values, k=len(values)))
+                     for _ in range(resamples))
     tail = int(resamples * (1 - coverage) / 2)
     return medians[tail], medians[-1 - tail]

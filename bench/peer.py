@@ -1,11 +1,14 @@
 """PyTorch's side of the suite, as the programme that a PyTorch user would write.
 
-  peer.py step --model mlp --steps 40 [--tuned --bucket-mb 25]     training steps under DistributedDataParallel
-  peer.py all_reduce --bytes 4096 --steps 200                      c10d's all_reduce over Gloo
-  torchrun --nproc-per-node 2 peer.py first-step --model mlp       the time of day when the first step is done
+  peer.py step --model mlp --steps 40 [--tuned --bucket-mb 25]
+      training steps under DistributedDataParallel
+  peer.py all_reduce --bytes 4096 --steps 200
+      c10d's all_reduce over Gloo
+  torchrun --nproc-per-node 2 peer.py first-step --model mlp
+      the time of day when the first step is done
 
-The first two start their ranks themselves, or are one rank of several with --rank and --store. Rank 0 prints one JSON object.
-Threads a rank: OMP_NUM_THREADS.
+The first two start their ranks themselves, or with --rank and --store are one of several ranks.
+Rank 0 prints one JSON object. OMP_NUM_THREADS sets the threads per rank.
 """
 
 import argparse
@@ -24,14 +27,15 @@ from peer_models import MODELS
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-WARM_UP = 5  # As `trireme bench step` does.
-HOOKS = ("fp16", "powersgd")  # The one for bf16 is not for Gloo.
+WARM_UP = 5  # The same number as in `trireme bench step`.
+HOOKS = ("fp16", "powersgd")  # The hook for bf16 does not work with Gloo.
 
 
 def add_hook(model, name):
-    """Compression as DistributedDataParallel ships it."""
+    """Registers compression as DistributedDataParallel ships it."""
     if name == "powersgd":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)  # At 2 it may start.
+        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2,
+                                            start_powerSGD_iter=2)  # The earliest step allowed.
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif name:
         model.register_comm_hook(None, getattr(default_hooks, f"{name}_compress_hook"))
@@ -40,7 +44,10 @@ def add_hook(model, name):
 def training_step(model_name, tuned=False, bucket_mb=25, apart=False, hook=None):
     torch.manual_seed(1)
     make_model, make_batch = MODELS[model_name]
-    model = make_model() if apart else DistributedDataParallel(make_model(), bucket_cap_mb=bucket_mb, gradient_as_bucket_view=tuned)
+    model = make_model()
+    if not apart:
+        model = DistributedDataParallel(model, bucket_cap_mb=bucket_mb,
+                                        gradient_as_bucket_view=tuned)
     add_hook(model, hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, fused=tuned)
     inputs, targets = make_batch()
@@ -59,7 +66,7 @@ def cpu_seconds():
 
 
 def measure(action, steps, prepare=lambda: None):
-    """The figures of this rank; CPU seconds summed over all ranks."""
+    """Returns the figures of this rank; the CPU seconds are summed over all ranks."""
     seconds = []
     for number in range(-WARM_UP, steps):
         if number == 0:
@@ -75,17 +82,21 @@ def measure(action, steps, prepare=lambda: None):
 
 
 def run_rank(rank, host, port, arguments):
-    store = dist.TCPStore(host, port, arguments.ranks, is_master=rank == 0, timeout=timedelta(seconds=60))
+    store = dist.TCPStore(host, port, arguments.ranks, is_master=rank == 0,
+                          timeout=timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=arguments.ranks)
     if arguments.command == "step":
-        figures = measure(training_step(arguments.model, arguments.tuned, arguments.bucket_mb, arguments.apart, arguments.hook), arguments.steps)
+        step = training_step(arguments.model, arguments.tuned, arguments.bucket_mb,
+                             arguments.apart, arguments.hook)
+        figures = measure(step, arguments.steps)
     else:
         tensor = torch.zeros(arguments.bytes // 4)
         figures = measure(lambda: dist.all_reduce(tensor), arguments.steps, prepare=dist.barrier)
     if rank == 0:
         print(json.dumps(figures), flush=True)
     dist.barrier()
-    os._exit(0)  # What was measured is out. Gloo's threads now and then abort a process that ends in the ordinary way.
+    # The figures are printed. Gloo's threads sometimes abort a process that ends normally.
+    os._exit(0)
 
 
 def free_port():
@@ -103,17 +114,20 @@ def first_step(model):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("command", choices=["step", "all_reduce", "first-step"])
     parser.add_argument("--model", choices=MODELS)
     parser.add_argument("--bytes", type=int)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--tuned", action="store_true")
-    parser.add_argument("--apart", action="store_true", help="step: no exchange between the ranks")
+    parser.add_argument("--apart", action="store_true",
+                        help="step: without an exchange between the ranks")
     parser.add_argument("--bucket-mb", type=float, default=25)
-    parser.add_argument("--hook", choices=HOOKS, help="step: gradients are compressed")
-    parser.add_argument("--rank", type=int, help="only this one, which meets the others at --store")
+    parser.add_argument("--hook", choices=HOOKS, help="step: compress the gradients")
+    parser.add_argument("--rank", type=int,
+                        help="run only this rank, which meets the others at --store")
     parser.add_argument("--store", metavar="HOST:PORT")
     arguments = parser.parse_args()
     if arguments.command == "first-step":
@@ -121,8 +135,9 @@ def main():
     if arguments.rank is not None:
         host, port = arguments.store.rsplit(":", 1)
         return run_rank(arguments.rank, host, int(port), arguments)
-    # Forked after the import: the start is not timed, and two imports would take two seconds.
-    torch.multiprocessing.start_processes(run_rank, ("127.0.0.1", free_port(), arguments), nprocs=arguments.ranks, start_method="fork")
+    # A fork after the import: the start is not measured, and two imports would take two seconds.
+    torch.multiprocessing.start_processes(run_rank, ("127.0.0.1", free_port(), arguments),
+                                          nprocs=arguments.ranks, start_method="fork")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The suite's models in PyTorch, with the sizes that `trireme bench step` uses (docs/models.md), and random data for them."""
+"""The suite's models in PyTorch, with the sizes of `trireme bench step` (docs/models.md), and
+random data for them."""
 
 import torch
 import torch.nn.functional as F
@@ -15,18 +16,23 @@ def mlp(inputs, hidden, classes=10):
 def cnn(channels=(3, 32, 64, 64, 128, 128, 256), strides=(1, 2, 1, 2, 1, 2), classes=10):
     layers = []
     for channels_in, channels_out, stride in zip(channels, channels[1:], strides):
-        layers += [nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False), nn.BatchNorm2d(channels_out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], classes))
+        layers += [nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False),
+                   nn.BatchNorm2d(channels_out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(channels[-1], classes))
 
 
 class ResidualBlock(nn.Module):
     def __init__(self, channels_in, channels, stride):
         super().__init__()
-        self.conv1, self.norm1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False), nn.BatchNorm2d(channels)
-        self.conv2, self.norm2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels)
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels)
         self.shortcut = nn.Identity()
         if stride != 1 or channels_in != channels:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels))
+            self.shortcut = nn.Sequential(nn.Conv2d(channels_in, channels, 1, stride, bias=False),
+                                          nn.BatchNorm2d(channels))
 
     def forward(self, x):
         inner = F.relu(self.norm1(self.conv1(x)), inplace=True)
@@ -34,12 +40,15 @@ class ResidualBlock(nn.Module):
 
 
 def resnet18(classes=1000):
-    stem = [nn.Conv2d(3, 64, 7, 2, padding=3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
+    stem = [nn.Conv2d(3, 64, 7, 2, padding=3, bias=False), nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
     widths = [64, 64, 128, 256, 512]
     blocks = []
     for stage, (channels_in, channels) in enumerate(zip(widths, widths[1:])):
-        blocks += [ResidualBlock(channels_in, channels, 1 if stage == 0 else 2), ResidualBlock(channels, channels, 1)]
-    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+        blocks += [ResidualBlock(channels_in, channels, 1 if stage == 0 else 2),
+                   ResidualBlock(channels, channels, 1)]
+    return nn.Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(512, classes))
 
 
 class Block(nn.Module):
@@ -48,11 +57,13 @@ class Block(nn.Module):
         self.heads = heads
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.attention_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(),
+                                 nn.Linear(4 * width, width))
 
     def forward(self, x):
         batch, tokens, width = x.shape
-        q, k, v = self.qkv(self.attention_norm(x)).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(self.attention_norm(x))
+        q, k, v = qkv.view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.attention_out(mixed.transpose(1, 2).reshape(batch, tokens, width))
         return x + self.mlp(self.mlp_norm(x))
@@ -61,7 +72,8 @@ class Block(nn.Module):
 class Gpt(nn.Module):
     def __init__(self, layers=6, width=256, heads=8, vocabulary=8192, context=128):
         super().__init__()
-        self.token_embedding, self.position_embedding = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.token_embedding = nn.Embedding(vocabulary, width)
+        self.position_embedding = nn.Embedding(context, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.final_norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
 
@@ -74,7 +86,7 @@ def images(*shape, classes=10):
     return torch.randn(*shape), torch.randint(classes, (shape[0],))
 
 
-# name -> (the model, one rank's batch and its targets)
+# name -> (the model, the batch and the targets of one rank)
 MODELS = {
     "tiny": (lambda: mlp(64, [64] * 64), lambda: images(32, 64)),
     "mlp": (lambda: mlp(784, [1024] * 3), lambda: images(128, 784)),

@@ -1,4 +1,5 @@
-"""The part `recovery`: one of several workers is killed in the middle of a run; how long until the next committed step, beside torchrun and DDP."""
+"""Measures the part `recovery`: a worker is killed in the middle of a run. The figure is the time
+until the next committed step, beside torchrun with DDP."""
 
 import contextlib
 import json
@@ -15,7 +16,8 @@ from contenders import ONE_THREAD, PYTHON, TIMEOUT_S, TRIREME, progress
 from report import Section
 
 KILL_AFTER_STEPS = 60
-# DDP under torchrun: it restarts all workers, which go on from a checkpoint of every 10th step. Rank 0 notes each step.
+# DDP under torchrun. After a kill torchrun restarts all workers, which continue from a checkpoint
+# of every 10th step. Rank 0 records each step.
 PEER = """
 import os, sys, time, torch
 import torch.distributed as dist
@@ -61,26 +63,33 @@ def lines_of(path):
 
 
 def our_recovery(ranks):
-    """Seconds from the kill to the next committed step, and to the first one with all workers again; None: not recovered."""
+    """Returns the seconds from the kill to the next committed step, and to the first step with all
+    workers again. None means that the job did not recover."""
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as folder:
-        words = [TRIREME, "train", "--elastic", f"1:{ranks}", "--set", f"run.dir={folder}/run", "--set", "train.epochs=100000", "--set",
-                 "train.evaluate_every=0", "--quiet"]
-        job = subprocess.Popen([str(word) for word in words], env={**os.environ, **ONE_THREAD}, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+        words = [TRIREME, "train", "--elastic", f"1:{ranks}", "--set", f"run.dir={folder}/run",
+                 "--set", "train.epochs=100000", "--set", "train.evaluate_every=0", "--quiet"]
+        job = subprocess.Popen([str(word) for word in words], env={**os.environ, **ONE_THREAD},
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         log = pathlib.Path(folder) / "run/log.jsonl"
 
         def commits(size=None):
-            found = [json.loads(line) for line in lines_of(log) if '"event":"commit"' in line and line.endswith("}")]
+            found = [json.loads(line) for line in lines_of(log)
+                     if '"event":"commit"' in line and line.endswith("}")]
             return [each for each in found if size is None or len(each.get("shares", [0])) == size]
+
+        def commits_after(generation, size=None):
+            return [each for each in commits(size) if each["generation"] > generation]
 
         try:
             if not wait_for(lambda: len(commits(ranks)) > KILL_AFTER_STEPS, job, "steps"):
                 return None, None
-            children = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True, check=True).stdout.split()
+            listed = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True,
+                                    check=True)
+            children = listed.stdout.split()
             os.kill(int(random.choice(children)), signal.SIGKILL)
             killed, generation = time.time(), commits()[-1]["generation"]
-            first = wait_for(lambda: [each for each in commits() if each["generation"] > generation], job, "the next step")
-            whole = first and wait_for(lambda: [each for each in commits(ranks) if each["generation"] > generation], job, "all workers")
+            first = wait_for(lambda: commits_after(generation), job, "the next step")
+            whole = first and wait_for(lambda: commits_after(generation, ranks), job, "all workers")
             return first and first[0]["time"] - killed, whole and whole[0]["time"] - killed
         finally:
             job.kill()
@@ -91,32 +100,47 @@ def peer_recovery(ranks):
     with tempfile.TemporaryDirectory(prefix="trireme-bench-") as name:
         folder = pathlib.Path(name)
         (folder / "peer.py").write_text(PEER)
-        words = [str(PYTHON), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "3",
+        words = [str(PYTHON), "-m", "torch.distributed.run", "--standalone",
+                 "--nproc-per-node", str(ranks), "--max-restarts", "3",
                  str(folder / "peer.py"), name]
-        job = subprocess.Popen(words, env={**os.environ, **ONE_THREAD}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               start_new_session=True)
+        job = subprocess.Popen(words, env={**os.environ, **ONE_THREAD}, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            if not wait_for(lambda: len(lines_of(folder / "steps")) > KILL_AFTER_STEPS, job, "steps"):
+            if not wait_for(lambda: len(lines_of(folder / "steps")) > KILL_AFTER_STEPS, job,
+                            "steps"):
                 return None
             before = {path.name: path.read_text() for path in folder.glob("pid*")}
             os.kill(int(random.choice(list(before.values()))), signal.SIGKILL)
             killed, known = time.monotonic(), len(lines_of(folder / "steps"))
-            # Steps that a surviving rank 0 still noted are not the recovery: all processes are new after it.
-            renewed = wait_for(lambda: all((folder / key).read_text() not in ("", old) for key, old in before.items()), job, "a restart")
+            # A surviving rank 0 may still record steps; only after the recovery all processes are
+            # new.
+            def all_are_new():
+                return all((folder / key).read_text() not in ("", old)
+                           for key, old in before.items())
+
+            renewed = wait_for(all_are_new, job, "a restart")
             known = len(lines_of(folder / "steps"))
-            if not renewed or not wait_for(lambda: len(lines_of(folder / "steps")) > known, job, "the next step"):
+            if not renewed or not wait_for(lambda: len(lines_of(folder / "steps")) > known, job,
+                                           "the next step"):
                 return None
             return time.monotonic() - killed
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(job.pid, signal.SIGKILL)
             job.wait()
-            subprocess.run(["pkill", "-KILL", "-f", str(folder / "peer.py")], check=False)  # Its workers are in sessions of their own.
+            # torchrun's workers are in sessions of their own.
+            subprocess.run(["pkill", "-KILL", "-f", str(folder / "peer.py")], check=False)
 
 
 def figure(seconds):
     whole = [each for each in seconds if each is not None]
-    return f"{statistics.median(whole):.2f} ({min(whole):.2f} to {max(whole):.2f})" if whole else "-"
+    if not whole:
+        return "-"
+    return f"{statistics.median(whole):.2f} ({min(whole):.2f} to {max(whole):.2f})"
+
+
+def recovered(seconds):
+    return f"{sum(each is not None for each in seconds)} of {len(seconds)}"
 
 
 def measure_recovery(rounds):
@@ -129,11 +153,13 @@ def measure_recovery(rounds):
             ours.append(first)
             joins.append(whole)
             theirs.append(peer_recovery(ranks))
-        rows += [(f"next step, one of {ranks} killed", figure(ours), f"{sum(x is not None for x in ours)} of {rounds}", figure(theirs),
-                  f"{sum(x is not None for x in theirs)} of {rounds}"),
-                 (f"all {ranks} workers again", figure(joins), f"{sum(x is not None for x in joins)} of {rounds}", "", "")]
-    note = (f"kill -9 of a random worker after {KILL_AFTER_STEPS} steps; seconds from the kill, median (least to most). Ours: `trireme train --elastic`, "
-            "the cnn on digits, which goes on at the next step. Peer: torchrun --max-restarts with DDP, a small mlp, which starts all workers again "
-            "and goes on from its newest checkpoint.")
-    return Section("Recovery", note, rows, headings=("what", "Trireme, s", "recovered", "torchrun + DDP, s", "recovered"))
+        rows += [(f"next step, one of {ranks} killed", figure(ours), recovered(ours),
+                  figure(theirs), recovered(theirs)),
+                 (f"all {ranks} workers again", figure(joins), recovered(joins), "", "")]
+    note = (f"kill -9 of a random worker after {KILL_AFTER_STEPS} steps; seconds from the kill, "
+            "median (minimum to maximum). Ours: `trireme train --elastic`, the cnn on digits, "
+            "which continues with the next step. Peer: torchrun --max-restarts with DDP, a small mlp, "
+            "which restarts all workers and continues from its newest checkpoint.")
+    headings = ("what", "Trireme, s", "recovered", "torchrun + DDP, s", "recovered")
+    return Section("Recovery", note, rows, headings=headings)
 

@@ -1,16 +1,19 @@
-"""Results as a table for the terminal, and as a page with the machine, the versions and the command beside the figures."""
+"""Results as a table for the terminal, and as a page with the machine, the versions and the command
+beside the figures."""
 
 import datetime
 import os
 import platform
 import statistics
 import subprocess
+import textwrap
 from dataclasses import dataclass
 
 from pairs import Measurement, compare
 
-BUSY = 0.7  # Load before the suite's own, above which others must have been running.
-HEADINGS = ("what", "ours", "peer", "ours, ms", "peer, ms", "CPU ms, ours / peer", "peer / ours", "95 %", "best / best")
+BUSY = 0.7  # At a higher load before the first run, other programmes must have been running.
+HEADINGS = ("what", "ours", "peer", "ours, ms", "peer, ms", "CPU ms, ours / peer", "peer / ours",
+            "95 %", "best / best")
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,16 @@ class Row:
 
     def cells(self):
         comparison = compare(self.ours, self.peers)
-        return (self.what, self.our_name, self.peer_name, in_ms(median_of(self.ours)), in_ms(median_of(self.peers)),
-                f"{cpu_of(self.ours)} / {cpu_of(self.peers)}", f"{comparison.ratio:.2f}", f"{comparison.low:.2f} to {comparison.high:.2f}",
+        return (self.what, self.our_name, self.peer_name,
+                in_ms(median_of(self.ours)), in_ms(median_of(self.peers)),
+                f"{cpu_of(self.ours)} / {cpu_of(self.peers)}",
+                f"{comparison.ratio:.2f}", f"{comparison.low:.2f} to {comparison.high:.2f}",
                 f"{comparison.ratio_of_bests:.2f}")
 
 
 @dataclass(frozen=True)
 class Section:
-    """Comparisons (Row), or with headings of its own: tuples of cells."""
+    """A section's rows are comparisons (Row), or tuples of cells under headings of its own."""
 
     title: str
     note: str
@@ -52,28 +57,42 @@ def in_ms(seconds):
 
 
 def aligned(section):
-    """The section's rows under their headings, as cells of equal width."""
-    lines = [section.headings] + [row.cells() if isinstance(row, Row) else row for row in section.rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(section.headings))]
+    """Returns the section's rows under their headings, as cells of equal width."""
+    lines = [section.headings]
+    lines += [row.cells() if isinstance(row, Row) else row for row in section.rows]
+    columns = range(len(section.headings))
+    widths = [max(len(line[column]) for line in lines) for column in columns]
     return [[cell.ljust(width) for cell, width in zip(line, widths)] for line in lines]
 
 
 def table(section):
-    return "\n".join([f"\n{section.title}. {section.note}", *("  ".join(line).rstrip() for line in aligned(section))])
+    lines = ["  ".join(line).rstrip() for line in aligned(section)]
+    return "\n".join([f"\n{section.title}. {section.note}", *lines])
+
+
+def wrapped(text, indent=""):
+    """Returns the text with lines of at most 99 characters; blank lines part its paragraphs."""
+    return "\n\n".join(textwrap.fill(paragraph, 99, subsequent_indent=indent,
+                                     break_long_words=False, break_on_hyphens=False)
+                       for paragraph in text.split("\n\n"))
 
 
 def markdown_section(section, origin):
     heading, *lines = (f"| {' | '.join(line)} |" for line in aligned(section))
-    return "\n".join([f"## {section.title}", section.note, "", origin, "", heading, "|---" * len(section.headings) + "|", *lines])
+    rule = "|---" * len(section.headings) + "|"
+    return "\n".join([f"## {section.title}", wrapped(section.note), "", wrapped(origin), "",
+                      heading, rule, *lines])
 
 
 def markdown(sections, order, page, command, rounds, load, trireme, python):
-    """`page` with these sections in the place of those that it has. What another machine or version measured is left out. `load`: of the machine
-    before the first run."""
+    """Returns `page` with these sections instead of those with the same titles. Sections of another
+    machine or other versions are left out. `load` is that of the machine before the first run."""
     origin = f"Measured on {datetime.date.today().isoformat()} by `{command}`; {rounds} rounds."
     if load > BUSY:
-        origin += f" Other programmes kept the machine busy (load {load:.1f}): trust the ratios more than the times, and neither much."
-    head = HEAD.format(machine=machine(), versions=versions(trireme, python))
+        origin += (f" Other programmes kept the machine busy (load {load:.1f}): trust the ratios "
+                   "more than the times, and neither much.")
+    head = HEAD.format(machine=wrapped(f"- Machine: {machine()}", "  "),
+                       versions=wrapped(f"- Versions: {versions(trireme, python)}", "  "))
     kept = page.removeprefix(head) if page.startswith(head) else ""
     texts = {text.split("\n", 1)[0]: f"## {text.strip()}" for text in kept.split("\n## ")[1:]}
     texts |= {section.title: markdown_section(section, origin) for section in sections}
@@ -83,33 +102,42 @@ def markdown(sections, order, page, command, rounds, load, trireme, python):
 def machine():
     facts = dict(line.split(":", 1) for line in output_of("lscpu").splitlines() if ":" in line)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    virtual = f", virtual ({facts['Hypervisor vendor'].strip()})" if "Hypervisor vendor" in facts else ""
+    hypervisor = facts.get("Hypervisor vendor", "").strip()
+    virtual = f", virtual ({hypervisor})" if hypervisor else ""
     model = facts["Model name"].strip()
     kernel = platform.release().split("-")[0]
-    generation = f"family {facts['CPU family'].strip()}, model {facts['Model'].strip()}" if "CPU family" in facts else platform.machine()
-    return f"{model} ({generation}), {os.cpu_count()} cores{virtual}, {memory:.0f} GiB of memory, {platform.system()} {kernel}"
+    generation = platform.machine()
+    if "CPU family" in facts:
+        generation = f"family {facts['CPU family'].strip()}, model {facts['Model'].strip()}"
+    return (f"{model} ({generation}), {os.cpu_count()} cores{virtual}, {memory:.0f} GiB of memory, "
+            f"{platform.system()} {kernel}")
 
 
 def versions(trireme, python):
-    return (f"Trireme {output_of(trireme, '--version')}, PyTorch and LibTorch {output_of(python, '-c', 'import torch; print(torch.__version__)')}, "
-            f"{output_of('c++', '--version').splitlines()[0]}, Python {output_of(python, '--version').split()[-1]}")
+    torch = output_of(python, "-c", "import torch; print(torch.__version__)")
+    compiler = output_of("c++", "--version").splitlines()[0]
+    return (f"Trireme {output_of(trireme, '--version')}, PyTorch and LibTorch {torch}, {compiler}, "
+            f"Python {output_of(python, '--version').split()[-1]}")
 
 
 def output_of(*command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True).stdout.strip()
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
 HEAD = """\
 # Benchmarks
 
-Trireme beside PyTorch and OpenMPI; `make bench` repeats it, and `bench/run.py PART --write` one part of it. That script writes this page.
+Trireme beside PyTorch and OpenMPI. `make bench` repeats all measurements, and
+`bench/run.py PART --write` repeats one part. That script writes this page.
 
-- Machine: {machine}
-- Versions: {versions}
+{machine}
+{versions}
 
-Two ranks, one thread each, unless it says otherwise. Every comparison ran its contenders in turn, round by round. Milliseconds are the median
-over the rounds of rank 0's median; CPU milliseconds are those of all ranks. `peer / ours` is the median of the rounds' ratios, so above 1 Trireme
-is faster; `95 %` is its bootstrap interval; `best / best` compares the best repetition of each side. A difference that the interval does
-not show is none.
+There are two ranks with one thread each, unless a section says otherwise. Every comparison ran its
+contenders in turn, round by round. Milliseconds are the median over the rounds of rank 0's median;
+CPU milliseconds are those of all ranks. `peer / ours` is the median of the rounds' ratios: above 1
+Trireme is faster. `95 %` is its bootstrap interval, and `best / best` compares the best repetition
+of each side. If the interval contains 1, the measurement shows no difference.
 
 """

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """Measures Trireme beside its peers on this machine, with ranks of one thread each.
 
-  bench/run.py                                the whole suite
-  bench/run.py step --model mlp --model gpt   only training steps, of these models (also: resnet18, which is slow)
-  bench/run.py noise startup collectives      other parts alone
-  bench/run.py links --write                  all_reduce over shaped links, and its section of docs/benchmarks.md
+  bench/run.py                            the whole suite
+  bench/run.py step --model mlp --model gpt
+                                          only training steps, of these models (resnet18, which is
+                                          slow, runs only on request)
+  bench/run.py noise startup collectives  only these parts
+  bench/run.py links --write              all_reduce over shaped links; writes the section of
+                                          docs/benchmarks.md
 
-Every part runs its contenders in turn, round by round; what is compared are the rounds' ratios peer / ours, so above 1 Trireme
-is faster. Let nothing else run. Needs build/bin/trireme, and the Python of the virtual environment (which has torch). The parts links
-and compression make network namespaces, and remove them; where they may not, they say so and are skipped.
+Every part runs its contenders in turn, round by round, and compares the ratios peer / ours of the
+rounds: above 1 Trireme is faster. Nothing else should run on the machine. The suite needs
+build/bin/trireme, and the Python of the virtual environment (with torch). The parts links and
+compression make network namespaces and remove them; without the permission they say so and are
+skipped.
 """
 
 import argparse
@@ -20,28 +25,38 @@ import time
 from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from links import measure_compression, measure_compression_loss, measure_links
-from parts import FEWEST_ROUNDS, measure_collectives, measure_noise, measure_scale, measure_startup, measure_steps
+from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_scale,
+                   measure_startup, measure_steps)
 from recovery import measure_recovery
 from report import markdown, table
 
 PAGE = ROOT / "docs/benchmarks.md"
-# Part -> the title of its section; the page has them in this order.
-PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start", "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
-         "links": "Links between hosts", "compression": "Compression on a slow link", "compression-loss": "Loss with compression"}
+# Part -> the title of its section. The page has the sections in this order.
+PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start",
+         "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
+         "links": "Links between hosts", "compression": "Compression on a slow link",
+         "compression-loss": "Loss with compression"}
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
 ON_DEMAND = ("resnet18",)  # A step takes seconds.
-REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "resnet18": 3, "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10,
-               "slow link": 8}  # 2 seconds or less, but for the last.
+# Each takes 2 seconds or less, except the last.
+REPETITIONS = {"tiny": 200, "mlp": 40, "mlpbig": 10, "cnn": 20, "gpt": 4, "resnet18": 3,
+               "4 KB": 1000, "1 MB": 300, "25 MB": 40, "100 MB": 10, "slow link": 8}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} (default: all)")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART",
+                        help=f"{', '.join(PARTS)} (default: all)")
     parser.add_argument("--model", action="append", choices=MODELS + ON_DEMAND,
-                        help="for the parts step and scale; may be repeated (default: all but resnet18; scale: mlp)")
-    parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help=f"of each comparison (default: {FEWEST_ROUNDS})")
-    parser.add_argument("--steps", type=int, help="repetitions in each run (default: about 2 seconds' worth)")
-    parser.add_argument("--write", action="store_true", help="write the sections to docs/benchmarks.md")
+                        help="a model for the parts step and scale; may be repeated "
+                             "(default: all but resnet18; scale: mlp)")
+    parser.add_argument("--rounds", type=int, default=FEWEST_ROUNDS,
+                        help=f"rounds of each comparison (default: {FEWEST_ROUNDS})")
+    parser.add_argument("--steps", type=int,
+                        help="repetitions in each run (default: as many as take about 2 seconds)")
+    parser.add_argument("--write", action="store_true",
+                        help="write the sections to docs/benchmarks.md")
     arguments = parser.parse_args()
     parts = arguments.parts or list(PARTS)
     if unknown := set(parts) - set(PARTS):
@@ -51,7 +66,8 @@ def main():
     for needed in (TRIREME, PYTHON):
         if not needed.exists():
             sys.exit(f"bench: {needed} is missing; try: make build")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))  # An exception: what was made is removed.
+    # The exception lets the parts remove everything that they made.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended by SIGTERM"))
 
     rounds = arguments.rounds
     steps = dict.fromkeys(REPETITIONS, arguments.steps) if arguments.steps else REPETITIONS
@@ -78,7 +94,8 @@ def main():
     if arguments.write and sections:
         command = " ".join(["bench/run.py", *sys.argv[1:]])
         page = PAGE.read_text() if PAGE.exists() else ""
-        PAGE.write_text(markdown(sections, PARTS.values(), page, command, rounds, load, TRIREME, PYTHON))
+        PAGE.write_text(markdown(sections, PARTS.values(), page, command, rounds, load, TRIREME,
+                                 PYTHON))
 
 
 if __name__ == "__main__":
