@@ -68,8 +68,8 @@ def measure_checkpoints(rounds):
                 figures(ours, "raw_write_ms")),
             row("load, warm", figures(ours, "load_ms"), "Python's safetensors", loads)]
     note = (f"{MODEL_MB} MB of parameters and {2 * MODEL_MB} MB of optimizer state. Added: the "
-            "time that a save adds to arithmetic on every core until it is durable. torch.save does "
-            "not sync. Trireme verifies the hashes when it loads. The ratio is ours / peer: below 1 "
-            "Trireme is faster.")
+            "time that a save adds to arithmetic on every core until it is durable. torch.save "
+            "does not sync. Trireme verifies the hashes when it loads. The ratio is ours / peer: "
+            "below 1 Trireme is faster.")
     headings = ("what", "ours, ms", "peer", "peer, ms", "ours / peer")
     return Section("Checkpoints", note, rows, headings=headings)

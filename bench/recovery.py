@@ -158,8 +158,8 @@ def measure_recovery(rounds):
                  (f"all {ranks} workers again", figure(joins), recovered(joins), "", "")]
     note = (f"kill -9 of a random worker after {KILL_AFTER_STEPS} steps; seconds from the kill, "
             "median (minimum to maximum). Ours: `trireme train --elastic`, the cnn on digits, "
-            "which continues with the next step. Peer: torchrun --max-restarts with DDP, a small mlp, "
-            "which restarts all workers and continues from its newest checkpoint.")
+            "which continues with the next step. Peer: torchrun --max-restarts with DDP, a small "
+            "mlp, which restarts all workers and continues from its newest checkpoint.")
     headings = ("what", "Trireme, s", "recovered", "torchrun + DDP, s", "recovered")
     return Section("Recovery", note, rows, headings=headings)
 

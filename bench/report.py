@@ -94,7 +94,8 @@ def markdown(sections, order, page, command, rounds, load, trireme, python):
     head = HEAD.format(machine=wrapped(f"- Machine: {machine()}", "  "),
                        versions=wrapped(f"- Versions: {versions(trireme, python)}", "  "))
     kept = page.removeprefix(head) if page.startswith(head) else ""
-    texts = {text.split("\n", 1)[0]: f"## {text.strip()}" for text in f"\n{kept}".split("\n## ")[1:]}
+    parts = f"\n{kept}".split("\n## ")[1:]
+    texts = {text.split("\n", 1)[0]: f"## {text.strip()}" for text in parts}
     texts |= {section.title: markdown_section(section, origin) for section in sections}
     return head + "\n\n".join(texts[title] for title in order if title in texts) + "\n"
 
