@@ -1,6 +1,6 @@
 // The arguments that a group refuses before anything is sent.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"

@@ -1,6 +1,6 @@
 // The same tests for every backend.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gtest/gtest.h>
 
 #include "ranks.h"
@@ -55,8 +55,8 @@ bool allowed(at::ScalarType type, ReduceOp op) {
   return op != ReduceOp::mean || at::isFloatingType(type);
 }
 
-// Small whole numbers: their sums are exact in every type, so the order of additions does not
-// matter.
+// Small whole numbers: their sums are exact in every type, so the order of additions
+// does not matter.
 at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
   return ((at::arange(count, at::kLong) * 7 + rank * 5) % 13).to(type);
 }

@@ -1,6 +1,6 @@
 // Workers of one job: how the others' waits end when a worker is lost or does not come.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 
 #include <csignal>

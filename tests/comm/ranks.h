@@ -19,8 +19,8 @@ namespace trireme::testing {
 
 using Groups = std::vector<std::shared_ptr<Group>>;
 
-// Runs `body(i)` on `count` threads, then throws the first error that did not result from another
-// one.
+// Runs `body(i)` on `count` threads, then throws the first error that did not result
+// from another one.
 template <typename Body>
 void on_threads(int count, Body body) {
   std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
@@ -48,8 +48,8 @@ void on_threads(int count, Body body) {
   if (consequence) std::rethrow_exception(consequence);
 }
 
-// Runs `body(group)` for every rank at once. A rank that fails aborts the other ranks of its
-// process.
+// Runs `body(group)` for every rank at once. A rank that fails aborts the other ranks
+// of its process.
 template <typename Body>
 void on_ranks(const Groups& groups, Body body) {
   on_threads(static_cast<int>(groups.size()), [&](int rank) {
@@ -89,8 +89,8 @@ inline WorldOptions world_options(Milliseconds timeout = Milliseconds(20000)) {
   return options;
 }
 
-// Several workers of one job, as threads. Each has an environment of its own, and they meet over
-// loopback.
+// Several workers of one job, as threads. Each has an environment of its own, and they
+// meet over loopback.
 class Workers {
  public:
   // `hosts`: [worker], if the workers play several hosts.

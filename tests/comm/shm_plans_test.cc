@@ -1,7 +1,7 @@
 // Every plan between processes of one host gives the result of threads, bit for bit, and the table
 // chooses the plan.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 
 #include <trireme/comm/host/host_team.h>
@@ -97,8 +97,8 @@ class ShmPlans : public ::testing::TestWithParam<Case> {
     threads_ = threads_by(size_, table);
   }
   void TearDown() override { workers_.leave(); }
-  // Runs `body` on the groups of processes and on those of threads; both must give the same
-  // results.
+  // Runs `body` on the groups of processes and on those of threads; both must give
+  // the same results.
   template <typename Body>
   void expect_what_threads_leave(const std::string& what, Body body) {
     expect_same_bits(outcomes(groups_, body), outcomes(threads_, body), what);

@@ -1,7 +1,7 @@
 // Our TCP between ranks: every plan and size, ranks with different calls, and peers that are
 // killed or stopped.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 
 #include <sys/wait.h>

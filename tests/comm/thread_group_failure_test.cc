@@ -1,6 +1,6 @@
 // Threads as ranks: a rank calls something else, or nothing.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 
 #include "ranks.h"

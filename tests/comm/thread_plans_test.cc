@@ -1,6 +1,6 @@
 // Every plan run by threads: every algorithm, world size, element count and type, also in pieces.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 #include <unistd.h>
 

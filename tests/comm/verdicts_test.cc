@@ -1,6 +1,6 @@
 // The coordinator's reports about workers that keep each other waiting in a collective.
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 
 #include <trireme/base/deadline.h>

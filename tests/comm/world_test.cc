@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-// After torch.h.
+// torch.h must come before these headers.
 #include <gmock/gmock.h>
 
 #include <trireme/net/message.h>

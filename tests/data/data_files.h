@@ -59,8 +59,8 @@ inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes,
   return bytes + values;
 }
 
-// Expects that `action` throws an Error with this code, and with a message that contains all
-// `parts`.
+// Expects that `action` throws an Error with this code, and with a message that
+// contains all `parts`.
 template <typename Action>
 void expect_error(Action action, ErrorCode code, const std::vector<std::string>& parts) {
   try {

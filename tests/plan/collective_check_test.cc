@@ -217,7 +217,7 @@ TEST(CollectiveCheck, RejectsRanksAndChunksThatDoNotExist) {
   EXPECT_THAT(broken([](auto& plan) { plan.rounds[0][0].receives[0].sources = {4}; }),
               HasSubstr("names rank 4 of 4"));
   EXPECT_THAT(broken([](auto& plan) { plan.rounds[0][0].receives[0].sources.clear(); }),
-              HasSubstr("received from nobody"));
+              HasSubstr("received from no rank"));
   EXPECT_THAT(broken([](auto& plan) { plan.rounds[0][0].sends[0].second = -2; }),
               HasSubstr("names rank -2 of 4"));
   EXPECT_THAT(broken([](auto& plan) { plan.rounds[0][0].sends[0].second = 0; }),

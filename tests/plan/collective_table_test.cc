@@ -199,7 +199,7 @@ TEST(CollectiveDefaults, AvoidSeveralSendersToOneHostForLargeTensors) {
   EXPECT_TRUE(large == Algorithm::ring || large == Algorithm::halving_doubling) << to_string(large);
 }
 
-// The shared-memory carrier runs that plan with the fewest barriers.
+// The shared-memory backend runs that plan with the fewest barriers.
 TEST(CollectiveDefaults, LetEachProcessOfAHostReadEveryOther) {
   for (int ranks = 2; ranks <= 64; ++ranks) {
     const SizeChoices choices = default_choices("shm", Collective::all_reduce, ranks, {});

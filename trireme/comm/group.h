@@ -78,8 +78,8 @@ class Group {
   }
   void barrier();
 
-  // Whether operations started by *_async continue without this thread, so that it can compute
-  // meanwhile.
+  // Whether operations started by *_async continue without this thread, so that it
+  // can compute meanwhile.
   virtual bool runs_in_background() const { return false; }
   // COLLECTIVE. Returns an uninitialised tensor in memory that the other ranks of this host can
   // access directly. all_reduce() of it (or of a contiguous part, the same on every rank) then

@@ -8,8 +8,8 @@
 namespace trireme::comm {
 
 struct HybridParts {
-  // The ranks of the group by host, in ascending order; the hosts are in the order of their first
-  // rank.
+  // The ranks of the group by host, in ascending order; the hosts are in the order of
+  // their first rank.
   std::vector<std::vector<int>> ranks;
   int host = 0;  // The host of this process.
   // The groups over the ranks of this host: one for each rank of this process, in order.

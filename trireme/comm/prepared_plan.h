@@ -30,8 +30,8 @@ class PlanChoice {
              const plan::CollectiveTable& table);
 
   // The plan that the table chooses for this size; it is the same on every rank. `bytes` is the
-  // size of the whole tensor (reduce_scatter's input, all_gather's output); `root` is that of a
-  // broadcast.
+  // size of the whole tensor (reduce_scatter's input, all_gather's output); `root` is that
+  // of a broadcast.
   const PreparedPlan& choose(plan::Collective collective, int64_t bytes, int root = 0) const;
 
  private:

@@ -1,4 +1,4 @@
-# Each optional carrier is a folder with its file and a no_ twin; exactly one of the two is compiled.
+# Each optional backend is a folder with its file and a no_ twin. Exactly one of the two is compiled.
 function(trireme_unused_sources)
   list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/trireme/comm/ OUTPUT_VARIABLE sources)
   set_source_files_properties(${sources} PROPERTIES HEADER_FILE_ONLY ON)
@@ -13,7 +13,8 @@ else()
   trireme_unused_sources(gloo/gloo_group.cc)
 endif()
 
-set(TRIREME_MPI AUTO CACHE STRING "Carry tensors with MPI between workers that mpirun starts: AUTO (if it is installed), ON or OFF")
+set(TRIREME_MPI AUTO CACHE STRING
+    "Carry tensors with MPI between workers that mpirun starts: AUTO (if it is installed), ON or OFF")
 set_property(CACHE TRIREME_MPI PROPERTY STRINGS AUTO ON OFF)
 set(MPI_FOUND FALSE)
 if(TRIREME_MPI)
@@ -27,25 +28,33 @@ endif()
 if(MPI_FOUND)
   list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND -isystem OUTPUT_VARIABLE includes)
   file(GLOB mpi_sources ${PROJECT_SOURCE_DIR}/trireme/comm/mpi/mpi_*.cc)
-  set_source_files_properties(${mpi_sources} PROPERTIES COMPILE_OPTIONS "${includes}" COMPILE_DEFINITIONS "${MPI_CXX_COMPILE_DEFINITIONS}")
-  list(FILTER MPI_CXX_LIBRARIES EXCLUDE REGEX "mpi_cxx|mpi\\+\\+")  # The C interface is all that is used.
-  # By path and not as a target, which an installed package would have to find again.
+  set_source_files_properties(${mpi_sources} PROPERTIES COMPILE_OPTIONS "${includes}"
+                              COMPILE_DEFINITIONS "${MPI_CXX_COMPILE_DEFINITIONS}")
+  # Only the C interface is used.
+  list(FILTER MPI_CXX_LIBRARIES EXCLUDE REGEX "mpi_cxx|mpi\\+\\+")
+  # The libraries are linked by path, not as a target: an installed package would have to find a
+  # target again.
   target_link_libraries(trireme_comm PRIVATE ${MPI_CXX_LIBRARIES})
   trireme_unused_sources(mpi/no_mpi.cc)
 else()
   trireme_unused_sources(mpi/mpi_calls.cc mpi/mpi_group.cc mpi/mpi_reduction.cc)
 endif()
-option(TRIREME_NCCL "Carry GPU tensors with NCCL (needs a LibTorch with CUDA, and NCCL's and CUDA's headers)" OFF)
+option(TRIREME_NCCL
+       "Carry GPU tensors with NCCL (needs a LibTorch with CUDA, and NCCL's and CUDA's headers)" OFF)
 if(TRIREME_NCCL)
   find_path(TRIREME_NCCL_INCLUDE nccl.h REQUIRED)
   find_path(TRIREME_CUDA_INCLUDE cuda_runtime.h PATHS /usr/local/cuda/include REQUIRED)
-  find_library(TRIREME_TORCH_CUDA torch_cuda PATHS ${TRIREME_TORCH_ROOT}/lib NO_DEFAULT_PATH REQUIRED)
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/trireme/comm/nccl/nccl_group.cc PROPERTIES COMPILE_DEFINITIONS USE_C10D_NCCL
-                              COMPILE_OPTIONS "-isystem${TRIREME_NCCL_INCLUDE};-isystem${TRIREME_CUDA_INCLUDE}")
-  # Nothing calls it by name that the linker sees.
+  find_library(TRIREME_TORCH_CUDA torch_cuda PATHS ${TRIREME_TORCH_ROOT}/lib NO_DEFAULT_PATH
+               REQUIRED)
+  set_source_files_properties(
+    ${PROJECT_SOURCE_DIR}/trireme/comm/nccl/nccl_group.cc PROPERTIES
+    COMPILE_DEFINITIONS USE_C10D_NCCL
+    COMPILE_OPTIONS "-isystem${TRIREME_NCCL_INCLUDE};-isystem${TRIREME_CUDA_INCLUDE}")
+  # The linker sees no call to this library by name.
   target_link_libraries(trireme_comm PUBLIC "-Wl,--no-as-needed,${TRIREME_TORCH_CUDA},--as-needed")
   trireme_unused_sources(nccl/no_nccl.cc)
 else()
   trireme_unused_sources(nccl/nccl_group.cc)
 endif()
-message(STATUS "Carriers between processes: shared memory, TCP; Gloo ${TRIREME_GLOO}; MPI ${MPI_FOUND}; NCCL ${TRIREME_NCCL}")
+message(STATUS "Backends between processes: shared memory, TCP; Gloo ${TRIREME_GLOO}; "
+               "MPI ${MPI_FOUND}; NCCL ${TRIREME_NCCL}")

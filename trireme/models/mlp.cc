@@ -4,8 +4,8 @@
 namespace trireme::models {
 namespace {
 
-// Registers its layers under their numbers in the nn.Sequential; layers without parameters leave
-// gaps.
+// Registers its layers under their numbers in the nn.Sequential; layers without
+// parameters leave gaps.
 class Mlp : public torch::nn::Module {
  public:
   Mlp(const ModelOptions& options, const InputSpec& input) : dropout_(options.dropout) {

@@ -37,8 +37,8 @@ ModelOptions resolve(const ModelOptions& options);
 // ...
 InputSpec default_input(const ModelOptions& options);
 int64_t default_batch(const ModelOptions& options);  // Samples per rank in the benchmark suite.
-// The (trainable) parameters in the order of module->named_parameters(), with their state_dict
-// names.
+// The (trainable) parameters in the order of module->named_parameters(), with
+// their state_dict names.
 std::vector<plan::TensorSpec> parameter_shapes(const ModelOptions& options, const InputSpec& input,
                                                plan::DType dtype = plan::DType::float32);
 

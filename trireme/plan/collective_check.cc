@@ -40,8 +40,8 @@ void check_shape(const CollectivePlan& plan) {
   }
 }
 
-// Checks that a rank's actions name chunks and ranks that exist, and that no chunk is written
-// twice.
+// Checks that a rank's actions name chunks and ranks that exist, and that no chunk
+// is written twice.
 void check_actions(const CollectivePlan& plan, const RankRound& actions, int round, int rank) {
   std::vector<bool> written(static_cast<size_t>(plan.chunks), false);
   const auto place = [&](int chunk) {
@@ -56,7 +56,7 @@ void check_actions(const CollectivePlan& plan, const RankRound& actions, int rou
     if (written[static_cast<size_t>(transfer.chunk)])
       reject(plan, place(transfer.chunk) + ": written twice in one round");
     written[static_cast<size_t>(transfer.chunk)] = true;
-    if (transfer.sources.empty()) reject(plan, place(transfer.chunk) + ": received from nobody");
+    if (transfer.sources.empty()) reject(plan, place(transfer.chunk) + ": received from no rank");
     for (const int source : transfer.sources) require_rank(plan, source, place(transfer.chunk));
   }
   for (const auto& [chunk, receiver] : actions.sends) {

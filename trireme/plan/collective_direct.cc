@@ -27,8 +27,8 @@ std::vector<int> numbers_below(int n) {
 
 void add_naive_all_reduce(CollectivePlan& plan) {
   Round& round = add_round(plan);
-  const std::vector<int> everybody = numbers_below(plan.world_size);
-  for (const int receiver : everybody) add_transfer(round, receiver, 0, everybody);
+  const std::vector<int> all_ranks = numbers_below(plan.world_size);
+  for (const int receiver : all_ranks) add_transfer(round, receiver, 0, all_ranks);
 }
 
 void add_naive_broadcast(CollectivePlan& plan) {
@@ -40,8 +40,8 @@ void add_naive_broadcast(CollectivePlan& plan) {
 
 void add_direct_reduce_scatter(CollectivePlan& plan) {
   Round& round = add_round(plan);
-  const std::vector<int> everybody = numbers_below(plan.world_size);
-  for (const int owner : everybody) add_transfer(round, owner, owner, everybody);
+  const std::vector<int> all_ranks = numbers_below(plan.world_size);
+  for (const int owner : all_ranks) add_transfer(round, owner, owner, all_ranks);
 }
 
 void add_direct_all_gather(CollectivePlan& plan) {

@@ -22,8 +22,8 @@ enum class Algorithm {
   // All-to-all: every rank reads the whole tensor of every other rank. One round; (n-1) S bytes
   // per rank.
   naive,
-  // Reduce-scatter, then all-gather, each by direct exchange. Two rounds; 2 (n-1)/n S bytes per
-  // rank.
+  // Reduce-scatter, then all-gather, each by direct exchange. Two rounds; 2 (n-1)/n S
+  // bytes per rank.
   direct,
   // Reduce-scatter, then all-gather, along a ring (Patarasuk, Yuan 2009). 2 (n-1) rounds; 2
   // (n-1)/n S bytes per rank.

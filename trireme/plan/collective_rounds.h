@@ -37,13 +37,13 @@ void add_recursive_halving_reduce_scatter(CollectivePlan& plan);
 void add_halving_doubling_all_reduce(CollectivePlan& plan);
 int largest_power_of_two(int n);  // The largest power of two that is at most n.
 
-// The ranks exchange along the binomial tree of `ranks`; the first of them is its root
-// (collective_tree.cc).
+// The ranks exchange along the binomial tree of `ranks`; the first of them is
+// its root (collective_tree.cc).
 void add_tree_reduce(CollectivePlan& plan, const std::vector<int>& ranks);
 void add_tree_broadcast(CollectivePlan& plan, const std::vector<int>& ranks);
 
-// The ranks exchange inside hosts, then the leaders of the hosts, then the ranks inside hosts
-// (collective_hierarchical.cc).
+// The ranks exchange inside hosts, then the leaders of the hosts, then the ranks
+// inside hosts (collective_hierarchical.cc).
 void add_hierarchical(CollectivePlan& plan);
 // [host]: its ranks, the leader first. The leader is the lowest rank, or the root of a broadcast.
 // The hosts are in the order of their lowest rank; the host of a broadcast's root comes first.

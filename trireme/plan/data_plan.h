@@ -22,8 +22,8 @@ struct DataPlanOptions {
   uint64_t seed = 0;
   bool shuffle = true;     // Each epoch has another order.
   bool drop_last = false;  // The last batch of an epoch is left out if it is not full.
-  // If above 0, a batch is cut into this many pieces, and each replica takes whole pieces
-  // (shard_tree.h).
+  // If above 0, a batch is cut into this many pieces, and each replica takes
+  // whole pieces (shard_tree.h).
   int virtual_shards = 0;
 };
 

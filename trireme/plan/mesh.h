@@ -20,8 +20,8 @@ class Mesh {
   explicit Mesh(std::vector<MeshAxis> axes);
 
   int world_size() const;
-  // The coordinates of a rank, one per axis. Throws Error(invalid_argument) for a rank outside the
-  // world.
+  // The coordinates of a rank, one per axis. Throws Error(invalid_argument) for a rank
+  // outside the world.
   std::vector<int> coordinates_of(int rank) const;
   // The rank at these coordinates. Throws Error(invalid_argument) if they are outside the mesh.
   int rank_at(const std::vector<int>& coordinates) const;

@@ -8,8 +8,8 @@
 namespace trireme::plan {
 namespace {
 
-// The additions of all levels, from the leaves up. Only those whose two halves lie in `within` are
-// kept.
+// The additions of all levels, from the leaves up. Only those whose two halves lie in
+// `within` are kept.
 std::vector<ShardSum> sums_within(ShardRange within, int shards) {
   std::vector<ShardSum> sums;
   for (int width = 1; width < shards; width *= 2)

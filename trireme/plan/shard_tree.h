@@ -37,8 +37,8 @@ struct ShardTree {
   };
   int shards = 1;
   std::vector<Rank> ranks;
-  // The additions of the nodes that travel, in order. The node that begins at shard 0 becomes the
-  // sum.
+  // The additions of the nodes that travel, in order. The node that begins at shard 0
+  // becomes the sum.
   std::vector<ShardSum> combine;
 
   std::string describe() const;  // One line per rank, for `trireme plan`.

@@ -10,8 +10,8 @@ namespace {
   throw Error(ErrorCode::internal, "plan", "shard tree: " + what);
 }
 
-// The facts about a node that running the plan shows: the shards below it, and the order of their
-// additions.
+// The facts about a node that running the plan shows: the shards below it, and the order
+// of their additions.
 struct Node {
   ShardRange range;
   std::string additions;

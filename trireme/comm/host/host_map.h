@@ -8,8 +8,8 @@
 namespace trireme::comm {
 
 struct HostMap {
-  // The workers of each host, in ascending order; the hosts are in the order of their first
-  // worker.
+  // The workers of each host, in ascending order; the hosts are in the order of
+  // their first worker.
   std::vector<std::vector<int>> hosts;
   int host_of(int worker) const;
   bool one_host() const { return hosts.size() == 1; }

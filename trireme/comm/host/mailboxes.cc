@@ -19,8 +19,8 @@ struct Header {
 
 }  // namespace
 
-// A ring with one writer and one reader. Positions only grow; a byte lies at position %
-// kRingBytes.
+// A ring with one writer and one reader. Positions only grow; a byte lies at
+// position % kRingBytes.
 struct Mailboxes::Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;

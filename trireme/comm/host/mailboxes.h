@@ -9,8 +9,8 @@
 
 namespace trireme::comm {
 
-// The view of one rank; one thread at a time. Every wait ends in Error(timeout | peer_lost |
-// aborted).
+// The view of one rank; one thread at a time. Every wait ends in Error(timeout |
+// peer_lost | aborted).
 class Mailboxes {
  public:
   Mailboxes(std::shared_ptr<HostTeam> team, Milliseconds timeout);  // COLLECTIVE.

@@ -128,8 +128,8 @@ void ShmDirect::reduce_block(const at::Tensor& input, const at::Tensor& output, 
   const int rank = staging_.rank(), size = staging_.size();
   const Cut in = cut_of(input), out = cut_of(output);
   const int64_t piece = std::max<int64_t>(1, kHalfBytes / size / in.element_bytes);
-  // If the output is part of the input, later pieces would be overwritten before they are laid
-  // out.
+  // If the output is part of the input, later pieces would be overwritten before they
+  // are laid out.
   const at::Tensor reduced = output.is_alias_of(input) ? at::empty_like(output) : output;
   in_rounds(
       intent, out.elements, piece,

@@ -86,8 +86,8 @@ class ShmGroup : public Group {
       direct_.reduce_block(input, output, op, meaning);
       return finished_work();
     }
-    // If the output is part of the input, later chunks would be overwritten before they are laid
-    // out.
+    // If the output is part of the input, later chunks would be overwritten before they
+    // are laid out.
     const at::Tensor reduced = output.is_alias_of(input) ? at::empty_like(output) : output;
     by_plan_.run_staged(chosen, {cut_of(input).data, 0, size()},
                         {cut_of(reduced).data, rank(), rank() + 1}, to_plan(input.scalar_type()),

@@ -46,8 +46,8 @@ void ShmPlans::run_staged(const PreparedPlan& prepared, const ChunkRun& laid, co
   const auto [first, last] = plan.chunk_range(0, intent.elements);
   const int64_t length = ShmStaging::kHalfBytes / plan.chunks / element_bytes;
   const int64_t slices = std::max<int64_t>(1, (last - first + length - 1) / length);
-  // The runner returns when no rank reads this rank's slice any more, so one half serves all
-  // slices.
+  // The runner returns when no rank reads this rank's slice any more, so one half
+  // serves all slices.
   std::byte* const own = staging_.half(staging_.rank(), 0);
   tensors_.clear();
   for (int of = 0; of < staging_.size(); ++of) tensors_.push_back(staging_.half(of, 0));

@@ -28,8 +28,8 @@ void reduce_range(const at::Tensor& like, ReduceOp op, void* target,
 // filled. One thread at a time.
 class ShmStaging {
  public:
-  // A half stays in the second-level cache between the rank that writes it and the rank that reads
-  // it.
+  // A half stays in the second-level cache between the rank that writes it and the rank
+  // that reads it.
   static constexpr int64_t kHalfBytes = 512 << 10;
 
   explicit ShmStaging(std::shared_ptr<HostTeam> team);  // COLLECTIVE.
@@ -44,8 +44,8 @@ class ShmStaging {
   std::byte* half(int of, int64_t round) const {
     return memory_->data() + (2 * static_cast<int64_t>(of) + (start_ + round) % 2) * kHalfBytes;
   }
-  // Ends a collective of this many rounds. Other ranks may still be reading the half of the last
-  // round.
+  // Ends a collective of this many rounds. Other ranks may still be reading the half of
+  // the last round.
   void leave(int64_t rounds) { start_ = (start_ + rounds) % 2; }
 
  private:

@@ -110,8 +110,8 @@ class MpiGroup : public Group {
         ->wait();
   }
 
-  // Messages need no queue: MPI distinguishes them by their tags, and any thread may wait for its
-  // own.
+  // Messages need no queue: MPI distinguishes them by their tags, and any thread may wait
+  // for its own.
   class Message : public Work {
    public:
     Message(MpiGroup& group, const char* operation, at::Tensor tensor, MPI_Request request)
@@ -219,8 +219,8 @@ std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, in
                                       std::vector<int> members, Milliseconds timeout) {
   const auto& peers = member->peers();
   ensure_mpi(members[static_cast<size_t>(rank)], static_cast<int>(peers.size()));
-  // MPI makes a communicator only when all members are there, without a deadline. This wait has
-  // one.
+  // MPI makes a communicator only when all members are there, without a deadline. This
+  // wait has one.
   std::string names;
   for (const int each : members) names += fmt::format("{}.", each);
   // All members make their common groups in the same order.

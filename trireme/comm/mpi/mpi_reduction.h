@@ -1,5 +1,5 @@
-// The element types and reductions of MPI. We supply those that MPI does not have or defines
-// differently.
+// The element types and reductions of MPI. We supply those that MPI does not have
+// or defines differently.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <mpi.h>

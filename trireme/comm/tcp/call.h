@@ -1,6 +1,6 @@
 // The description of a rank's call. It precedes the first bytes of an operation on every
-// connection, so that ranks with different calls notice it instead of mixing up each other's
-// bytes.
+// connection, so that ranks with different calls notice it instead of mixing up
+// each other's bytes.
 #pragma once
 #include <trireme/comm/group.h>
 #include <cstdint>

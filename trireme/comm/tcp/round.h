@@ -24,8 +24,8 @@ class Round {
   void receive(const std::vector<int>& sources, std::byte* target, int64_t elements);
 
   void queue(std::vector<Link>& links);  // Called once, after all pieces were added.
-  // Folds the bytes that have arrived, as far as their place has been sent. True if it did
-  // something.
+  // Folds the bytes that have arrived, as far as their place has been sent. True if
+  // it did something.
   bool advance_folds();
   bool finished() const;
 

@@ -22,7 +22,7 @@ constexpr Milliseconds kLastWords{1000};
 }  // namespace
 
 RoundRunner::RoundRunner(std::vector<Link>& links, int rank, const WaitLimits& limits, bool spin,
-                   const Call& call)
+                         const Call& call)
     : links_(links),
       rank_(rank),
       limits_(limits),
@@ -121,8 +121,8 @@ void RoundRunner::compare_calls() {
   }
 }
 
-// Throws the error, but first sends this rank's call to the others: it tells them of the
-// difference.
+// Throws the error, but first sends this rank's call to the others: it tells them
+// of the difference.
 void RoundRunner::disagree(int peer) {
   for (const Deadline until = Deadline::after(std::min(kLastWords, limits_.timeout()));
        !until.expired();) {

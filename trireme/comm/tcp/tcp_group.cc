@@ -17,8 +17,8 @@
 namespace trireme::comm {
 namespace {
 
-// The time after which a peer that acknowledges nothing is given up, however long an operation
-// takes.
+// The time after which a peer that acknowledges nothing is given up, however long
+// an operation takes.
 constexpr Milliseconds kSilence{10000};
 
 // [rank]: the number of its host, in the order of first ranks. Hosts are told apart by address,
@@ -34,8 +34,8 @@ std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& 
   return hosts;
 }
 
-// With more ranks than cores, a rank that waits without sleeping delays the rank for which it
-// waits.
+// With more ranks than cores, a rank that waits without sleeping delays the rank for
+// which it waits.
 bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<int>& workers,
                               int rank) {
   const auto host_of = [&](int worker) { return member.peers()[static_cast<size_t>(worker)].host; };
@@ -163,8 +163,8 @@ class TcpGroup : public Group, public Breakable {
             .algorithm = plan ? static_cast<int32_t>(plan->plan.algorithm) : 0};
   }
 
-  // The queue runs one operation at a time. After a failure the state of the connections is
-  // unknown.
+  // The queue runs one operation at a time. After a failure the state of the
+  // connections is unknown.
   template <typename Body>
   void perform(Call call, Body body) {
     limits_->throw_if_lost();
@@ -201,8 +201,8 @@ class TcpGroup : public Group, public Breakable {
     }
   }
 
-  // This rank's part of a plan, with its chunks in ascending order, as they travel on a
-  // connection.
+  // This rank's part of a plan, with its chunks in ascending order, as they travel
+  // on a connection.
   const std::vector<plan::RankRound>& own_rounds(const PreparedPlan& prepared) {
     const auto [found, is_new] = own_rounds_.try_emplace(&prepared);
     if (is_new) {

@@ -1,8 +1,8 @@
 // Ranks that are processes, connected by our own TCP backend: every byte follows a CollectivePlan,
 // both ends have proved the job token, and no rank mistakes another's call for its own. It is for
 // small, elastic and authenticated groups, since each pair has two connections. The traffic is
-// neither encrypted nor signed: an attacker that can rewrite packets between the hosts can change
-// it.
+// neither encrypted nor signed: an attacker that can rewrite packets between the hosts
+// can change it.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/comm/group.h>

@@ -114,8 +114,8 @@ class ThreadGroup : public Group {
     return finished_work();
   }
 
-  // A receive waits in wait(), not when it is posted: two ranks may both post one before either
-  // sends.
+  // A receive waits in wait(), not when it is posted: two ranks may both post one
+  // before either sends.
   class Receive : public Work {
    public:
     Receive(std::shared_ptr<ThreadHub> hub, at::Tensor tensor, int from, int to, int tag)

@@ -123,8 +123,8 @@ void ThreadHub::meet(int rank, const Posting& posting) {
   };
   const std::string difference = describe(rank, posting) + ", " +
                                  describe(static_cast<int>(other - postings_.begin()), *other);
-  // At this barrier all ranks have seen the difference and read the postings, so one may be
-  // replaced.
+  // At this barrier all ranks have seen the difference and read the postings, so one
+  // may be replaced.
   arrive_and_wait(rank, posting.operation);
   throw Error(ErrorCode::invalid_argument, "comm", difference,
               "the same collectives in the same order on every rank");

@@ -1,5 +1,5 @@
-// The meeting point of the ranks of a thread group: their postings, a barrier with a deadline, and
-// mailboxes.
+// The meeting point of the ranks of a thread group: their postings, a barrier with a
+// deadline, and mailboxes.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
@@ -42,8 +42,8 @@ class ThreadHub {
   // Waits until all ranks have arrived. It first spins, soon yielding the core to other threads
   // (at once if there are fewer cores than ranks), then blocks. Throws Error(timeout) naming the
   // missing ranks, or Error(aborted). A time-out ends the hub for all ranks: the rank that gave up
-  // reads and posts no more. A rank that comes later would wait in vain, so it gets the same
-  // error.
+  // reads and posts no more. A rank that comes later would wait in vain, so it gets
+  // the same error.
   void arrive_and_wait(int rank, const char* operation);
   // Posts this rank's call and waits for the others'. Throws Error(invalid_argument) on every
   // rank, naming two ranks, if the calls differ.
