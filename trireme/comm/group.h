@@ -6,7 +6,6 @@
 // record the operations. Every wait ends in Error(timeout) after the group's time-out, or earlier
 // in Error(peer_lost) when a peer is known to be lost. After such an error no operation succeeds
 // any more. Each rank may be used by one thread at a time.
-// thread at a time per rank.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
@@ -39,8 +38,8 @@ class Group {
   virtual ~Group() = default;
   int rank() const { return rank_; }
   int size() const { return size_; }
-  virtual std::string_view backend()
-      const = 0;  // "threads", "shm", "tcp", "gloo", "mpi", "nccl" or "hybrid"
+  // "threads", "shm", "tcp", "gloo", "mpi", "nccl" or "hybrid".
+  virtual std::string_view backend() const = 0;
   virtual at::Device device() const { return at::kCPU; }
 
   // Reduces in place. The order of additions depends only on the position in the tensor and on

@@ -124,11 +124,11 @@ CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int w
 // Executes the plan on symbols and throws Error(internal) naming round, rank and chunk if one of
 // these rules is broken:
 // - Every receive has its send, and every send its receive. Since rounds run in step, no deadlock
-// is possible then.
+//   is possible then.
 // - At the end every chunk that the collective promises holds the contribution of each rank
-// exactly once (all_reduce, reduce_scatter), or that of its owner (all_gather, broadcast).
+//   exactly once (all_reduce, reduce_scatter), or that of its owner (all_gather, broadcast).
 // - All ranks that hold a chunk have added it up by the same tree, so that replicas stay
-// bit-identical. (a + b and b + a have the same bits.)
+//   bit-identical. (a + b and b + a have the same bits.)
 void check(const CollectivePlan& plan);
 
 }  // namespace trireme::plan

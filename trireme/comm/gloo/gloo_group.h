@@ -4,8 +4,6 @@
 // The ranks meet through our c10d::Store over the authenticated control connection, and Gloo binds
 // to the configured address. Gloo's data ports accept any connection that guesses an address pair
 // from that store: they are as open as the network to which they are bound.
-// the configured address. Its own data ports accept any connection that guesses an address pair
-// handed out there: they are as open as the network they are bound to.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/comm/group.h>
