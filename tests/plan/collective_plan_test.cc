@@ -166,7 +166,7 @@ TEST(CollectivePlan, TakesLogarithmicRoundsWithPartnersAndTrees) {
     EXPECT_EQ(doubling.rounds.size(), static_cast<size_t>(lg + around));
     EXPECT_EQ(doubling.bytes_received(0, kBytes), lg * kBytes + folded);
     EXPECT_EQ(doubling.bytes_received(n - 1, kBytes), lg * kBytes)
-        << "the last rank is no left neighbour";
+        << "the last rank is not a left neighbour";
     const auto halving = plan_collective(Collective::all_reduce, Algorithm::halving_doubling, n);
     EXPECT_EQ(halving.rounds.size(), static_cast<size_t>(2 * lg + around));
     EXPECT_EQ(halving.bytes_received(0, kBytes), 2 * (core - 1) * (kBytes / core) + folded);
@@ -308,16 +308,16 @@ TEST(CollectivePlan, ReadsNamesAndOffersTheChoicesForAnUnknownOne) {
             HasSubstr(
                 "naive, direct, ring, recursive_doubling, halving_doubling, tree, hierarchical")));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { collective_from_string("scan"); }),
-              AllOf(HasSubstr("'scan' is no collective"), HasSubstr("all_reduce, reduce_scatter")));
+              AllOf(HasSubstr("'scan' is not a known collective"),
+                    HasSubstr("all_reduce, reduce_scatter")));
 }
 
 TEST(CollectivePlan, GivesEveryTransferAsJson) {
   const Json json = plan_collective(Collective::broadcast, Algorithm::naive, 2, 1).to_json();
-  EXPECT_EQ(
-      json.dump(),
-      R"({"collective":"broadcast","algorithm":"naive","world_size":2,"chunks":1,"root":1,)"
-      R"("rounds":[[{"receives":[{"chunk":0,"sources":[1]}],"sends":[]},)"
-      R"({"receives":[],"sends":[{"chunk":0,"to":0}]}]]})");
+  EXPECT_EQ(json.dump(),
+            R"({"collective":"broadcast","algorithm":"naive","world_size":2,"chunks":1,"root":1,)"
+            R"("rounds":[[{"receives":[{"chunk":0,"sources":[1]}],"sends":[]},)"
+            R"({"receives":[],"sends":[{"chunk":0,"to":0}]}]]})");
 }
 
 }  // namespace

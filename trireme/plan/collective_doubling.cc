@@ -4,8 +4,8 @@
 namespace trireme::plan {
 namespace {
 
-// The 2^k ranks that exchange with partners at power-of-two distances, for any n. If n is no power
-// of two, the extra ranks 1, 3, 5, ... are represented by their left neighbours (Thakur,
+// The 2^k ranks that exchange with partners at power-of-two distances, for any n. If n is not a
+// power of two, the extra ranks 1, 3, 5, ... are represented by their left neighbours (Thakur,
 // Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005,
 // section 4).
 class Core {

@@ -26,7 +26,8 @@ Named from_string(std::span<const Named> known, std::string_view name, std::stri
     if (to_string(each) == name) return each;
     names.push_back(to_string(each));
   }
-  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("'{}' is no {}", name, what),
+  throw Error(ErrorCode::invalid_argument, "plan",
+              fmt::format("'{}' is not a known {}", name, what),
               fmt::format("one of {}", fmt::join(names, ", ")));
 }
 

@@ -111,9 +111,9 @@ bool is_read_by_others(const RankRound& actions, int rank, int chunk);
 // it is empty, all ranks are on one host. Only the hierarchical algorithm looks at it. A rank that
 // sums all ranks in one round does so in the order 0..n-1.
 //
-// If n is no power of two, recursive_doubling and halving_doubling work with the largest 2^k below
-// n. The n - 2^k extra ranks are 1, 3, 5, ...: each adds its tensor to its left neighbour in a
-// round before, and takes the result from it in a round after.
+// If n is not a power of two, recursive_doubling and halving_doubling work with the largest 2^k
+// below n. The n - 2^k extra ranks are 1, 3, 5, ...: each adds its tensor to its left neighbour in
+// a round before, and takes the result from it in a round after.
 //
 // Throws Error(unsupported) naming the choices if the collective cannot be done by the algorithm.
 // Throws Error(invalid_argument) for a world size below 1, a root outside it, or hosts that are

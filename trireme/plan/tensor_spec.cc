@@ -41,7 +41,7 @@ DType dtype_from_string(std::string_view name) {
     if (kDTypes[i].name == name) return kDTypes[i].dtype;
     names[i] = kDTypes[i].name;
   }
-  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("'{}' is no dtype", name),
+  throw Error(ErrorCode::invalid_argument, "plan", fmt::format("'{}' is not a known dtype", name),
               fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
