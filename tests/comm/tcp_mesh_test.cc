@@ -9,6 +9,7 @@
 #include <trireme/net/control.h>
 #include <cstring>
 #include <future>
+#include <random>
 #include "../base/expect_error.h"
 #include "../net/hand_made.h"
 #include "../net/relay.h"
@@ -113,6 +114,24 @@ TEST_F(TcpMesh, AProofForAnythingElseDoesNotServe) {
              [&] { net::ControlClient(endpoint, kToken, {}, Deadline::after(Milliseconds(200))); });
   const Mesh one = connect(1), zero = meeting.get();
   expect_bytes_pass(zero.messages[1], one.messages[0]);
+}
+
+TEST_F(TcpMesh, NoiseOfAnyKindKeepsNobodyOut) {
+  auto meeting = std::async(std::launch::async, [this] { return connect(0); });
+  const net::Endpoint endpoint = address();
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    net::HandMade stranger(endpoint, round % 3 ? "guess" : kToken, net::Purpose::mesh,
+                           net::subject_of("test of generation 0, 1 to 0, messages"));
+    std::string bytes = net::bytes_of(stranger.hello);
+    if (round % 2) bytes[random() % bytes.size()] = static_cast<char>(random());
+    if (round % 5 == 0) bytes.resize(random() % bytes.size());
+    if (round % 7 == 0) bytes += std::string(random() % 5000, static_cast<char>(random()));
+    stranger.raw.write(bytes);
+  }
+  const Mesh one = connect(1), zero = meeting.get();
+  expect_bytes_pass(zero.collectives[1], one.collectives[0]);
+  expect_bytes_pass(one.messages[0], zero.messages[1]);
 }
 
 TEST_F(TcpMesh, ARelayIsNoLink) {
