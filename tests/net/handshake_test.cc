@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <trireme/net/handshake.h>
+#include <set>
 
 namespace trireme::net {
 namespace {
