@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <trireme/base/deadline.h>
 #include <trireme/base/units.h>
 #include <array>
 
@@ -26,11 +27,24 @@ TEST(Duration, IsReadWithItsUnit) {
 }
 
 TEST(Duration, IsRefusedWithoutUnitOrNumber) {
-  for (const char* text : {"", "5", "s", "5 minutes", "-5s", "1e3s", "5  s", "1.s", ".5s", "1.2.3s",
-                           "inf s", "5s ", "99999999999999999999s", "9223372036854775807h"}) {
+  for (const char* text :
+       {"", "5", "s", "5 minutes", "-5s", "1e3s", "5  s", "1.s", ".5s", "1.2.3s", "inf s", "5s "}) {
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { parse_duration(text); }),
                 AllOf(HasSubstr("'" + std::string(text) + "'"), HasSubstr("250ms")));
   }
+}
+
+TEST(Duration, IsCutToAHundredYears) {
+  for (const char* text :
+       {"9999999999s", "99999999999999999999s", "9223372036854775807ms", "9223372036854775807.9h"})
+    EXPECT_EQ(parse_duration(text), kLongestWait) << text;
+  EXPECT_EQ(parse_duration("876000h"), kLongestWait);
+  EXPECT_LT(parse_duration("875999h"), kLongestWait);
+  for (const char* text : {"-1", "-1s", "-0s", "1e30s", "inf", "nan", "infs", "0x10s"})
+    message_of(ErrorCode::invalid_argument, [&] { parse_duration(text); });
+  EXPECT_EQ(format_duration(kLongestWait), "876000 h 00 min");
+  EXPECT_FALSE(format_duration(milliseconds::max()).empty());
+  EXPECT_EQ(format_duration(milliseconds::min()).front(), '-');
 }
 
 TEST(Duration, IsPrintedInTheUnitThatFits) {

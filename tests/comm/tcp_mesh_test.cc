@@ -6,9 +6,13 @@
 #include <trireme/comm/tcp/mesh.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/member.h>
+#include <trireme/net/control.h>
 #include <cstring>
 #include <future>
+#include <random>
 #include "../base/expect_error.h"
+#include "../net/hand_made.h"
+#include "../net/relay.h"
 
 namespace trireme::comm {
 namespace {
@@ -82,10 +86,62 @@ TEST_F(TcpMesh, StrangersAreDroppedAndKeepNoRankOut) {
   const std::string garbage(4096, '\xff');
   ASSERT_GT(::send(loud.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
   // The first words of the protocol, then nonsense instead of a proof.
-  const std::string nonsense = "TRIREME1" + std::string(32 + 32, 'n');
+  const std::string nonsense = std::string(net::kMagic) + std::string(400, 'n');
   ASSERT_GT(::send(eager.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL), 0);
   const Mesh one = connect(1), zero = meeting.get();
   expect_bytes_pass(zero.collectives[1], one.collectives[0]);
+}
+
+TEST_F(TcpMesh, AProofForAnythingElseDoesNotServe) {
+  auto meeting = std::async(std::launch::async, [this] { return connect(0); });
+  const net::Endpoint endpoint = address();
+  const auto link = [](const std::string& text) { return net::subject_of(text); };
+  const net::Subject right = link("test of generation 0, 1 to 0, messages");
+  const auto decision = [&](net::Purpose purpose, const net::Subject& subject) {
+    return net::HandMade(endpoint, kToken, purpose, subject).greet().decision;
+  };
+  for (const net::Purpose purpose : {net::Purpose::worker, net::Purpose::scale}) {
+    EXPECT_EQ(decision(purpose, {}), net::Decision::wrong_purpose);
+    EXPECT_EQ(decision(purpose, right), net::Decision::wrong_purpose);
+  }
+  for (const std::string other :
+       {"test of generation 1, 1 to 0, messages", "test of generation 0, 0 to 1, messages",
+        "test of generation 0, 2 to 0, messages", "other of generation 0, 1 to 0, messages"})
+    EXPECT_EQ(decision(net::Purpose::mesh, link(other)), net::Decision::wrong_purpose) << other;
+  EXPECT_EQ(decision(net::Purpose::mesh, right), net::Decision::accepted);
+  // It leaves without proof, and its place is free.
+  message_of(ErrorCode::timeout,
+             [&] { net::ControlClient(endpoint, kToken, {}, Deadline::after(Milliseconds(200))); });
+  const Mesh one = connect(1), zero = meeting.get();
+  expect_bytes_pass(zero.messages[1], one.messages[0]);
+}
+
+TEST_F(TcpMesh, NoiseOfAnyKindKeepsNobodyOut) {
+  auto meeting = std::async(std::launch::async, [this] { return connect(0); });
+  const net::Endpoint endpoint = address();
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    net::HandMade stranger(endpoint, round % 3 ? "guess" : kToken, net::Purpose::mesh,
+                           net::subject_of("test of generation 0, 1 to 0, messages"));
+    std::string bytes = net::bytes_of(stranger.hello);
+    if (round % 2) bytes[random() % bytes.size()] = static_cast<char>(random());
+    if (round % 5 == 0) bytes.resize(random() % bytes.size());
+    if (round % 7 == 0) bytes += std::string(random() % 5000, static_cast<char>(random()));
+    stranger.raw.write(bytes);
+  }
+  const Mesh one = connect(1), zero = meeting.get();
+  expect_bytes_pass(zero.collectives[1], one.collectives[0]);
+  expect_bytes_pass(one.messages[0], zero.messages[1]);
+}
+
+TEST_F(TcpMesh, ARelayIsNoLink) {
+  auto meeting = std::async(std::launch::async, [this] { return connect(0); });
+  const net::Relay relay(address());
+  net::HandMade through(relay.endpoint(), kToken, net::Purpose::mesh,
+                        net::subject_of("test of generation 0, 1 to 0, messages"));
+  EXPECT_EQ(through.greet().decision, net::Decision::wrong_address);
+  const Mesh one = connect(1), zero = meeting.get();
+  expect_bytes_pass(zero.messages[1], one.messages[0]);
 }
 
 TEST_F(TcpMesh, NoRankListensOnceAllHaveMet) {

@@ -87,7 +87,7 @@ TEST(World, WorkersOfTorchrunMeetAtRankZero) {
                         {"LOCAL_WORLD_SIZE", "2"},
                         {"MASTER_ADDR", "127.0.0.1"},
                         {"MASTER_PORT", port},
-                        {"TRIREME_JOB_TOKEN", "a token"}});
+                        {"TRIREME_JOB_TOKEN", "a token of this test"}});
   };
   testing::on_threads(2, [&](int rank) {
     World world = World::join(testing::world_options(), environment(rank));
@@ -201,12 +201,12 @@ TEST(World, AMissingWorkerEndsInTimeoutThatNamesIt) {
 }
 
 TEST(World, AWrongTokenIsRefused) {
-  launch::Coordinator coordinator({"127.0.0.1", 0}, "right", {.workers = 2});
+  launch::Coordinator coordinator({"127.0.0.1", 0}, "the right token of this job", {.workers = 2});
   World world = World::join(testing::world_options(),
                             Environment({{"TRIREME_WORKER", "0"},
                                          {"TRIREME_WORKERS", "2"},
                                          {"TRIREME_RENDEZVOUS", coordinator.endpoint().describe()},
-                                         {"TRIREME_JOB_TOKEN", "wrong"}}));
+                                         {"TRIREME_JOB_TOKEN", "another token than the job's"}}));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { world.connect(); }),
               HasSubstr("token"));
 }

@@ -103,12 +103,12 @@ TEST(Coordinator, MayGoWhileWorkersSpeak) {
 // A worker of another program, or a damaged one: it holds the token but not the protocol.
 class CoordinatorWithOddClient : public testing::Test {
  protected:
-  std::string ending(Json message) {
+  std::string ending(Json message, net::Purpose purpose = net::Purpose::worker) {
     std::promise<std::string> ended;
     net::ControlClient client(
         job.coordinator.endpoint(), kToken,
         {.received = {}, .closed = [&](const std::string& reason) { ended.set_value(reason); }},
-        soon());
+        soon(), {.purpose = purpose});
     client.send(std::move(message));
     auto reason = ended.get_future();
     if (reason.wait_until(soon().at()) != std::future_status::ready) return "nothing";
@@ -128,6 +128,18 @@ TEST_F(CoordinatorWithOddClient, WhoSpeaksBeforeJoiningIsCutOff) {
 
 TEST_F(CoordinatorWithOddClient, WhoJoinsWithoutSayingWhoIsCutOff) {
   EXPECT_THAT(ending({{"op", "join"}, {"generation", 5}}), HasSubstr("connection"));
+}
+
+TEST_F(CoordinatorWithOddClient, WhoAsksForWhatItsPurposeDoesNotCoverIsCutOff) {
+  const Json join{
+      {"op", "join"}, {"generation", 0}, {"worker", 0},     {"workers", 2},
+      {"host", "h"},  {"pid", 1},        {"timeout_ms", 5}, {"must_agree", Json::object()}};
+  for (const net::Purpose purpose :
+       {net::Purpose::scale, net::Purpose::arrival, net::Purpose::probe})
+    EXPECT_THAT(ending(join, purpose), HasSubstr("connection"));
+  EXPECT_THAT(ending({{"op", "resize"}, {"generation", -1}, {"target", 2}}),
+              HasSubstr("connection"));
+  EXPECT_THAT(ending({{"op", "arrive"}, {"generation", -1}}), HasSubstr("connection"));
 }
 
 TEST_F(CoordinatorWithOddClient, AMessageWithoutOperationCutsItsSenderOff) {

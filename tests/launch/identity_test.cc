@@ -15,10 +15,13 @@ using testing::HasSubstr;
 using testing::Not;
 using Variables = std::map<std::string, std::string>;
 
-const Variables kTrireme{{"TRIREME_WORKER", "2"},        {"TRIREME_WORKERS", "4"},
-                         {"TRIREME_LOCAL_WORKER", "0"},  {"TRIREME_LOCAL_WORKERS", "2"},
-                         {"TRIREME_GENERATION", "3"},    {"TRIREME_RENDEZVOUS", "10.0.0.1:4000"},
-                         {"TRIREME_JOB_TOKEN", "secret"}};
+const Variables kTrireme{{"TRIREME_WORKER", "2"},
+                         {"TRIREME_WORKERS", "4"},
+                         {"TRIREME_LOCAL_WORKER", "0"},
+                         {"TRIREME_LOCAL_WORKERS", "2"},
+                         {"TRIREME_GENERATION", "3"},
+                         {"TRIREME_RENDEZVOUS", "10.0.0.1:4000"},
+                         {"TRIREME_JOB_TOKEN", "a secret of this job"}};
 const Variables kTorchrun{{"RANK", "1"},
                           {"WORLD_SIZE", "4"},
                           {"LOCAL_RANK", "1"},
@@ -68,7 +71,7 @@ TEST(Identity, ReadsWhatTriremeLaunchSays) {
   EXPECT_EQ(identity.generation, 3);
   EXPECT_EQ(identity.rendezvous->describe(), "10.0.0.1:4000");
   EXPECT_FALSE(identity.hosts_coordinator);
-  EXPECT_EQ(identity.token, "secret");
+  EXPECT_EQ(identity.token, "a secret of this job");
 }
 
 TEST(Identity, ThroughEtcdTheCoordinatorsAddressIsNotKnownBefore) {
@@ -193,7 +196,7 @@ class IdentityTokenFile : public testing::Test {
  protected:
   void SetUp() override {
     path = testing::TempDir() + "trireme-token-" + std::to_string(::getpid());
-    std::ofstream(path) << "  from a file\n";
+    std::ofstream(path) << "  a token from a file\n";
   }
   void TearDown() override { ::unlink(path.c_str()); }
   Variables variables() const { return {{"TRIREME_JOB_TOKEN_FILE", path}}; }
@@ -203,7 +206,7 @@ class IdentityTokenFile : public testing::Test {
 TEST_F(IdentityTokenFile, IsReadWhenOnlyItsOwnerMay) {
   for (const mode_t mode : {0600, 0400}) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
-    EXPECT_EQ(resolve(variables()).token, "from a file");
+    EXPECT_EQ(resolve(variables()).token, "a token from a file");
   }
 }
 
@@ -218,6 +221,29 @@ TEST_F(IdentityTokenFile, ThatIsEmptyIsRefused) {
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   std::ofstream(path) << "\n";
   expect_refused(variables(), path);
+}
+
+TEST_F(IdentityTokenFile, ThatIsShortIsRefusedNamingItsLengthAndTheRule) {
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  std::ofstream(path) << "  15 bytes only.  \n";
+  expect_refused(variables(),
+                 "the job token in the file " + path +
+                     " (TRIREME_JOB_TOKEN_FILE) has 15 bytes; it must have 16 or more");
+}
+
+TEST(Identity, ATokenThatIsShortIsRefusedWithoutShowingIt) {
+  for (const std::string token : {"", "x", "15 bytes only.."}) try {
+      resolve(with(kTrireme, "TRIREME_JOB_TOKEN", token));
+      ADD_FAILURE() << token;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr(fmt::format("TRIREME_JOB_TOKEN has {} bytes", token.size())),
+                        HasSubstr("16 or more"), HasSubstr("try: the output of `openssl rand")));
+      if (token.size() > 1) EXPECT_THAT(error.what(), Not(HasSubstr(token)));
+    }
+  EXPECT_EQ(resolve(with(kTrireme, "TRIREME_JOB_TOKEN", "16 bytes exactly")).token,
+            "16 bytes exactly");
 }
 
 TEST_F(IdentityTokenFile, ThatDoesNotExistIsNamed) {

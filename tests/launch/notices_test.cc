@@ -52,7 +52,7 @@ TEST(Stalls, NameWhoKeepsTheOthersWaiting) {
 TEST(Stalls, TellWorkInsideACollectiveFromWaitingInIt) {
   Stalls stalls(10s);
   const auto notices = stalls.judge(
-      {worker(0, waits(40, 3, "update")), worker(1, in(Phase::update, 40))}, kStart + 11s);
+      {worker(0, waits(40, 3, "update")), worker(1, in(Phase::optimizer, 40))}, kStart + 11s);
   ASSERT_THAT(notices, SizeIs(1));
   EXPECT_THAT(notices[0].text, HasSubstr("worker 1 (host b, pid 101) has been in optimizer of step "
                                          "40 for 11.0 s; worker 0 (host a) waits "

@@ -37,7 +37,7 @@ TEST(PhasePage, CountsCollectivesAnewInEachStep) {
   page.set(Phase::exchange, 1);
   EXPECT_EQ(page.next_collective(), 1);
   EXPECT_EQ(page.next_collective(), 2);
-  page.set(Phase::update);
+  page.set(Phase::optimizer);
   EXPECT_EQ(page.next_collective(), 3);
   page.set(Phase::data, 2);
   EXPECT_EQ(page.next_collective(), 1);
@@ -141,7 +141,7 @@ TEST(PhaseMarks, AreOfTheThreadThatWasAsked) {
     EXPECT_EQ(next_collective(), 0);
   }
   EXPECT_EQ(next_collective(), 2);
-  mark_phase(Phase::update);
+  mark_phase(Phase::optimizer);
   EXPECT_EQ(said(*page), "optimizer of step 7");
   mark_this_thread(nullptr);
 }

@@ -26,7 +26,7 @@ struct Steps {
       std::vector<double> work;
       for (size_t worker = 0; worker < times.size(); ++worker) {
         work.push_back(0);
-        for (const Phase phase : {Phase::data, Phase::forward, Phase::backward, Phase::update}) {
+        for (const Phase phase : {Phase::data, Phase::forward, Phase::backward, Phase::optimizer}) {
           const double seconds = cost(static_cast<int>(worker), phase);
           times[worker].seconds[static_cast<size_t>(phase)] += seconds;
           work.back() += seconds;

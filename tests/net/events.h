@@ -15,8 +15,13 @@ inline const Endpoint kAnyPort{"127.0.0.1", 0};
 class Recorder {
  public:
   ServerEvents server_events() {
-    return {.opened = [this](ConnectionId id,
-                             const std::string& peer) { note([&] { opened[id] = peer; }); },
+    return {.opened =
+                [this](ConnectionId id, const std::string& peer, Purpose purpose) {
+                  note([&] {
+                    opened[id] = peer;
+                    purposes[id] = purpose;
+                  });
+                },
             .received =
                 [this](ConnectionId id, Json message) {
                   note([&] { received.emplace_back(id, std::move(message)); });
@@ -45,6 +50,7 @@ class Recorder {
 
   // Guarded: only inside wait() and look().
   std::map<ConnectionId, std::string> opened;
+  std::map<ConnectionId, Purpose> purposes;
   std::vector<std::pair<ConnectionId, Json>> received;
   std::map<ConnectionId, std::string> closed;
   int ticks = 0;

@@ -69,8 +69,14 @@ TEST(Framing, EveryTruncationOfAMessageIsCorrupt) {
               ErrorCode::corrupt);
 }
 
-TEST(Framing, NestingBeyondReasonIsCorruptAndNotACrash) {
-  EXPECT_EQ(code_of([] { decode(std::vector<uint8_t>(10'000'000, 0x81)); }), ErrorCode::corrupt);
+TEST(Framing, ATagBelongsToOneKeyNumberAndText) {
+  const std::array<uint8_t, 32> key{1}, other_key{2};
+  const std::vector<uint8_t> text{1, 2, 3}, longer{1, 2, 3, 4};
+  const FrameTag tag = tag_frame(key, 0, {text});
+  EXPECT_EQ(tag, tag_frame(key, 0, {std::span(text).first(1), std::span(text).subspan(1)}));
+  EXPECT_NE(tag, tag_frame(other_key, 0, {text}));
+  EXPECT_NE(tag, tag_frame(key, 1, {text}));
+  EXPECT_NE(tag, tag_frame(key, 0, {longer}));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <trireme/base/error.h>
 #include <trireme/net/descriptor_socket.h>
@@ -9,8 +11,10 @@
 #include <trireme/net/shared_memory.h>
 #include <unistd.h>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <thread>
 #include "../base/expect_error.h"
 
@@ -117,6 +121,51 @@ TEST(DescriptorSocket, APeerThatGoesIsLost) {
   DescriptorSocket socket = listener.accept(Deadline::after(kTimeout));
   EXPECT_TRUE(child.succeeded());
   message_of(ErrorCode::peer_lost, [&] { socket.receive_number(Deadline::after(kTimeout)); });
+}
+
+// A process of this user that found the socket's address, which is no secret.
+Descriptor intruder_at(const std::string& name) {
+  Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string found = name.substr(0, name.find('/'));
+  std::memcpy(address.sun_path + 1, found.data(), found.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + found.size());
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  return socket;
+}
+
+TEST(DescriptorSocket, OnlyAProcessThatWasToldTheNameIsTaken) {
+  auto here = std::make_unique<DescriptorListener>();
+  DescriptorListener& listener = *here;
+  const std::string address = listener.name().substr(0, listener.name().find('/'));
+  const Descriptor silent = intruder_at(listener.name()), loud = intruder_at(listener.name()),
+                   long_winded = intruder_at(listener.name());
+  { intruder_at(listener.name()); }  // It is gone at once.
+  const std::string proof(32, 'x'), flood(60000, 'x');
+  EXPECT_EQ(::send(loud.get(), proof.data(), proof.size(), 0), 32);
+  EXPECT_GT(::send(long_winded.get(), flood.data(), flood.size(), 0), 0);
+  // Another listener's name, or none of the secret, proves nothing here.
+  Child guessing([&] {
+    try {
+      DescriptorSocket::connect(address + "/guess", Deadline::after(kTimeout))
+          .receive_number(Deadline::after(kTimeout));
+    } catch (const Error& error) {
+      return error.code() != ErrorCode::timeout;
+    }
+    return false;
+  });
+  Child child([&] {
+    DescriptorSocket::connect(listener.name(), Deadline::after(kTimeout))
+        .send_number(7, Deadline::after(kTimeout));
+    return true;
+  });
+  DescriptorSocket partner = listener.accept(Deadline::after(kTimeout));
+  EXPECT_EQ(partner.receive_number(Deadline::after(kTimeout)), 7);
+  EXPECT_TRUE(child.succeeded());
+  message_of(ErrorCode::timeout, [&] { listener.accept(Deadline::after(Milliseconds(50))); });
+  here.reset();
+  EXPECT_TRUE(guessing.succeeded());
 }
 
 TEST(DescriptorSocket, NobodyComingIsATimeout) {

@@ -1,10 +1,10 @@
 #include "events.h"
-#include "raw_client.h"
+#include "hand_made.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <trireme/net/framing.h>
-#include <trireme/net/handshake.h>
+#include <thread>
 
 namespace trireme::net {
 namespace {
@@ -58,9 +58,9 @@ TEST_F(Stranger, WhoStopsHalfWayIsDroppedAfterAWhile) {
   RawClient half(server->endpoint());
   half.write(std::string(kMagic) + "half a nonce");
   EXPECT_TRUE(half.closed_by_server());
-  RawClient no_proof(server->endpoint());
-  no_proof.write(std::string(kMagic) + std::string(32, 'n'));
-  EXPECT_EQ(no_proof.read(40).size(), 40u);
+  HandMade without_proof(server->endpoint());
+  EXPECT_EQ(without_proof.greet().decision, Decision::accepted);
+  RawClient& no_proof = without_proof.raw;
   EXPECT_TRUE(no_proof.closed_by_server());
   const std::string log = end_job();
   EXPECT_EQ(occurrences(log, half.local()), 1u) << log;
@@ -89,34 +89,56 @@ TEST_F(Stranger, TheOldestOfTooManyIsDropped) {
   std::vector<std::unique_ptr<RawClient>> crowd;
   for (int i = 0; i < 12; ++i)
     crowd.push_back(std::make_unique<RawClient>(server_of_four->endpoint()));
+  for (size_t i = 0; i < 8; ++i) EXPECT_TRUE(crowd[i]->closed_by_server());
   ControlClient late(server_of_four->endpoint(), "secret", {}, soon());
-  for (size_t i = 0; i < 9; ++i)
-    EXPECT_TRUE(crowd[i]->closed_by_server());  // The late friend took the ninth place.
   late.send({{"op", "here"}});
   EXPECT_TRUE(at_narrow.wait([&] { return at_narrow.received.size() == 1; }));
   server_of_four.reset();
   const std::string log = end_job();
-  EXPECT_EQ(occurrences(log, "more than 4 connections without proof"), 9u);
-  for (size_t i = 0; i < 12; ++i)
-    EXPECT_EQ(occurrences(log, crowd[i]->local() + " on"), i < 9 ? 1u : 0u) << log;
+  EXPECT_EQ(occurrences(log, "more than 4 connections without proof"), 5u) << log;
+  EXPECT_THAT(log, HasSubstr("... and "));
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(occurrences(log, crowd[i]->local() + ":"), 1u) << log;
+}
+
+TEST_F(Stranger, OneAddressCannotTakeTheRoomOfAnother) {
+  Recorder at_narrow;
+  const ControlOptions narrow{.handshake_timeout = Milliseconds(60000),
+                              .max_strangers = 5,
+                              .max_strangers_per_address = 50};
+  ControlServer server_of_five(kAnyPort, "secret", at_narrow.server_events(), narrow);
+  RawClient other(server_of_five.endpoint(), "127.0.0.9");
+  std::vector<std::unique_ptr<RawClient>> crowd;
+  for (int i = 0; i < 20; ++i)
+    crowd.push_back(std::make_unique<RawClient>(server_of_five.endpoint()));
+  for (size_t i = 0; i < 16; ++i) EXPECT_TRUE(crowd[i]->closed_by_server());
+  other.write("GET / HTTP/1.1");  // It was kept, so its bytes are what ends it.
+  EXPECT_TRUE(other.closed_by_server());
+  server_of_five.stop();
+  EXPECT_THAT(end_job(), HasSubstr("127.0.0.9"));
+}
+
+TEST_F(Stranger, WhoSendsAByteNowAndThenIsDroppedAtTheDeadlineAllTheSame) {
+  RawClient slow(server->endpoint());
+  HandMade friendly(server->endpoint());
+  const std::string hello = bytes_of(friendly.hello);
+  const auto start = Deadline::Clock::now();
+  // More bytes than fit into the deadline at this pace.
+  for (size_t byte = 0; byte < 30 && !slow.closed_within(Milliseconds(20)); ++byte)
+    slow.write(hello.substr(byte, 1));
+  EXPECT_TRUE(slow.closed_by_server());
+  EXPECT_LT(Deadline::Clock::now() - start, std::chrono::seconds(10));
+  EXPECT_THAT(end_job(), HasSubstr("within 200 ms"));
 }
 
 TEST_F(Stranger, AFriendWhoSendsGarbageIsClosedWithTheReason) {
-  RawClient raw(server->endpoint());
-  raw.write(std::string(kMagic) + std::string(32, '\0'));
-  Nonce nonce;
-  const std::string hello = raw.read(40);
-  ASSERT_EQ(hello.size(), 40u);
-  std::copy_n(hello.begin() + 8, 32, nonce.begin());
-  const Proof proof = prove("secret", Role::client, Nonce{}, nonce);
-  raw.write(std::string(proof.begin(), proof.end()) + std::string("\0\0\0\x03", 4) +
-            "\xa1\xff\xff");
-  EXPECT_EQ(raw.read(33).size(), 33u);
-  EXPECT_TRUE(raw.closed_by_server());
+  HandMade odd(server->endpoint());
+  ASSERT_TRUE(odd.shake());
+  odd.raw.write(odd.frame(std::string("\xa1\xff\xff"), 0));
+  EXPECT_TRUE(odd.raw.closed_by_server());
   ASSERT_TRUE(at_server.wait([&] { return at_server.closed.size() == 1; }));
   EXPECT_THAT(at_server.closed.begin()->second, HasSubstr("not one CBOR value"));
   server.reset();
-  EXPECT_EQ(occurrences(testing::internal::GetCapturedStderr(), raw.local()), 1u);
+  EXPECT_EQ(occurrences(testing::internal::GetCapturedStderr(), odd.raw.local()), 1u);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ from support import DIGITS, TRIREME, SystemTest, environment, free_port, process
 
 # float64, so that rounding cannot be mistaken for a step that was lost; each step takes long enough for something to happen in it.
 COMMON = ("--set", "train.dtype=float64", "--set", "train.evaluate_every=0", "--set", "schedule.name=constant")
-LONG = ("--set", "train.epochs=100000", "--inject", "slow:rank=0,compute=10ms")
+LONG = ("--set", "train.epochs=100000", "--inject", "slow:rank=0,forward=10ms")
 PATIENCE = 60  # Seconds, on a busy machine; all that is waited for comes in a few.
 
 

@@ -155,7 +155,7 @@ class Etcd(ElasticTest):
 
     def test_a_wrong_token_is_refused(self):
         first = self.launcher("--nodes", "2", "--node", "0", "--set", "comm.timeout=8s")
-        second = self.launcher("--nodes", "2", "--node", "1", "--set", "comm.timeout=8s", token="another one")
+        second = self.launcher("--nodes", "2", "--node", "1", "--set", "comm.timeout=8s", token="another token than the job's")
         _, err = second.communicate(timeout=30)
         self.assertEqual(second.returncode, 2, err)
         self.assertIn("token", err)

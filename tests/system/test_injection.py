@@ -35,14 +35,14 @@ class Injection(SystemTest):
 
     def test_a_worker_that_the_others_wait_for_is_named_with_its_stack(self):
         code, text, _ = self.injected("--workers", "2", "--set", "comm.stall_timeout=300ms", "--set", "comm.heartbeat_interval=50ms", "--set", "train.steps=3", "--inject",
-                                      "slow:rank=1,compute=1500ms@step=3")
+                                      "slow:rank=1,forward=1500ms@step=3")
         self.assertEqual(code, 0, text)
         self.assertRegex(text, r"worker 1 \(.*\) has been in (data|forward|backward) of step 3 for .*; worker 0 .* waits for it in exchange of step 3")
         self.assertIn("the stack of the main thread", text)
 
     def test_a_job_that_loses_workers_keeps_its_losses_and_its_samples(self):
         code, text, report = self.injected("--workers", "2", "--elastic", "2:2", "--inject",
-                                           "kill:rank=1@step=6; kill:rank=0@step=12,phase=update; slow:rank=1,compute=1ms@step=30",
+                                           "kill:rank=1@step=6; kill:rank=0@step=12,phase=optimizer; slow:rank=1,forward=1ms@step=30",
                                            "--expect", "same-loss,exactly-once")
         self.assertEqual(code, 0, text)
         self.assertIn("expected same-loss: holds: 40 losses", text)
@@ -58,17 +58,17 @@ class Injection(SystemTest):
         for elastic in ("1:2", "2:2"):
             for rank in (0, 1):
                 with self.subTest(elastic=elastic, rank=rank):
-                    code, text, report = self.injected("--elastic", elastic, "--inject", f"kill:rank={rank}@step=40,phase=end",
+                    code, text, report = self.injected("--elastic", elastic, "--inject", f"kill:rank={rank}@step=40,phase=idle",
                                                        "--expect", "same-loss,exactly-once", name=f"{elastic}-{rank}".replace(":", "-"))
                     self.assertEqual(code, 0, text)
-                    self.assertIn("phase=end", text)
+                    self.assertIn("phase=idle", text)
                     self.assertEqual(report["steps"], 40)
                     self.assertEqual([each["lost_ranks"] for each in report["generations"]][1], [rank])
                     self.assertIsNotNone(report["eval"])
 
     def test_scripts_read_one_report_also_when_a_worker_dies_behind_the_last_step(self):
         code, out, err = self.run_to_end(TRIREME, "train", DIGITS, "--set", f"run.dir={self.folder / 'json'}", "--json", *SMALL, "--elastic", "1:2",
-                                         "--inject", "kill:rank=1@step=40,phase=end", timeout=100)
+                                         "--inject", "kill:rank=1@step=40,phase=idle", timeout=100)
         self.assertEqual(code, 0, err)
         self.assertEqual(json.loads(out)["generations"][1]["lost_ranks"], [1])
         log = [json.loads(line) for line in (self.folder / "json" / "log.jsonl").read_text().splitlines()]
@@ -107,7 +107,7 @@ class Injection(SystemTest):
         self.assertIn("equal to the last bit, parameters too", text)
 
     def test_corruption_breaks_the_losses_and_is_found_by_comparing_replicas(self):
-        corrupt = ["--workers", "2", "--inject", "corrupt:rank=1,collective@step=7", "--expect", "same-loss"]
+        corrupt = ["--workers", "2", "--inject", "corrupt:rank=1,exchange@step=7", "--expect", "same-loss"]
         code, text, _ = self.injected(*corrupt)
         self.assertEqual(code, 1, text)
         self.assertIn("expected same-loss: DOES NOT HOLD: the loss of step 8", text)

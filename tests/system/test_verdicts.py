@@ -24,7 +24,7 @@ class Verdicts(SystemTest):
         return [record for record in records if record["kind"] == kind]
 
     def test_a_slow_worker_is_named_with_the_phase_that_costs_it(self):
-        said, report = self.trained("--workers", "3", "--set", "train.steps=80", "--inject", "slow:rank=0,compute=20ms")
+        said, report = self.trained("--workers", "3", "--set", "train.steps=80", "--inject", "slow:rank=0,forward=20ms")
         self.assertRegex(said, r"rank 0 \(pid \d+, host \S+\) is a straggler: its forward takes 2\d ms a step, the others' [\d.]+ ms; the others wait")
         self.assertEqual(said.count("is a straggler"), 1, said)
         [record] = self.verdicts("straggler")
@@ -50,7 +50,7 @@ class Verdicts(SystemTest):
 
     def test_a_worker_that_hangs_is_named_in_the_log_too(self):
         said, _ = self.trained("--workers", "2", "--set", "comm.stall_timeout=300ms", "--set", "train.steps=3", "--inject",
-                               "slow:rank=1,collective=1500ms@step=3")
+                               "slow:rank=1,exchange=1500ms@step=3")
         self.assertRegex(said, r"worker 1 \(.*\) has been in exchange of step 3 for .*; worker 0 .* waits for it in exchange of step 3 \(collective 1: gradients\)")
         [record] = self.verdicts("stalled")
         self.assertEqual((record["rank"], record["phase"], record["step"], record["waiting"]), (1, "exchange", 3, [0]))
@@ -90,7 +90,7 @@ class Resizes(SystemTest):
     def test_batch_and_learning_rate_follow_the_workers(self):
         said, report = self.trained("--elastic", "1:2", *SCALE, "--set", "schedule.name=constant", "--set", "schedule.warmup_steps=0",
                                     "--set", "optimizer.lr=0.02", "--set", "train.epochs=40",
-                                    "--set", "checkpoint.every=10", "--inject", "kill:rank=1@step=6; slow:rank=0,compute=3ms", "--expect", "exactly-once")
+                                    "--set", "checkpoint.every=10", "--inject", "kill:rank=1@step=6; slow:rank=0,forward=3ms", "--expect", "exactly-once")
         sizes = self.sizes(report)
         self.assertEqual(sizes[:3], [(2, 64, 1), (1, 32, 0.5), (2, 64, 1)], said)
         self.assertIn("expected exactly-once: holds", said)

@@ -106,11 +106,20 @@ class WrongInput(SystemTest):
         words = (TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=3", "--workers", "2", "--nodes", "2", "--set", "comm.timeout=8s")
         port = free_port()
         first = self.start(*words, "--node", "0", "--rendezvous", f"127.0.0.1:{port}", env=environment(TRIREME_JOB_TOKEN="one-token-of-this-job"))
-        code, out, err = self.run_to_end(*words, "--node", "1", "--rendezvous", f"127.0.0.1:{port}", env=environment(TRIREME_JOB_TOKEN="another-token"))
+        code, out, err = self.run_to_end(*words, "--node", "1", "--rendezvous", f"127.0.0.1:{port}", env=environment(TRIREME_JOB_TOKEN="another-token-than-the-job's"))
         self.assertEqual(code, 2, err)
         self.assertIn("token", err)
         out, err = first.communicate(timeout=30)
         self.assertNotEqual(first.returncode, 0)
+
+    def test_a_short_token_is_refused(self):
+        words = [TRIREME, "train", DIGITS, "--workers", "2"]
+        self.assert_refused(words, 2, "TRIREME_JOB_TOKEN has 6 bytes", "16 or more", "openssl rand -hex 32",
+                            env=environment(TRIREME_JOB_TOKEN="secret"))
+        path = self.folder / "token"
+        path.write_text("fifteen bytes..\n")
+        path.chmod(0o600)
+        self.assert_refused(words, 2, str(path), "has 15 bytes", env=environment(TRIREME_JOB_TOKEN_FILE=str(path)))
 
     def test_two_launchers_make_one_job(self):
         words = (TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=10", "--workers", "2", "--nodes", "2")

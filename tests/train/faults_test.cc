@@ -27,8 +27,8 @@ std::string refusal(std::string_view text) {
 
 TEST(FaultGrammar, ReadsEachKind) {
   const auto faults = parse_faults(
-      "kill:rank=2@step=40; stop:rank=1@step=60,for=3s; slow:rank=0,compute=20ms; "
-      "corrupt:rank=1,collective@step=7; drop:link=0-1@step=80; "
+      "kill:rank=2@step=40; stop:rank=1@step=60,for=3s; slow:rank=0,forward=20ms; "
+      "corrupt:rank=1,exchange@step=7; drop:link=0-1@step=80; "
       "disk-full@step=90; random:seed=7,faults=5,steps=200");
   ASSERT_THAT(faults, SizeIs(7));
   EXPECT_EQ(faults[0].kind, FaultKind::kill);
@@ -44,23 +44,23 @@ TEST(FaultGrammar, ReadsEachKind) {
   EXPECT_EQ(faults[6].count, 5);
   EXPECT_EQ(to_text(faults),
             "kill:rank=2@step=40,phase=backward; stop:rank=1@step=60,phase=backward,for=3000ms; "
-            "slow:rank=0,compute=20ms@step=1; "
-            "corrupt:rank=1,collective@step=7; drop:link=0-1@step=80; disk-full:rank=0@step=90; "
+            "slow:rank=0,forward=20ms@step=1; "
+            "corrupt:rank=1,exchange@step=7; drop:link=0-1@step=80; disk-full:rank=0@step=90; "
             "random:seed=7,faults=5,steps=200,kinds=kill+stop");
 }
 
 TEST(FaultGrammar, ReadsBackWhatItPrints) {
   const std::string text =
-      "kill:rank=0@step=3,phase=collective; stop:rank=1@step=2,phase=data; "
-      "slow:rank=3,collective=5ms@step=9; corrupt:rank=1; "
+      "kill:rank=0@step=3,phase=exchange; stop:rank=1@step=2,phase=data; "
+      "slow:rank=3,exchange=5ms@step=9; corrupt:rank=1; "
       "random:seed=1,faults=2,steps=9,kinds=kill+drop+disk-full";
   const std::string printed = to_text(parse_faults(text));
   EXPECT_EQ(to_text(parse_faults(printed)), printed);
 }
 
 TEST(FaultGrammar, TakesWordsInAnyOrderAndSpaces) {
-  EXPECT_EQ(one(" kill : rank = 2 , phase=update @ step = 40 ;").text(),
-            one("kill@step=40,phase=update,rank=2").text());
+  EXPECT_EQ(one(" kill : rank = 2 , phase=optimizer @ step = 40 ;").text(),
+            one("kill@step=40,phase=optimizer,rank=2").text());
   EXPECT_THAT(parse_faults(""), IsEmpty());
   EXPECT_THAT(parse_faults(" ; "), IsEmpty());
 }
@@ -82,19 +82,41 @@ TEST(FaultGrammar, NamesWhatIsWrongAndWhatFits) {
   EXPECT_THAT(refusal("kill:rank=1@step="), HasSubstr("'step' has no value"));
   EXPECT_THAT(refusal("kill:rank=1,@step=3"), HasSubstr("a word is empty"));
   EXPECT_THAT(refusal("kill:rank=1@step=3,phase=bakward"),
-              AllOf(HasSubstr("none of data, forward, backward, collective, update, checkpoint"),
+              AllOf(HasSubstr("none of data, forward, backward, exchange, optimizer, checkpoint"),
                     HasSubstr("try: phase=backward")));
   EXPECT_THAT(refusal("stop:rank=1@step=3,for=long"),
               AllOf(HasSubstr("for is 'long'"), HasSubstr("duration")));
-  EXPECT_THAT(refusal("slow:rank=1"), HasSubstr("needs one of compute"));
-  EXPECT_THAT(refusal("slow:rank=1,compute=1ms,data=1ms"), HasSubstr("needs one of compute"));
+  EXPECT_THAT(refusal("slow:rank=1"), HasSubstr("needs one of forward"));
+  EXPECT_THAT(refusal("slow:rank=1,forward=1ms,data=1ms"), HasSubstr("needs one of forward"));
   EXPECT_THAT(refusal("drop:link=1@step=3"), HasSubstr("no pair of ranks"));
   EXPECT_THAT(refusal("drop:link=1-1@step=3"), HasSubstr("no link to itself"));
-  EXPECT_THAT(refusal("corrupt:rank=1,collective=3"), HasSubstr("takes no value"));
+  EXPECT_THAT(refusal("corrupt:rank=1,exchange=3"), HasSubstr("takes no value"));
   EXPECT_THAT(refusal("random:seed=7,steps=200"), HasSubstr("needs 'faults'"));
   EXPECT_THAT(refusal("random:seed=7,faults=2,steps=200,kinds=kill+random"),
               HasSubstr("kinds has 'random'"));
   EXPECT_THAT(refusal("disk-full:rank=0@step=3,for=3s"), HasSubstr("disk-full knows no 'for'"));
+}
+
+TEST(FaultGrammar, NamesThePhaseForAWordOfEarlierVersions) {
+  const auto refers = [](std::string_view text, const char* old_word, const char* remedy) {
+    EXPECT_THAT(refusal(text), AllOf(HasSubstr(fmt::format("'{}' is no phase any more", old_word)),
+                                     HasSubstr(fmt::format("try: {}", remedy))));
+  };
+  refers("kill:rank=1@step=3,phase=collective", "collective", "phase=exchange");
+  refers("kill:rank=1@step=3,phase=update", "update", "phase=optimizer");
+  refers("kill:rank=1@step=3,phase=end", "end", "phase=idle");
+  refers("kill:rank=1@step=3,phase=compute", "compute", "phase=forward");
+  refers("slow:rank=1,compute=5ms", "compute", "forward=5ms");
+  refers("slow:rank=1,collective=5ms", "collective", "exchange=5ms");
+  refers("corrupt:rank=1,collective@step=3", "collective", "exchange");
+}
+
+TEST(FaultGrammar, EveryPhaseHasTheNameThatMessagesUse) {
+  for (const Phase phase : {Phase::data, Phase::forward, Phase::backward, Phase::exchange,
+                            Phase::optimizer, Phase::checkpoint, Phase::idle})
+    EXPECT_EQ(one(fmt::format("kill:rank=1@step=3,phase={}", to_string(phase))).phase, phase);
+  for (const Phase phase : {Phase::data, Phase::forward, Phase::exchange, Phase::checkpoint})
+    EXPECT_EQ(one(fmt::format("slow:rank=1,{}=3ms", to_string(phase))).phase, phase);
 }
 
 TEST(FaultSchedule, RefusesWhatTheRunDoesNotHave) {

@@ -134,7 +134,7 @@ TEST(CorruptedRun, IsFoundByComparingReplicas) {
   TrainerOptions options = testing::options(3);
   options.share_parameters = false;
   options.guard.check_replicas_every = 4;
-  options.inject.faults = parse_faults("corrupt:rank=1,collective@step=6");
+  options.inject.faults = parse_faults("corrupt:rank=1,exchange@step=6");
   EXPECT_THAT(
       message_of(ErrorCode::corrupt, [&] { fit(options, job(), clouds(90)); }),
       AllOf(HasSubstr(
@@ -150,7 +150,7 @@ TEST(CorruptedRun, GoesBackToTheNewestCheckpointIfToldTo) {
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 5};
   TrainerOptions undisturbed = options;
   undisturbed.checkpoint = {};
-  options.inject = {parse_faults("corrupt:rank=1,collective@step=6"), folder.path() + "/faults"};
+  options.inject = {parse_faults("corrupt:rank=1,exchange@step=6"), folder.path() + "/faults"};
   const Report report = fit(options, job(), clouds(90)),
                usual = fit(undisturbed, job(), clouds(90));
   EXPECT_EQ(report.parameters_sha256, usual.parameters_sha256);

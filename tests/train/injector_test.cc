@@ -49,7 +49,7 @@ class InjectorTest : public ::testing::Test {
   static void pass(Injector& injector, int rank, int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step)
       for (const Phase phase :
-           {Phase::data, Phase::forward, Phase::backward, Phase::exchange, Phase::update})
+           {Phase::data, Phase::forward, Phase::backward, Phase::exchange, Phase::optimizer})
         injector.at(rank, phase, step);
   }
 
@@ -115,7 +115,7 @@ TEST_F(InjectorTest, ALinkIsShutAtBothEnds) {
 }
 
 TEST_F(InjectorTest, ASlowRankLeavesNoMark) {
-  Injector injector = this->injector("slow:rank=0,compute=2ms@step=2");
+  Injector injector = this->injector("slow:rank=0,forward=2ms@step=2");
   pass(injector, 0, 1, 3);
   EXPECT_THAT(struck_, ElementsAre("sleep 2", "sleep 2"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "faults"));

@@ -2,19 +2,33 @@
 #pragma once
 #include <algorithm>
 #include <chrono>
+#include <limits>
 
 namespace trireme {
 
 using Milliseconds = std::chrono::milliseconds;
 
+// Longer waits are cut to a hundred years: this is as good as for ever, and no clock overflows.
+inline constexpr Milliseconds kLongestWait = std::chrono::hours(100 * 365 * 24);
+constexpr Milliseconds saturated(Milliseconds wait) {
+  return std::clamp(wait, -kLongestWait, kLongestWait);
+}
+
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
-  static Deadline after(Milliseconds wait) { return Deadline(Clock::now() + wait, wait); }
+  static Deadline after(Milliseconds wait) {
+    return Deadline(Clock::now() + saturated(wait), wait);
+  }
 
   bool expired() const { return Clock::now() >= at_; }
   Milliseconds remaining() const {  // Never negative.
     return std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(at_ - Clock::now()));
+  }
+  // remaining(), for calls such as poll() that take the milliseconds as an int.
+  int remaining_as_int() const {
+    return static_cast<int>(
+        std::min<Milliseconds::rep>(remaining().count(), std::numeric_limits<int>::max()));
   }
   Clock::time_point at() const { return at_; }
   Milliseconds allowed() const { return allowed_; }  // The whole wait, for messages.

@@ -1,6 +1,7 @@
 #include <trireme/base/units.h>
 
 #include <fmt/format.h>
+#include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <algorithm>
 #include <array>
@@ -33,8 +34,10 @@ constexpr std::array<Unit, 10> kSizes = {{{"", 1},
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// "12.5KB" as 12500. Whole and fraction apart, so that a large whole number keeps all its digits.
-std::optional<int64_t> parse_with_unit(std::string_view text, std::span<const Unit> units) {
+// "12.5KB" as 12500. Whole and fraction are read apart, so that a large whole number keeps all its
+// digits. A value that is too large is `too_large`.
+std::optional<int64_t> parse_with_unit(std::string_view text, std::span<const Unit> units,
+                                       std::optional<int64_t> too_large) {
   const auto number_end =
       std::find_if(text.begin(), text.end(), [](char c) { return !is_digit(c) && c != '.'; });
   const std::string_view number(text.begin(), number_end);
@@ -54,14 +57,14 @@ std::optional<int64_t> parse_with_unit(std::string_view text, std::span<const Un
 
   int64_t value = 0;
   if (std::from_chars(whole.data(), whole.data() + whole.size(), value).ec != std::errc())
-    return std::nullopt;
+    return too_large;  // Digits only: no other error can be.
   double fraction = 0;
   for (size_t i = decimals.size(); i-- > 0;) fraction = (fraction + (decimals[i] - '0')) / 10;
   const auto rest =
       static_cast<int64_t>(std::llround(fraction * static_cast<double>(known->factor)));
   if (__builtin_mul_overflow(value, known->factor, &value) ||
       __builtin_add_overflow(value, rest, &value))
-    return std::nullopt;
+    return too_large;
   return value;
 }
 
@@ -85,20 +88,22 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::chrono::milliseconds parse_duration(std::string_view text) {
-  if (const auto value = parse_with_unit(text, kDurations))
-    return std::chrono::milliseconds(*value);
+  if (const auto value = parse_with_unit(text, kDurations, std::numeric_limits<int64_t>::max()))
+    return saturated(Milliseconds(*value));
   throw Error(ErrorCode::invalid_argument, "base", fmt::format("'{}' is not a duration", text),
               "a number with ms, s, min or h, such as 250ms or 1.5h");
 }
 
 int64_t parse_bytes(std::string_view text) {
-  if (const auto value = parse_with_unit(text, kSizes)) return *value;
+  if (const auto value = parse_with_unit(text, kSizes, std::nullopt)) return *value;
   throw Error(ErrorCode::invalid_argument, "base",
               fmt::format("'{}' is not a number of bytes", text),
               "a number alone or with B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 25MB");
 }
 
 std::string format_duration(std::chrono::milliseconds duration) {
+  constexpr Milliseconds kMost(std::numeric_limits<int64_t>::max() / 2);  // It can be rounded up.
+  duration = std::clamp(duration, -kMost, kMost);
   const int64_t ms = duration.count();
   if (ms < 0) return "-" + format_duration(-duration);
   if (ms < 1000) return fmt::format("{} ms", ms);

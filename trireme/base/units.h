@@ -7,7 +7,8 @@
 
 namespace trireme {
 
-// "250ms", "5s", "2min", "1h". Throws Error(invalid_argument) naming the text.
+// "250ms", "5s", "2min", "1h". More than kLongestWait (deadline.h) is cut to it. Throws
+// Error(invalid_argument) naming the text.
 std::chrono::milliseconds parse_duration(std::string_view text);
 // "1024", "64KB", "25MB", "1GiB" (KB = 1000, KiB = 1024). Throws Error(invalid_argument) naming the
 // text.

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <trireme/base/cores.h>
+#include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/step_name.h>
@@ -63,8 +64,8 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   lock.unlock();
   snapshot.take(model, optimizer, std::min(options_.copy_threads, usable_cores()));
   lock.lock();
-  pending_.push_back({std::move(manifest), &snapshot, std::move(part),
-                      std::chrono::steady_clock::now() + options_.timeout});
+  pending_.push_back(
+      {std::move(manifest), &snapshot, std::move(part), Deadline::after(options_.timeout).at()});
   if (!thread_.joinable())
     thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
   changed_.notify_all();
@@ -77,7 +78,7 @@ void Writer::expect_no_more(std::chrono::milliseconds patience) {
 }
 
 void Writer::hurry(std::chrono::milliseconds patience) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto until = Deadline::after(patience).at();
   for (Pending& pending : pending_) {
     pending.patience = std::min(pending.patience, until);
     pending.may_fail = true;

@@ -85,7 +85,8 @@ Json ask(const launch::TokenFile::Contents& job, const Json& question) {
   const net::ClientEvents events{.received = [&](Json message) { note(std::move(message)); },
                                  .closed = [&](const std::string&) { note(std::nullopt); }};
   const Deadline deadline = Deadline::after(kTimeout);
-  net::ControlClient client(job.coordinator, job.token, events, deadline);
+  net::ControlClient client(job.coordinator, job.token, events, deadline,
+                            {.purpose = net::Purpose::scale});
   client.send(question);
   std::unique_lock lock(mutex);
   changed.wait_until(lock, deadline.at(), [&] { return answer || closed; });

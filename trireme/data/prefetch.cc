@@ -1,5 +1,6 @@
 #include <trireme/data/prefetch.h>
 
+#include <trireme/base/deadline.h>
 #include <trireme/base/log.h>
 
 namespace trireme::data {
@@ -36,7 +37,7 @@ void Prefetch::add(Task task) {
 }
 
 bool Prefetch::wait(Milliseconds timeout) {
-  return window_.front().wait_for(timeout) == std::future_status::ready;
+  return window_.front().wait_until(Deadline::after(timeout).at()) == std::future_status::ready;
 }
 
 Batch Prefetch::take() {

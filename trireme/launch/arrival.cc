@@ -41,7 +41,8 @@ struct Arrival::Impl {
 
   void talk_to(const net::Endpoint& who, const std::string& token, Deadline deadline) {
     coordinator = who;
-    client = std::make_unique<net::ControlClient>(who, token, events(), deadline);
+    client = std::make_unique<net::ControlClient>(
+        who, token, events(), deadline, net::ControlOptions{.purpose = net::Purpose::arrival});
   }
 
   // Whom etcd names, or the first of them that answers.

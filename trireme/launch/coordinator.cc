@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/launch/claim.h>
@@ -25,8 +26,20 @@ double process_cpu_seconds() {
   return static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
 }
 
+// What a connection may ask for: no proof serves for another purpose.
+bool may_say(net::Purpose purpose, const std::string& op) {
+  switch (purpose) {
+    case net::Purpose::worker: return op != "arrive" && op != "resize";
+    case net::Purpose::arrival: return op == "arrive";
+    case net::Purpose::scale: return op == "resize";
+    case net::Purpose::probe:
+    case net::Purpose::mesh: break;
+  }
+  return false;
+}
+
 Clock::time_point deadline_in(const Json& message, Clock::time_point now) {
-  return now + std::chrono::milliseconds(message.at("timeout_ms").get<int64_t>());
+  return now + saturated(Milliseconds(message.at("timeout_ms").get<int64_t>()));
 }
 
 JoinRequest join_request_from(const Json& message, const std::string& peer, Clock::time_point now) {
@@ -75,7 +88,8 @@ struct Coordinator::Impl {
   std::optional<Generations> generations;  // Of an elastic job.
   KeyValueStore store;
   std::unordered_map<net::ConnectionId, std::string> peers;  // Addresses of all connections.
-  std::unordered_map<net::ConnectionId, int> worker_of;      // Of those that have joined.
+  std::unordered_map<net::ConnectionId, net::Purpose> purposes;
+  std::unordered_map<net::ConnectionId, int> worker_of;  // Of those that have joined.
   std::unordered_map<int, net::ConnectionId> connection_of;
   bool any_step_finished = false;  // In a generation before this one.
   std::string token;
@@ -89,9 +103,10 @@ struct Coordinator::Impl {
 
 net::ServerEvents Coordinator::Impl::events() {
   return {.opened =
-              [this](net::ConnectionId connection, const std::string& peer) {
+              [this](net::ConnectionId connection, const std::string& peer, net::Purpose purpose) {
                 std::lock_guard lock(mutex);
                 peers[connection] = peer;
+                purposes[connection] = purpose;
               },
           .received =
               [this](net::ConnectionId connection, Json message) {
@@ -120,6 +135,9 @@ net::ServerEvents Coordinator::Impl::events() {
 void Coordinator::Impl::receive(net::ConnectionId connection, const Json& message) {
   if (superseded) return server->close(connection);
   const auto now = Clock::now();
+  if (const auto op = message.at("op").get<std::string>(); !may_say(purposes.at(connection), op))
+    throw Error(ErrorCode::corrupt, "launch",
+                fmt::format("a message '{}' on a connection of another purpose", op));
   if (stands_by && message.at("op") == "arrive" && message.contains("former")) {
     const Former former = Former::from_json(message["former"]);
     if (!generations || former.generation > generations->generation()) take_over(former, now);
@@ -202,6 +220,7 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
 
 void Coordinator::Impl::end(net::ConnectionId connection, const std::string& reason) {
   peers.erase(connection);
+  purposes.erase(connection);
   if (superseded) return;
   look_at_all(Clock::now());
   if (generations) generations->closed(connection, Clock::now());

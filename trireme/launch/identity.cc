@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/secret_file.h>
@@ -81,7 +82,7 @@ Identity from_trireme(const Environment& environment) {
     identity.elastic->process = *process;
     identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
     if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS"))
-      identity.elastic->launcher_grace = Milliseconds(*grace);
+      identity.elastic->launcher_grace = saturated(Milliseconds(*grace));
   }
   if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
     read_rendezvous("TRIREME_RENDEZVOUS", *text, identity);
@@ -160,15 +161,19 @@ std::string_view to_string(Launcher launcher) {
 }  // namespace
 
 std::optional<std::string> token_from(const Environment& environment) {
-  if (const auto token = environment.get("TRIREME_JOB_TOKEN")) {
-    if (token->empty())
-      throw Error(ErrorCode::invalid_argument, "launch",
-                  "environment variable TRIREME_JOB_TOKEN is empty",
-                  "set it to the job's token, or unset it");
-    return token;
-  }
+  const auto long_enough = [](std::string token, const std::string& where) {
+    if (token.size() >= kMinTokenBytes) return token;
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("the job token in {} has {} bytes; it must have {} or more, or others "
+                            "can guess it",
+                            where, token.size(), kMinTokenBytes),
+                "the output of `openssl rand -hex 32`, the same for all workers");
+  };
+  if (const auto token = environment.get("TRIREME_JOB_TOKEN"))
+    return long_enough(*token, "TRIREME_JOB_TOKEN");
   if (const auto path = environment.get("TRIREME_JOB_TOKEN_FILE"))
-    return read_secret_file(*path, Symlink::follow);
+    return long_enough(read_secret_file(*path, Symlink::follow),
+                       fmt::format("the file {} (TRIREME_JOB_TOKEN_FILE)", *path));
   return std::nullopt;
 }
 

@@ -53,7 +53,7 @@ struct Identity {
 Identity resolve_identity(const Environment& environment);
 
 // TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE. Throws Error(invalid_argument) if it
-// is empty, or others may read the file.
+// is shorter than 16 bytes, or others may read the file.
 std::optional<std::string> token_from(const Environment& environment);
 
 // "MIN:MAX" workers. `where` names the option in messages. Throws Error(invalid_argument).

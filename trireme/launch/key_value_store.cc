@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <trireme/base/deadline.h>
 #include <trireme/base/units.h>
 #include <trireme/launch/key_value_store.h>
 #include <charconv>
@@ -48,7 +49,7 @@ Json KeyValueStore::get(int worker, const Json& request, Time now) {
   const std::string key = key_of(request);
   const auto found = values_.find(key);
   if (found != values_.end()) return with_value(reply_to(id_of(request)), found->second);
-  const auto patience = std::chrono::milliseconds(request.at("timeout_ms").get<int64_t>());
+  const auto patience = saturated(Milliseconds(request.at("timeout_ms").get<int64_t>()));
   waits_.push_back({worker, id_of(request), key, now, now + patience});
   return nullptr;
 }

@@ -304,6 +304,7 @@ void Member::throw_if_lost() const {
                 "run the job again; it goes on from its last checkpoint");
 }
 
+int Member::generation() const { return impl_->generation; }
 bool Member::regroup_wanted() const { return impl_->regroup_wanted; }
 void Member::tell_first_step(int64_t step, const Json& facts) {
   impl_->send({{"op", "stepped"}, {"step", step}, {"facts", facts}});

@@ -68,6 +68,7 @@ class Member {
   void throw_if_lost() const;
 
   // Of elastic jobs.
+  int generation() const;
   bool regroup_wanted()
       const;  // All shall arrive for the next generation after this step. Cheap; any thread.
   // The first one of this generation is committed; `facts` of it join the job's history.

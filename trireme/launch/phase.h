@@ -16,7 +16,7 @@ enum class Phase {
   forward,
   backward,
   exchange,
-  update,
+  optimizer,
   callbacks,
   evaluate,
   checkpoint,
@@ -50,8 +50,8 @@ struct PhaseAt {
 };
 
 // What a replica does of itself in a step, without waiting and evaluation.
-inline constexpr Phase kWork[] = {Phase::data,      Phase::forward, Phase::backward,
-                                  Phase::exchange,  Phase::update,  Phase::callbacks,
+inline constexpr Phase kWork[] = {Phase::data,      Phase::forward,   Phase::backward,
+                                  Phase::exchange,  Phase::optimizer, Phase::callbacks,
                                   Phase::checkpoint};
 
 // Where the time of the steps so far went, on this rank. Seconds; they only grow.

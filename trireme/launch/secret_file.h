@@ -5,6 +5,8 @@
 
 namespace trireme::launch {
 
+inline constexpr size_t kMinTokenBytes = 16;  // Shorter tokens can be guessed.
+
 enum class Symlink { follow, refuse };
 
 // The content without white space at its ends. Throws Error(not_found) if there is no such file,

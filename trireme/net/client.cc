@@ -26,19 +26,21 @@ constexpr Milliseconds kLongestPause{200};
 // One try to reach one address. Runs `context` on the calling thread.
 struct Attempt {
   tcp::socket socket;
+  const Purpose purpose;
   std::optional<HandshakeEnd> end;
+  SessionKeys keys;
   std::string failure;
   bool refused = false;
 
-  explicit Attempt(asio::io_context& context) : socket(context) {}
+  Attempt(asio::io_context& context, Purpose of_connection)
+      : socket(context), purpose(of_connection) {}
 
   asio::awaitable<void> connect(tcp::endpoint address, const std::string& token) {
     try {
       open_private(socket, address);
       co_await socket.async_connect(address, asio::use_awaitable);
-      end = co_await shake_hands_as_client(socket, token);
-      if (end == HandshakeEnd::wrong_magic)
-        failure = "what listens there does not speak Trireme's protocol";
+      end = co_await shake_hands_as_client(socket, token, purpose, Subject{}, keys);
+      failure = describe_for_client(*end);
     } catch (const std::system_error& error) {
       failure = error.code().message();
       refused = error.code() == asio::error::connection_refused;
@@ -85,14 +87,14 @@ void ControlClient::Impl::connect(const Endpoint& server, const std::string& tok
     const auto addresses = resolve(server, deadline);
     if (addresses.empty()) failure = "the name has no address";
     for (const tcp::endpoint& address : addresses) {
-      Attempt attempt(context);
+      Attempt attempt(context, options.purpose);
       const auto until =
           std::min(deadline.at(), Deadline::Clock::now() + options.handshake_timeout);
       if (attempt.succeed(context, address, token, until)) {
         tune(attempt.socket, options.silence_timeout);
         local_address = attempt.socket.local_endpoint().address().to_string();
-        connection =
-            std::make_shared<Connection>(std::move(attempt.socket), options.max_message_bytes);
+        connection = std::make_shared<Connection>(std::move(attempt.socket), attempt.keys,
+                                                  options.max_message_bytes);
         return;
       }
       if (attempt.end == HandshakeEnd::wrong_token)
@@ -161,7 +163,7 @@ Reach reach(const Endpoint& server, const std::string& token, Deadline deadline)
   bool refused = false, other_job = false;
   for (const tcp::endpoint& address : resolve(server, deadline)) {
     asio::io_context context{1};
-    Attempt attempt(context);
+    Attempt attempt(context, Purpose::probe);
     if (attempt.succeed(context, address, token, deadline.at())) return Reach::listens;
     refused = refused || attempt.refused;
     other_job = other_job || attempt.end;

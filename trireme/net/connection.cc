@@ -1,6 +1,6 @@
 #include <trireme/net/connection.h>
 
-#include <trireme/net/control.h>
+#include <trireme/base/error.h>
 #include <trireme/net/framing.h>
 #include <asio/buffer.hpp>
 #include <asio/error.hpp>
@@ -26,20 +26,28 @@ std::string describe(const std::error_code& error) {
 
 bool ended_by_peer(const std::string& reason) { return reason == kClosed || reason == kReset; }
 
-Connection::Connection(asio::ip::tcp::socket socket, int64_t max_message_bytes)
+Connection::Connection(asio::ip::tcp::socket socket, const SessionKeys& keys,
+                       int64_t max_message_bytes)
     : socket_(std::move(socket)),
       linger_(socket_.get_executor()),
+      keys_(keys),
       max_message_bytes_(max_message_bytes) {}
 
 asio::awaitable<Connection::End> Connection::run(std::function<void(Json)> received) {
   const auto self = shared_from_this();
   LengthPrefix prefix;
   std::vector<uint8_t> body;
+  FrameTag tag;
+  uint64_t count = 0;
   try {
     for (;;) {
       co_await asio::async_read(socket_, asio::buffer(prefix), asio::use_awaitable);
       body.resize(decode_length(prefix, max_message_bytes_));
       co_await asio::async_read(socket_, asio::buffer(body), asio::use_awaitable);
+      co_await asio::async_read(socket_, asio::buffer(tag), asio::use_awaitable);
+      if (const FrameTag expected = tag_frame(keys_.receiving, count++, {prefix, body});
+          !same(tag.data(), expected.data(), tag.size()))
+        throw Error(ErrorCode::corrupt, "net", "a message that its sender has not signed");
       Json message = decode_message(body);
       if (!finishing_) received(std::move(message));
     }
@@ -53,6 +61,8 @@ asio::awaitable<Connection::End> Connection::run(std::function<void(Json)> recei
 
 void Connection::send(std::vector<uint8_t> frame) {
   if (end_ || finishing_) return;
+  const FrameTag tag = tag_frame(keys_.sending, sent_++, {frame});
+  frame.insert(frame.end(), tag.begin(), tag.end());
   queued_bytes_ += frame.size();
   if (queued_bytes_ > 2 * static_cast<size_t>(max_message_bytes_))
     return end({"it does not read what it is sent"});

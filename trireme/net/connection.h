@@ -1,7 +1,13 @@
 // An authenticated connection: messages in, messages out. Everything happens on its executor's one
 // thread.
+//
+// A frame on the wire is the length of the message, the message (net/framing.h) and the first 16
+// bytes of HMAC-SHA256 over the frame's number, the length and the message, under the key of its
+// direction (net/handshake.h). A frame that was changed, repeated, left out or added by others ends
+// the connection.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/net/handshake.h>
 #include <asio/awaitable.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/steady_timer.hpp>
@@ -22,7 +28,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     bool corrupt = false;  // The peer sent what it must not.
   };
 
-  Connection(asio::ip::tcp::socket socket, int64_t max_message_bytes);
+  Connection(asio::ip::tcp::socket socket, const SessionKeys& keys, int64_t max_message_bytes);
 
   // Hands each message to `received` until the connection ends, and returns why it did. An
   // exception of `received` counts as a corrupt message. Call once.
@@ -39,7 +45,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   asio::ip::tcp::socket socket_;
   asio::steady_timer linger_;
+  const SessionKeys keys_;
   const int64_t max_message_bytes_;
+  uint64_t sent_ = 0;                       // Frames.
   std::deque<std::vector<uint8_t>> queue_;  // The front is being written.
   size_t queued_bytes_ = 0;
   bool finishing_ = false;

@@ -1,11 +1,9 @@
-// Control connections: TCP that believes nothing before an HMAC challenge on the job token.
+// Control connections: TCP that believes nothing before both ends have proven the job token.
 //
-// Handshake (all lengths fixed, so a stranger can make us allocate nothing): magic, nonce exchange,
-// then each side proves the token by HMAC-SHA256 over both nonces and its role. Until that is done
-// the peer is a stranger: wrong bytes or silence end the connection, which is logged with its
-// address and otherwise ignored. After it: frames of a length (4 bytes) and a CBOR value. Frames
-// are neither signed one by one nor encrypted: who can rewrite packets between the hosts can take
-// over a connection after its handshake.
+// A peer is a stranger until its handshake is done (net/handshake.h): wrong bytes or silence end
+// the connection, which is logged with its address and otherwise ignored. After the handshake come
+// frames of a length, a CBOR value and a tag that signs them (net/connection.h). Nothing is
+// encrypted.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/json.h>
@@ -17,9 +15,22 @@
 
 namespace trireme::net {
 
+// What the client of a connection wants. Both ends prove it; the server can allow each purpose its
+// own messages only.
+enum class Purpose : uint8_t {
+  worker = 1,  // A worker of a generation.
+  arrival,     // A process that wants a place in the next generation.
+  scale,       // A request for another number of workers.
+  probe,       // Only asks whether the job listens here.
+  mesh,        // A link between two ranks of a TCP group; never on a control connection.
+};
+
 struct ControlOptions {
+  Purpose purpose = Purpose::worker;     // Of a client.
   Milliseconds handshake_timeout{5000};  // A stranger is dropped after this.
-  int max_strangers = 256;               // At once; one more drops the oldest.
+  // Connections that have not shown to belong to the job, at once. One more drops the oldest.
+  int max_strangers = 256;
+  int max_strangers_per_address = 64;
   Milliseconds silence_timeout{
       10000};  // TCP_USER_TIMEOUT: unacknowledged data older than this breaks a connection.
   int64_t max_message_bytes =
@@ -35,7 +46,8 @@ bool ended_by_peer(const std::string& reason);
 // Called on the server's own thread, one call at a time; they must not block. What `received`
 // throws closes the connection it came by; the others must not throw.
 struct ServerEvents {
-  std::function<void(ConnectionId, const std::string& peer)> opened;  // Authenticated.
+  // Authenticated.
+  std::function<void(ConnectionId, const std::string& peer, Purpose)> opened;
   std::function<void(ConnectionId, Json message)> received;
   std::function<void(ConnectionId, const std::string& reason)> closed;
   std::function<void()> tick;  // About every 50 ms.
@@ -93,7 +105,7 @@ class ControlClient {
 // one that only cannot be reached.
 enum class Reach {
   listens,    // And proved the token.
-  other_job,  // Something else listens there now, or a job of another token.
+  other_job,  // Something else listens there now: another program, another job, or a relay.
   refused,    // Its host answered: nobody listens there any more.
   silent,     // No answer by the deadline, or no way there: it may live.
 };

@@ -6,11 +6,14 @@
 #include <trireme/base/units.h>
 #include <trireme/net/control.h>
 #include <trireme/net/descriptor_socket.h>
+#include <trireme/net/handshake.h>
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace trireme::net {
 namespace {
@@ -42,10 +45,9 @@ bool same_user(int connected) {
          peer.uid == geteuid();
 }
 
-void wait_for(int socket, short events, Deadline deadline, const char* what) {
-  pollfd entry{socket, events, 0};
+void wait_for(std::span<pollfd> entries, Deadline deadline, const char* what) {
   for (;;) {
-    const int ready = poll(&entry, 1, static_cast<int>(deadline.remaining().count()));
+    const int ready = poll(entries.data(), entries.size(), deadline.remaining_as_int());
     if (ready > 0) return;
     if (ready < 0 && errno != EINTR) fail("poll");
     if (deadline.expired())
@@ -75,13 +77,26 @@ struct WithDescriptor {
   WithDescriptor(const WithDescriptor&) = delete;  // It points into itself.
 };
 
+constexpr size_t kMaxStrangers = 64;
+
+// A name is "ADDRESS/SECRET".
+std::string address_in(const std::string& name) { return name.substr(0, name.find('/')); }
+
+Mac proof_of(const std::string& name) {
+  const auto bytes = [](const std::string& text) {
+    return std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size());
+  };
+  const size_t slash = std::min(name.find('/'), name.size());
+  return mac_of(bytes(name.substr(slash)), bytes("descriptor socket " + address_in(name)));
+}
+
 constexpr const char* kPartner = "another process of this host to share its memory";
 
 }  // namespace
 
 DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline deadline) {
   DescriptorSocket made(open_socket());
-  const auto [address, length] = address_of(name);
+  const auto [address, length] = address_of(address_in(name));
   while (::connect(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     if ((errno != EAGAIN && errno != EINTR) || deadline.expired())
       fail("connecting to the process that shares memory");
@@ -91,11 +106,17 @@ DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline dea
     throw Error(ErrorCode::io, "net",
                 "the process that offers shared memory belongs to another user",
                 "one user for all workers of a host");
+  const Mac proof = proof_of(name);
+  made.wait(POLLOUT, deadline);
+  if (::send(made.socket_.get(), proof.data(), proof.size(), MSG_NOSIGNAL) !=
+      static_cast<ssize_t>(proof.size()))
+    partner_gone();
   return made;
 }
 
 void DescriptorSocket::wait(short events, Deadline deadline) const {
-  wait_for(socket_.get(), events, deadline, kPartner);
+  pollfd entry{socket_.get(), events, 0};
+  wait_for({&entry, 1}, deadline, kPartner);
 }
 
 void DescriptorSocket::send_number(int64_t number, Deadline deadline) {
@@ -135,20 +156,49 @@ Descriptor DescriptorSocket::receive_descriptor(Deadline deadline) {
 }
 
 DescriptorListener::DescriptorListener()
-    : socket_(open_socket()), name_("trireme-" + make_token()) {
-  const auto [address, length] = address_of(name_);
+    : socket_(open_socket()), name_("trireme-" + make_token() + "/" + make_token()) {
+  const auto [address, length] = address_of(address_in(name_));
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(socket_.get(), 64) != 0)
     fail("listening on a Unix socket");
 }
 
+void DescriptorListener::take_waiting() {
+  for (;;) {
+    Descriptor accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!accepted) return;
+    if (!same_user(accepted.get())) continue;
+    if (strangers_.size() == kMaxStrangers) strangers_.pop_front();
+    strangers_.push_back(std::move(accepted));
+  }
+}
+
+// The first one that has proven that it knows the name; those with a wrong proof are dropped.
+std::optional<DescriptorSocket> DescriptorListener::take_proven() {
+  const Mac expected = proof_of(name_);
+  for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {
+    std::array<uint8_t, sizeof(Mac) + 1> received;
+    const ssize_t length = ::recv(stranger->get(), received.data(), received.size(), 0);
+    if (length < 0 && (errno == EAGAIN || errno == EINTR)) {
+      ++stranger;
+      continue;
+    }
+    Descriptor taken = std::move(*stranger);
+    stranger = strangers_.erase(stranger);
+    if (length == static_cast<ssize_t>(sizeof(Mac)) &&
+        same(received.data(), expected.data(), sizeof(Mac)))
+      return DescriptorSocket(std::move(taken));
+  }
+  return std::nullopt;
+}
+
 DescriptorSocket DescriptorListener::accept(Deadline deadline) {
   for (;;) {
-    wait_for(socket_.get(), POLLIN, deadline, kPartner);
-    const int accepted = accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (accepted < 0) continue;
-    DescriptorSocket partner{Descriptor(accepted)};
-    if (same_user(accepted)) return partner;
+    take_waiting();
+    if (auto proven = take_proven()) return std::move(*proven);
+    std::vector<pollfd> entries{{socket_.get(), POLLIN, 0}};
+    for (const Descriptor& stranger : strangers_) entries.push_back({stranger.get(), POLLIN, 0});
+    wait_for(entries, deadline, kPartner);
   }
 }
 

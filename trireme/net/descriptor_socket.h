@@ -1,9 +1,16 @@
 // Hands open file descriptors from one process of a host to another, over Unix sockets in the
 // abstract name space: no file that could stay behind, and out of reach of other network
 // namespaces, which therefore count as other hosts.
+//
+// Every process of the host can read the socket's address. The name that the listener gives away
+// holds a secret besides; the job hands the name out over its control connections only, and a
+// process that connects shows by an HMAC under the secret that it knows the name. This proof is
+// bound to this one listener.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
+#include <list>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,7 +19,7 @@ namespace trireme::net {
 // A connection between two processes of one user.
 class DescriptorSocket {
  public:
-  // Throws Error(io) if nobody listens under this name here, or who does is another user.
+  // Throws Error(io) if no process listens under this name here, or one of another user does.
   static DescriptorSocket connect(const std::string& name, Deadline deadline);
   explicit DescriptorSocket(Descriptor socket) : socket_(std::move(socket)) {}
 
@@ -29,14 +36,19 @@ class DescriptorSocket {
 
 class DescriptorListener {
  public:
-  DescriptorListener();  // Under a name nobody can guess. Throws Error(io).
+  DescriptorListener();  // Under a name that cannot be guessed. Throws Error(io).
   const std::string& name() const { return name_; }
-  // The next process of the same user; others are turned away. Throws Error(timeout).
+  // The next process of the same user that knows the name; others are turned away. Throws
+  // Error(timeout).
   DescriptorSocket accept(Deadline deadline);
 
  private:
+  void take_waiting();
+  std::optional<DescriptorSocket> take_proven();
+
   Descriptor socket_;
   std::string name_;
+  std::list<Descriptor> strangers_;  // Connected, and without proof so far; oldest first.
 };
 
 }  // namespace trireme::net

@@ -1,37 +1,16 @@
 #include <trireme/net/framing.h>
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
+#include <openssl/params.h>
+#include <trireme/base/cbor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
+#include <algorithm>
+#include <memory>
 
 namespace trireme::net {
 namespace {
-
-constexpr int kMaxDepth = 32;
-
-// Walks CBOR without building it and stops where it nests too deeply: the parser recurses, and a
-// peer must not be able to choose how much of our stack it uses.
-class DepthGuard : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool start_object(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool end_object() override { return --depth_ >= 0; }
-  bool start_array(std::size_t) override { return ++depth_ <= kMaxDepth; }
-  bool end_array() override { return --depth_ >= 0; }
-  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override {
-    return false;
-  }
-
- private:
-  int depth_ = 0;
-};
 
 Error corrupt(std::string_view what) {
   return Error(ErrorCode::corrupt, "net", what, "the same version of Trireme on both sides");
@@ -62,12 +41,33 @@ size_t decode_length(const LengthPrefix& prefix, int64_t max_bytes) {
   return length;
 }
 
+FrameTag tag_frame(const std::array<uint8_t, 32>& key, uint64_t number,
+                   std::initializer_list<std::span<const uint8_t>> parts) {
+  std::array<uint8_t, 8> counted;
+  for (size_t i = 0; i < counted.size(); ++i)
+    counted[i] = static_cast<uint8_t>(number >> (8 * (counted.size() - 1 - i)));
+  const std::unique_ptr<EVP_MAC, decltype(&EVP_MAC_free)> hmac(
+      EVP_MAC_fetch(nullptr, "HMAC", nullptr), &EVP_MAC_free);
+  const std::unique_ptr<EVP_MAC_CTX, decltype(&EVP_MAC_CTX_free)> context(
+      EVP_MAC_CTX_new(hmac.get()), &EVP_MAC_CTX_free);
+  char digest[] = "SHA256";
+  const OSSL_PARAM parameters[] = {OSSL_PARAM_construct_utf8_string("digest", digest, 0),
+                                   OSSL_PARAM_construct_end()};
+  std::array<uint8_t, 32> whole;
+  size_t length = 0;
+  bool done = context && EVP_MAC_init(context.get(), key.data(), key.size(), parameters) == 1 &&
+              EVP_MAC_update(context.get(), counted.data(), counted.size()) == 1;
+  for (const auto& part : parts)
+    done = done && EVP_MAC_update(context.get(), part.data(), part.size()) == 1;
+  if (!done || EVP_MAC_final(context.get(), whole.data(), &length, whole.size()) != 1)
+    throw Error(ErrorCode::internal, "net", "OpenSSL offers no HMAC-SHA256");
+  FrameTag tag;
+  std::copy_n(whole.begin(), tag.size(), tag.begin());
+  return tag;
+}
+
 Json decode_message(std::span<const uint8_t> cbor) {
-  DepthGuard guard;
-  if (!Json::sax_parse(cbor.begin(), cbor.end(), &guard, Json::input_format_t::cbor))
-    throw corrupt(fmt::format("{} bytes that are not one CBOR value of at most {} levels",
-                              cbor.size(), kMaxDepth));
-  Json message = Json::from_cbor(cbor.begin(), cbor.end());
+  Json message = read_cbor(cbor, "net");
   if (!message.is_object())
     throw corrupt(fmt::format("a message that is not an object but {}", message.type_name()));
   return message;

@@ -93,6 +93,7 @@ void tune(tcp::socket& socket, Milliseconds silence) {
     // Best effort: a kernel without one of these is only slower to notice.
     (void)::setsockopt(socket.native_handle(), level, name, &value, sizeof value);
   };
+  silence = std::clamp(silence, Milliseconds(1), Milliseconds(std::chrono::hours(24)));
   const int seconds = std::max<int>(1, static_cast<int>(silence.count() / 1000));
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   // Keepalive probes an idle connection; it stays quiet while data is unacknowledged, which is the

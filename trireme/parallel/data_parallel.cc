@@ -163,7 +163,7 @@ struct DataParallel::Impl : Updated {
 
   // The update of an exchange that leaves it to each replica.
   void update(std::span<const int> reduced) {
-    launch::mark_phase(Phase::update);
+    launch::mark_phase(Phase::optimizer);
     if (own_update)
       fused::update_alone(*own_update, parameters, reduced);
     else

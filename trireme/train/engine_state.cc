@@ -1,5 +1,6 @@
 #include <torch/torch.h>
 
+#include <trireme/base/cbor.h>
 #include <trireme/base/log.h>
 #include <trireme/train/engine_state.h>
 #include <algorithm>
@@ -137,7 +138,7 @@ Json share(Group& group, const Json& value) {
   if (group.rank() == 0) std::memcpy(content.mutable_data_ptr(), bytes.data(), bytes.size());
   group.broadcast(content, 0);
   const auto* data = static_cast<const uint8_t*>(content.const_data_ptr());
-  return Json::from_cbor(data, data + content.numel());
+  return read_cbor({data, static_cast<size_t>(content.numel())}, "train");
 }
 
 }  // namespace trireme

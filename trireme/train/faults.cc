@@ -3,23 +3,14 @@
 #include <trireme/train/faults.h>
 #include <trireme/train/faults_words.h>
 #include <algorithm>
-#include <array>
 
 namespace trireme {
 namespace {
 
-using faults::kPlaces, faults::kSlowParts;
+using faults::kPlaces;
 
 size_t order_of(Phase phase) {
-  const auto found = std::find_if(kPlaces.begin(), kPlaces.end(),
-                                  [phase](const auto& place) { return place.phase == phase; });
-  return static_cast<size_t>(found - kPlaces.begin());
-}
-template <size_t n>
-std::string_view name_of(Phase phase, const std::array<faults::Place, n>& places) {
-  return std::find_if(places.begin(), places.end(),
-                      [phase](const auto& place) { return place.phase == phase; })
-      ->name;
+  return static_cast<size_t>(std::find(kPlaces.begin(), kPlaces.end(), phase) - kPlaces.begin());
 }
 
 std::string duration_text(Milliseconds duration) { return fmt::format("{}ms", duration.count()); }
@@ -38,14 +29,14 @@ std::string_view to_string(FaultKind kind) { return faults::kKinds.at(static_cas
 std::string Fault::text() const {
   const std::string when =
       fmt::format("@step={},phase={}", step,
-                  order_of(phase) < kPlaces.size() ? name_of(phase, kPlaces) : "backward");
+                  to_string(order_of(phase) < kPlaces.size() ? phase : Phase::backward));
   switch (kind) {
     case FaultKind::random: return random_text(*this);
     case FaultKind::drop: return fmt::format("drop:link={}-{}@step={}", rank, peer, step);
     case FaultKind::disk_full: return fmt::format("disk-full:rank={}@step={}", rank, step);
-    case FaultKind::corrupt: return fmt::format("corrupt:rank={},collective@step={}", rank, step);
+    case FaultKind::corrupt: return fmt::format("corrupt:rank={},exchange@step={}", rank, step);
     case FaultKind::slow:
-      return fmt::format("slow:rank={},{}={}@step={}", rank, name_of(phase, kSlowParts),
+      return fmt::format("slow:rank={},{}={}@step={}", rank, to_string(phase),
                          duration_text(duration), step);
     case FaultKind::stop:
       return fmt::format("stop:rank={}{}{}", rank, when,

@@ -1,8 +1,8 @@
 // Faults that a run is asked to suffer (`trireme train --inject`): their grammar, and which of them
 // is due where. Pure; no torch.
 //
-//   kill:rank=2@step=40; stop:rank=1@step=60,for=3s; slow:rank=0,compute=20ms;
-//   corrupt:rank=1,collective@step=50; drop:link=0-1@step=80; disk-full@step=90;
+//   kill:rank=2@step=40; stop:rank=1@step=60,for=3s; slow:rank=0,forward=20ms;
+//   corrupt:rank=1,exchange@step=50; drop:link=0-1@step=80; disk-full@step=90;
 //   random:seed=7,faults=5,steps=200
 //
 // A fault is KIND[:WHAT,...][@WHEN,...]; its words may stand in any order on either side of the @.

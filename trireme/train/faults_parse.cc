@@ -43,6 +43,7 @@ class Words {
                                                              ? std::optional<std::string_view>()
                                                              : trimmed(word.substr(equals + 1))};
       if (parsed.key.empty()) refuse("a word is empty", "kill:rank=2@step=40");
+      refuse_old_word(parsed.key, parsed.value ? fmt::format("={}", *parsed.value) : "");
       for (const Word& other : words_)
         if (other.key == parsed.key)
           refuse(fmt::format("'{}' is given twice", parsed.key), "it once");
@@ -53,6 +54,16 @@ class Words {
   [[noreturn]] void refuse(const std::string& what, const std::string& remedy) const {
     throw Error(ErrorCode::invalid_argument, "inject",
                 fmt::format("fault {}, '{}': {}", number_, text_, what), remedy);
+  }
+
+  // Earlier versions had words of their own for phases.
+  void refuse_old_word(std::string_view word, const std::string& behind,
+                       const std::string& before = "") const {
+    for (const auto& old : faults::kOldWords)
+      if (word == old.word)
+        refuse(fmt::format("'{}' is no phase any more; this phase is '{}'", word,
+                           to_string(old.phase)),
+               fmt::format("{}{}{}", before, to_string(old.phase), behind));
   }
 
   bool flag(std::string_view key) {
@@ -125,29 +136,28 @@ constexpr int64_t kMostRank = 100'000, kMostStep = int64_t{1} << 50;
 Phase read_phase(Words& words) {
   const auto name = words.value("phase", "backward");
   if (!name) return Phase::backward;
-  const auto found = std::find_if(kPlaces.begin(), kPlaces.end(),
-                                  [&](const auto& place) { return place.name == *name; });
-  if (found != kPlaces.end()) return found->phase;
-  constexpr auto kNames = names_of(kPlaces);
-  const std::string near = nearest_word(*name, kNames.data(), kNames.size());
-  words.refuse(fmt::format("phase is '{}', which is none of {}", *name, fmt::join(kNames, ", ")),
+  const auto names = names_of(kPlaces);
+  const auto found = std::find(names.begin(), names.end(), *name);
+  if (found != names.end()) return kPlaces[static_cast<size_t>(found - names.begin())];
+  words.refuse_old_word(*name, "", "phase=");
+  const std::string near = nearest_word(*name, names.data(), names.size());
+  words.refuse(fmt::format("phase is '{}', which is none of {}", *name, fmt::join(names, ", ")),
                "phase=" + (near.empty() ? "backward" : near));
 }
 
 void read_slow(Words& words, Fault& fault) {
   int given = 0;
-  for (const auto& [key, phase] : kSlowParts) {
-    const auto text = words.value(key, "20ms");
+  for (const Phase phase : kSlowParts) {
+    const auto text = words.value(to_string(phase), "20ms");
     if (!text) continue;
     fault.phase = phase;
-    fault.duration = words.duration(key, *text);
+    fault.duration = words.duration(to_string(phase), *text);
     ++given;
   }
   if (given != 1)
-    words.refuse(
-        "it needs one of compute, data, collective and checkpoint with the time that it takes "
-        "longer",
-        "compute=20ms");
+    words.refuse(fmt::format("it needs one of {} with the time that it takes longer",
+                             fmt::join(names_of(kSlowParts), ", ")),
+                 "forward=20ms");
 }
 
 void read_link(Words& words, Fault& fault) {
@@ -204,8 +214,8 @@ Fault parse_fault(size_t number, std::string_view text) {
       break;
     case FaultKind::slow: read_slow(words, fault); break;
     case FaultKind::corrupt:
-      words.flag("collective");  // What it received there; the word may be left out.
-      fault.phase = Phase::update;
+      words.flag("exchange");  // Where it received the bytes; the word may be left out.
+      fault.phase = Phase::optimizer;
       break;
     case FaultKind::drop:
       read_link(words, fault);

@@ -22,7 +22,7 @@ class Draw {
 };
 
 constexpr Phase kPhases[] = {Phase::data, Phase::forward, Phase::backward, Phase::exchange,
-                             Phase::update};
+                             Phase::optimizer};
 
 Fault draw_fault(Draw& draw, const Fault& random, int world_size) {
   Fault fault;
@@ -38,7 +38,7 @@ Fault draw_fault(Draw& draw, const Fault& random, int world_size) {
       fault.phase = Phase::forward;
       fault.duration = Milliseconds(1 + draw.below(20));
       break;
-    case FaultKind::corrupt: fault.phase = Phase::update; break;
+    case FaultKind::corrupt: fault.phase = Phase::optimizer; break;
     case FaultKind::drop:
       fault.phase = Phase::exchange;
       fault.peer = static_cast<int>((fault.rank + 1 + draw.below(world_size - 1)) % world_size);

@@ -1,4 +1,5 @@
-// The words of the grammar of faults, and what they stand for.
+// The words of the grammar of faults, and what they stand for. Phases have the names that
+// heartbeats and messages use (launch/phase.h).
 #pragma once
 #include <trireme/launch/phase.h>
 #include <array>
@@ -10,29 +11,29 @@ namespace trireme::faults {
 inline constexpr std::array<std::string_view, 7> kKinds{"kill", "stop",      "slow",  "corrupt",
                                                         "drop", "disk-full", "random"};
 
-struct Place {
-  std::string_view name;
+// Where a fault can strike, in the order in which a step passes the phases. A run is idle after its
+// last step.
+inline constexpr std::array kPlaces = {Phase::data,     Phase::forward,   Phase::backward,
+                                       Phase::exchange, Phase::optimizer, Phase::checkpoint,
+                                       Phase::idle};
+// Where a slow rank loses its time.
+inline constexpr std::array kSlowParts = {Phase::forward, Phase::data, Phase::exchange,
+                                          Phase::checkpoint};
+
+// Words that earlier versions had for phases.
+struct OldWord {
+  std::string_view word;
   Phase phase;
 };
-// In the order in which a step passes them; the end is behind the last one. The collective is the
-// phase that heartbeats call exchange.
-inline constexpr std::array<Place, 7> kPlaces = {{{"data", Phase::data},
-                                                  {"forward", Phase::forward},
-                                                  {"backward", Phase::backward},
-                                                  {"collective", Phase::exchange},
-                                                  {"update", Phase::update},
-                                                  {"checkpoint", Phase::checkpoint},
-                                                  {"end", Phase::idle}}};
-// Where a slow rank loses its time.
-inline constexpr std::array<Place, 4> kSlowParts = {{{"compute", Phase::forward},
-                                                     {"data", Phase::data},
-                                                     {"collective", Phase::exchange},
-                                                     {"checkpoint", Phase::checkpoint}}};
+inline constexpr std::array<OldWord, 4> kOldWords = {{{"compute", Phase::forward},
+                                                      {"collective", Phase::exchange},
+                                                      {"update", Phase::optimizer},
+                                                      {"end", Phase::idle}}};
 
 template <size_t n>
-constexpr std::array<std::string_view, n> names_of(const std::array<Place, n>& places) {
+std::array<std::string_view, n> names_of(const std::array<Phase, n>& phases) {
   std::array<std::string_view, n> names;
-  for (size_t i = 0; i < n; ++i) names[i] = places[i].name;
+  for (size_t i = 0; i < n; ++i) names[i] = to_string(phases[i]);
   return names;
 }
 

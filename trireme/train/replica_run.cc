@@ -481,7 +481,7 @@ struct ReplicaRun::Impl {
     if (world_.regroup_wanted()) replica_->request_regroup();
     const StepOutcome outcome = replica_->step();
     in_step_ = false;
-    step_phase(Phase::update);
+    step_phase(Phase::optimizer);
     const GuardVerdict verdict = guard_.judge(
         {progress_.step + 1, batch.position, outcome.loss, outcome.gradient_norm,
          outcome.nonfinite_ranks, outcome.nonfinite_gradients, options_.loss_scaling.has_value()});

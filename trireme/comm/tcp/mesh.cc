@@ -1,20 +1,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/comm/tcp/mesh.h>
-#include <trireme/net/handshake.h>
+#include <trireme/net/doorkeeper.h>
 #include <trireme/net/sockets.h>
 #include <asio/co_spawn.hpp>
 #include <asio/detached.hpp>
 #include <asio/io_context.hpp>
-#include <asio/read.hpp>
 #include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
-#include <asio/write.hpp>
 #include <bit>
-#include <list>
+#include <map>
 #include <optional>
 
 namespace trireme::comm {
@@ -26,17 +23,10 @@ static_assert(std::endian::native == std::endian::little,
               "what ranks call is sent in the byte order of the host");
 
 constexpr Milliseconds kPatience{5000};  // The time that a stranger has.
-constexpr size_t kMaxStrangers = 256;    // At once; one more drops the oldest.
 // The pause between failed calls, and between checks for lost workers.
 constexpr Milliseconds kPause{20};
 
-enum class Lane : uint32_t { collectives, messages };
-
-// The message of the calling side after the handshake.
-struct Introduction {
-  uint32_t rank = 0;
-  Lane lane = Lane::collectives;
-};
+enum class Lane { collectives, messages };
 
 class Meeting {
  public:
@@ -46,14 +36,24 @@ class Meeting {
         size_(size),
         options_(options),
         deadline_(Deadline::after(options.timeout)),
-        acceptor_(net::listen_on(context_, {options.address, 0})) {
+        door_(context_, {options.address, 0},
+              {.terms = {.token = options.token,
+                         .expects =
+                             [this](net::Purpose purpose, const net::Subject& subject) {
+                               return purpose == net::Purpose::mesh && caller_of(subject);
+                             }},
+               .patience = kPatience,
+               .room = "comm"},
+              [this](net::Doorkeeper::Guest guest) { welcome(std::move(guest)); }) {
     mesh_.collectives.resize(static_cast<size_t>(size));
     mesh_.messages.resize(static_cast<size_t>(size));
+    for (const Lane lane : {Lane::collectives, Lane::messages})
+      for (int peer = rank_ + 1; peer < size_; ++peer)
+        callers_[subject(peer, rank_, lane)] = {peer, lane};
   }
 
   Mesh run() {
-    const net::Endpoint here{options_.address, acceptor_.local_endpoint().port()};
-    member_.set(key(rank_), here.describe());
+    member_.set(key(rank_), door_.endpoint().describe());
     for (int peer = 0; peer < rank_; ++peer) {
       const auto addresses =
           net::resolve(net::parse_endpoint(member_.get(key(peer), deadline_)), deadline_);
@@ -61,7 +61,6 @@ class Meeting {
       for (const Lane lane : {Lane::collectives, Lane::messages})
         asio::co_spawn(context_, call(peer, lane, addresses.front()), asio::detached);
     }
-    asio::co_spawn(context_, accept_all(), asio::detached);
     while (met_ < 2 * (size_ - 1)) {
       context_.run_one_for(kPause);
       if (failure_) throw *failure_;
@@ -72,14 +71,9 @@ class Meeting {
   }
 
  private:
-  struct Stranger {
-    explicit Stranger(net::Accepted accepted)
-        : socket(std::move(accepted.socket)),
-          peer(std::move(accepted.peer)),
-          patience(socket.get_executor()) {}
-    tcp::socket socket;
-    const std::string peer;
-    asio::steady_timer patience;
+  struct Caller {
+    int rank = 0;
+    Lane lane = Lane::collectives;
   };
 
   std::string key(int rank) const { return fmt::format("tcp/{}/{}", options_.name, rank); }
@@ -97,16 +91,23 @@ class Meeting {
                  "hosts reach; no firewall between them");
   }
 
+  // What both ends of a link prove that it is: no other link's proof serves for it.
+  net::Subject subject(int caller, int called, Lane lane) const {
+    return net::subject_of(fmt::format("{} of generation {}, {} to {}, {}", options_.name,
+                                       member_.generation(), caller, called,
+                                       lane == Lane::collectives ? "collectives" : "messages"));
+  }
+
   asio::awaitable<void> call(int peer, Lane lane, tcp::endpoint address) {
     for (asio::steady_timer pause(context_);; co_await pause.async_wait(asio::use_awaitable)) {
       try {
         tcp::socket socket(context_);
         net::open_private(socket, address);
         co_await socket.async_connect(address, asio::use_awaitable);
-        const net::HandshakeEnd end = co_await net::shake_hands_as_client(socket, options_.token);
+        net::SessionKeys keys;  // Tensors are not signed.
+        const net::HandshakeEnd end = co_await net::shake_hands_as_client(
+            socket, options_.token, net::Purpose::mesh, subject(rank_, peer, lane), keys);
         if (end == net::HandshakeEnd::accepted) {
-          const Introduction mine{static_cast<uint32_t>(rank_), lane};
-          co_await asio::async_write(socket, asio::buffer(&mine, sizeof mine), asio::use_awaitable);
           keep(std::move(socket), peer, lane);
           co_return;
         }
@@ -116,7 +117,7 @@ class Meeting {
                            "the same TRIREME_JOB_TOKEN for all workers");
           co_return;
         }
-        last_failure_ = "the listener there does not speak Trireme's protocol";
+        last_failure_ = net::describe_for_client(end);
       } catch (const std::system_error& error) {
         last_failure_ = error.code().message();
       }
@@ -124,74 +125,17 @@ class Meeting {
     }
   }
 
-  asio::awaitable<void> accept_all() {
-    for (;;) {
-      co_await acceptor_.async_wait(tcp::acceptor::wait_read, asio::use_awaitable);
-      try {
-        net::Accepted accepted = net::accept_private(acceptor_);
-        if (accepted.peer.empty()) continue;
-        if (strangers_.size() == kMaxStrangers)
-          dismiss(strangers_.front(), "too many connections without proof");
-        strangers_.push_back(std::make_shared<Stranger>(std::move(accepted)));
-        asio::co_spawn(context_, greet(strangers_.back()), asio::detached);
-        // No descriptors are left.
-      } catch (const std::system_error& error) {
-        failure_.emplace(ErrorCode::io, "comm",
-                         fmt::format("cannot accept a connection on {}: {}", options_.address,
-                                     error.code().message()),
-                         "ulimit -n");
-        co_return;
-      }
-    }
+  // The rank that calls under this subject, if it is expected and has not come yet.
+  std::optional<Caller> caller_of(const net::Subject& subject) {
+    const auto found = callers_.find(subject);
+    if (found == callers_.end() || place(found->second.rank, found->second.lane))
+      return std::nullopt;
+    return found->second;
   }
 
-  asio::awaitable<void> greet(std::shared_ptr<Stranger> stranger) {
-    stranger->patience.expires_after(kPatience);
-    stranger->patience.async_wait([this, stranger](std::error_code cancelled) {
-      if (!cancelled)
-        dismiss(stranger, "no proof of the job token within " + format_duration(kPatience));
-    });
-    std::string refusal;
-    Introduction theirs;
-    try {
-      switch (co_await net::shake_hands_as_server(stranger->socket, options_.token)) {
-        case net::HandshakeEnd::accepted:
-          co_await asio::async_read(stranger->socket, asio::buffer(&theirs, sizeof theirs),
-                                    asio::use_awaitable);
-          break;
-        case net::HandshakeEnd::wrong_magic:
-          refusal = "its bytes are not Trireme's protocol";
-          break;
-        case net::HandshakeEnd::wrong_token:
-          refusal = "its job token differs from this job's";
-          break;
-      }
-    } catch (const std::system_error& error) {
-      refusal = "it left before proving the job token (" + error.code().message() + ")";
-    }
-    stranger->patience.cancel();
-    if (refusal.empty() && !is_expected(theirs))
-      refusal = "it introduces itself as a rank that is not expected";
-    if (refusal.empty()) {
-      strangers_.remove(stranger);
-      keep(std::move(stranger->socket), static_cast<int>(theirs.rank), theirs.lane);
-    } else {
-      dismiss(stranger, refusal);
-    }
-  }
-
-  void dismiss(std::shared_ptr<Stranger> stranger, const std::string& why) {
-    if (!stranger->socket.is_open()) return;  // It was dismissed already.
-    log_warning("comm: dropped a connection from {}: {}", stranger->peer, why);
-    std::error_code ignored;
-    stranger->socket.close(ignored);
-    strangers_.remove(stranger);
-  }
-
-  bool is_expected(const Introduction& theirs) {
-    const int rank = static_cast<int>(theirs.rank);
-    return rank > rank_ && rank < size_ && theirs.lane <= Lane::messages &&
-           !place(rank, theirs.lane);
+  void welcome(net::Doorkeeper::Guest guest) {
+    if (const auto caller = caller_of(guest.hello.subject))
+      keep(std::move(guest.socket), caller->rank, caller->lane);
   }
 
   Descriptor& place(int peer, Lane lane) {
@@ -214,12 +158,12 @@ class Meeting {
   const MeshOptions& options_;
   const Deadline deadline_;
   asio::io_context context_{1};
-  tcp::acceptor acceptor_;
-  std::list<std::shared_ptr<Stranger>> strangers_;  // Oldest first.
   Mesh mesh_;
+  std::map<net::Subject, Caller> callers_;  // Whom this rank waits for.
   int met_ = 0;
   std::optional<Error> failure_;
   std::string last_failure_;
+  net::Doorkeeper door_;  // Last: its callbacks use all of the above.
 };
 
 }  // namespace

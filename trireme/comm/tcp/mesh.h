@@ -1,8 +1,8 @@
-// Connects the ranks of a TCP group: each rank listens on its own address, publishes it over the
-// control connection, and connects to the ranks of lower number. Both ends of every connection
-// prove that they have the job token (net/handshake.h) before they believe anything else. A
-// connection without proof is closed and logged, and has no other effect. No rank listens any more
-// when all have met.
+// How the ranks of a TCP group meet: each listens on its own address, publishes it over the control
+// connection, and calls those of lower rank. Both ends of every connection prove the job token and
+// which link of which generation it is (net/handshake.h) before anything else is believed. A
+// connection without this proof is dropped, logged and otherwise ignored. No rank listens any more
+// once all have met.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/cores.h>
+#include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/comm/threads/thread_hub.h>
@@ -95,7 +96,7 @@ bool ThreadHub::wait_until_passed(uint64_t phase) {
   }
   sleepers_.fetch_add(1);
   std::unique_lock lock(mutex_);
-  const bool in_time = changed_.wait_for(lock, timeout_, passed);
+  const bool in_time = changed_.wait_until(lock, Deadline::after(timeout_).at(), passed);
   sleepers_.fetch_sub(1);
   return in_time;
 }
@@ -145,7 +146,8 @@ void ThreadHub::put(int from, int to, int tag, std::vector<std::byte> message) {
 std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
   std::unique_lock lock(mutex_);
   auto& box = mail_[{from, to, tag}];
-  if (!changed_.wait_for(lock, timeout_, [&] { return !box.empty() || ended(state_.load()); }))
+  if (!changed_.wait_until(lock, Deadline::after(timeout_).at(),
+                           [&] { return !box.empty() || ended(state_.load()); }))
     throw Error(ErrorCode::timeout, "comm",
                 fmt::format("recv: waited {} for a message of rank {} (tag {})",
                             format_duration(timeout_), from, tag),

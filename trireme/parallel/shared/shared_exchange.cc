@@ -370,7 +370,7 @@ class SharedExchange : public Exchange {
 
   // Nothing was written to parameters and state before.
   void update_shards(double factor) {
-    launch::mark_phase(Phase::update);
+    launch::mark_phase(Phase::optimizer);
     update_factor_ = factor;
     updating_ = guard_ != nullptr;
     update_shard(team_->rank());

@@ -1,0 +1,47 @@
+#include <gtest/gtest.h>
+#include <trireme/base/deadline.h>
+#include <climits>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace trireme {
+namespace {
+
+TEST(Deadline, OfAnyLengthLiesInTheFuture) {
+  for (const Milliseconds wait : {Milliseconds::max(), Milliseconds::max() / 1000,
+                                  Milliseconds(9'999'999'999'000), kLongestWait}) {
+    const Deadline deadline = Deadline::after(wait);
+    EXPECT_FALSE(deadline.expired()) << wait.count();
+    EXPECT_GT(deadline.remaining(), kLongestWait - std::chrono::hours(1));
+    EXPECT_EQ(deadline.remaining_as_int(), INT_MAX);
+    EXPECT_EQ(deadline.allowed(), wait);
+    // What callers add to it does not overflow either.
+    EXPECT_GT(deadline.at() + std::chrono::hours(24), deadline.at());
+  }
+}
+
+TEST(Deadline, OfNoTimeOrLessHasExpired) {
+  for (const Milliseconds wait : {Milliseconds(0), Milliseconds(-1), Milliseconds::min()}) {
+    EXPECT_TRUE(Deadline::after(wait).expired()) << wait.count();
+    EXPECT_EQ(Deadline::after(wait).remaining(), Milliseconds(0));
+    EXPECT_EQ(Deadline::after(wait).remaining_as_int(), 0);
+  }
+}
+
+TEST(Deadline, AWaitForTheLongestTimeEndsWhenItsEventComes) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool came = false;
+  std::jthread other([&] {
+    const std::lock_guard lock(mutex);
+    came = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  EXPECT_TRUE(
+      changed.wait_until(lock, Deadline::after(Milliseconds::max()).at(), [&] { return came; }));
+}
+
+}  // namespace
+}  // namespace trireme

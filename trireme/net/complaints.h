@@ -1,0 +1,40 @@
+// What a listening socket writes to the log about connections that it dropped. Strangers must not
+// fill the log: in each period an address gets a few lines and then one line with a count.
+#pragma once
+#include <trireme/base/deadline.h>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace trireme::net {
+
+class Complaints {
+ public:
+  using Clock = Deadline::Clock;
+  static constexpr int kLines = 5;          // For one address in a period.
+  static constexpr size_t kAddresses = 16;  // With lines of their own; the rest is one entry.
+  static constexpr Milliseconds kPeriod{10000};
+
+  // `write` is called with each line.
+  explicit Complaints(std::function<void(const std::string&)> write) : write_(std::move(write)) {}
+  ~Complaints() { close_all(); }
+
+  void add(const std::string& address, const std::string& line, Clock::time_point now);
+  // Writes the counts of the periods that are over.
+  void tick(Clock::time_point now);
+  // How many connections from this address failed in its current period.
+  int failures(const std::string& address) const;
+
+ private:
+  struct Period {
+    Clock::time_point end;
+    int failures = 0;
+  };
+  void close(const std::string& address, const Period& period);
+  void close_all();
+
+  const std::function<void(const std::string&)> write_;
+  std::map<std::string, Period> periods_;  // By address.
+};
+
+}  // namespace trireme::net
