@@ -49,6 +49,7 @@ Writer::~Writer() {
 std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorView>& model,
                                    const std::vector<TensorView>& optimizer, Part part) {
   std::filesystem::path path = path_ / name_of_step(manifest.step);
+  auto mark = options_.mark ? options_.mark(manifest.step) : nullptr;
   if (!options_.background) {
     const Deadline deadline = Deadline::after(options_.timeout);
     write(manifest, TensorFiles(model, optimizer, part.index).content(), part,
@@ -64,7 +65,8 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   snapshot.take(model, optimizer, std::min(options_.copy_threads, usable_cores()));
   lock.lock();
   pending_.push_back({std::move(manifest), &snapshot, std::move(part),
-                      std::chrono::steady_clock::now() + options_.timeout});
+                      std::chrono::steady_clock::now() + options_.timeout, /*may_fail=*/false,
+                      std::move(mark)});
   if (!thread_.joinable())
     thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
   changed_.notify_all();

@@ -12,6 +12,8 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -25,6 +27,8 @@ struct WriterOptions {
   // Whether all who write the other parts of what is being saved may still do so. Asked by the
   // thread that calls, while it waits; may throw.
   GoOnWaiting others_live = {};
+  // Called when a save of this step begins; the result is kept until that has ended.
+  std::function<std::shared_ptr<void>(int64_t step)> mark = {};
   int copy_threads = 2;  // As many as fill the memory's bandwidth on small machines.
   std::chrono::milliseconds timeout = std::chrono::minutes(
       10);  // For a write that a save or wait() waits for, and for the other parts.
@@ -69,6 +73,7 @@ class Writer {
     Part part;
     std::chrono::steady_clock::time_point patience;  // With the other parts.
     bool may_fail = false;
+    std::shared_ptr<void> mark = {};
   };
   void write_on(std::stop_token stop);
   void write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part,

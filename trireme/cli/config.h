@@ -100,6 +100,9 @@ struct Config {
     double straggler_factor = 1.5;  // 0: nobody is named.
   } comm;
   struct {
+    Milliseconds stop_grace{30000}, loss_grace{5000};
+  } launch;
+  struct {
     std::string dir;    // Empty: run.dir/checkpoint.
     std::string every;  // "100" or "100 steps", "2 epochs", "" or "never": only at the end.
     int keep = 2;

@@ -170,6 +170,9 @@ std::vector<Key> make_key_table() {
     {.name = "comm.stall_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.stall_timeout), .meaning = "A worker that the others wait for so long is named, with what it does and where; nothing is ended.", .range = at_least(1)},
     {.name = "comm.straggler_factor", .kind = Kind::number, .slot = TRIREME_SLOT(comm.straggler_factor), .meaning = "A worker whose steps take so many times the others' work is named a straggler, with the phase that costs them; 0: nobody is.", .range = at_least(0)},
 
+    {.name = "launch.stop_grace", .kind = Kind::duration, .slot = TRIREME_SLOT(launch.stop_grace), .meaning = "From a request to stop on, workers have so long to save and end; then they are killed. After a worker was lost, a checkpoint that is being written has as long.", .range = at_least(0)},
+    {.name = "launch.loss_grace", .kind = Kind::duration, .slot = TRIREME_SLOT(launch.loss_grace), .meaning = "After a worker was lost and the job cannot go on, the others have so long to end by themselves.", .range = at_least(0)},
+
     {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints; a run that finds one there goes on from it; empty: a folder of the run."},
     {.name = "checkpoint.every", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.every), .meaning = "`100 steps` or `2 epochs`; empty or `never`: only at the end."},
     {.name = "checkpoint.keep", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep), .meaning = "How many of the newest checkpoints stay.", .range = count_from(1)},

@@ -1,6 +1,7 @@
 // `trireme launch`: starts any programme as workers of one job.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/node_options.h>
 
@@ -11,9 +12,20 @@ struct LaunchArguments {
   int workers = 2;
   int threads = 0;
   bool no_prefix = false;
+  std::string stop_grace = "30s", loss_grace = "5s";
   std::vector<std::string> program;
   NodeOptions node;
 };
+
+Milliseconds duration_of(const std::string& option, const std::string& text) {
+  try {
+    if (const Milliseconds time = parse_duration(text); time >= Milliseconds(0)) return time;
+  } catch (const Error&) {
+  }
+  throw Error(ErrorCode::invalid_argument, "cli",
+              fmt::format("{} is '{}'; expected: duration, such as 250ms or 5s", option, text),
+              option + " 30s");
+}
 
 int launch_job(const LaunchArguments& arguments) {
   if (arguments.workers < 1)
@@ -27,6 +39,8 @@ int launch_job(const LaunchArguments& arguments) {
   options.workers = arguments.workers;
   options.threads_per_worker = arguments.threads;
   options.prefix_output = !arguments.no_prefix;
+  options.stop_grace = duration_of("--stop-grace", arguments.stop_grace);
+  options.loss_grace = duration_of("--loss-grace", arguments.loss_grace);
   options.command = arguments.program;
   return launch::supervise(options);
 }
@@ -44,6 +58,12 @@ void add_launch(CLI::App& app, Action& action) {
       "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of this host)");
   command->add_flag("--no-prefix", arguments->no_prefix,
                     "Pass output on without the worker's number");
+  command->add_option("--stop-grace", arguments->stop_grace,
+                      "From a request to stop on, workers have so long to save and end; then they "
+                      "are killed (default 30s)");
+  command->add_option("--loss-grace", arguments->loss_grace,
+                      "After a worker was lost, the others have so long to end by themselves "
+                      "(default 5s)");
   arguments->node.add_to(*command);
   command->add_option("program", arguments->program, "Programme and arguments, after --");
   command->footer("Example: trireme launch --workers 2 -- ./my_training --epochs 3");

@@ -79,6 +79,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
     options.heartbeat_timeout = config.comm.heartbeat_timeout;
   options.stall_timeout = config.comm.stall_timeout;
   options.launcher_grace = config.comm.launcher_grace;
+  options.stop_grace = config.launch.stop_grace;
+  options.loss_grace = config.launch.loss_grace;
   options.straggler.factor = config.comm.straggler_factor;
   // Beside rank 0's own records, as rank 0 may be the one that hangs.
   std::optional<monitor::AppendFile> log;

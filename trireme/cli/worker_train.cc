@@ -64,7 +64,7 @@ OptimizerFactory optimizer_of(const Config& config) {
 Json keys_to_agree(const Config& config) {
   static constexpr std::string_view kOwn[] = {
       "run.",           "monitor.",         "cost.",
-      "checkpoint.dir", "comm.interface",   "comm.table",
+      "checkpoint.dir", "comm.interface",   "comm.table",   "launch.",
       "device.",        "data.path",        "data.images",
       "data.labels",    "data.test_images", "data.test_labels",
       "data.threads",   "data.prefetch"};

@@ -343,7 +343,7 @@ World World::join(WorldOptions options, const Environment& environment) {
   if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
   if (const auto& etcd = impl->identity.etcd) impl->lookup.emplace(*etcd);
   if (const auto& elastic = impl->identity.elastic; elastic && elastic->launcher > 0)
-    impl->orphan_watch.emplace(elastic->launcher, elastic->launcher_grace);
+    impl->orphan_watch.emplace(elastic->launcher, elastic->launcher_grace, elastic->stop_grace);
   if (impl->identity.workers > 1) set_process_rank(impl->identity.worker, impl->identity.workers);
   return World(std::move(impl));
 }
@@ -487,6 +487,11 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
 void World::set_phase(Phase phase, int64_t step) {
   impl_->phases->set(phase, step);
   launch::mark_this_thread(impl_->phases);
+}
+
+std::shared_ptr<void> World::mark_save(int64_t step) {
+  impl_->phases->begin_save(step);
+  return {nullptr, [page = impl_->phases](void*) { page->end_save(); }};
 }
 
 Json World::times() {

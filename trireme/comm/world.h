@@ -89,6 +89,9 @@ class World {
   // What this process does, for heartbeats and its launcher. Cheap. The calling thread speaks for
   // the process from now on: its collectives are told too.
   void set_phase(Phase phase, int64_t step = -1);
+  // Its launcher knows that this process writes the checkpoint of this step as long as the result
+  // lives: it says so where that is cut off. Any thread.
+  std::shared_ptr<void> mark_save(int64_t step);
   // Where the time of all workers' steps goes, and who makes the others wait: {"phases": [...],
   // "stragglers": [...]} (docs/report.md).
   Json times();

@@ -49,8 +49,10 @@ constexpr Milliseconds kReapTimeout{2000};
 constexpr Milliseconds kWithdrawTimeout{2000};
 constexpr Milliseconds kQuietTimeout{
     1000};  // For a stream that something outside the job holds open.
-constexpr Milliseconds kUnreadTimeout{
-    2000};  // For a reader of ours that has stopped reading, after a failure.
+// For a reader of ours that has stopped reading: after a failure, and else.
+constexpr Milliseconds kUnreadTimeout{2000};
+constexpr Milliseconds kSlowReaderTimeout{30000};
+constexpr Milliseconds kOtherNodesTimeout{5000};  // Until the workers of other nodes have left.
 
 std::vector<std::string> environment_of_this_process() {
   std::vector<std::string> entries;
@@ -83,9 +85,9 @@ struct Worker {
   bool counts = true;  // For the job's end; no longer once it is replaced.
 };
 
-class Job {
+class Supervision {
  public:
-  explicit Job(const SupervisorOptions& options);
+  explicit Supervision(const SupervisorOptions& options);
   int run();
 
  private:
@@ -109,10 +111,13 @@ class Job {
   void tell(Json record, const std::string& text) const;
   void replace();
   PhaseAt last_phase(const Worker& worker) const;
+  std::optional<int64_t> step_being_saved(const Worker& worker) const;
   void note_loss();
   void kill_no_later_than(Clock::time_point at);
+  void save_no_later_than(Clock::time_point at);
+  bool may_save_on(const Worker& worker) const;
   void keep_deadlines();
-  void signal_all(int signal);
+  int signal_all(int signal, bool but_savers = false);
   Milliseconds until_next_deadline() const;
   void finish_output();
   Verdict finish();
@@ -138,9 +143,10 @@ class Job {
   bool lost_ = false;
   std::optional<Clock::time_point> terminate_at_;
   std::optional<Clock::time_point> kill_at_;
+  std::optional<Clock::time_point> save_until_;  // A worker that writes a checkpoint has so long.
 };
 
-Job::Job(const SupervisorOptions& options)
+Supervision::Supervision(const SupervisorOptions& options)
     : options_(options),
       token_(token_of_job(options, Environment::of_process())),
       relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO),
@@ -151,7 +157,7 @@ Job::Job(const SupervisorOptions& options)
     address_towards(*options.etcd);  // So that a wrong one is found before anything starts.
 }
 
-void Job::start_coordinator() {
+void Supervision::start_coordinator() {
   const MembershipOptions membership{.workers = options_.workers,
                                      .join_timeout = options_.join_timeout,
                                      .heartbeat_timeout = options_.heartbeat_timeout,
@@ -179,7 +185,7 @@ void Job::start_coordinator() {
                                         {token_, coordinator_->endpoint()}));
 }
 
-int Job::run() {
+int Supervision::run() {
   try {
     start_workers();
   } catch (const Error& error) {  // Those already started are killed with this object.
@@ -210,12 +216,12 @@ int Job::run() {
   return verdict.exit_code;
 }
 
-void Job::start_workers() {
+void Supervision::start_workers() {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   for (int i = 0; i < local.count; ++i) start_worker(i);
 }
 
-void Job::start_worker(int local_worker) {
+void Supervision::start_worker(int local_worker) {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   std::shared_ptr<PhasePage> page = PhasePage::for_child();
   const net::Endpoint rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous;
@@ -238,13 +244,13 @@ void Job::start_worker(int local_worker) {
 }
 
 // Until a signal (a child's end is one), output, room for output, or the time is over.
-void Job::wait(Milliseconds at_most) {
+void Supervision::wait(Milliseconds at_most) {
   std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}};
   relay_.add_to_poll(polled);
   ::poll(polled.data(), polled.size(), static_cast<int>(at_most.count()));
 }
 
-void Job::take_signals() {
+void Supervision::take_signals() {
   for (const int signal : signals_.take()) {
     if (signal == SIGCHLD) continue;
     const auto now = Clock::now();
@@ -252,17 +258,19 @@ void Job::take_signals() {
       stop_asked_ = now;
       end_.stop_signal = signal;
       signal_all(SIGTERM);
+      save_no_later_than(now + options_.stop_grace);
       kill_no_later_than(now + options_.stop_grace);
       if (options_.elastic && coordinator_)
         coordinator_->finish();  // Those who wait for a generation save in the next one, however
                                  // few they are.
     } else if (now - *stop_asked_ >= kSecondSignalAfter) {
+      save_no_later_than(now);
       kill_no_later_than(now);
     }
   }
 }
 
-void Job::take_ends() {
+void Supervision::take_ends() {
   const size_t first_new = end_.workers.size();
   std::vector<pid_t> running;
   for (Worker& worker : workers_) {
@@ -280,7 +288,7 @@ void Job::take_ends() {
   report_failures(first_new);
 }
 
-WorkerEnd Job::end_of(const Worker& worker, const ProcessEnd& end) const {
+WorkerEnd Supervision::end_of(const Worker& worker, const ProcessEnd& end) const {
   return {.worker = worker.number,
           .pid = worker.process.pid(),
           .host = name_of_host(),
@@ -288,11 +296,17 @@ WorkerEnd Job::end_of(const Worker& worker, const ProcessEnd& end) const {
           .at = std::chrono::duration_cast<Milliseconds>(Clock::now() - started_),
           .signal_sent = worker.signal_sent,
           .last = last_phase(worker),
+          .saving = step_being_saved(worker),
           .said_goodbye =
               coordinator_ && !options_.elastic && coordinator_->said_goodbye(worker.number)};
 }
 
-PhaseAt Job::last_phase(const Worker& worker) const {
+std::optional<int64_t> Supervision::step_being_saved(const Worker& worker) const {
+  const auto seen = board_.look_at(worker.identity);
+  return seen ? seen->saving : std::nullopt;
+}
+
+PhaseAt Supervision::last_phase(const Worker& worker) const {
   if (const auto seen = board_.look_at(worker.identity)) return seen->at;
   if (!coordinator_) return {};
   if (!options_.elastic) return coordinator_->last_phase(worker.number);
@@ -301,7 +315,7 @@ PhaseAt Job::last_phase(const Worker& worker) const {
 
 // In an elastic job a worker that was killed or lost is no reason to end; one that failed for good
 // is, as it would fail again.
-bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
+bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (!options_.elastic) return false;
   if (coordinator_ && coordinator_->was_dismissed(worker.identity)) return true;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
@@ -327,7 +341,7 @@ bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   return true;
 }
 
-void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
+void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
   const Loss unknown{worker.number, ""};
   const Loss loss =
@@ -346,7 +360,7 @@ void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
 }
 
 // Another coordinator has the job's name in etcd: this launcher is one of several from now on.
-void Job::step_back() {
+void Supervision::step_back() {
   if (!coordinator_ || !coordinator_->was_superseded()) return;
   say("another coordinator has taken over; this launcher goes on with its workers");
   job_file_.reset();
@@ -356,7 +370,7 @@ void Job::step_back() {
 
 // Those that the others go on without but that still live, silent or stopped: they must not come
 // back. Who is about to end says why it does by its exit code, and is given the time.
-void Job::end_the_lost() {
+void Supervision::end_the_lost() {
   if (!coordinator_) return;  // Another launcher's business; this one replaces those that end.
   for (const LostProcess& lost : coordinator_->take_lost())
     for (Worker& worker : workers_) {
@@ -375,7 +389,7 @@ void Job::end_the_lost() {
 
 // Also before they are members, while they wait, and where another launcher has the coordinator: it
 // replaces only those that end.
-void Job::end_the_stopped() {
+void Supervision::end_the_stopped() {
   const auto now = Clock::now();
   for (Worker& worker : workers_) {
     if (worker.ended) continue;
@@ -391,7 +405,7 @@ void Job::end_the_stopped() {
   }
 }
 
-void Job::end(Worker& worker, const std::string& reason) {
+void Supervision::end(Worker& worker, const std::string& reason) {
   say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number,
                   worker.process.pid(), reason));
   worker.signal_sent = SIGKILL;
@@ -400,7 +414,7 @@ void Job::end(Worker& worker, const std::string& reason) {
 
 // The guilty one's stack follows on its standard error, if it handles the signal
 // (base/stack_dump.h).
-void Job::tell_notices() {
+void Supervision::tell_notices() {
   if (!coordinator_ || lost_ || stop_asked_) return;
   for (Notice& notice : coordinator_->take_notices()) {
     tell(std::move(notice.record), notice.text);
@@ -410,14 +424,14 @@ void Job::tell_notices() {
   }
 }
 
-void Job::tell(Json record, const std::string& text) const {
+void Supervision::tell(Json record, const std::string& text) const {
   say(text);
   record["text"] = text;
   if (options_.on_notice) options_.on_notice(record);
 }
 
 // As many workers as are wanted, in the first places that are free.
-void Job::replace() {
+void Supervision::replace() {
   if (stop_asked_ || lost_ || finishing_ || failed_for_good()) return;
   std::erase_if(workers_, [this](const Worker& worker) {
     const bool gone = worker.ended && !worker.counts;
@@ -432,12 +446,12 @@ void Job::replace() {
 }
 
 // The other nodes keep their numbers; node 0 has what more or fewer are wanted.
-int Job::wanted_here() const {
+int Supervision::wanted_here() const {
   const int here = local_workers_of(options_.workers, options_.nodes, options_.node).count;
   return coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
 }
 
-void Job::report_failures(size_t first_new) {
+void Supervision::report_failures(size_t first_new) {
   const auto failed = std::find_if(
       end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
       [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
@@ -452,37 +466,55 @@ void Job::report_failures(size_t first_new) {
   note_loss();
 }
 
-void Job::note_loss() {
+void Supervision::note_loss() {
   lost_ = true;
   terminate_at_ = Clock::now() + options_.loss_grace;
+  save_no_later_than(Clock::now() + options_.stop_grace);
 }
 
-void Job::kill_no_later_than(Clock::time_point at) {
+void Supervision::kill_no_later_than(Clock::time_point at) {
   kill_at_ = kill_at_ ? std::min(*kill_at_, at) : at;
 }
+void Supervision::save_no_later_than(Clock::time_point at) {
+  save_until_ = save_until_ ? std::min(*save_until_, at) : at;
+}
 
-void Job::keep_deadlines() {
+bool Supervision::may_save_on(const Worker& worker) const {
+  const auto seen = board_.look_at(worker.identity);
+  return seen && seen->saving && Clock::now() < save_until_.value_or(Clock::time_point::min());
+}
+
+void Supervision::keep_deadlines() {
   const auto now = Clock::now();
   if (terminate_at_ && now >= *terminate_at_) {
     terminate_at_.reset();
-    if (!stop_asked_) signal_all(SIGTERM);  // Else they have it already.
+    if (!stop_asked_) signal_all(SIGTERM, /*but_savers=*/true);  // Else they have it already.
     kill_no_later_than(now + kTerminateToKill);
   }
   if (kill_at_ && now >= *kill_at_) {
     kill_at_.reset();
-    signal_all(SIGKILL);
+    // A worker that has written its checkpoint has a moment to end by itself.
+    if (signal_all(SIGKILL, /*but_savers=*/true) > 0)
+      kill_no_later_than(std::min(now + kTerminateToKill, *save_until_));
   }
 }
 
-void Job::signal_all(int signal) {
+// Returns how many workers were spared, as they write a checkpoint and have time for it.
+int Supervision::signal_all(int signal, bool but_savers) {
+  int spared = 0;
   for (Worker& worker : workers_) {
     if (worker.ended) continue;
+    if (but_savers && may_save_on(worker)) {
+      ++spared;
+      continue;
+    }
     worker.signal_sent = signal;
     worker.process.signal_group(signal);
   }
+  return spared;
 }
 
-Milliseconds Job::until_next_deadline() const {
+Milliseconds Supervision::until_next_deadline() const {
   Milliseconds wait = coordinator_ && !lost_ ? kLookAtCoordinator : Milliseconds(60000);
   if (options_.elastic) wait = kLookAtElastic;
   for (const auto& at : {terminate_at_, kill_at_}) {
@@ -494,9 +526,9 @@ Milliseconds Job::until_next_deadline() const {
 }
 
 // The workers and all they started have ended: hands on what they printed last.
-void Job::finish_output() {
+void Supervision::finish_output() {
   const Deadline unread =
-      Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : options_.stop_grace);
+      Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : kSlowReaderTimeout);
   Deadline quiet = Deadline::after(kQuietTimeout);
   bool asked_again = false;
   while (!asked_again) {
@@ -513,7 +545,7 @@ void Job::finish_output() {
 }
 
 // With the place of the worker that it ended for.
-Json Job::record_of_end(const Verdict& verdict) const {
+Json Supervision::record_of_end(const Verdict& verdict) const {
   Json record = {{"kind", "end"}, {"exit_code", verdict.exit_code}};
   if (const auto cause = first_own_failure(end_)) {
     const WorkerEnd& end = end_.workers[*cause];
@@ -528,13 +560,13 @@ Json Job::record_of_end(const Verdict& verdict) const {
   return record;
 }
 
-Verdict Job::finish() {
+Verdict Supervision::finish() {
   if (!descendants_.end_all(Deadline::after(kReapTimeout)))
     log_warning("a process that a worker left behind does not end");
   finish_output();
   // Workers of other nodes may not have said goodbye yet.
   if (coordinator_ && options_.nodes > 1)
-    coordinator_->wait_until_all_left(Deadline::after(options_.loss_grace));
+    coordinator_->wait_until_all_left(Deadline::after(kOtherNodesTimeout));
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
     if (!end_.loss && !options_.elastic) end_.loss = coordinator_->first_loss();
@@ -547,7 +579,7 @@ Verdict Job::finish() {
 
 int supervise(const SupervisorOptions& options) {
   check_supervisor_options(options);
-  return Job(options).run();
+  return Supervision(options).run();
 }
 
 }  // namespace trireme::launch

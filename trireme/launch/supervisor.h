@@ -32,7 +32,9 @@ struct SupervisorOptions {
   int threads_per_worker = 0;  // OMP_NUM_THREADS and MKL_NUM_THREADS; 0: cores / local workers, at
                                // least 1. Variables set by the user win.
   bool prefix_output = true;   // "[2] " before each line of worker 2.
-  Milliseconds stop_grace{30000};  // From passing SIGTERM on until SIGKILL.
+  // From passing SIGTERM on until SIGKILL. After a loss, a worker that writes a checkpoint has as
+  // long to finish it.
+  Milliseconds stop_grace{30000};
   // Of an elastic job on one node: for so long its workers go on without the launcher; then they
   // save and end.
   Milliseconds launcher_grace{60000};

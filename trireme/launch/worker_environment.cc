@@ -39,6 +39,7 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
     // Where there are other launchers, they carry the job on, and these workers with it.
     if (options.nodes == 1)
       variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
+    variables["TRIREME_STOP_GRACE_MS"] = std::to_string(options.stop_grace.count());
   }
   variables["TRIREME_PHASE_PAGE"] = facts.page;
   variables["TRIREME_JOB_TOKEN"] = facts.token;

@@ -154,6 +154,7 @@ struct ReplicaRun::Impl {
     const checkpoint::WriterOptions writing{
         .background = keep.background,
         .others_live = [this] { return !world_.lost_a_worker(); },
+        .mark = [this](int64_t step) { return world_.mark_save(step); },
         .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
     if (first() && !writer_) writer_.emplace(open_folder(), writing);
     // With local steps momentum differs from rank to rank, and parts of several would fit no one's.
@@ -679,6 +680,7 @@ struct ReplicaRun::Impl {
   void save() {
     if (options_.checkpoint.dir.empty()) return;
     phase(Phase::checkpoint);
+    const auto mark = saver_->writes() ? world_.mark_save(progress_.step) : nullptr;
     strike(Phase::checkpoint, progress_.step);
     progress_.guard = guard_.state();
     replica_->synchronise();

@@ -90,6 +90,7 @@ class Saver {
   // this save or an earlier one that failed.
   void save(DataParallel& replica, const Progress& progress, const EngineState& engine,
             const Json& evaluation = {});
+  bool writes() const { return writer_ != nullptr; }  // This rank.
   // The checkpoints that have become durable since the last call, on rank 0; with `all`, waits
   // until each is. Throws Error(io) likewise.
   std::vector<std::string> saved(bool all);
