@@ -46,11 +46,11 @@ void move_aside(const std::filesystem::path& dir) {
   log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
 }
 
+// The configuration itself and not the file, which may be edited while the job runs: replacements
+// get what the first workers got.
 std::vector<std::string> worker_arguments(const TrainArguments& arguments, const Config& config) {
   std::vector<std::string> words{"train"};
-  if (!arguments.source.file.empty()) words.push_back(arguments.source.file.string());
-  for (const std::string& set : arguments.source.set) words.insert(words.end(), {"--set", set});
-  words.insert(words.end(), {"--set", "run.dir=" + config.run.dir});
+  for (const std::string& set : to_settings(config)) words.insert(words.end(), {"--set", set});
   if (!arguments.report.empty()) words.insert(words.end(), {"--report", arguments.report});
   if (arguments.quiet) words.push_back("--quiet");
   if (arguments.json) words.push_back("--json");
@@ -130,7 +130,9 @@ int64_t check_model_and_data(const Config& config, int most) {
 
 // The undisturbed run that a disturbed one is compared with: the same words, but for what `set`
 // says.
-int train_reference(TrainArguments arguments, const std::vector<std::string>& set) {
+int train_reference(TrainArguments arguments, const Config& disturbed,
+                    const std::vector<std::string>& set) {
+  arguments.source = {{}, to_settings(disturbed)};
   arguments.source.set.insert(arguments.source.set.end(), set.begin(), set.end());
   arguments.report.clear();
   arguments.elastic.clear();
@@ -154,7 +156,7 @@ int run_and_judge(TrainArguments arguments, const Config& config,
   if (!arguments.report.empty()) reports.push_back(arguments.report);
   arguments.workers = strategy.workers;
   return judge_expectations(
-      {config, reports, [&](const auto& set) { return train_reference(arguments, set); }});
+      {config, reports, [&](const auto& set) { return train_reference(arguments, config, set); }});
 }
 
 void check_report(const std::string& report) {
@@ -200,8 +202,9 @@ int train(TrainArguments arguments) {
         fmt::format("elastic.batch is {}, but the number of workers stays", config.elastic.batch),
         "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   if (elastic && config.elastic.workers == 0) {  // Also for those who join later.
-    arguments.source.set.push_back(fmt::format("elastic.workers={}", workers));
-    config = load_config(arguments.source);
+    std::vector<std::string> settings = to_settings(config);
+    settings.push_back(fmt::format("elastic.workers={}", workers));
+    config = load_config({{}, settings});
   }
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   const bool runs_no_plans = config.comm.backend == "gloo" || config.comm.backend == "mpi";
@@ -223,7 +226,7 @@ int train(TrainArguments arguments) {
   // Drawn once: which rank suffers what must not depend on how many there are later.
   const std::vector<Fault> faults =
       schedule_faults(parse_faults(config.inject.faults), strategy.world_size);
-  if (!faults.empty()) arguments.source.set.push_back("inject.faults=" + to_text(faults));
+  if (!faults.empty()) config.inject.faults = to_text(faults);
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     schedule_faults(faults, strategy.world_size,

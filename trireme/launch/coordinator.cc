@@ -383,7 +383,8 @@ Generations::Actions Coordinator::Impl::actions() {
                 former.coordinator = server->endpoint();
                 former.membership = options;
                 return former;
-              }};
+              },
+          .is_own = [this](Roster::Process process) { return look && look(process).has_value(); }};
 }
 
 // Sends, and ends the waits that have become hopeless by what has just happened.

@@ -13,6 +13,7 @@
 #include <trireme/launch/lookup.h>
 #include <trireme/launch/phase_board.h>
 #include <trireme/launch/process.h>
+#include <trireme/launch/protocol.h>
 #include <trireme/launch/relay.h>
 #include <trireme/launch/signals.h>
 #include <trireme/launch/supervisor_options.h>
@@ -21,13 +22,13 @@
 #include <trireme/launch/worker_environment.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 namespace trireme::launch {
@@ -66,11 +67,6 @@ int64_t first_process() {
   return static_cast<int64_t>((uint64_t{random()} << 32 | random()) >> 2);
 }
 
-std::string name_of_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 void say(const std::string& text) { write_to_standard_error(fmt::format("trireme: {}\n", text)); }
 
 struct Worker {
@@ -102,6 +98,8 @@ class Supervision {
   bool failed_for_good() const { return coordinator_ && !coordinator_->failure().empty(); }
   int wanted_here() const;
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
+  bool goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end);
+  bool has_been_member(const Worker& worker) const;
   void step_back();
   void end_the_lost();
   void end_the_stopped();
@@ -136,6 +134,7 @@ class Supervision {
   int64_t next_process_;  // Of an elastic job; no two launchers give the same number.
   std::map<int, int>
       early_deaths_;        // Of an elastic job, by place: in a row, before they were members.
+  std::set<int> barred_;    // Places in which a newcomer could not take part.
   bool finishing_ = false;  // Of an elastic job: some worker's work is done.
 
   JobEnd end_;
@@ -291,7 +290,7 @@ void Supervision::take_ends() {
 WorkerEnd Supervision::end_of(const Worker& worker, const ProcessEnd& end) const {
   return {.worker = worker.number,
           .pid = worker.process.pid(),
-          .host = name_of_host(),
+          .host = own_host_name(),
           .end = end,
           .at = std::chrono::duration_cast<Milliseconds>(Clock::now() - started_),
           .signal_sent = worker.signal_sent,
@@ -321,11 +320,9 @@ bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
   finishing_ = finishing_ || finished;
   if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
-  if (!end.end.by_signal && end.end.code != kExitRetry) return false;
-  // Where the coordinator is with another launcher: by what it did itself.
-  const bool was_member = coordinator_
-                              ? coordinator_->last_phase_of_process(worker.identity).has_value()
-                              : end.last.step >= 0;
+  const bool was_member = has_been_member(worker);
+  if (!end.end.by_signal && end.end.code != kExitRetry)
+    return !was_member && goes_on_without_newcomer(worker, end);
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
   if (early >= kEarlyDeaths) {
@@ -339,6 +336,31 @@ bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (coordinator_) coordinator_->report_lost_process(worker.identity, end.end.describe());
   tell_lost(worker, end);
   return true;
+}
+
+// Where the coordinator is with another launcher: by what the worker did itself.
+bool Supervision::has_been_member(const Worker& worker) const {
+  if (coordinator_) return coordinator_->last_phase_of_process(worker.identity).has_value();
+  const auto seen = board_.look_at(worker.identity);
+  return seen && seen->at.step >= 0;
+}
+
+// A newcomer that cannot take part (it differs from the job, or cannot read its data) would fail
+// again, so no other is started in its place. The others go on, if they are enough.
+bool Supervision::goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end) {
+  const bool others_at_work = std::ranges::any_of(
+      workers_, [this](const Worker& other) { return !other.ended && has_been_member(other); });
+  if (!others_at_work) return false;
+  barred_.insert(worker.number);
+  const bool are_enough = options_.nodes > 1 || wanted_here() >= options_.elastic->minimum;
+  say(fmt::format("worker process {} (pid {}) ended with {} before it took part (its message says "
+                  "why); {}",
+                  worker.number, end.pid, end.end.describe(),
+                  are_enough
+                      ? "the job goes on without it, and no other is started in its place"
+                      : fmt::format("without it the job has fewer than {} workers, and ends",
+                                    options_.elastic->minimum)));
+  return are_enough;
 }
 
 void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
@@ -440,7 +462,8 @@ void Supervision::replace() {
   });
   const int first = local_workers_of(options_.workers, options_.nodes, options_.node).first;
   for (int place = 0; static_cast<int>(workers_.size()) < wanted_here(); ++place)
-    if (std::ranges::none_of(workers_,
+    if (!barred_.contains(first + place) &&
+        std::ranges::none_of(workers_,
                              [&](const Worker& worker) { return worker.number == first + place; }))
       start_worker(place);
 }
@@ -448,7 +471,8 @@ void Supervision::replace() {
 // The other nodes keep their numbers; node 0 has what more or fewer are wanted.
 int Supervision::wanted_here() const {
   const int here = local_workers_of(options_.workers, options_.nodes, options_.node).count;
-  return coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
+  const int wanted = coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
+  return wanted - static_cast<int>(barred_.size());
 }
 
 void Supervision::report_failures(size_t first_new) {
@@ -467,9 +491,17 @@ void Supervision::report_failures(size_t first_new) {
 }
 
 void Supervision::note_loss() {
+  const auto now = Clock::now();
   lost_ = true;
-  terminate_at_ = Clock::now() + options_.loss_grace;
-  save_no_later_than(Clock::now() + options_.stop_grace);
+  save_no_later_than(now + options_.stop_grace);
+  if (!options_.elastic) {
+    terminate_at_ = now + options_.loss_grace;
+    return;
+  }
+  // The others would go on: they are asked to save, however few they are, and to end.
+  if (coordinator_) coordinator_->finish();
+  if (!stop_asked_) signal_all(SIGTERM);
+  kill_no_later_than(now + options_.stop_grace);
 }
 
 void Supervision::kill_no_later_than(Clock::time_point at) {

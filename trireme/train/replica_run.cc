@@ -89,6 +89,9 @@ struct ReplicaRun::Impl {
     norm_group_.reset();
   }
   const ReplicaResult& result() const { return result_; }
+  std::map<std::string, std::string> facts_of_model() const {
+    return facts_of(trireme::state_of(*model_.module));
+  }
 
  private:
   // A generation's engine, loader and saver; then the state of rank 0, from its memory or the
@@ -96,7 +99,8 @@ struct ReplicaRun::Impl {
   void bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     group_ = std::move(group);
     norm_group_ = std::move(norm_group);
-    if (leads_worker_) world_.agree("model", facts_of(trireme::state_of(*model_.module)));
+    // An elastic job's workers have compared this before they met.
+    if (leads_worker_ && !world_.is_elastic()) world_.agree("model", facts_of_model());
     regroup_ = in_step_ = false;
     is_first_step_ = true;
     evaluated_step_ = -1;
@@ -847,5 +851,8 @@ void ReplicaRun::unbind() { impl_->unbind(); }
 bool ReplicaRun::is_torn() const { return impl_->is_torn(); }
 int64_t ReplicaRun::committed() const { return impl_->committed(); }
 const ReplicaResult& ReplicaRun::result() const { return impl_->result(); }
+std::map<std::string, std::string> ReplicaRun::facts_of_model() const {
+  return impl_->facts_of_model();
+}
 
 }  // namespace trireme
