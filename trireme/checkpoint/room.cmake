@@ -1,1 +1,1 @@
-target_link_libraries(trireme_checkpoint_plain PRIVATE xxhash ZLIB::ZLIB)
+target_link_libraries(trireme_checkpoint_plain PUBLIC trireme_launch PRIVATE xxhash ZLIB::ZLIB)

@@ -4,6 +4,7 @@
 #include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/node_options.h>
+#include <trireme/launch/token_file.h>
 
 namespace trireme::cli {
 namespace {
@@ -34,6 +35,7 @@ int launch_job(const LaunchArguments& arguments) {
   if (arguments.program.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
                 "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
+  launch::TokenFile::clear_abandoned(Environment::of_process());
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.workers = arguments.workers;

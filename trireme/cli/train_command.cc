@@ -11,7 +11,10 @@
 #include <trireme/cli/node_options.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/identity.h>
+#include <trireme/launch/job_mark.h>
 #include <trireme/launch/supervisor.h>
+#include <trireme/launch/supervisor_options.h>
+#include <trireme/launch/token_file.h>
 #include <trireme/monitor/append_file.h>
 #include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>
@@ -42,7 +45,10 @@ void move_aside(const std::filesystem::path& dir) {
   std::filesystem::path aside;
   for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n)
     aside = fmt::format("{}.old-{}", dir.string(), n);
-  std::filesystem::rename(dir, aside);
+  std::error_code status;  // A launcher of the same job may have been quicker.
+  std::filesystem::rename(dir, aside, status);
+  if (status == std::errc::no_such_file_or_directory) return;
+  if (status) throw std::filesystem::filesystem_error("--fresh", dir, aside, status);
   log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
 }
 
@@ -159,6 +165,13 @@ int run_and_judge(TrainArguments arguments, const Config& config,
       {config, reports, [&](const auto& set) { return train_reference(arguments, config, set); }});
 }
 
+// Of the job that this launcher is about to start, or to join.
+launch::JobMark mark_of(const TrainArguments& arguments) {
+  launch::SupervisorOptions options;
+  arguments.node.apply(options);
+  return launch::mark_of_job(options, launch::token_of_job(options, Environment::of_process()));
+}
+
 void check_report(const std::string& report) {
   if (!report.empty() && std::filesystem::is_directory(report))
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--report {} is a folder", report),
@@ -180,6 +193,7 @@ int train(TrainArguments arguments) {
   Config config = load_config(arguments.source);
   const launch::Identity identity = launch::resolve_identity(Environment::of_process());
   const bool launched = identity.launcher != launch::Launcher::alone;
+  if (!launched) launch::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers && *arguments.workers < 1)
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--workers {} is below 1", *arguments.workers), "--workers 1 or more");
@@ -232,8 +246,10 @@ int train(TrainArguments arguments) {
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
     check_report(arguments.report);
-    checkpoint::require_free(checkpoint_dir(config));
-    if (arguments.fresh) move_aside(checkpoint_dir(config));
+    const auto use = checkpoint::make_way(
+        checkpoint_dir(config), launched ? launch::JobMark::of_this_process() : mark_of(arguments),
+        config.launch.stop_grace);
+    if (arguments.fresh && !use.by_own_job) move_aside(checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));
     if (!arguments.report.empty())
       require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());

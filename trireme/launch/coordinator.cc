@@ -434,7 +434,8 @@ Coordinator::~Coordinator() {
 
 net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }
 
-void Coordinator::publish(const net::EtcdUrl& etcd) {
+void Coordinator::publish(const net::EtcdUrl& etcd, Milliseconds patience,
+                          const StopAsked& stop_asked) {
   Claim* claim = nullptr;
   {
     std::lock_guard lock(impl_->mutex);
@@ -442,7 +443,7 @@ void Coordinator::publish(const net::EtcdUrl& etcd) {
     impl_->claim(Claim::For::new_job);
     claim = impl_->claims.back().get();
   }
-  claim->wait_until_held();
+  claim->wait_until_held(patience, stop_asked);
 }
 
 void Coordinator::withdraw(Deadline deadline) {

@@ -10,6 +10,7 @@
 #include <trireme/base/units.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
+#include <trireme/launch/job_mark.h>
 #include <trireme/launch/lookup.h>
 #include <trireme/launch/phase_board.h>
 #include <trireme/launch/process.h>
@@ -88,6 +89,8 @@ class Supervision {
 
  private:
   void start_coordinator();
+  std::string address_of_this_host();
+  bool stop_came();
   void start_workers();
   void start_worker(int local_worker);
   void wait(Milliseconds at_most);
@@ -126,6 +129,7 @@ class Supervision {
   SignalWatch signals_;  // Before any thread and any child.
   Descendants descendants_;
   std::string token_;
+  const std::string mark_ = mark_of_job(options_, token_).to_text();
   PhaseBoard board_;                          // Before the coordinator, which looks at it.
   std::unique_ptr<Coordinator> coordinator_;  // On node 0, until another one takes over.
   OutputRelay relay_;
@@ -153,7 +157,7 @@ Supervision::Supervision(const SupervisorOptions& options)
   if (options.node == 0)
     start_coordinator();
   else if (options.etcd)
-    address_towards(*options.etcd);  // So that a wrong one is found before anything starts.
+    address_of_this_host();  // So that a wrong one is found before anything starts.
 }
 
 void Supervision::start_coordinator() {
@@ -173,15 +177,26 @@ void Supervision::start_coordinator() {
                            .may_part = options_.nodes > 1,
                            .by_claim = options_.etcd.has_value()};
   net::Endpoint listen = options_.rendezvous;
-  if (options_.etcd && listen.host.empty()) listen.host = address_towards(*options_.etcd);
+  if (options_.etcd && listen.host.empty()) listen.host = address_of_this_host();
   coordinator_ =
       std::make_unique<Coordinator>(listen, token_, membership, roster,
                                     [this](int64_t process) { return board_.look_at(process); });
-  if (options_.etcd) coordinator_->publish(*options_.etcd);
+  if (options_.etcd)
+    coordinator_->publish(*options_.etcd, options_.join_timeout, [this] { return stop_came(); });
   if (options_.elastic)
     job_file_.emplace(TokenFile::create(token_folder(Environment::of_process()),
                                         elastic_job_id(::getpid()),
                                         {token_, coordinator_->endpoint()}));
+}
+
+// Etcd is asked again for some time: it may be about to start, or be silent for a moment.
+std::string Supervision::address_of_this_host() {
+  return address_towards(*options_.etcd, options_.join_timeout, [this] { return stop_came(); });
+}
+
+// Before the workers are there.
+bool Supervision::stop_came() {
+  return std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
 }
 
 int Supervision::run() {
@@ -230,7 +245,8 @@ void Supervision::start_worker(int local_worker) {
       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
       .process = next_process_,
       .page = page->handle(),
-      .launcher = ::getpid()};
+      .launcher = ::getpid(),
+      .job = mark_};
   Worker worker{
       local.first + local_worker, next_process_,
       ChildProcess(options_.command,
@@ -611,7 +627,13 @@ Verdict Supervision::finish() {
 
 int supervise(const SupervisorOptions& options) {
   check_supervisor_options(options);
-  return Supervision(options).run();
+  try {
+    return Supervision(options).run();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::aborted) throw;
+    say(error.what());
+    return kExitStopped;
+  }
 }
 
 }  // namespace trireme::launch

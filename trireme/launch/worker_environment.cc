@@ -42,6 +42,7 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
     variables["TRIREME_STOP_GRACE_MS"] = std::to_string(options.stop_grace.count());
   }
   variables["TRIREME_PHASE_PAGE"] = facts.page;
+  variables["TRIREME_JOB"] = facts.job;
   variables["TRIREME_JOB_TOKEN"] = facts.token;
   variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above is the one that was read from it.
 
