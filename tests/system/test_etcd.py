@@ -166,7 +166,8 @@ class Etcd(ElasticTest):
                                  "--rendezvous", nowhere], 138, "etcd does not answer",
                                 nowhere[7:-4], timeout=20,
                                 env=environment(TRIREME_JOB_TOKEN=TOKEN))
-        waiting = self.launcher("--nodes", "2", "--node", "0", "--rendezvous", nowhere)
+        waiting = self.start(TRIREME, "launch", "--nodes", "2", "--node", "0", "--rendezvous",
+                             nowhere, "--", "true", env=environment(TRIREME_JOB_TOKEN=TOKEN))
         wait_until(lambda: has_handler_of_sigterm(waiting.pid), 20, "it watches for signals")
         waiting.send_signal(signal.SIGTERM)
         _, err = waiting.communicate(timeout=10)
