@@ -82,7 +82,9 @@ TEST_F(CheckpointWriter, ReturnsBeforeAnythingIsWritten) {
   ASSERT_TRUE(files.wait_for_writes(1));
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_TRUE(writer.take_saved().empty());
+  EXPECT_FALSE(writer.is_done_within(std::chrono::milliseconds(1)));
   files.open();
+  EXPECT_TRUE(writer.is_done_within(std::chrono::seconds(10)));
   writer.wait();
   EXPECT_EQ(first_weight(open_checkpoint(path)), 50);
 }

@@ -214,7 +214,8 @@ TEST(Verdict, NamesACheckpointThatWasCutOff) {
   writer.saving = 40;
   const Verdict stopped = judge({.workers = {writer, exited(1, 143)}, .stop_signal = SIGTERM});
   EXPECT_EQ(stopped.exit_code, 143);
-  EXPECT_THAT(stopped.text, HasSubstr("the checkpoint of step 40 was cut off while worker 0 wrote"));
+  EXPECT_THAT(stopped.text,
+              HasSubstr("the checkpoint of step 40 was cut off while worker 0 wrote"));
   EXPECT_THAT(stopped.text, HasSubstr("try: a longer launch.stop_grace"));
   writer.signal_sent = 0;  // Killed from outside.
   const Verdict lost = judge({.workers = {writer, exited(1, 138)}});

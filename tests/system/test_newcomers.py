@@ -72,10 +72,11 @@ class Newcomers(ElasticTest):
         self.assert_nothing_left()
 
     def start_node(self, node, rendezvous, *words):
-        return self.start(TRIREME, "train", DIGITS, "--elastic", "1:4", "--nodes", "2", "--node", node,
-                          "--rendezvous", rendezvous, *COMMON, *LONG, "--quiet", "--set",
+        return self.start(TRIREME, "train", DIGITS, "--elastic", "1:4", "--nodes", "2",
+                          "--node", node, "--rendezvous", rendezvous, *COMMON, *LONG, "--quiet", "--set",
                           "comm.timeout=6s", *words,
-                          env=environment(XDG_RUNTIME_DIR=str(self.tokens), TRIREME_HOST=f"n{node}",
+                          env=environment(XDG_RUNTIME_DIR=str(self.tokens),
+                                          TRIREME_HOST=f"n{node}",
                                           TRIREME_JOB_TOKEN="a token of this test of newcomers"))
 
     def test_a_node_with_other_settings_is_turned_away_by_the_difference(self):
@@ -87,7 +88,7 @@ class Newcomers(ElasticTest):
                                 "--set", "optimizer.lr=0.7")
         _, err = other.communicate(timeout=60)
         self.assertEqual(other.returncode, 2, err)
-        self.assertIn("turned away, as it differs from the job: optimizer.lr is 0.7 on this one", err)
+        self.assertIn("turned away, as it differs from the job: optimizer.lr is 0.7 on this", err)
         step = self.step()
         self.wait_for(job, lambda: self.step() > step + 20, "more steps")
         self.assertEqual(self.generation(), before)

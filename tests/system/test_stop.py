@@ -1,5 +1,5 @@
-"""A save has the time that launch.stop_grace gives it. Where it is cut off, the launcher says so, and
-the checkpoint before it is whole."""
+"""A save has the time that launch.stop_grace gives it. Where it is cut off, the launcher says so,
+and the checkpoint before it is whole."""
 
 import json
 import os
@@ -71,7 +71,7 @@ class Stop(SystemTest):
                                      "--set", "launch.stop_grace=3s")
                 job.send_signal(signal.SIGTERM)
                 err = self.end_of(job, 143)
-                self.assertRegex(err, r"the checkpoint of step \d+ was cut off while worker 0 wrote")
+                self.assertRegex(err, r"checkpoint of step \d+ was cut off while worker 0 wrote")
                 self.assertIn("try: a longer launch.stop_grace", err)
                 self.assertEqual(self.newest(), 3)
                 (self.run_dir / "log.jsonl").unlink()

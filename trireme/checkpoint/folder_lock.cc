@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLockFile = ".lock";
 constexpr Milliseconds kLookAgain{10};
-// A holder that was killed a moment ago still seems to live; a lock that was just taken has the text
-// of its last holder still; a look at a lock keeps others from taking it for a moment.
+// A holder that was killed a moment ago still seems to live; a lock that was just taken has the
+// text of its last holder still; a look at a lock keeps others from taking it for a moment.
 constexpr Milliseconds kSettle{500};
 constexpr Milliseconds kUntilGone{10'000};  // For a holder that will go by itself.
 
@@ -53,8 +53,9 @@ struct Holder {
             launch::JobMark::of_this_process()};
   }
   std::string to_text() const {
-    return Json{{"process", process.pid}, {"started", process.started}, {"place", process.place},
-                {"host", host},           {"since", since},             {"job", mark.to_text()}}
+    return Json{{"process", process.pid}, {"started", process.started},
+                {"place", process.place}, {"host", host},
+                {"since", since},         {"job", mark.to_text()}}
         .dump();
   }
   std::string describe() const {
@@ -136,9 +137,10 @@ FolderUse make_way(const fs::path& folder, const launch::JobMark& job, Milliseco
     // On several nodes other launchers may carry on the job of a dead one.
     const bool ends = holder && holder->is_orphan() && holder->mark.nodes == 1;
     if (ends && !launch::processes_of(holder->mark).empty()) {
-      log_warning("the launcher (process {}) of {}, which uses the folder {}, is gone: what it left "
-                  "behind is asked to save and to end",
-                  holder->mark.launcher.pid, holder->describe(), folder.string());
+      log_warning(
+          "the launcher (process {}) of {}, which uses the folder {}, is gone: what it left "
+          "behind is asked to save and to end",
+          holder->mark.launcher.pid, holder->describe(), folder.string());
       if (!launch::end_orphans(holder->mark, grace)) give_up_on(folder, holder);
       continue;
     }

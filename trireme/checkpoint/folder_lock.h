@@ -13,8 +13,9 @@ namespace trireme::checkpoint {
 
 // Held until the value is destroyed or its process is gone, however it ended: a run that is started
 // again has the folder at once. Waits so long for another holder to go. Throws
-// Error(invalid_argument) that names the holder (process, host, since when) if it belongs to another
-// job that lives; Error(peer_lost) if it will go by itself, or may: trying again helps; Error(io).
+// Error(invalid_argument) that names the holder (process, host, since when) if it belongs to
+// another job that lives; Error(peer_lost) if it will go by itself, or may: trying again helps;
+// Error(io).
 std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files,
                                               const std::filesystem::path& folder,
                                               Milliseconds wait = Milliseconds(0));

@@ -103,6 +103,11 @@ void Writer::wait() {
   throw_if_failed();
 }
 
+bool Writer::is_done_within(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [&] { return pending_.empty(); });
+}
+
 std::vector<std::filesystem::path> Writer::take_saved() {
   std::unique_lock lock(mutex_);
   throw_if_failed();

@@ -60,6 +60,8 @@ class Writer {
   void expect_no_more(std::chrono::milliseconds patience = kAfterALoss);
   // Until all is durable. Throws likewise.
   void wait();
+  // Whether nothing is left to write, or soon: waits so long. What failed is told by the next call.
+  bool is_done_within(std::chrono::milliseconds time);
   // The checkpoints that have become durable since the last call, oldest first. Throws an error
   // that is due.
   std::vector<std::filesystem::path> take_saved();

@@ -135,8 +135,8 @@ Config load_config(const ConfigSource& source);
 // `doctor`.
 std::vector<std::pair<std::string, std::string>> flatten(const Config& config);
 Json to_json(const Config& config);
-// The keys that differ from their defaults, as --set takes them: load_config() makes the same Config
-// of these alone, whatever has become of the file.
+// The keys that differ from their defaults, as --set takes them: load_config() makes the same
+// Config of these alone, whatever has become of the file.
 std::vector<std::string> to_settings(const Config& config);
 // Every key with type, default and meaning, as a Markdown table: for `trireme train --keys` and
 // docs/configuration.md.

@@ -122,12 +122,15 @@ Arrival::Arrival(const net::Endpoint& coordinator, const std::string& token, con
   } else {
     impl.talk_to(coordinator, token, deadline);
   }
-  Json message{
-      {"op", "arrive"},         {"generation", -1},
-      {"process", who.process}, {"step", who.step},
-      {"reason", who.reason},   {"standby", who.standby(impl.client->local_address()).describe()},
-      {"facts", who.facts},     {"host", own_host_name()},
-      {"pid", static_cast<int>(::getpid())}};
+  Json message{{"op", "arrive"},
+               {"generation", -1},
+               {"process", who.process},
+               {"step", who.step},
+               {"reason", who.reason},
+               {"standby", who.standby(impl.client->local_address()).describe()},
+               {"facts", who.facts},
+               {"host", own_host_name()},
+               {"pid", static_cast<int>(::getpid())}};
   if (former) message["former"] = former->to_json();
   impl.client->send(std::move(message));
   impl.wait_for([&] { return impl.noted || impl.placed; }, "arriving for the next generation",

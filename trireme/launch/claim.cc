@@ -146,11 +146,11 @@ void Claim::wait_until_held(Milliseconds patience, const StopAsked& stop_asked) 
       continue;
     }
     if (etcd_answers.expired())
-      throw Error(ErrorCode::timeout, "launch",
-                  fmt::format("the name of job '{}' could not be taken in {} within {}: {}",
-                              impl.where.job, impl.where.describe(), format_duration(patience),
-                              brief(*impl.failure)),
-                  "look whether etcd runs, and can be reached from this host");
+      throw Error(
+          ErrorCode::timeout, "launch",
+          fmt::format("the name of job '{}' could not be taken in {} within {}: {}", impl.where.job,
+                      impl.where.describe(), format_duration(patience), brief(*impl.failure)),
+          "look whether etcd runs, and can be reached from this host");
     free_at = lease_runs_out();
   }
   if (impl.held) return;

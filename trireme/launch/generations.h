@@ -127,7 +127,7 @@ class Generations {
   RosterOptions options_;
   Roster roster_;
   Actions actions_;
-  std::optional<Terms> terms_;  // Of the job.
+  std::optional<Terms> terms_;                   // Of the job.
   std::map<net::ConnectionId, Terms> terms_of_;  // Of those that wait for the first generation.
   std::map<net::ConnectionId, Roster::Process> waiting_;
   std::map<net::ConnectionId, Roster::Process>

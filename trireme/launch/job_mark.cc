@@ -47,10 +47,10 @@ std::string JobMark::to_text() const {
 std::optional<JobMark> JobMark::from_text(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
-    return JobMark{json.at(0).get<std::string>(),
-                   json.at(1).get<int>(),
-                   {json.at(2).get<pid_t>(), json.at(3).get<uint64_t>(),
-                    json.at(4).get<std::string>()}};
+    return JobMark{
+        json.at(0).get<std::string>(),
+        json.at(1).get<int>(),
+        {json.at(2).get<pid_t>(), json.at(3).get<uint64_t>(), json.at(4).get<std::string>()}};
   } catch (const Json::exception&) {
     return std::nullopt;
   }
@@ -97,9 +97,10 @@ bool end_orphans(const JobMark& mark, Milliseconds grace) {
     std::this_thread::sleep_for(kLookAgain);
   }
   for (const pid_t pid : processes_of(mark)) {
-    log_warning("launch: process {}, whose launcher is gone, did not save and end within {}: it is "
-                "killed",
-                pid, format_duration(grace));
+    log_warning(
+        "launch: process {}, whose launcher is gone, did not save and end within {}: it is "
+        "killed",
+        pid, format_duration(grace));
     ::kill(pid, SIGKILL);
   }
   return wait_until_gone(mark, Deadline::after(kUntilKilled));

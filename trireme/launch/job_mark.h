@@ -1,5 +1,5 @@
-// Which job a process belongs to, and which launcher started it: told to workers by TRIREME_JOB, and
-// written where jobs could meet without knowing each other (checkpoint/folder_lock.h).
+// Which job a process belongs to, and which launcher started it: told to workers by TRIREME_JOB,
+// and written where jobs could meet without knowing each other (checkpoint/folder_lock.h).
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/process_id.h>

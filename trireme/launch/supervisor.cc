@@ -369,13 +369,13 @@ bool Supervision::goes_on_without_newcomer(const Worker& worker, const WorkerEnd
   if (!others_at_work) return false;
   barred_.insert(worker.number);
   const bool are_enough = options_.nodes > 1 || wanted_here() >= options_.elastic->minimum;
-  say(fmt::format("worker process {} (pid {}) ended with {} before it took part (its message says "
+  say(
+      fmt::format("worker process {} (pid {}) ended with {} before it took part (its message says "
                   "why); {}",
                   worker.number, end.pid, end.end.describe(),
-                  are_enough
-                      ? "the job goes on without it, and no other is started in its place"
-                      : fmt::format("without it the job has fewer than {} workers, and ends",
-                                    options_.elastic->minimum)));
+                  are_enough ? "the job goes on without it, and no other is started in its place"
+                             : fmt::format("without it the job has fewer than {} workers, and ends",
+                                           options_.elastic->minimum)));
   return are_enough;
 }
 

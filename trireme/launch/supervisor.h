@@ -61,7 +61,8 @@ struct SupervisorOptions {
 // process while it runs, and ends every child that appears meanwhile: one call at a time. Throws
 // Error(invalid_argument) naming a wrong option or a job of the same name in etcd that lives,
 // Error(timeout) if etcd has not answered for join_timeout, Error(io) if the rendezvous address
-// cannot be listened on. A program that cannot be started is named on standard error, and 2 is returned.
+// cannot be listened on. A program that cannot be started is named on standard error, and 2 is
+// returned.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace trireme::launch

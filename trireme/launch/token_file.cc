@@ -36,12 +36,9 @@ struct Record {
 
 std::string serialize(const TokenFile::Contents& contents) {
   const ProcessId self = ProcessId::of_this_process();
-  return Json{{"token", contents.token},
-              {"host", contents.coordinator.host},
-              {"port", contents.coordinator.port},
-              {"pid", self.pid},
-              {"started", self.started},
-              {"place", self.place}}
+  return Json{{"token", contents.token},           {"host", contents.coordinator.host},
+              {"port", contents.coordinator.port}, {"pid", self.pid},
+              {"started", self.started},           {"place", self.place}}
       .dump();
 }
 

@@ -129,10 +129,11 @@ std::string saves_cut_off(const JobEnd& job) {
   std::string text;
   for (const WorkerEnd& worker : job.workers) {
     if (!worker.saving || !worker.end.by_signal) continue;
-    text += fmt::format("; the checkpoint of step {} was cut off while worker {} wrote it, and the "
-                        "ones before it are whole{}",
-                        *worker.saving, worker.worker,
-                        worker.signal_sent == SIGKILL ? " (try: a longer launch.stop_grace)" : "");
+    text += fmt::format(
+        "; the checkpoint of step {} was cut off while worker {} wrote it, and the "
+        "ones before it are whole{}",
+        *worker.saving, worker.worker,
+        worker.signal_sent == SIGKILL ? " (try: a longer launch.stop_grace)" : "");
   }
   return text;
 }

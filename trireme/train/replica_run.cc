@@ -702,7 +702,10 @@ struct ReplicaRun::Impl {
 
   // What has become durable meanwhile; at the end of a run, and for who asks it to stop, all of it.
   void announce_saved() {
-    for (const std::string& path : saver_->saved(is_done() || stopping_)) {
+    const bool is_end = is_done() || stopping_;
+    if (is_end && !options_.checkpoint.dir.empty())
+      saver_->wait_for_all(world_.options().timeout / 4);  // Less than a rank may be waited for.
+    for (const std::string& path : saver_->saved(is_end)) {
       result_.report.checkpoint = path;
       tell([&](monitor::Sink& sink) { sink.on_message("checkpoint saved: " + path); });
       call([&](Callback& callback) { callback.on_checkpoint(*context_, path); });

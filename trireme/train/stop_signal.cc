@@ -23,7 +23,8 @@ double now() {
 }
 
 extern "C" void trireme_on_stop_signal(int signal, siginfo_t* info, void*) {
-  // A worker without a launcher asks itself (launch/orphan_watch.h), and may have been asked before.
+  // A worker without a launcher asks itself (launch/orphan_watch.h), and may have been asked
+  // before.
   const bool from_itself = info->si_code <= 0 && info->si_pid == ::getpid();
   if (stop_requested && !from_itself && now() - first_at > kSecondAfter) {
     // Asked twice: the one that asks does not want to wait for a checkpoint.
