@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <atomic>
 #include <csignal>
+#include <fstream>
 #include <thread>
+#include <vector>
 
 #include "folder_testing.h"
 
@@ -16,12 +19,13 @@ using testing::Not;
 
 class FolderLock : public CheckpointFolder {
  protected:
-  // A process that has the folder until it is killed.
-  pid_t holder() {
+  // A process that has the folder until it is killed; of this job, if it is of one.
+  pid_t holder(const launch::JobMark& mark = {}) {
     int ready[2];
     if (::pipe(ready) != 0) return -1;
     const pid_t child = ::fork();
     if (child == 0) {
+      if (!mark.job.empty()) ::setenv("TRIREME_JOB", mark.to_text().c_str(), 1);
       const auto lock = lock_folder(disk(), folder_);
       (void)!::write(ready[1], "x", 1);
       for (;;) ::pause();
@@ -31,6 +35,18 @@ class FolderLock : public CheckpointFolder {
     ::close(ready[0]);
     ::close(ready[1]);
     return child;
+  }
+  static launch::JobMark mark_of(const std::string& job, const ProcessId& launcher, int nodes = 1) {
+    return {job, nodes, launcher};
+  }
+  static ProcessId dead() {
+    ProcessId gone = ProcessId::of_this_process();
+    gone.started -= 1;
+    return gone;
+  }
+  static void end(pid_t process) {
+    ::kill(process, SIGKILL);
+    ::waitpid(process, nullptr, 0);
   }
 };
 
@@ -73,11 +89,55 @@ TEST_F(FolderLock, IsFreeForTheNextOneAndLeavesNoFile) {
   EXPECT_TRUE(names_in(runs_).empty());
 }
 
-TEST_F(FolderLock, CanBeAskedForWithoutTakingIt) {
-  require_free(runs_);  // Not there: free.
+TEST_F(FolderLock, IsLookedAtByALauncherWithoutBeingTaken) {
+  EXPECT_FALSE(make_way(runs_, {}, Milliseconds(0)).by_own_job);  // Not there: free.
   EXPECT_FALSE(std::filesystem::exists(runs_));
   const Folder folder(runs_);
-  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"in use"}, [&] { require_free(runs_); }));
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"in use"},
+                         [&] { make_way(runs_, {}, Milliseconds(0)); }));
+}
+
+TEST_F(FolderLock, OfAJobWhoseLauncherLivesIsRefusedToOthersAndLetsItsOwnPass) {
+  const auto mark = mark_of("job", ProcessId::of_this_process(), 2);
+  const pid_t other = holder(mark);
+  EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"process " + std::to_string(other)}, [&] {
+    make_way(folder_, mark_of("another", ProcessId::of_this_process()), Milliseconds(0));
+  }));
+  EXPECT_TRUE(make_way(folder_, mark, Milliseconds(0)).by_own_job);
+  EXPECT_TRUE(launch::processes_of(mark).empty());  // It was forked: its environment does not show.
+  EXPECT_EQ(::kill(other, 0), 0);
+  end(other);
+}
+
+TEST_F(FolderLock, OfADeadLauncherIsWaitedForThenTryingAgainHelps) {
+  const pid_t other = holder(mark_of("job", dead()));
+  EXPECT_TRUE(fails_with(ErrorCode::peer_lost, {"still held", std::to_string(other)},
+                         [&] { lock_folder(disk(), folder_, Milliseconds(600)); }));
+  std::jthread killer([other] {
+    std::this_thread::sleep_for(Milliseconds(100));
+    ::kill(other, SIGKILL);
+  });
+  EXPECT_FALSE(
+      make_way(folder_, mark_of("next", ProcessId::of_this_process()), Milliseconds(0)).by_own_job);
+  ::waitpid(other, nullptr, 0);
+}
+
+TEST_F(FolderLock, LaunchersThatLookDoNotSeeEachOtherNorKeepAWorkerOut) {
+  std::ofstream(folder_ / ".lock") << "of somebody long gone";
+  std::vector<std::jthread> launchers;
+  std::atomic<bool> stop = false;
+  for (int i = 0; i < 3; ++i)
+    launchers.emplace_back([&] {
+      while (!stop) make_way(folder_, mark_of("job", ProcessId::of_this_process(), 2), {});
+    });
+  for (int i = 0; i < 50; ++i) {
+    // As a worker of the same job does, which its launcher told so.
+    ::setenv("TRIREME_JOB", mark_of("job", ProcessId::of_this_process(), 2).to_text().c_str(), 1);
+    EXPECT_NO_THROW(lock_folder(disk(), folder_).reset());
+  }
+  stop = true;
+  launchers.clear();
+  ::unsetenv("TRIREME_JOB");
 }
 
 TEST_F(FolderLock, DoesNotKeepReadersOut) {

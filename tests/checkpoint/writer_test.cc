@@ -82,7 +82,9 @@ TEST_F(CheckpointWriter, ReturnsBeforeAnythingIsWritten) {
   ASSERT_TRUE(files.wait_for_writes(1));
   EXPECT_FALSE(std::filesystem::exists(path));
   EXPECT_TRUE(writer.take_saved().empty());
+  EXPECT_FALSE(writer.is_done_within(std::chrono::milliseconds(1)));
   files.open();
+  EXPECT_TRUE(writer.is_done_within(std::chrono::seconds(10)));
   writer.wait();
   EXPECT_EQ(first_weight(open_checkpoint(path)), 50);
 }
@@ -147,6 +149,30 @@ TEST_F(CheckpointWriter, AnErrorComesOutOfTheNextCallOnceAndCostsNoOlderCheckpoi
     writer.wait();
     EXPECT_EQ(newest_step(writer.folder()), 9);
   }
+}
+
+TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrGivenUp) {
+  std::atomic<int> under_way = 0;
+  std::atomic<int64_t> newest = 0;
+  const auto mark = [&](int64_t step) {
+    ++under_way;
+    newest = step;
+    return std::shared_ptr<void>(nullptr, [&](void*) { --under_way; });
+  };
+  GatedFileSystem files;
+  Writer writer(Folder(runs_, {}, files), {.mark = mark});
+  save(writer, 5, 50);
+  ASSERT_TRUE(files.wait_for_writes(1));
+  EXPECT_EQ(under_way, 1);  // In the background.
+  EXPECT_EQ(newest, 5);
+  files.open();
+  writer.wait();
+  EXPECT_EQ(under_way, 0);
+  files.free_bytes = 100;
+  save(writer, 6, 60);
+  files.open();
+  EXPECT_THROW(writer.wait(), Error);
+  EXPECT_EQ(under_way, 0);
 }
 
 TEST_F(CheckpointWriter, ADestructorFinishesWhatWasBegun) {

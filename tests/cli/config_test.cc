@@ -489,6 +489,23 @@ TEST(ConfigDocument, NamesEveryKeyOnce) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }
 
+// What a launcher hands to its workers.
+TEST_F(ConfigReading, SettingsAloneMakeTheSameConfiguration) {
+  const std::filesystem::path examples = std::filesystem::path(TRIREME_SOURCE_DIR) / "examples";
+  const Config text = load_config({examples / "text.yaml", {}});
+  const Config mixed = load(
+      "model: {name: mlp, hidden: [7, 9]}\ntrain: {steps: 12, dtype: float64}\n"
+      "inject.faults: \"\"\ncheckpoint: {every: 5 steps, dir: \"a b=c\"}\n",
+      {"optimizer.lr=0.1234567890123", "strategy.bucket_bytes=3MiB", "launch.stop_grace=1500ms",
+       "model.hidden=[5]", "strategy.replicas=auto"});
+  for (const Config& config : {Config{}, load_config({}), text, mixed}) {
+    Config again = load_config({{}, to_settings(config)});
+    if (again.inject.faults == "none") again.inject.faults = config.inject.faults;
+    if (config.train.epochs < 0 && config.train.steps < 0) again.train.epochs = -1;
+    EXPECT_EQ(flatten(again), flatten(config));
+  }
+}
+
 TEST(ConfigExamples, Load) {
   const std::filesystem::path examples = std::filesystem::path(TRIREME_SOURCE_DIR) / "examples";
   const Config digits = load_config({examples / "digits.yaml", {}});

@@ -4,6 +4,7 @@
 #include <trireme/net/control.h>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "../net/silent_port.h"
 #include "published.h"
@@ -99,10 +100,28 @@ TEST(Claim, ANewJobWaitsUntilTheLeaseOfADeadOneHasRunOut) {
   EXPECT_GE(*next.since(), dead.until());
 }
 
-TEST(Claim, WhereEtcdDoesNotAnswerThatIsSaidAtOnce) {
+TEST(Claim, WaitsForAnEtcdThatIsSilentAtFirst) {
+  TRIREME_START_ETCD(server);
+  server->stop();
+  Claimant claimant(*server, kNobody, Claim::For::new_job);
+  std::jthread later([&] {
+    std::this_thread::sleep_for(1500ms);  // Longer than it waits for one answer.
+    server->go_on();
+  });
+  claimant->wait_until_held();
+  EXPECT_EQ(published(*server), kNobody.describe());
+}
+
+TEST(Claim, AStopEndsTheWaitForEtcd) {
   Claim claim({{kNobody}, "job"}, kNobody, kToken, Claim::For::new_job, {});
-  const Error failed = error_of([&] { claim.wait_until_held(); });
-  EXPECT_EQ(failed.code(), ErrorCode::not_found);
+  const Error stopped = error_of([&] { claim.wait_until_held(60s, [] { return true; }); });
+  EXPECT_EQ(stopped.code(), ErrorCode::aborted);
+}
+
+TEST(Claim, WhereEtcdDoesNotAnswerForTooLongThatIsSaid) {
+  Claim claim({{kNobody}, "job"}, kNobody, kToken, Claim::For::new_job, {});
+  const Error failed = error_of([&] { claim.wait_until_held(200ms); });
+  EXPECT_EQ(failed.code(), ErrorCode::timeout);
   EXPECT_THAT(failed.what(), AllOf(HasSubstr("etcd does not answer"), HasSubstr("127.0.0.1:1")));
 }
 

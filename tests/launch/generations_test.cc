@@ -32,8 +32,21 @@ struct Recorded {
              .lose = [this](int worker,
                             const std::string& reason) { given_up.emplace_back(worker, reason); },
              .interrupt = [this] { ++interrupts; },
-             .rules = [] { return Former{.coordinator = {"127.0.0.1", 29500}}; }}) {}
+             .rules = [] { return Former{.coordinator = {"127.0.0.1", 29500}}; },
+             .is_own = [this](Roster::Process process) { return own.contains(process); }}) {}
 
+  // With these terms.
+  void arrive(int process, const std::string& rate, Time now) {
+    generations.arrive(static_cast<net::ConnectionId>(100 + process),
+                       {{"process", process},
+                        {"step", -1},
+                        {"reason", ""},
+                        {"standby", "127.0.0.1:29501"},
+                        {"host", "b"},
+                        {"pid", 4700 + process},
+                        {"facts", {{"optimizer.lr", rate}, {"seed", "1"}}}},
+                       now);
+  }
   void arrive(int process, int64_t step, Time now, const std::string& reason = "") {
     generations.arrive(
         static_cast<net::ConnectionId>(100 + process),
@@ -50,6 +63,7 @@ struct Recorded {
   }
   const Json& last() const { return generations.history().back(); }
 
+  std::set<Roster::Process> own;
   std::map<int, Json> answers;
   std::vector<int> closed;
   std::vector<std::pair<int, int>> started;
@@ -85,6 +99,38 @@ TEST(Generations, EachWhoComesIsNotedAndLaterToldItsPlace) {
       job.closed.empty());  // Their ends are heard of by these connections until they have joined.
   job.generations.joined(1);
   EXPECT_THAT(job.closed, ElementsAre(1));
+  EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
+}
+
+TEST(Generations, ANewcomerThatDiffersFromTheJobIsTurnedAwayAlone) {
+  Recorded job(1, 3, 3);
+  for (int process = 0; process < 2; ++process) job.arrive(process, "0.1", kStart);
+  job.generations.tick(kStart + 61s);  // The first generation forms without a third process.
+  ASSERT_THAT(job.started, SizeIs(1));
+  job.arrive(2, "0.2", kStart + 70s);
+  EXPECT_EQ(job.answers[2].at("op"), "refused");
+  EXPECT_THAT(job.answers[2].at("what").get<std::string>(),
+              HasSubstr("optimizer.lr is 0.2 on this one and 0.1 on the process 4700 of host b"));
+  EXPECT_THAT(job.closed, ElementsAre(2));
+  EXPECT_EQ(job.interrupts, 0);
+  EXPECT_THAT(job.started, SizeIs(1));
+  job.disconnect(2, kStart + 71s);
+  EXPECT_TRUE(job.generations.take_lost().empty());
+  job.arrive(2, "0.1", kStart + 80s);
+  EXPECT_EQ(job.answers[2].at("op"), "noted");
+  EXPECT_EQ(job.interrupts, 1);
+}
+
+TEST(Generations, BeforeTheFirstGenerationAProcessOfTheOwnLauncherKnowsBest) {
+  Recorded job(1, 2, 2);
+  job.own = {1, 2};
+  job.arrive(0, "0.2", kStart);
+  EXPECT_EQ(job.answers[0].at("op"), "noted");
+  job.arrive(1, "0.1", kStart);
+  EXPECT_EQ(job.answers[0].at("op"), "refused");
+  EXPECT_EQ(job.answers[1].at("op"), "noted");
+  EXPECT_THAT(job.started, IsEmpty());
+  job.arrive(2, "0.1", kStart);
   EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
 }
 

@@ -43,6 +43,19 @@ TEST(PhasePage, CountsCollectivesAnewInEachStep) {
   EXPECT_EQ(page.next_collective(), 1);
 }
 
+TEST(PhasePage, TellsOfASaveUntilTheLastOneHasEnded) {
+  PhasePage page;
+  EXPECT_FALSE(page.read()->saving);
+  page.begin_save(40);
+  page.set(Phase::forward, 41);  // It goes on in the background.
+  EXPECT_EQ(page.read()->saving, 40);
+  page.begin_save(45);
+  page.end_save();
+  EXPECT_EQ(page.read()->saving, 45);
+  page.end_save();
+  EXPECT_FALSE(page.read()->saving);
+}
+
 TEST(PhasePage, OfNobodyIsNotRead) { EXPECT_FALSE(PhasePage::for_child()->read()); }
 
 // The last word of a process that dies at any moment is whole.

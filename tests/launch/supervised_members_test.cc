@@ -27,8 +27,11 @@ enum class Role {
   wait_until_lost,
   return_without_goodbye,
   crash_in_step_forty,
-  crash_in_step_zero
+  crash_in_step_zero,
+  save_for_a_while
 };
+
+constexpr Milliseconds kSlowSave{2500};  // Longer than the others' end takes.
 
 void say_line(const std::string& line) {
   const std::string text = line + "\n";
@@ -56,6 +59,15 @@ int run_worker(const Identity& identity, Role role) {
       ::raise(SIGSEGV);
       return 0;
     case Role::wait_until_lost: break;
+    case Role::save_for_a_while:  // On a slow disk: the others' end comes in the middle of it.
+      ::signal(SIGTERM, SIG_IGN);
+      member.phases().begin_save(40);
+      say_line("saving");
+      testing::becomes_true([&] { return member.is_lost(); });
+      std::this_thread::sleep_for(kSlowSave);
+      member.phases().end_save();
+      say_line("saved");
+      break;
   }
   testing::becomes_true([&] { return member.is_lost(); });
   member.throw_if_lost();
@@ -148,6 +160,27 @@ TEST(SupervisedMembers, AreLostWhenTheyFallSilent) {
               HasSubstr("trireme: worker 0 (pid " + std::to_string(pid) + ", host "));
   EXPECT_THAT(job.complained, HasSubstr("was lost in backward of step 40: silent for "));
   EXPECT_FALSE(testing::is_alive(pid));
+}
+
+TEST(SupervisedMembers, FinishASaveAfterALossWhileThereIsTime) {
+  for (const bool has_time : {true, false}) {
+    SupervisorOptions options = member_job({Role::save_for_a_while, Role::wait_until_lost});
+    options.loss_grace = Milliseconds(100);
+    options.stop_grace = Milliseconds(has_time ? 60000 : 200);
+    ForkedJob job(options);
+    job.wait_for("saving");
+    ::kill(job.number_after("joined1 "), SIGKILL);
+    EXPECT_EQ(job.finish(), 138);
+    const auto saved = HasSubstr("[0] saved");
+    const auto cut_off = HasSubstr("the checkpoint of step 40 was cut off while worker 0 wrote it");
+    if (has_time) {
+      EXPECT_THAT(job.printed, saved);
+      EXPECT_THAT(job.complained, Not(cut_off));
+    } else {
+      EXPECT_THAT(job.printed, Not(saved));
+      EXPECT_THAT(job.complained, cut_off);
+    }
+  }
 }
 
 TEST(SupervisedMembers, OnAnotherNodeAreNamedToo) {

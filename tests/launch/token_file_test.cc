@@ -98,6 +98,33 @@ TEST_F(TokenFileTest, OfADeadProcessCountsAsAbsentAndIsReplaced) {
   EXPECT_EQ(TokenFile::wait(folder, "job", now())->token, "secret");
 }
 
+TEST_F(TokenFileTest, TheNextRunRemovesThoseOfTheDeadAndNoOthers) {
+  const Environment environment({{"XDG_RUNTIME_DIR", root.string()}});
+  const fs::path stale = leave_stale();
+  std::ofstream(folder / "elastic-4711.0123.token.4711") << "{";  // Killed while it was written.
+  std::ofstream(folder / "elastic-1.0123.token");                 // Of another version, perhaps.
+  const TokenFile living = TokenFile::create(folder, "living", kContents);
+  leave_stale();
+  TokenFile::clear_abandoned(environment);
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(folder)) left.push_back(entry.path().filename());
+  EXPECT_THAT(left, testing::UnorderedElementsAre(living.path().filename().string(),
+                                                  "elastic-1.0123.token"));
+  EXPECT_FALSE(fs::exists(stale));
+  TokenFile::clear_abandoned(Environment({{"XDG_RUNTIME_DIR", "/nowhere"}}));
+}
+
+TEST_F(TokenFileTest, OfAWriterThatCannotBeSeenFromHereStays) {
+  const fs::path path = leave_stale();
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  text.replace(text.find("pid:["), 5, "pid:[9");  // Of another container.
+  std::ofstream(path) << text;
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  TokenFile::clear_abandoned(Environment({{"XDG_RUNTIME_DIR", root.string()}}));
+  EXPECT_TRUE(fs::exists(path));
+}
+
 TEST_F(TokenFileTest, OfANumberThatAnotherProcessHasNowCountsAsAbsent) {
   const fs::path path = leave_stale();
   std::ofstream(path) << R"({"token":"old","host":"h","port":1,"started":1,"pid":)" << ::getpid()

@@ -208,6 +208,28 @@ TEST(Verdict, AWorkerThatWasToldToStopAndDidIsNoFailure) {
   EXPECT_TRUE(is_failure(killed(0, SIGKILL), true));
 }
 
+TEST(Verdict, NamesACheckpointThatWasCutOff) {
+  WorkerEnd writer = killed(0, SIGKILL);
+  writer.signal_sent = SIGKILL;
+  writer.saving = 40;
+  const Verdict stopped = judge({.workers = {writer, exited(1, 143)}, .stop_signal = SIGTERM});
+  EXPECT_EQ(stopped.exit_code, 143);
+  EXPECT_THAT(stopped.text,
+              HasSubstr("the checkpoint of step 40 was cut off while worker 0 wrote"));
+  EXPECT_THAT(stopped.text, HasSubstr("try: a longer launch.stop_grace"));
+  writer.signal_sent = 0;  // Killed from outside.
+  const Verdict lost = judge({.workers = {writer, exited(1, 138)}});
+  EXPECT_EQ(lost.exit_code, 138);
+  EXPECT_THAT(lost.text, HasSubstr("the checkpoint of step 40 was cut off"));
+  EXPECT_THAT(lost.text, Not(HasSubstr("stop_grace")));
+}
+
+TEST(Verdict, SaysNothingOfACheckpointThatWasFinished) {
+  WorkerEnd writer = exited(0, 138);
+  writer.saving = 40;
+  EXPECT_THAT(judge({.workers = {killed(1, SIGKILL), writer}}).text, Not(HasSubstr("cut off")));
+}
+
 TEST(Verdict, SignalsWithoutANameAreNumbered) {
   EXPECT_EQ(signal_name(SIGSEGV), "SIGSEGV");
   EXPECT_EQ(signal_name(SIGRTMIN + 3), "signal " + std::to_string(SIGRTMIN + 3));

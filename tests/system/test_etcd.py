@@ -2,7 +2,9 @@
 
 import json
 import os
+import pathlib
 import signal
+import time
 import unittest
 
 from elastic_job import COMMON, LONG, ElasticTest
@@ -10,6 +12,14 @@ from etcd_server import EtcdServer, is_installed
 from support import DIGITS, TRIREME, environment, free_port, parent_of, wait_until
 
 TOKEN = "a token of this test"
+
+
+def has_handler_of_sigterm(pid):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+
+
 SHORT = ("--quiet", "--set", "train.steps=10", "--workers", "2")
 
 
@@ -134,11 +144,36 @@ class Etcd(ElasticTest):
                                          "started", timeout=20)
         self.assertEqual((code, out), (0, "started\n"), err)
 
-    def test_wrong_input_is_refused_at_once(self):
+    def test_an_etcd_that_is_silent_at_the_start_is_asked_again(self):
+        self.addCleanup(self.etcd.go_on)
+        for node in ("0", "1"):
+            self.etcd.stop()
+            launchers = {node: self.launcher("--nodes", "2", "--node", node)}
+            time.sleep(1.5)  # A server has 1 s to answer.
+            self.assertIsNone(launchers[node].poll())
+            self.etcd.go_on()
+            other = str(1 - int(node))
+            launchers[other] = self.launcher("--nodes", "2", "--node", other)
+            for launcher in launchers.values():
+                _, err = launcher.communicate(timeout=60)
+                self.assertEqual(launcher.returncode, 0, err)
+
+    def test_without_an_etcd_the_job_may_be_tried_again(self):
         nowhere = f"etcd://127.0.0.1:{free_port()}/job"
         for node in ("0", "1"):
-            self.assert_refused([TRIREME, "launch", "--nodes", "2", "--node", node, "--rendezvous", nowhere, "--", "echo", "started"], 2,
-                                "etcd does not answer", nowhere[7:-4], timeout=5, env=environment(TRIREME_JOB_TOKEN=TOKEN))
+            self.assert_refused([TRIREME, "train", DIGITS, *SHORT, "--set", "comm.timeout=1s",
+                                 "--set", f"run.dir={self.run_dir}", "--nodes", "2", "--node", node,
+                                 "--rendezvous", nowhere], 138, "etcd does not answer",
+                                nowhere[7:-4], timeout=20,
+                                env=environment(TRIREME_JOB_TOKEN=TOKEN))
+        waiting = self.start(TRIREME, "launch", "--nodes", "2", "--node", "0", "--rendezvous",
+                             nowhere, "--", "true", env=environment(TRIREME_JOB_TOKEN=TOKEN))
+        wait_until(lambda: has_handler_of_sigterm(waiting.pid), 20, "it watches for signals")
+        waiting.send_signal(signal.SIGTERM)
+        _, err = waiting.communicate(timeout=10)
+        self.assertEqual(waiting.returncode, 143, err)
+
+    def test_wrong_input_is_refused_at_once(self):
         for url, why in (("etcd://127.0.0.1:2379", "names no job"), ("etcd://127.0.0.1/job", "is not HOST:PORT"),
                          ("etcd://127.0.0.1:2379/a/b", "other characters")):
             self.assert_refused([TRIREME, "launch", "--rendezvous", url, "--", "true"], 2, url, why, "etcd://HOST:PORT", timeout=5)

@@ -105,7 +105,7 @@ class DiskLock : public FileSystem::Lock {
 };
 
 std::string text_of(const Descriptor& descriptor) {
-  char text[512];
+  char text[1024];
   const ssize_t count = ::pread(descriptor.get(), text, sizeof text, 0);
   return {text, static_cast<size_t>(std::max<ssize_t>(count, 0))};
 }

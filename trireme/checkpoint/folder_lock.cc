@@ -1,43 +1,154 @@
 #include <trireme/checkpoint/folder_lock.h>
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
+#include <trireme/base/json.h>
+#include <trireme/base/log.h>
 #include <unistd.h>
+#include <array>
+#include <cerrno>
 #include <ctime>
+#include <optional>
 #include <thread>
 
 namespace trireme::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr const char* kLockFile = ".lock";
 constexpr Milliseconds kLookAgain{10};
+// A holder that was killed a moment ago still seems to live; a lock that was just taken has the
+// text of its last holder still; a look at a lock keeps others from taking it for a moment.
+constexpr Milliseconds kSettle{500};
+constexpr Milliseconds kUntilGone{10'000};  // For a holder that will go by itself.
 
-std::string who_i_am() {
-  char host[256] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = 0;
-  return fmt::format("process {} on host {} since {:%Y-%m-%d %H:%M:%S}", ::getpid(), host,
-                     fmt::localtime(std::time(nullptr)));
+struct Holder {
+  ProcessId process;
+  std::string host, since;
+  launch::JobMark mark;
+
+  static std::optional<Holder> from(const std::string& text) {
+    const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    try {
+      return Holder{{json.at("process").get<pid_t>(), json.at("started").get<uint64_t>(),
+                     json.at("place").get<std::string>()},
+                    json.at("host").get<std::string>(),
+                    json.at("since").get<std::string>(),
+                    launch::JobMark::from_text(json.at("job").get<std::string>()).value()};
+    } catch (const std::exception&) {
+      return std::nullopt;
+    }
+  }
+  static Holder this_process() {
+    std::array<char, 256> host{};
+    if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = 0;
+    return {ProcessId::of_this_process(), host.data(),
+            fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr))),
+            launch::JobMark::of_this_process()};
+  }
+  std::string to_text() const {
+    return Json{{"process", process.pid}, {"started", process.started},
+                {"place", process.place}, {"host", host},
+                {"since", since},         {"job", mark.to_text()}}
+        .dump();
+  }
+  std::string describe() const {
+    return fmt::format("process {} on host {} since {}", process.pid, host, since);
+  }
+
+  bool belongs_to(const launch::JobMark& job) const {
+    return !job.job.empty() && mark.job == job.job;
+  }
+  bool is_orphan() const {
+    return mark.launcher.pid != 0 && mark.launcher.is_here() && !mark.launcher.lives();
+  }
+  // Its job is known to live: with its launcher, or as a process that no launcher started.
+  bool lives() const { return mark.launcher.pid != 0 ? mark.launcher.lives() : process.lives(); }
+};
+
+struct Look {
+  bool is_held = false;
+  std::optional<Holder> holder;  // Also the last one, if its process was killed.
+};
+
+// A look takes a lock that others may have at the same time, so that two that look do not see each
+// other.
+Look look_at(const fs::path& lock_file) {
+  const Descriptor file(::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return {};
+  const bool is_held = ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  std::string text;
+  try {
+    text = read_file(lock_file);
+  } catch (const Error&) {  // Its holder has just let go of it.
+  }
+  return {is_held, Holder::from(text)};
+}
+
+std::string who(const std::optional<Holder>& holder) {
+  return holder ? holder->describe() : "who did not say";
+}
+
+[[noreturn]] void refuse_in_use(const fs::path& folder, const std::optional<Holder>& holder) {
+  throw Error(
+      ErrorCode::invalid_argument, "checkpoint",
+      fmt::format("the folder {} is in use by another job: {}", folder.string(), who(holder)),
+      "another checkpoint.dir, or wait until that job has ended");
+}
+
+[[noreturn]] void give_up_on(const fs::path& folder, const std::optional<Holder>& holder) {
+  throw Error(ErrorCode::peer_lost, "checkpoint",
+              fmt::format("the folder {} is still held: {}, of which this process cannot tell "
+                          "whether its job lives",
+                          folder.string(), who(holder)),
+              "again in a while, or another checkpoint.dir if it is another job");
 }
 
 }  // namespace
 
-std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files,
-                                              const std::filesystem::path& folder,
+std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files, const fs::path& folder,
                                               Milliseconds wait) {
-  std::string holder;
-  for (const Deadline deadline = Deadline::after(wait);; std::this_thread::sleep_for(kLookAgain)) {
-    if (auto lock = files.try_lock(folder / kLockFile, who_i_am(), holder)) return lock;
-    if (deadline.expired()) break;
+  const launch::JobMark own = launch::JobMark::of_this_process();
+  const auto settled = Deadline::after(std::max(wait, kSettle));
+  const auto gone = Deadline::after(wait > Milliseconds(0) ? wait : kUntilGone);
+  for (std::string text;; std::this_thread::sleep_for(kLookAgain)) {
+    if (auto lock = files.try_lock(folder / kLockFile, Holder::this_process().to_text(), text))
+      return lock;
+    const auto holder = Holder::from(text);
+    if (settled.expired() && holder && !holder->belongs_to(own) && holder->lives())
+      refuse_in_use(folder, holder);
+    if (gone.expired()) give_up_on(folder, holder);
   }
-  throw Error(ErrorCode::invalid_argument, "checkpoint",
-              fmt::format("the folder {} is in use by another job: {}", folder.string(),
-                          holder.empty() ? "who did not say" : holder),
-              "another checkpoint.dir, or wait until that job has ended");
 }
 
-void require_free(const std::filesystem::path& folder) {
-  if (std::filesystem::is_directory(folder)) lock_folder(disk(), folder).reset();
+FolderUse make_way(const fs::path& folder, const launch::JobMark& job, Milliseconds grace) {
+  const auto settled = Deadline::after(kSettle);
+  const auto gone = Deadline::after(grace + kUntilGone);
+  for (;; std::this_thread::sleep_for(kLookAgain)) {
+    const Look look = look_at(folder / kLockFile);
+    const auto& holder = look.holder;
+    const bool is_of_own = holder && holder->belongs_to(job);
+    // On several nodes other launchers may carry on the job of a dead one.
+    const bool ends = holder && holder->is_orphan() && holder->mark.nodes == 1;
+    if (ends && !launch::processes_of(holder->mark).empty()) {
+      log_warning(
+          "the launcher (process {}) of {}, which uses the folder {}, is gone: what it left "
+          "behind is asked to save and to end",
+          holder->mark.launcher.pid, holder->describe(), folder.string());
+      if (!launch::end_orphans(holder->mark, grace)) give_up_on(folder, holder);
+      continue;
+    }
+    if (!look.is_held) return {};
+    if (is_of_own) return {.by_own_job = true};
+    if (settled.expired() && holder && holder->lives()) refuse_in_use(folder, holder);
+    if (gone.expired()) give_up_on(folder, holder);
+  }
 }
 
 }  // namespace trireme::checkpoint

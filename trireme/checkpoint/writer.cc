@@ -50,6 +50,7 @@ Writer::~Writer() {
 std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorView>& model,
                                    const std::vector<TensorView>& optimizer, Part part) {
   std::filesystem::path path = path_ / name_of_step(manifest.step);
+  auto mark = options_.mark ? options_.mark(manifest.step) : nullptr;
   if (!options_.background) {
     const Deadline deadline = Deadline::after(options_.timeout);
     write(manifest, TensorFiles(model, optimizer, part.index).content(), part,
@@ -64,8 +65,9 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   lock.unlock();
   snapshot.take(model, optimizer, std::min(options_.copy_threads, usable_cores()));
   lock.lock();
-  pending_.push_back(
-      {std::move(manifest), &snapshot, std::move(part), Deadline::after(options_.timeout).at()});
+  pending_.push_back({std::move(manifest), &snapshot, std::move(part),
+                      Deadline::after(options_.timeout).at(), /*may_fail=*/false,
+                      std::move(mark)});
   if (!thread_.joinable())
     thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
   changed_.notify_all();
@@ -100,6 +102,11 @@ void Writer::wait() {
   std::unique_lock lock(mutex_);
   wait_until(lock, [&] { return pending_.empty(); });
   throw_if_failed();
+}
+
+bool Writer::is_done_within(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [&] { return pending_.empty(); });
 }
 
 std::vector<std::filesystem::path> Writer::take_saved() {

@@ -12,6 +12,8 @@
 #include <deque>
 #include <exception>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -25,6 +27,8 @@ struct WriterOptions {
   // Whether all who write the other parts of what is being saved may still do so. Asked by the
   // thread that calls, while it waits; may throw.
   GoOnWaiting others_live = {};
+  // Called when a save of this step begins; the result is kept until that has ended.
+  std::function<std::shared_ptr<void>(int64_t step)> mark = {};
   int copy_threads = 2;  // As many as fill the memory's bandwidth on small machines.
   std::chrono::milliseconds timeout = std::chrono::minutes(
       10);  // For a write that a save or wait() waits for, and for the other parts.
@@ -56,6 +60,8 @@ class Writer {
   void expect_no_more(std::chrono::milliseconds patience = kAfterALoss);
   // Until all is durable. Throws likewise.
   void wait();
+  // Whether nothing is left to write, or soon: waits so long. What failed is told by the next call.
+  bool is_done_within(std::chrono::milliseconds time);
   // The checkpoints that have become durable since the last call, oldest first. Throws an error
   // that is due.
   std::vector<std::filesystem::path> take_saved();
@@ -69,6 +75,7 @@ class Writer {
     Part part;
     std::chrono::steady_clock::time_point patience;  // With the other parts.
     bool may_fail = false;
+    std::shared_ptr<void> mark = {};
   };
   void write_on(std::stop_token stop);
   void write(const Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part,

@@ -100,6 +100,9 @@ struct Config {
     double straggler_factor = 1.5;  // 0: nobody is named.
   } comm;
   struct {
+    Milliseconds stop_grace{30000}, loss_grace{5000};
+  } launch;
+  struct {
     std::string dir;    // Empty: run.dir/checkpoint.
     std::string every;  // "100" or "100 steps", "2 epochs", "" or "never": only at the end.
     int keep = 2;
@@ -132,6 +135,9 @@ Config load_config(const ConfigSource& source);
 // `doctor`.
 std::vector<std::pair<std::string, std::string>> flatten(const Config& config);
 Json to_json(const Config& config);
+// The keys that differ from their defaults, as --set takes them: load_config() makes the same
+// Config of these alone, whatever has become of the file.
+std::vector<std::string> to_settings(const Config& config);
 // Every key with type, default and meaning, as a Markdown table: for `trireme train --keys` and
 // docs/configuration.md.
 std::string describe_keys();

@@ -11,6 +11,17 @@ std::vector<std::pair<std::string, std::string>> flatten(const Config& config) {
   return pairs;
 }
 
+std::vector<std::string> to_settings(const Config& config) {
+  std::vector<std::string> settings;
+  for (const Key& key : all_keys()) {
+    const std::string value = value_as_text(config, key);
+    // An empty text means what the default means (`none`), and --set takes none.
+    if (value.empty() || value == value_as_text(Config{}, key)) continue;
+    settings.push_back(fmt::format("{}={}", key.name, value));
+  }
+  return settings;
+}
+
 Json to_json(const Config& config) {
   Json json;
   for (const Key& key : all_keys()) {

@@ -170,6 +170,9 @@ std::vector<Key> make_key_table() {
     {.name = "comm.stall_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.stall_timeout), .meaning = "A worker for which the others wait this long is named with its phase and place; nothing is ended.", .range = at_least(1)},
     {.name = "comm.straggler_factor", .kind = Kind::number, .slot = TRIREME_SLOT(comm.straggler_factor), .meaning = "A worker is a straggler if its work in a step takes more than this many times the others'. It is named with the phase that costs the time; 0: no worker is.", .range = at_least(0)},
 
+    {.name = "launch.stop_grace", .kind = Kind::duration, .slot = TRIREME_SLOT(launch.stop_grace), .meaning = "After a request to stop, workers have this long to save and end; then they are killed. A checkpoint that is being written when a worker is lost has as long.", .range = at_least(0)},
+    {.name = "launch.loss_grace", .kind = Kind::duration, .slot = TRIREME_SLOT(launch.loss_grace), .meaning = "After a worker was lost and the job cannot continue, the other workers have this long to end by themselves.", .range = at_least(0)},
+
     {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints. A run that finds one there continues from it; empty: a folder of the run."},
     {.name = "checkpoint.every", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.every), .meaning = "When to save: `100 steps` or `2 epochs`; empty or `never`: only at the end."},
     {.name = "checkpoint.keep", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep), .meaning = "The number of newest checkpoints that stay.", .range = count_from(1)},

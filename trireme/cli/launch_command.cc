@@ -1,8 +1,10 @@
 // `trireme launch`: starts any programme as workers of one job.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/node_options.h>
+#include <trireme/launch/token_file.h>
 
 namespace trireme::cli {
 namespace {
@@ -11,9 +13,20 @@ struct LaunchArguments {
   int workers = 2;
   int threads = 0;
   bool no_prefix = false;
+  std::string stop_grace = "30s", loss_grace = "5s";
   std::vector<std::string> program;
   NodeOptions node;
 };
+
+Milliseconds duration_of(const std::string& option, const std::string& text) {
+  try {
+    if (const Milliseconds time = parse_duration(text); time >= Milliseconds(0)) return time;
+  } catch (const Error&) {
+  }
+  throw Error(ErrorCode::invalid_argument, "cli",
+              fmt::format("{} is '{}'; expected: duration, such as 250ms or 5s", option, text),
+              option + " 30s");
+}
 
 int launch_job(const LaunchArguments& arguments) {
   if (arguments.workers < 1)
@@ -22,11 +35,14 @@ int launch_job(const LaunchArguments& arguments) {
   if (arguments.program.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
                 "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
+  launch::TokenFile::clear_abandoned(Environment::of_process());
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.workers = arguments.workers;
   options.threads_per_worker = arguments.threads;
   options.prefix_output = !arguments.no_prefix;
+  options.stop_grace = duration_of("--stop-grace", arguments.stop_grace);
+  options.loss_grace = duration_of("--loss-grace", arguments.loss_grace);
   options.command = arguments.program;
   return launch::supervise(options);
 }
@@ -44,6 +60,12 @@ void add_launch(CLI::App& app, Action& action) {
       "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of this host)");
   command->add_flag("--no-prefix", arguments->no_prefix,
                     "Pass output on without the worker's number");
+  command->add_option("--stop-grace", arguments->stop_grace,
+                      "From a request to stop on, workers have so long to save and end; then they "
+                      "are killed (default 30s)");
+  command->add_option("--loss-grace", arguments->loss_grace,
+                      "After a worker was lost, the others have so long to end by themselves "
+                      "(default 5s)");
   arguments->node.add_to(*command);
   command->add_option("program", arguments->program, "Programme and arguments, after --");
   command->footer("Example: trireme launch --workers 2 -- ./my_training --epochs 3");

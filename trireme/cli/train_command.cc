@@ -11,7 +11,10 @@
 #include <trireme/cli/node_options.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/identity.h>
+#include <trireme/launch/job_mark.h>
 #include <trireme/launch/supervisor.h>
+#include <trireme/launch/supervisor_options.h>
+#include <trireme/launch/token_file.h>
 #include <trireme/monitor/append_file.h>
 #include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>
@@ -42,15 +45,18 @@ void move_aside(const std::filesystem::path& dir) {
   std::filesystem::path aside;
   for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n)
     aside = fmt::format("{}.old-{}", dir.string(), n);
-  std::filesystem::rename(dir, aside);
+  std::error_code status;  // A launcher of the same job may have been quicker.
+  std::filesystem::rename(dir, aside, status);
+  if (status == std::errc::no_such_file_or_directory) return;
+  if (status) throw std::filesystem::filesystem_error("--fresh", dir, aside, status);
   log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
 }
 
+// The configuration itself and not the file, which may be edited while the job runs: replacements
+// get what the first workers got.
 std::vector<std::string> worker_arguments(const TrainArguments& arguments, const Config& config) {
   std::vector<std::string> words{"train"};
-  if (!arguments.source.file.empty()) words.push_back(arguments.source.file.string());
-  for (const std::string& set : arguments.source.set) words.insert(words.end(), {"--set", set});
-  words.insert(words.end(), {"--set", "run.dir=" + config.run.dir});
+  for (const std::string& set : to_settings(config)) words.insert(words.end(), {"--set", set});
   if (!arguments.report.empty()) words.insert(words.end(), {"--report", arguments.report});
   if (arguments.quiet) words.push_back("--quiet");
   if (arguments.json) words.push_back("--json");
@@ -79,6 +85,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
     options.heartbeat_timeout = config.comm.heartbeat_timeout;
   options.stall_timeout = config.comm.stall_timeout;
   options.launcher_grace = config.comm.launcher_grace;
+  options.stop_grace = config.launch.stop_grace;
+  options.loss_grace = config.launch.loss_grace;
   options.straggler.factor = config.comm.straggler_factor;
   // Beside rank 0's own records, as rank 0 may be the one that hangs.
   std::optional<monitor::AppendFile> log;
@@ -128,7 +136,9 @@ int64_t check_model_and_data(const Config& config, int most) {
 
 // The undisturbed run that a disturbed one is compared with: the same words, but for what `set`
 // says.
-int train_reference(TrainArguments arguments, const std::vector<std::string>& set) {
+int train_reference(TrainArguments arguments, const Config& disturbed,
+                    const std::vector<std::string>& set) {
+  arguments.source = {{}, to_settings(disturbed)};
   arguments.source.set.insert(arguments.source.set.end(), set.begin(), set.end());
   arguments.report.clear();
   arguments.elastic.clear();
@@ -152,7 +162,14 @@ int run_and_judge(TrainArguments arguments, const Config& config,
   if (!arguments.report.empty()) reports.push_back(arguments.report);
   arguments.workers = strategy.workers;
   return judge_expectations(
-      {config, reports, [&](const auto& set) { return train_reference(arguments, set); }});
+      {config, reports, [&](const auto& set) { return train_reference(arguments, config, set); }});
+}
+
+// Of the job that this launcher is about to start, or to join.
+launch::JobMark mark_of(const TrainArguments& arguments) {
+  launch::SupervisorOptions options;
+  arguments.node.apply(options);
+  return launch::mark_of_job(options, launch::token_of_job(options, Environment::of_process()));
 }
 
 void check_report(const std::string& report) {
@@ -176,6 +193,7 @@ int train(TrainArguments arguments) {
   Config config = load_config(arguments.source);
   const launch::Identity identity = launch::resolve_identity(Environment::of_process());
   const bool launched = identity.launcher != launch::Launcher::alone;
+  if (!launched) launch::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers && *arguments.workers < 1)
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--workers {} is below 1", *arguments.workers), "--workers 1 or more");
@@ -198,8 +216,9 @@ int train(TrainArguments arguments) {
         fmt::format("elastic.batch is {}, but the number of workers stays", config.elastic.batch),
         "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   if (elastic && config.elastic.workers == 0) {  // Also for those who join later.
-    arguments.source.set.push_back(fmt::format("elastic.workers={}", workers));
-    config = load_config(arguments.source);
+    std::vector<std::string> settings = to_settings(config);
+    settings.push_back(fmt::format("elastic.workers={}", workers));
+    config = load_config({{}, settings});
   }
   const ResolvedStrategy strategy = check_with_workers(config, workers);
   const bool runs_no_plans = config.comm.backend == "gloo" || config.comm.backend == "mpi";
@@ -221,14 +240,16 @@ int train(TrainArguments arguments) {
   // Drawn once: which rank suffers what must not depend on how many there are later.
   const std::vector<Fault> faults =
       schedule_faults(parse_faults(config.inject.faults), strategy.world_size);
-  if (!faults.empty()) arguments.source.set.push_back("inject.faults=" + to_text(faults));
+  if (!faults.empty()) config.inject.faults = to_text(faults);
   config.run.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
     check_report(arguments.report);
-    checkpoint::require_free(checkpoint_dir(config));
-    if (arguments.fresh) move_aside(checkpoint_dir(config));
+    const auto use = checkpoint::make_way(
+        checkpoint_dir(config), launched ? launch::JobMark::of_this_process() : mark_of(arguments),
+        config.launch.stop_grace);
+    if (arguments.fresh && !use.by_own_job) move_aside(checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));
     if (!arguments.report.empty())
       require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());

@@ -62,12 +62,21 @@ OptimizerFactory optimizer_of(const Config& config) {
 // The keys that change what is computed: what all ranks must have alike. Paths, addresses and
 // listeners may differ from host to host.
 Json keys_to_agree(const Config& config) {
-  static constexpr std::string_view kOwn[] = {
-      "run.",           "monitor.",         "cost.",
-      "checkpoint.dir", "comm.interface",   "comm.table",
-      "device.",        "data.path",        "data.images",
-      "data.labels",    "data.test_images", "data.test_labels",
-      "data.threads",   "data.prefetch"};
+  static constexpr std::string_view kOwn[] = {"run.",
+                                              "monitor.",
+                                              "cost.",
+                                              "checkpoint.dir",
+                                              "comm.interface",
+                                              "comm.table",
+                                              "launch.",
+                                              "device.",
+                                              "data.path",
+                                              "data.images",
+                                              "data.labels",
+                                              "data.test_images",
+                                              "data.test_labels",
+                                              "data.threads",
+                                              "data.prefetch"};
   Json keys = Json::object();
   for (const auto& [key, value] : flatten(config)) {
     const bool own = std::any_of(std::begin(kOwn), std::end(kOwn),

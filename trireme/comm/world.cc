@@ -109,6 +109,7 @@ struct World::Impl {
   bool placed = false;      // Of an elastic job: in a generation.
   int64_t first_step = -1;  // Committed before this generation.
   int replicas = 1;
+  std::map<std::string, std::string> terms;  // Of an elastic job.
   int groups_made = 0;
   std::optional<comm::HostMap> hosts;
   std::string job_token;  // Once connected.
@@ -343,7 +344,7 @@ World World::join(WorldOptions options, const Environment& environment) {
   if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
   if (const auto& etcd = impl->identity.etcd) impl->lookup.emplace(*etcd);
   if (const auto& elastic = impl->identity.elastic; elastic && elastic->launcher > 0)
-    impl->orphan_watch.emplace(elastic->launcher, elastic->launcher_grace);
+    impl->orphan_watch.emplace(elastic->launcher, elastic->launcher_grace, elastic->stop_grace);
   if (impl->identity.workers > 1) set_process_rank(impl->identity.worker, impl->identity.workers);
   return World(std::move(impl));
 }
@@ -392,6 +393,12 @@ void World::connect(int replicas) {
     set_process_rank(worker() * replicas, world_size);  // Its first replica speaks for the process.
 }
 
+void World::set_terms(std::map<std::string, std::string> facts) {
+  impl_->terms = std::move(facts);
+  impl_->terms["trireme version"] = version();
+  if (const auto& elastic = impl_->identity.elastic)
+    impl_->terms["--elastic"] = fmt::format("{}:{}", elastic->minimum, elastic->maximum);
+}
 bool World::is_elastic() const { return impl_->identity.elastic.has_value(); }
 bool World::regroup_wanted() const { return impl_->member && impl_->member->regroup_wanted(); }
 bool World::lost_a_worker() const { return impl_->member && impl_->member->is_lost(); }
@@ -401,7 +408,7 @@ int64_t World::step_of_generation() const { return impl_->first_step; }
 std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step, const std::string& reason) {
   const launch::Arrival::Newcomer self{
       identity.elastic->process, step, reason,
-      [this](const std::string& address) { return stand_by(address); }};
+      [this](const std::string& address) { return stand_by(address); }, terms};
   for (Deadline patience = Deadline::after(options.timeout);;) {
     const auto since = std::chrono::steady_clock::now();
     try {
@@ -487,6 +494,11 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
 void World::set_phase(Phase phase, int64_t step) {
   impl_->phases->set(phase, step);
   launch::mark_this_thread(impl_->phases);
+}
+
+std::shared_ptr<void> World::mark_save(int64_t step) {
+  impl_->phases->begin_save(step);
+  return {nullptr, [page = impl_->phases](void*) { page->end_save(); }};
 }
 
 Json World::times() {

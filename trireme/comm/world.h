@@ -58,6 +58,9 @@ class World {
   // COLLECTIVE. Throws Error(invalid_argument) on every worker, naming two workers and the first
   // difference, unless `facts` are equal everywhere.
   void agree(const std::string& what, const std::map<std::string, std::string>& facts);
+  // Before the first regroup(): what this process must have in common with the other members of an
+  // elastic job. A newcomer that differs is turned away, and the job goes on.
+  void set_terms(std::map<std::string, std::string> facts);
   // Elastic jobs (`trireme train --elastic MIN:MAX`): the number of workers changes while they run.
   bool is_elastic() const;
   // The members of this generation shall meet again after this step, since somebody joins or the
@@ -69,7 +72,7 @@ class World {
   // worker 0 has the newest state. `step`: committed steps that this process has the state of, -1:
   // none. `reason`: the error for which it gave its step up, or empty. False: the job goes on
   // without this process. Throws Error(peer_lost) when no generation can form any more,
-  // Error(timeout).
+  // Error(timeout), Error(invalid_argument) naming the first difference from the job's terms.
   bool regroup(int64_t step, const std::string& reason);
   int64_t step_of_generation() const;  // Committed steps that worker 0 came with.
   // Each worker: the first one of this generation is committed. Worker 0 tells; `facts` join the
@@ -89,6 +92,9 @@ class World {
   // What this process does, for heartbeats and its launcher. Cheap. The calling thread speaks for
   // the process from now on: its collectives are told too.
   void set_phase(Phase phase, int64_t step = -1);
+  // Its launcher knows that this process writes the checkpoint of this step as long as the result
+  // lives: it says so where that is cut off. Any thread.
+  std::shared_ptr<void> mark_save(int64_t step);
   // Where the time of all workers' steps goes, and who makes the others wait: {"phases": [...],
   // "stragglers": [...]} (docs/report.md).
   Json times();

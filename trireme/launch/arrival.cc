@@ -2,6 +2,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/launch/arrival.h>
+#include <trireme/launch/protocol.h>
+#include <unistd.h>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -85,6 +87,12 @@ struct Arrival::Impl {
     }
   }
 
+  void throw_if_turned_away() {
+    const std::lock_guard lock(mutex);
+    if (!placed) return;
+    if (const auto refused = failure_in(*placed)) throw refused->error();
+  }
+
   template <typename Ready>
   void wait_for(Ready ready, const char* what, Deadline deadline) {
     std::unique_lock lock(mutex);
@@ -115,14 +123,20 @@ Arrival::Arrival(const net::Endpoint& coordinator, const std::string& token, con
   } else {
     impl.talk_to(coordinator, token, deadline);
   }
-  Json message{
-      {"op", "arrive"},         {"generation", -1},
-      {"process", who.process}, {"step", who.step},
-      {"reason", who.reason},   {"standby", who.standby(impl.client->local_address()).describe()}};
+  Json message{{"op", "arrive"},
+               {"generation", -1},
+               {"process", who.process},
+               {"step", who.step},
+               {"reason", who.reason},
+               {"standby", who.standby(impl.client->local_address()).describe()},
+               {"facts", who.facts},
+               {"host", own_host_name()},
+               {"pid", static_cast<int>(::getpid())}};
   if (former) message["former"] = former->to_json();
   impl.client->send(std::move(message));
   impl.wait_for([&] { return impl.noted || impl.placed; }, "arriving for the next generation",
                 deadline);
+  impl.throw_if_turned_away();
 }
 
 Arrival::~Arrival() = default;
@@ -132,6 +146,7 @@ const net::Endpoint& Arrival::coordinator() const { return impl_->coordinator; }
 std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
   impl_->wait_for([this] { return impl_->placed.has_value(); }, "waiting for the next generation",
                   deadline);
+  impl_->throw_if_turned_away();
   const Json& message = *impl_->placed;
   const std::string op = message.at("op").get<std::string>();
   if (op == "dismissed") return std::nullopt;

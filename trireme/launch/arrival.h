@@ -7,6 +7,7 @@
 #include <trireme/launch/lookup.h>
 #include <trireme/net/control.h>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,12 +29,14 @@ class Arrival {
     // Where this process stands by as a coordinator, told once it is known by which address the
     // others can reach it.
     std::function<net::Endpoint(const std::string& own_address)> standby;
+    std::map<std::string, std::string> facts = {};  // What all members must have alike.
   };
   // Returns once the coordinator knows of it: the generation before may be left then. Where the
   // coordinator does not answer, who stands by for it in `former`, the generation this process
   // comes from, is tried in order of worker numbers. With `lookup`, whom etcd names at each try
   // goes before all of these; a process without `former` needs no `coordinator` then. Throws
-  // Error(timeout | peer_lost | invalid_argument).
+  // Error(timeout | peer_lost), Error(invalid_argument) naming the first of `facts` in which this
+  // process differs from the job, which goes on without it.
   Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who,
           const std::optional<Former>& former, Deadline deadline,
           CoordinatorLookup* lookup = nullptr);
@@ -48,7 +51,7 @@ class Arrival {
   const net::Endpoint& coordinator() const;  // The one that answered.
   // Until the next generation has formed; empty if it does without this process. Throws
   // NoGeneration (peer_lost) when none can form, Error(peer_lost) when the coordinator is lost,
-  // Error(timeout).
+  // Error(timeout), Error(invalid_argument) as above.
   std::optional<Place> wait(Deadline deadline);
 
  private:

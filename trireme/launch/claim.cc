@@ -56,6 +56,7 @@ void Claim::Impl::run(const std::stop_token& stop) {
     try {
       if (!ask(stop)) return;
       const std::lock_guard lock(mutex);
+      failure.reset();  // It has answered, also where somebody else has the name.
       if (held) pause = times.renewal;
     } catch (const Error& error) {
       const std::lock_guard lock(mutex);
@@ -132,13 +133,27 @@ Claim::Claim(net::EtcdUrl where, const net::Endpoint& self, std::string token, F
 
 Claim::~Claim() = default;
 
-void Claim::wait_until_held() {
+void Claim::wait_until_held(Milliseconds patience, const StopAsked& stop_asked) {
   Impl& impl = *impl_;
   std::unique_lock lock(impl.mutex);
-  const auto decided = [&] { return impl.held || !impl.holder.empty() || impl.failure; };
-  impl.changed.wait_for(lock, impl.times.lease + kPatience, decided);
+  const auto decided = [&] { return impl.held || !impl.holder.empty(); };
+  const Deadline etcd_answers = Deadline::after(patience);
+  const auto lease_runs_out = [&] { return Clock::now() + impl.times.lease + kPatience; };
+  for (auto free_at = lease_runs_out(); !impl.changed.wait_for(lock, kLookAgain, decided);) {
+    check_stop(stop_asked);
+    if (!impl.failure) {
+      if (Clock::now() >= free_at) break;  // Somebody renews it.
+      continue;
+    }
+    if (etcd_answers.expired())
+      throw Error(
+          ErrorCode::timeout, "launch",
+          fmt::format("the name of job '{}' could not be taken in {} within {}: {}", impl.where.job,
+                      impl.where.describe(), format_duration(patience), brief(*impl.failure)),
+          "look whether etcd runs, and can be reached from this host");
+    free_at = lease_runs_out();
+  }
   if (impl.held) return;
-  if (impl.failure) throw *impl.failure;
   throw Error(
       ErrorCode::invalid_argument, "launch",
       fmt::format("a job of the name '{}' lives: {} holds it in {} (key {})", impl.where.job,

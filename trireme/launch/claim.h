@@ -7,6 +7,7 @@
 // and Cheriton 1989, Leases).
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/launch/lookup.h>
 #include <trireme/net/etcd_url.h>
 #include <functional>
 #include <memory>
@@ -42,9 +43,11 @@ class Claim {
   Claim(net::EtcdUrl where, const net::Endpoint& self, std::string token, For whom, Events events,
         ClaimTimes times = {});
   ~Claim();  // Asks for nothing any more; a name that is held stays until its lease runs out.
-  // Returns once the name is held. Throws Error(invalid_argument) naming who has it;
-  // Error(not_found) if etcd does not answer, at once.
-  void wait_until_held();
+  // Returns once the name is held. Etcd is asked again for so long, should it not answer. Throws
+  // Error(invalid_argument) naming the coordinator that has the name; Error(timeout) if etcd does
+  // not answer, Error(aborted) if it is asked to stop.
+  void wait_until_held(Milliseconds patience = Milliseconds(10000),
+                       const StopAsked& stop_asked = {});
   void stop();  // No word of it counts any more. Does not wait.
   // Gives the name back, if it is held. Waits for that until the deadline; what fails is left to
   // the lease.

@@ -402,7 +402,8 @@ Generations::Actions Coordinator::Impl::actions() {
                 former.coordinator = server->endpoint();
                 former.membership = options;
                 return former;
-              }};
+              },
+          .is_own = [this](Roster::Process process) { return look && look(process).has_value(); }};
 }
 
 // Sends, and ends the waits that have become hopeless by what has just happened.
@@ -452,7 +453,8 @@ Coordinator::~Coordinator() {
 
 net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }
 
-void Coordinator::publish(const net::EtcdUrl& etcd) {
+void Coordinator::publish(const net::EtcdUrl& etcd, Milliseconds patience,
+                          const StopAsked& stop_asked) {
   Claim* claim = nullptr;
   {
     std::lock_guard lock(impl_->mutex);
@@ -460,7 +462,7 @@ void Coordinator::publish(const net::EtcdUrl& etcd) {
     impl_->claim(Claim::For::new_job);
     claim = impl_->claims.back().get();
   }
-  claim->wait_until_held();
+  claim->wait_until_held(patience, stop_asked);
 }
 
 void Coordinator::withdraw(Deadline deadline) {

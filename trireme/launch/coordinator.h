@@ -3,6 +3,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/launch/generations.h>
+#include <trireme/launch/lookup.h>
 #include <trireme/launch/membership.h>
 #include <trireme/net/control.h>
 #include <trireme/net/etcd_url.h>
@@ -35,8 +36,9 @@ class Coordinator {
 
   // Publishes where it listens under the job's name in etcd (claim.h), and keeps it there. Returns
   // once it is. Of an elastic job, with RosterOptions::by_claim. Throws Error(invalid_argument) if
-  // a job of that name lives, Error(not_found) if etcd does not answer.
-  void publish(const net::EtcdUrl& etcd);
+  // a job of that name lives, else as Claim::wait_until_held() does.
+  void publish(const net::EtcdUrl& etcd, Milliseconds patience = Milliseconds(10000),
+               const StopAsked& stop_asked = {});
   void withdraw(Deadline deadline);  // At the end of the job: gives the name back. What fails is
                                      // left to its lease.
   bool was_superseded()

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
+#include <trireme/base/log.h>
 #include <trireme/launch/generations.h>
+#include <trireme/launch/protocol.h>
 
 #include <algorithm>
 
@@ -31,6 +33,13 @@ Generations::Generations(const Former& former, Actions actions, Time now)
 
 void Generations::arrive(net::ConnectionId connection, const Json& message, Time now) {
   const auto process = message.at("process").get<Roster::Process>();
+  if (message.contains("facts") &&
+      !accepts(connection, process,
+               {fmt::format("the process {} of host {}", message.at("pid").get<int>(),
+                            message.at("host").get<std::string>()),
+                message["facts"].get<Facts>(), actions_.is_own(process)},
+               now))
+    return;
   const auto worker = worker_of(process);
   forget_place_of(process);
   waiting_[connection] = process;
@@ -49,7 +58,44 @@ void Generations::arrive(net::ConnectionId connection, const Json& message, Time
   act(decisions, now);
 }
 
+// A process that differs from the job is turned away, and nothing else happens. The first one to
+// come says what the job's terms are; until the first generation has formed, one of this
+// coordinator's own launcher knows better.
+bool Generations::accepts(net::ConnectionId connection, Roster::Process process, Terms terms,
+                          Time now) {
+  const bool knows_better = terms_ && generation() < 0 && terms.is_own && !terms_->is_own;
+  if (!terms_ || knows_better) {
+    terms_ = terms;
+  } else if (terms_->facts != terms.facts && !worker_of(process)) {
+    turn_away(connection, terms);
+    return false;
+  }
+  if (generation() < 0) terms_of_[connection] = std::move(terms);
+  if (!knows_better) return true;
+  std::vector<net::ConnectionId> others;
+  for (const auto& [other, its] : terms_of_)
+    if (its.facts != terms_->facts) others.push_back(other);
+  for (const net::ConnectionId other : others) {
+    turn_away(other, terms_of_.at(other));
+    terms_of_.erase(other);
+    if (const auto waits = waiting_.extract(other)) act(roster_.lost(waits.mapped(), now), now);
+  }
+  return true;
+}
+
+void Generations::turn_away(net::ConnectionId connection, const Terms& whose) {
+  const Failure failure{
+      ErrorCode::invalid_argument,
+      fmt::format("turned away, as it differs from the job: {}",
+                  first_difference("this one", whose.facts, terms_->name, terms_->facts).value()),
+      "the program, the configuration and the data that the job was started with"};
+  log_warning("launch: {} was {}", whose.name, failure.what);
+  actions_.answer(connection, refusal(failure));
+  actions_.close(connection);
+}
+
 void Generations::closed(net::ConnectionId connection, Time now) {
+  terms_of_.erase(connection);
   if (const auto placed = placed_.extract(connection)) {
     const auto worker = worker_of(placed.mapped());
     if (!worker) return;
@@ -248,6 +294,7 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     taken_over_.clear();
     given_up_.clear();
     if (!began_) began_ = now;
+    terms_of_.clear();
     for (const auto& [connection, process] : std::exchange(placed_, {})) actions_.close(connection);
     actions_.start(formed.number, static_cast<int>(members_.size()));
     const Json known = as_known().to_json();

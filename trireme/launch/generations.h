@@ -46,6 +46,8 @@ class Generations {
         lose;                         // A worker of the current generation.
     std::function<void()> interrupt;  // Tell the current generation's workers.
     std::function<Former()> rules;    // Where this coordinator is, and its time-outs.
+    // Whether this coordinator's own launcher started it: it knows best how the job was meant.
+    std::function<bool(Roster::Process)> is_own = [](Roster::Process) { return false; };
   };
   Generations(const RosterOptions& options, Actions actions)
       : options_(options), roster_(options), actions_(std::move(actions)) {}
@@ -107,6 +109,14 @@ class Generations {
 
  private:
   void act(const Roster::Decisions& decisions, Time now);
+  // What all members must have alike, and which process said so first.
+  struct Terms {
+    std::string name;
+    std::map<std::string, std::string> facts;
+    bool is_own = false;
+  };
+  bool accepts(net::ConnectionId connection, Roster::Process process, Terms terms, Time now);
+  void turn_away(net::ConnectionId connection, const Terms& whose);
   void forget_place_of(Roster::Process process);
   Former as_known() const;
   void learn(const Json& history);
@@ -117,6 +127,8 @@ class Generations {
   RosterOptions options_;
   Roster roster_;
   Actions actions_;
+  std::optional<Terms> terms_;                   // Of the job.
+  std::map<net::ConnectionId, Terms> terms_of_;  // Of those that wait for the first generation.
   std::map<net::ConnectionId, Roster::Process> waiting_;
   std::map<net::ConnectionId, Roster::Process>
       placed_;  // In the current generation, which they have not joined yet.

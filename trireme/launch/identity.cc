@@ -83,6 +83,8 @@ Identity from_trireme(const Environment& environment) {
     identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
     if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS"))
       identity.elastic->launcher_grace = saturated(Milliseconds(*grace));
+    if (const auto grace = environment.get_int64("TRIREME_STOP_GRACE_MS"))
+      identity.elastic->stop_grace = saturated(Milliseconds(*grace));
   }
   if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
     read_rendezvous("TRIREME_RENDEZVOUS", *text, identity);

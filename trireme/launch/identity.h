@@ -18,6 +18,7 @@ struct Elastic {
   int launcher = 0;  // Process id of who started it; it may go on without (launch/orphan_watch.h).
                      // 0: not told.
   std::optional<Milliseconds> launcher_grace;  // For so long; empty: to its end.
+  Milliseconds stop_grace{30000};              // Then it has so long to save.
 };
 
 struct Identity {
@@ -45,11 +46,11 @@ struct Identity {
 
 // Understands `trireme launch` (TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER,
 // TRIREME_LOCAL_WORKERS, TRIREME_RENDEZVOUS, TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with
-// TRIREME_PROCESS, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS), torchrun (RANK, WORLD_SIZE,
-// LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*), mpirun (OpenMPI's
-// OMPI_COMM_WORLD_*, MPICH's PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone. Throws
-// Error(invalid_argument) naming the variable that is missing, malformed or out of range, or a
-// token file that others may read.
+// TRIREME_PROCESS, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS, TRIREME_STOP_GRACE_MS), torchrun
+// (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_*),
+// mpirun (OpenMPI's OMPI_COMM_WORLD_*, MPICH's PMI_RANK, PMI_SIZE and MPI_LOCAL*), or none: alone.
+// Throws Error(invalid_argument) naming the variable that is missing, malformed or out of range, or
+// a token file that others may read.
 Identity resolve_identity(const Environment& environment);
 
 // TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE. Throws Error(invalid_argument) if it

@@ -20,10 +20,28 @@ std::string coordinator_key(const std::string& job) {
   return fmt::format("/trireme/{}/coordinator", job);
 }
 
-std::string address_towards(const net::EtcdUrl& where) {
+std::string address_towards(const net::EtcdUrl& where, Milliseconds patience,
+                            const StopAsked& stop_asked) {
   net::Etcd etcd(where.servers);
-  etcd.get(coordinator_key(where.job), Deadline::after(kAnswer));
-  return etcd.local_address();
+  for (const Deadline deadline = Deadline::after(patience);;
+       std::this_thread::sleep_for(kLookAgain)) {
+    check_stop(stop_asked);
+    try {
+      etcd.get(coordinator_key(where.job), Deadline::after(kAnswer));
+      return etcd.local_address();
+    } catch (const Error& error) {
+      if (deadline.expired())
+        throw Error(ErrorCode::timeout, "launch",
+                    fmt::format("{} was asked for {} in vain: {}", where.describe(),
+                                format_duration(patience), brief(error)),
+                    "look whether etcd runs, and can be reached from this host");
+    }
+  }
+}
+
+void check_stop(const StopAsked& stop_asked) {
+  if (stop_asked && stop_asked())
+    throw Error(ErrorCode::aborted, "launch", "asked to stop before the job was started");
 }
 
 CoordinatorLookup::CoordinatorLookup(net::EtcdUrl where)

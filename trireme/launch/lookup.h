@@ -3,6 +3,7 @@
 #include <trireme/base/deadline.h>
 #include <trireme/net/etcd.h>
 #include <trireme/net/etcd_url.h>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,9 +12,15 @@ namespace trireme::launch {
 // The key that holds the coordinator's address.
 std::string coordinator_key(const std::string& job);
 
-// The address of this host by which it reaches etcd. Throws Error(not_found) naming each server and
-// what was wrong with it if none answers.
-std::string address_towards(const net::EtcdUrl& where);
+// Whether a wait shall end now, as somebody asked this process to stop. May be empty.
+using StopAsked = std::function<bool()>;
+
+// The address of this host by which it reaches etcd, which is asked again for so long. Throws
+// Error(timeout) naming each server and what was wrong with it if none answers, Error(aborted).
+std::string address_towards(const net::EtcdUrl& where, Milliseconds patience,
+                            const StopAsked& stop_asked = {});
+// Throws Error(aborted) if it is asked to stop.
+void check_stop(const StopAsked& stop_asked);
 
 // Not for several threads at once.
 class CoordinatorLookup {

@@ -19,12 +19,6 @@ namespace {
 constexpr Milliseconds kAnswerGrace{500};
 constexpr Milliseconds kFarewell{5000};
 
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 }  // namespace
 
 struct Member::Impl {
@@ -133,7 +127,7 @@ void Member::Impl::join(int workers, Facts must_agree, Deadline deadline) {
   send({{"op", "join"},
         {"worker", worker},
         {"workers", workers},
-        {"host", host_name()},
+        {"host", own_host_name()},
         {"pid", static_cast<int>(getpid())},
         {"must_agree", std::move(must_agree)},
         {"timeout_ms", deadline.remaining().count()}});

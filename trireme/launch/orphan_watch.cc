@@ -9,7 +9,6 @@ namespace trireme::launch {
 namespace {
 
 constexpr Milliseconds kLook{100};
-constexpr Milliseconds kStopToKill{30'000};
 
 void print_to_nobody() {
   const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -19,8 +18,8 @@ void print_to_nobody() {
 
 }  // namespace
 
-OrphanWatch::OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace)
-    : launcher_(launcher), grace_(grace) {
+OrphanWatch::OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace, Milliseconds stop_grace)
+    : launcher_(launcher), grace_(grace), stop_grace_(stop_grace) {
   std::signal(SIGPIPE, SIG_IGN);
   thread_ = std::thread([this] { watch(); });
 }
@@ -45,7 +44,7 @@ void OrphanWatch::watch() {
   print_to_nobody();
   if (!grace_ || ends_within(*grace_)) return;
   ::kill(::getpid(), SIGTERM);
-  if (!ends_within(kStopToKill)) ::kill(::getpid(), SIGKILL);
+  if (!ends_within(stop_grace_)) ::kill(::getpid(), SIGKILL);
 }
 
 }  // namespace trireme::launch

@@ -12,11 +12,12 @@ namespace trireme::launch {
 
 class OrphanWatch {
  public:
-  // `launcher`: this process's parent. Once it is gone, what this process prints goes nowhere;
-  // `grace` later it asks itself to stop (SIGTERM: it saves, and ends), and half a minute after
-  // that it is killed, as nobody else would end it. Without `grace` it goes on to its end. From now
-  // on a broken pipe raises no signal here.
-  OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace);
+  // `launcher`: this process's parent. Once it is gone, what this process prints goes nowhere.
+  // `grace` later this process asks itself to stop (SIGTERM: it saves, and ends), and `stop_grace`
+  // after that it kills itself, as nobody else would end it. Without `grace` it goes on to its end.
+  // From now on a broken pipe raises no signal here.
+  OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace,
+              Milliseconds stop_grace = Milliseconds(30'000));
   ~OrphanWatch();
   OrphanWatch(const OrphanWatch&) = delete;
   OrphanWatch& operator=(const OrphanWatch&) = delete;
@@ -27,6 +28,7 @@ class OrphanWatch {
 
   const pid_t launcher_;
   const std::optional<Milliseconds> grace_;
+  const Milliseconds stop_grace_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool ending_ = false;

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -72,6 +73,8 @@ struct PhaseNow {
   PhaseAt at;
   std::chrono::steady_clock::time_point since;  // It has been there.
   PhaseTimes times;
+  // The step whose checkpoint it writes, in the background too. Not told by heartbeats.
+  std::optional<int64_t> saving = {};
 };
 
 }  // namespace trireme

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMark = 0x7472'6972'656d'6531;  // Another layout has another mark.
+constexpr uint64_t kMark = 0x7472'6972'656d'6532;  // Another layout has another mark.
 constexpr size_t kTextWords = 4;
 constexpr int kReadings = 100;
 constexpr const char* kVariable = "TRIREME_PHASE_PAGE";
@@ -57,6 +57,7 @@ struct PhasePage::Words {
   std::atomic<int64_t> steps;
   std::atomic<double> seconds[kPhases];
   std::atomic<double> waiting, squares;
+  std::atomic<int64_t> saves, saved_step;  // Under way; of the one that began last.
 };
 
 PhasePage::PhasePage(net::SharedMemory memory) : memory_(std::move(memory)), since_(Clock::now()) {}
@@ -185,10 +186,18 @@ void PhasePage::leave() {
   publish();
 }
 
+void PhasePage::begin_save(int64_t step) {
+  words().saved_step.store(step, std::memory_order_relaxed);
+  words().saves.fetch_add(1, std::memory_order_release);
+}
+void PhasePage::end_save() { words().saves.fetch_sub(1, std::memory_order_release); }
+
 std::optional<PhaseNow> PhasePage::read() const {
   const Words& page = words();
   if (page.owner.load(std::memory_order_acquire) == 0) return std::nullopt;
   PhaseNow now;
+  if (page.saves.load(std::memory_order_acquire) > 0)
+    now.saving = page.saved_step.load(std::memory_order_relaxed);
   for (int reading = 0; reading < kReadings; ++reading) {
     const uint64_t before = page.version.load(std::memory_order_acquire);
     now.at = unpacked(page.place.load(std::memory_order_relaxed));

@@ -34,6 +34,11 @@ class PhasePage {
   void work_on();             // it came through one wait of several.
   void leave();
 
+  // Any thread of the writer: from begin_save() to end_save() the checkpoint of this step is being
+  // written. Several may overlap; the one that began last is told.
+  void begin_save(int64_t step);
+  void end_save();
+
   // Any thread and process. Phase, step and number belong together always. Of a process that is, or
   // died, between two stores the operation is left out, and times may be those of the moment
   // before. Empty: nobody has written.

@@ -9,9 +9,11 @@
 //     timeout_ms find      key                              add          key, amount compare_set
 //     key, expected, desired        erase        key count cpu_seconds generations times
 //   and in an elastic job (generations.h)
-//     arrive    process, step, reason                                  answered by noted, then by
-//     formed, dismissed or failed; before join stepped   step, facts                      resize
-//     target   answered by resized
+//     arrive    process, step, reason, facts, host, pid; before join
+//               answered by noted, then by formed, dismissed or failed; by refused where the facts
+//               are not those of the job
+//     stepped   step, facts
+//     resize    target; answered by resized
 //   coordinator -> worker
 //     joined    peers: [{worker, host, address, pid}]
 //     refused   error, what, remedy
@@ -52,6 +54,7 @@ Json bytes(const std::string& value);
 std::string bytes_from(const Json& value);
 
 // "worker 1 (host b)", or "worker 1" while the host is unknown.
+std::string own_host_name();
 std::string worker_name(int worker, const std::string& host);
 // "a", "a and b", "a, b and c"
 std::string enumerate(const std::vector<std::string>& names);

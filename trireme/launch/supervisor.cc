@@ -10,9 +10,11 @@
 #include <trireme/base/units.h>
 #include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
+#include <trireme/launch/job_mark.h>
 #include <trireme/launch/lookup.h>
 #include <trireme/launch/phase_board.h>
 #include <trireme/launch/process.h>
+#include <trireme/launch/protocol.h>
 #include <trireme/launch/relay.h>
 #include <trireme/launch/signals.h>
 #include <trireme/launch/supervisor_options.h>
@@ -21,13 +23,13 @@
 #include <trireme/launch/worker_environment.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <thread>
 
 namespace trireme::launch {
@@ -49,8 +51,10 @@ constexpr Milliseconds kReapTimeout{2000};
 constexpr Milliseconds kWithdrawTimeout{2000};
 constexpr Milliseconds kQuietTimeout{
     1000};  // For a stream that something outside the job holds open.
-constexpr Milliseconds kUnreadTimeout{
-    2000};  // For a reader of ours that has stopped reading, after a failure.
+// For a reader of ours that has stopped reading: after a failure, and else.
+constexpr Milliseconds kUnreadTimeout{2000};
+constexpr Milliseconds kSlowReaderTimeout{30000};
+constexpr Milliseconds kOtherNodesTimeout{5000};  // Until the workers of other nodes have left.
 
 std::vector<std::string> environment_of_this_process() {
   std::vector<std::string> entries;
@@ -62,11 +66,6 @@ std::vector<std::string> environment_of_this_process() {
 int64_t first_process() {
   std::random_device random;
   return static_cast<int64_t>((uint64_t{random()} << 32 | random()) >> 2);
-}
-
-std::string name_of_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 void say(const std::string& text) { write_to_standard_error(fmt::format("trireme: {}\n", text)); }
@@ -83,13 +82,15 @@ struct Worker {
   bool counts = true;  // For the job's end; no longer once it is replaced.
 };
 
-class Job {
+class Supervision {
  public:
-  explicit Job(const SupervisorOptions& options);
+  explicit Supervision(const SupervisorOptions& options);
   int run();
 
  private:
   void start_coordinator();
+  std::string address_of_this_host();
+  bool stop_came();
   void start_workers();
   void start_worker(int local_worker);
   void wait(Milliseconds at_most);
@@ -100,6 +101,8 @@ class Job {
   bool failed_for_good() const { return coordinator_ && !coordinator_->failure().empty(); }
   int wanted_here() const;
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
+  bool goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end);
+  bool has_been_member(const Worker& worker) const;
   void step_back();
   void end_the_lost();
   void end_the_stopped();
@@ -109,10 +112,13 @@ class Job {
   void tell(Json record, const std::string& text) const;
   void replace();
   PhaseAt last_phase(const Worker& worker) const;
+  std::optional<int64_t> step_being_saved(const Worker& worker) const;
   void note_loss();
   void kill_no_later_than(Clock::time_point at);
+  void save_no_later_than(Clock::time_point at);
+  bool may_save_on(const Worker& worker) const;
   void keep_deadlines();
-  void signal_all(int signal);
+  int signal_all(int signal, bool but_savers = false);
   Milliseconds until_next_deadline() const;
   void finish_output();
   Verdict finish();
@@ -123,6 +129,7 @@ class Job {
   SignalWatch signals_;  // Before any thread and any child.
   Descendants descendants_;
   std::string token_;
+  const std::string mark_ = mark_of_job(options_, token_).to_text();
   PhaseBoard board_;                          // Before the coordinator, which looks at it.
   std::unique_ptr<Coordinator> coordinator_;  // On node 0, until another one takes over.
   OutputRelay relay_;
@@ -131,6 +138,7 @@ class Job {
   int64_t next_process_;  // Of an elastic job; no two launchers give the same number.
   std::map<int, int>
       early_deaths_;        // Of an elastic job, by place: in a row, before they were members.
+  std::set<int> barred_;    // Places in which a newcomer could not take part.
   bool finishing_ = false;  // Of an elastic job: some worker's work is done.
 
   JobEnd end_;
@@ -138,9 +146,10 @@ class Job {
   bool lost_ = false;
   std::optional<Clock::time_point> terminate_at_;
   std::optional<Clock::time_point> kill_at_;
+  std::optional<Clock::time_point> save_until_;  // A worker that writes a checkpoint has so long.
 };
 
-Job::Job(const SupervisorOptions& options)
+Supervision::Supervision(const SupervisorOptions& options)
     : options_(options),
       token_(token_of_job(options, Environment::of_process())),
       relay_(options.prefix_output, options.on_line, STDOUT_FILENO, STDERR_FILENO),
@@ -148,10 +157,10 @@ Job::Job(const SupervisorOptions& options)
   if (options.node == 0)
     start_coordinator();
   else if (options.etcd)
-    address_towards(*options.etcd);  // So that a wrong one is found before anything starts.
+    address_of_this_host();  // So that a wrong one is found before anything starts.
 }
 
-void Job::start_coordinator() {
+void Supervision::start_coordinator() {
   const MembershipOptions membership{.workers = options_.workers,
                                      .join_timeout = options_.join_timeout,
                                      .heartbeat_timeout = options_.heartbeat_timeout,
@@ -168,18 +177,29 @@ void Job::start_coordinator() {
                            .may_part = options_.nodes > 1,
                            .by_claim = options_.etcd.has_value()};
   net::Endpoint listen = options_.rendezvous;
-  if (options_.etcd && listen.host.empty()) listen.host = address_towards(*options_.etcd);
+  if (options_.etcd && listen.host.empty()) listen.host = address_of_this_host();
   coordinator_ =
       std::make_unique<Coordinator>(listen, token_, membership, roster,
                                     [this](int64_t process) { return board_.look_at(process); });
-  if (options_.etcd) coordinator_->publish(*options_.etcd);
+  if (options_.etcd)
+    coordinator_->publish(*options_.etcd, options_.join_timeout, [this] { return stop_came(); });
   if (options_.elastic)
     job_file_.emplace(TokenFile::create(token_folder(Environment::of_process()),
                                         elastic_job_id(::getpid()),
                                         {token_, coordinator_->endpoint()}));
 }
 
-int Job::run() {
+// Etcd is asked again for some time: it may be about to start, or be silent for a moment.
+std::string Supervision::address_of_this_host() {
+  return address_towards(*options_.etcd, options_.join_timeout, [this] { return stop_came(); });
+}
+
+// Before the workers are there.
+bool Supervision::stop_came() {
+  return std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
+}
+
+int Supervision::run() {
   try {
     start_workers();
   } catch (const Error& error) {  // Those already started are killed with this object.
@@ -210,12 +230,12 @@ int Job::run() {
   return verdict.exit_code;
 }
 
-void Job::start_workers() {
+void Supervision::start_workers() {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   for (int i = 0; i < local.count; ++i) start_worker(i);
 }
 
-void Job::start_worker(int local_worker) {
+void Supervision::start_worker(int local_worker) {
   const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   std::shared_ptr<PhasePage> page = PhasePage::for_child();
   const net::Endpoint rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous;
@@ -225,7 +245,8 @@ void Job::start_worker(int local_worker) {
       .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
       .process = next_process_,
       .page = page->handle(),
-      .launcher = ::getpid()};
+      .launcher = ::getpid(),
+      .job = mark_};
   Worker worker{
       local.first + local_worker, next_process_,
       ChildProcess(options_.command,
@@ -238,13 +259,13 @@ void Job::start_worker(int local_worker) {
 }
 
 // Until a signal (a child's end is one), output, room for output, or the time is over.
-void Job::wait(Milliseconds at_most) {
+void Supervision::wait(Milliseconds at_most) {
   std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}};
   relay_.add_to_poll(polled);
   ::poll(polled.data(), polled.size(), static_cast<int>(at_most.count()));
 }
 
-void Job::take_signals() {
+void Supervision::take_signals() {
   for (const int signal : signals_.take()) {
     if (signal == SIGCHLD) continue;
     const auto now = Clock::now();
@@ -252,17 +273,19 @@ void Job::take_signals() {
       stop_asked_ = now;
       end_.stop_signal = signal;
       signal_all(SIGTERM);
+      save_no_later_than(now + options_.stop_grace);
       kill_no_later_than(now + options_.stop_grace);
       if (options_.elastic && coordinator_)
         coordinator_->finish();  // Those who wait for a generation save in the next one, however
                                  // few they are.
     } else if (now - *stop_asked_ >= kSecondSignalAfter) {
+      save_no_later_than(now);
       kill_no_later_than(now);
     }
   }
 }
 
-void Job::take_ends() {
+void Supervision::take_ends() {
   const size_t first_new = end_.workers.size();
   std::vector<pid_t> running;
   for (Worker& worker : workers_) {
@@ -280,19 +303,25 @@ void Job::take_ends() {
   report_failures(first_new);
 }
 
-WorkerEnd Job::end_of(const Worker& worker, const ProcessEnd& end) const {
+WorkerEnd Supervision::end_of(const Worker& worker, const ProcessEnd& end) const {
   return {.worker = worker.number,
           .pid = worker.process.pid(),
-          .host = name_of_host(),
+          .host = own_host_name(),
           .end = end,
           .at = std::chrono::duration_cast<Milliseconds>(Clock::now() - started_),
           .signal_sent = worker.signal_sent,
           .last = last_phase(worker),
+          .saving = step_being_saved(worker),
           .said_goodbye =
               coordinator_ && !options_.elastic && coordinator_->said_goodbye(worker.number)};
 }
 
-PhaseAt Job::last_phase(const Worker& worker) const {
+std::optional<int64_t> Supervision::step_being_saved(const Worker& worker) const {
+  const auto seen = board_.look_at(worker.identity);
+  return seen ? seen->saving : std::nullopt;
+}
+
+PhaseAt Supervision::last_phase(const Worker& worker) const {
   if (const auto seen = board_.look_at(worker.identity)) return seen->at;
   if (!coordinator_) return {};
   if (!options_.elastic) return coordinator_->last_phase(worker.number);
@@ -301,17 +330,15 @@ PhaseAt Job::last_phase(const Worker& worker) const {
 
 // In an elastic job a worker that was killed or lost is no reason to end; one that failed for good
 // is, as it would fail again.
-bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
+bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (!options_.elastic) return false;
   if (coordinator_ && coordinator_->was_dismissed(worker.identity)) return true;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
   finishing_ = finishing_ || finished;
   if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
-  if (!end.end.by_signal && end.end.code != kExitRetry) return false;
-  // Where the coordinator is with another launcher: by what it did itself.
-  const bool was_member = coordinator_
-                              ? coordinator_->last_phase_of_process(worker.identity).has_value()
-                              : end.last.step >= 0;
+  const bool was_member = has_been_member(worker);
+  if (!end.end.by_signal && end.end.code != kExitRetry)
+    return !was_member && goes_on_without_newcomer(worker, end);
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
   if (early >= kEarlyDeaths) {
@@ -327,7 +354,32 @@ bool Job::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   return true;
 }
 
-void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
+// Where the coordinator is with another launcher: by what the worker did itself.
+bool Supervision::has_been_member(const Worker& worker) const {
+  if (coordinator_) return coordinator_->last_phase_of_process(worker.identity).has_value();
+  const auto seen = board_.look_at(worker.identity);
+  return seen && seen->at.step >= 0;
+}
+
+// A newcomer that cannot take part (it differs from the job, or cannot read its data) would fail
+// again, so no other is started in its place. The others go on, if they are enough.
+bool Supervision::goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end) {
+  const bool others_at_work = std::ranges::any_of(
+      workers_, [this](const Worker& other) { return !other.ended && has_been_member(other); });
+  if (!others_at_work) return false;
+  barred_.insert(worker.number);
+  const bool are_enough = options_.nodes > 1 || wanted_here() >= options_.elastic->minimum;
+  say(
+      fmt::format("worker process {} (pid {}) ended with {} before it took part (its message says "
+                  "why); {}",
+                  worker.number, end.pid, end.end.describe(),
+                  are_enough ? "the job goes on without it, and no other is started in its place"
+                             : fmt::format("without it the job has fewer than {} workers, and ends",
+                                           options_.elastic->minimum)));
+  return are_enough;
+}
+
+void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
   const Loss unknown{worker.number, ""};
   const Loss loss =
@@ -346,7 +398,7 @@ void Job::tell_lost(const Worker& worker, const WorkerEnd& end) const {
 }
 
 // Another coordinator has the job's name in etcd: this launcher is one of several from now on.
-void Job::step_back() {
+void Supervision::step_back() {
   if (!coordinator_ || !coordinator_->was_superseded()) return;
   say("another coordinator has taken over; this launcher goes on with its workers");
   job_file_.reset();
@@ -356,7 +408,7 @@ void Job::step_back() {
 
 // Those that the others go on without but that still live, silent or stopped: they must not come
 // back. Who is about to end says why it does by its exit code, and is given the time.
-void Job::end_the_lost() {
+void Supervision::end_the_lost() {
   if (!coordinator_) return;  // Another launcher's business; this one replaces those that end.
   for (const LostProcess& lost : coordinator_->take_lost())
     for (Worker& worker : workers_) {
@@ -375,7 +427,7 @@ void Job::end_the_lost() {
 
 // Also before they are members, while they wait, and where another launcher has the coordinator: it
 // replaces only those that end.
-void Job::end_the_stopped() {
+void Supervision::end_the_stopped() {
   const auto now = Clock::now();
   for (Worker& worker : workers_) {
     if (worker.ended) continue;
@@ -391,7 +443,7 @@ void Job::end_the_stopped() {
   }
 }
 
-void Job::end(Worker& worker, const std::string& reason) {
+void Supervision::end(Worker& worker, const std::string& reason) {
   say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number,
                   worker.process.pid(), reason));
   worker.signal_sent = SIGKILL;
@@ -400,7 +452,7 @@ void Job::end(Worker& worker, const std::string& reason) {
 
 // The guilty one's stack follows on its standard error, if it handles the signal
 // (base/stack_dump.h).
-void Job::tell_notices() {
+void Supervision::tell_notices() {
   if (!coordinator_ || lost_ || stop_asked_) return;
   for (Notice& notice : coordinator_->take_notices()) {
     tell(std::move(notice.record), notice.text);
@@ -410,14 +462,14 @@ void Job::tell_notices() {
   }
 }
 
-void Job::tell(Json record, const std::string& text) const {
+void Supervision::tell(Json record, const std::string& text) const {
   say(text);
   record["text"] = text;
   if (options_.on_notice) options_.on_notice(record);
 }
 
 // As many workers as are wanted, in the first places that are free.
-void Job::replace() {
+void Supervision::replace() {
   if (stop_asked_ || lost_ || finishing_ || failed_for_good()) return;
   std::erase_if(workers_, [this](const Worker& worker) {
     const bool gone = worker.ended && !worker.counts;
@@ -426,18 +478,20 @@ void Job::replace() {
   });
   const int first = local_workers_of(options_.workers, options_.nodes, options_.node).first;
   for (int place = 0; static_cast<int>(workers_.size()) < wanted_here(); ++place)
-    if (std::ranges::none_of(workers_,
+    if (!barred_.contains(first + place) &&
+        std::ranges::none_of(workers_,
                              [&](const Worker& worker) { return worker.number == first + place; }))
       start_worker(place);
 }
 
 // The other nodes keep their numbers; node 0 has what more or fewer are wanted.
-int Job::wanted_here() const {
+int Supervision::wanted_here() const {
   const int here = local_workers_of(options_.workers, options_.nodes, options_.node).count;
-  return coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
+  const int wanted = coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
+  return wanted - static_cast<int>(barred_.size());
 }
 
-void Job::report_failures(size_t first_new) {
+void Supervision::report_failures(size_t first_new) {
   const auto failed = std::find_if(
       end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
       [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
@@ -452,37 +506,63 @@ void Job::report_failures(size_t first_new) {
   note_loss();
 }
 
-void Job::note_loss() {
+void Supervision::note_loss() {
+  const auto now = Clock::now();
   lost_ = true;
-  terminate_at_ = Clock::now() + options_.loss_grace;
+  save_no_later_than(now + options_.stop_grace);
+  if (!options_.elastic) {
+    terminate_at_ = now + options_.loss_grace;
+    return;
+  }
+  // The others would go on: they are asked to save, however few they are, and to end.
+  if (coordinator_) coordinator_->finish();
+  if (!stop_asked_) signal_all(SIGTERM);
+  kill_no_later_than(now + options_.stop_grace);
 }
 
-void Job::kill_no_later_than(Clock::time_point at) {
+void Supervision::kill_no_later_than(Clock::time_point at) {
   kill_at_ = kill_at_ ? std::min(*kill_at_, at) : at;
 }
+void Supervision::save_no_later_than(Clock::time_point at) {
+  save_until_ = save_until_ ? std::min(*save_until_, at) : at;
+}
 
-void Job::keep_deadlines() {
+bool Supervision::may_save_on(const Worker& worker) const {
+  const auto seen = board_.look_at(worker.identity);
+  return seen && seen->saving && Clock::now() < save_until_.value_or(Clock::time_point::min());
+}
+
+void Supervision::keep_deadlines() {
   const auto now = Clock::now();
   if (terminate_at_ && now >= *terminate_at_) {
     terminate_at_.reset();
-    if (!stop_asked_) signal_all(SIGTERM);  // Else they have it already.
+    if (!stop_asked_) signal_all(SIGTERM, /*but_savers=*/true);  // Else they have it already.
     kill_no_later_than(now + kTerminateToKill);
   }
   if (kill_at_ && now >= *kill_at_) {
     kill_at_.reset();
-    signal_all(SIGKILL);
+    // A worker that has written its checkpoint has a moment to end by itself.
+    if (signal_all(SIGKILL, /*but_savers=*/true) > 0)
+      kill_no_later_than(std::min(now + kTerminateToKill, *save_until_));
   }
 }
 
-void Job::signal_all(int signal) {
+// Returns how many workers were spared, as they write a checkpoint and have time for it.
+int Supervision::signal_all(int signal, bool but_savers) {
+  int spared = 0;
   for (Worker& worker : workers_) {
     if (worker.ended) continue;
+    if (but_savers && may_save_on(worker)) {
+      ++spared;
+      continue;
+    }
     worker.signal_sent = signal;
     worker.process.signal_group(signal);
   }
+  return spared;
 }
 
-Milliseconds Job::until_next_deadline() const {
+Milliseconds Supervision::until_next_deadline() const {
   Milliseconds wait = coordinator_ && !lost_ ? kLookAtCoordinator : Milliseconds(60000);
   if (options_.elastic) wait = kLookAtElastic;
   for (const auto& at : {terminate_at_, kill_at_}) {
@@ -494,9 +574,9 @@ Milliseconds Job::until_next_deadline() const {
 }
 
 // The workers and all they started have ended: hands on what they printed last.
-void Job::finish_output() {
+void Supervision::finish_output() {
   const Deadline unread =
-      Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : options_.stop_grace);
+      Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : kSlowReaderTimeout);
   Deadline quiet = Deadline::after(kQuietTimeout);
   bool asked_again = false;
   while (!asked_again) {
@@ -513,7 +593,7 @@ void Job::finish_output() {
 }
 
 // With the place of the worker that it ended for.
-Json Job::record_of_end(const Verdict& verdict) const {
+Json Supervision::record_of_end(const Verdict& verdict) const {
   Json record = {{"kind", "end"}, {"exit_code", verdict.exit_code}};
   if (const auto cause = first_own_failure(end_)) {
     const WorkerEnd& end = end_.workers[*cause];
@@ -528,13 +608,13 @@ Json Job::record_of_end(const Verdict& verdict) const {
   return record;
 }
 
-Verdict Job::finish() {
+Verdict Supervision::finish() {
   if (!descendants_.end_all(Deadline::after(kReapTimeout)))
     log_warning("a process that a worker left behind does not end");
   finish_output();
   // Workers of other nodes may not have said goodbye yet.
   if (coordinator_ && options_.nodes > 1)
-    coordinator_->wait_until_all_left(Deadline::after(options_.loss_grace));
+    coordinator_->wait_until_all_left(Deadline::after(kOtherNodesTimeout));
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
     if (!end_.loss && !options_.elastic) end_.loss = coordinator_->first_loss();
@@ -547,7 +627,13 @@ Verdict Job::finish() {
 
 int supervise(const SupervisorOptions& options) {
   check_supervisor_options(options);
-  return Job(options).run();
+  try {
+    return Supervision(options).run();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::aborted) throw;
+    say(error.what());
+    return kExitStopped;
+  }
 }
 
 }  // namespace trireme::launch

@@ -32,7 +32,9 @@ struct SupervisorOptions {
   int threads_per_worker = 0;  // OMP_NUM_THREADS and MKL_NUM_THREADS; 0: cores / local workers, at
                                // least 1. Variables set by the user win.
   bool prefix_output = true;   // "[2] " before each line of worker 2.
-  Milliseconds stop_grace{30000};  // From passing SIGTERM on until SIGKILL.
+  // From passing SIGTERM on until SIGKILL. After a loss, a worker that writes a checkpoint has as
+  // long to finish it.
+  Milliseconds stop_grace{30000};
   // Of an elastic job on one node: for so long its workers go on without the launcher; then they
   // save and end.
   Milliseconds launcher_grace{60000};
@@ -58,8 +60,9 @@ struct SupervisorOptions {
 // the job is elastic (orphan_watch.h). Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the
 // process while it runs, and ends every child that appears meanwhile: one call at a time. Throws
 // Error(invalid_argument) naming a wrong option or a job of the same name in etcd that lives,
-// Error(not_found) if etcd does not answer, Error(io) if the rendezvous address cannot be listened
-// on. A program that cannot be started is named on standard error, and 2 is returned.
+// Error(timeout) if etcd has not answered for join_timeout, Error(io) if the rendezvous address
+// cannot be listened on. A program that cannot be started is named on standard error, and 2 is
+// returned.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace trireme::launch

@@ -1,9 +1,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/json.h>
+#include <trireme/base/process_id.h>
 #include <trireme/launch/secret_file.h>
 #include <trireme/launch/token_file.h>
 #include <unistd.h>
@@ -26,35 +29,16 @@ constexpr Milliseconds kLookAgain{10};
               "set TRIREME_JOB_TOKEN to the same secret for all workers");
 }
 
-// When the process began, in ticks since boot: with it a process number means one process only. 0
-// if there is none.
-uint64_t start_time(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const size_t after_name = text.rfind(')');  // The name may hold spaces and brackets.
-  if (after_name == std::string::npos) return 0;
-  std::istringstream fields(text.substr(after_name + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  return std::strtoull(field.c_str(), nullptr, 10);
-}
-
 struct Record {
   TokenFile::Contents contents;
-  pid_t pid = 0;
-  uint64_t started = 0;
-  bool writer_lives() const {
-    return (::kill(pid, 0) == 0 || errno == EPERM) && start_time(pid) == started;
-  }
+  ProcessId writer;
 };
 
 std::string serialize(const TokenFile::Contents& contents) {
-  return Json{{"token", contents.token},
-              {"host", contents.coordinator.host},
-              {"port", contents.coordinator.port},
-              {"pid", ::getpid()},
-              {"started", start_time(::getpid())}}
+  const ProcessId self = ProcessId::of_this_process();
+  return Json{{"token", contents.token},           {"host", contents.coordinator.host},
+              {"port", contents.coordinator.port}, {"pid", self.pid},
+              {"started", self.started},           {"place", self.place}}
       .dump();
 }
 
@@ -71,8 +55,8 @@ std::optional<Record> read(const fs::path& path) {
   try {
     return Record{{json.at("token").get<std::string>(),
                    {json.at("host").get<std::string>(), json.at("port").get<int>()}},
-                  json.at("pid").get<pid_t>(),
-                  json.at("started").get<uint64_t>()};
+                  {json.at("pid").get<pid_t>(), json.at("started").get<uint64_t>(),
+                   json.at("place").get<std::string>()}};
   } catch (const Json::exception&) {
     return std::nullopt;
   }
@@ -106,27 +90,44 @@ void publish(const fs::path& draft, const fs::path& path, const std::string& job
   while (::link(draft.c_str(), path.c_str()) != 0) {
     if (errno != EEXIST) throw_errno("cannot make the token file " + path.string());
     const auto holder = read(path);
-    if (holder && holder->writer_lives())
+    if (holder && holder->writer.lives())
       throw Error(ErrorCode::invalid_argument, "launch",
                   fmt::format("job '{}' is running already: process {} wrote {}", job_id,
-                              holder->pid, path.string()),
+                              holder->writer.pid, path.string()),
                   "another id for this job, or end that one");
     if (::unlink(path.c_str()) != 0 && errno != ENOENT)
       throw_errno("cannot replace the token file " + path.string());
   }
 }
 
-// Files whose writers were killed: nobody believes them, but they would pile up.
+// Files come and go under this lock: what lies in the folder unfinished then was left behind.
+Descriptor lock_of(const fs::path& folder) {
+  Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock || ::flock(lock.get(), LOCK_EX) != 0) throw_errno("cannot lock " + folder.string());
+  return lock;
+}
+
+// Files whose writers were killed: nobody believes them, but they would pile up. A writer that is
+// not to be seen from here may live. Call it with the lock.
 void remove_of_the_dead(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() != ".token") continue;
     try {
-      if (const auto record = read(entry.path()); record && !record->writer_lives())
+      const bool is_draft = entry.path().stem().extension() == ".token";
+      if (!is_draft && entry.path().extension() != ".token") continue;
+      const auto record = is_draft ? std::nullopt : read(entry.path());
+      if (is_draft || (record && record->writer.is_here() && !record->writer.lives()))
         fs::remove(entry.path(), ignored);
     } catch (const Error&) {  // Not ours to judge.
     }
   }
+}
+
+fs::path token_folder_name(const Environment& environment) {
+  const auto runtime = environment.get("XDG_RUNTIME_DIR");
+  const bool usable = runtime && !runtime->empty() && fs::is_directory(*runtime);
+  return usable ? fs::path(*runtime) / "trireme"
+                : fs::path(fmt::format("/tmp/trireme-{}", ::geteuid()));
 }
 
 }  // namespace
@@ -134,10 +135,7 @@ void remove_of_the_dead(const fs::path& folder) {
 std::string elastic_job_id(pid_t launcher) { return "elastic-" + std::to_string(launcher); }
 
 fs::path token_folder(const Environment& environment) {
-  const auto runtime = environment.get("XDG_RUNTIME_DIR");
-  const bool usable = runtime && !runtime->empty() && fs::is_directory(*runtime);
-  const fs::path folder = usable ? fs::path(*runtime) / "trireme"
-                                 : fs::path(fmt::format("/tmp/trireme-{}", ::geteuid()));
+  const fs::path folder = token_folder_name(environment);
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     throw_errno("cannot make the folder " + folder.string());
   struct stat facts {};
@@ -154,6 +152,7 @@ fs::path token_folder(const Environment& environment) {
 TokenFile TokenFile::create(const fs::path& folder, const std::string& job_id,
                             const Contents& contents) {
   const fs::path path = path_of(folder, job_id);
+  const Descriptor lock = lock_of(folder);
   remove_of_the_dead(folder);
   // Under its own name at first: nobody must read half of it.
   const fs::path draft = path.string() + fmt::format(".{}", ::getpid());
@@ -173,9 +172,19 @@ std::optional<TokenFile::Contents> TokenFile::wait(const fs::path& folder,
                                                    const std::string& job_id, Deadline deadline) {
   const fs::path path = path_of(folder, job_id);
   for (;;) {
-    if (const auto record = read(path); record && record->writer_lives()) return record->contents;
+    if (const auto record = read(path); record && record->writer.lives()) return record->contents;
     if (deadline.expired()) return std::nullopt;
     std::this_thread::sleep_for(std::min(kLookAgain, deadline.remaining()));
+  }
+}
+
+void TokenFile::clear_abandoned(const Environment& environment) {
+  try {
+    const fs::path folder = token_folder_name(environment);
+    if (!fs::is_directory(folder)) return;
+    const Descriptor lock = lock_of(folder);
+    remove_of_the_dead(folder);
+  } catch (const std::exception&) {  // Who needs the folder hears what is wrong with it.
   }
 }
 

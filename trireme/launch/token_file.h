@@ -35,6 +35,9 @@ class TokenFile {
   static std::optional<Contents> wait(const std::filesystem::path& folder,
                                       const std::string& job_id, Deadline deadline);
 
+  // Removes the files of this user's jobs whose writers were killed; never one of a job that lives.
+  static void clear_abandoned(const Environment& environment);
+
   TokenFile(TokenFile&& other) noexcept;
   TokenFile& operator=(TokenFile&&) = delete;
   ~TokenFile();  // Removes the file, in the process that made it.

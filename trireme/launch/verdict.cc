@@ -124,6 +124,43 @@ Verdict of_stop(const JobEnd& job) {
   return {kExitStopped, fmt::format("{}; job ends with {}", text, static_cast<int>(kExitStopped))};
 }
 
+// "; the checkpoint of step 40 was cut off: ..."
+std::string saves_cut_off(const JobEnd& job) {
+  std::string text;
+  for (const WorkerEnd& worker : job.workers) {
+    if (!worker.saving || !worker.end.by_signal) continue;
+    text += fmt::format(
+        "; the checkpoint of step {} was cut off while worker {} wrote it, and the "
+        "ones before it are whole{}",
+        *worker.saving, worker.worker,
+        worker.signal_sent == SIGKILL ? " (try: a longer launch.stop_grace)" : "");
+  }
+  return text;
+}
+
+Verdict verdict_on(const JobEnd& job) {
+  const bool all_succeeded = std::ranges::all_of(
+      job.workers, [](const WorkerEnd& worker) { return exited_with(worker, kExitOk); });
+  if (all_succeeded && job.stop_signal == 0) return {};
+  const std::optional<size_t> cause = first_own_failure(job);
+  const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
+  const bool asked_to_stop = job.stop_signal != 0;
+  if (!killed_from_outside && !asked_to_stop && is_unexplained_loss(job)) return of_loss(job);
+  if (cause) return of_failure(job.workers[*cause], job);
+  if (asked_to_stop) return of_stop(job);
+  for (const WorkerEnd& worker : job.workers) {
+    if (exited_with(worker, kExitRetry)) return of_failure(worker, job);
+  }
+  for (const WorkerEnd& worker : job.workers) {
+    if (exited_with(worker, kExitStopped)) {
+      return {kExitStopped, fmt::format("{} was asked to stop; job ends with {}",
+                                        who(worker.worker, worker.pid, worker.host),
+                                        static_cast<int>(kExitStopped))};
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_failure(const WorkerEnd& worker, bool stop_requested) {
@@ -146,26 +183,9 @@ std::optional<size_t> first_own_failure(const JobEnd& job) {
 }
 
 Verdict judge(const JobEnd& job) {
-  const bool all_succeeded = std::ranges::all_of(
-      job.workers, [](const WorkerEnd& worker) { return exited_with(worker, kExitOk); });
-  if (all_succeeded && job.stop_signal == 0) return {};
-  const std::optional<size_t> cause = first_own_failure(job);
-  const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
-  const bool asked_to_stop = job.stop_signal != 0;
-  if (!killed_from_outside && !asked_to_stop && is_unexplained_loss(job)) return of_loss(job);
-  if (cause) return of_failure(job.workers[*cause], job);
-  if (asked_to_stop) return of_stop(job);
-  for (const WorkerEnd& worker : job.workers) {
-    if (exited_with(worker, kExitRetry)) return of_failure(worker, job);
-  }
-  for (const WorkerEnd& worker : job.workers) {
-    if (exited_with(worker, kExitStopped)) {
-      return {kExitStopped, fmt::format("{} was asked to stop; job ends with {}",
-                                        who(worker.worker, worker.pid, worker.host),
-                                        static_cast<int>(kExitStopped))};
-    }
-  }
-  return {};
+  Verdict verdict = verdict_on(job);
+  if (!verdict.text.empty()) verdict.text += saves_cut_off(job);
+  return verdict;
 }
 
 }  // namespace trireme::launch

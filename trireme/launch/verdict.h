@@ -23,6 +23,7 @@ struct WorkerEnd {
   int signal_sent =
       0;  // The last one the supervisor had sent it before: SIGTERM, SIGKILL, or none.
   PhaseAt last;
+  std::optional<int64_t> saving = {};  // The step whose checkpoint it was writing.
   bool said_goodbye = false;
 };
 

@@ -39,8 +39,10 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
     // Where there are other launchers, they carry the job on, and these workers with it.
     if (options.nodes == 1)
       variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
+    variables["TRIREME_STOP_GRACE_MS"] = std::to_string(options.stop_grace.count());
   }
   variables["TRIREME_PHASE_PAGE"] = facts.page;
+  variables["TRIREME_JOB"] = facts.job;
   variables["TRIREME_JOB_TOKEN"] = facts.token;
   variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above is the one that was read from it.
 

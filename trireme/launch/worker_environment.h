@@ -21,6 +21,7 @@ struct JobFacts {
   int64_t process = 0;  // Of an elastic job, and the next one too.
   std::string page;     // PhasePage::handle() of this worker's.
   int launcher = 0;     // This process.
+  std::string job;      // JobMark::to_text()
 };
 
 // `inherited` ("NAME=value") with options.environment and the variables of

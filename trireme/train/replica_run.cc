@@ -89,6 +89,9 @@ struct ReplicaRun::Impl {
     norm_group_.reset();
   }
   const ReplicaResult& result() const { return result_; }
+  std::map<std::string, std::string> facts_of_model() const {
+    return facts_of(trireme::state_of(*model_.module));
+  }
 
  private:
   // A generation's engine, loader and saver; then the state of rank 0, from its memory or the
@@ -96,7 +99,8 @@ struct ReplicaRun::Impl {
   void bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     group_ = std::move(group);
     norm_group_ = std::move(norm_group);
-    if (leads_worker_) world_.agree("model", facts_of(trireme::state_of(*model_.module)));
+    // An elastic job's workers have compared this before they met.
+    if (leads_worker_ && !world_.is_elastic()) world_.agree("model", facts_of_model());
     regroup_ = in_step_ = false;
     is_first_step_ = true;
     evaluated_step_ = -1;
@@ -154,6 +158,7 @@ struct ReplicaRun::Impl {
     const checkpoint::WriterOptions writing{
         .background = keep.background,
         .others_live = [this] { return !world_.lost_a_worker(); },
+        .mark = [this](int64_t step) { return world_.mark_save(step); },
         .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
     if (first() && !writer_) writer_.emplace(open_folder(), writing);
     // With local steps momentum differs from rank to rank, and parts of several would fit no one's.
@@ -679,6 +684,7 @@ struct ReplicaRun::Impl {
   void save() {
     if (options_.checkpoint.dir.empty()) return;
     phase(Phase::checkpoint);
+    const auto mark = saver_->writes() ? world_.mark_save(progress_.step) : nullptr;
     strike(Phase::checkpoint, progress_.step);
     progress_.guard = guard_.state();
     replica_->synchronise();
@@ -696,7 +702,10 @@ struct ReplicaRun::Impl {
 
   // What has become durable meanwhile; at the end of a run, and for who asks it to stop, all of it.
   void announce_saved() {
-    for (const std::string& path : saver_->saved(is_done() || stopping_)) {
+    const bool is_end = is_done() || stopping_;
+    if (is_end && !options_.checkpoint.dir.empty())
+      saver_->wait_for_all(world_.options().timeout / 4);  // Less than a rank may be waited for.
+    for (const std::string& path : saver_->saved(is_end)) {
       result_.report.checkpoint = path;
       tell([&](monitor::Sink& sink) { sink.on_message("checkpoint saved: " + path); });
       call([&](Callback& callback) { callback.on_checkpoint(*context_, path); });
@@ -845,5 +854,8 @@ void ReplicaRun::unbind() { impl_->unbind(); }
 bool ReplicaRun::is_torn() const { return impl_->is_torn(); }
 int64_t ReplicaRun::committed() const { return impl_->committed(); }
 const ReplicaResult& ReplicaRun::result() const { return impl_->result(); }
+std::map<std::string, std::string> ReplicaRun::facts_of_model() const {
+  return impl_->facts_of_model();
+}
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // One replica's training from start to end: the loop that every strategy runs.
 #pragma once
 #include <trireme/train/trainer.h>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -43,6 +44,7 @@ class ReplicaRun {
                          // go on from it.
   int64_t committed() const;  // Steps that it has the state of; -1: none yet.
   const ReplicaResult& result() const;
+  std::map<std::string, std::string> facts_of_model() const;  // What all replicas must have alike.
 
  private:
   struct Impl;

@@ -373,6 +373,15 @@ void Saver::save(DataParallel& replica, const Progress& progress, const EngineSt
   writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part));
 }
 
+void Saver::wait_for_all(Milliseconds at_once) {
+  if (group_.size() == 1) return;
+  at::Tensor writing = at::zeros({1}, at::kLong);
+  do {
+    writing[0] = writer_ && !writer_->is_done_within(at_once) ? 1 : 0;
+    group_.all_reduce(writing);
+  } while (writing.item<int64_t>() > 0);
+}
+
 std::vector<std::string> Saver::saved(bool all) {
   std::vector<std::string> paths;
   if (!writer_) return paths;

@@ -90,6 +90,10 @@ class Saver {
   // this save or an earlier one that failed.
   void save(DataParallel& replica, const Progress& progress, const EngineState& engine,
             const Json& evaluation = {});
+  bool writes() const { return writer_ != nullptr; }  // This rank.
+  // COLLECTIVE. Until every rank's part is on its disk, however long that takes: a rank that has
+  // nothing to write waits no longer than `at_once` for an answer, and asks again.
+  void wait_for_all(Milliseconds at_once);
   // The checkpoints that have become durable since the last call, on rank 0; with `all`, waits
   // until each is. Throws Error(io) likewise.
   std::vector<std::string> saved(bool all);

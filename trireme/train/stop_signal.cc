@@ -1,4 +1,5 @@
 #include <trireme/train/stop_signal.h>
+#include <unistd.h>
 #include <csignal>
 #include <ctime>
 #include <iterator>
@@ -21,9 +22,12 @@ double now() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-extern "C" void trireme_on_stop_signal(int signal) {
-  if (stop_requested && now() - first_at > kSecondAfter) {
-    // Asked twice: whoever asks does not want to wait for a checkpoint.
+extern "C" void trireme_on_stop_signal(int signal, siginfo_t* info, void*) {
+  // A worker without a launcher asks itself (launch/orphan_watch.h), and may have been asked
+  // before.
+  const bool from_itself = info->si_code <= 0 && info->si_pid == ::getpid();
+  if (stop_requested && !from_itself && now() - first_at > kSecondAfter) {
+    // Asked twice: the one that asks does not want to wait for a checkpoint.
     ::signal(signal, SIG_DFL);
     ::raise(signal);
   }
@@ -37,8 +41,8 @@ StopSignal::StopSignal() {
   if (depth++ > 0) return;
   stop_requested = 0;
   struct sigaction action {};
-  action.sa_handler = trireme_on_stop_signal;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = trireme_on_stop_signal;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     sigaction(kSignals[i], nullptr, &previous[i]);

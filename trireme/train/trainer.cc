@@ -230,10 +230,12 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
 // member that was lost inside a step takes nothing with it, as the others give that step up or have
 // committed it.
 std::optional<Report> run_through_generations(const ReplicaSetting& setting,
-                                              const std::function<void()>& agree,
+                                              std::map<std::string, std::string> terms,
                                               const std::function<Report(ReplicaResult)>& publish) {
   ReplicaRun run(setting);  // Before the others are met: they lose no time by this one's start.
   World& world = setting.world;
+  terms.merge(run.facts_of_model());
+  world.set_terms(std::move(terms));
   int in_vain = 0;  // Generations in a row without a committed step.
   int64_t before = -1;
   std::string reason;
@@ -241,7 +243,6 @@ std::optional<Report> run_through_generations(const ReplicaSetting& setting,
     try {
       if (!world.regroup(run.committed(), reason)) return std::nullopt;
       reason.clear();
-      agree();
       const Groups groups = make_groups(world, setting.options)[0];
       if (run.run(groups.group, groups.norms) == ReplicaRun::End::finished) {
         Report report = publish(run.result());
@@ -299,9 +300,7 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
   monitor::PssSampler pss;
   const StopSignal stop_signal;
 
-  const auto agree = [&] {
-    world_.agree("configuration", facts_of(options_, job, *train, test.get()));
-  };
+  const auto facts = facts_of(options_, job, *train, test.get());
   std::vector<ReplicaSetting> settings;
   for (int i = 0; i < options_.replicas; ++i)
     settings.push_back({world_, options_, job, train, test, pss, settings.empty()});
@@ -324,7 +323,7 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
     return report;
   };
   if (world_.is_elastic()) {
-    if (auto report = run_through_generations(settings[0], agree, publish))
+    if (auto report = run_through_generations(settings[0], facts, publish))
       return *std::move(report);
     Report dismissed;
     dismissed.dismissed = true;
@@ -332,7 +331,7 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
   }
   world_.set_phase(Phase::connecting);
   world_.connect(options_.replicas);
-  agree();
+  world_.agree("configuration", facts);
   const std::vector<Groups> groups = make_groups(world_, options_);
   // A single replica runs on the caller's own thread, where its thread-local settings (grad mode,
   // device guards) hold.

@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+#include <trireme/base/environment.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/json.h>
+#include <trireme/base/log.h>
+#include <trireme/base/units.h>
+#include <trireme/launch/job_mark.h>
+#include <trireme/launch/supervisor.h>
+#include <trireme/net/control.h>
+#include <unistd.h>
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+namespace trireme::launch {
+namespace {
+
+constexpr const char* kVariable = "TRIREME_JOB";
+constexpr size_t kDigits = 16;
+constexpr Milliseconds kLookAgain{10};
+constexpr Milliseconds kUntilKilled{5000};
+
+bool has_in_environment(pid_t pid, const std::string& entry) {
+  std::ifstream file(fmt::format("/proc/{}/environ", pid));
+  for (std::string each; std::getline(file, each, '\0');)
+    if (each == entry) return true;
+  return false;
+}
+
+// Until none is left; false at the deadline.
+bool wait_until_gone(const JobMark& mark, Deadline deadline) {
+  for (; !processes_of(mark).empty(); std::this_thread::sleep_for(kLookAgain))
+    if (deadline.expired()) return false;
+  return true;
+}
+
+}  // namespace
+
+std::string JobMark::to_text() const {
+  return Json::array({job, nodes, launcher.pid, launcher.started, launcher.place}).dump();
+}
+
+std::optional<JobMark> JobMark::from_text(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  try {
+    return JobMark{
+        json.at(0).get<std::string>(),
+        json.at(1).get<int>(),
+        {json.at(2).get<pid_t>(), json.at(3).get<uint64_t>(), json.at(4).get<std::string>()}};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+JobMark JobMark::of_this_process() {
+  const auto text = Environment::of_process().get(kVariable);
+  return text ? from_text(*text).value_or(JobMark{}) : JobMark{};
+}
+
+JobMark mark_of_job(const SupervisorOptions& options, const std::string& token) {
+  // The token is not to be found by trying words: it goes in beside what nobody can guess less.
+  const std::string shared =
+      options.nodes == 1
+          ? net::make_token()
+          : fmt::format("{} {}", token,
+                        options.etcd ? options.etcd->job : std::to_string(options.rendezvous.port));
+  return {sha256_hex("the folder of a job: " + shared).substr(0, kDigits), options.nodes,
+          ProcessId::of_this_process()};
+}
+
+std::vector<pid_t> processes_of(const JobMark& mark) {
+  const std::string entry = fmt::format("{}={}", kVariable, mark.to_text());
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (const auto& each : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = each.path().filename();
+    pid_t pid = 0;
+    const auto [end, status] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (status != std::errc() || end != name.data() + name.size() || pid == ::getpid()) continue;
+    if (has_in_environment(pid, entry)) found.push_back(pid);
+  }
+  return found;
+}
+
+bool end_orphans(const JobMark& mark, Milliseconds grace) {
+  std::set<pid_t> asked;  // Once: a process that is asked twice ends without saving.
+  for (const Deadline deadline = Deadline::after(grace);;) {
+    const std::vector<pid_t> left = processes_of(mark);
+    if (left.empty()) return true;
+    for (const pid_t pid : left)
+      if (asked.insert(pid).second) ::kill(pid, SIGTERM);
+    if (deadline.expired()) break;
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  for (const pid_t pid : processes_of(mark)) {
+    log_warning(
+        "launch: process {}, whose launcher is gone, did not save and end within {}: it is "
+        "killed",
+        pid, format_duration(grace));
+    ::kill(pid, SIGKILL);
+  }
+  return wait_until_gone(mark, Deadline::after(kUntilKilled));
+}
+
+}  // namespace trireme::launch
