@@ -1,24 +1,78 @@
-"""Random faults in a running job: workers killed and stopped, one or more at once, worker 0 too, and the job's size changed.
+"""Random faults in a running job: workers killed and stopped, one or more at once, worker 0 too,
+and the job's size changed; and deaths at moments that a random time rarely meets.
 
 TRIREME_SOAK sets the number of faults (`make soak`: 200), TRIREME_SOAK_SEED repeats a run.
 """
 
+import mmap
 import os
+import pathlib
 import random
 import signal
+import struct
 import time
 import unittest
 
-from elastic_job import ElasticTest
+from elastic_job import PATIENCE, ElasticTest
+from support import state_and_parent, wait_until
 
 FAULTS = int(os.environ.get("TRIREME_SOAK", "20"))
 SEED = int(os.environ.get("TRIREME_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
+RULES = ("--set", "checkpoint.every=10", "--set", "comm.heartbeat_timeout=1s",
+         "--set", "comm.timeout=15s")
+# An update of a millisecond, in which a signal can arrive.
+WIDE = ("--set", "model.name=mlp", "--set", "model.hidden=[512,512]",
+        "--set", "optimizer.momentum=0.9")
+
+
+class PhasePage:
+    """The memory in which a worker writes what it does (trireme/launch/phase_page.cc). It can be
+    read after the worker's death too."""
+
+    MARK = 0x7472_6972_656D_6531
+    PHASES = ("starting", "connecting", "data", "forward", "backward", "exchange", "update",
+              "callbacks", "evaluate", "checkpoint", "idle", "leaving")
+
+    def __init__(self, pid):
+        self.pid = pid
+        environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        handle = next(word for word in environment if word.startswith(b"TRIREME_PHASE_PAGE="))
+        descriptor = int(handle.split(b"=")[1].split(b":")[0])
+        with open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:
+            self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if struct.unpack_from("Q", self.memory)[0] != self.MARK:
+            raise OSError(f"the page of process {pid} has another layout")
+
+    def phase(self):
+        """Its phase, and whether it is in a collective."""
+        place = struct.unpack_from("Q", self.memory, 24)[0]
+        return self.PHASES[place & 0xFF], bool(place >> 8 & 1)
+
+
+def pages_of(pids):
+    """Of those processes that are still there."""
+    pages = []
+    for pid in pids:
+        try:
+            pages.append(PhasePage(pid))
+        except (OSError, StopIteration):
+            pass
+    return pages
+
+
+def kill(pid, sign=signal.SIGKILL):
+    try:
+        os.kill(pid, sign)
+    except ProcessLookupError:
+        pass  # An earlier fault ended it.
+
 
 class Soak(ElasticTest):
     def strike(self, job, dice):
         """One random fault, and how many workers are wanted afterwards."""
         workers = sorted(self.workers())
-        kind = dice.choices(("kill", "kill the first", "kill two", "stop", "scale"), (8, 4, 2, 1, 2))[0]
+        kind = dice.choices(("kill", "kill the first", "kill two", "stop", "scale"),
+                            (8, 4, 2, 1, 2))[0]
         if kind == "scale":
             size = dice.choice((2, 3))
             self.scale(size)
@@ -31,25 +85,97 @@ class Soak(ElasticTest):
                 except (self.failureException, OSError):
                     pass  # Just between two; then any one.
             for pid in victims:
-                try:
-                    os.kill(pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # An earlier fault ended it.
+                kill(pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
         time.sleep(dice.choice((0, 0.02, 0.2, 0.5)))  # Also in the middle of a recovery.
+
+    def wait_for_all(self, job, before, steps=0):
+        self.wait_for(job, lambda: self.step() > before + steps and
+                      self.world_size() == self.wanted, "all wanted workers go on")
 
     def test_every_sample_is_used_once_whatever_happens(self):
         dice = random.Random(SEED)
         self.wanted = 3
-        job = self.start_job("1:3", "--set", "checkpoint.every=10", "--set", "comm.heartbeat_timeout=1s", "--set", "comm.timeout=15s")
+        job = self.start_job("1:3", *RULES)
         for fault in range(FAULTS):
             with self.subTest(seed=SEED, fault=fault):
                 before = self.step()
                 self.strike(job, dice)
                 if fault % 3 == 2:
-                    self.wait_for(job, lambda: self.step() > before and self.world_size() == self.wanted, "all wanted workers go on")
-        before = self.step()
-        self.wait_for(job, lambda: self.step() > before + 5 and self.world_size() == self.wanted, "all wanted workers go on")
+                    self.wait_for_all(job, before)
+        self.wait_for_all(job, self.step(), 5)
         self.assert_undisturbed(self.end(job), all_were_lost=True)
+
+    def kill_when(self, pages, holds, dice, most_seconds):
+        """Kills one process soon after holds(phase, in a collective) does. Returns where it died,
+        or None if that did not come about."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            for page in pages:
+                if holds(*page.phase()):
+                    until = time.perf_counter() + dice.uniform(0, most_seconds)
+                    while time.perf_counter() < until:
+                        pass
+                    kill(page.pid)
+                    self.wait_until_dead(page.pid)
+                    return page.phase()
+            if not any(pathlib.Path(f"/proc/{page.pid}").exists() for page in pages):
+                return None
+        return None
+
+    def wait_until_dead(self, pid):
+        def is_dead():
+            try:
+                return state_and_parent(pid)[0] in "ZX"
+            except OSError:
+                return True
+
+        wait_until(is_dead, PATIENCE, f"process {pid} is dead")
+
+    def soak_at(self, wanted_hits, attempt, was_hit):
+        """Calls attempt(dice), which kills and says where a process died, until was_hit(phase, in
+        a collective) held often enough."""
+        dice = random.Random(SEED)
+        self.wanted = 3
+        job = self.start_job("1:3", *RULES, *WIDE)
+        hits = 0
+        for fault in range(20 * wanted_hits):
+            with self.subTest(seed=SEED, fault=fault):
+                before = self.step()
+                place = attempt(dice)
+                hits += place is not None and was_hit(*place)
+                self.wait_for_all(job, before)
+            if hits == wanted_hits:
+                break
+        self.assertEqual(hits, wanted_hits, f"seed {SEED}")
+        self.wait_for_all(job, self.step(), 5)
+        self.assert_undisturbed(self.end(job), all_were_lost=True, words=WIDE)
+
+    def test_deaths_inside_the_update_of_shared_parameters(self):
+        def in_update(phase, in_collective):
+            return phase == "update" and not in_collective
+
+        def attempt(dice):
+            victims = pages_of([dice.choice(sorted(self.workers()))])
+            return self.kill_when(victims, in_update, dice, 0.001)
+
+        self.soak_at(max(3, FAULTS // 5), attempt, in_update)
+
+    def test_deaths_between_the_steps_of_a_regrouping(self):
+        def regroups(phase, in_collective):
+            return phase == "connecting"
+
+        def attempt(dice):
+            first, *others = dice.sample(sorted(self.workers()), len(self.workers()))
+            pages = pages_of(others)
+            kill(first)
+            # In one of them: the arrival, the meeting, the groups, the state of worker 0.
+            return self.kill_when(pages, regroups, dice, dice.choice((0.002, 0.02, 0.1)))
+
+        def had_not_gone_on(phase, in_collective):
+            return phase in ("connecting", "checkpoint")
+
+        self.soak_at(max(3, FAULTS // 5), attempt, had_not_gone_on)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -111,8 +111,9 @@ struct World::Impl {
   int replicas = 1;
   std::map<std::string, std::string> terms;  // Of an elastic job.
   int groups_made = 0;
-  std::optional<comm::HostMap> hosts;
-  std::string job_token;  // Once connected.
+  std::optional<comm::HostMap> places;  // Which workers are on one host.
+  std::optional<comm::HostMap> hosts;   // Which workers share memory.
+  std::string job_token;                // Once connected.
   plan::CollectiveTable table;
 
   std::optional<launch::CoordinatorLookup> lookup;  // Where etcd says who the coordinator is.
@@ -150,7 +151,9 @@ struct World::Impl {
     return fmt::format("trireme/{}/coordinator", identity.generation);
   }
   std::string bind_address() const;
+  const comm::HostMap& map_of_places();
   const comm::HostMap& host_map();
+  void find_local_workers();
   std::vector<std::shared_ptr<Group>> make_groups_of_processes(
       int threads, const std::function<std::vector<std::shared_ptr<Group>>()>& local);
   std::shared_ptr<Group> make_carrier(const std::string& name, int rank,
@@ -239,13 +242,27 @@ std::string World::Impl::bind_address() const {
   return member->peers()[identity.worker].address;
 }
 
+const comm::HostMap& World::Impl::map_of_places() {
+  if (!places)
+    places = comm::find_hosts(*member, identity.worker, identity.workers,
+                              comm::place_of_this_process(options.host),
+                              Deadline::after(options.timeout));
+  return *places;
+}
+
+// A generation of an elastic job tells a worker its place among all workers only.
+void World::Impl::find_local_workers() {
+  const comm::HostMap& map = map_of_places();
+  const std::vector<int>& here = map.hosts[static_cast<size_t>(map.host_of(identity.worker))];
+  identity.local_workers = static_cast<int>(here.size());
+  identity.local_worker =
+      static_cast<int>(std::find(here.begin(), here.end(), identity.worker) - here.begin());
+}
+
 const comm::HostMap& World::Impl::host_map() {
   if (!hosts) {
     const bool shares = options.backend == "auto" || options.backend == "shm";
-    hosts = shares ? comm::find_hosts(*member, identity.worker, identity.workers,
-                                      comm::place_of_this_process(options.host),
-                                      Deadline::after(options.timeout))
-                   : comm::each_alone(identity.workers);
+    hosts = shares ? map_of_places() : comm::each_alone(identity.workers);
   }
   if (options.backend == "shm" && !hosts->one_host())
     throw Error(ErrorCode::unsupported, "comm",
@@ -443,15 +460,16 @@ bool World::regroup(int64_t step, const std::string& reason) {
   impl_->formed_at = std::chrono::steady_clock::now();
   identity.generation = place->generation;
   identity.worker = place->worker;
-  identity.workers = identity.local_workers = place->workers;
-  identity.local_worker = place->worker;
+  identity.workers = place->workers;
   impl_->first_step = place->step;
   impl_->placed = true;
   impl_->connected = false;
+  impl_->places.reset();
   impl_->hosts.reset();
   impl_->groups_made = 0;
   connect(impl_->replicas);
   impl_->arrival.reset();
+  impl_->find_local_workers();
   return true;
 }
 

@@ -29,10 +29,8 @@ class AllReduceExchange : public Exchange {
       : group_(std::move(group)),
         parameters_(std::move(parameters)),
         options_(std::move(options)),
-        facts_(group_->size(), static_cast<int>(parameters_.size())) {
-    for (size_t parameter = 0; parameter < parameters_.size(); ++parameter)
-      if (!parameters_[parameter].tensor.requires_grad())
-        frozen_.push_back(static_cast<int>(parameter));
+        specs_(specs_of(parameters_)),
+        facts_(group_->size(), parameters_) {
     plan({});
     if (group_->size() > 1 && group_->runs_in_background()) watch();
   }
@@ -46,7 +44,6 @@ class AllReduceExchange : public Exchange {
   StepOutcome exchange(const Contribution& mine, const Update& update) override {
     if (watch_) watch_->arm(false);
     gradient_scale_ = mine.gradient_scale;
-    refuse_newly_trainable(parameters_, frozen_);
     if (watch_ && !in_ready_order_) order_by_readiness();
     StepOutcome outcome = group_->size() > 1 ? reduce(mine) : alone(mine);
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
@@ -71,9 +68,8 @@ class AllReduceExchange : public Exchange {
 
  private:
   void plan(std::span<const int> ready_order) {
-    const std::vector<plan::TensorSpec> specs = specs_of(parameters_);
-    plan_ = plan::plan_buckets(specs, options_.buckets, ready_order);
-    plan::check(plan_, specs);
+    plan_ = plan::plan_buckets(specs_, options_.buckets, ready_order);
+    plan::check(plan_, specs_);
     trainable_.clear();
     for (const plan::Bucket& bucket : plan_.buckets)
       trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
@@ -157,6 +153,8 @@ class AllReduceExchange : public Exchange {
   }
 
   StepOutcome alone(const Contribution& mine) {
+    if (mine.change.change != Change::none)
+      throw change_error(group_->rank(), mine.change, names_of(parameters_));
     StepOutcome outcome;
     weighted_ = mine.total_samples > 0;
     outcome.samples = mine.samples;
@@ -209,8 +207,9 @@ class AllReduceExchange : public Exchange {
   std::shared_ptr<Group> group_;
   std::vector<NamedTensor> parameters_;
   ExchangeOptions options_;
+  std::vector<plan::TensorSpec> specs_;  // As they were when the engine was made.
   plan::BucketPlan plan_;
-  std::vector<int> trainable_, frozen_;
+  std::vector<int> trainable_;
   bool weighted_ =
       false;  // This step's gradients are weighted by 1 / total already; else they are sums.
   std::vector<at::Tensor>

@@ -5,6 +5,7 @@
 #include <trireme/launch/phase_marks.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/gradients.h>
 #include <trireme/parallel/reproducible_exchange.h>
 #include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/sync_batch_norm.h>
@@ -54,6 +55,22 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return tensors;
 }
 
+// Tied by their storage (set_data of another one's), not by being one tensor: the shared copy would
+// part them.
+bool share_memory(const std::vector<NamedTensor>& parameters) {
+  std::map<const std::byte*, size_t> bytes_at;
+  for (const auto& [name, tensor] : parameters)
+    if (const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
+        tensor.numel() > 0 && !bytes_at.emplace(data, tensor.nbytes()).second)
+      return true;
+  const std::byte* end = nullptr;
+  for (const auto& [begin, bytes] : bytes_at) {
+    if (begin < end) return true;
+    end = begin + bytes;
+  }
+  return false;
+}
+
 // What is reduced and updated: the module's parameters, or the float32 masters of those that are
 // kept in 16 bits.
 struct Updated {
@@ -82,6 +99,7 @@ struct Updated {
 struct DataParallel::Impl : Updated {
   std::shared_ptr<Group> group;
   std::shared_ptr<torch::nn::Module> module;
+  ParameterForms forms;
   std::unique_ptr<Exchange> exchange;
   ReproducibleExchange* shards = nullptr;  // The exchange, with virtual shards.
   std::unique_ptr<fused::FusedOptimizer>
@@ -92,7 +110,10 @@ struct DataParallel::Impl : Updated {
 
   Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module,
        Updated updated, const DataParallelOptions& options)
-      : Updated(std::move(updated)), group(std::move(the_group)), module(std::move(the_module)) {
+      : Updated(std::move(updated)),
+        group(std::move(the_group)),
+        module(std::move(the_module)),
+        forms(*module, state.parameters) {
     check(options.compression);
     if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
     check(options.local);
@@ -112,7 +133,8 @@ struct DataParallel::Impl : Updated {
         (options.compression.name != "none" && group->hosts() == 1) || options.local.steps > 1;
     // The same answer on every rank, also where a host has only one.
     const bool can_share = group->hosts() < group->size() && group->host_team();
-    const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise());
+    const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise()) &&
+                            !share_memory(parameters);
     if (options.share_parameters && can_share && !apart && can_finish)
       exchange =
           make_shared_exchange(group, parameters, std::move(own_update), exchange_options(options));
@@ -140,7 +162,21 @@ struct DataParallel::Impl : Updated {
     return *shards;
   }
 
+  // A change of form on any rank ends all of them: memory and messages have the old form's size.
+  void refuse_new_forms() const {
+    const ParameterChange mine = forms.find_new_form();
+    const at::Tensor own = at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
+    const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
+    group->all_gather(own, all.view({-1}));
+    for (int rank = 0; rank < group->size(); ++rank)
+      if (const auto change = static_cast<Change>(all[rank][0].item<int64_t>());
+          change != Change::none)
+        throw change_error(rank, {change, static_cast<int>(all[rank][1].item<int64_t>())},
+                           names_of(state.parameters));
+  }
+
   void sync_state() {
+    refuse_new_forms();
     if (exchange->shares_parameters()) {
       broadcast(kept_in_16_bits());
       if (group->rank() == 0) masters.adopt();
@@ -196,6 +232,8 @@ struct DataParallel::Impl : Updated {
   StepOutcome finish(const Update& update) {
     Contribution mine = std::exchange(pending, Contribution{});
     if (scaler) mine.gradient_scale = scaler->scale();
+    mine.change = forms.find_change();
+    separate_gradients(state.parameters);
     masters.take_gradients();
     const StepOutcome outcome = exchange->exchange(mine, update);
     masters.publish();
@@ -257,12 +295,10 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
                             ? static_cast<double>(samples) / static_cast<double>(total_samples)
                             : static_cast<double>(samples);
   const at::Tensor start = at::full_like(loss.detach(), weight * loss_scale());
-  if (auto memory = impl_->exchange->gradient_memory()) {
-    const AllocationScope scope(std::move(memory));
-    loss.backward(start);
-  } else {
-    loss.backward(start);
-  }
+  std::optional<AllocationScope> scope;
+  if (auto memory = impl_->exchange->gradient_memory()) scope.emplace(std::move(memory));
+  loss.backward(start);
+  separate_gradients(impl_->state.parameters);
 }
 
 void DataParallel::last_backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {

@@ -6,6 +6,7 @@
 #include <trireme/comm/group.h>
 #include <trireme/parallel/compression/compressor.h>
 #include <trireme/parallel/module_state.h>
+#include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/shared/update_guard.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/tensor/cpu_allocator.h>
@@ -27,6 +28,7 @@ struct Contribution {
   bool wants_regroup = false;
   double gradient_scale =
       1;  // Gradients are so many times too large (loss scaling); the same on all ranks.
+  ParameterChange change;  // One that this rank found; then no rank updates, and all throw.
 };
 
 // What all replicas know alike after a step.

@@ -1,7 +1,5 @@
 #include <torch/torch.h>
 
-#include <fmt/format.h>
-
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>
 #include <cmath>
@@ -11,10 +9,11 @@ namespace trireme {
 void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
           const at::Tensor& flat) {
   for (size_t i = 0; i < bucket.params.size(); ++i) {
-    const at::Tensor& parameter = parameters[static_cast<size_t>(bucket.params[i])].tensor;
-    const at::Tensor place = flat.narrow(0, bucket.offsets[i], parameter.numel());
-    if (parameter.grad().defined())
-      place.copy_(parameter.grad().reshape({-1}));
+    const at::Tensor& gradient = parameters[static_cast<size_t>(bucket.params[i])].tensor.grad();
+    const int64_t end = i + 1 < bucket.params.size() ? bucket.offsets[i + 1] : bucket.elements;
+    const at::Tensor place = flat.narrow(0, bucket.offsets[i], end - bucket.offsets[i]);
+    if (gradient.defined() && gradient.numel() == place.numel())
+      place.copy_(gradient.reshape({-1}));
     else
       place.zero_();
   }
@@ -59,14 +58,6 @@ void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int
     if (!gradients[i].defined()) outcome.unused.push_back(trainable[i]);
   update(trainable);
   outcome.updated = true;
-}
-
-void refuse_newly_trainable(const std::vector<NamedTensor>& parameters,
-                            std::span<const int> frozen) {
-  for (const int parameter : frozen)
-    if (const auto& [name, tensor] = parameters[static_cast<size_t>(parameter)];
-        tensor.grad().defined())
-      throw newly_trainable(fmt::format("parameter '{}'", name));
 }
 
 }  // namespace trireme

@@ -6,7 +6,8 @@
 
 namespace trireme {
 
-// Copies the .grad of the bucket's parameters to their places in `flat`; zeros where there is none.
+// Copies the .grad of the bucket's parameters to their places in `flat`; zeros where there is none,
+// and where it does not fit, as the shape of the parameter changed (parameter_changes.h).
 void pack(const plan::Bucket& bucket, const std::vector<NamedTensor>& parameters,
           const at::Tensor& flat);
 // Makes each .grad a view of `flat`, so that the update reads the gradients where they lie;
@@ -22,9 +23,5 @@ std::vector<bool> has_gradient(const std::vector<NamedTensor>& parameters);
 void finish_step(const std::vector<NamedTensor>& parameters, std::span<const int> trainable,
                  double factor, const ExchangeOptions& options, const Update& update,
                  StepOutcome& outcome);
-
-// Throws newly_trainable() if one that was `frozen` has a gradient.
-void refuse_newly_trainable(const std::vector<NamedTensor>& parameters,
-                            std::span<const int> frozen);
 
 }  // namespace trireme

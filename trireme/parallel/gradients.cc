@@ -30,10 +30,15 @@ double clip_factor(double norm, double clip_norm) {
 
 int64_t all_reduce_bytes(int64_t bytes, int ranks) { return 2 * (ranks - 1) * bytes / ranks; }
 
-Error newly_trainable(const std::string& whose) {
-  return Error(ErrorCode::invalid_argument, "parallel",
-               whose + " has a gradient, but it was frozen when DataParallel was made",
-               "make a new DataParallel after requires_grad_(true)");
+void separate_gradients(const std::vector<NamedTensor>& parameters) {
+  const torch::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : parameters) {
+    const at::Tensor& gradient = tensor.grad();
+    if (!gradient.defined() || !gradient.has_storage()) continue;
+    if (gradient.use_count() > 1 || gradient.storage().use_count() > 1 ||
+        !gradient.is_non_overlapping_and_dense())
+      tensor.mutable_grad() = gradient.clone();
+  }
 }
 
 }  // namespace trireme

@@ -1,8 +1,7 @@
 // What is done to gradients between their reduction and the update.
 #pragma once
 #include <ATen/core/Tensor.h>
-#include <trireme/base/error.h>
-#include <string>
+#include <trireme/parallel/module_state.h>
 #include <vector>
 
 namespace trireme {
@@ -17,8 +16,9 @@ double clip_factor(double norm, double clip_norm);
 // The least that a rank can send for an all-reduce of `bytes` where all ranks do an equal part
 // (Patarasuk, Yuan 2009).
 int64_t all_reduce_bytes(int64_t bytes, int ranks);
-// A parameter that was frozen when the engine was made is not exchanged: with a gradient of its
-// own, replicas would drift apart. `whose`: "parameter 'x'".
-Error newly_trainable(const std::string& whose);
+// Gives each gradient memory that no other tensor sees. Autograd may leave two gradients in one
+// storage (`a.unsqueeze(0) + b.unsqueeze(0)`); whatever adds to one of them in place, or scales it,
+// would change the other too.
+void separate_gradients(const std::vector<NamedTensor>& parameters);
 
 }  // namespace trireme

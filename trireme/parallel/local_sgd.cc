@@ -25,7 +25,7 @@ class LocalSgdExchange : public Exchange {
         clip_norm_(exchange_options.clip_norm),
         want_norm_(exchange_options.want_norm || exchange_options.clip_norm > 0),
         options_(options),
-        facts_(group_->size(), static_cast<int>(parameters_.size())) {
+        facts_(group_->size(), parameters_) {
     for (size_t i = 0; i < parameters_.size(); ++i)
       if (parameters_[i].tensor.requires_grad()) trainable_.push_back(static_cast<int>(i));
   }

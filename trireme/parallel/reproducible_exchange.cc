@@ -38,6 +38,7 @@ ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       options_(std::move(options)),
+      facts_(group_->size(), parameters_),
       tree_(plan::plan_shard_tree(virtual_shards, group_->size())),
       threads_(at::get_num_threads()) {
   if (options_.compression.name != "none")
@@ -52,9 +53,6 @@ ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
   plan::check(plan_, specs);
   for (const plan::Bucket& bucket : plan_.buckets)
     trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
-  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter)
-    if (!parameters_[parameter].tensor.requires_grad())
-      frozen_.push_back(static_cast<int>(parameter));
   reduced_.resize(plan_.buckets.size());
   if (group_->size() > 1)
     for (size_t b = 0; b < reduced_.size(); ++b)
@@ -69,7 +67,6 @@ void ReproducibleExchange::end_shard(const Contribution& of_shard) {
     refuse(fmt::format("end_shard() a {}. time in a step, and rank {} has shards {} to {}",
                        shards_.size() + 1, group_->rank(), shards().first, shards().last - 1),
            "one call for each of DataParallel::shards()");
-  refuse_newly_trainable(parameters_, frozen_);
   const Flats& flats = nodes_[next_shard_++] = take_flats();
   for (size_t b = 0; b < flats.size(); ++b) pack(plan_.buckets[b], parameters_, flats[b]);
   const std::vector<bool> has = has_gradient(parameters_);
@@ -121,9 +118,8 @@ StepOutcome ReproducibleExchange::exchange(const Contribution& mine, const Updat
 
 // A sum in which each loss has its own place, so that its order does not matter.
 StepOutcome ReproducibleExchange::share_facts(const Contribution& mine) {
-  const StepFacts facts(group_->size(), static_cast<int>(parameters_.size()));
-  const at::Tensor values = at::zeros({facts.size() + tree_.shards}, at::kDouble);
-  double* const losses = values.mutable_data_ptr<double>() + facts.size();
+  const at::Tensor values = at::zeros({facts_.size() + tree_.shards}, at::kDouble);
+  double* const losses = values.mutable_data_ptr<double>() + facts_.size();
   Contribution whole = mine;
   for (size_t i = 0; i < shards_.size(); ++i) {
     whole.loss_sum += shards_[i].loss_sum;
@@ -132,10 +128,10 @@ StepOutcome ReproducibleExchange::share_facts(const Contribution& mine) {
     losses[static_cast<size_t>(shards().first) + i] =
         std::isfinite(shards_[i].loss_sum) ? shards_[i].loss_sum : 0;
   }
-  facts.write(whole, group_->rank(), used_, /*gradients_are_finite=*/true,
-              values.narrow(0, 0, facts.size()));
+  facts_.write(whole, group_->rank(), used_, /*gradients_are_finite=*/true,
+               values.narrow(0, 0, facts_.size()));
   if (group_->size() > 1) group_->all_reduce(values);
-  StepFacts::Summed summed = facts.read(values.narrow(0, 0, facts.size()));
+  StepFacts::Summed summed = facts_.read(values.narrow(0, 0, facts_.size()));
   used_ = summed.used;
   weighted_ = summed.weighted;
   if (summed.outcome.samples > 0)

@@ -9,6 +9,7 @@
 // the same on all.
 #pragma once
 #include <trireme/parallel/exchange.h>
+#include <trireme/parallel/step_facts.h>
 #include <trireme/plan/shard_tree.h>
 #include <map>
 
@@ -53,10 +54,11 @@ class ReproducibleExchange : public Exchange {
   std::shared_ptr<Group> group_;
   std::vector<NamedTensor> parameters_;
   ExchangeOptions options_;
+  StepFacts facts_;
   plan::ShardTree tree_;
   int threads_;
   plan::BucketPlan plan_;
-  std::vector<int> trainable_, frozen_;
+  std::vector<int> trainable_;
   Flats reduced_;            // Where the sums arrive.
   std::vector<Flats> free_;  // Memory of nodes that were added to others.
   // Of the step under way.

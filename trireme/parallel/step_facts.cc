@@ -18,14 +18,21 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
   fact[kRegroup] = mine.wants_regroup;
   fact[kBadGradients] = !gradients_are_finite;
   fact[nonfinite(rank)] = !finite;
-  for (int parameter = 0; parameter < parameters_; ++parameter)
-    fact[used(parameter)] = has_gradient[static_cast<size_t>(parameter)];
+  fact[change(rank)] = static_cast<double>(mine.change.change);
+  fact[change(rank) + 1] = mine.change.parameter;
+  for (size_t parameter = 0; parameter < names_.size(); ++parameter)
+    fact[used(static_cast<int>(parameter))] = has_gradient[parameter];
   values.copy_(facts);
 }
 
 StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   const at::Tensor facts = values.to(at::kDouble);
   const double* fact = facts.const_data_ptr<double>();
+  for (int rank = 0; rank < world_size_; ++rank)
+    if (const auto found = static_cast<Change>(std::lround(fact[change(rank)]));
+        found != Change::none)
+      throw change_error(rank, {found, static_cast<int>(std::lround(fact[change(rank) + 1]))},
+                         names_);
   Summed summed;
   // A rank without samples has no say: it may not have called backward() at all.
   summed.weighted = fact[kOfKnownTotal] > 0;
@@ -41,8 +48,8 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   outcome.nonfinite_gradients = fact[kBadGradients] > 0;
   for (int rank = 0; rank < world_size_; ++rank)
     if (fact[nonfinite(rank)] > 0) outcome.nonfinite_ranks.push_back(rank);
-  for (int parameter = 0; parameter < parameters_; ++parameter)
-    summed.used.push_back(fact[used(parameter)] > 0);
+  for (size_t parameter = 0; parameter < names_.size(); ++parameter)
+    summed.used.push_back(fact[used(static_cast<int>(parameter))] > 0);
   return summed;
 }
 

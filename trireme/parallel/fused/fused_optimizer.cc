@@ -188,8 +188,11 @@ class Fused : public FusedOptimizer {
     for (const auto& [name, tensor] : parameters) parts_.push_back({name, tensor});
   }
 
-  // Whether every parameter of the optimizer is one of the list, and of a kind that kernels know.
+  // Reads the groups. Whether every parameter of the optimizer is one of the list, and of a kind
+  // that kernels know.
   bool fits() {
+    group_sizes_ = sizes_of_groups();
+    for (Part& part : parts_) part.group = -1;
     size_t known = 0;
     for (size_t group = 0; group < optimizer_.param_groups().size(); ++group) {
       for (const at::Tensor& tensor : optimizer_.param_groups()[group].params()) {
@@ -235,9 +238,17 @@ class Fused : public FusedOptimizer {
     return true;
   }
 
-  void begin_step(const std::vector<int>& parameters) override {
+  std::vector<int> begin_step(const std::vector<int>& parameters) override {
+    if (sizes_of_groups() != group_sizes_ && !fits())
+      throw Error(ErrorCode::unsupported, "parallel",
+                  "the optimizer's parameter groups changed, and one of them has a parameter that "
+                  "is not contiguous float32 or float64, or was not there before",
+                  "make a new DataParallel with the new groups");
+    std::vector<int> optimized;
     for (const int parameter : parameters) {
       Part& mine = part(parameter);
+      if (mine.group < 0) continue;
+      optimized.push_back(parameter);
       const auto needed = static_cast<size_t>(Rule::tensors(options(mine)));
       typename Rule::State* state = find_state(mine);
       if (!are_placed_) mine.places = own_places(mine, state, needed);
@@ -262,6 +273,7 @@ class Fused : public FusedOptimizer {
       mine.data = mine.tensor.mutable_data_ptr();
       mine.is_double = mine.tensor.scalar_type() == at::kDouble;
     }
+    return optimized;
   }
 
   void update(const Range& range, const void* gradient) override {
@@ -295,6 +307,11 @@ class Fused : public FusedOptimizer {
     bool is_double = false;
   };
 
+  std::vector<size_t> sizes_of_groups() const {
+    std::vector<size_t> sizes;
+    for (const auto& group : optimizer_.param_groups()) sizes.push_back(group.params().size());
+    return sizes;
+  }
   Part& part(int parameter) { return parts_[static_cast<size_t>(parameter)]; }
   const Part& part(int parameter) const { return parts_[static_cast<size_t>(parameter)]; }
   const typename Rule::Options& options(const Part& mine) const {
@@ -342,6 +359,7 @@ class Fused : public FusedOptimizer {
 
   torch::optim::Optimizer& optimizer_;
   std::vector<Part> parts_;
+  std::vector<size_t> group_sizes_;
   bool are_placed_ = false;
 };
 
@@ -378,8 +396,7 @@ void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& par
   std::vector<int> used;
   for (const int p : candidates)
     if (parameters[static_cast<size_t>(p)].tensor.grad().defined()) used.push_back(p);
-  optimizer.begin_step(used);
-  for (const int p : used) {
+  for (const int p : optimizer.begin_step(used)) {
     const at::Tensor& parameter = parameters[static_cast<size_t>(p)].tensor;
     const at::Tensor gradient = parameter.grad().contiguous();
     const Range whole{p, 0, parameter.numel()};

@@ -29,7 +29,7 @@ class FusedOptimizer {
  public:
   // Null if the optimizer is none of SGD, Adam, AdamW, RMSprop, Adagrad, Lars and Lamb, or has a
   // parameter that is not contiguous float32 or float64, or is not in the list: then its own step()
-  // is the way.
+  // is the way. The list may have parameters that the optimizer does not have.
   static std::unique_ptr<FusedOptimizer> of(torch::optim::Optimizer& optimizer,
                                             const std::vector<NamedTensor>& parameters);
   virtual ~FusedOptimizer() = default;
@@ -43,10 +43,11 @@ class FusedOptimizer {
   // True while the state lies where place_state() put it, as it does not after load_state().
   virtual bool state_is_placed(int parameter) const = 0;
 
-  // Once a step, before the ranges of these parameters: reads the options, counts the step. Throws
-  // Error(unsupported) if an option now needs state that had no place when the engine was made
-  // (momentum that was 0).
-  virtual void begin_step(const std::vector<int>& parameters) = 0;
+  // Once a step, before the ranges of these parameters: reads groups and options, counts the step.
+  // Returns the parameters that are in a group of the optimizer; the others have no update. Throws
+  // Error(unsupported) if the optimizer now needs state that had no place when the engine was made
+  // (momentum that was 0, a parameter in a new group), or has a parameter that is not in the list.
+  virtual std::vector<int> begin_step(const std::vector<int>& parameters) = 0;
   // The update of a range. Different ranges may be updated by different threads and processes that
   // share the memory.
   virtual void update(const Range& range, const void* gradient) = 0;
@@ -59,8 +60,8 @@ class FusedOptimizer {
 };
 
 // The update of whole parameters of one replica by their own gradients: step() of the optimizer
-// that it is of. Those of `candidates` (indices into `parameters`) without a gradient are left
-// alone.
+// that it is of. Those of `candidates` (indices into `parameters`) without a gradient, or in no
+// group of the optimizer, are left alone.
 void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
                   std::span<const int> candidates);
 

@@ -7,6 +7,7 @@
 #include <trireme/launch/phase_marks.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/shared/between_hosts.h>
+#include <trireme/parallel/shared/content_watch.h>
 #include <trireme/parallel/shared/gradient_slots.h>
 #include <trireme/parallel/shared/layout.h>
 #include <trireme/parallel/shared/shared_exchange.h>
@@ -16,13 +17,13 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 namespace trireme {
 namespace {
 
 using shared::Piece;
 using shared::StepTable;
-using shared::Trouble;
 
 // Elements that are reduced and updated at once: with momentum, a piece's values fill a quarter of
 // a small second-level cache, and the reduced gradient stays in the first.
@@ -38,12 +39,13 @@ class SharedExchange : public Exchange {
         parameters_(std::move(parameters)),
         optimizer_(std::move(optimizer)),
         options_(std::move(options)),
-        facts_(group_->size(), count()),
-        layout_(shared::lay_out(entries(), team_->size())),
+        facts_(group_->size(), parameters_),
+        entries_(entries_of(parameters_, *optimizer_)),
+        layout_(shared::lay_out(entries_, team_->size())),
         table_(nullptr, 0, 0, 0) {
     install_cpu_allocator();
-    for (const auto& [name, tensor] : parameters_) trainable_.push_back(tensor.requires_grad());
     allocate();
+    watch_contents();
     move_in();
     release_kept_memory();  // The parameters' former storage, which no step would use again.
   }
@@ -63,7 +65,6 @@ class SharedExchange : public Exchange {
     if (between_) between_->backward_ended(mine.gradient_scale);
     post(mine);
     team_->meet({"gradients", count(), "shared"});
-    throw_trouble();
     adopt_new_state();
     const StepFacts::Summed facts = between_ ? reduce_between_hosts() : facts_.read(sum_of_facts());
     StepOutcome outcome = facts.outcome;
@@ -84,7 +85,9 @@ class SharedExchange : public Exchange {
     }
     end_update();
     if (between_) between_->end_step(outcome.updated);
+    const auto rewritten = find_rewritten();
     finish(outcome.updated);
+    if (rewritten) throw *rewritten;
     return outcome;
   }
 
@@ -93,17 +96,15 @@ class SharedExchange : public Exchange {
     team_->meet({"sync parameters", count(), "shared"});
     if (team_->rank() == 0)
       for (int p = 0; p < count(); ++p)  // Loading may have given it a storage of its own.
-        if (parameter(p).data_ptr() != shared_view(p).data_ptr())
-          shared_view(p).copy_(parameter(p));
+        if (!is_at_home(p)) shared_view(p).copy_(parameter(p));
     const launch::CollectiveMark mark("parameters of all hosts");
     lead([&](Group& leaders) {
       for (int p = 0; p < count(); ++p) leaders.broadcast(shared_view(p).view({-1}), 0);
     });
     team_->barrier("sync parameters");
     for (int p = 0; p < count(); ++p)
-      if (parameter(p).data_ptr() != shared_view(p).data_ptr())
-        parameter(p).set_data(shared_view(p));
-    remember_versions();
+      if (!is_at_home(p)) parameter(p).set_data(shared_view(p));
+    remember_contents();
     team_->barrier("sync parameters");  // Nobody writes before all have moved.
   }
 
@@ -116,13 +117,16 @@ class SharedExchange : public Exchange {
     return !wants_norm() && !optimizer_->layerwise() && !between_ && !options_.accept;
   }
 
-  std::vector<shared::Entry> entries() const {
+  static std::vector<shared::Entry> entries_of(const std::vector<NamedTensor>& parameters,
+                                               const fused::FusedOptimizer& optimizer) {
     std::vector<shared::Entry> all;
-    for (int p = 0; p < count(); ++p)
-      all.push_back({parameter(p).numel(), static_cast<size_t>(parameter(p).element_size()),
-                     parameter(p).requires_grad(), optimizer_->state_tensors(p)});
+    for (const auto& [name, tensor] : parameters)
+      all.push_back({tensor.numel(), static_cast<size_t>(tensor.element_size()),
+                     tensor.requires_grad(),
+                     optimizer.state_tensors(static_cast<int>(all.size()))});
     return all;
   }
+  const shared::Entry& entry(int p) const { return entries_[static_cast<size_t>(p)]; }
 
   void allocate() {
     model_ = team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes,
@@ -136,9 +140,9 @@ class SharedExchange : public Exchange {
       between_ = std::make_unique<shared::BetweenHosts>(
           group_, parameters_, options_.buckets, options_.compression,
           shared::BetweenHosts::Actions{[this](int p) { publish(p); },
-                                        [this](int p) { reduce({p, 0, parameter(p).numel()}); }});
+                                        [this](int p) { reduce({p, 0, entry(p).elements}); }});
     std::vector<size_t> bytes;
-    for (const shared::Entry& entry : entries())
+    for (const shared::Entry& entry : entries_)
       bytes.push_back(entry.trainable ? entry.bytes() : 0);
     const size_t rank = static_cast<size_t>(team_->rank());
     slots_ = std::make_shared<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one,
@@ -176,7 +180,7 @@ class SharedExchange : public Exchange {
     place_state(team_->rank() == 0);
     team_->barrier("shared parameters");
     for (int p = 0; p < count(); ++p) parameter(p).set_data(shared_view(p));
-    remember_versions();
+    remember_contents();
     team_->barrier("shared parameters");
   }
 
@@ -189,6 +193,32 @@ class SharedExchange : public Exchange {
     }
   }
 
+  // This rank looks after its shard of what is updated, and after its part of the rest.
+  void watch_contents() {
+    const auto bytes_of = [this](const Piece& run) {
+      const auto element = entry(run.parameter).element_bytes;
+      return std::span<const std::byte>(model_->data() +
+                                            layout_.parameters[static_cast<size_t>(run.parameter)] +
+                                            static_cast<size_t>(run.from) * element,
+                                        static_cast<size_t>(run.to - run.from) * element);
+    };
+    std::vector<Piece> frozen;
+    for (int p = 0; p < count(); ++p) {
+      const int64_t elements = entry(p).trainable ? 0 : entry(p).elements;
+      const int64_t from = elements * team_->rank() / team_->size(),
+                    to = elements * (team_->rank() + 1) / team_->size();
+      if (from < to) frozen.push_back({p, from, to});
+    }
+    contents_ = std::make_unique<shared::ContentWatch>(shard(), kRun, bytes_of);
+    frozen_contents_ = std::make_unique<shared::ContentWatch>(frozen, kRun, bytes_of);
+  }
+
+  void remember_contents() {
+    remember_versions();
+    contents_->remember_all();
+    frozen_contents_->remember_all();
+  }
+
   void remember_versions() {
     versions_.clear();
     for (int p = 0; p < count(); ++p)
@@ -197,63 +227,63 @@ class SharedExchange : public Exchange {
 
   // Before the meeting: what the others must know, and a look at whether the user's code left the
   // parameters alone.
-  void post(const Contribution& mine) {
+  void post(Contribution mine) {
     if (guard_) guard_->begin_step();
+    if (mine.change.change == Change::none) mine.change = find_change();
+    const bool is_unchanged = mine.change.change == Change::none;
     StepTable::Head& head = table_.head(team_->rank());
-    head = {Trouble::none, 0, 0, 0, between_ ? between_->buckets_in_backward() : 0};
+    head = {0, StepTable::kNone, 0, between_ ? between_->buckets_in_backward() : 0};
     std::vector<bool> has(static_cast<size_t>(count()), false);
     for (int p = 0; p < count(); ++p) {
       const bool is_published = between_ && between_->is_published(p);
       if (!is_published) table_.gradients(team_->rank())[p] = StepTable::kNoGradient;
-      if (const Trouble trouble = trouble_with(p);
-          trouble != Trouble::none && head.trouble == Trouble::none) {
-        head.trouble = trouble;
-        head.parameter = p;
-      }
       if (!optimizer_->state_is_placed(p)) head.state_is_new = 1;
-      if (!parameter(p).grad().defined() || head.trouble != Trouble::none) continue;
-      has[static_cast<size_t>(p)] = true;
-      if (!is_published) publish(p);
+      const bool has_gradient = is_unchanged && parameter(p).grad().defined();
+      if (has_gradient && !is_published) publish(p);
+      has[static_cast<size_t>(p)] = has_gradient || is_published;
     }
     facts_.write(mine, group_->rank(), has, /*gradients_are_finite=*/true,
                  at::from_blob(table_.facts(team_->rank()), {facts_.size()},
                                at::TensorOptions().dtype(at::kDouble)));
   }
 
+  // In backward the shape may be one that the exchange does not know yet; post() finds it.
   void publish(int p) {
-    const at::Tensor& tensor = parameter(p);
-    at::Tensor gradient = tensor.grad();
-    if (!gradient.is_contiguous() || gradient.scalar_type() != tensor.scalar_type())
-      gradient = gradient.to(tensor.scalar_type()).contiguous();
+    const at::Tensor& gradient = parameter(p).grad();
+    if (gradient.numel() != entry(p).elements) return;
+    const at::Tensor whole = gradient.to(type_of(p)).contiguous();
     table_.gradients(team_->rank())[p] =
-        tensor.numel() == 0 ? 0
-                            : static_cast<int64_t>(slots_->publish(p, gradient.const_data_ptr()));
+        whole.numel() == 0 ? 0 : static_cast<int64_t>(slots_->publish(p, whole.const_data_ptr()));
   }
 
-  Trouble trouble_with(int p) const {
-    const auto i = static_cast<size_t>(p);
-    if (parameter(p).const_data_ptr() != model_->data() + layout_.parameters[i])
-      return Trouble::moved;
-    if (static_cast<int64_t>(parameter(p)._version()) != versions_[i]) return Trouble::rewritten;
-    if (!trainable_[i] && parameter(p).grad().defined()) return Trouble::newly_trainable;
-    return Trouble::none;
+  at::ScalarType type_of(int p) const {
+    return entry(p).element_bytes == sizeof(double) ? at::kDouble : at::kFloat;
+  }
+  bool is_at_home(int p) const {
+    return entry(p).elements == 0 ||
+           parameter(p).const_data_ptr() ==
+               model_->data() + layout_.parameters[static_cast<size_t>(p)];
   }
 
-  void throw_trouble() const {
-    for (int rank = 0; rank < team_->size(); ++rank) {
-      const StepTable::Head& head = table_.head(rank);
-      if (head.trouble == Trouble::none) continue;
-      const std::string& name = parameters_[static_cast<size_t>(head.parameter)].name;
-      const std::string whose = fmt::format("rank {}: parameter '{}'", rank, name);
-      if (head.trouble == Trouble::newly_trainable) throw newly_trainable(whose);
-      throw Error(ErrorCode::invalid_argument, "parallel",
-                  whose +
-                      (head.trouble == Trouble::moved
-                           ? " was given another storage (module.to(), load, set_data)"
-                           : " was written in place") +
-                      ", but all replicas of a host share one copy of it",
-                  "change parameters inside modify_parameters(), or set share_parameters to false");
+  ParameterChange find_change() {
+    for (int p = 0; p < count(); ++p) {
+      if (!is_at_home(p)) return {Change::moved, p};
+      if (static_cast<int64_t>(parameter(p)._version()) != versions_[static_cast<size_t>(p)])
+        return {Change::rewritten, p};
     }
+    if (const int p = frozen_contents_->look_at_next(); p >= 0) return {Change::rewritten, p};
+    // All hosts must hear of it in this step, before the update.
+    if (const int p = between_ ? contents_->look_at_all() : -1; p >= 0)
+      return {Change::rewritten, p};
+    return {};
+  }
+
+  // A write that the update found on some rank, on a single host.
+  std::optional<Error> find_rewritten() const {
+    for (int rank = 0; rank < team_->size(); ++rank)
+      if (const int64_t p = table_.head(rank).rewritten; p != StepTable::kNone)
+        return change_error(rank, {Change::rewritten, static_cast<int>(p)}, names_of(parameters_));
+    return std::nullopt;
   }
 
   // After load_state() every rank's optimizer has state of its own: the first rank's becomes the
@@ -296,7 +326,7 @@ class SharedExchange : public Exchange {
   void find_used(const std::vector<bool>& used, StepOutcome& outcome) {
     used_.clear();
     for (int p = 0; p < count(); ++p) {
-      if (!trainable_[static_cast<size_t>(p)]) continue;
+      if (!entry(p).trainable) continue;
       if (used[static_cast<size_t>(p)])
         used_.push_back(p);
       else
@@ -316,7 +346,7 @@ class SharedExchange : public Exchange {
   // Calls visit(T{}) with the element type of parameter p.
   template <typename Visit>
   void with_type(int p, Visit visit) const {
-    if (parameter(p).scalar_type() == at::kDouble)
+    if (type_of(p) == at::kDouble)
       visit(double{});
     else
       visit(float{});
@@ -326,15 +356,15 @@ class SharedExchange : public Exchange {
   }
   const std::vector<Piece>& shard() const { return shard_of(team_->rank()); }
 
-  // Calls visit(range, scaled gradient of the range) for the runs of a shard that some replica of
-  // the job has a gradient for. `sources_for` fills in what is added up for a parameter, in the
-  // order of ranks.
+  // Calls visit(range, scaled gradient of the range) for the runs of a shard whose parameters are
+  // in `wanted`, which some replica of the job has a gradient for. `sources_for` fills in the
+  // gradients that are added up for a parameter, in the order of ranks.
   template <typename SourcesFor, typename Visit>
-  void for_runs(const std::vector<Piece>& shard, double factor, SourcesFor sources_for,
-                Visit visit) const {
+  void for_runs(const std::vector<Piece>& shard, const std::vector<bool>& wanted, double factor,
+                SourcesFor sources_for, Visit visit) const {
     std::vector<const std::byte*> whole;
     for (const Piece& piece : shard) {
-      if (!is_used_[static_cast<size_t>(piece.parameter)]) continue;
+      if (!wanted[static_cast<size_t>(piece.parameter)]) continue;
       sources_for(piece.parameter, whole);
       with_type(piece.parameter, [&](auto type) {
         using T = decltype(type);
@@ -355,17 +385,23 @@ class SharedExchange : public Exchange {
     }
   }
   template <typename Visit>
-  void for_reduced(double factor, Visit visit) const {
+  void for_reduced(const std::vector<bool>& wanted, double factor, Visit visit) const {
     for_runs(
-        shard(), factor,
+        shard(), wanted, factor,
         [this](int p, std::vector<const std::byte*>& sources) { sources = {reduced(p)}; }, visit);
   }
 
   bool update_fused(double factor) {
-    optimizer_->begin_step(used_);
+    begin_update();
     from_all_ranks_ = true;
     update_shards(factor);
     return true;
+  }
+
+  void begin_update() {
+    updated_ = optimizer_->begin_step(used_);
+    is_updated_.assign(static_cast<size_t>(count()), false);
+    for (const int p : updated_) is_updated_[static_cast<size_t>(p)] = true;
   }
 
   // Nothing was written to parameters and state before.
@@ -384,12 +420,19 @@ class SharedExchange : public Exchange {
         sources = {reduced(p)};
     };
     int64_t run = 0;
-    for_runs(shard_of(rank), update_factor_, sources_for,
+    const bool watches = rank == team_->rank() && !between_;
+    for_runs(shard_of(rank), is_updated_, update_factor_, sources_for,
              [&](const fused::Range& range, const auto* gradient) {
-               if (!guard_) return optimizer_->update(range, gradient);
+               const auto update = [&] {
+                 const Piece piece{range.parameter, range.from, range.from + range.count};
+                 if (watches && !contents_->is_as_left(piece))
+                   table_.head(rank).rewritten = range.parameter;
+                 optimizer_->update(range, gradient);
+                 if (rank == team_->rank()) contents_->remember(piece);
+               };
+               if (!guard_) return update();
                std::array<std::span<std::byte>, 1 + kMostStates> regions;
-               guard_->run(rank, run++, written_by(range, regions),
-                           [&] { optimizer_->update(range, gradient); });
+               guard_->run(rank, run++, written_by(range, regions), update);
              });
     if (guard_) guard_->end_shard(rank);
   }
@@ -435,8 +478,8 @@ class SharedExchange : public Exchange {
     }
     if (options_.accept && !options_.accept(outcome.loss, outcome.gradient_norm)) return false;
     factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
-    optimizer_->begin_step(
-        used_);  // Not before: a step that overflowed is none, also for the optimizer's counters.
+    begin_update();  // Not before: a step that overflowed is none, also for the optimizer's
+                     // counters.
     if (optimizer_->layerwise()) agree_on_layers(factor);
     from_all_ranks_ = false;
     update_shards(factor);
@@ -500,7 +543,7 @@ class SharedExchange : public Exchange {
 
   double agree_on_norm(double factor) {
     double mine = 0;
-    for_reduced(1.0, [&](const fused::Range& range, const auto* gradient) {
+    for_reduced(is_used_, 1.0, [&](const fused::Range& range, const auto* gradient) {
       mine += fused::sum_of_squares(gradient, range.count);
     });
     table_.head(team_->rank()).squares = mine;
@@ -513,13 +556,13 @@ class SharedExchange : public Exchange {
   void agree_on_layers(double factor) {
     fused::Squares* const mine = table_.squares(team_->rank());
     for (int p = 0; p < count(); ++p) mine[p] = {};
-    for_reduced(factor, [&](const fused::Range& range, const auto* gradient) {
+    for_reduced(is_updated_, factor, [&](const fused::Range& range, const auto* gradient) {
       const fused::Squares part = optimizer_->measure(range, gradient);
       mine[range.parameter].parameter += part.parameter;
       mine[range.parameter].direction += part.direction;
     });
     team_->barrier("layer norms");
-    for (const int p : used_) {
+    for (const int p : updated_) {
       fused::Squares sum;
       for (int rank = 0; rank < team_->size(); ++rank) {
         sum.parameter += table_.squares(rank)[p].parameter;
@@ -533,10 +576,11 @@ class SharedExchange : public Exchange {
     // Undefined, so that the next backward leaves its gradients where it makes them: nothing is
     // zeroed.
     for (int p = 0; p < count(); ++p) parameter(p).mutable_grad().reset();
+    slots_->end_step();
     table_.next_step();
     if (!updated) return;
     // Autograd cannot see a write through another tensor.
-    for (const int p : used_) torch::autograd::impl::bump_version(parameter(p));
+    for (const int p : updated_) torch::autograd::impl::bump_version(parameter(p));
     remember_versions();
   }
 
@@ -546,6 +590,7 @@ class SharedExchange : public Exchange {
   std::unique_ptr<fused::FusedOptimizer> optimizer_;
   ExchangeOptions options_;
   StepFacts facts_;
+  std::vector<shared::Entry> entries_;  // By parameter, when the engine was made.
   shared::Layout layout_;
   std::shared_ptr<net::SharedMemory> model_, gradients_, table_memory_;
   std::shared_ptr<shared::GradientSlots> slots_;
@@ -553,12 +598,13 @@ class SharedExchange : public Exchange {
   at::Tensor all_facts_;
   std::unique_ptr<shared::BetweenHosts> between_;  // Null: there is no other host.
   std::unique_ptr<shared::UpdateGuard> guard_;     // Null: the loss of a rank ends the job.
-  std::vector<bool> trainable_;                    // When the engine was made.
   std::vector<int64_t> versions_;
+  std::unique_ptr<shared::ContentWatch> contents_;         // Of this rank's shard.
+  std::unique_ptr<shared::ContentWatch> frozen_contents_;  // Of its part of frozen parameters.
   // Of the step under way.
   int64_t bytes_between_hosts_ = 0;  // Sent by this rank.
-  std::vector<int> used_;
-  std::vector<bool> is_used_;
+  std::vector<int> used_, updated_;  // Those of the first that the optimizer has.
+  std::vector<bool> is_used_, is_updated_;
   double update_factor_ = 1;     // Of reduced gradients in the update.
   bool from_all_ranks_ = false;  // The update adds all ranks' gradients up itself.
   bool updating_ = false;        // Some rank may have written, and it is not known that all have.

@@ -7,9 +7,6 @@
 
 namespace trireme::shared {
 
-// What a rank found wrong with a parameter before the step.
-enum class Trouble : int64_t { none, moved, rewritten, newly_trainable };
-
 // One row a rank, twice: rows of successive steps are different memory, so that a fast rank does
 // not overwrite what a slow one reads.
 class StepTable {
@@ -18,11 +15,10 @@ class StepTable {
   StepTable(std::byte* memory, int ranks, int parameters, int64_t facts)
       : memory_(memory), ranks_(ranks), parameters_(parameters), facts_(facts) {}
 
-  static constexpr int64_t kNoGradient = -1;
+  static constexpr int64_t kNoGradient = -1, kNone = -1;
   struct Head {
-    Trouble trouble;
-    int64_t parameter;     // That it is about.
     int64_t state_is_new;  // The optimizer's state does not lie in the shared memory (any more).
+    int64_t rewritten;     // A parameter that this rank found so in its update, or kNone.
     double squares;        // Of this rank's shard of the reduced gradient.
     int64_t buckets_in_backward;  // Complete before the step, for other hosts (between_hosts.h).
   };

@@ -1,0 +1,213 @@
+// Gradients whose memory another tensor uses too, or will: the losses are those of one device.
+#include "ways.h"
+// After torch.h.
+#include <gmock/gmock.h>
+
+namespace trireme {
+namespace {
+
+using testing::Data;
+using testing::data_of;
+using testing::take_step;
+using testing::Way;
+
+constexpr double kClose = 1e-10;
+constexpr int kSteps = 5;
+
+// Layers of one size: gradients and temporaries of backward are as large as each other's slots.
+struct Deep : torch::nn::Module {
+  explicit Deep(int64_t width = 128) {
+    layers->push_back(torch::nn::Linear(6, width));
+    for (int i = 0; i < 2; ++i) layers->push_back(torch::nn::Linear(width, width));
+    layers->push_back(torch::nn::Linear(width, 4));
+    to(at::kDouble);
+    const torch::NoGradGuard no_grad;
+    testing::fill(*this);
+    for (const at::Tensor& parameter : parameters()) parameter.mul_(0.3);
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (size_t i = 0; i < layers->size(); ++i) {
+      x = layers[i]->as<torch::nn::Linear>()->forward(x);
+      if (i + 1 < layers->size()) x = torch::tanh(x);
+    }
+    return x;
+  }
+  torch::nn::ModuleList layers = register_module("layers", torch::nn::ModuleList());
+};
+
+at::Tensor cross_entropy(Deep& net, const Data& data) { return testing::loss_on(net, data); }
+
+class SlotsBetweenHosts : public ::testing::TestWithParam<std::tuple<int64_t, int, bool, double>> {
+};
+INSTANTIATE_TEST_SUITE_P(Batches, SlotsBetweenHosts,
+                         ::testing::Combine(::testing::Values(384, 381), ::testing::Values(1, 2),
+                                            ::testing::Bool(), ::testing::Values(0.0, 0.5)));
+
+// 384 samples on 3 ranks: activations have exactly the size of a weight.
+TEST_P(SlotsBetweenHosts, BetweenHostsGradientsAreThoseOfOneDeviceWhateverBackwardAllocates) {
+  const auto [samples, parts, all_at_once, clip_norm] = GetParam();
+  Deep reference;
+  const std::vector<double> expected = testing::train_alone(
+      reference, SGD{.lr = 0.1, .momentum = 0.9}, kSteps, samples, clip_norm, cross_entropy);
+  Way way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}, .options = {.clip_norm = clip_norm}};
+  way.options.share_parameters = true;
+  if (!all_at_once) way.options.buckets = {.first_bytes = 1 << 12, .capacity_bytes = 1 << 14};
+  testing::run(
+      way, [] { return std::make_shared<Deep>(); }, SGD{.lr = 0.1, .momentum = 0.9},
+      [&](DataParallel& replica, Deep& net, Group& group) {
+        for (int step = 0; step < kSteps; ++step) {
+          const double loss =
+              take_step(replica, net, data_of(samples, step), group, cross_entropy, parts).loss;
+          EXPECT_NEAR(loss, expected[static_cast<size_t>(step)], kClose) << "step " << step;
+        }
+        EXPECT_LT(testing::difference(net, reference), kClose);
+      });
+}
+
+// Pairs of parameters whose gradients autograd leaves in one storage, wholly or in parts.
+struct Embedded : torch::nn::Module {
+  Embedded() {
+    to(at::kDouble);
+    testing::fill(*this);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor sum = position.unsqueeze(0) + kind.unsqueeze(0) +
+                           torch::cat({left, right}).view({1, 2, 4}) + wide.view({1, 2, 4});
+    const at::Tensor hidden = x.unsqueeze(2) * first.view({1, 6, 1}) + second.view({1, 6, 1});
+    return (torch::sin(hidden).sum({1, 2}).view({-1, 1, 1}) * torch::tanh(sum)).sum(1);
+  }
+  at::Tensor make(const std::string& name, at::IntArrayRef sizes) {
+    return register_parameter(name, torch::zeros(sizes));
+  }
+  at::Tensor position = make("position", {2, 4}), kind = make("kind", {2, 4}),
+             left = make("left", {4}), right = make("right", {4}), wide = make("wide", {8}),
+             first = make("first", {6}), second = make("second", {6});
+};
+
+at::Tensor embedded_loss(Embedded& net, const Data& data) { return testing::loss_on(net, data); }
+
+class Aliased : public ::testing::TestWithParam<std::tuple<Way, int>> {};
+std::string name_of(const ::testing::TestParamInfo<std::tuple<Way, int>>& each) {
+  return std::get<0>(each.param).name + "_in_" + std::to_string(std::get<1>(each.param));
+}
+INSTANTIATE_TEST_SUITE_P(
+    Ways, Aliased,
+    ::testing::Combine(::testing::ValuesIn(testing::joined(testing::exact_ways(),
+                                                           testing::with(testing::exact_ways(),
+                                                                         0.01, "_clipped"))),
+                       ::testing::Values(1, 3)),
+    name_of);
+
+TEST(AliasedGradients, AutogradLeavesTwoGradientsInOneStorage) {
+  Embedded net;
+  embedded_loss(net, data_of(9)).backward();
+  EXPECT_EQ(net.position.grad().const_data_ptr(), net.kind.grad().const_data_ptr())
+      << "without this the tests below show nothing";
+}
+
+TEST_P(Aliased, TrainAsOneDevice) {
+  const auto& [way, parts] = GetParam();
+  for (const OptimizerFactory& optimizer :
+       {OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Adam{.lr = 0.01})}) {
+    Embedded reference;
+    const std::vector<double> expected = testing::train_alone(reference, optimizer, kSteps, 36,
+                                                              way.options.clip_norm, embedded_loss);
+    testing::run(
+        way, [] { return std::make_shared<Embedded>(); }, optimizer,
+        [&, parts = parts](DataParallel& replica, Embedded& net, Group& group) {
+          for (int step = 0; step < kSteps; ++step) {
+            const double loss =
+                take_step(replica, net, data_of(36, step), group, embedded_loss, parts).loss;
+            EXPECT_NEAR(loss, expected[static_cast<size_t>(step)], kClose) << "step " << step;
+          }
+          EXPECT_LT(testing::difference(net, reference), kClose);
+        });
+  }
+}
+
+TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
+  const auto& [way, parts] = GetParam();
+  if (way.options.virtual_shards > 0 || parts > 1) GTEST_SKIP() << "another way to call it";
+  Embedded reference;
+  const double clip_norm = way.options.clip_norm;
+  // Each gradient is 1 everywhere.
+  const double factor =
+      clip_norm > 0 ? clip_norm / (std::sqrt(8 + 8 + 4 + 4 + 8 + 6 + 6) + 1e-6) : 1.0;
+  testing::run(
+      way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.5},
+      [&](DataParallel& replica, Embedded& net, Group& group) {
+        replica.backward(embedded_loss(net, data_of(36).share(group.rank(), group.size())), 12);
+        const at::Tensor ones = at::full({8}, 12.0, at::kDouble);  // Sums over 12 samples.
+        net.position.mutable_grad() = ones.view({2, 4});
+        net.kind.mutable_grad() = net.position.grad();
+        net.wide.mutable_grad() = ones;
+        net.left.mutable_grad() = ones.narrow(0, 0, 4);
+        net.right.mutable_grad() = ones.narrow(0, 2, 4);
+        net.first.mutable_grad() = at::full({1}, 12.0, at::kDouble).expand({6});
+        net.second.mutable_grad() = ones.narrow(0, 0, 6);
+        replica.step();
+        EXPECT_TRUE(ones.eq(12.0).all().item<bool>()) << "the caller's own tensor";
+        for (const auto& item : net.named_parameters()) {
+          const at::Tensor before = reference.named_parameters()[item.key()];
+          EXPECT_LT(testing::difference(item.value().detach(), before.detach() - 0.5 * factor),
+                    kClose)
+              << item.key();
+        }
+      });
+}
+
+// Each replica takes its own step, so that one replica's gradients are scaled, and nothing else is.
+TEST(AliasedGradients, LocalStepsScaleThemOnce) {
+  for (const double clip_norm : {0.0, 0.01}) {
+    Embedded reference;
+    testing::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, clip_norm, embedded_loss);
+    const Way way{.name = "",
+                  .replicas = 2,
+                  .options = {.clip_norm = clip_norm, .local = {.steps = kSteps + 1}}};
+    testing::run(
+        way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.1},
+        [&](DataParallel& replica, Embedded& net, Group&) {
+          for (int step = 0; step < kSteps; ++step)  // Both on the same samples.
+            replica.step(embedded_loss(net, data_of(36, step)), 36);
+          EXPECT_LT(testing::difference(net, reference), kClose);
+        });
+  }
+}
+
+TEST(AliasedGradients, AScaledLossIsScaledBackOnce) {
+  Embedded reference;
+  testing::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, 0, embedded_loss);
+  for (Way way : testing::exact_ways()) {
+    way.options.loss_scaling = GradScalerOptions{.initial = 1024};
+    testing::run(
+        way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.1},
+        [&](DataParallel& replica, Embedded& net, Group& group) {
+          for (int step = 0; step < kSteps; ++step)
+            take_step(replica, net, data_of(36, step), group, embedded_loss);
+          EXPECT_LT(testing::difference(net, reference), kClose) << way.name;
+        });
+  }
+}
+
+TEST(AliasedGradients, CompressionThatLeavesNothingOutGivesTheSameSums) {
+  Embedded reference;
+  testing::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, 0.01, embedded_loss);
+  const CompressionOptions whole{.name = "topk", .ratio = 1};
+  const DataParallelOptions plain{.clip_norm = 0.01, .compression = whole};
+  DataParallelOptions shared = plain;
+  shared.share_parameters = true;
+  for (const Way& way :
+       {Way{.name = "", .replicas = 2, .options = plain},
+        Way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}, .options = plain},
+        Way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}, .options = shared}})
+    testing::run(
+        way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.1},
+        [&](DataParallel& replica, Embedded& net, Group& group) {
+          for (int step = 0; step < kSteps; ++step)
+            take_step(replica, net, data_of(36, step), group, embedded_loss);
+          EXPECT_LT(testing::difference(net, reference), 1e-6);
+        });
+}
+
+}  // namespace
+}  // namespace trireme

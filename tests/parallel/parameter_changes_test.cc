@@ -1,0 +1,347 @@
+// What user code does to parameters after the engine was made: every rank names it, and none
+// computes with it.
+#include "ways.h"
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include <trireme/parallel/shared/content_watch.h>
+
+namespace trireme {
+namespace {
+
+using testing::data_of;
+using ::testing::HasSubstr;
+using testing::loss_on;
+using testing::Mlp;
+using testing::take_step;
+using testing::Way;
+
+at::Tensor loss_of(Mlp& net, const testing::Data& data) {
+  // Whatever the type of a parameter is by now.
+  at::Tensor hidden = data.x;
+  for (const auto& layer : {net.first, net.second}) {
+    hidden = at::matmul(hidden, layer->weight.to(at::kDouble).t());
+    if (layer->bias.defined() && layer->bias.numel() == hidden.size(1))
+      hidden = hidden + layer->bias.to(at::kDouble);
+    hidden = torch::tanh(hidden);
+  }
+  return torch::nn::functional::cross_entropy(hidden, data.y);
+}
+
+struct Change {
+  std::string name;
+  std::function<void(Mlp&)> change;
+  std::string words;
+};
+std::vector<Change> changes() {
+  return {
+      {"to_float", [](Mlp& net) { net.to(at::kFloat); },
+       "parameter 'first.weight' has another type"},
+      {"to_half", [](Mlp& net) { net.second->to(at::kHalf); },
+       "parameter 'second.weight' has another type"},
+      {"to_meta",
+       [](Mlp& net) { net.first->bias.set_data(net.first->bias.detach().to(at::kMeta)); },
+       "parameter 'first.bias' has another device"},
+      {"larger",
+       [](Mlp& net) {
+         net.first->weight.set_data(at::ones({14, 6}, at::kDouble));
+         net.first->bias.set_data(at::ones({14}, at::kDouble));
+         net.second->weight.set_data(at::ones({4, 14}, at::kDouble));
+       },
+       "parameter 'first.weight' has another shape"},
+      {"smaller",
+       [](Mlp& net) {
+         net.first->weight.set_data(net.first->weight.detach().narrow(0, 0, 5));
+         net.first->bias.set_data(net.first->bias.detach().narrow(0, 0, 5));
+         net.second->weight.set_data(net.second->weight.detach().narrow(1, 0, 5).contiguous());
+       },
+       "parameter 'first.weight' has another shape"},
+      {"transposed",
+       [](Mlp& net) { net.first->weight.set_data(at::ones({6, 10}, at::kDouble).t()); },
+       "parameter 'first.weight' has another layout"},
+      {"replaced",
+       [](Mlp& net) {
+         torch::nn::Linear other(6, 10);
+         other->to(at::kDouble);
+         net.first = net.replace_module("first", other);
+       },
+       "was registered or replaced"},
+  };
+}
+
+class Changed : public ::testing::TestWithParam<std::tuple<Way, Change>> {};
+
+std::vector<Way> every_way() {
+  std::vector<Way> ways = testing::exact_ways();
+  ways.push_back({.name = "local", .replicas = 2, .options = {.local = {.steps = 3}}});
+  ways.push_back({.name = "compressed",
+                  .workers = 2,
+                  .hosts = {"a", "b"},
+                  .options = {.compression = {.name = "int8"}}});
+  return ways;
+}
+
+// On rank `changer` alone, or on all (-1); before the first step, or after some.
+void expect_named(const Way& way, const Change& change, int changer, int steps_before) {
+  std::atomic<int> told{0};
+  testing::run(
+      way, [] { return std::make_shared<Mlp>(); }, Adam{.lr = 0.01},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        for (int step = 0; step < steps_before; ++step)
+          take_step(replica, net, data_of(12), group, loss_of);
+        const bool changes = changer < 0 || group.rank() == changer;
+        if (changes) change.change(net);
+        group.barrier();
+        try {
+          take_step(replica, net, data_of(12), group, [&](Mlp& mine, const testing::Data& data) {
+            // A device without memory has no loss.
+            return change.name == "to_meta" && changes
+                       ? at::matmul(data.x,
+                                    mine.second->weight.sum() * at::ones({6, 4}, at::kDouble))
+                             .sum()
+                       : loss_of(mine, data);
+          });
+        } catch (const Error& error) {
+          EXPECT_EQ(to_string(error.code()), to_string(ErrorCode::invalid_argument));
+          EXPECT_THAT(error.what(), HasSubstr(change.words));
+          EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {}", std::max(0, changer))));
+          EXPECT_THAT(error.what(), HasSubstr("make a new DataParallel"));
+          ++told;
+        }
+      });
+  EXPECT_EQ(told, way.size()) << way.name << ", changer " << changer;
+}
+
+TEST_P(Changed, IsNamedOnEveryRank) {
+  const auto& [way, change] = GetParam();
+  expect_named(way, change, -1, 2);
+  for (const int steps_before : {0, 2}) expect_named(way, change, way.size() - 1, steps_before);
+}
+INSTANTIATE_TEST_SUITE_P(Ways, Changed,
+                         ::testing::Combine(::testing::ValuesIn(every_way()),
+                                            ::testing::ValuesIn(changes())),
+                         [](const auto& each) {
+                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                         });
+
+class ChangedInEveryWay : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, ChangedInEveryWay, ::testing::ValuesIn(every_way()),
+                         [](const auto& each) { return each.param.name; });
+
+TEST_P(ChangedInEveryWay, AFrozenParameterThatGetsAGradientIsNamedOnEveryRank) {
+  const Way& way = GetParam();
+  std::atomic<int> told{0};
+  testing::run(
+      way,
+      [] {
+        auto net = std::make_shared<Mlp>();
+        net->first->bias.requires_grad_(false);
+        return net;
+      },
+      SGD{.lr = 0.1},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        take_step(replica, net, data_of(12), group, loss_of);
+        if (group.rank() == group.size() - 1) net.first->bias.requires_grad_(true);
+        try {
+          take_step(replica, net, data_of(12), group, loss_of);
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), HasSubstr("parameter 'first.bias' has a gradient, but it was "
+                                              "frozen when DataParallel was made"));
+          EXPECT_THAT(error.what(), HasSubstr(fmt::format("rank {}", group.size() - 1)));
+          ++told;
+        }
+      });
+  EXPECT_EQ(told, way.size());
+}
+
+TEST_P(ChangedInEveryWay, AParameterThatIsFrozenLaterStaysAsItIs) {
+  testing::run(
+      GetParam(), [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1, .momentum = 0.9},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        take_step(replica, net, data_of(12), group, loss_of);
+        replica.synchronise();
+        net.first->bias.requires_grad_(false);
+        const at::Tensor before = net.first->bias.detach().clone(),
+                         other = net.second->bias.detach().clone();
+        EXPECT_TRUE(take_step(replica, net, data_of(12), group, loss_of).updated);
+        EXPECT_TRUE(net.first->bias.detach().equal(before));
+        EXPECT_FALSE(net.second->bias.detach().equal(other));
+      });
+}
+
+TEST_P(ChangedInEveryWay, AParameterThatIsRegisteredLaterIsNamedWithinSomeSteps) {
+  const Way& way = GetParam();
+  std::atomic<int> told{0};
+  testing::run(
+      way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        take_step(replica, net, data_of(12), group, loss_of);
+        net.register_parameter("late", at::ones({1}, at::kDouble));
+        try {
+          for (int64_t step = 0; step < ParameterForms::kStepsBetweenWalks; ++step)
+            take_step(replica, net, data_of(12), group, loss_of);
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), HasSubstr("was registered or replaced"));
+          ++told;
+        }
+      });
+  EXPECT_EQ(told, way.size());
+}
+
+TEST_P(ChangedInEveryWay, StateThatIsTakenFromAChangedModuleIsRefusedOnEveryRank) {
+  const Way& way = GetParam();
+  std::atomic<int> told{0};
+  testing::run(
+      way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
+      [&](DataParallel& replica, Mlp& net, Group&) {
+        try {
+          replica.modify_parameters([&] { net.to(at::kFloat); });
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), HasSubstr("rank 0: parameter 'first.weight' has another type"));
+          ++told;
+        }
+      });
+  EXPECT_EQ(told, way.size());
+}
+
+// Writes of which autograd's version counters know nothing.
+struct Write {
+  std::string name;
+  std::function<void(Mlp&)> write;
+  std::string parameter;
+};
+std::vector<Write> writes() {
+  return {
+      {"mul", [](Mlp& net) { net.first->weight.data().mul_(2); }, "first.weight"},
+      {"negate", [](Mlp& net) { net.second->weight.data().neg_(); }, "second.weight"},
+      {"one_element",
+       [](Mlp& net) { net.second->bias.data().mutable_data_ptr<double>()[3] += 1e-9; },
+       "second.bias"},
+      {"swapped",
+       [](Mlp& net) {
+         double* const values = net.first->weight.data().mutable_data_ptr<double>();
+         std::swap(values[1], values[59]);
+       },
+       "first.weight"},
+      {"frozen", [](Mlp& net) { net.first->bias.data().mul_(0.5); }, "first.bias"},
+      {"draw", [](Mlp& net) { torch::nn::init::normal_(net.first->weight.data()); },
+       "first.weight"},
+  };
+}
+
+class Written : public ::testing::TestWithParam<std::tuple<Way, Write, double>> {};
+
+TEST_P(Written, ThroughDataIsNamedOnEveryRankInTheSameStep) {
+  const auto& [way, write, clip_norm] = GetParam();
+  for (const auto& [writer, steps_before] :
+       {std::pair{-1, 2}, std::pair{0, 0}, std::pair{way.size() - 1, 2}}) {
+    std::atomic<int> told{0};
+    Way clipped = way;
+    clipped.options.clip_norm = clip_norm;
+    testing::run(
+        clipped,
+        [] {
+          auto net = std::make_shared<Mlp>();
+          net->first->bias.requires_grad_(false);
+          return net;
+        },
+        SGD{.lr = 0.1, .momentum = 0.9},
+        [&, &write = write](DataParallel& replica, Mlp& net, Group& group) {
+          for (int step = 0; step < steps_before; ++step)
+            take_step(replica, net, data_of(12, step), group, loss_of);
+          group.barrier();
+          if (writer < 0 || group.rank() == writer) write.write(net);
+          group.barrier();
+          try {
+            take_step(replica, net, data_of(12), group, loss_of);
+          } catch (const Error& error) {
+            EXPECT_THAT(error.what(), HasSubstr("'" + write.parameter + "' was written in place"));
+            EXPECT_THAT(error.what(), HasSubstr("modify_parameters"));
+            ++told;
+          }
+        });
+    EXPECT_EQ(told, way.size()) << "writer " << writer << ", step " << steps_before;
+  }
+}
+std::vector<Way> shared_ways() {
+  std::vector<Way> ways = testing::exact_ways();
+  std::erase_if(ways, [](const Way& way) { return !way.options.share_parameters; });
+  return ways;
+}
+INSTANTIATE_TEST_SUITE_P(Ways, Written,
+                         ::testing::Combine(::testing::ValuesIn(shared_ways()),
+                                            ::testing::ValuesIn(writes()),
+                                            ::testing::Values(0.0, 0.1)),
+                         [](const auto& each) {
+                           return std::get<0>(each.param).name + "_" +
+                                  std::get<1>(each.param).name +
+                                  (std::get<2>(each.param) > 0 ? "_clipped" : "");
+                         });
+
+TEST(SharedContents, AWriteInsideModifyParametersIsNoSurprise) {
+  for (const Way& way : shared_ways())
+    testing::run(
+        way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
+        [&](DataParallel& replica, Mlp& net, Group& group) {
+          take_step(replica, net, data_of(12), group, loss_of);
+          replica.modify_parameters([&] { net.first->weight.data().mul_(0.5); });
+          EXPECT_TRUE(take_step(replica, net, data_of(12), group, loss_of).updated);
+        });
+}
+
+TEST(SharedContents, AParameterThatRestsIsLookedAtWhenItIsUsedAgain) {
+  const Way way{.name = "", .replicas = 2, .options = {.share_parameters = true}};
+  std::atomic<int> told{0};
+  testing::run(
+      way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        const auto rest = [](Mlp& mine, const testing::Data& data) {
+          return mine.second(at::ones({data.size(), 10}, at::kDouble)).sum();
+        };
+        take_step(replica, net, data_of(12), group, rest);
+        group.barrier();
+        net.first->weight.data().mul_(2);
+        group.barrier();
+        take_step(replica, net, data_of(12), group, rest);
+        try {
+          take_step(replica, net, data_of(12), group, loss_of);
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), HasSubstr("'first.weight' was written in place"));
+          ++told;
+        }
+      });
+  EXPECT_EQ(told, 2);
+}
+
+TEST(Checksum, ChangesWithEveryBitAndEveryOrder) {
+  for (const size_t words : {size_t{1}, size_t{31}, size_t{32}, size_t{100}, size_t{4096}}) {
+    std::vector<float> values(words);
+    for (size_t i = 0; i < words; ++i) values[i] = std::sin(static_cast<float>(i + 1)) * 0.1F;
+    const auto sum = [&] { return shared::checksum(std::as_bytes(std::span(values))); };
+    const uint64_t first = sum();
+    EXPECT_EQ(sum(), first);
+    for (size_t i = 0; i < words; i += 1 + words / 50)
+      for (int bit = 0; bit < 32; bit += 3) {
+        const float before = values[i];
+        values[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(before) ^ 1U << bit);
+        EXPECT_NE(sum(), first) << "word " << i << ", bit " << bit;
+        values[i] = before;
+      }
+    if (words == 1) continue;
+    for (const size_t distance : {size_t{1}, words / 2, words - 1}) {
+      std::swap(values[0], values[distance]);
+      EXPECT_NE(sum(), first) << distance;
+      std::swap(values[0], values[distance]);
+    }
+    for (const float factor : {-1.0F, 2.0F, 0.5F, 0.0F}) {
+      const std::vector<float> before = values;
+      for (float& value : values) value *= factor;
+      EXPECT_NE(sum(), first) << factor;
+      values = before;
+    }
+    EXPECT_EQ(sum(), first);
+  }
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,274 @@
+// An optimizer that has a part of the module's parameters, in groups of its own, and parameters
+// without elements.
+#include "ways.h"
+// After torch.h.
+#include <gmock/gmock.h>
+
+#include <trireme/parallel/layerwise.h>
+
+namespace trireme {
+namespace {
+
+using testing::Data;
+using testing::data_of;
+using testing::Mlp;
+using testing::take_step;
+using testing::Way;
+
+constexpr double kClose = 1e-10;
+constexpr int kSteps = 5;
+
+at::Tensor loss_of(Mlp& net, const Data& data) { return testing::loss_on(net, data); }
+
+std::vector<at::Tensor> named(const std::vector<NamedTensor>& parameters,
+                              const std::vector<std::string>& names) {
+  std::vector<at::Tensor> tensors;
+  for (const std::string& name : names)
+    for (const auto& [known, tensor] : parameters)
+      if (known == name) tensors.push_back(tensor);
+  return tensors;
+}
+
+// The optimizer over these parameters.
+template <typename Optimizer, typename Options>
+OptimizerFactory over(const std::vector<std::string>& names, const Options& options) {
+  return [=](const std::vector<NamedTensor>& parameters) {
+    return std::make_shared<Optimizer>(named(parameters, names), options);
+  };
+}
+
+struct Rule {
+  std::string name;
+  std::function<OptimizerFactory(const std::vector<std::string>&)> over_names;
+};
+std::vector<Rule> rules() {
+  namespace o = torch::optim;
+  return {
+      {"sgd", [](const auto& names) { return over<o::SGD>(names, o::SGDOptions(0.1)); }},
+      {"momentum",
+       [](const auto& names) { return over<o::SGD>(names, o::SGDOptions(0.1).momentum(0.9)); }},
+      {"adam", [](const auto& names) { return over<o::Adam>(names, o::AdamOptions(0.01)); }},
+      {"lamb", [](const auto& names) { return over<LambOptimizer>(names, LambOptions(0.01)); }},
+  };
+}
+
+class Partial : public ::testing::TestWithParam<std::tuple<Way, Rule>> {};
+INSTANTIATE_TEST_SUITE_P(
+    Ways, Partial,
+    ::testing::Combine(::testing::ValuesIn(testing::joined(testing::exact_ways(),
+                                                           testing::with(testing::exact_ways(),
+                                                                         0.05, "_clipped"))),
+                       ::testing::ValuesIn(rules())),
+    [](const auto& each) {
+      return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+    });
+
+// Lamb's step for whole layers is no update that the others of a host can finish.
+bool can_share(const Way& way, const Rule& rule) {
+  return !(way.options.guard.wanted && rule.name == "lamb");
+}
+
+TEST_P(Partial, UpdatesTheHeadAndNothingElse) {
+  const auto& [way, rule] = GetParam();
+  if (!can_share(way, rule)) GTEST_SKIP() << "not shared";
+  for (const auto& names : {std::vector<std::string>{"second.weight", "second.bias"},
+                            {"second.bias", "first.weight"},
+                            {"first.bias"}}) {
+    const OptimizerFactory optimizer = rule.over_names(names);
+    Mlp reference;
+    const std::vector<double> expected =
+        testing::train_alone(reference, optimizer, kSteps, 36, way.options.clip_norm, loss_of);
+    testing::run(
+        way, [] { return std::make_shared<Mlp>(); }, optimizer,
+        [&](DataParallel& replica, Mlp& net, Group& group) {
+          for (int step = 0; step < kSteps; ++step) {
+            const StepOutcome outcome = take_step(replica, net, data_of(36, step), group, loss_of);
+            EXPECT_NEAR(outcome.loss, expected[static_cast<size_t>(step)], kClose);
+            EXPECT_TRUE(outcome.unused.empty());
+          }
+          EXPECT_LT(testing::difference(net, reference), kClose);
+          for (const auto& [name, tensor] : replica.state().parameters)
+            EXPECT_EQ(replica.optimizer().state().count(tensor.unsafeGetTensorImpl()),
+                      rule.name != "sgd" && std::ranges::count(names, name) > 0 ? 1u : 0u)
+                << name;
+        });
+  }
+}
+
+OptimizerFactory in_groups(bool all) {
+  return [=](const std::vector<NamedTensor>& parameters) {
+    namespace o = torch::optim;
+    std::vector<o::OptimizerParamGroup> groups;
+    groups.emplace_back(named(parameters, {"second.bias", "first.weight"}),
+                        std::make_unique<o::AdamOptions>(o::AdamOptions(0.02).weight_decay(0.1)));
+    groups.emplace_back(named(parameters, {"first.bias"}),
+                        std::make_unique<o::AdamOptions>(o::AdamOptions(0.001)));
+    if (all)
+      groups.emplace_back(named(parameters, {"second.weight"}),
+                          std::make_unique<o::AdamOptions>(o::AdamOptions(0.005)));
+    return std::make_shared<o::Adam>(std::move(groups), o::AdamOptions(0.01));
+  };
+}
+
+class PartialInEveryWay : public ::testing::TestWithParam<Way> {};
+
+TEST_P(PartialInEveryWay, GroupsMayStandInAnyOrderAndLeaveParametersOut) {
+  for (const bool all : {true, false}) {
+    Mlp reference;
+    testing::train_alone(reference, in_groups(all), kSteps, 36, 0, loss_of);
+    testing::run(
+        GetParam(), [] { return std::make_shared<Mlp>(); }, in_groups(all),
+        [&](DataParallel& replica, Mlp& net, Group& group) {
+          for (int step = 0; step < kSteps; ++step)
+            take_step(replica, net, data_of(36, step), group, loss_of);
+          EXPECT_LT(testing::difference(net, reference), kClose);
+        });
+  }
+}
+
+// Gradual unfreezing: a group is added between two steps.
+TEST_P(PartialInEveryWay, AGroupThatIsAddedLaterIsTrainedFromThenOn) {
+  const auto head =
+      over<torch::optim::SGD>({"second.weight", "second.bias"}, torch::optim::SGDOptions(0.1));
+  const auto add_the_rest = [](torch::optim::Optimizer& optimizer, Mlp& net) {
+    optimizer.add_param_group(torch::optim::OptimizerParamGroup(
+        {net.first->weight, net.first->bias},
+        std::make_unique<torch::optim::SGDOptions>(torch::optim::SGDOptions(0.05))));
+  };
+  Mlp reference;
+  const auto alone = head(state_of(reference).parameters);
+  for (int step = 0; step < kSteps; ++step) {
+    if (step == 2) add_the_rest(*alone, reference);
+    reference.zero_grad();
+    loss_of(reference, data_of(36, step)).backward();
+    alone->step();
+  }
+  testing::run(
+      GetParam(), [] { return std::make_shared<Mlp>(); }, head,
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        for (int step = 0; step < kSteps; ++step) {
+          if (step == 2) add_the_rest(replica.optimizer(), net);
+          take_step(replica, net, data_of(36, step), group, loss_of);
+        }
+        EXPECT_LT(testing::difference(net, reference), kClose);
+      });
+}
+
+TEST_P(PartialInEveryWay, AFrozenBodyUnderATrainedHead) {
+  const auto frozen = [] {
+    auto net = std::make_shared<Mlp>();
+    for (const at::Tensor& parameter : net->first->parameters()) parameter.requires_grad_(false);
+    return net;
+  };
+  for (const auto& names : {std::vector<std::string>{"second.weight", "second.bias"},
+                            {"first.weight", "second.weight"}}) {
+    const auto optimizer =
+        over<torch::optim::Adam>(names, torch::optim::AdamOptions(0.01).weight_decay(0.1));
+    const auto reference = frozen();
+    testing::train_alone(*reference, optimizer, kSteps, 36, 0, loss_of);
+    testing::run(GetParam(), frozen, optimizer, [&](DataParallel& replica, Mlp& net, Group& group) {
+      for (int step = 0; step < kSteps; ++step)
+        take_step(replica, net, data_of(36, step), group, loss_of);
+      EXPECT_LT(testing::difference(net, *reference), kClose);
+    });
+  }
+}
+
+// Parameters without elements first, in the middle and last; one of a type of its own.
+struct WithEmpty : torch::nn::Module {
+  WithEmpty() {
+    register_parameter("none", at::zeros({0}, at::kDouble));
+    inner = register_module("inner", std::make_shared<Mlp>());
+    adapter = register_parameter("adapter", at::zeros({10, 0}, at::kDouble));
+    back = register_parameter("back", at::zeros({0, 10}, at::kDouble));
+    register_parameter("frozen", at::zeros({3, 0}, at::kDouble), /*requires_grad=*/false);
+    register_parameter("other", at::zeros({0}, at::kFloat));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor hidden = torch::tanh(inner->first(x));
+    return inner->second(hidden + hidden.matmul(adapter).matmul(back));
+  }
+  std::shared_ptr<Mlp> inner;
+  at::Tensor adapter, back;
+};
+at::Tensor empty_loss(WithEmpty& net, const Data& data) {
+  at::Tensor loss = testing::loss_on(net, data);
+  for (const auto& item : net.named_parameters(false))
+    if (item.value().requires_grad()) loss = loss + item.value().sum().to(at::kDouble);
+  return loss;
+}
+
+TEST_P(PartialInEveryWay, ParametersWithoutElementsAreNoTrouble) {
+  for (const double clip_norm : {0.0, 0.05})
+    for (const OptimizerFactory& optimizer :
+         {OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Adam{.lr = 0.01}),
+          OptimizerFactory(Lamb{.lr = 0.01})}) {
+      Way way = GetParam();
+      way.options.clip_norm = clip_norm;
+      if (way.options.guard.wanted) way.options.guard.wanted = false;  // Lamb.
+      WithEmpty reference;
+      const std::vector<double> expected =
+          testing::train_alone(reference, optimizer, kSteps, 36, clip_norm, empty_loss);
+      testing::run(
+          way, [] { return std::make_shared<WithEmpty>(); }, optimizer,
+          [&](DataParallel& replica, WithEmpty& net, Group& group) {
+            for (int step = 0; step < kSteps; ++step) {
+              const double loss =
+                  take_step(replica, net, data_of(36, step), group, empty_loss).loss;
+              EXPECT_NEAR(loss, expected[static_cast<size_t>(step)], kClose);
+            }
+            EXPECT_LT(testing::difference(*net.inner, *reference.inner), kClose);
+            const OptimizerState saved =
+                state_of(replica.optimizer(), replica.updated_parameters());
+            load_state(replica.optimizer(), replica.updated_parameters(), saved);
+            replica.sync_state();
+            EXPECT_TRUE(take_step(replica, net, data_of(36, kSteps), group, empty_loss).updated);
+          });
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Ways, PartialInEveryWay, ::testing::ValuesIn(testing::exact_ways()),
+                         [](const auto& each) { return each.param.name; });
+
+// The second layer's bias is a part of the first one's storage.
+TEST(TiedByStorage, ParametersAreNotShared) {
+  const auto tied = [] {
+    auto net = std::make_shared<Mlp>();
+    net->second->bias.set_data(net->first->bias.detach().narrow(0, 2, 4));
+    return net;
+  };
+  const auto reference = tied();
+  testing::train_alone(*reference, SGD{.lr = 0.1}, kSteps, 36, 0, loss_of);
+  const auto groups = testing::thread_groups(2);
+  testing::on_ranks(groups, [&](Group& group) {
+    const auto net = tied();
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1},
+                         {.share_parameters = true});
+    EXPECT_FALSE(replica.shares_parameters());
+    for (int step = 0; step < kSteps; ++step)
+      take_step(replica, *net, data_of(36, step), group, loss_of);
+    EXPECT_LT(testing::difference(*net, *reference), kClose);
+  });
+}
+
+TEST(EmptyParameters, AreNoTroubleForCompression) {
+  for (const std::string& name : compressor_names())
+    for (const bool share : {false, true}) {
+      Way way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}};
+      way.options.share_parameters = share;
+      way.options.compression = {.name = name, .ratio = 1};
+      way.options.buckets = {.first_bytes = 64, .capacity_bytes = 64};  // Some have no elements.
+      testing::run(
+          way, [] { return std::make_shared<WithEmpty>(); }, SGD{.lr = 0.1},
+          [&](DataParallel& replica, WithEmpty& net, Group& group) {
+            for (int step = 0; step < kSteps; ++step) {
+              const StepOutcome outcome =
+                  take_step(replica, net, data_of(36, step), group, empty_loss);
+              EXPECT_TRUE(outcome.updated) << name;
+              EXPECT_TRUE(std::isfinite(outcome.loss)) << name;
+            }
+          });
+    }
+}
+
+}  // namespace
+}  // namespace trireme

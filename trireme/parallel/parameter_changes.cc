@@ -1,0 +1,106 @@
+#include <torch/torch.h>
+
+#include <fmt/format.h>
+
+#include <trireme/parallel/parameter_changes.h>
+#include <unordered_set>
+
+namespace trireme {
+namespace {
+
+const char* const kNewEngine = "make a new DataParallel after such a change";
+
+Error refuse(const std::string& what, const std::string& remedy) {
+  return Error(ErrorCode::invalid_argument, "parallel", what, remedy);
+}
+
+Error another(const std::string& whose, const char* what) {
+  return refuse(fmt::format("{} has another {} than when DataParallel was made", whose, what),
+                kNewEngine);
+}
+
+Error changed_while_shared(const std::string& whose, const char* how) {
+  return refuse(fmt::format("{} {}, but all replicas of a host share one copy of it", whose, how),
+                "change parameters inside modify_parameters(), or set share_parameters to false");
+}
+
+}  // namespace
+
+Error change_error(int rank, ParameterChange found, std::span<const std::string> names) {
+  const auto index = static_cast<size_t>(found.parameter);
+  const std::string name =
+      index < names.size() && found.change != Change::unknown ? names[index] : std::string();
+  const std::string whose = fmt::format("rank {}: parameter '{}'", rank, name);
+  switch (found.change) {
+    case Change::type: return another(whose, "type");
+    case Change::shape: return another(whose, "shape");
+    case Change::device: return another(whose, "device");
+    case Change::layout: return another(whose, "layout in memory");
+    case Change::unfrozen:
+      return refuse(whose + " has a gradient, but it was frozen when DataParallel was made",
+                    "make a new DataParallel after requires_grad_(true)");
+    case Change::unknown:
+      return refuse(fmt::format("rank {}: number {} of the module's parameters was registered or "
+                                "replaced after DataParallel was made, and would not be trained",
+                                rank, index + 1),
+                    kNewEngine);
+    case Change::moved:
+      return changed_while_shared(whose, "was given another storage (module.to(), load, set_data)");
+    case Change::rewritten: return changed_while_shared(whose, "was written in place");
+    case Change::none: break;
+  }
+  return Error(ErrorCode::internal, "parallel", whose + " did not change");
+}
+
+std::vector<std::string> names_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) names.push_back(name);
+  return names;
+}
+
+ParameterForms::ParameterForms(const torch::nn::Module& module, std::vector<NamedTensor> parameters)
+    : module_(module), parameters_(std::move(parameters)) {
+  for (const auto& [name, tensor] : parameters_)
+    forms_.push_back({tensor.scalar_type(), tensor.device(), tensor.sizes().vec(),
+                      tensor.requires_grad(), tensor.is_contiguous()});
+}
+
+ParameterChange ParameterForms::find_new_form() const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& now = parameters_[i].tensor;
+    const Form& form = forms_[i];
+    const auto index = static_cast<int>(i);
+    if (now.scalar_type() != form.type) return {Change::type, index};
+    if (now.device() != form.device) return {Change::device, index};
+    if (now.sizes() != at::IntArrayRef(form.shape)) return {Change::shape, index};
+    if (form.contiguous && !now.is_contiguous()) return {Change::layout, index};
+  }
+  return {};
+}
+
+ParameterChange ParameterForms::find_change() {
+  if (const ParameterChange found = find_new_form(); found.change != Change::none) return found;
+  int without_gradient = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const bool has = parameters_[i].tensor.grad().defined();
+    if (has && !forms_[i].trainable) return {Change::unfrozen, static_cast<int>(i)};
+    without_gradient += !has;
+  }
+  const bool others_are_missing =
+      std::exchange(without_gradient_, without_gradient) != without_gradient;
+  if (others_are_missing || looks_++ % kStepsBetweenWalks == 0) return find_unknown();
+  return {};
+}
+
+// A walk over the module costs more than all other looks together.
+ParameterChange ParameterForms::find_unknown() const {
+  std::unordered_set<const void*> known;
+  for (const auto& [name, tensor] : parameters_) known.insert(tensor.unsafeGetTensorImpl());
+  const std::vector<at::Tensor> now = module_.parameters();
+  for (size_t i = 0; i < now.size(); ++i)
+    if (now[i].requires_grad() && !known.contains(now[i].unsafeGetTensorImpl()))
+      return {Change::unknown, static_cast<int>(i)};
+  return {};
+}
+
+}  // namespace trireme
