@@ -1,6 +1,8 @@
-// The high-level way: the strategy is one word. Threads:   ./trainer digits.csv.gz mirrored
-//                                               Processes: trireme launch --workers 2 -- ./trainer
-//                                               digits.csv.gz multi_worker
+// The Trainer: one word chooses the strategy.
+//
+//   ./trainer digits.csv.gz one_device                                     one replica
+//   ./trainer digits.csv.gz mirrored                                       two replicas, as threads
+//   trireme launch --workers 2 -- ./trainer digits.csv.gz multi_worker     two processes
 #include <torch/torch.h>
 #include <trireme/trireme.h>
 
@@ -29,14 +31,14 @@ int main(int argc, char** argv) {
     auto test = std::make_shared<trireme::ImageSource>(trireme::data::select(table, split.test));
 
     trireme::TrainerOptions options;
-    options.strategy = argv[2];
+    options.strategy = argv[2];  // one_device, mirrored or multi_worker
     options.replicas = options.strategy == "mirrored" ? 2 : 1;
     options.epochs = 10;
     options.sinks.push_back(trireme::monitor::make_progress(stdout, /*terminal=*/false));
 
     trireme::Job job;
     job.name = "digits";
-    job.model = trireme::model_factory<Net>(128);
+    job.model = trireme::model_factory<Net>(128);  // Every replica makes a model of its own.
     job.optimizer = trireme::SGD{.lr = 0.1, .momentum = 0.9};
 
     auto world = trireme::World::join();
