@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Goes on training in Python with a model that Trireme trained: continue_training.py RUN/checkpoint/step-... (examples/digits.yaml, model mlp)."""
+"""Continues to train in Python a model that Trireme trained.
+
+  trireme train examples/digits.yaml --set model.name=mlp --set run.dir=RUN
+  examples/python/continue_training.py RUN/checkpoint/step-...
+"""
 
 import gzip
 import pathlib
@@ -9,7 +13,8 @@ import numpy
 import torch
 from safetensors.torch import load_file
 
-weights = load_file(pathlib.Path(sys.argv[1]) / "model.safetensors")  # PyTorch's names and layouts, as state_dict() has them.
+# The names and layouts are PyTorch's, as state_dict() has them.
+weights = load_file(pathlib.Path(sys.argv[1]) / "model.safetensors")
 layers = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
 layers.sort(key=int)
 modules = {int(name): torch.nn.Linear(*reversed(weights[name + ".weight"].shape)) for name in layers}
