@@ -17,7 +17,8 @@ from safetensors.torch import load_file
 weights = load_file(pathlib.Path(sys.argv[1]) / "model.safetensors")
 layers = [name.removesuffix(".weight") for name in weights if name.endswith(".weight")]
 layers.sort(key=int)
-modules = {int(name): torch.nn.Linear(*reversed(weights[name + ".weight"].shape)) for name in layers}
+shapes = {int(name): weights[name + ".weight"].shape for name in layers}
+modules = {index: torch.nn.Linear(*reversed(shape)) for index, shape in shapes.items()}
 model = torch.nn.Sequential(*(modules.get(i, torch.nn.ReLU()) for i in range(max(modules) + 1)))
 model.load_state_dict(weights)
 

@@ -74,7 +74,7 @@ struct Config {
     int64_t check_replicas_every = 0;  // Steps; 0: never.
   } guard;
   struct {
-    std::string faults = "none", expect = "none";  // docs/recovery.md
+    std::string faults = "none", expect = "none";  // docs/faults.md
   } inject;
   struct {
     int virtual_shards = 0;  // 0: off.

@@ -258,7 +258,7 @@ void add_train(CLI::App& app, Action& action) {
                       "Write the report (JSON) to this file as well");
   command->add_option("--inject", arguments->inject,
                       "Faults to suffer, such as \"kill:rank=1@step=40; "
-                      "stop:rank=0@step=60,for=3s\" (docs/recovery.md)");
+                      "stop:rank=0@step=60,for=3s\" (docs/faults.md)");
   command->add_option("--expect", arguments->expect,
                       "What must hold at the end: same-loss (as without faults, which is trained "
                       "too), exactly-once");

@@ -1,5 +1,5 @@
 // Who forms the next generation of an elastic job: the rules as a pure state machine, without
-// sockets, clocks or threads (docs/recovery.md draws it).
+// sockets, clocks or threads (docs/membership.md draws it).
 //
 // A process arrives, is a member of one generation after the other, and is gone once it was lost,
 // has left or was dismissed. The members of a generation end it together: they arrive again when

@@ -6,7 +6,7 @@
 //   random:seed=7,faults=5,steps=200
 //
 // A fault is KIND[:WHAT,...][@WHEN,...]; its words may stand in any order on either side of the @.
-// docs/recovery.md has the table.
+// docs/faults.md has the table.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/launch/phase.h>
