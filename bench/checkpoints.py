@@ -61,7 +61,6 @@ def measure_checkpoints(rounds):
             row("blocked by a save", figures(ours, "blocking_ms"), "copy in memory", figures(ours, "copy_ms")),
             row("durable after", figures(ours, "durable_ms"), "write and fsync", figures(ours, "raw_write_ms")),
             row("load, warm", figures(ours, "load_ms"), "Python's safetensors", figures(theirs, "load_ms"))]
-    note = (f"A checkpoint has {MODEL_MB} MB of parameters and {2 * MODEL_MB} MB of optimizer state. \"Added\" is the time that a save adds to "
-            "arithmetic on every core until the checkpoint is durable. torch.save does not sync. Ours verifies the hashes when it loads. The "
-            "ratio is ours / peer: below 1 Trireme is faster.")
+    note = (f"{MODEL_MB} MB of parameters and {2 * MODEL_MB} MB of optimizer state. Added: to arithmetic on every core, until it is durable. "
+            "torch.save does not sync. Ours verifies the hashes when it loads. Ratio: ours / peer, below 1 Trireme is faster.")
     return Section("Checkpoints", note, rows, headings=("what", "ours, ms", "peer", "peer, ms", "ours / peer"))

@@ -31,9 +31,8 @@ def measure_links(rounds, repetitions):
                 rows += [row for name in SIZES for row in rows_of_link(net, ranks, name, rounds, repetitions[name])]
     except NotPermitted as failure:
         return skipped("links", failure)
-    note = ("all_reduce between hosts. The hosts are network namespaces on one machine, each behind a link of "
-            f"{FAST_MBIT // 1000} Gbit/s. \"The wire\" is the time that the busiest link needs for the bytes of the best algorithm (2 (n-1)/n of "
-            "the tensor for n hosts), at 0.956 of its rate.")
+    note = (f"all_reduce between hosts: network namespaces on one machine, each behind a link of {FAST_MBIT // 1000} Gbit/s. The wire: what the "
+            "busiest link needs for the bytes of the best algorithm (2 (n-1)/n of the tensor for n hosts), at 0.956 of its rate.")
     return Section("Links between hosts", note, rows)
 
 
@@ -70,8 +69,8 @@ def measure_compression(model, rounds, steps):
     except NotPermitted as failure:
         return skipped("compression", failure)
     wire = ", ".join(f"{name} {in_ms(net.wire_seconds(taken[f'ours, {name}'][0].sent_bytes))}" for name in COMPRESSIONS)
-    note = (f"Steps of {model} on 2 hosts with a link of {SLOW_MBIT} Mbit/s between them, over our `tcp` and over Gloo. DDP is tuned as above, "
-            f"with buckets of {bucket_mb} MB (with a hook 25 MB). The wire alone takes for the bytes of our step, in ms: {wire}.")
+    note = (f"Steps of {model} on 2 hosts with a link of {SLOW_MBIT} Mbit/s between them, over our `tcp` and over Gloo. Tuned as above "
+            f"(buckets of {bucket_mb} MB; with a hook 25 MB). What the wire alone takes for the bytes of our step, ms: {wire}.")
     return Section("Compression on a slow link", note, [Row(model, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers])
 
 
@@ -96,8 +95,8 @@ def measure_compression_loss():
             plain = plain or (train, test)
             lines.append((str(rate), name, f"{train:.4f}", in_percent(train, plain[0]), f"{test:.4f}", in_percent(test, plain[1]), f"{sent / 1e6:.3f}"))
     note = (f"The mlp after {LOSS_STEPS} steps on the digits (2 workers, global batch 64, SGD with momentum 0.9, the same seed), with the suite's "
-            "learning rate and with one at which the loss falls fast. The table has the mean of the training losses of the last "
-            f"{LAST} steps and the test loss, each compared with the run without compression, and the MB that a rank sends in a step.")
+            f"learning rate and with one at which the loss falls fast: the mean of the last {LAST} steps' training losses and the test loss, beside "
+            "those without compression; MB that a rank sends in a step.")
     headings = ("learning rate", "compression", "training loss", "beside none", "test loss", "beside none", "MB a step")
     return Section("Loss with compression", note, lines, headings)
 

@@ -24,7 +24,7 @@ def measure_noise(rounds, steps):
     verdict = "steady enough" if width <= NOISY else f"TOO NOISY (above {NOISY:.0%}): do not believe the rest"
     if rounds < FEWEST_ROUNDS:
         verdict = f"which {rounds} rounds cannot tell (at least {FEWEST_ROUNDS})"
-    note = f"The same programme against itself shows how far to believe the other figures: the interval is {width:.1%} wide, {verdict}."
+    note = f"The same programme against itself, to see how far the machine lets us believe the rest: interval {width:.1%} wide, {verdict}."
     return Section("Noise", note, [Row("mlp, step", "ours", taken["ours"], "ours again", taken["ours again"])])
 
 
@@ -47,28 +47,27 @@ def rows_of_step(model, rounds, steps):
 
 
 def summary_of_steps(rows):
-    """The part of the gap between tuned DDP and no exchange at all that is closed, and the geometric means of the ratios."""
+    """The share of the gap between tuned DDP and no exchange at all that is closed, and the geometric means of the ratios."""
     lines = []
     for path in STEP_PATHS:
         mine = {(row.what, row.peer_name): row for row in rows if row.our_name == f"ours, {path}"}
         models = list(dict.fromkeys(model for model, _ in mine))
-        closed = []
+        shares = []
         for model in models:
             tuned, bound = (median_of(mine[model, peer].peers) for peer in ("DDP tuned", "tuned, no exchange"))
-            closed.append(f"{model} {(tuned - median_of(mine[model, 'DDP tuned'].ours)) / (tuned - bound):.2f}")
+            shares.append(f"{model} {(tuned - median_of(mine[model, 'DDP tuned'].ours)) / (tuned - bound):.2f}")
         means = {peer: statistics.geometric_mean(compare(mine[model, peer].ours, mine[model, peer].peers).ratio for model in models)
                  for peer in ("DDP as shipped", "DDP tuned")}
-        lines.append(f"`{path}`: part of the gap closed, (tuned - ours) / (tuned - no exchange): {', '.join(closed)}. Geometric mean of the speed "
-                     f"ratios: {means['DDP tuned']:.2f} (tuned), {means['DDP as shipped']:.2f} (as shipped).")
+        lines.append(f"`{path}`: share of the gap closed, (tuned - ours) / (tuned - no exchange): {', '.join(shares)}; geometric mean of the speed "
+                     f"ratios {means['DDP tuned']:.2f} (tuned), {means['DDP as shipped']:.2f} (as shipped).")
     return "\n\n".join(lines)
 
 
 def measure_steps(models, rounds, steps):
-    note = ("Forward, backward, exchange and SGD with momentum (learning rate 1e-3, momentum 0.9) on random data. `shm` is two processes, "
-            "`threads` two replicas in one process. \"Tuned\" is DDP with gradient_as_bucket_view, the fused optimizer, the best of three "
-            f"bucket sizes ({', '.join(map(str, BUCKETS_MB))} MB), and a glibc that keeps freed memory. \"No exchange\" is the same without "
-            "DDP. \"Two copies apart\" is our step with one replica in each of two processes that know nothing of each other; the slower of "
-            "the two counts.")
+    note = ("Forward, backward, exchange and SGD with momentum (learning rate 1e-3, momentum 0.9) on random data. `shm`: two processes; "
+            "`threads`: two replicas in one process. Tuned: gradient_as_bucket_view, the fused optimizer, the best of three bucket sizes "
+            f"({', '.join(map(str, BUCKETS_MB))} MB), glibc told to keep freed memory. No exchange: the same without DDP. Two copies apart: our "
+            "step with one replica in each of two processes that know nothing of each other, the slower one.")
     rows = [row for model in models for row in rows_of_step(model, rounds, steps[model])]
     return Section("Training step", f"{note}\n\n{summary_of_steps(rows)}", rows)
 
@@ -84,8 +83,8 @@ def measure_scale(models, rounds, steps):
             progress(f"step of {model}, {ranks} ranks")
             taken = interleave(contenders, rounds, progress)
             rows += [Row(f"{model} x{ranks}", f"ours, {path}", taken[f"ours, {path}"], "DDP tuned", taken["DDP tuned"]) for path in STEP_PATHS]
-    note = ("The training step with fewer and with more ranks than cores. Each rank has one thread and a batch of its own; DDP is tuned anew for "
-            "each number of ranks.")
+    note = ("The training step with fewer and with more ranks than cores, one thread and one batch each; DDP is tuned for each number of ranks "
+            "anew.")
     return Section("Scale", note, rows)
 
 
@@ -95,7 +94,7 @@ def measure_startup(rounds):
     taken = interleave(contenders, rounds, progress)
     rows = [Row("mlp, 2 processes", "trireme bench startup", taken["trireme bench startup"], "torchrun + DDP", taken["torchrun + DDP"]),
             Row("mlp, 8 processes", "trireme bench startup", taken["ours, 8"], "torchrun + DDP", taken["torchrun, 8"])]
-    return Section("Start", "The time from the launch to the end of the first step.", rows)
+    return Section("Start", "From the launch to the end of the first step.", rows)
 
 
 def measure_collectives(rounds, repetitions):
@@ -112,7 +111,6 @@ def measure_collectives(rounds, repetitions):
                 peers["OpenMPI"] = functools.partial(openmpi_all_reduce, size, ranks, steps)
             taken = interleave(ours | peers, rounds, progress)
             rows += [Row(what, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
-    note = ("The sum of float tensors over all ranks, with a barrier before each repetition. Tensors are ordinary ones, or `shared`: made by "
-            "Group::shared_tensor(), so that all ranks of the host reach them in place. OpenMPI is a C programme that calls MPI_Allreduce on "
-            "ordinary buffers.")
+    note = ("Float tensors, a barrier before each repetition. Ordinary ones, and `shared`: of Group::shared_tensor(), which all ranks of the host "
+            "reach where they lie. OpenMPI: a C programme that calls MPI_Allreduce on ordinary buffers.")
     return Section("all_reduce", note, rows)

@@ -132,8 +132,8 @@ def measure_recovery(rounds):
         rows += [(f"next step, one of {ranks} killed", figure(ours), f"{sum(x is not None for x in ours)} of {rounds}", figure(theirs),
                   f"{sum(x is not None for x in theirs)} of {rounds}"),
                  (f"all {ranks} workers again", figure(joins), f"{sum(x is not None for x in joins)} of {rounds}", "", "")]
-    note = (f"A random worker gets kill -9 after {KILL_AFTER_STEPS} steps. The figures are seconds from the kill: median (least to most). Ours is "
-            "`trireme train --elastic` with the cnn on digits, which continues at the next step. The peer is torchrun --max-restarts with DDP and a "
-            "small mlp, which starts all workers again and continues from its newest checkpoint.")
+    note = (f"kill -9 of a random worker after {KILL_AFTER_STEPS} steps; seconds from the kill, median (least to most). Ours: `trireme train --elastic`, "
+            "the cnn on digits, which goes on at the next step. Peer: torchrun --max-restarts with DDP, a small mlp, which starts all workers again "
+            "and goes on from its newest checkpoint.")
     return Section("Recovery", note, rows, headings=("what", "Trireme, s", "recovered", "torchrun + DDP, s", "recovered"))
 

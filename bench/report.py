@@ -5,7 +5,6 @@ import os
 import platform
 import statistics
 import subprocess
-import textwrap
 from dataclasses import dataclass
 
 from pairs import Measurement, compare
@@ -65,14 +64,7 @@ def table(section):
 
 def markdown_section(section, origin):
     heading, *lines = (f"| {' | '.join(line)} |" for line in aligned(section))
-    note, origin = (wrapped(text) for text in (section.note, origin))
-    return "\n".join([f"## {section.title}", "", note, "", origin, "", heading, "|---" * len(section.headings) + "|", *lines])
-
-
-def wrapped(text, indent=""):
-    """Paragraphs whose lines end before column 100; lines after the first begin with `indent`."""
-    return "\n\n".join(textwrap.fill(paragraph, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-                       for paragraph in text.split("\n\n"))
+    return "\n".join([f"## {section.title}", section.note, "", origin, "", heading, "|---" * len(section.headings) + "|", *lines])
 
 
 def markdown(sections, order, page, command, rounds, load, trireme, python):
@@ -80,8 +72,8 @@ def markdown(sections, order, page, command, rounds, load, trireme, python):
     before the first run."""
     origin = f"Measured on {datetime.date.today().isoformat()} by `{command}`; {rounds} rounds."
     if load > BUSY:
-        origin += f" Other programmes kept the machine busy (load {load:.1f}): trust the ratios more than the times, and neither very much."
-    head = HEAD.format(machine=wrapped(f"- Machine: {machine()}", "  "), versions=wrapped(f"- Versions: {versions(trireme, python)}", "  "))
+        origin += f" Other programmes kept the machine busy (load {load:.1f}): trust the ratios more than the times, and neither much."
+    head = HEAD.format(machine=machine(), versions=versions(trireme, python))
     kept = page.removeprefix(head) if page.startswith(head) else ""
     texts = {text.split("\n", 1)[0]: f"## {text.strip()}" for text in kept.split("\n## ")[1:]}
     texts |= {section.title: markdown_section(section, origin) for section in sections}
@@ -110,21 +102,14 @@ def output_of(*command):
 HEAD = """\
 # Benchmarks
 
-A reference for people who compare: the figures of Trireme beside PyTorch and OpenMPI, with the
-machine, the versions and the commands. `make bench` repeats all of them, and
-`bench/run.py PART --write` repeats one part. That script writes this page.
+Trireme beside PyTorch and OpenMPI; `make bench` repeats it, and `bench/run.py PART --write` one part of it. That script writes this page.
 
-{machine}
-{versions}
+- Machine: {machine}
+- Versions: {versions}
 
-How to read the tables:
-
-- There are two ranks of one thread each, unless a section says otherwise. Every comparison ran its
-  contenders in turn, round by round.
-- Milliseconds are the median over the rounds of rank 0's median. CPU milliseconds are those of all
-  ranks.
-- `peer / ours` is the median of the rounds' ratios: above 1 Trireme is faster. `95 %` is its
-  bootstrap interval, and a difference that the interval does not show is none. `best / best`
-  compares the best repetition of each side.
+Two ranks, one thread each, unless it says otherwise. Every comparison ran its contenders in turn, round by round. Milliseconds are the median
+over the rounds of rank 0's median; CPU milliseconds are those of all ranks. `peer / ours` is the median of the rounds' ratios, so above 1 Trireme
+is faster; `95 %` is its bootstrap interval; `best / best` compares the best repetition of each side. A difference that the interval does
+not show is none.
 
 """
