@@ -36,7 +36,7 @@ def commands(document):
     lines += re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S))
     for line in lines:
         line = re.sub(r"^#\s*|\s#.*$", "", line.strip()).replace("[", "").replace("]", "").replace("...", "")
-        if re.match(r"(build/bin/)?trireme \w|make \w|bench/run\.py \w", line):
+        if re.match(r"(build/bin/)?trireme (?!warning)\w|make \w|bench/run\.py \w", line):
             yield line
 
 
