@@ -32,7 +32,7 @@ def anchor(heading):
 
 
 def commands(document):
-    """Yields the command lines of Trireme, make and the benchmarks, in blocks and as inline code."""
+    """Yields command lines of Trireme, make and the benchmarks, in blocks and as inline code."""
     lines = [line for language, block in blocks(document) if not language for line in block]
     lines += re.findall(r"`([^`\n]+)`", BLOCK.sub("", document.read_text()))
     for line in lines:
