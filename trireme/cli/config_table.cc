@@ -107,7 +107,7 @@ std::vector<Key> make_key_table() {
      .range = from_to(1, 1024), .automatic = -1},
     {.name = "strategy.all_reduce", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.all_reduce), .meaning = "The algorithm for sums between threads, in shared memory and over tcp (docs/collectives.md); auto: by size, from comm.table.",
      .choices = {"auto", "naive", "direct", "ring", "recursive_doubling", "halving_doubling", "tree", "hierarchical"}},
-    {.name = "strategy.share_parameters", .kind = Kind::flag, .slot = TRIREME_SLOT(strategy.share_parameters), .meaning = "Keep one copy of parameters and optimizer state for all replicas of a host, if the optimizer and the carrier allow it."},
+    {.name = "strategy.share_parameters", .kind = Kind::flag, .slot = TRIREME_SLOT(strategy.share_parameters), .meaning = "Keep one copy of parameters and optimizer state for all replicas of a host, if the optimizer and the backend allow it."},
     {.name = "strategy.sync_batch_norm", .kind = Kind::flag, .slot = TRIREME_SLOT(strategy.sync_batch_norm), .meaning = "Compute batch norm over the samples of all replicas, as one device does with the whole batch."},
     {.name = "strategy.compression", .kind = Kind::choice, .slot = TRIREME_SLOT(strategy.compression), .meaning = "How gradients are made smaller before they are sent (docs/compression.md).",
      .choices = {"none", "bf16", "fp16", "int8", "topk", "powersgd"}},
@@ -159,7 +159,7 @@ std::vector<Key> make_key_table() {
     {.name = "device.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(device.threads), .meaning = "Threads of each replica; auto: cores / replicas of the host, at least 1, and 1 with reproducible.virtual_shards.",
      .range = from_to(1, 4096), .automatic = 0},
 
-    {.name = "comm.backend", .kind = Kind::choice, .slot = TRIREME_SLOT(comm.backend), .meaning = "The carrier of the bytes: threads inside a process, shm (shared memory) inside a host, between hosts gloo, tcp (Trireme's own, authenticated) or mpi (started by mpirun); auto: the first that fits.",
+    {.name = "comm.backend", .kind = Kind::choice, .slot = TRIREME_SLOT(comm.backend), .meaning = "What carries the bytes: threads inside a process, shm (shared memory) inside a host, between hosts gloo, tcp (Trireme's own, authenticated) or mpi (started by mpirun); auto: the first that fits.",
      .choices = {"auto", "threads", "shm", "tcp", "gloo", "mpi"}},
     {.name = "comm.interface", .kind = Kind::text, .slot = TRIREME_SLOT(comm.interface), .meaning = "Network interface or address to use; empty: loopback, or the route to the rendezvous."},
     {.name = "comm.table", .kind = Kind::text, .slot = TRIREME_SLOT(comm.table), .meaning = "File that `trireme bench collectives --tune` wrote, with the fastest algorithm for each size; empty: defaults. All ranks use rank 0's file."},
