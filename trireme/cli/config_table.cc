@@ -159,7 +159,7 @@ std::vector<Key> make_key_table() {
     {.name = "device.threads", .kind = Kind::whole, .slot = TRIREME_SLOT(device.threads), .meaning = "Threads of each replica; auto: cores / replicas of the host, at least 1, and 1 with reproducible.virtual_shards.",
      .range = from_to(1, 4096), .automatic = 0},
 
-    {.name = "comm.backend", .kind = Kind::choice, .slot = TRIREME_SLOT(comm.backend), .meaning = "What carries the bytes: threads inside a process, shm (shared memory) inside a host, between hosts gloo, tcp (Trireme's own, authenticated) or mpi (started by mpirun); auto: the first that fits.",
+    {.name = "comm.backend", .kind = Kind::choice, .slot = TRIREME_SLOT(comm.backend), .meaning = "The backend that carries the bytes: threads inside a process, shm (shared memory) inside a host, between hosts gloo, tcp (Trireme's own, authenticated) or mpi (started by mpirun); auto: the first that fits.",
      .choices = {"auto", "threads", "shm", "tcp", "gloo", "mpi"}},
     {.name = "comm.interface", .kind = Kind::text, .slot = TRIREME_SLOT(comm.interface), .meaning = "Network interface or address to use; empty: loopback, or the route to the rendezvous."},
     {.name = "comm.table", .kind = Kind::text, .slot = TRIREME_SLOT(comm.table), .meaning = "File that `trireme bench collectives --tune` wrote, with the fastest algorithm for each size; empty: defaults. All ranks use rank 0's file."},
