@@ -90,8 +90,10 @@ class Documents(SystemTest):
     def check_command(self, words, keys):
         words = words[:words.index("--")] if "--" in words else words
         path = []
-        while words and re.search(rf"(?m)^  {re.escape(words[0])} ", self.help_of(*path)):
+        while re.search(rf"(?m)^  {re.escape(words[0])} ", self.help_of(*path)):
             path.append(words.pop(0))
+            if not words or words[0].startswith("-"):
+                break
         self.assertTrue(path, "no such command")
         for word in words:
             if word.startswith("--"):
