@@ -168,9 +168,9 @@ std::vector<Key> make_key_table() {
     {.name = "comm.heartbeat_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.heartbeat_timeout), .meaning = "A worker that is silent for this long is lost; 0s: 10s, in an elastic job 2s.", .range = at_least(0)},
     {.name = "comm.launcher_grace", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.launcher_grace), .meaning = "Workers of an elastic job continue for this long after their launcher died; then they save and end.", .range = at_least(0)},
     {.name = "comm.stall_timeout", .kind = Kind::duration, .slot = TRIREME_SLOT(comm.stall_timeout), .meaning = "A worker for which the others wait this long is named with its phase and place; nothing is ended.", .range = at_least(1)},
-    {.name = "comm.straggler_factor", .kind = Kind::number, .slot = TRIREME_SLOT(comm.straggler_factor), .meaning = "A worker is a straggler if its work in a step takes more than this many times the others'. It is named with the phase that costs the time; 0: no worker is.", .range = at_least(0)},
+    {.name = "comm.straggler_factor", .kind = Kind::number, .slot = TRIREME_SLOT(comm.straggler_factor), .meaning = "A worker whose steps take so many times the others' work is named a straggler, with the phase that costs them; 0: nobody is.", .range = at_least(0)},
 
-    {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints. A run that finds one there continues from it; empty: a folder of the run."},
+    {.name = "checkpoint.dir", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.dir), .meaning = "Folder of the checkpoints; a run that finds one there goes on from it; empty: a folder of the run."},
     {.name = "checkpoint.every", .kind = Kind::text, .slot = TRIREME_SLOT(checkpoint.every), .meaning = "When to save: `100 steps` or `2 epochs`; empty or `never`: only at the end."},
     {.name = "checkpoint.keep", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep), .meaning = "The number of newest checkpoints that stay.", .range = count_from(1)},
     {.name = "checkpoint.keep_every", .kind = Kind::whole, .slot = TRIREME_SLOT(checkpoint.keep_every), .meaning = "Checkpoints of steps that are a multiple of this number stay for ever; 0: none does.", .range = at_least(0)},
