@@ -23,7 +23,7 @@ std::optional<std::string> checkpoint_behind(std::string_view kind, std::string_
 
 void remove_leftover(FileSystem& files, const fs::path& path) {
   try {
-    remove_tree(files, path);
+    files.remove_tree(path);
   } catch (const Error& error) {  // It only takes space.
     log_warning("a leftover stays: {}", error.what());
   }
@@ -45,9 +45,11 @@ void clean_leftovers(FileSystem& files, const fs::path& folder) {
     if (checkpoint_behind(kWriting, entry.name)) remove_leftover(files, folder / entry.name);
     const auto replaced = checkpoint_behind(kReplaced, entry.name);
     if (!replaced) continue;
-    if (fs::exists(folder / *replaced)) {
+    std::error_code ignored;
+    if (fs::exists(folder / *replaced, ignored)) {
       remove_leftover(files, folder / entry.name);
     } else {
+      if (is_there(folder / *replaced)) files.remove(folder / *replaced);  // A link to nowhere.
       files.rename(folder / entry.name, folder / *replaced);
       files.sync_folder(folder);
       log_warning("put {} back: its replacement was cut off", (folder / *replaced).string());

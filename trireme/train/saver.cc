@@ -211,7 +211,7 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
     }
   }
   group.all_reduce(writers);
-  if (is_first) checkpoint::remove_tree(files, probe());
+  if (is_first) files.remove_tree(probe());
   const int64_t blind = writers[parts.count].item<int64_t>();
   for (int part = 0; part < parts.count; ++part) parts.ranks.push_back(writers[part].item<int>());
   if (blind == 0) return parts;
