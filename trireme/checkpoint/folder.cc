@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Each is durable when this returns: a checkpoint in a folder that a loss of power takes away is
+// none.
 void make_folders(FileSystem& files, const fs::path& path) {
   std::error_code ignored;
   if (path.empty() || fs::exists(path, ignored)) return;
@@ -26,6 +28,7 @@ void make_folders(FileSystem& files, const fs::path& path) {
   } catch (const Error&) {
     if (!fs::is_directory(path)) throw;  // Otherwise somebody else was quicker.
   }
+  files.sync_folder(above.empty() ? fs::path(".") : above);
 }
 
 }  // namespace
