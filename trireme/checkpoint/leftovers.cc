@@ -39,6 +39,9 @@ std::string replaced_name(std::string_view name) { return std::string(kReplaced)
 bool is_replaced_name(std::string_view file_name) {
   return checkpoint_behind(kReplaced, file_name).has_value();
 }
+bool is_leftover_name(std::string_view file_name) {
+  return is_replaced_name(file_name) || checkpoint_behind(kWriting, file_name).has_value();
+}
 
 void clean_leftovers(FileSystem& files, const fs::path& folder) {
   for (const auto& entry : files.list(folder)) {

@@ -5,6 +5,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/folder_lock.h>
+#include <trireme/checkpoint/move_aside.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/config_data.h>
 #include <trireme/cli/expect_run.h>
@@ -39,10 +40,8 @@ struct TrainArguments {
 // work.
 void move_aside(const std::filesystem::path& dir) {
   if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir))) return;
-  std::filesystem::path aside;
-  for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n)
-    aside = fmt::format("{}.old-{}", dir.string(), n);
-  std::filesystem::rename(dir, aside);
+  const auto aside =
+      checkpoint::move_aside(checkpoint::disk(), dir, {marks_dir(dir).filename().string()});
   log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
 }
 
