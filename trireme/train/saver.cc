@@ -19,10 +19,9 @@ struct Views {
   std::vector<checkpoint::TensorView> views;
   void add(const std::vector<NamedTensor>& tensors) {
     for (const auto& [name, tensor] : tensors) {
-      at::Tensor whole = tensor.detach().contiguous();
-      if (whole.scalar_type() == at::kBool) whole = whole.to(at::kByte);
+      const at::Tensor whole = tensor.detach().contiguous();
       kept.push_back(whole);
-      views.push_back({{name, whole.sizes().vec(), to_plan(whole.scalar_type()), true},
+      views.push_back({{name, whole.sizes().vec(), to_stored(whole.scalar_type()), true},
                        {static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()}});
     }
   }
@@ -47,14 +46,14 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
   if (view == nullptr)
     refuse(fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
   // Another type would be converted silently, and the promises that come with a type broken.
-  const bool same_type = tensor.scalar_type() == at::kBool
-                             ? view->spec.dtype == plan::DType::uint8
-                             : view->spec.dtype == to_plan(tensor.scalar_type());
+  const plan::DType type = to_stored(tensor.scalar_type());
+  const bool same_type = view->spec.dtype == type ||
+                         // As checkpoints had it first; the bytes are the same.
+                         (type == plan::DType::boolean && view->spec.dtype == plan::DType::uint8);
   if (view->spec.shape != tensor.sizes().vec() || !same_type)
-    refuse(fmt::format(
-        "{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
-        plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}
-            .describe()));
+    refuse(fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name,
+                       view->spec.describe(),
+                       plan::TensorSpec{name, tensor.sizes().vec(), type, true}.describe()));
   return *view;
 }
 
