@@ -126,6 +126,14 @@ struct ReplicaRun::Impl {
     bound_ = has_state_ = true;
   }
 
+  // For checkpoints. Programmes that give no configuration have the order of their samples in it.
+  Json config() const {
+    Json config = options_.config;
+    if (!config.contains("data.shuffle"))
+      config["data.shuffle"] = options_.shuffle ? "true" : "false";
+    return config;
+  }
+
   // COLLECTIVE. Nothing that an engine before it had kept is in it: optimizer state, errors of
   // compression, the loss scale.
   void make_engine() {

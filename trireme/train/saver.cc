@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/load.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/train/data_facts.h>
 #include <trireme/train/saver.h>
 #include <algorithm>
 #include <random>
@@ -225,6 +226,7 @@ Saver::Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunF
     : facts_(std::move(facts)), group_(group), writer_(writer), parts_(std::move(parts)) {}
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {
+  require_same_data(manifest.config, facts_.config);
   const auto was = [&](const char* key, int64_t otherwise) {
     return manifest.extra.value(key, otherwise);
   };
