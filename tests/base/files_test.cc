@@ -1,11 +1,15 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <trireme/base/files.h>
 #include <unistd.h>
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -118,6 +122,51 @@ TEST_F(Files, LeaveDevicesAndPipesInPlace) {
   fs::create_symlink("/dev/null", folder / "link");
   write_file_atomically(folder / "link", "x");
   EXPECT_TRUE(fs::is_character_file(folder / "link"));
+}
+
+TEST_F(Files, ClearWhatAKilledProcessLeftOfThem) {
+  for (int kills = 0; kills < 20; ++kills) {
+    const pid_t writer = ::fork();
+    if (writer == 0)
+      for (;;) write_file_atomically(folder / "a", std::string(100'000, 'x'));
+    while (!fs::exists(folder / "a")) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::microseconds(300 * kills));  // Anywhere in a write.
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    std::ofstream(folder / ".a.4711-0.tmp") << "half";  // As of another host, whatever was hit.
+    write_file_atomically(folder / "a", "whole");
+    EXPECT_THAT(names(), testing::ElementsAre("a"));
+  }
+  std::ofstream(folder / ".probe.4711-12.tmp") << "x";
+  require_writable_folder(folder);
+  EXPECT_THAT(names(), testing::ElementsAre("a"));
+}
+
+TEST_F(Files, LeaveOtherFilesAndWhatIsBeingWrittenAlone) {
+  const std::vector<std::string> others = {".a.12-0.tmp.old", ".a.notes.tmp", ".a.tmp",
+                                           ".b.12-0.tmp", "a.12-0.tmp"};
+  for (const std::string& name : others) std::ofstream(folder / name) << "x";
+  const std::string busy = folder / ".a.12-3.tmp";
+  const int writer = ::open(busy.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(::flock(writer, LOCK_EX), 0);
+  fs::create_symlink("a.12-0.tmp", folder / ".a.7-7.tmp");
+  write_file_atomically(folder / "a", "whole");
+  for (const std::string& name : others) EXPECT_THAT(names(), testing::Contains(name));
+  EXPECT_TRUE(fs::exists(busy));
+  EXPECT_TRUE(fs::is_symlink(folder / ".a.7-7.tmp"));
+  ::close(writer);
+  write_file_atomically(folder / "a", "whole");
+  EXPECT_FALSE(fs::exists(busy));
+}
+
+TEST_F(Files, AreWrittenByManyAtOnce) {
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i)
+    writers.emplace_back([&] {
+      for (int n = 0; n < 25; ++n) EXPECT_NO_THROW(write_file_atomically(folder / "a", "x"));
+    });
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_THAT(names(), testing::ElementsAre("a"));
 }
 
 TEST_F(Files, WriteThroughALink) {

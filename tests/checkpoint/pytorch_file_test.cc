@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <trireme/checkpoint/pickle.h>
+#include <trireme/checkpoint/safetensors_dtype.h>
 #include <trireme/checkpoint/zip_archive.h>
 
 #include "checkpoint_testing.h"
@@ -48,12 +49,14 @@ class PytorchFile : public TemporaryFolder {
 
 TEST_F(PytorchFile, GivesBackWhatWasWritten) {
   std::vector<OwnedTensor> tensors;
-  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16,
-                            DType::int32, DType::int64, DType::uint8})
+  for (const auto& [dtype, name] : kSafetensorsDTypes)
     tensors.emplace_back("layer." + std::string(to_string(dtype)), std::vector<int64_t>{3, 5},
                          dtype, 7);
   tensors.emplace_back("scalar", std::vector<int64_t>{});
   tensors.emplace_back("empty", std::vector<int64_t>{0, 4});
+  tensors.emplace_back("flag", std::vector<int64_t>{}, DType::boolean, 1);
+  tensors.emplace_back("no flags", std::vector<int64_t>{2, 0}, DType::boolean);
+  tensors.emplace_back("eighth", std::vector<int64_t>{}, DType::float8_e5m2, 60);
   std::vector<TensorView> views;
   for (const auto& tensor : tensors) views.push_back(tensor.view());
   write_pytorch(path_, views);

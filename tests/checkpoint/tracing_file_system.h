@@ -48,6 +48,13 @@ class TracingFileSystem : public FileSystem {
     disk().remove(path);
     trace.push_back({Operation::Kind::remove, path});
   }
+  // File by file, as the disk does it: each is an operation that can be the last one.
+  void remove_tree(const std::filesystem::path& path) override {
+    std::error_code nothing;
+    if (std::filesystem::is_directory(std::filesystem::symlink_status(path, nothing)))
+      for (const Entry& entry : disk().list(path)) remove_tree(path / entry.name);
+    if (is_there(path)) remove(path);
+  }
   void sync_folder(const std::filesystem::path& path) override {
     count("sync the folder", path);
     trace.push_back({Operation::Kind::sync_folder, path});

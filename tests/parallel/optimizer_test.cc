@@ -193,6 +193,26 @@ TEST_P(SavedOptimizer, IsEmptyOrLoadableBeforeTheFirstStep) {
   train(other, *fresh, 0, 2);
   EXPECT_TRUE(testing::same_bits(state_of(net).parameters, state_of(other).parameters));
 }
+TEST_P(SavedOptimizer, LeavesNothingOfALaterState) {
+  Mlp net, undisturbed;
+  const auto parameters = state_of(net).parameters;
+  const OptimizerPtr optimizer = GetParam().ours(parameters);
+  const OptimizerState before = state_of(*optimizer, parameters);
+  std::vector<at::Tensor> values;
+  for (const auto& [name, tensor] : parameters) values.push_back(tensor.detach().clone());
+  train(net, *optimizer, 0, 3);
+  {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < values.size(); ++i) parameters[i].tensor.copy_(values[i]);
+  }
+  load_state(*optimizer, parameters, before);
+  if (before.kind != "opaque") {
+    EXPECT_TRUE(optimizer->state().empty());
+  }
+  train(net, *optimizer, 0, 3);
+  train(undisturbed, *GetParam().ours(state_of(undisturbed).parameters), 0, 3);
+  EXPECT_TRUE(testing::same_bits(parameters, state_of(undisturbed).parameters));
+}
 TEST_P(SavedOptimizer, OfAnotherKindIsRefusedByBothNames) {
   Mlp net;
   const auto parameters = state_of(net).parameters;

@@ -328,6 +328,32 @@ TEST_P(SharedBy, LoadedOptimizerStateIsGoneOnWith) {
   });
 }
 
+// The places of the state are the same memory as before, and must not be what they were.
+TEST_P(SharedBy, StateThatIsLoadedAwayBeginsAnew) {
+  const auto expected = trained_alone(Adam{.lr = 0.01, .amsgrad = true});
+  run(GetParam(), Adam{.lr = 0.01, .amsgrad = true}, {},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        const OptimizerState before = state_of(replica.optimizer(), replica.state().parameters);
+        std::vector<at::Tensor> values;
+        for (const auto& [name, tensor] : replica.state().parameters)
+          values.push_back(tensor.detach().clone());
+        const auto train = [&](int steps) {
+          for (int step = 0; step < steps; ++step) {
+            const Data mine = data_of(13, step).share(group.rank(), group.size());
+            replica.step(loss_on(net, mine), mine.size());
+          }
+        };
+        train(3);
+        replica.modify_parameters([&] {
+          for (size_t i = 0; i < values.size(); ++i)
+            replica.state().parameters[i].tensor.copy_(values[i]);
+        });
+        load_state(replica.optimizer(), replica.state().parameters, before);
+        train(kSteps);
+        EXPECT_LT(difference(net, *expected), kClose);
+      });
+}
+
 TEST(SharedExchange, AnOptimizerOfTheUsersOwnStillWorks) {
   const auto groups = testing::thread_groups(2);
   on_ranks(groups, [&](Group& group) {

@@ -33,8 +33,10 @@ TEST(TensorSpec, RefusesAnImpossibleShape) {
 }
 
 TEST(DType, NamesReadBackAsTheSameDType) {
-  for (const DType dtype : {DType::float32, DType::float64, DType::float16, DType::bfloat16,
-                            DType::int32, DType::int64, DType::uint8}) {
+  for (const DType dtype :
+       {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32, DType::int64,
+        DType::uint8, DType::boolean, DType::int8, DType::int16, DType::uint16, DType::uint32,
+        DType::uint64, DType::float8_e4m3fn, DType::float8_e5m2}) {
     EXPECT_EQ(dtype_from_string(to_string(dtype)), dtype);
   }
 }
@@ -47,6 +49,10 @@ TEST(DType, HasTheSizeOfItsElements) {
   EXPECT_EQ(bytes_of(DType::float16), 2);
   EXPECT_EQ(bytes_of(DType::bfloat16), 2);
   EXPECT_EQ(bytes_of(DType::uint8), 1);
+  EXPECT_EQ(bytes_of(DType::boolean), 1);
+  EXPECT_EQ(bytes_of(DType::int16), 2);
+  EXPECT_EQ(bytes_of(DType::uint64), 8);
+  EXPECT_EQ(bytes_of(DType::float8_e5m2), 1);
 }
 
 TEST(DType, OffersTheChoicesForAnUnknownName) {

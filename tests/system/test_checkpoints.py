@@ -1,12 +1,13 @@
 """Saving and resuming: the same losses as if nothing had happened, and nothing lost when a disk or a file fails."""
 
+import gzip
 import os
 import pathlib
 import resource
 import signal
 import unittest
 
-from support import DIGITS, TRIREME, SystemTest
+from support import DIGITS, ROOT, TRIREME, SystemTest
 
 
 class Checkpoints(SystemTest):
@@ -75,6 +76,33 @@ class Checkpoints(SystemTest):
         self.assertEqual(second["resumed_from_step"], 0)
         self.assertEqual(first["parameters_sha256"], second["parameters_sha256"])
         self.assertEqual(self.steps_in("ckpt.old-1"), [5])
+
+    def test_fresh_works_however_the_folder_is_called(self):
+        self.checkpointed("--set", "train.steps=3", name="first")
+        report = self.checkpointed("--set", "train.steps=3", "--fresh", "--set", f"checkpoint.dir={self.folder / 'ckpt'}/", name="slash")
+        self.assertEqual(report["resumed_from_step"], 0)
+        self.assertEqual(self.steps_in("ckpt.old-1"), [3])
+        report = self.checkpointed("--set", "train.steps=3", "--fresh", "--set", "checkpoint.dir=.", name="here", cwd=self.folder / "ckpt")
+        self.assertEqual(report["resumed_from_step"], 0)
+        self.assertEqual(self.steps_in("ckpt/old-1"), [3])
+        self.assertEqual(self.steps_in(), [3])
+
+    def test_a_run_goes_on_only_with_the_data_that_it_had(self):
+        digits = gzip.decompress((ROOT / "data" / "digits.csv.gz").read_bytes())
+        file, moved = self.folder / "mine.csv", self.folder / "moved.csv"
+        file.write_bytes(digits)
+        self.checkpointed("--set", "train.steps=3", "--set", f"data.path={file}", name="first")
+        words = [TRIREME, "train", DIGITS, "--set", f"checkpoint.dir={self.folder / 'ckpt'}", "--set", "train.steps=6", "--quiet"]
+        path = ("--set", f"data.path={file}")
+        for key, value, was in (("data.split_seed", "7", "20260101"), ("data.shuffle", "false", "true"), ("data.test_fraction", "0.3", "0.2")):
+            self.assert_refused([*words, *path, "--set", f"{key}={value}"], 2, f"{key} is {value} now and was {was}", "--fresh")
+            self.assert_refused([*words, *path, "--set", f"{key}={value}", "--workers", "2"], 2, f"{key} is {value} now and was {was}")
+        lines = digits.splitlines(keepends=True)
+        file.write_bytes(b"".join([lines[1], lines[0], *lines[2:]]))
+        self.assert_refused([*words, *path], 2, "data.path", "holds other samples")
+        moved.write_bytes(gzip.compress(digits))
+        report = self.checkpointed("--set", "train.steps=6", "--set", f"data.path={moved}", "--set", "data.batch=32", name="moved")
+        self.assertEqual(report["resumed_from_step"], 3)
 
     def test_a_folder_that_cannot_be_written_is_refused_before_training(self):
         (self.folder / "file").write_text("not a folder")

@@ -43,6 +43,42 @@ class Ckpt(SystemTest):
                 for key, tensor in content.items():
                     self.assertTrue(torch.equal(read[key], tensor), key)
 
+    def test_every_type_survives_both_ways(self):
+        types = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+                 torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
+        state = {}
+        for dtype in types:
+            for name, shape in (("matrix", (3, 4)), ("scalar", ()), ("empty", (0, 2))):
+                state[f"{dtype}.{name}".removeprefix("torch.")] = (torch.rand(shape) * 4).to(torch.int64).to(dtype)
+        torch.save(state, self.folder / "theirs.pt")
+        self.ckpt("convert", self.folder / "theirs.pt", self.folder / "ours.safetensors")
+        self.ckpt("convert", self.folder / "ours.safetensors", self.folder / "ours.pt")
+        self.ckpt("convert", self.folder / "ours.pt", self.folder / "again.safetensors")
+        for name, read in (("ours.safetensors", load_file), ("ours.pt", lambda path: torch.load(path, weights_only=True)), ("again.safetensors", load_file)):
+            found = read(self.folder / name)
+            self.assertEqual(set(found), set(state), name)
+            for key, tensor in state.items():
+                self.assertEqual((found[key].dtype, found[key].shape), (tensor.dtype, tensor.shape), f"{name} {key}")
+                self.assertTrue(torch.equal(found[key].flatten().view(torch.uint8), tensor.flatten().view(torch.uint8)), f"{name} {key}")
+        self.assertIn("the same", self.ckpt("diff", self.folder / "theirs.pt", self.folder / "again.safetensors"))
+
+    def test_diff_tells_types_and_shapes_apart(self):
+        torch.save({"mask": torch.tensor([True, False]), "line": torch.ones(4)}, self.folder / "a.pt")
+        torch.save({"mask": torch.tensor([1, 0], dtype=torch.uint8), "line": torch.ones(2, 2)}, self.folder / "b.pt")
+        said = self.ckpt("diff", self.folder / "a.pt", self.folder / "b.pt", code=1)
+        self.assertIn("mask: bool[2] and uint8[2]", said)
+        self.assertIn("line: float32[4] and float32[2, 2]", said)
+
+    def test_prune_removes_links_and_not_what_they_point_to(self):
+        archive = self.trained("--set", "train.steps=3", "--set", "checkpoint.every=1", "--set", "checkpoint.keep=9", name="archive").parent
+        runs = self.folder / "linked"
+        runs.mkdir()
+        for step in archive.glob("step-*"):
+            (runs / step.name).symlink_to(step)
+        self.ckpt("prune", runs, "--keep", "1")
+        self.assertEqual([p.name for p in runs.glob("step-*")], ["step-000000003"])
+        self.assertEqual(self.ckpt("verify", archive).count("whole"), 3)
+
     def test_reads_archives_of_modules(self):
         model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).eval()
         torch.jit.script(model).save(self.folder / "model.pt")

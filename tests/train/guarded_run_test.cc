@@ -23,8 +23,8 @@ using testing::job;
 
 // A job whose loss is what it should be, but for some evaluations of each replica, counted from 1:
 // the loss is multiplied there.
-Job meddled(std::set<int> evaluations, double factor) {
-  Job meddled = job();
+Job meddled(std::set<int> evaluations, double factor, OptimizerFactory optimizer = {}) {
+  Job meddled = optimizer ? job(std::move(optimizer)) : job();
   const auto counts = std::make_shared<std::map<std::thread::id, int>>();
   const auto mutex = std::make_shared<std::mutex>();
   meddled.loss = [=](const at::Tensor& output, const at::Tensor& target) {
@@ -99,6 +99,85 @@ TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndGoesOn) {
   EXPECT_TRUE(audit.passed()) << audit.describe();
   EXPECT_EQ(audit.samples, report.samples);
   EXPECT_EQ(audit.taken_back, 2) << "steps 9 and 10";
+}
+
+// The checkpoint was made before the first step, so all that steps leave behind has to go.
+class RolledBack : public GuardedRun {
+ protected:
+  static TrainerOptions after_one_save(TrainerOptions options, const std::string& folder) {
+    options.guard.policy = "rollback";
+    options.checkpoint.dir = folder;
+    return options;
+  }
+  // Goes back at the tenth step, and ends as a run to which nothing happened.
+  void expect_nothing_left(const TrainerOptions& options, const OptimizerFactory& optimizer,
+                           const TrainerOptions& of_first_save) const {
+    const testing::Folder folder, other;
+    for (const testing::Folder* each : {&folder, &other}) {
+      TrainerOptions first = after_one_save(of_first_save, each->path());
+      first.steps = 0;
+      fit(first, job(optimizer), clouds(90), clouds(30, 2));
+    }
+    const Report report = fit(after_one_save(options, folder.path()),
+                              meddled({10}, kNan, optimizer), clouds(90), clouds(30, 2));
+    const Report usual =
+        fit(after_one_save(options, other.path()), job(optimizer), clouds(90), clouds(30, 2));
+    EXPECT_EQ(report.skipped_steps, 0);
+    EXPECT_EQ(report.loss_history, usual.loss_history);
+    EXPECT_EQ(report.parameters_sha256, usual.parameters_sha256);
+    EXPECT_EQ(report.eval->loss, usual.eval->loss);
+    EXPECT_EQ(report.loss_scale, usual.loss_scale);
+    EXPECT_EQ(report.samples, usual.samples);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Replicas, RolledBack, ::testing::Values(1, 3),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(RolledBack, LeavesNoOptimizerStateThatTheCheckpointDoesNotHave) {
+  const std::vector<OptimizerFactory> optimizers = {
+      SGD{.lr = 0.1, .momentum = 0.9}, Adam{.lr = 0.01, .amsgrad = true},
+      RMSprop{.momentum = 0.5, .centered = true}, Adagrad{}, Lamb{}};
+  for (const bool share : {true, false})
+    for (const OptimizerFactory& optimizer : optimizers) {
+      TrainerOptions options = this->options();
+      options.share_parameters = share;
+      expect_nothing_left(options, optimizer, options);
+    }
+}
+
+TEST_P(RolledBack, LeavesNoStateOfCompression) {
+  for (const char* name : {"int8", "topk", "powersgd"}) {
+    TrainerOptions options = this->options();
+    options.compression.name = name;
+    options.compression.ratio = 0.2;
+    expect_nothing_left(options, Adam{.lr = 0.01}, this->options());
+  }
+}
+
+TEST_P(RolledBack, LeavesNoLossScaleAndNoMasters) {
+  TrainerOptions options = this->options();
+  options.dtype = at::kHalf;
+  options.loss_scaling = GradScalerOptions{.initial = 4096, .growth_interval = 3};
+  expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
+}
+
+TEST_P(RolledBack, LeavesNoAverages) {
+  TrainerOptions options = this->options();
+  options.ema_decay = 0.9;
+  expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, this->options());
+}
+
+TEST_P(RolledBack, LeavesNoWindowsAndNoScheduleOfAnotherPast) {
+  TrainerOptions options = this->options();
+  options.guard = {.spike = 50, .window = 5};
+  options.schedule = {.name = "cosine", .warmup_steps = 4};
+  expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
+}
+
+TEST_P(RolledBack, LeavesNoStepsApart) {
+  TrainerOptions options = this->options();
+  options.local.steps = 4;
+  expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
 }
 
 TEST_P(GuardedRun, WithoutACheckpointThereIsNoWayBack) {

@@ -130,6 +130,51 @@ TEST(Guard, GoesOnFromItsState) {
   EXPECT_TRUE(again.accepts(100, 1));
 }
 
+// A process that joins must judge as the others do.
+TEST(Guard, IsTheSameInAProcessThatTakesItsState) {
+  Guard guard = trireme::guard("rollback");
+  settle(guard);
+  EXPECT_EQ(guard.judge(step(6, std::nan(""))).action, GuardAction::rollback);
+  Guard joined = trireme::guard("rollback");
+  joined.load(Json::from_cbor(Json::to_cbor(guard.state())));
+  EXPECT_EQ(joined.state(), guard.state());
+  for (Guard* each : {&guard, &joined}) {
+    EXPECT_EQ(each->judge(step(6, std::nan(""))).action, GuardAction::skip);
+    for (int i = 7; i < 14; ++i)  // The third trip in a row to the ninth.
+      EXPECT_EQ(each->judge(step(i, std::nan(""))).action, GuardAction::rollback) << i;
+    EXPECT_EQ(each->judge(step(14, std::nan(""))).action, GuardAction::stop);
+  }
+  EXPECT_EQ(joined.state(), guard.state());
+}
+
+TEST(Guard, ForgetsNothingThatTrippedWhenItGoesBack) {
+  Guard guard = trireme::guard("rollback");
+  const Json before = guard.state();
+  settle(guard);
+  EXPECT_EQ(guard.judge(step(6, std::nan(""))).action, GuardAction::rollback);
+  guard.go_back(before);
+  EXPECT_TRUE(guard.accepts(1000, 1000)) << "the window is empty, as it was";
+  EXPECT_EQ(guard.judge(step(6, std::nan(""))).action, GuardAction::skip);
+}
+
+TEST(Guard, GoesBackThreeTimesWhereReplicasDiffer) {
+  EXPECT_FALSE(trireme::guard("skip").may_go_back_as_replicas_differ());
+  Guard guard = trireme::guard("rollback");
+  for (int times = 0; times < 2; ++times) EXPECT_TRUE(guard.may_go_back_as_replicas_differ());
+  Guard joined = trireme::guard("rollback");
+  joined.load(guard.state());
+  EXPECT_TRUE(joined.may_go_back_as_replicas_differ());
+  EXPECT_FALSE(joined.may_go_back_as_replicas_differ());
+}
+
+TEST(Guard, TakesStateOfBeforeItHadCounts) {
+  Guard guard = trireme::guard("rollback");
+  guard.load({{"losses", {1, "two", 3.0}}, {"norms", Json()}, {"rolled_back_from", {{1}, {0, 5}}}});
+  EXPECT_EQ(guard.state()["losses"], Json({1.0, 3.0}));
+  EXPECT_EQ(guard.state()["rolled_back_from"], Json::parse("[[0,5]]"));
+  EXPECT_EQ(guard.state()["tripped_in_a_row"], 0);
+}
+
 TEST(Guard, RefusesOptionsOutOfRange) {
   const auto refused = [](GuardOptions options) {
     return message_of(ErrorCode::invalid_argument, [&] { check(options); });

@@ -123,7 +123,41 @@ TEST_F(AuditOfGoodLogs, TheEndOfAProcessMayTearALine) {
   append("{\"event\":\"st");
   const LedgerAudit audit = this->audit();
   EXPECT_TRUE(audit.passed()) << audit.describe();
-  EXPECT_THAT(audit.notes, ElementsAre(HasSubstr("1 torn line, the first is line 12")));
+  EXPECT_THAT(audit.notes, ElementsAre(HasSubstr("2 torn lines, the first is line 7")));
+}
+
+// The launcher, or a process that begins, appends to the line of the one that was killed.
+TEST_F(AuditOfGoodLogs, ATornLineMayGoOnWithARecordOfAnotherKind) {
+  go_on(0);
+  steps(1, 5);
+  append("{\"event\":\"commit\",\"time\":1700.5,\"generation\":0,\"step\":6,\"shares\":[5,");
+  append(monitor::verdict_line({{"kind", "lost"}, {"rank", 0}, {"text", "worker 0 \"commit\""}}));
+  append("{\"event\":\"continue\",\"ti");
+  write(monitor::RunStart{});
+  append("{\"event\":\"commit\",");
+  write(monitor::Message{"resumed"});
+  append("\"commit\"\n");
+  go_on(4);
+  steps(5, 8);
+  const LedgerAudit audit = this->audit();
+  EXPECT_TRUE(audit.passed()) << audit.describe();
+  EXPECT_EQ(audit.samples, (SampleCount{80, 80, 0, 0}));
+  EXPECT_THAT(audit.notes, ElementsAre(HasSubstr("3 torn lines, the first is line 7")));
+}
+
+TEST_F(AuditOfGoodLogs, ALineMayLackOnlyItsEnd) {
+  go_on(0);
+  steps(1, 4);
+  append(monitor::to_line(monitor::to_json(step(5), time_ += 0.5)));
+  append(monitor::verdict_line({{"kind", "lost"}, {"rank", 1}}));
+  append(monitor::to_line(monitor::to_json(step(6), time_ += 0.5)));
+  append("{\"event\":\"step\",\"st");
+  go_on(6, 1);
+  steps(7, 8, 1);
+  append(monitor::to_line(monitor::to_json(step(9, 1, 1), time_ += 0.5)));
+  const LedgerAudit audit = this->audit();
+  EXPECT_TRUE(audit.passed()) << audit.describe();
+  EXPECT_EQ(audit.samples, (SampleCount{90, 90, 0, 0}));
 }
 
 TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {

@@ -102,6 +102,29 @@ TEST(Saver, RefusesDataOfAnotherSizeByBothNumbers) {
   }
 }
 
+TEST(Saver, RefusesAnotherOrderOfTheSamplesByBothValues) {
+  for (const int replicas : {1, 2}) {
+    const Folder folder;
+    fit(options_in(folder, 2, replicas), job(), clouds(90));
+    TrainerOptions other = options_in(folder, 4, replicas);
+    other.shuffle = false;
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(other, job(), clouds(90)); }),
+                AllOf(HasSubstr("data.shuffle is false now and was true"), HasSubstr("--fresh")));
+  }
+}
+
+TEST(Saver, RefusesDataThatTheConfigurationCallsAnother) {
+  const Folder folder;
+  TrainerOptions options = options_in(folder, 2);
+  options.config = {{"data.content", "a"}, {"data.split_seed", "1"}};
+  fit(options, job(), clouds(90));
+  options.steps = 4;
+  EXPECT_EQ(fit(options, job(), clouds(90)).resumed_from_step, 2);
+  options.config["data.split_seed"] = "2";
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(90)); }),
+              HasSubstr("data.split_seed is 2 now and was 1"));
+}
+
 TEST(Saver, RefusesAnotherModelByTheTensor) {
   const Folder folder;
   fit(options_in(folder, 2), job(), clouds(90));
@@ -127,6 +150,23 @@ struct Masked : testing::Classifier {
 TEST(Saver, KeepsBuffersOfTruthValues) {
   const Folder folder;
   fit(options_in(folder, 2), job<Masked>(), clouds(90));
+  const Report report = fit(options_in(folder, 4), job<Masked>(), clouds(90));
+  EXPECT_EQ(report.resumed_from_step, 2);
+  const checkpoint::Saved saved = checkpoint::open_checkpoint(report.checkpoint);
+  EXPECT_EQ(saved.model->find("mask")->spec.describe(), "bool[3]");
+}
+
+// As checkpoints had them first.
+TEST(Saver, LoadsBuffersOfTruthValuesFromBytes) {
+  const Folder folder;
+  const Report report = fit(options_in(folder, 2), job<Masked>(), clouds(90));
+  {
+    checkpoint::Saved saved = checkpoint::open_checkpoint(report.checkpoint);
+    std::vector<checkpoint::TensorView> model = saved.model->tensors();
+    for (auto& tensor : model)
+      if (tensor.spec.name == "mask") tensor.spec.dtype = plan::DType::uint8;
+    checkpoint::Folder(folder.path()).save(saved.manifest, model, saved.optimizer->tensors());
+  }
   EXPECT_EQ(fit(options_in(folder, 4), job<Masked>(), clouds(90)).resumed_from_step, 2);
 }
 

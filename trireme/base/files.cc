@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <trireme/base/error.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace trireme {
 namespace fs = std::filesystem;
@@ -36,6 +38,7 @@ std::string_view remedy_of(int reason) {
 class File {
  public:
   File(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {}
+  explicit File(int fd) : fd_(fd) {}
   ~File() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -71,22 +74,57 @@ int write_durably(File& file, std::string_view content) {
 struct Temporary {
   fs::path path;
   File file;
+  File lock;  // As long as it is open, nobody takes the file for a leftover.
 };
+
+constexpr std::string_view kTemporaryEnd = ".tmp";
+
+// True if `file_name` is one that create_temporary() makes for `name`:
+// ".NAME.<digits>-<digits>.tmp".
+bool is_temporary_of(std::string_view file_name, const std::string& name) {
+  const std::string start = "." + name + ".";
+  if (!file_name.starts_with(start) || !file_name.ends_with(kTemporaryEnd) ||
+      file_name.size() < start.size() + kTemporaryEnd.size())
+    return false;
+  file_name.remove_prefix(start.size());
+  file_name.remove_suffix(kTemporaryEnd.size());
+  return file_name.find('-') != std::string_view::npos &&
+         file_name.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+// Removes what processes that were killed left of their temporaries. A living one has its file
+// locked, also where it runs on another host. What cannot be removed only takes space.
+void remove_leftovers(const fs::path& folder, const std::string& name) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const fs::path path = entry->path();
+    if (!is_temporary_of(path.filename().string(), name)) continue;
+    const File file(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (file && ::flock(file.fd(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+  }
+}
 
 // A new hidden file in `folder`, so that nobody takes it for content; its name is unique on this
 // host.
 Temporary create_temporary(const fs::path& folder, const std::string& name) {
   static std::atomic<int> counter{0};
+  remove_leftovers(folder, name);
   for (;;) {
-    fs::path path = folder / fmt::format(".{}.{}-{}.tmp", name, ::getpid(), counter++);
+    fs::path path = folder / fmt::format(".{}.{}-{}{}", name, ::getpid(), counter++, kTemporaryEnd);
     File file(path, O_WRONLY | O_CREAT | O_EXCL);
-    const bool leftover = !file && errno == EEXIST;  // Of a crashed process that had our number.
-    if (!leftover) return {std::move(path), std::move(file)};
+    if (!file && errno == EEXIST) continue;  // Another host's, by a process with our number.
+    struct stat status {};
+    // Removed by another process before the lock was there: that one took it for a leftover.
+    const bool is_gone = file && ::flock(file.fd(), LOCK_EX) == 0 &&
+                         ::fstat(file.fd(), &status) == 0 && status.st_nlink == 0;
+    File lock(file ? ::fcntl(file.fd(), F_DUPFD_CLOEXEC, 0) : -1);
+    if (!is_gone) return {std::move(path), std::move(file), std::move(lock)};
   }
 }
 
 void fsync_folder(const fs::path& folder) {
-  const File handle(folder, O_RDONLY | O_DIRECTORY);
+  const File handle(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY);
   if (!handle) fail("open", folder, errno);
   if (::fsync(handle.fd()) == 0) return;
   const bool has_no_fsync = errno == EINVAL || errno == ENOTSUP;  // Some network file systems.
@@ -109,6 +147,18 @@ fs::path behind_links(const fs::path& path) {
   return ignored ? fs::absolute(path) : target;
 }
 
+// With its parents. All of them are there after a loss of power, too.
+void create_durably(const fs::path& folder) {
+  std::error_code reason;
+  std::vector<fs::path> missing;
+  for (fs::path each = folder; !each.empty() && !fs::exists(each, reason);
+       each = each.parent_path())
+    missing.push_back(each);
+  fs::create_directories(folder, reason);
+  if (reason) fail("create folder", folder, reason.value());
+  for (const fs::path& each : missing) fsync_folder(each.parent_path());
+}
+
 }  // namespace
 
 void write_file_atomically(const fs::path& path, std::string_view content) {
@@ -118,7 +168,7 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   if (exists && S_ISDIR(before.st_mode)) fail("write", path, EISDIR);
   if (exists && !S_ISREG(before.st_mode)) return write_in_place(path, content);
 
-  auto [temporary, file] = create_temporary(target.parent_path(), target.filename().string());
+  auto [temporary, file, lock] = create_temporary(target.parent_path(), target.filename().string());
   if (!file) fail("write", path, errno);
   int reason = 0;
   if (exists && ::fchmod(file.fd(), before.st_mode & 07777) != 0) reason = errno;
@@ -153,10 +203,8 @@ std::string read_file(const fs::path& path) {
 }
 
 void require_writable_folder(const fs::path& folder) {
-  std::error_code reason;
-  fs::create_directories(folder, reason);
-  if (reason) fail("create folder", folder, reason.value());
-  auto [probe, file] = create_temporary(folder, "probe");
+  create_durably(folder);
+  auto [probe, file, lock] = create_temporary(folder, "probe");
   if (!file) fail("write into folder", folder, errno);
   const int unwritten = write_durably(file, "x");
   ::unlink(probe.c_str());

@@ -24,6 +24,15 @@ double from_half(uint16_t bits) {
          (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
 }
 
+// Four bits of exponent and three of fraction; no infinity, one NaN of either sign.
+double from_e4m3fn(uint8_t bits) {
+  const int exponent = bits >> 3 & 15, fraction = bits & 7;
+  const double sign = bits >> 7 != 0 ? -1 : 1;
+  if (exponent == 15 && fraction == 7) return NAN;
+  return sign *
+         (exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10));
+}
+
 double value_of(plan::DType dtype, const std::byte* bytes) {
   switch (dtype) {
     case plan::DType::float32: return element<float>(bytes);
@@ -33,7 +42,16 @@ double value_of(plan::DType dtype, const std::byte* bytes) {
       return std::bit_cast<float>(static_cast<uint32_t>(element<uint16_t>(bytes)) << 16);
     case plan::DType::int32: return element<int32_t>(bytes);
     case plan::DType::int64: return static_cast<double>(element<int64_t>(bytes));
-    case plan::DType::uint8: return element<uint8_t>(bytes);
+    case plan::DType::uint8:
+    case plan::DType::boolean: return element<uint8_t>(bytes);
+    case plan::DType::int8: return element<int8_t>(bytes);
+    case plan::DType::int16: return element<int16_t>(bytes);
+    case plan::DType::uint16: return element<uint16_t>(bytes);
+    case plan::DType::uint32: return element<uint32_t>(bytes);
+    case plan::DType::uint64: return static_cast<double>(element<uint64_t>(bytes));
+    case plan::DType::float8_e4m3fn: return from_e4m3fn(element<uint8_t>(bytes));
+    case plan::DType::float8_e5m2:  // The upper half of a float16.
+      return from_half(static_cast<uint16_t>(element<uint8_t>(bytes) << 8));
   }
   return NAN;
 }

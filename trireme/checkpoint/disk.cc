@@ -26,10 +26,18 @@ Descriptor opened(const fs::path& path, int flags) {
   return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666));
 }
 
+// A file that nobody else has a name for.
+Descriptor created(const fs::path& path) {
+  for (;;) {
+    Descriptor file = opened(path, O_WRONLY | O_CREAT | O_EXCL);
+    if (file || errno != EEXIST) return file;
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return Descriptor();
+  }
+}
+
 class DiskFile : public FileSystem::File {
  public:
-  explicit DiskFile(const fs::path& path)
-      : path_(path), descriptor_(opened(path, O_WRONLY | O_CREAT | O_TRUNC)) {
+  explicit DiskFile(const fs::path& path) : path_(path), descriptor_(created(path)) {
     if (!descriptor_) refuse("create", path, errno);
   }
 
@@ -86,7 +94,7 @@ class DiskFile : public FileSystem::File {
 bool is_the_file_at(const Descriptor& descriptor, const fs::path& path) {
   struct stat mine {
   }, there{};
-  return ::fstat(descriptor.get(), &mine) == 0 && ::stat(path.c_str(), &there) == 0 &&
+  return ::fstat(descriptor.get(), &mine) == 0 && ::lstat(path.c_str(), &there) == 0 &&
          mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
@@ -124,6 +132,11 @@ class Disk : public FileSystem {
   void remove(const fs::path& path) override {
     if (::remove(path.c_str()) != 0) refuse("remove", path, errno);
   }
+  void remove_tree(const fs::path& path) override {
+    std::error_code error;
+    fs::remove_all(path, error);  // By openat() and unlinkat(), without following links.
+    if (error) refuse("remove", path, error.value());
+  }
 
   void sync_folder(const fs::path& path) override {
     const Descriptor folder = opened(path, O_RDONLY | O_DIRECTORY);
@@ -136,8 +149,9 @@ class Disk : public FileSystem {
   std::vector<Entry> list(const fs::path& folder) override {
     try {
       std::vector<Entry> entries;
+      std::error_code unknown;  // As of a link to itself: no folder.
       for (const auto& entry : fs::directory_iterator(folder))
-        entries.push_back({entry.path().filename(), entry.is_directory()});
+        entries.push_back({entry.path().filename(), entry.is_directory(unknown)});
       return entries;
     } catch (const fs::filesystem_error& error) {
       refuse("list", folder, error.code().value());
@@ -147,7 +161,9 @@ class Disk : public FileSystem {
   std::unique_ptr<Lock> try_lock(const fs::path& path, std::string_view mine,
                                  std::string& holder) override {
     for (;;) {
-      Descriptor descriptor = opened(path, O_RDWR | O_CREAT);
+      Descriptor descriptor = opened(path, O_RDWR | O_CREAT | O_NOFOLLOW);
+      if (!descriptor && errno == ELOOP && (::unlink(path.c_str()) == 0 || errno == ENOENT))
+        continue;
       if (!descriptor) refuse("create", path, errno);
       if (::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
         if (errno == EINTR) continue;
@@ -193,14 +209,9 @@ void refuse_write(const fs::path& path, int reason, uint64_t written) {
                               : "check the disk, the path and its permissions");
 }
 
-void remove_tree(FileSystem& files, const fs::path& folder) {
-  for (const auto& entry : files.list(folder)) {
-    if (entry.is_folder)
-      remove_tree(files, folder / entry.name);
-    else
-      files.remove(folder / entry.name);
-  }
-  files.remove(folder);
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
 }
 
 }  // namespace trireme::checkpoint

@@ -32,19 +32,25 @@ class FileSystem {
   };
   struct Entry {
     std::string name;
-    bool is_folder = false;
+    bool is_folder = false;  // Or a link to one.
   };
 
   virtual ~FileSystem() = default;
-  virtual std::unique_ptr<File> create(
-      const std::filesystem::path& path) = 0;  // Empty; replaces one that is there.
+  // A new, empty file. One that has the name is unlinked first, so what a link points to, or what
+  // has the same content by a hard link, stays as it is.
+  virtual std::unique_ptr<File> create(const std::filesystem::path& path) = 0;
   virtual void make_folder(const std::filesystem::path& path) = 0;
   virtual void rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
-  virtual void remove(const std::filesystem::path& path) = 0;  // A file, or a folder that is empty.
+  // A file, a folder that is empty, or a link: never what it points to.
+  virtual void remove(const std::filesystem::path& path) = 0;
+  // Likewise, and a folder with all that is in it. Links are removed and not followed, at every
+  // depth, also those that take a folder's place meanwhile. Nothing happens if nothing is there.
+  virtual void remove_tree(const std::filesystem::path& path) = 0;
   virtual void sync_folder(const std::filesystem::path& path) = 0;
   virtual std::vector<Entry> list(const std::filesystem::path& folder) = 0;
   // A lock that the kernel lets go when the process ends, however it ends. Empty if somebody else
-  // has it: `holder` is then the text that he left. Writes `mine` for the next one to read.
+  // has it: `holder` is then the text that it left. Writes `mine` for the next one to read. A link
+  // of that name is removed.
   virtual std::unique_ptr<Lock> try_lock(const std::filesystem::path& file, std::string_view mine,
                                          std::string& holder) = 0;
 };
@@ -60,7 +66,7 @@ inline constexpr size_t kDirectAlignment = 4096;
 // Likewise for a write that failed after so many bytes.
 [[noreturn]] void refuse_write(const std::filesystem::path& path, int reason, uint64_t written);
 
-// A folder with all that is in it.
-void remove_tree(FileSystem& files, const std::filesystem::path& folder);
+// Whether something has this name: also a link that points nowhere.
+bool is_there(const std::filesystem::path& path);
 
 }  // namespace trireme::checkpoint

@@ -16,14 +16,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Each is durable when this returns: a checkpoint in a folder that a loss of power takes away is
+// none.
 void make_folders(FileSystem& files, const fs::path& path) {
-  if (path.empty() || fs::exists(path)) return;
-  make_folders(files, path.parent_path());
+  std::error_code ignored;
+  if (path.empty() || fs::exists(path, ignored)) return;
+  const fs::path above = path.parent_path();
+  make_folders(files, above);
   try {
     files.make_folder(path);
   } catch (const Error&) {
     if (!fs::is_directory(path)) throw;  // Otherwise somebody else was quicker.
   }
+  files.sync_folder(above.empty() ? fs::path(".") : above);
 }
 
 }  // namespace
@@ -82,7 +87,7 @@ fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& conten
     take_place(unfinished, place);
   } catch (const Error&) {
     try {
-      if (fs::exists(unfinished)) remove_tree(files_, unfinished);
+      files_.remove_tree(unfinished);
     } catch (const Error& error) {
       log_warning("what was written so far stays until the next start: {}", error.what());
     }
@@ -101,7 +106,7 @@ fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& conten
 void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content, const Part& part,
                    const GoOnWaiting& go_on_waiting, const fs::path& unfinished) {
   const bool alone = part.count == 1;
-  if (alone && fs::exists(unfinished)) remove_tree(files_, unfinished);
+  if (alone) files_.remove_tree(unfinished);
   open_unfinished(files_, unfinished);
   manifest.version = version();
   manifest.files = write_files(files_, unfinished, content);
@@ -116,18 +121,18 @@ void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content,
 // old one or the new one to find.
 void Folder::take_place(const fs::path& written, const fs::path& place) {
   const fs::path aside = path_ / replaced_name(place.filename().string());
-  const bool replaces = fs::exists(place);
+  const bool replaces = is_there(place);
   if (replaces) files_.rename(place, aside);
   try {
     files_.rename(written, place);
     files_.sync_folder(path_);
   } catch (const Error&) {
-    if (replaces && !fs::exists(place)) files_.rename(aside, place);
+    if (replaces && !is_there(place)) files_.rename(aside, place);
     throw;
   }
   if (!replaces) return;
   try {
-    remove_tree(files_, aside);
+    files_.remove_tree(aside);
   } catch (const Error& error) {  // The new one is safe. By the next process that opens the folder,
                                   // if not now.
     log_warning("cannot remove the checkpoint that was replaced: {}", error.what());
@@ -135,15 +140,30 @@ void Folder::take_place(const fs::path& written, const fs::path& place) {
 }
 
 // Renamed first, and durably: a removal that is cut off leaves no half checkpoint under a
-// checkpoint's name.
+// checkpoint's name. One that cannot be removed, as it is another user's, keeps no other one.
 std::vector<int64_t> Folder::remove_outdated(int64_t saved_step) {
-  const std::vector<int64_t> steps = outdated(losses(), saved_step, retention_);
-  if (steps.empty()) return steps;
   const auto doomed = [&](int64_t step) { return path_ / writing_name(name_of_step(step)); };
-  for (const int64_t step : steps) files_.rename(path_of(step), doomed(step));
-  files_.sync_folder(path_);
-  for (const int64_t step : steps) remove_tree(files_, doomed(step));
-  return steps;
+  std::vector<int64_t> renamed;
+  std::optional<Error> first_error;
+  const auto attempt = [&](const auto& action) {
+    try {
+      action();
+      return true;
+    } catch (const Error& error) {
+      if (!first_error) first_error = error;
+      return false;
+    }
+  };
+  for (const int64_t step : outdated(losses(), saved_step, retention_))
+    if (attempt([&] {
+          files_.remove_tree(doomed(step));
+          files_.rename(path_of(step), doomed(step));
+        }))
+      renamed.push_back(step);
+  if (!renamed.empty()) files_.sync_folder(path_);
+  for (const int64_t step : renamed) attempt([&] { files_.remove_tree(doomed(step)); });
+  if (first_error) throw *first_error;
+  return renamed;
 }
 
 std::vector<int64_t> Folder::prune() {

@@ -23,7 +23,7 @@ std::optional<std::string> checkpoint_behind(std::string_view kind, std::string_
 
 void remove_leftover(FileSystem& files, const fs::path& path) {
   try {
-    remove_tree(files, path);
+    files.remove_tree(path);
   } catch (const Error& error) {  // It only takes space.
     log_warning("a leftover stays: {}", error.what());
   }
@@ -39,15 +39,20 @@ std::string replaced_name(std::string_view name) { return std::string(kReplaced)
 bool is_replaced_name(std::string_view file_name) {
   return checkpoint_behind(kReplaced, file_name).has_value();
 }
+bool is_leftover_name(std::string_view file_name) {
+  return is_replaced_name(file_name) || checkpoint_behind(kWriting, file_name).has_value();
+}
 
 void clean_leftovers(FileSystem& files, const fs::path& folder) {
   for (const auto& entry : files.list(folder)) {
     if (checkpoint_behind(kWriting, entry.name)) remove_leftover(files, folder / entry.name);
     const auto replaced = checkpoint_behind(kReplaced, entry.name);
     if (!replaced) continue;
-    if (fs::exists(folder / *replaced)) {
+    std::error_code ignored;
+    if (fs::exists(folder / *replaced, ignored)) {
       remove_leftover(files, folder / entry.name);
     } else {
+      if (is_there(folder / *replaced)) files.remove(folder / *replaced);  // A link to nowhere.
       files.rename(folder / entry.name, folder / *replaced);
       files.sync_folder(folder);
       log_warning("put {} back: its replacement was cut off", (folder / *replaced).string());

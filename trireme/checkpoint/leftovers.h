@@ -17,6 +17,8 @@ std::string writing_name(std::string_view name, std::string_view attempt = {});
 std::string replaced_name(std::string_view name);
 // True if `file_name` is the replaced_name of a checkpoint.
 bool is_replaced_name(std::string_view file_name);
+// Likewise, or one of its writing names.
+bool is_leftover_name(std::string_view file_name);
 
 // Removes what was left unfinished in `folder`, and puts back what was moved aside if its successor
 // did not arrive. Touches only what a checkpoint would be called. Throws Error(io).

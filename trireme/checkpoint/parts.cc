@@ -73,11 +73,15 @@ fs::path unfinished_path(const fs::path& folder, int64_t step, const Part& part)
 }
 
 void open_unfinished(FileSystem& files, const fs::path& unfinished) {
-  if (fs::is_directory(unfinished)) return;
+  const auto is_folder = [&] {  // And no link to one: nothing is written behind links.
+    std::error_code ignored;
+    return fs::is_directory(fs::symlink_status(unfinished, ignored));
+  };
+  if (is_folder()) return;
   try {
     files.make_folder(unfinished);
   } catch (const Error&) {
-    if (!fs::is_directory(unfinished)) throw;  // Otherwise another part was quicker.
+    if (!is_folder()) throw;  // Otherwise another part was quicker.
   }
 }
 

@@ -23,8 +23,14 @@ constexpr std::pair<std::string_view, plan::DType> kStorages[] = {
     {"FloatStorage", plan::DType::float32}, {"DoubleStorage", plan::DType::float64},
     {"HalfStorage", plan::DType::float16},  {"BFloat16Storage", plan::DType::bfloat16},
     {"IntStorage", plan::DType::int32},     {"LongStorage", plan::DType::int64},
-    {"ByteStorage", plan::DType::uint8},    {"BoolStorage", plan::DType::uint8},
+    {"ByteStorage", plan::DType::uint8},    {"BoolStorage", plan::DType::boolean},
+    {"CharStorage", plan::DType::int8},     {"ShortStorage", plan::DType::int16},
 };
+// The types without a storage class of their own lie in bytes, and a tensor names its type by
+// itself.
+constexpr plan::DType kInBytes[] = {plan::DType::uint16, plan::DType::uint32, plan::DType::uint64,
+                                    plan::DType::float8_e4m3fn, plan::DType::float8_e5m2};
+constexpr std::string_view kBytes = "UntypedStorage";
 
 class PytorchReader {
  public:
@@ -62,6 +68,7 @@ class PytorchReader {
         value->text == "torch._utils._rebuild_parameter_with_state")
       return walk(argument(*value, 0), name, depth + 1);
     if (value->text == "torch._utils._rebuild_tensor_v2" ||
+        value->text == "torch._utils._rebuild_tensor_v3" ||
         value->text == "torch._utils._rebuild_tensor")
       return add(*value, name);
     if (value->text.starts_with("torch._utils._rebuild"))
@@ -97,7 +104,25 @@ class PytorchReader {
     return values;
   }
 
-  // torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...)
+  plan::DType type_of(const PickleNode& tensor, const PickleNode& storage,
+                      const std::string& name) const {
+    const auto is = [](const PickleNode& global, std::string_view module, std::string_view each) {
+      return global.text == std::string(module).append(each);
+    };
+    for (const auto& [storage_name, dtype] : kStorages)
+      if (is(storage, "torch.", storage_name) || is(storage, "torch.storage.", storage_name))
+        return dtype;
+    const bool is_of_bytes = is(storage, "torch.", kBytes) || is(storage, "torch.storage.", kBytes);
+    if (!is_of_bytes)
+      fail(ErrorCode::unsupported, fmt::format("'{}' lies in a {}", name, storage.text));
+    const PickleNode& named = *argument(tensor, 6);
+    for (const plan::DType dtype : kInBytes)
+      if (is(named, "torch.", plan::to_string(dtype))) return dtype;
+    fail(ErrorCode::unsupported, fmt::format("'{}' has the type {}", name, named.text));
+  }
+
+  // torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...), or
+  // _rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype, ...)
   void add(const PickleNode& tensor, const std::string& name) {
     if (!names_.insert(name).second) return;
     const PickleNode& reference = *argument(tensor, 0);
@@ -105,14 +130,7 @@ class PytorchReader {
         reference.arguments->items.size() < 3)
       fail(ErrorCode::corrupt, fmt::format("'{}' has no storage", name));
     const PickleNode &type = *reference.arguments->items[1], &key = *reference.arguments->items[2];
-    const auto known =
-        std::find_if(std::begin(kStorages), std::end(kStorages), [&](const auto& each) {
-          return type.text == std::string("torch.").append(each.first) ||
-                 type.text == std::string("torch.storage.").append(each.first);
-        });
-    if (known == std::end(kStorages))
-      fail(ErrorCode::unsupported, fmt::format("'{}' lies in a {}", name, type.text));
-    LoadedTensor loaded{{name, numbers(*argument(tensor, 2)), known->second}, {}};
+    LoadedTensor loaded{{name, numbers(*argument(tensor, 2)), type_of(tensor, type, name)}, {}};
     const auto storage = storage_of(key.text);
     const PickleNode& offset = *argument(tensor, 1);
     if (offset.kind != Kind::integer || offset.integer < 0)
@@ -215,20 +233,21 @@ void put_integers(std::string& pickle, const std::vector<int64_t>& values) {
   pickle += 't';
 }
 
-std::string_view storage_of(plan::DType dtype) {
-  return std::find_if(std::begin(kStorages), std::end(kStorages),
-                      [&](const auto& each) { return each.second == dtype; })
-      ->first;
-}
-
 void put_tensor(std::string& pickle, const plan::TensorSpec& spec, size_t number) {
-  put_global(pickle, "torch._utils", "_rebuild_tensor_v2");
+  const auto* const storage =
+      std::find_if(std::begin(kStorages), std::end(kStorages),
+                   [&](const auto& each) { return each.second == spec.dtype; });
+  const bool in_bytes = storage == std::end(kStorages);
+  put_global(pickle, "torch._utils", in_bytes ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2");
   pickle += "((";
   put_text(pickle, "storage");
-  put_global(pickle, "torch", storage_of(spec.dtype));
+  if (in_bytes)
+    put_global(pickle, "torch.storage", kBytes);
+  else
+    put_global(pickle, "torch", storage->first);
   put_text(pickle, std::to_string(number));
   put_text(pickle, "cpu");
-  put_integer(pickle, spec.elements());
+  put_integer(pickle, in_bytes ? spec.bytes() : spec.elements());
   pickle += "tQ";
   put_integer(pickle, 0);
   put_integers(pickle, spec.shape);
@@ -238,7 +257,9 @@ void put_tensor(std::string& pickle, const plan::TensorSpec& spec, size_t number
   put_integers(pickle, strides);
   pickle += "\x89";  // requires_grad
   put_global(pickle, "collections", "OrderedDict");
-  pickle += ")RtR";
+  pickle += ")R";
+  if (in_bytes) put_global(pickle, "torch", plan::to_string(spec.dtype));
+  pickle += "tR";
 }
 
 std::span<const std::byte> bytes_of(std::string_view text) {

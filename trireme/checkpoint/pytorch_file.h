@@ -20,7 +20,7 @@ struct LoadedTensor {
 };
 
 // All tensors of a state dict (nested dicts and modules: names joined by dots), each name once, in
-// the file's order; bool as uint8. Throws Error(not_found | io), Error(corrupt) for what is no such
+// the file's order. Throws Error(not_found | io), Error(corrupt) for what is no such
 // archive or lies about itself, Error(unsupported) for the format before PyTorch 1.6, other byte
 // orders, sparse or quantised tensors, and dtypes that Trireme has no name for.
 std::vector<LoadedTensor> read_pytorch(const std::filesystem::path& path);

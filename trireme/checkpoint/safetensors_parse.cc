@@ -146,7 +146,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (!dtype)
       throw Error(ErrorCode::unsupported, "checkpoint",
                   fmt::format("{}: {} has the dtype {}", where_, shown(name_), shown(dtype_)),
-                  "float32, float64, float16, bfloat16, int32, int64 or uint8");
+                  "bool, integers of 8 to 64 bits, bfloat16, or floating-point numbers of 8 to 64 "
+                  "bits");
     tensor_.spec.dtype = *dtype;
     tensor_.begin = offsets_[0];
     tensor_.end = offsets_[1];

@@ -1,15 +1,42 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/checkpoint/digest.h>
 #include <trireme/cli/config_data.h>
 #include <trireme/cli/paths.h>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 namespace trireme::cli {
 namespace fs = std::filesystem;
 
 namespace {
+
+template <typename T>
+void add(checkpoint::Digest& digest, const std::vector<T>& values) {
+  digest.update(std::as_bytes(std::span(values)));
+}
+void add(checkpoint::Digest& digest, const std::string& text) {
+  digest.update(std::as_bytes(std::span(text)));
+}
+
+std::string digest_of(const data::ImageTable& table) {
+  checkpoint::Digest digest;
+  add(digest, fmt::format("{} images of {} x {} x {}, up to {}\n", table.count, table.channels,
+                          table.height, table.width, table.scale));
+  add(digest, table.pixels);
+  add(digest, table.labels);
+  return digest.text();
+}
+
+std::string digest_of(const data::TextTokens& text) {
+  checkpoint::Digest digest;
+  add(digest, fmt::format("{} tokens of {}\n", text.tokens.size(), text.vocabulary));
+  for (const std::string& character : text.characters) add(digest, character + "\n");
+  add(digest, text.tokens);
+  return digest.text();
+}
 
 void read_idx_tables(const Config& config, std::optional<int64_t> classes, Dataset& data) {
   const IdxFiles files = find_idx_files(config);
@@ -37,6 +64,7 @@ void read_images(const Config& config, Dataset& data) {
     if (fs::is_directory(file)) file /= "digits.csv.gz";
     data.train = data::read_digits(file, classes);
   }
+  data.content = digest_of(data.train);
   if (data.test.count == 0 && config.data.test_fraction > 0) {
     data.split = plan::plan_split(data.train.count, config.data.test_fraction,
                                   static_cast<uint64_t>(config.data.split_seed));
@@ -54,6 +82,7 @@ void read_text(const Config& config, Dataset& data) {
       config.data.tokens == "bytes" ? data::TextUnit::bytes : data::TextUnit::characters;
   data.text = std::make_shared<data::TextTokens>(
       data::read_text(config.data.path, config.data.block, unit));
+  data.content = digest_of(*data.text);
   const int64_t samples = data.text->samples();
   data.test_samples = std::llround(static_cast<double>(samples) * config.data.test_fraction);
   data.train_samples = samples - data.test_samples;
@@ -77,6 +106,13 @@ Dataset read_data(const Config& config) {
     throw Error(ErrorCode::invalid_argument, "cli", "no training samples are left",
                 "a smaller data.test_fraction");
   return data;
+}
+
+void identify_data(Json& keys, const Config& config, const Dataset& data) {
+  keys["data.content"] = data.content;
+  const bool holds_out = !data.split.test.empty();
+  if (!holds_out) keys.erase("data.test_fraction");
+  if (!holds_out || config.data.name == "text") keys.erase("data.split_seed");
 }
 
 plan::DType reduced_dtype(const Config& config) {

@@ -5,6 +5,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/folder_lock.h>
+#include <trireme/checkpoint/move_aside.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/config_data.h>
 #include <trireme/cli/expect_run.h>
@@ -43,12 +44,13 @@ struct TrainArguments {
 void move_aside(const std::filesystem::path& dir) {
   if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir))) return;
   std::filesystem::path aside;
-  for (int n = 1; aside.empty() || std::filesystem::exists(aside); ++n)
-    aside = fmt::format("{}.old-{}", dir.string(), n);
-  std::error_code status;  // A launcher of the same job may have been quicker.
-  std::filesystem::rename(dir, aside, status);
-  if (status == std::errc::no_such_file_or_directory) return;
-  if (status) throw std::filesystem::filesystem_error("--fresh", dir, aside, status);
+  try {
+    aside = checkpoint::move_aside(checkpoint::disk(), dir, {marks_dir(dir).filename().string()});
+  } catch (const Error&) {
+    // A launcher of the same job may have moved them already.
+    if (!checkpoint::has_checkpoints(dir)) return;
+    throw;
+  }
   log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
 }
 

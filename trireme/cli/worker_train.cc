@@ -101,7 +101,7 @@ WorldOptions world_options(const Config& config) {
 }
 
 TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& strategy,
-                               const models::InputSpec& input) {
+                               const Dataset& data) {
   TrainerOptions options;
   options.strategy = strategy.name;
   options.replicas = strategy.replicas_per_worker;
@@ -158,8 +158,9 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};
   options.cost = {config.cost.per_cpu_hour, config.cost.per_device_hour};
   options.config = keys_to_agree(config);
+  identify_data(options.config, config, data);
   options.config["input"] =
-      fmt::format("{} of {} classes", fmt::join(input.shape, "x"), input.classes);
+      fmt::format("{} of {} classes", fmt::join(data.input.shape, "x"), data.input.classes);
   if (const char* started = std::getenv("TRIREME_STARTED")) options.started_at = std::atof(started);
   return options;
 }
@@ -233,7 +234,7 @@ int train(const WorkerTrainArguments& arguments) {
   World world = World::join(world_options(config));
   const ResolvedStrategy strategy = check_with_workers(config, world.workers());
   Dataset data = read_data(config);
-  TrainerOptions options = trainer_options(config, strategy, data.input);
+  TrainerOptions options = trainer_options(config, strategy, data);
   const Files files = add_sinks(options, config, arguments);
 
   Job job;

@@ -2,35 +2,61 @@
 
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
+#include <optional>
+#include <span>
+#include <utility>
 
 namespace trireme {
+namespace {
 
-plan::DType to_plan(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat: return plan::DType::float32;
-    case at::kDouble: return plan::DType::float64;
-    case at::kHalf: return plan::DType::float16;
-    case at::kBFloat16: return plan::DType::bfloat16;
-    case at::kInt: return plan::DType::int32;
-    case at::kLong: return plan::DType::int64;
-    case at::kByte: return plan::DType::uint8;
-    default:
-      throw Error(ErrorCode::unsupported, "comm",
-                  fmt::format("tensors of type {} are not supported", c10::toString(type)),
-                  "float32, float64, float16, bfloat16, int32, int64 or uint8");
-  }
+using plan::DType;
+
+// The first kCarried of them are what groups carry.
+constexpr std::pair<at::ScalarType, DType> kTypes[] = {
+    {at::kFloat, DType::float32},
+    {at::kDouble, DType::float64},
+    {at::kHalf, DType::float16},
+    {at::kBFloat16, DType::bfloat16},
+    {at::kInt, DType::int32},
+    {at::kLong, DType::int64},
+    {at::kByte, DType::uint8},
+    {at::kBool, DType::boolean},
+    {at::kChar, DType::int8},
+    {at::kShort, DType::int16},
+    {at::kUInt16, DType::uint16},
+    {at::kUInt32, DType::uint32},
+    {at::kUInt64, DType::uint64},
+    {at::kFloat8_e4m3fn, DType::float8_e4m3fn},
+    {at::kFloat8_e5m2, DType::float8_e5m2},
+};
+constexpr size_t kCarried = 7;
+
+std::optional<DType> among(at::ScalarType type, size_t count) {
+  for (const auto& [theirs, ours] : std::span(kTypes).first(count))
+    if (theirs == type) return ours;
+  return std::nullopt;
 }
 
-at::ScalarType to_torch(plan::DType dtype) {
-  switch (dtype) {
-    case plan::DType::float32: return at::kFloat;
-    case plan::DType::float64: return at::kDouble;
-    case plan::DType::float16: return at::kHalf;
-    case plan::DType::bfloat16: return at::kBFloat16;
-    case plan::DType::int32: return at::kInt;
-    case plan::DType::int64: return at::kLong;
-    case plan::DType::uint8: return at::kByte;
-  }
+}  // namespace
+
+DType to_plan(at::ScalarType type) {
+  if (const auto found = among(type, kCarried)) return *found;
+  throw Error(ErrorCode::unsupported, "comm",
+              fmt::format("tensors of type {} are not supported", c10::toString(type)),
+              "float32, float64, float16, bfloat16, int32, int64 or uint8");
+}
+
+DType to_stored(at::ScalarType type) {
+  if (const auto found = among(type, std::size(kTypes))) return *found;
+  throw Error(
+      ErrorCode::unsupported, "comm",
+      fmt::format("tensors of type {} are not stored", c10::toString(type)),
+      "bool, integers of 8 to 64 bits, bfloat16, or floating-point numbers of 8 to 64 bits");
+}
+
+at::ScalarType to_torch(DType dtype) {
+  for (const auto& [theirs, ours] : kTypes)
+    if (ours == dtype) return theirs;
   return at::kFloat;
 }
 

@@ -5,8 +5,10 @@
 
 namespace trireme {
 
-// Throws Error(unsupported) naming the type if plans do not know it.
+// The types that groups carry and plans work on. Throws Error(unsupported) naming any other.
 plan::DType to_plan(at::ScalarType type);
-at::ScalarType to_torch(plan::DType dtype);
+// Those that checkpoints hold: more than groups carry. Throws likewise.
+plan::DType to_stored(at::ScalarType type);
+at::ScalarType to_torch(plan::DType dtype);  // Of both.
 
 }  // namespace trireme

@@ -52,6 +52,7 @@ class LocalSgdExchange : public Exchange {
   Json counters() const override { return {{"steps", steps_}}; }
   void load_counters(const Json& counters) override {
     steps_ = counters.value("steps", int64_t{0});
+    steps_apart_ = 0;  // Replicas are together where they are saved.
   }
 
  private:

@@ -65,8 +65,9 @@ struct OptimizerState {
 };
 OptimizerState state_of(torch::optim::Optimizer& optimizer,
                         const std::vector<NamedTensor>& parameters);
-// Throws Error(invalid_argument) naming the kind or parameter if the state is another optimizer's
-// or model's.
+// The parameters' state is then what was saved: those that had none have none. Throws
+// Error(invalid_argument) naming the kind or parameter if the state is another optimizer's or
+// model's.
 void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters,
                 const OptimizerState& state);
 

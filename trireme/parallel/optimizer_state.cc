@@ -117,7 +117,11 @@ void load_as(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>&
     auto state = std::make_unique<State>();
     bool found = false;
     visit_parts(*state, Restorer<State>{tensors, saved.counters, parameter, &found});
-    if (found) optimizer.state()[parameter.tensor.unsafeGetTensorImpl()] = std::move(state);
+    void* const key = parameter.tensor.unsafeGetTensorImpl();
+    if (found)
+      optimizer.state()[key] = std::move(state);
+    else
+      optimizer.state().erase(key);  // It had none when that was saved.
   }
 }
 
@@ -152,6 +156,7 @@ void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved
       std::string(static_cast<const char*>(blob.const_data_ptr()), blob.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
+  optimizer.state().clear();  // load() adds to it.
   optimizer.load(archive);
 }
 

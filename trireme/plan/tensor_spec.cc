@@ -13,13 +13,22 @@ struct DTypeFacts {
   std::string_view name;
   int64_t bytes;
 };
-constexpr std::array<DTypeFacts, 7> kDTypes = {{{DType::float32, "float32", 4},
-                                                {DType::float64, "float64", 8},
-                                                {DType::float16, "float16", 2},
-                                                {DType::bfloat16, "bfloat16", 2},
-                                                {DType::int32, "int32", 4},
-                                                {DType::int64, "int64", 8},
-                                                {DType::uint8, "uint8", 1}}};
+// By PyTorch's names.
+constexpr auto kDTypes = std::to_array<DTypeFacts>({{DType::float32, "float32", 4},
+                                                    {DType::float64, "float64", 8},
+                                                    {DType::float16, "float16", 2},
+                                                    {DType::bfloat16, "bfloat16", 2},
+                                                    {DType::int32, "int32", 4},
+                                                    {DType::int64, "int64", 8},
+                                                    {DType::uint8, "uint8", 1},
+                                                    {DType::boolean, "bool", 1},
+                                                    {DType::int8, "int8", 1},
+                                                    {DType::int16, "int16", 2},
+                                                    {DType::uint16, "uint16", 2},
+                                                    {DType::uint32, "uint32", 4},
+                                                    {DType::uint64, "uint64", 8},
+                                                    {DType::float8_e4m3fn, "float8_e4m3fn", 1},
+                                                    {DType::float8_e5m2, "float8_e5m2", 1}});
 
 const DTypeFacts& facts_of(DType dtype) {
   for (const DTypeFacts& facts : kDTypes) {

@@ -7,7 +7,25 @@
 
 namespace trireme::plan {
 
-enum class DType { float32, float64, float16, bfloat16, int32, int64, uint8 };
+// Those up to uint8 are what plans work on. The others are only stored: in checkpoints and other
+// files of tensors.
+enum class DType {
+  float32,
+  float64,
+  float16,
+  bfloat16,
+  int32,
+  int64,
+  uint8,
+  boolean,
+  int8,
+  int16,
+  uint16,
+  uint32,
+  uint64,
+  float8_e4m3fn,
+  float8_e5m2
+};
 int64_t bytes_of(DType dtype);
 std::string_view to_string(DType dtype);
 // Throws Error(invalid_argument) naming the choices.

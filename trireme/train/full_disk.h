@@ -18,6 +18,7 @@ class FullDisk : public checkpoint::FileSystem {
     files_.rename(from, to);
   }
   void remove(const std::filesystem::path& path) override { files_.remove(path); }
+  void remove_tree(const std::filesystem::path& path) override { files_.remove_tree(path); }
   void sync_folder(const std::filesystem::path& path) override { files_.sync_folder(path); }
   std::vector<Entry> list(const std::filesystem::path& folder) override {
     return files_.list(folder);

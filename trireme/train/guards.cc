@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-constexpr int kMostInARow = 10;
+constexpr int kMostInARow = 10, kMostTimesDiffered = 3;
 constexpr const char* kRemedy = "a smaller optimizer.lr, train.clip_norm, or a look at the data";
 
 // Of the lower middle; 0 if there are not yet `window` values.
@@ -24,12 +24,26 @@ void keep(std::deque<double>& values, double value, int64_t window) {
   while (static_cast<int64_t>(values.size()) > window) values.pop_front();
 }
 
-std::deque<double> read(const Json& state, const char* key) {
-  std::deque<double> values;
+// The parts of a list that are of type T.
+template <typename T>
+std::vector<T> read(const Json& state, const char* key) {
+  std::vector<T> values;
   if (!state.is_object() || !state.contains(key) || !state[key].is_array()) return values;
-  for (const Json& value : state[key])
-    if (value.is_number()) values.push_back(value.get<double>());
+  for (const Json& value : state[key]) {
+    try {
+      values.push_back(value.get<T>());
+    } catch (const Json::exception&) {
+    }
+  }
   return values;
+}
+std::deque<double> read_window(const Json& state, const char* key) {
+  const auto values = read<double>(state, key);
+  return {values.begin(), values.end()};
+}
+int64_t read_count(const Json& state, const char* key) {
+  const bool is_there = state.is_object() && state.contains(key) && state[key].is_number_integer();
+  return is_there ? state[key].get<int64_t>() : 0;
 }
 
 }  // namespace
@@ -101,11 +115,29 @@ GuardVerdict Guard::judge(const Step& step) {
   return {rolls_back ? GuardAction::rollback : GuardAction::skip, what, {}};
 }
 
-Json Guard::state() const { return {{"losses", losses_}, {"norms", norms_}}; }
+bool Guard::may_go_back_as_replicas_differ() {
+  return options_.policy == "rollback" && ++times_differed_ <= kMostTimesDiffered;
+}
+
+Json Guard::state() const {
+  return {{"losses", losses_},
+          {"norms", norms_},
+          {"tripped_in_a_row", tripped_in_a_row_},
+          {"times_differed", times_differed_},
+          {"rolled_back_from", rolled_back_from_}};
+}
 
 void Guard::load(const Json& state) {
-  losses_ = read(state, "losses");
-  norms_ = read(state, "norms");
+  go_back(state);
+  tripped_in_a_row_ = read_count(state, "tripped_in_a_row");
+  times_differed_ = read_count(state, "times_differed");
+  const auto batches = read<std::pair<int64_t, int64_t>>(state, "rolled_back_from");
+  rolled_back_from_ = {batches.begin(), batches.end()};
+}
+
+void Guard::go_back(const Json& state) {
+  losses_ = read_window(state, "losses");
+  norms_ = read_window(state, "norms");
 }
 
 }  // namespace trireme

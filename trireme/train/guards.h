@@ -61,17 +61,25 @@ class Guard {
   // Otherwise gradients that are not finite would be found only by the next loss, with the
   // parameters spoilt.
   bool needs_norm() const { return options_.spike > 0 || options_.policy != "stop"; }
-  // The values behind the medians, for the checkpoint: a run that goes on judges as it would have.
-  // Broken or missing state is none.
+  // Replicas were found to differ. True if all may go back to the newest checkpoint: policy
+  // rollback allows that three times.
+  bool may_go_back_as_replicas_differ();
+
+  // All that later judgements depend on: the values behind the medians, the batches that were gone
+  // back from, and how often something tripped. For checkpoints, and for processes that join, which
+  // must judge as the others do. Broken or missing state is none.
   Json state() const;
   void load(const Json& state);
+  // After all have gone back to a checkpoint that holds `state`: the values behind the medians are
+  // those of then. That a batch tripped is not forgotten, or it would be gone back from for ever.
+  void go_back(const Json& state);
 
  private:
   std::string what_is_wrong(const Step& step) const;
 
   GuardOptions options_;
   std::deque<double> losses_, norms_;
-  int tripped_in_a_row_ = 0;
+  int64_t tripped_in_a_row_ = 0, times_differed_ = 0;
   std::set<std::pair<int64_t, int64_t>> rolled_back_from_;  // (epoch, consumed)
 };
 

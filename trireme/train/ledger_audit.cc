@@ -23,20 +23,28 @@ struct Record {
 bool at_or_after(plan::DataPosition a, plan::DataPosition b) {
   return a.epoch != b.epoch ? a.epoch > b.epoch : a.consumed >= b.consumed;
 }
-bool speaks_of_samples(const std::string& line) {
-  return line.find("\"commit\"") != std::string::npos ||
-         line.find("\"continue\"") != std::string::npos;
+bool speaks_of_samples(const Json& json) {
+  if (!json.is_object() || !json.contains("event")) return false;
+  return json["event"] == "commit" || json["event"] == "continue";
 }
 
-// The next process appends to the line that was torn when the last one died: its own record is
-// whole.
-Json parse(const std::string& line) {
-  Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_discarded()) return json;
-  const size_t last = line.rfind("{\"event\":");
-  return last == std::string::npos
-             ? json
-             : Json::parse(line.substr(last), nullptr, /*allow_exceptions=*/false);
+// A process that dies can leave a record without its end, or without the end of its line. Others
+// append to that line, so it holds several records, of which some are torn. Quotes within a text
+// are escaped: the start of a record is found in no other place.
+std::vector<Json> records_of(std::string_view line) {
+  constexpr std::string_view kStart = "{\"event\":";
+  const auto parsed = [](std::string_view text) {
+    return Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  };
+  std::vector<Json> records{parsed(line)};
+  if (!records[0].is_discarded()) return records;
+  records.clear();
+  for (size_t from = 0; from < line.size();) {
+    const size_t next = std::min(line.size(), line.find(kStart, from + 1));
+    records.push_back(parsed(line.substr(from, next - from)));
+    from = next;
+  }
+  return records;
 }
 
 class Auditor {
@@ -50,23 +58,13 @@ class Auditor {
     for (std::string line; std::getline(file, line);) {
       ++number;
       if (line.empty()) continue;
-      const Json json = parse(line);
-      if (json.is_discarded() && torn++ == 0) first_torn = number;
-      if (json.is_discarded() || !speaks_of_samples(line)) continue;
-      const std::string where = fmt::format("{}:{}", log.filename().string(), number);
-      const auto event = monitor::event_of(json);
-      if (!event) {
-        audit_.faults.push_back(fmt::format("{}: this record of samples cannot be read", where));
-        continue;
+      bool is_torn = false;
+      for (const Json& json : records_of(line)) {
+        is_torn = is_torn || json.is_discarded();
+        if (speaks_of_samples(json))
+          take(json, fmt::format("{}:{}", log.filename().string(), number));
       }
-      Record record{monitor::read_number(json.value("time", Json(0))).value_or(0), {}, where};
-      if (const auto* from = std::get_if<ContinueRecord>(&*event))
-        record.what = *from;
-      else if (const auto* commit = std::get_if<CommitRecord>(&*event))
-        record.what = *commit;
-      else
-        continue;
-      records_.push_back(std::move(record));
+      if (is_torn && torn++ == 0) first_torn = number;
     }
     if (torn > 0)
       audit_.notes.push_back(fmt::format("{}: {} torn line{}, the first is line {}", log.string(),
@@ -92,6 +90,19 @@ class Auditor {
   }
 
  private:
+  void take(const Json& json, std::string where) {
+    const auto event = monitor::event_of(json);
+    if (!event)
+      return audit_.faults.push_back(
+          fmt::format("{}: this record of samples cannot be read", where));
+    Record record{monitor::read_number(json.value("time", Json(0))).value_or(0), {}, {}};
+    record.where = std::move(where);
+    if (const auto* from = std::get_if<ContinueRecord>(&*event))
+      record.what = *from;
+    else
+      record.what = std::get<CommitRecord>(*event);
+    records_.push_back(std::move(record));
+  }
   void take(const ContinueRecord& from, const Record& record) {
     if (begun_) ++audit_.continuations;
     begun_ = true;

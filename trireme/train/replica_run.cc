@@ -27,7 +27,6 @@ using SteadyClock = std::chrono::steady_clock;
 double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
-constexpr int kMostTimesDiffered = 3;
 constexpr Milliseconds kFolderTimeout{5000};
 constexpr Milliseconds kPartsAfterAGeneration{30000};
 double unix_now() {
@@ -105,15 +104,12 @@ struct ReplicaRun::Impl {
     is_first_step_ = true;
     evaluated_step_ = -1;
     if (has_state_ && progress_.step < world_.step_of_generation()) put_aside();
-    for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters)
-      tensor.mutable_grad().reset();  // Of a step given up.
-    replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
+    make_engine();
     const auto parts = take_folder();
     checkpoint::Writer* const writer = writer_                     ? &*writer_
                                        : parts && parts->index > 0 ? &*part_writer_
                                                                    : nullptr;
-    saver_.emplace(writer, parts,
-                   RunFacts{train_->size(), options_.seed, options_.batch, options_.config},
+    saver_.emplace(writer, parts, RunFacts{train_->size(), options_.seed, options_.batch, config()},
                    *group_);
     if (!injector_ && !options_.inject.faults.empty())
       injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
@@ -132,6 +128,23 @@ struct ReplicaRun::Impl {
     kept_.reset();
     aside_.clear();
     bound_ = has_state_ = true;
+  }
+
+  // For checkpoints. Programmes that give no configuration have the order of their samples in it.
+  Json config() const {
+    Json config = options_.config;
+    if (!config.contains("data.shuffle"))
+      config["data.shuffle"] = options_.shuffle ? "true" : "false";
+    return config;
+  }
+
+  // COLLECTIVE. Nothing that an engine before it had kept is in it: optimizer state, errors of
+  // compression, the loss scale.
+  void make_engine() {
+    replica_.reset();
+    for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters)
+      tensor.mutable_grad().reset();  // Of a step given up.
+    replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
   }
 
   // A rank 0 that was ended a moment ago may not be gone yet. One that came too late for this
@@ -343,8 +356,20 @@ struct ReplicaRun::Impl {
     check(schedule_);
   }
 
-  // False: there is nothing to go on from.
-  bool resume() {
+  // Those that a checkpoint does not have are the parameters, as when training begins.
+  void begin_averages_anew_but(const std::set<std::string>& found) {
+    if (!average_) return;
+    const torch::NoGradGuard no_grad;
+    size_t next = 0;
+    for (const auto& [name, tensor] : replica_->state().parameters)
+      if (tensor.requires_grad())
+        if (const at::Tensor& average = average_->averages()[next++];
+            !found.contains("ema/" + name))
+          average.copy_(tensor);
+  }
+
+  // False: there is nothing to go on from. `goes_back`: to an earlier state of this same run.
+  bool resume(bool goes_back = false) {
     phase(Phase::checkpoint);
     EngineState engine = engine_state();
     if (auto found = saver_->restore(*replica_, engine, kept_)) {
@@ -355,11 +380,9 @@ struct ReplicaRun::Impl {
           if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes())
             tensor.copy_(kept);
       replica_->sync_masters();
-      const bool averaged = std::any_of(found->shared.begin(), found->shared.end(),
-                                        [](const auto& name) { return name.starts_with("ema/"); });
-      if (average_ && !averaged) average_->reset();
+      begin_averages_anew_but(found->shared);
       progress_ = std::move(found->progress);
-      guard_.load(progress_.guard);
+      goes_back ? guard_.go_back(progress_.guard) : guard_.load(progress_.guard);
       resize_.load(progress_.resize);
       if (const bool changes = resize(); changes && announced_)
         tell([&](monitor::Sink& sink) {
@@ -422,7 +445,8 @@ struct ReplicaRun::Impl {
     tell([&](monitor::Sink& sink) { sink.on_message("back to the newest checkpoint: " + reason); });
     const int64_t resumed_from_step = result_.report.resumed_from_step;
     has_state_ = bound_ = false;  // Until all of it is there: a loss on the way leaves none.
-    if (!resume())
+    make_engine();                // The old one keeps what the checkpoint may not have.
+    if (!resume(/*goes_back=*/true))
       throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
                   "checkpoint.every=\"100 steps\"");
     has_state_ = bound_ = true;
@@ -440,7 +464,7 @@ struct ReplicaRun::Impl {
     const std::string difference = differing_replicas(replica_->updated_parameters(), *group_);
     if (difference.empty()) return false;
     const std::string what = fmt::format("after step {} {}", progress_.step, difference);
-    if (options_.guard.policy != "rollback" || ++times_differed_ > kMostTimesDiffered)
+    if (!guard_.may_go_back_as_replicas_differ())
       throw Error(ErrorCode::corrupt, "train", what,
                   "guard.policy=rollback, and a look at the memory of that rank's host");
     roll_back(what);
@@ -834,7 +858,6 @@ struct ReplicaRun::Impl {
   int64_t total_steps_ = 0, batches_per_epoch_ = 0;  // With the batch that the run was given.
   int passes_ = 1;                                   // Of each step, one after the other.
   Progress progress_;
-  int times_differed_ = 0;
   std::optional<ParameterAverage> average_;
   double sent_bytes_ = 0, exchanges_ = 0;
   int64_t evaluated_step_ = -1;  // Of the report's evaluation.

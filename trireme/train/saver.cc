@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/load.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/train/data_facts.h>
 #include <trireme/train/saver.h>
 #include <algorithm>
 #include <random>
@@ -19,10 +20,9 @@ struct Views {
   std::vector<checkpoint::TensorView> views;
   void add(const std::vector<NamedTensor>& tensors) {
     for (const auto& [name, tensor] : tensors) {
-      at::Tensor whole = tensor.detach().contiguous();
-      if (whole.scalar_type() == at::kBool) whole = whole.to(at::kByte);
+      const at::Tensor whole = tensor.detach().contiguous();
       kept.push_back(whole);
-      views.push_back({{name, whole.sizes().vec(), to_plan(whole.scalar_type()), true},
+      views.push_back({{name, whole.sizes().vec(), to_stored(whole.scalar_type()), true},
                        {static_cast<const std::byte*>(whole.const_data_ptr()), whole.nbytes()}});
     }
   }
@@ -47,14 +47,14 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
   if (view == nullptr)
     refuse(fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
   // Another type would be converted silently, and the promises that come with a type broken.
-  const bool same_type = tensor.scalar_type() == at::kBool
-                             ? view->spec.dtype == plan::DType::uint8
-                             : view->spec.dtype == to_plan(tensor.scalar_type());
+  const plan::DType type = to_stored(tensor.scalar_type());
+  const bool same_type = view->spec.dtype == type ||
+                         // As checkpoints had it first; the bytes are the same.
+                         (type == plan::DType::boolean && view->spec.dtype == plan::DType::uint8);
   if (view->spec.shape != tensor.sizes().vec() || !same_type)
-    refuse(fmt::format(
-        "{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
-        plan::TensorSpec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true}
-            .describe()));
+    refuse(fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name,
+                       view->spec.describe(),
+                       plan::TensorSpec{name, tensor.sizes().vec(), type, true}.describe()));
   return *view;
 }
 
@@ -211,7 +211,7 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
     }
   }
   group.all_reduce(writers);
-  if (is_first) checkpoint::remove_tree(files, probe());
+  if (is_first) files.remove_tree(probe());
   const int64_t blind = writers[parts.count].item<int64_t>();
   for (int part = 0; part < parts.count; ++part) parts.ranks.push_back(writers[part].item<int>());
   if (blind == 0) return parts;
@@ -226,6 +226,7 @@ Saver::Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunF
     : facts_(std::move(facts)), group_(group), writer_(writer), parts_(std::move(parts)) {}
 
 void Saver::check_facts(const checkpoint::Manifest& manifest) const {
+  require_same_data(manifest.config, facts_.config);
   const auto was = [&](const char* key, int64_t otherwise) {
     return manifest.extra.value(key, otherwise);
   };

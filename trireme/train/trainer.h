@@ -106,8 +106,9 @@ struct TrainerOptions {
   // this process or another.
   std::function<void(Report&)> publish;
   monitor::CostOptions cost;
-  Json config = Json::object();  // Written into checkpoints.
-  double started_at = 0;         // Unix time at which the command began; 0: now.
+  // Written into checkpoints. A run goes on only with the same "data..." in it (data_facts.h).
+  Json config = Json::object();
+  double started_at = 0;  // Unix time at which the command began; 0: now.
 };
 
 // A step whose gradients overflow under loss scaling, or that a guard skips, is skipped on all

@@ -1,6 +1,8 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
+#include <fmt/format.h>
+#include <trireme/base/error.h>
 #include <trireme/comm/threads/reduce_kernel.h>
 #include <algorithm>
 #include <array>
@@ -105,6 +107,9 @@ void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void
       return fold_typed(fold, static_cast<int64_t*>(target), sources, first, last);
     case plan::DType::uint8:
       return fold_typed(fold, static_cast<uint8_t*>(target), sources, first, last);
+    default:  // Only stored: to_plan() refuses it.
+      throw Error(ErrorCode::internal, "comm",
+                  fmt::format("tensors of type {} cannot be reduced", plan::to_string(dtype)));
   }
 }
 

@@ -219,18 +219,23 @@ class Fused : public FusedOptimizer {
     Part& mine = part(parameter);
     mine.places = std::move(places);
     are_placed_ = true;
-    if (typename Rule::State* const state = find_state(mine)) {
-      const auto values = Rule::get(*state);
-      for (size_t i = 0; copy && i < mine.places.size(); ++i)
-        if (values[i].defined()) mine.places[i].copy_(values[i].view_as(mine.places[i]));
-      Rule::set(*state, mine.places);
+    typename Rule::State* const state = find_state(mine);
+    std::array<at::Tensor, 3> values;
+    if (state) values = Rule::get(*state);
+    for (size_t i = 0; copy && i < mine.places.size(); ++i) {
+      if (values[i].defined())
+        mine.places[i].copy_(values[i].view_as(mine.places[i]));
+      else if (mine.has_state)
+        mine.places[i].zero_();  // Of state that is gone.
     }
+    if (state) Rule::set(*state, mine.places);
+    mine.has_state = state != nullptr;
   }
 
   bool state_is_placed(int parameter) const override {
     const Part& mine = part(parameter);
     const typename Rule::State* const state = find_state(mine);
-    if (!state) return true;
+    if (!state) return !mine.has_state;
     const auto values = Rule::get(*state);
     for (size_t i = 0; i < mine.places.size(); ++i)
       if (!values[i].defined() || values[i].const_data_ptr() != mine.places[i].const_data_ptr())
@@ -265,6 +270,7 @@ class Fused : public FusedOptimizer {
         state = made.get();
         Rule::set(*state, mine.places);
         optimizer_.state()[mine.tensor.unsafeGetTensorImpl()] = std::move(made);
+        mine.has_state = true;
       }
       mine.kernel = Rule::begin(*state, options(mine), first);
       if constexpr (Rule::kLayerwise) Rule::know_shape(mine.kernel, mine.tensor.dim());
@@ -300,6 +306,7 @@ class Fused : public FusedOptimizer {
     at::Tensor tensor;
     int group = -1;  // Of the optimizer; -1: not optimized.
     std::vector<at::Tensor> places;
+    bool has_state = false;  // In the places.
     // Of the step under way.
     typename Rule::Kernel kernel{};
     std::array<void*, 3> state{};

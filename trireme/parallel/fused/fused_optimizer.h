@@ -38,9 +38,10 @@ class FusedOptimizer {
   virtual int state_tensors(int parameter) const = 0;
   // Keeps the state of `parameter` in `places` from now on: contiguous tensors of its shape and
   // type. What state there is gets copied if `copy` (one of the ranks that share the places does
-  // it); else the places hold it already. New state is zero.
+  // it); else the places hold it already. New state is zero, also after state that is gone.
   virtual void place_state(int parameter, std::vector<at::Tensor> places, bool copy) = 0;
-  // True while the state lies where place_state() put it, as it does not after load_state().
+  // True while the state lies where place_state() put it: not after load_state(), which may also
+  // have taken it away.
   virtual bool state_is_placed(int parameter) const = 0;
 
   // Once a step, before the ranges of these parameters: reads groups and options, counts the step.

@@ -1,0 +1,79 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <trireme/train/data_facts.h>
+
+#include "../base/expect_error.h"
+
+namespace trireme {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const Json kDigits = {{"data.name", "digits"},     {"data.content", "xxh3:1"},
+                      {"data.split_seed", "7"},    {"data.test_fraction", "0.2"},
+                      {"data.shuffle", "true"},    {"data.batch", "64"},
+                      {"data.drop_last", "false"}, {"optimizer.lr", "0.1"}};
+
+Json with(Json config, const char* key, const char* value) {
+  config[key] = value;
+  return config;
+}
+Json without(Json config, const char* key) {
+  config.erase(key);
+  return config;
+}
+std::string refused(const Json& was, const Json& now) {
+  return message_of(ErrorCode::invalid_argument, [&] { require_same_data(was, now); });
+}
+
+TEST(DataFacts, OfTheSameDataAgree) {
+  EXPECT_NO_THROW(require_same_data(kDigits, kDigits));
+  EXPECT_NO_THROW(require_same_data(Json(), Json()));
+}
+
+TEST(DataFacts, MayDifferInWhatDoesNotChooseSamples) {
+  for (const char* key : {"data.batch", "data.drop_last", "data.classes", "optimizer.lr"})
+    EXPECT_NO_THROW(require_same_data(kDigits, with(kDigits, key, "other"))) << key;
+}
+
+TEST(DataFacts, ThatDifferAreNamedWithBothValues) {
+  EXPECT_THAT(
+      refused(kDigits, with(with(kDigits, "data.split_seed", "8"), "data.shuffle", "false")),
+      AllOf(HasSubstr("data.split_seed is 8 now and was 7"),
+            HasSubstr("data.shuffle is false now and was true"), HasSubstr("--fresh")));
+}
+
+TEST(DataFacts, TellWhetherSamplesWereHeldOut) {
+  EXPECT_THAT(refused(kDigits, without(kDigits, "data.test_fraction")),
+              HasSubstr("data.test_fraction is not in use now and was 0.2"));
+  EXPECT_THAT(refused(without(kDigits, "data.test_fraction"), kDigits),
+              HasSubstr("data.test_fraction is 0.2 now and was not in use"));
+}
+
+TEST(DataFacts, TellOtherContentUnderTheSameKeys) {
+  EXPECT_THAT(refused(kDigits, with(kDigits, "data.content", "xxh3:2")),
+              AllOf(HasSubstr("data.path holds other samples"), HasSubstr("xxh3:2 now"),
+                    HasSubstr("was xxh3:1")));
+  const Json idx = with(kDigits, "data.name", "idx");
+  EXPECT_THAT(refused(idx, with(idx, "data.content", "xxh3:2")), HasSubstr("data.images"));
+}
+
+TEST(DataFacts, NameTheKeyRatherThanTheContentThatFollowsFromIt) {
+  EXPECT_THAT(refused(kDigits, with(with(kDigits, "data.content", "xxh3:2"), "data.name", "text")),
+              AllOf(HasSubstr("data.name is text"), Not(HasSubstr("xxh3"))));
+}
+
+TEST(DataFacts, OfAnEarlierTriremeAreComparedAsFarAsTheyGo) {
+  const Json was = without(kDigits, "data.content");
+  EXPECT_NO_THROW(require_same_data(was, kDigits));
+  EXPECT_NO_THROW(require_same_data(was, without(kDigits, "data.split_seed")));
+  EXPECT_NO_THROW(require_same_data(Json::object(), kDigits));
+  EXPECT_NO_THROW(require_same_data(kDigits, with(Json::object(), "data.shuffle", "true")));
+  EXPECT_THAT(refused(was, with(kDigits, "data.split_seed", "8")), HasSubstr("data.split_seed"));
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/train/data_facts.h>
+#include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+constexpr std::string_view kPrefix = "data.";
+constexpr const char* kContent = "data.content";
+// A run may go on with another one of these: they cut the same order of samples otherwise. What
+// data.classes decides is in the model's shapes.
+constexpr std::string_view kMayChange[] = {"data.batch", "data.drop_last", "data.classes",
+                                           "data.threads", "data.prefetch"};
+
+std::set<std::string> keys_of_data(const Json& config) {
+  std::set<std::string> keys;
+  if (!config.is_object()) return keys;
+  for (const auto& [key, value] : config.items())
+    if (key.starts_with(kPrefix) && key != kContent &&
+        std::find(std::begin(kMayChange), std::end(kMayChange), key) == std::end(kMayChange))
+      keys.insert(key);
+  return keys;
+}
+
+std::string text_of(const Json& config, const std::string& key) {
+  if (!config.contains(key)) return "not in use";
+  return config[key].is_string() ? config[key].get<std::string>() : config[key].dump();
+}
+
+}  // namespace
+
+void require_same_data(const Json& was, const Json& now) {
+  const std::set<std::string> before = keys_of_data(was), after = keys_of_data(now);
+  const bool knew = was.is_object() && was.contains(kContent),
+             knows = now.is_object() && now.contains(kContent);
+  std::set<std::string> compared;
+  if (knew && knows)
+    std::set_union(before.begin(), before.end(), after.begin(), after.end(),
+                   std::inserter(compared, compared.end()));
+  else
+    std::set_intersection(before.begin(), before.end(), after.begin(), after.end(),
+                          std::inserter(compared, compared.end()));
+  std::vector<std::string> differences;
+  for (const std::string& key : compared)
+    if (const std::string old = text_of(was, key), value = text_of(now, key); old != value)
+      differences.push_back(fmt::format("{} is {} now and was {}", key, value, old));
+  if (differences.empty() && knew && knows && was[kContent] != now[kContent])
+    differences.push_back(fmt::format(
+        "{} hold{} other samples: the digest of the content is {} now and was {}",
+        text_of(now, "data.name") == "idx" ? "the files of data.path, data.images and data.labels"
+                                           : "the file of data.path",
+        text_of(now, "data.name") == "idx" ? "" : "s", text_of(now, kContent),
+        text_of(was, kContent)));
+  if (!differences.empty())
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("the checkpoint was trained on other data, or in another order: {}",
+                            fmt::join(differences, "; ")),
+                "the data as it was, or --fresh to start anew");
+  if (knows && !knew)
+    log_warning(
+        "the checkpoint is of an earlier Trireme and has no digest of its data: whether the data "
+        "is the same cannot be told");
+}
+
+}  // namespace trireme
