@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-// After torch.h, on which it relies.
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <trireme/base/error.h>

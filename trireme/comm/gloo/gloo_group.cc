@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-// After torch.h, whose version of these headers' needs it is.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <trireme/base/error.h>
