@@ -25,9 +25,8 @@ if(TRIREME_MPI)
   endif()
 endif()
 if(MPI_FOUND)
-  list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND -isystem OUTPUT_VARIABLE includes)
-  file(GLOB mpi_sources ${PROJECT_SOURCE_DIR}/trireme/comm/mpi/mpi_*.cc)
-  set_source_files_properties(${mpi_sources} PROPERTIES COMPILE_OPTIONS "${includes}" COMPILE_DEFINITIONS "${MPI_CXX_COMPILE_DEFINITIONS}")
+  target_include_directories(trireme_comm SYSTEM PRIVATE ${MPI_CXX_INCLUDE_DIRS})
+  target_compile_definitions(trireme_comm PRIVATE ${MPI_CXX_COMPILE_DEFINITIONS})
   list(FILTER MPI_CXX_LIBRARIES EXCLUDE REGEX "mpi_cxx|mpi\\+\\+")  # The C interface is all that is used.
   # By path and not as a target, which an installed package would have to find again.
   target_link_libraries(trireme_comm PRIVATE ${MPI_CXX_LIBRARIES})
