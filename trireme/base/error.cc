@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 
@@ -20,11 +21,9 @@ std::string_view to_string(ErrorCode code) {
 
 namespace {
 std::string layout(std::string_view room, std::string_view what, std::string_view remedy) {
-  std::string text = "[" + std::string(room) + "] ";
-  if (const std::string rank = rank_label(); !rank.empty()) text += rank + ": ";
-  text += what;
-  if (!remedy.empty()) text += "; try: " + std::string(remedy);
-  return text;
+  const std::string rank = rank_label();
+  return fmt::format("[{}] {}{}{}{}{}", room, rank, rank.empty() ? "" : ": ", what,
+                     remedy.empty() ? "" : "; try: ", remedy);
 }
 }  // namespace
 

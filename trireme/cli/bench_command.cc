@@ -146,16 +146,16 @@ int bench_step(const BenchArguments& arguments) {
                   "--compression-rank", std::to_string(arguments.compression_rank)});
 }
 
-void add_common(CLI::App* command, const std::shared_ptr<BenchArguments>& arguments) {
-  command->add_option("--workers", arguments->workers, "Ranks (default 2)");
-  command->add_option("--path", arguments->path,
-                      fmt::format("What carries the bytes: {}", bench_path_names()));
-  command->add_flag("--json", arguments->json, "One JSON object");
+void add_common(Command command, const std::shared_ptr<BenchArguments>& arguments) {
+  command.option("--workers", arguments->workers, "Ranks (default 2)");
+  command.option("--path", arguments->path,
+                 fmt::format("What carries the bytes: {}", bench_path_names()));
+  command.flag("--json", arguments->json, "One JSON object");
 }
 
-void add_repetitions(CLI::App* command, const std::shared_ptr<BenchArguments>& arguments) {
-  command->add_option("--steps", arguments->steps, "Measured repetitions (default 50)");
-  arguments->node.add_to(*command);
+void add_repetitions(Command command, const std::shared_ptr<BenchArguments>& arguments) {
+  command.option("--steps", arguments->steps, "Measured repetitions (default 50)");
+  arguments->node.add_to(command);
 }
 
 }  // namespace
@@ -172,71 +172,65 @@ void check_ranks(const BenchArguments& arguments) {
                 "--path tcp, shm or gloo");
 }
 
-void add_bench(CLI::App& app, Action& action) {
-  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
-  bench->require_subcommand(1);
+void add_bench(Command app) {
+  Command bench = app.subcommand("bench", "Measure this machine");
   auto arguments = std::make_shared<BenchArguments>();
 
-  CLI::App* step = bench->add_subcommand("step", "Training steps of a model on random data");
-  step->add_option("--model", arguments->model, kModels);
-  step->add_option("--batch", arguments->batch,
-                   "Samples per rank (default: the model's in the suite)");
-  step->add_option("--compression", arguments->compression,
-                   "How gradients are made smaller (docs/compression.md; default: none)");
-  step->add_option("--compression-rank", arguments->compression_rank,
-                   "powersgd: columns of each factor (default 2)");
+  Command step = bench.subcommand("step", "Training steps of a model on random data");
+  step.option("--model", arguments->model, kModels);
+  step.option("--batch", arguments->batch, "Samples per rank (default: the model's in the suite)");
+  step.option("--compression", arguments->compression,
+              "How gradients are made smaller (docs/compression.md; default: none)");
+  step.option("--compression-rank", arguments->compression_rank,
+              "powersgd: columns of each factor (default 2)");
   add_common(step, arguments);
   add_repetitions(step, arguments);
-  step->footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");
-  step->callback([arguments, &action] { action = [arguments] { return bench_step(*arguments); }; });
+  step.footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");
+  step.action([arguments] { return bench_step(*arguments); });
 
-  CLI::App* collectives = bench->add_subcommand(
+  Command collectives = bench.subcommand(
       "collectives", "One collective operation, or with --tune the fastest algorithms");
-  collectives->add_option("--op", arguments->op,
-                          "all_reduce (default), reduce_scatter, all_gather or broadcast; with "
-                          "--tune all of them, unless one is given");
-  collectives->add_option("--bytes", arguments->bytes, "Size of the tensor, e.g. 4KB, 25MB");
-  collectives->add_option("--algorithm", arguments->algorithm,
-                          fmt::format("auto, or one of docs/collectives.md, between {}",
-                                      fmt::join(plan::paths_with_plans(), " or ")));
-  collectives->add_flag(
+  collectives.option("--op", arguments->op,
+                     "all_reduce (default), reduce_scatter, all_gather or broadcast; with "
+                     "--tune all of them, unless one is given");
+  collectives.option("--bytes", arguments->bytes, "Size of the tensor, e.g. 4KB, 25MB");
+  collectives.option("--algorithm", arguments->algorithm,
+                     fmt::format("auto, or one of docs/collectives.md, between {}",
+                                 fmt::join(plan::paths_with_plans(), " or ")));
+  collectives.flag(
       "--tune", arguments->tune,
       "Time all algorithms at many sizes, and say which `auto` should take (comm.table)");
-  collectives->add_option(
-      "--output", arguments->output,
-      "With --tune: write the table to this file, beside other rows that are there");
-  collectives->add_flag("--shared-tensors", arguments->shared_tensors,
-                        fmt::format("all_reduce of Group::shared_tensor(), between {}",
-                                    bench_path_names(/*sharing_memory=*/true)));
+  collectives.option("--output", arguments->output,
+                     "With --tune: write the table to this file, beside other rows that are there");
+  collectives.flag("--shared-tensors", arguments->shared_tensors,
+                   fmt::format("all_reduce of Group::shared_tensor(), between {}",
+                               bench_path_names(/*sharing_memory=*/true)));
   add_common(collectives, arguments);
   add_repetitions(collectives, arguments);
-  collectives->footer(
+  collectives.footer(
       "Example: trireme bench collectives --op all_reduce --bytes 25MB --workers 2 --path threads "
       "--json\n"
       "         trireme bench collectives --tune --workers 4 --output table.json");
-  collectives->callback(
-      [arguments, &action] { action = [arguments] { return bench_collectives(*arguments); }; });
+  collectives.action([arguments] { return bench_collectives(*arguments); });
 
-  CLI::App* startup = bench->add_subcommand(
+  Command startup = bench.subcommand(
       "startup", "From the launch to the end of the first step of a model, on random data");
-  startup->add_option("--model", arguments->model, kModels);
-  startup->add_option("--repeats", arguments->repeats, "Starts, one after the other (default 5)");
+  startup.option("--model", arguments->model, kModels);
+  startup.option("--repeats", arguments->repeats, "Starts, one after the other (default 5)");
   add_common(startup, arguments);
-  startup->footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
-  startup->callback(
-      [arguments, &action] { action = [arguments] { return bench_startup(*arguments); }; });
+  startup.footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
+  startup.action([arguments] { return bench_startup(*arguments); });
 
-  CLI::App* checkpoint = bench->add_subcommand(
+  Command checkpoint = bench.subcommand(
       "checkpoint", "What a save costs beside training on all cores, and how long loading takes");
-  checkpoint->add_option("--model-mb", arguments->model_mb,
-                         "Parameters, in MB; the optimizer has twice as much (default 100)");
-  checkpoint->add_option("--repeats", arguments->repeats, "Saves of each kind (default 5)");
-  checkpoint->add_option("--folder", arguments->output,
-                         "Folder on the disk to measure (default: the one for temporary files)");
-  checkpoint->add_flag("--json", arguments->json, "As JSON");
-  checkpoint->footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
-  checkpoint->callback(
-      [arguments, &action] { action = [arguments] { return bench_checkpoint(*arguments); }; });
+  checkpoint.option("--model-mb", arguments->model_mb,
+                    "Parameters, in MB; the optimizer has twice as much (default 100)");
+  checkpoint.option("--repeats", arguments->repeats, "Saves of each kind (default 5)");
+  checkpoint.option("--folder", arguments->output,
+                    "Folder on the disk to measure (default: the one for temporary files)");
+  checkpoint.flag("--json", arguments->json, "As JSON");
+  checkpoint.footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
+  checkpoint.action([arguments] { return bench_checkpoint(*arguments); });
 }
 
 }  // namespace trireme::cli

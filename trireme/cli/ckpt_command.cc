@@ -137,63 +137,52 @@ int prune(const CkptArguments& arguments) {
 
 }  // namespace
 
-void add_ckpt(CLI::App& app, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("ckpt", "Look into checkpoints, compare, convert and prune them");
-  command->require_subcommand(1);
+void add_ckpt(Command app) {
+  Command command =
+      app.subcommand("ckpt", "Look into checkpoints, compare, convert and prune them");
   auto arguments = std::make_shared<CkptArguments>();
   const auto add = [&](const char* name, const char* what, const char* example,
                        int (*run)(const CkptArguments&)) {
-    CLI::App* added = command->add_subcommand(name, what);
-    added->footer(fmt::format("Example: trireme ckpt {}", example));
-    added->callback(
-        [arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
+    Command added = command.subcommand(name, what);
+    added.footer(fmt::format("Example: trireme ckpt {}", example));
+    added.action([arguments, run] { return run(*arguments); });
     return added;
   };
-  CLI::App* added =
+  Command added =
       add("inspect", "Verify a checkpoint (or the newest of a folder) and list what it holds",
           "inspect runs/digits-20260131-101500/checkpoint", inspect);
-  added
-      ->add_option("path", arguments->path,
-                   "A checkpoint folder (checkpoint.dir) or one checkpoint in it")
-      ->required();
-  added->add_flag("--json", arguments->json, "As JSON");
+  added.required("path", arguments->path,
+                 "A checkpoint folder (checkpoint.dir) or one checkpoint in it");
+  added.flag("--json", arguments->json, "As JSON");
 
   added = add("verify",
               "Compare every file of a checkpoint, or of all of a folder, with its hash; exit code "
               "1 if one is damaged",
               "verify runs/mine/checkpoint", verify);
-  added->add_option("path", arguments->path, "A checkpoint folder or one checkpoint in it")
-      ->required();
+  added.required("path", arguments->path, "A checkpoint folder or one checkpoint in it");
 
   added = add("diff", "Compare the tensors of two models; exit code 1 if they differ",
               "diff runs/a/checkpoint model.pt", diff);
-  added
-      ->add_option("a", arguments->path,
-                   "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")
-      ->required();
-  added->add_option("b", arguments->other, "Another one")->required();
+  added.required("a", arguments->path,
+                 "A checkpoint, a checkpoint folder, a .safetensors or a .pt file");
+  added.required("b", arguments->other, "Another one");
 
   added = add("convert",
               "Write a model's tensors for others: PyTorch's state dict (.pt) or .safetensors",
               "convert runs/mine/checkpoint model.pt", convert);
-  added
-      ->add_option("from", arguments->path,
-                   "A checkpoint, a checkpoint folder, a .safetensors or a .pt file")
-      ->required();
-  added
-      ->add_option("to", arguments->other,
-                   "A file .pt, .pth or .safetensors; replaced if it is there")
-      ->required();
+  added.required("from", arguments->path,
+                 "A checkpoint, a checkpoint folder, a .safetensors or a .pt file");
+  added.required("to", arguments->other,
+                 "A file .pt, .pth or .safetensors; replaced if it is there");
 
   added = add("prune", "Remove old checkpoints, never the newest whole one",
               "prune runs/mine/checkpoint --keep 1", prune);
-  added->add_option("path", arguments->path, "A checkpoint folder that no job has")->required();
-  added->add_option("--keep", arguments->retention.keep, "The newest so many stay (default 2)");
-  added->add_option("--keep-every", arguments->retention.keep_every,
-                    "Those of steps that are a multiple of it stay too");
-  added->add_option("--keep-best", arguments->retention.keep_best,
-                    "So many of the lowest loss on the held-out samples stay too");
+  added.required("path", arguments->path, "A checkpoint folder that no job has");
+  added.option("--keep", arguments->retention.keep, "The newest so many stay (default 2)");
+  added.option("--keep-every", arguments->retention.keep_every,
+               "Those of steps that are a multiple of it stay too");
+  added.option("--keep-best", arguments->retention.keep_best,
+               "So many of the lowest loss on the held-out samples stay too");
 }
 
 }  // namespace trireme::cli

@@ -21,25 +21,21 @@ int audit(const std::vector<std::string>& runs, bool json) {
 
 }  // namespace
 
-void add_data(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("data", "What a run did with its data");
-  command->require_subcommand(1);
-  CLI::App* audit_command = command->add_subcommand(
+void add_data(Command app) {
+  Command command = app.subcommand("data", "What a run did with its data");
+  Command audit_command = command.subcommand(
       "audit",
       "Prove from a run's logs that each sample of each finished epoch was used exactly once");
   auto runs = std::make_shared<std::vector<std::string>>();
   auto json = std::make_shared<bool>(false);
-  audit_command
-      ->add_option(
-          "run", *runs,
-          "The run's folder (run.dir) or its log; several, if it was started several times")
-      ->required();
-  audit_command->add_flag("--json", *json, "As JSON");
-  audit_command->footer(
+  audit_command.required(
+      "run", *runs,
+      "The run's folder (run.dir) or its log; several, if it was started several times");
+  audit_command.flag("--json", *json, "As JSON");
+  audit_command.footer(
       "Ends with 1 if a sample was lost or used twice.\nExample: trireme data audit "
       "runs/digits-20260131-101500");
-  audit_command->callback(
-      [runs, json, &action] { action = [runs, json] { return audit(*runs, *json); }; });
+  audit_command.action([runs, json] { return audit(*runs, *json); });
 }
 
 }  // namespace trireme::cli

@@ -5,18 +5,16 @@
 
 namespace trireme::cli {
 
-void add_doctor(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand(
+void add_doctor(Command app) {
+  Command command = app.subcommand(
       "doctor", "Print what was understood of the environment and what is compiled in");
   auto json = std::make_shared<bool>(false);
-  command->add_flag("--json", *json, "As JSON");
-  command->footer("Example: trireme launch --workers 2 -- trireme doctor");
-  command->callback([json, &action] {
-    action = [json] {
-      std::vector<std::string> words{"doctor"};
-      if (*json) words.push_back("--json");
-      return become_worker(std::move(words));
-    };
+  command.flag("--json", *json, "As JSON");
+  command.footer("Example: trireme launch --workers 2 -- trireme doctor");
+  command.action([json] {
+    std::vector<std::string> words{"doctor"};
+    if (*json) words.push_back("--json");
+    return become_worker(std::move(words));
   });
 }
 

@@ -49,28 +49,25 @@ int launch_job(const LaunchArguments& arguments) {
 
 }  // namespace
 
-void add_launch(CLI::App& app, Action& action) {
+void add_launch(Command app) {
   auto arguments = std::make_shared<LaunchArguments>();
-  CLI::App* command =
-      app.add_subcommand("launch", "Start a programme as the workers of one job, and watch them");
-  command->add_option("--workers", arguments->workers,
-                      "Worker processes of the whole job (default 2)");
-  command->add_option(
+  Command command =
+      app.subcommand("launch", "Start a programme as the workers of one job, and watch them");
+  command.option("--workers", arguments->workers, "Worker processes of the whole job (default 2)");
+  command.option(
       "--threads", arguments->threads,
       "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of this host)");
-  command->add_flag("--no-prefix", arguments->no_prefix,
-                    "Pass output on without the worker's number");
-  command->add_option("--stop-grace", arguments->stop_grace,
-                      "From a request to stop on, workers have so long to save and end; then they "
-                      "are killed (default 30s)");
-  command->add_option("--loss-grace", arguments->loss_grace,
-                      "After a worker was lost, the others have so long to end by themselves "
-                      "(default 5s)");
-  arguments->node.add_to(*command);
-  command->add_option("program", arguments->program, "Programme and arguments, after --");
-  command->footer("Example: trireme launch --workers 2 -- ./my_training --epochs 3");
-  command->callback(
-      [arguments, &action] { action = [arguments] { return launch_job(*arguments); }; });
+  command.flag("--no-prefix", arguments->no_prefix, "Pass output on without the worker's number");
+  command.option("--stop-grace", arguments->stop_grace,
+                 "After a request to stop, workers have this long to save and end; then they are "
+                 "killed (default 30s)");
+  command.option("--loss-grace", arguments->loss_grace,
+                 "After a worker was lost, the other workers have this long to end by themselves "
+                 "(default 5s)");
+  arguments->node.add_to(command);
+  command.option("program", arguments->program, "Programme and arguments, after --");
+  command.footer("Example: trireme launch --workers 2 -- ./my_training --epochs 3");
+  command.action([arguments] { return launch_job(*arguments); });
 }
 
 }  // namespace trireme::cli

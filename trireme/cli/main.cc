@@ -26,29 +26,20 @@ int become_worker(std::vector<std::string> arguments) {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app{
+  CommandLine app(
       "Trireme trains LibTorch models on one device or many: replicas in step on threads, "
-      "processes and hosts."};
-  app.set_version_flag("--version", std::string(version()));
-  app.require_subcommand(1);
+      "processes and hosts.");
+  app.version(std::string(version()));
   app.footer("Example: trireme train examples/digits.yaml --workers 2");
-  Action action;
-  add_train(app, action);
-  add_launch(app, action);
-  add_plan(app, action);
-  add_bench(app, action);
-  add_ckpt(app, action);
-  add_data(app, action);
-  add_scale(app, action);
-  add_doctor(app, action);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    fmt::print(stderr, "trireme: {}; try: trireme --help\n", error.what());
-    return kExitUsage;
-  }
-  return action();
+  add_train(app);
+  add_launch(app);
+  add_plan(app);
+  add_bench(app);
+  add_ckpt(app);
+  add_data(app);
+  add_scale(app);
+  add_doctor(app);
+  return app.run(argc, argv);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Options of a job that several launchers start together, one on each host.
 #pragma once
+#include <trireme/cli/command_line.h>
 #include <trireme/launch/supervisor.h>
-#include <CLI/CLI.hpp>
 #include <string>
 
 namespace trireme::cli {
@@ -10,15 +10,14 @@ struct NodeOptions {
   int nodes = 1, node = 0;
   std::string rendezvous;
 
-  void add_to(CLI::App& command) {
-    command.add_option(
-        "--nodes", nodes,
-        "Launchers in the job, one on each host; --workers counts all hosts' workers");
-    command.add_option("--node", node, "Which of them this is: 0 runs the rendezvous");
-    command.add_option("--rendezvous", rendezvous,
-                       "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a "
-                       "free port), or where etcd runs: "
-                       "etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
+  void add_to(Command command) {
+    command.option("--nodes", nodes,
+                   "Launchers in the job, one on each host; --workers counts all hosts' workers");
+    command.option("--node", node, "Which of them this is: 0 runs the rendezvous");
+    command.option("--rendezvous", rendezvous,
+                   "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a "
+                   "free port), or where etcd runs: "
+                   "etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
   }
   void apply(launch::SupervisorOptions& options) const {
     options.nodes = nodes;

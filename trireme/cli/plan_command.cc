@@ -124,20 +124,18 @@ int show(const PlanArguments& arguments) {
 
 }  // namespace
 
-void add_plan(CLI::App& app, Action& action) {
+void add_plan(Command app) {
   auto arguments = std::make_shared<PlanArguments>();
-  CLI::App* command = app.add_subcommand(
+  Command command = app.subcommand(
       "plan", "Print the plans of a configuration for any world size, without running it");
-  command->add_option("config", arguments->source.file, "YAML file");
-  command->add_option("--set", arguments->source.set, "key=value, after the file; may be repeated")
-      ->expected(1)
-      ->take_all();
-  command->add_option("--workers", arguments->workers, "Worker processes to plan for");
-  command->add_option("--batches", arguments->batches,
-                      "Also list the samples of the first so many global batches");
-  command->add_flag("--json", arguments->json, "As JSON");
-  command->footer("Example: trireme plan examples/digits.yaml --workers 4");
-  command->callback([arguments, &action] { action = [arguments] { return show(*arguments); }; });
+  command.repeated("config", arguments->source.file, "YAML file");
+  command.option("--set", arguments->source.set, "key=value, after the file; may be repeated");
+  command.option("--workers", arguments->workers, "Worker processes to plan for");
+  command.option("--batches", arguments->batches,
+                 "Also list the samples of the first so many global batches");
+  command.flag("--json", arguments->json, "As JSON");
+  command.footer("Example: trireme plan examples/digits.yaml --workers 4");
+  command.action([arguments] { return show(*arguments); });
 }
 
 }  // namespace trireme::cli

@@ -110,27 +110,23 @@ int scale(int workers, int launcher, const std::string& rendezvous) {
 
 }  // namespace
 
-void add_scale(CLI::App& app, Action& action) {
+void add_scale(Command app) {
   struct Arguments {
     int workers = 1, job = 0;
     std::string rendezvous;
   };
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* command =
-      app.add_subcommand("scale", "Another number of workers for an elastic job that runs");
-  command->add_option("workers", arguments->workers, "Between the job's MIN and MAX")->required();
-  command->add_option("--job", arguments->job,
-                      "Process of its launcher, where several run on this host");
-  command
-      ->add_option("--rendezvous", arguments->rendezvous,
-                   "Of a job that etcd knows, on any host: etcd://HOST:PORT[,HOST:PORT...]/JOBNAME")
-      ->excludes("--job");
-  command->footer("Example: trireme scale 4");
-  command->callback([arguments, &action] {
-    action = [arguments] {
-      return scale(arguments->workers, arguments->job, arguments->rendezvous);
-    };
-  });
+  Command command =
+      app.subcommand("scale", "Another number of workers for an elastic job that runs");
+  command.required("workers", arguments->workers, "Between the job's MIN and MAX");
+  command.option("--job", arguments->job,
+                 "Process of its launcher, where several run on this host");
+  command.option("--rendezvous", arguments->rendezvous,
+                 "Of a job that etcd knows, on any host: etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
+  command.excludes("--rendezvous", "--job");
+  command.footer("Example: trireme scale 4");
+  command.action(
+      [arguments] { return scale(arguments->workers, arguments->job, arguments->rendezvous); });
 }
 
 }  // namespace trireme::cli

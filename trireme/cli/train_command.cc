@@ -265,36 +265,32 @@ int train(TrainArguments arguments) {
 
 }  // namespace
 
-void add_train(CLI::App& app, Action& action) {
+void add_train(Command app) {
   auto arguments = std::make_shared<TrainArguments>();
-  CLI::App* command = app.add_subcommand("train", "Train the model that a configuration describes");
-  command->add_option("config", arguments->source.file,
-                      "YAML file; without it all keys have their defaults");
-  command->add_option("--set", arguments->source.set, "key=value, after the file; may be repeated")
-      ->expected(1)
-      ->take_all();
-  command->add_option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
-  command->add_option("--elastic", arguments->elastic,
-                      "MIN:MAX: workers that are lost are replaced while the others go on; "
-                      "`trireme scale N` changes their number");
-  command->add_option("--report", arguments->report,
-                      "Write the report (JSON) to this file as well");
-  command->add_option("--inject", arguments->inject,
-                      "Faults to suffer, such as \"kill:rank=1@step=40; "
-                      "stop:rank=0@step=60,for=3s\" (docs/faults.md)");
-  command->add_option("--expect", arguments->expect,
-                      "What must hold at the end: same-loss (as without faults, which is trained "
-                      "too), exactly-once");
-  command->add_flag("--fresh", arguments->fresh,
-                    "Start anew: checkpoints of the folder are moved aside");
-  command->add_flag("--quiet", arguments->quiet, "No progress and no summary");
-  command->add_flag("--json", arguments->json,
-                    "Print the report as JSON at the end, and nothing else on standard output");
-  command->add_flag("--keys", arguments->keys, "List every configuration key and end");
-  arguments->node.add_to(*command);
-  command->footer(
-      "Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
-  command->callback([arguments, &action] { action = [arguments] { return train(*arguments); }; });
+  Command command = app.subcommand("train", "Train the model that a configuration describes");
+  command.option("config", arguments->source.file,
+                 "YAML file; without it all keys have their defaults");
+  command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
+  command.option("--workers", arguments->workers, "Worker processes (strategy multi_worker)");
+  command.option("--elastic", arguments->elastic,
+                 "MIN:MAX: lost workers are replaced while the others continue; "
+                 "`trireme scale N` changes their number");
+  command.option("--report", arguments->report, "Write the report (JSON) to this file as well");
+  command.option("--inject", arguments->inject,
+                 "Faults to inject, such as \"kill:rank=1@step=40; "
+                 "stop:rank=0@step=60,for=3s\" (docs/faults.md)");
+  command.option("--expect", arguments->expect,
+                 "What must hold at the end: same-loss (as without faults, which is trained "
+                 "too), exactly-once");
+  command.flag("--fresh", arguments->fresh,
+               "Start anew: checkpoints of the folder are moved aside");
+  command.flag("--quiet", arguments->quiet, "No progress and no summary");
+  command.flag("--json", arguments->json,
+               "Print the report as JSON at the end, and nothing else on standard output");
+  command.flag("--keys", arguments->keys, "List every configuration key and end");
+  arguments->node.add_to(command);
+  command.footer("Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
+  command.action([arguments] { return train(*arguments); });
 }
 
 }  // namespace trireme::cli

@@ -59,40 +59,37 @@ void require_steps(const WorkerBenchArguments& arguments) {
                 fmt::format("--steps {} is below 1", arguments.steps), "1 or more");
 }
 
-void add_worker_bench(CLI::App& app, WorkerAction& action) {
+void add_worker_bench(Command app) {
   auto arguments = std::make_shared<WorkerBenchArguments>();
-  const auto add_common = [&](CLI::App* command) {
-    command->add_option("--workers", arguments->workers);
-    command->add_option("--path", arguments->path);
-    command->add_option("--steps", arguments->steps);
-    command->add_flag("--json", arguments->json);
+  const auto add_common = [&](Command command) {
+    command.option("--workers", arguments->workers);
+    command.option("--path", arguments->path);
+    command.option("--steps", arguments->steps);
+    command.flag("--json", arguments->json);
   };
   const auto add_step = [&](const std::string& name, const std::string& description,
                             int (*run)(const WorkerBenchArguments&)) {
-    CLI::App* step = app.add_subcommand(name, description);
-    step->add_option("--model", arguments->model);
-    step->add_option("--batch", arguments->batch);
-    step->add_option("--compression", arguments->compression);
-    step->add_option("--compression-rank", arguments->compression_rank);
+    Command step = app.subcommand(name, description);
+    step.option("--model", arguments->model);
+    step.option("--batch", arguments->batch);
+    step.option("--compression", arguments->compression);
+    step.option("--compression-rank", arguments->compression_rank);
     add_common(step);
-    step->callback(
-        [arguments, run, &action] { action = [arguments, run] { return run(*arguments); }; });
+    step.action([arguments, run] { return run(*arguments); });
   };
   add_step("bench-step", "Training steps of a model", bench_step);
   add_step("bench-first-step", "One training step, and the time of day when it is done",
            bench_first_step);
-  CLI::App* collectives = app.add_subcommand("bench-collectives", "One collective operation");
-  collectives->add_option("--op", arguments->op);
-  collectives->add_option("--bytes", arguments->bytes);
-  collectives->add_option("--algorithm", arguments->algorithm);
-  collectives->add_flag("--tune", arguments->tune);
-  collectives->add_flag("--shared-tensors", arguments->shared_tensors);
-  collectives->add_option("--output", arguments->output);
+  Command collectives = app.subcommand("bench-collectives", "One collective operation");
+  collectives.option("--op", arguments->op);
+  collectives.option("--bytes", arguments->bytes);
+  collectives.option("--algorithm", arguments->algorithm);
+  collectives.flag("--tune", arguments->tune);
+  collectives.flag("--shared-tensors", arguments->shared_tensors);
+  collectives.option("--output", arguments->output);
   add_common(collectives);
-  collectives->callback([arguments, &action] {
-    action = [arguments] {
-      return arguments->tune ? tune_collectives(*arguments) : bench_collectives(*arguments);
-    };
+  collectives.action([arguments] {
+    return arguments->tune ? tune_collectives(*arguments) : bench_collectives(*arguments);
   });
 }
 

@@ -1,5 +1,6 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>

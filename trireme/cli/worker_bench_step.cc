@@ -1,5 +1,8 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/worker_bench.h>
@@ -34,14 +37,14 @@ class Training {
   }
 
   StepOutcome step() {
-    const at::Tensor loss = torch::nn::functional::cross_entropy(model_.forward(data_), target_);
+    const at::Tensor loss = at::cross_entropy_loss(model_.forward(data_), target_);
     return replica_.step(loss, batch_, batch_ * ranks_);
   }
   int64_t batch() const { return batch_; }
 
  private:
   Model make_model() const {
-    torch::manual_seed(1);
+    at::manual_seed(1);
     return models::make_factory(options_, input_)();
   }
 

@@ -1,14 +1,11 @@
 // The subcommands of `trireme-worker`.
 #pragma once
-#include <CLI/CLI.hpp>
-#include <functional>
+#include <trireme/cli/command_line.h>
 
 namespace trireme::cli {
 
-using WorkerAction = std::function<int()>;
-
-void add_worker_train(CLI::App& app, WorkerAction& action);
-void add_worker_bench(CLI::App& app, WorkerAction& action);
-void add_worker_doctor(CLI::App& app, WorkerAction& action);
+void add_worker_train(Command app);
+void add_worker_bench(Command app);
+void add_worker_doctor(Command app);
 
 }  // namespace trireme::cli

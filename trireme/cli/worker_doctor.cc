@@ -1,5 +1,6 @@
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/cuda.h>
 #include <torch/version.h>
 
 #include <trireme/base/units.h>
@@ -95,11 +96,11 @@ int doctor(bool as_json) {
 
 }  // namespace
 
-void add_worker_doctor(CLI::App& app, WorkerAction& action) {
+void add_worker_doctor(Command app) {
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = app.add_subcommand("doctor", "What was understood and what is compiled in");
-  command->add_flag("--json", *json);
-  command->callback([json, &action] { action = [json] { return doctor(*json); }; });
+  Command command = app.subcommand("doctor", "What was understood and what is compiled in");
+  command.flag("--json", *json);
+  command.action([json] { return doctor(*json); });
 }
 
 }  // namespace trireme::cli

@@ -1,7 +1,6 @@
 // `trireme-worker`: the part of the command line that computes. Started by `trireme`, not by
 // people.
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
@@ -16,20 +15,11 @@ namespace trireme::cli {
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app{"trireme-worker: started by trireme"};
-  app.require_subcommand(1);
-  WorkerAction action;
-  add_worker_train(app, action);
-  add_worker_bench(app, action);
-  add_worker_doctor(app, action);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "trireme: {}; try: trireme --help\n", error.what());
-    return kExitUsage;
-  }
-  return action();
+  CommandLine app("trireme-worker: started by trireme");
+  add_worker_train(app);
+  add_worker_bench(app);
+  add_worker_doctor(app);
+  return app.run(argc, argv);
 }
 
 // Other ranks may be gone: destructors of carriers could wait for them until their time-outs. All

@@ -1,5 +1,6 @@
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
@@ -252,15 +253,15 @@ int train(const WorkerTrainArguments& arguments) {
 
 }  // namespace
 
-void add_worker_train(CLI::App& app, WorkerAction& action) {
+void add_worker_train(Command app) {
   auto arguments = std::make_shared<WorkerTrainArguments>();
-  CLI::App* command = app.add_subcommand("train", "One worker of a training run");
-  command->add_option("config", arguments->source.file);
-  command->add_option("--set", arguments->source.set)->expected(1)->take_all();
-  command->add_option("--report", arguments->report);
-  command->add_flag("--quiet", arguments->quiet);
-  command->add_flag("--json", arguments->json);
-  command->callback([arguments, &action] { action = [arguments] { return train(*arguments); }; });
+  Command command = app.subcommand("train", "One worker of a training run");
+  command.repeated("config", arguments->source.file);
+  command.option("--set", arguments->source.set);
+  command.option("--report", arguments->report);
+  command.flag("--quiet", arguments->quiet);
+  command.flag("--json", arguments->json);
+  command.action([arguments] { return train(*arguments); });
 }
 
 }  // namespace trireme::cli

@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-// This header relies on torch.h before it.
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <trireme/base/error.h>

@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
 
 #include <fmt/format.h>
 

@@ -1,5 +1,6 @@
-#include <torch/torch.h>
-// torch.h comes first; these headers rely on it.
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/c10d_group.h>

@@ -26,10 +26,8 @@ if(TRIREME_MPI)
   endif()
 endif()
 if(MPI_FOUND)
-  list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND -isystem OUTPUT_VARIABLE includes)
-  file(GLOB mpi_sources ${PROJECT_SOURCE_DIR}/trireme/comm/mpi/mpi_*.cc)
-  set_source_files_properties(${mpi_sources} PROPERTIES COMPILE_OPTIONS "${includes}"
-                              COMPILE_DEFINITIONS "${MPI_CXX_COMPILE_DEFINITIONS}")
+  target_include_directories(trireme_comm SYSTEM PRIVATE ${MPI_CXX_INCLUDE_DIRS})
+  target_compile_definitions(trireme_comm PRIVATE ${MPI_CXX_COMPILE_DEFINITIONS})
   # Only the C interface is used.
   list(FILTER MPI_CXX_LIBRARIES EXCLUDE REGEX "mpi_cxx|mpi\\+\\+")
   # The libraries are linked by path, not as a target: an installed package would have to find a

@@ -1,6 +1,6 @@
 #include <trireme/data/loader.h>
 
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>

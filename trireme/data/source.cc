@@ -1,6 +1,9 @@
 #include <trireme/data/source.h>
 
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
@@ -23,7 +26,7 @@ void check_index(int64_t index, int64_t size) {
                 fmt::format("sample {} is outside 0..{}", index, size - 1));
 }
 
-// Stacks as torch::stack does, but names a sample that does not fit the others.
+// Stacks as at::stack does, but names a sample that does not fit the others.
 at::Tensor stack(const std::vector<at::Tensor>& rows, const std::vector<int64_t>& indices,
                  std::string_view part) {
   for (size_t row = 0; row < rows.size(); ++row) {
@@ -35,17 +38,17 @@ at::Tensor stack(const std::vector<at::Tensor>& rows, const std::vector<int64_t>
                     part, indices[row], shape_of(rows[row]), indices[0], shape_of(rows[0])),
         "cropping or padding in get(), or a get_batch() of the source's own");
   }
-  return torch::stack(rows);
+  return at::stack(rows);
 }
 
 // Copies rows of a contiguous tensor on the calling thread alone; index_select would start a team
 // of threads.
 at::Tensor gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& indices) {
   if (!tensor.device().is_cpu())
-    return tensor.index_select(0, torch::tensor(indices, torch::kLong).to(tensor.device()));
+    return tensor.index_select(0, at::tensor(indices, at::kLong).to(tensor.device()));
   std::vector<int64_t> sizes = tensor.sizes().vec();
   sizes[0] = static_cast<int64_t>(indices.size());
-  at::Tensor rows = torch::empty(sizes, tensor.options());
+  at::Tensor rows = at::empty(sizes, tensor.options());
   const size_t row_bytes =
       tensor.nbytes() / static_cast<size_t>(std::max<int64_t>(1, tensor.size(0)));
   if (row_bytes == 0) return rows;
@@ -94,8 +97,8 @@ Example ImageSource::get(int64_t index) const {
 
 Example ImageSource::get_batch(const std::vector<int64_t>& indices) const {
   const auto rows = static_cast<int64_t>(indices.size());
-  Example batch{torch::empty({rows, table_.channels, table_.height, table_.width}, torch::kFloat),
-                torch::empty({rows}, torch::kLong)};
+  Example batch{at::empty({rows, table_.channels, table_.height, table_.width}, at::kFloat),
+                at::empty({rows}, at::kLong)};
   auto* data = batch.data.mutable_data_ptr<float>();
   auto* target = batch.target.mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {

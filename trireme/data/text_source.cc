@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
@@ -22,8 +23,8 @@ Example TextSource::get(int64_t index) const {
 
 Example TextSource::get_batch(const std::vector<int64_t>& indices) const {
   const int64_t block = text_->block, rows = static_cast<int64_t>(indices.size());
-  Example batch{torch::empty({rows, block}, torch::kLong),
-                torch::empty({rows, block}, torch::kLong)};
+  Example batch{at::empty({rows, block}, at::kLong),
+                at::empty({rows, block}, at::kLong)};
   auto* data = batch.data.mutable_data_ptr<int64_t>();
   auto* target = batch.target.mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {

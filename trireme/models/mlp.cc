@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/linear.h>
 #include <trireme/models/mlp.h>
 
 namespace trireme::models {

@@ -1,4 +1,8 @@
-#include <torch/torch.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 #include <trireme/models/resnet.h>
 #include <trireme/models/resnet_layout.h>
 

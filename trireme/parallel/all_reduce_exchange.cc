@@ -1,4 +1,7 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include <fmt/format.h>
 
@@ -90,7 +93,7 @@ class AllReduceExchange : public Exchange {
   void ready(int parameter) {
     progress_->ready(parameter);
     if (!in_ready_order_) return;
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     while (sent() + 1 < plan_.buckets.size() && progress_->is_complete(sent())) {
       const size_t bucket = sent();
       prepare(bucket);
@@ -166,7 +169,7 @@ class AllReduceExchange : public Exchange {
   }
 
   StepOutcome reduce(const Contribution& mine) {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     const StepFacts::Summed facts = compressed_ ? reduce_compressed(mine) : reduce_plainly(mine);
     weighted_ = facts.weighted;
     for (size_t i = 0; i < plan_.buckets.size(); ++i)

@@ -1,4 +1,6 @@
-#include <torch/torch.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>

@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
 
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>

@@ -1,4 +1,6 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
 
 #include <trireme/parallel/gradients.h>
 #include <cmath>
@@ -6,7 +8,7 @@
 namespace trireme {
 
 double norm_of(const std::vector<at::Tensor>& gradients) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   double squares = 0;
   for (const at::Tensor& gradient : gradients) {
     if (!gradient.defined()) continue;
@@ -19,7 +21,7 @@ double norm_of(const std::vector<at::Tensor>& gradients) {
 
 void multiply(const std::vector<at::Tensor>& gradients, double factor) {
   if (factor == 1.0) return;
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   for (const at::Tensor& gradient : gradients)
     if (gradient.defined()) gradient.mul_(factor);
 }

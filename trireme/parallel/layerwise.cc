@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/optim/serialize.h>
 
 #include <fmt/format.h>
 

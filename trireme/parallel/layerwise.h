@@ -1,7 +1,6 @@
 // Optimizers for large batches whose step is scaled for each layer. torch::optim has none.
 #pragma once
 #include <torch/optim/optimizer.h>
-#include <torch/optim/serialize.h>
 
 namespace trireme {
 

@@ -1,4 +1,10 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <torch/optim/optimizer.h>
 
 #include <fmt/format.h>
 
@@ -93,7 +99,7 @@ class LocalSgdExchange : public Exchange {
 
   // Each tensor becomes its mean over all replicas. Returns the bytes sent.
   int64_t average(const std::vector<at::Tensor>& tensors) const {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
     for (const at::Tensor& tensor : tensors)
       if (tensor.is_floating_point()) by_type[tensor.scalar_type()].push_back(tensor);

@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <fmt/ranges.h>
 #include <trireme/base/hash.h>
@@ -23,6 +24,17 @@ ModuleState state_of(const torch::nn::Module& module) {
     add(state.parameters, item.key(), item.value());
   for (const auto& item : module.named_buffers()) add(state.buffers, item.key(), item.value());
   return state;
+}
+
+void prepare_for_training(torch::nn::Module& module, at::ScalarType dtype) {
+  module.train();
+  module.to(dtype);
+  if (dtype != at::kHalf && dtype != at::kBFloat16) return;
+  for (const auto& part : module.modules()) {
+    if (part->as<torch::nn::BatchNorm1d>() || part->as<torch::nn::BatchNorm2d>() ||
+        part->as<torch::nn::BatchNorm3d>())
+      part->to(at::kFloat);
+  }
 }
 
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors) {

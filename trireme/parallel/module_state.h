@@ -26,6 +26,10 @@ struct ModuleState {
 };
 ModuleState state_of(const torch::nn::Module& module);
 
+// Gives the module this type and training mode; batch norms keep float32, since 16 bits are too
+// coarse for their statistics.
+void prepare_for_training(torch::nn::Module& module, at::ScalarType dtype);
+
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
 // What must be alike on all ranks, for World::agree: names, shapes, types, frozen or not.
 std::map<std::string, std::string> facts_of(const ModuleState& state);

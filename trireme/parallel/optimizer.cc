@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <torch/optim.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>

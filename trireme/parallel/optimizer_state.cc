@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <torch/optim.h>
+#include <torch/serialize/archive.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>

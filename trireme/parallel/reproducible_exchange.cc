@@ -1,4 +1,9 @@
-#include <torch/torch.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <fmt/format.h>
 
@@ -62,7 +67,7 @@ ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
 }
 
 void ReproducibleExchange::end_shard(const Contribution& of_shard) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   if (next_shard_ >= shards().last)
     refuse(fmt::format("end_shard() a {}. time in a step, and rank {} has shards {} to {}",
                        shards_.size() + 1, group_->rank(), shards().first, shards().last - 1),
@@ -100,7 +105,7 @@ void ReproducibleExchange::add(const plan::ShardSum& sum) {
 }
 
 StepOutcome ReproducibleExchange::exchange(const Contribution& mine, const Update& update) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   if (next_shard_ != shards().last)
     refuse(fmt::format("step() with {} of {} shards computed", shards_.size(),
                        shards().last - shards().first),

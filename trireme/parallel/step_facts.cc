@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <trireme/base/error.h>
 #include <trireme/parallel/step_facts.h>

@@ -1,8 +1,14 @@
 #include <trireme/parallel/sync_batch_norm.h>
 
+#include <ATen/ops/batch_norm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/instance_norm.h>
+#include <ATen/ops/var_mean.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
@@ -149,7 +155,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
   at::Tensor mean, inverse_deviation;
   double count = 0;
   {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     const Statistics all = statistics_over(*group, input.detach());
     update_running(running_mean, all.mean, momentum);
     update_running(running_var, all.squares / (all.count - 1), momentum);

@@ -1,6 +1,7 @@
 #include <trireme/tensor/master_weights.h>
 
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 namespace trireme {
 namespace {
@@ -21,7 +22,7 @@ MasterWeights::MasterWeights(const std::vector<at::Tensor>& parameters) : parame
 }
 
 void MasterWeights::adopt() const {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (is_half(parameters_[i])) masters_[i].copy_(parameters_[i]);
 }
@@ -36,7 +37,7 @@ void MasterWeights::take_gradients() const {
 }
 
 void MasterWeights::publish() const {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (is_half(parameters_[i])) parameters_[i].copy_(masters_[i]);
 }

@@ -1,6 +1,7 @@
 #include <trireme/tensor/parameter_average.h>
 
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
@@ -20,13 +21,13 @@ ParameterAverage::ParameterAverage(double decay, std::vector<at::Tensor> paramet
 }
 
 void ParameterAverage::update() const {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i)
     averages_[i].lerp_(parameters_[i].detach().to(averages_[i].scalar_type()), 1 - decay_);
 }
 
 void ParameterAverage::reset() const {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) averages_[i].copy_(parameters_[i]);
 }
 

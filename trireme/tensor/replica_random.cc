@@ -2,7 +2,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
-#include <torch/torch.h>
 #include <trireme/tensor/replica_random.h>
 
 namespace trireme {

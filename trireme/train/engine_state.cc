@@ -1,4 +1,9 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <trireme/base/cbor.h>
 #include <trireme/base/log.h>
@@ -99,7 +104,7 @@ bool belongs_to_engine(const std::string& name) {
 
 std::set<std::string> restore(EngineState& state, const std::map<std::string, at::Tensor>& saved,
                               int saved_ranks, Group& group) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   Json found = {{"own", all_fit(state, saved, saved_ranks)},
                 {"ranks", saved_ranks},
                 {"shared", Json::array()}};

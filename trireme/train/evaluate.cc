@@ -1,4 +1,7 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/tensor.h>
 
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/evaluate.h>
@@ -9,7 +12,7 @@ namespace trireme {
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
   if (job.loss) return job.loss(output, target);
   const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
-  return torch::nn::functional::cross_entropy(half ? output.to(at::kFloat) : output,
+  return at::cross_entropy_loss(half ? output.to(at::kFloat) : output,
                                               target.reshape({-1}));
 }
 
@@ -21,7 +24,7 @@ int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& t
 
 Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch,
                     at::ScalarType dtype, Group& group) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   model.module->eval();
   const auto [first, last] = plan::DataPlan::share(source.size(), group.rank(), group.size());
   double loss = 0, correct = 0, targets = 0, samples = 0;

@@ -1,4 +1,7 @@
-#include <torch/torch.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -219,7 +222,7 @@ struct ReplicaRun::Impl {
     in_step_ = true;
   }
   void restore_buffers() {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     for (size_t i = 0; i < before_step_.size(); ++i)
       replica_->state().buffers[i].tensor.copy_(before_step_[i]);
   }
@@ -269,20 +272,8 @@ struct ReplicaRun::Impl {
     if (!model.module || !model.forward)
       throw Error(ErrorCode::invalid_argument, "train",
                   "the model factory gave no module or no forward function", "set both");
-    convert(*model.module);
-    model.module->train();
+    prepare_for_training(*model.module, options_.dtype);
     return model;
-  }
-
-  // Statistics of batch norms are too fine for 16 bits.
-  void convert(torch::nn::Module& module) const {
-    module.to(options_.dtype);
-    if (options_.dtype != at::kHalf && options_.dtype != at::kBFloat16) return;
-    for (const auto& part : module.modules()) {
-      if (part->as<torch::nn::BatchNorm1d>() || part->as<torch::nn::BatchNorm2d>() ||
-          part->as<torch::nn::BatchNorm3d>())
-        part->to(at::kFloat);
-    }
   }
 
   DataParallelOptions engine_options() const {

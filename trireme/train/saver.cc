@@ -1,4 +1,7 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
@@ -91,11 +94,11 @@ class Places {
 
   // Once all bytes are there.
   void settle() {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     for (const auto& [tensor, read] : detours_) tensor.copy_(read);
     for (const auto* const part : {&state_.parameters, &state_.buffers})
       for (const auto& [name, tensor] : *part)
-        torch::autograd::impl::bump_version(tensor);  // Written behind its back.
+        tensor.unsafeGetTensorImpl()->bump_version();  // Written behind its back.
   }
 
   std::vector<NamedTensor> others;
@@ -106,7 +109,7 @@ class Places {
 };
 
 void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : parameters)
     if (tensor.is_floating_point() && !tensor.isfinite().all().item<bool>())
       throw Error(

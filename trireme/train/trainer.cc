@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>

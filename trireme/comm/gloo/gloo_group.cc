@@ -1,5 +1,3 @@
-#include <torch/torch.h>
-// torch.h comes first; this header relies on it.
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <trireme/base/error.h>

@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
 
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>

@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>

@@ -1,4 +1,4 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
 #include <trireme/base/cores.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/breakable.h>

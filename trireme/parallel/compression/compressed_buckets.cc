@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/compression/compressed_buckets.h>
@@ -63,7 +64,7 @@ int64_t CompressedBuckets::finish(const std::vector<at::Tensor>& rest, const at:
 
 void CompressedBuckets::add(std::function<void()> operation) {
   works_.push_back(queue_.add([operation = std::move(operation)] {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     operation();
   }));
   if (group_->runs_in_background()) works_.back()->start();
@@ -86,7 +87,7 @@ std::vector<NamedTensor> CompressedBuckets::state() const {
 }
 
 void CompressedBuckets::take_state(const CompressedBuckets& other) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> kept;
   for (auto& [name, tensor] : other.state()) kept.emplace(name, tensor);
   for (auto& [name, tensor] : state())

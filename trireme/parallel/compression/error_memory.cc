@@ -1,4 +1,6 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <trireme/parallel/compression/error_memory.h>
 

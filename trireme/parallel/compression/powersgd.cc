@@ -1,6 +1,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Dispatch.h>
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
 #include <trireme/base/hash.h>
 #include <trireme/parallel/compression/built_in.h>
@@ -47,7 +50,7 @@ class PowerSgd : public Compressor {
   }
 
   int64_t all_reduce(const at::Tensor& flat) override {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     int64_t sent = 0;
     AT_DISPATCH_FLOATING_TYPES(flat.scalar_type(), "powersgd",
                                [&] { sent = reduce<scalar_t>(flat); });

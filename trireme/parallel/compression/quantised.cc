@@ -1,4 +1,8 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <trireme/parallel/compression/error_memory.h>
 #include <trireme/parallel/compression/quantised.h>
@@ -23,7 +27,7 @@ class Quantised : public Compressor {
   }
 
   int64_t all_reduce(const at::Tensor& flat) override {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     std::vector<Piece> pieces;
     for (int64_t start = 0; start < chunk_; start += piece_)
       pieces.push_back(scatter(flat, start, std::min(piece_, chunk_ - start)));

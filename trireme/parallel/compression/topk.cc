@@ -1,4 +1,7 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 
 #include <trireme/parallel/compression/built_in.h>
 #include <trireme/parallel/compression/error_memory.h>
@@ -18,7 +21,7 @@ class TopK : public Compressor {
         errors_(bucket) {}
 
   int64_t all_reduce(const at::Tensor& flat) override {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     flat.add_(errors_.kept());
     const at::Tensor chosen =
         std::get<1>(flat.abs().topk(count_, 0, /*largest=*/true, /*sorted=*/false));

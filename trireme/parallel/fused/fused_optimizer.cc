@@ -1,4 +1,6 @@
-#include <torch/torch.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
 
 #include <fmt/format.h>
 

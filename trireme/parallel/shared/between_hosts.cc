@@ -1,4 +1,7 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
 
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/gradients.h>
@@ -78,7 +81,7 @@ void BetweenHosts::backward_ended(double gradient_scale) {
 }
 
 void BetweenHosts::ready(int parameter) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   progress_.ready(parameter);
   actions_.publish(parameter);
   for (auto bucket = static_cast<size_t>(arrived_);

@@ -1,4 +1,6 @@
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 
 #include <fmt/format.h>
 
@@ -61,7 +63,7 @@ class SharedExchange : public Exchange {
   bool is_torn() const override { return updating_; }
 
   StepOutcome exchange(const Contribution& mine, const Update&) override {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     if (between_) between_->backward_ended(mine.gradient_scale);
     post(mine);
     team_->meet({"gradients", count(), "shared"});
@@ -92,7 +94,7 @@ class SharedExchange : public Exchange {
   }
 
   void sync_parameters() override {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     team_->meet({"sync parameters", count(), "shared"});
     if (team_->rank() == 0)
       for (int p = 0; p < count(); ++p)  // Loading may have given it a storage of its own.
@@ -174,7 +176,7 @@ class SharedExchange : public Exchange {
   // The team's first rank brings the values; then all ranks' modules and optimizers look at the
   // shared ones.
   void move_in() {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     if (team_->rank() == 0)
       for (int p = 0; p < count(); ++p) shared_view(p).copy_(parameter(p));
     place_state(team_->rank() == 0);
@@ -580,7 +582,7 @@ class SharedExchange : public Exchange {
     table_.next_step();
     if (!updated) return;
     // Autograd cannot see a write through another tensor.
-    for (const int p : updated_) torch::autograd::impl::bump_version(parameter(p));
+    for (const int p : updated_) parameter(p).unsafeGetTensorImpl()->bump_version();
     remember_versions();
   }
 
