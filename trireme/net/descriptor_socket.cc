@@ -15,6 +15,8 @@
 namespace trireme::net {
 namespace {
 
+constexpr Milliseconds kLook{10};  // Between two looks at who was lost.
+
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorCode::io, "net", fmt::format("{}: {}", what, std::strerror(errno)),
               "comm.backend=gloo, which needs no shared memory");
@@ -42,11 +44,15 @@ bool same_user(int connected) {
          peer.uid == geteuid();
 }
 
-void wait_for(int socket, short events, Deadline deadline, const char* what) {
+void wait_for(int socket, short events, Deadline deadline, const ThrowIfLost& throw_if_lost,
+              const char* what) {
   pollfd entry{socket, events, 0};
   for (;;) {
-    const int ready = poll(&entry, 1, static_cast<int>(deadline.remaining().count()));
+    const Milliseconds patience =
+        throw_if_lost ? std::min(kLook, deadline.remaining()) : deadline.remaining();
+    const int ready = poll(&entry, 1, static_cast<int>(patience.count()));
     if (ready > 0) return;
+    if (throw_if_lost) throw_if_lost();
     if (ready < 0 && errno != EINTR) fail("poll");
     if (deadline.expired())
       throw Error(ErrorCode::timeout, "net",
@@ -79,12 +85,15 @@ constexpr const char* kPartner = "another process of this host to share its memo
 
 }  // namespace
 
-DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline deadline) {
-  DescriptorSocket made(open_socket());
+DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline deadline,
+                                           ThrowIfLost throw_if_lost) {
+  DescriptorSocket made(open_socket(), std::move(throw_if_lost));
   const auto [address, length] = address_of(name);
   while (::connect(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    if (errno == ECONNREFUSED) partner_gone();
     if ((errno != EAGAIN && errno != EINTR) || deadline.expired())
       fail("connecting to the process that shares memory");
+    if (made.throw_if_lost_) made.throw_if_lost_();
     poll(nullptr, 0, 1);  // Its queue is full for the moment; poll cannot tell when it is not.
   }
   if (!same_user(made.socket_.get()))
@@ -95,7 +104,7 @@ DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline dea
 }
 
 void DescriptorSocket::wait(short events, Deadline deadline) const {
-  wait_for(socket_.get(), events, deadline, kPartner);
+  wait_for(socket_.get(), events, deadline, throw_if_lost_, kPartner);
 }
 
 void DescriptorSocket::send_number(int64_t number, Deadline deadline) {
@@ -134,8 +143,10 @@ Descriptor DescriptorSocket::receive_descriptor(Deadline deadline) {
   return Descriptor(descriptor);
 }
 
-DescriptorListener::DescriptorListener()
-    : socket_(open_socket()), name_("trireme-" + make_token()) {
+DescriptorListener::DescriptorListener(ThrowIfLost throw_if_lost)
+    : socket_(open_socket()),
+      name_("trireme-" + make_token()),
+      throw_if_lost_(std::move(throw_if_lost)) {
   const auto [address, length] = address_of(name_);
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(socket_.get(), 64) != 0)
@@ -144,10 +155,10 @@ DescriptorListener::DescriptorListener()
 
 DescriptorSocket DescriptorListener::accept(Deadline deadline) {
   for (;;) {
-    wait_for(socket_.get(), POLLIN, deadline, kPartner);
+    wait_for(socket_.get(), POLLIN, deadline, throw_if_lost_, kPartner);
     const int accepted = accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (accepted < 0) continue;
-    DescriptorSocket partner{Descriptor(accepted)};
+    DescriptorSocket partner(Descriptor(accepted), throw_if_lost_);
     if (same_user(accepted)) return partner;
   }
 }
