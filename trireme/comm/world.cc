@@ -440,6 +440,7 @@ bool World::regroup(int64_t step, const std::string& reason) {
   identity.local_worker = place->worker;
   impl_->first_step = place->step;
   impl_->placed = true;
+  if (impl_->orphan_watch) impl_->orphan_watch->note_membership();
   impl_->connected = false;
   impl_->hosts.reset();
   impl_->groups_made = 0;

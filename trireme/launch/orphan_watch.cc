@@ -10,6 +10,7 @@ namespace {
 
 constexpr Milliseconds kLook{100};
 constexpr Milliseconds kStopToKill{30'000};
+constexpr Milliseconds kNothingToSave{500};
 
 void print_to_nobody() {
   const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -45,7 +46,8 @@ void OrphanWatch::watch() {
   print_to_nobody();
   if (!grace_ || ends_within(*grace_)) return;
   ::kill(::getpid(), SIGTERM);
-  if (!ends_within(kStopToKill)) ::kill(::getpid(), SIGKILL);
+  if (ends_within(kNothingToSave) || (is_member_ && ends_within(kStopToKill))) return;
+  ::kill(::getpid(), SIGKILL);
 }
 
 }  // namespace trireme::launch
