@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/text.h>
 #include <trireme/base/units.h>
 #include <trireme/train/expectations.h>
 #include <algorithm>
@@ -16,12 +17,6 @@ double allowed(size_t steps_since, bool is_float64) {
   constexpr double kFirst = 1e-5, kMost = 0.05;
   const double late = steps_since < 50 ? 0 : static_cast<double>(steps_since - 50) / 15;
   return std::min(kMost, kFirst * std::exp2(std::min(late, 100.0)));
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
 }
 
 }  // namespace

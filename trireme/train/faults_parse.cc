@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/text.h>
 #include <trireme/base/units.h>
 #include <trireme/train/faults.h>
 #include <trireme/train/faults_words.h>
@@ -12,13 +13,7 @@
 namespace trireme {
 namespace {
 
-using faults::kKinds, faults::kPlaces, faults::kSlowParts;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
-}
+using faults::kKinds, faults::kPlaces, faults::kSlowParts, faults::names_of;
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separators) {
   std::vector<std::string_view> parts;
