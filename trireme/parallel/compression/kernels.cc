@@ -98,7 +98,7 @@ TRIREME_INLINE void project_columns(const Thin<T>& thin) {
 }
 
 template <typename T>
-TRIREME_INLINE void restore_rows(const Thin<T>& thin, T share, T* __restrict error) {
+TRIREME_INLINE void restore_rows(const Thin<T>& thin, T fraction, T* __restrict error) {
   const int64_t n = thin.columns;
   for (int64_t i = 0; i < thin.rows; ++i) {
     T* const __restrict row = thin.matrix + i * n;
@@ -112,7 +112,7 @@ TRIREME_INLINE void restore_rows(const Thin<T>& thin, T share, T* __restrict err
       else
         for (int64_t j = 0; j < n; ++j) row[j] += p * q[j];
     }
-    for (int64_t j = 0; j < n; ++j) left[j] -= share * row[j];
+    for (int64_t j = 0; j < n; ++j) left[j] -= fraction * row[j];
   }
 }
 
@@ -239,11 +239,11 @@ void orthogonalise(const Thin<float>& thin) { orthogonalise_columns(thin); }
 void orthogonalise(const Thin<double>& thin) { orthogonalise_columns(thin); }
 TRIREME_CLONES void project_back(const Thin<float>& thin) { project_columns(thin); }
 TRIREME_CLONES void project_back(const Thin<double>& thin) { project_columns(thin); }
-TRIREME_CLONES void restore(const Thin<float>& thin, float share, float* error) {
-  restore_rows(thin, share, error);
+TRIREME_CLONES void restore(const Thin<float>& thin, float fraction, float* error) {
+  restore_rows(thin, fraction, error);
 }
-TRIREME_CLONES void restore(const Thin<double>& thin, double share, double* error) {
-  restore_rows(thin, share, error);
+TRIREME_CLONES void restore(const Thin<double>& thin, double fraction, double* error) {
+  restore_rows(thin, fraction, error);
 }
 
 }  // namespace trireme::compression
