@@ -92,7 +92,7 @@ ParameterChange ParameterForms::find_change() {
   return {};
 }
 
-// A walk over the module costs more than all other looks together.
+// A walk over the module costs more than all other checks together.
 ParameterChange ParameterForms::find_unknown() const {
   std::unordered_set<const void*> known;
   for (const auto& [name, tensor] : parameters_) known.insert(tensor.unsafeGetTensorImpl());

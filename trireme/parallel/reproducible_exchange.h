@@ -43,7 +43,7 @@ class ReproducibleExchange : public Exchange {
 
   Flats take_flats();
   void add(const plan::ShardSum& sum);
-  StepOutcome share_facts(const Contribution& mine);
+  StepOutcome sum_facts(const Contribution& mine);
   double sum_of_losses(const double* losses) const;
   int64_t reduce();
   Travel send(size_t bucket);
