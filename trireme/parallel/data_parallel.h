@@ -119,9 +119,9 @@ class DataParallel {
   void sync_state();
 
   double loss_scale() const;  // 1 without loss_scaling.
-  // The next members are, for checkpoints, what the engine keeps between steps beside parameters
-  // and optimizer state. Counters and masters are the same on every rank; own_state() is this
-  // rank's own. A resumed run fills the tensors in place.
+  // Checkpoints save the next members: the state that the engine keeps between steps besides
+  // parameters and optimizer state. Counters and masters are the same on every rank; own_state()
+  // is this rank's own. A resumed run fills the tensors in place.
   Json counters() const;
   void load_counters(const Json& counters);
   // COLLECTIVE. Call it after masters() were filled: all ranks then take rank 0's masters.

@@ -19,9 +19,9 @@ struct NamedTensor {
 };
 
 struct ModuleState {
-  // In the order of named_parameters(), frozen ones included.
+  // The parameters in the order of named_parameters(), frozen ones included.
   std::vector<NamedTensor> parameters;
-  // In the order of named_buffers(), without undefined ones.
+  // The buffers in the order of named_buffers(), without undefined ones.
   std::vector<NamedTensor> buffers;
   // Maps the second and later names of a tied tensor to its first name.
   std::map<std::string, std::string> aliases;

@@ -18,7 +18,7 @@ enum class Change : int {
   layout,    // It is no longer contiguous.
   unfrozen,  // It was frozen and has a gradient.
   unknown,   // The module has a trainable parameter that the engine was not given.
-  // From here on for shared parameters only.
+  // The next changes are those of shared parameters only.
   moved,      // It has another storage.
   rewritten,  // It has other values.
 };

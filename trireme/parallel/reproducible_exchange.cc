@@ -250,10 +250,10 @@ void ReproducibleExchange::load_counters(const Json& counters) {
             threads = counters.value("threads", threads_);
   if (shards == tree_.shards && threads == threads_) return;
   refuse(
-      fmt::format("the saved state was computed with {} virtual shards and {} threads per replica, "
-                  "but this run has {} and {}: it would add in another order and get other bits",
+      fmt::format("the saved state was computed with {} virtual shards and {} threads per replica,"
+                  " but this run has {} and {}: it would add in another order and get other bits",
                   shards, threads, tree_.shards, threads_),
-      fmt::format("reproducible.virtual_shards={} and device.threads={}, or --fresh to start again",
+      fmt::format("reproducible.virtual_shards={} and device.threads={}, or --fresh for a new run",
                   shards, threads));
 }
 

@@ -64,7 +64,7 @@ class ReproducibleExchange : public Exchange {
   // The state of the current step follows.
   int next_shard_ = 0;
   size_t next_sum_ = 0;
-  std::map<int, Flats> nodes_;  // By the node's first shard.
+  std::map<int, Flats> nodes_;  // The nodes by their first shard.
   std::vector<Contribution> shards_;
   std::vector<bool> used_;
   bool weighted_ = false;

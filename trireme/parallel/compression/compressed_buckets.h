@@ -47,7 +47,7 @@ class CompressedBuckets {
   void add(std::function<void()> operation);
 
   std::shared_ptr<Group> group_;
-  std::vector<std::unique_ptr<Compressor>> compressors_;  // By bucket.
+  std::vector<std::unique_ptr<Compressor>> compressors_;  // One for each bucket.
   // The state of the current step follows.
   bool is_finite_ = true;
   size_t sent_ = 0;

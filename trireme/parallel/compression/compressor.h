@@ -58,7 +58,7 @@ using CompressorFactory = std::function<std::unique_ptr<Compressor>(
 // Adds `name` to the known methods, for CompressionOptions too. Call it before training, on every
 // rank. Throws Error(invalid_argument) if the name is taken.
 void register_compressor(const std::string& name, CompressorFactory factory);
-std::vector<std::string> compressor_names();  // In order, without `none`.
+std::vector<std::string> compressor_names();  // The names in order, without `none`.
 std::unique_ptr<Compressor> make_compressor(std::shared_ptr<Group> group,
                                             const CompressedBucket& bucket,
                                             const CompressionOptions& options);

@@ -52,7 +52,7 @@ class Quantised : public Compressor {
   // parts of all pieces, then the sums of all pieces.
   struct Piece {
     int64_t start = 0, length = 0;  // The place in a chunk, in elements.
-    // By rank, encoded. `parts` has no entry for this rank.
+    // The encoded parts and sums by rank. `parts` has no entry for this rank.
     std::vector<at::Tensor> parts, sums;
     std::vector<WorkPtr> scattering, gathering;
   };

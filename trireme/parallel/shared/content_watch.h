@@ -50,7 +50,7 @@ class ContentWatch {
   std::vector<Piece> pieces_;
   int64_t run_;
   BytesOf bytes_of_;
-  std::vector<Place> places_;  // By parameter.
+  std::vector<Place> places_;  // The places by parameter.
   std::vector<uint64_t> sums_;
   size_t next_piece_ = 0;  // The piece and place of the next look_at_next().
   int64_t next_from_ = 0;  // The place counts from the beginning of the piece.

@@ -48,7 +48,7 @@ class GradientSlots : public AllocationSource {
   std::vector<bool> published_;                 // By slot: the other ranks may read it.
   std::unique_ptr<std::atomic<bool>[]> taken_;  // By slot: a tensor lies there.
   std::unordered_map<size_t, std::vector<size_t>> by_size_;
-  std::unordered_map<size_t, size_t> slot_at_;  // By offset.
+  std::unordered_map<size_t, size_t> slot_at_;  // The slots by offset.
 };
 
 }  // namespace trireme::shared

@@ -437,7 +437,7 @@ class SharedExchange : public Exchange {
     if (guard_) guard_->end_shard(rank);
   }
 
-  // The memory of a run: its parameter's and its state's.
+  // The memory that a run writes: a part of the parameter and of each state tensor.
   std::span<const std::span<std::byte>> written_by(const fused::Range& range,
                                                    std::span<std::span<std::byte>> regions) const {
     const auto p = static_cast<size_t>(range.parameter);
@@ -453,8 +453,8 @@ class SharedExchange : public Exchange {
   }
 
   // Either all ranks passed the last meeting before the update, or none did. A rank that is lost
-  // after it has left its gradients and stamps. The step is committed without that rank, and the
-  // next meeting reports it.
+  // later has left its gradients and stamps in shared memory. The step is committed without that
+  // rank, and the next meeting reports it.
   void end_update() {
     try {
       team_->barrier("update");
@@ -465,8 +465,8 @@ class SharedExchange : public Exchange {
     updating_ = false;
   }
 
-  // The update if something about the whole gradient must be known first, or if other hosts have a
-  // part in it. Returns whether there was an update.
+  // Updates when something about the whole gradient must be known first, or when other hosts have
+  // a part in it. Returns whether there was an update.
   bool update_agreed(double factor, StepOutcome& outcome) {
     if (!between_) reduce_left(0);
     if (wants_norm()) {
