@@ -205,7 +205,7 @@ TEST(Compression, ByPowerSgdRecoversFromGradientsOfZero) {
 TEST(Compression, ByTopKSendsTheLargestOfEachRank) {
   const CompressedBucket layout = bucket();
   const Ran ran =
-      run({.name = "topk", .ratio = 0.001}, 2, 1, [&](int rank, int) {  // Two values for each rank.
+      run({.name = "topk", .ratio = 0.001}, 2, 1, [&](int rank, int) {  // Two values of each.
         at::Tensor flat = gradient(layout.elements, rank, 0);
         flat[5] = 1;
         flat[10 + rank] = -2;

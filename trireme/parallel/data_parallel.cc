@@ -217,8 +217,9 @@ struct DataParallel::Impl : Updated {
     for (const int p : outcome.unused)
       names +=
           fmt::format("{}'{}'", names.empty() ? "" : ", ", parameters[static_cast<size_t>(p)].name);
-    log_warning("the loss of the first step does not depend on {} on any replica: not trained",
-                names);
+    log_warning(
+        "the loss of the first step does not depend on {} on any replica: they are not trained",
+        names);
   }
 
   void broadcast(const std::vector<NamedTensor>& tensors) {

@@ -33,7 +33,8 @@ struct Contribution {
   ParameterChange change;
 };
 
-// The result of a step, the same on all replicas unless a member says otherwise.
+// The result of a step, the same on all replicas except for bytes_sent and, in local steps,
+// gradient_norm.
 struct StepOutcome {
   double loss = 0;  // The mean over all samples.
   int64_t samples = 0;

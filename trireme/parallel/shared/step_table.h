@@ -18,8 +18,8 @@ class StepTable {
 
   static constexpr int64_t kNoGradient = -1, kNone = -1;
   struct Head {
-    int64_t
-        state_is_new;   // 1 if the optimizer's state does not lie in the shared memory (any more).
+    // 1 if the optimizer's state does not lie in the shared memory (any more).
+    int64_t state_is_new;
     int64_t rewritten;  // A parameter that this rank found rewritten in its update, or kNone.
     double squares;     // The sum of squares of this rank's shard of the reduced gradient.
     // The buckets that were complete before the step, for other hosts (between_hosts.h).

@@ -4,7 +4,7 @@
 // Each rank updates its shard run by run. Before a run, it copies the memory that the run will
 // write, and two stamps record its progress. To finish a shard, another rank restores and repeats
 // a run that was begun, and does the runs that were not. Gradients lie in shared memory too, so
-// any rank of the host can do so.
+// any rank of the host has all that it needs.
 #pragma once
 #include <trireme/comm/host/host_team.h>
 #include <cstddef>
