@@ -39,7 +39,7 @@ Layout lay_out(const std::vector<Entry>& entries, int ranks) {
     layout.gradients.push_back(entry.trainable ? take(layout.gradient_bytes, entry.bytes(), kLine)
                                                : 0);
   }
-  // State behind the parameters, in the same order: a rank's shard is then one run of each.
+  // State lies behind the parameters, in the same order: a rank's shard is then one run of each.
   layout.states.resize(entries.size());
   for (int tensor = 0; tensor < 3; ++tensor)
     for (size_t i = 0; i < entries.size(); ++i)
