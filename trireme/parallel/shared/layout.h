@@ -8,6 +8,8 @@
 
 namespace trireme::shared {
 
+inline constexpr size_t kCacheLine = 64;  // Bytes.
+
 struct Entry {
   int64_t elements = 0;
   size_t element_bytes = 4;

@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 #include <trireme/base/deadline.h>
 #include <trireme/base/files.h>
+#include <trireme/parallel/shared/layout.h>
 #include <trireme/parallel/shared/update_guard.h>
 #include <unistd.h>
 #include <atomic>
@@ -12,7 +13,6 @@
 namespace trireme::shared {
 namespace {
 
-constexpr size_t kLine = 64;
 constexpr Milliseconds kFinishTimeout{5000};
 
 // The namespace of process numbers. Numbers of different namespaces cannot be compared.
@@ -36,7 +36,7 @@ bool process_lives(pid_t process) {
 
 }  // namespace
 
-struct alignas(kLine) UpdateGuard::Stamp {
+struct alignas(kCacheLine) UpdateGuard::Stamp {
   std::atomic<int64_t> copied;   // The number of runs whose memory was copied aside.
   std::atomic<int64_t> done;     // The number of finished runs.
   std::atomic<int32_t> is_over;  // 1 if all runs are finished.
@@ -48,7 +48,7 @@ struct alignas(kLine) UpdateGuard::Stamp {
 UpdateGuard::UpdateGuard(std::shared_ptr<comm::HostTeam> team, size_t run_bytes,
                          UpdateGuardOptions options)
     : team_(std::move(team)),
-      run_bytes_((run_bytes + kLine - 1) / kLine * kLine),
+      run_bytes_((run_bytes + kCacheLine - 1) / kCacheLine * kCacheLine),
       options_(std::move(options)) {
   const size_t bytes = static_cast<size_t>(team_->size()) * (2 * sizeof(Stamp) + run_bytes_);
   memory_ = team_->allocate(bytes, bytes, "a copy of the memory in an update");
