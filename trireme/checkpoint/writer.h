@@ -59,8 +59,8 @@ class Writer {
   // Limits the wait for other parts of the saves until now to `patience`, because their writers
   // may be lost or leave. For a part after the first, saves that have not begun are dropped, and a
   // failed write is no error.
-  static constexpr std::chrono::seconds kAfterALoss{5};
-  void expect_no_more(std::chrono::milliseconds patience = kAfterALoss);
+  static constexpr std::chrono::seconds kAfterALostWorker{5};
+  void expect_no_more(std::chrono::milliseconds patience = kAfterALostWorker);
   // Waits until all saves are durable. Throws the errors of save().
   void wait();
   // Returns true if nothing is left to write; waits up to `time` for that. A failure is thrown by

@@ -82,7 +82,7 @@ struct ReplicaRun::Impl {
     for (auto* const writer :
          {&writer_, &part_writer_})  // Who has been lost may show only when all meet again.
       if (*writer)
-        (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALoss
+        (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALostWorker
                                                          : kPartsAfterAGeneration);
     saver_.reset();
     loader_.reset();
