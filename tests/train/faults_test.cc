@@ -72,7 +72,7 @@ TEST(FaultGrammar, NamesWhatIsWrongAndWhatFits) {
   EXPECT_THAT(refusal("kill@step=40"), AllOf(HasSubstr("needs 'rank'"), HasSubstr("try: rank=1")));
   EXPECT_THAT(refusal("kill:rank=2"), HasSubstr("needs 'step'"));
   EXPECT_THAT(refusal("kill:rank=2@stp=40,step=4"),
-              AllOf(HasSubstr("knows no 'stp'"), HasSubstr("try: step")));
+              AllOf(HasSubstr("has no word 'stp'"), HasSubstr("try: step")));
   EXPECT_THAT(refusal("kill:rank=2,rank=3@step=4"), HasSubstr("'rank' is given twice"));
   EXPECT_THAT(refusal("kill:rank=two@step=4"),
               HasSubstr("rank is 'two', which is no whole number"));
@@ -94,12 +94,12 @@ TEST(FaultGrammar, NamesWhatIsWrongAndWhatFits) {
   EXPECT_THAT(refusal("random:seed=7,steps=200"), HasSubstr("needs 'faults'"));
   EXPECT_THAT(refusal("random:seed=7,faults=2,steps=200,kinds=kill+random"),
               HasSubstr("kinds has 'random'"));
-  EXPECT_THAT(refusal("disk-full:rank=0@step=3,for=3s"), HasSubstr("disk-full knows no 'for'"));
+  EXPECT_THAT(refusal("disk-full:rank=0@step=3,for=3s"), HasSubstr("disk-full has no word 'for'"));
 }
 
 TEST(FaultGrammar, NamesThePhaseForAWordOfEarlierVersions) {
   const auto refers = [](std::string_view text, const char* old_word, const char* remedy) {
-    EXPECT_THAT(refusal(text), AllOf(HasSubstr(fmt::format("'{}' is no phase any more", old_word)),
+    EXPECT_THAT(refusal(text), AllOf(HasSubstr(fmt::format("'{}' is no longer a phase", old_word)),
                                      HasSubstr(fmt::format("try: {}", remedy))));
   };
   refers("kill:rank=1@step=3,phase=collective", "collective", "phase=exchange");

@@ -178,8 +178,9 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
   audit = this->audit();
   EXPECT_TRUE(audit.passed());
   EXPECT_EQ(audit.samples, (SampleCount{20, 20, 0, 0}));
-  EXPECT_THAT(audit.notes,
-              ElementsAre(HasSubstr("nothing is known of what came before sample 20 of epoch 1")));
+  EXPECT_THAT(
+      audit.notes,
+      ElementsAre(HasSubstr("nothing is known about the steps before sample 20 of epoch 1")));
 }
 
 TEST_F(AuditOfDamagedLogs, AMissingStepIsALoss) {
@@ -189,7 +190,7 @@ TEST_F(AuditOfDamagedLogs, AMissingStepIsALoss) {
   const LedgerAudit audit = this->audit();
   EXPECT_FALSE(audit.passed());
   EXPECT_EQ(audit.samples, (SampleCount{120, 110, 10, 0}));
-  EXPECT_THAT(audit.faults, ElementsAre(HasSubstr("epoch 0: positions 30 to 39"),
+  EXPECT_THAT(audit.errors, ElementsAre(HasSubstr("epoch 0: positions 30 to 39"),
                                         HasSubstr("after step 3 comes step 5")));
   EXPECT_THAT(audit.describe(), HasSubstr("WRONG: epoch 0"));
   EXPECT_EQ(audit.to_json()["samples"]["lost"], 10);
@@ -206,7 +207,7 @@ TEST_F(AuditOfDamagedLogs, TheSameSamplesInAnotherStepAreARepetition) {
   write(after);
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples, (SampleCount{50, 40, 0, 10}));
-  EXPECT_THAT(audit.faults, ElementsAre(HasSubstr("used 2 times, by steps 4 and 5")));
+  EXPECT_THAT(audit.errors, ElementsAre(HasSubstr("used 2 times, by steps 4 and 5")));
 }
 
 TEST_F(AuditOfDamagedLogs, ARegroupingThatRepeatsACommittedStepIsFound) {
@@ -215,7 +216,7 @@ TEST_F(AuditOfDamagedLogs, ARegroupingThatRepeatsACommittedStepIsFound) {
   steps(6, 8, 1);  // Step 6 again on other ranks, without a word that it was taken back.
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples.repeated, 10);
-  EXPECT_THAT(audit.faults,
+  EXPECT_THAT(audit.errors,
               ElementsAre(HasSubstr("used 2 times"), HasSubstr("after step 6 comes step 6")));
 }
 
@@ -232,7 +233,7 @@ TEST_F(AuditOfDamagedLogs, ATornLineThatNobodyRepeatsIsALoss) {
 TEST_F(AuditOfDamagedLogs, StepsWithoutABeginningProveNothing) {
   steps(1, 4);
   EXPECT_THAT(
-      audit().faults,
+      audit().errors,
       ElementsAre(HasSubstr("4 records of samples, and none that says where the run begins")));
 }
 
@@ -243,7 +244,7 @@ TEST_F(AuditOfDamagedLogs, RecordsWithWrongFieldsAreNamedByLine) {
   CommitRecord wrong = step(3);
   wrong.shares = {5, 6};
   write(wrong);
-  EXPECT_THAT(audit().faults,
+  EXPECT_THAT(audit().errors,
               ElementsAre(HasSubstr("log.jsonl:4: this record of samples cannot be read"),
                           AllOf(HasSubstr("log.jsonl:5"), HasSubstr("shares make 11"))));
 }

@@ -51,7 +51,7 @@ struct Training {
 
 TEST(Ledger, AnEmptyOneExpectsNothing) {
   EXPECT_EQ(Ledger().samples(), SampleCount());
-  EXPECT_THAT(Ledger().faults(), IsEmpty());
+  EXPECT_THAT(Ledger().errors(), IsEmpty());
 }
 
 TEST(Ledger, CountsEachSampleOfAnUndisturbedRunOnce) {
@@ -60,7 +60,7 @@ TEST(Ledger, CountsEachSampleOfAnUndisturbedRunOnce) {
   training.take(7 * 3 + 2);  // 7 batches an epoch, the last of 4 samples.
   EXPECT_EQ(training.ledger.samples(), (SampleCount{332, 332, 0, 0}));
   EXPECT_EQ(training.ledger.finished_epochs(), 3);
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
   EXPECT_THAT(training.ledger.to_json()["runs"], SizeIs(1)) << "one entry, however long";
 }
 
@@ -85,7 +85,7 @@ TEST(Ledger, GoesOnOverFailuresAndChangesOfSize) {
     training.take(4);
   }
   EXPECT_EQ(training.ledger.samples(), (SampleCount{248, 248, 0, 0}));
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
   EXPECT_THAT(training.ledger.to_json()["runs"], SizeIs(4));
 }
 
@@ -97,7 +97,7 @@ TEST(Ledger, ASkippedBatchIsUsedButNoStep) {
   training.take(4);
   EXPECT_EQ(training.step, 7);
   EXPECT_TRUE(training.ledger.samples().exactly_once());
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
 }
 
 TEST(Ledger, ARollBackTakesBackWhatCameLater) {
@@ -113,7 +113,7 @@ TEST(Ledger, ARollBackTakesBackWhatCameLater) {
   EXPECT_FALSE(training.ledger.newest());
   training.take(10);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{200, 200, 0, 0}));
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
 }
 
 TEST(Ledger, ABatchThatIsMissingIsNamed) {
@@ -125,7 +125,7 @@ TEST(Ledger, ABatchThatIsMissingIsNamed) {
   training.take(4);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 84, 16, 0}));
   const auto order = plan::DataPlan(training.data).global_batch({0, 32});
-  EXPECT_THAT(training.ledger.faults(),
+  EXPECT_THAT(training.ledger.errors(),
               ElementsAre(AllOf(HasSubstr("epoch 0: positions 32 to 47"),
                                 HasSubstr(fmt::format("(samples {}, {},", order[0], order[1])),
                                 HasSubstr("used by no step")),
@@ -139,7 +139,7 @@ TEST(Ledger, ABatchThatIsUsedTwiceIsNamedWithItsSteps) {
   training.at = {0, 16};
   training.take(6);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 68, 0, 32}));
-  EXPECT_THAT(training.ledger.faults(),
+  EXPECT_THAT(training.ledger.errors(),
               ElementsAre(AllOf(HasSubstr("epoch 0: positions 16 to 47"),
                                 HasSubstr("used 2 times, by steps 2 and 4"))));
 }
@@ -151,7 +151,7 @@ TEST(Ledger, AnEpochThatIsLeftEarlyLosesItsRest) {
   training.at = {2, 0};
   training.take(2);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{232, 80, 152, 0}));
-  EXPECT_THAT(training.ledger.faults(), ElementsAre(HasSubstr("epoch 0: positions 48 to 99"),
+  EXPECT_THAT(training.ledger.errors(), ElementsAre(HasSubstr("epoch 0: positions 48 to 99"),
                                                     HasSubstr("epoch 1: positions 0 to 99")));
 }
 
@@ -166,7 +166,7 @@ TEST(Ledger, ARankThatContributedLessLosesSamples) {
   training.step = 1;
   training.take(6);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 97, 3, 0}));
-  EXPECT_THAT(training.ledger.faults(), ElementsAre(HasSubstr("positions 13 to 15")));
+  EXPECT_THAT(training.ledger.errors(), ElementsAre(HasSubstr("positions 13 to 15")));
 }
 
 TEST(Ledger, AnotherBatchSizeHalfWayKeepsTheOrder) {
@@ -192,7 +192,7 @@ TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
   EXPECT_EQ(count.expected, 100);
   EXPECT_GT(count.lost, 0);
   EXPECT_EQ(count.lost, count.repeated) << "each repeated one took another's place";
-  EXPECT_THAT(training.ledger.faults(),
+  EXPECT_THAT(training.ledger.errors(),
               ElementsAre(HasSubstr("used by no step"), HasSubstr("more than once")));
 }
 

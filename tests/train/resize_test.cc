@@ -156,7 +156,7 @@ TEST_P(ResizeInTheMiddle, SharesAreACover) {
   else
     EXPECT_THAT(uses, testing::Each(1));
   EXPECT_TRUE(ledger.samples().exactly_once());
-  EXPECT_THAT(ledger.faults(), testing::IsEmpty());
+  EXPECT_THAT(ledger.errors(), testing::IsEmpty());
 }
 INSTANTIATE_TEST_SUITE_P(All, ResizeInTheMiddle, testing::Bool());
 

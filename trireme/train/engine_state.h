@@ -40,6 +40,6 @@ std::set<std::string> restore(EngineState& state, const std::map<std::string, at
                               int saved_ranks, Group& group);
 
 // COLLECTIVE. Returns rank 0's value on every rank.
-Json share(Group& group, const Json& value);
+Json broadcast_value(Group& group, const Json& value);
 
 }  // namespace trireme

@@ -42,7 +42,7 @@ class Ledger {
   SampleCount samples() const;
   // Returns at most `most` sentences, each about one error. Empty exactly if
   // samples().exactly_once() and no step is missing.
-  std::vector<std::string> faults(size_t most = 20) const;
+  std::vector<std::string> errors(size_t most = 20) const;
   int64_t finished_epochs() const;
   bool empty() const { return runs_.empty(); }
   // The newest record that counts, for a process that takes over the log. Empty if that record was

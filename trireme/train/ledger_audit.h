@@ -18,10 +18,10 @@ struct LedgerAudit {
   int64_t taken_back = 0;     // Batches that a resume or a roll-back undid.
   int64_t continuations = 0;  // Resumes, regroupings and roll-backs after the start.
   // Empty if each sample of each finished epoch was used exactly once.
-  std::vector<std::string> faults;
+  std::vector<std::string> errors;
   std::vector<std::string> notes;  // Facts that a reader should know and that are no errors.
 
-  bool passed() const { return faults.empty(); }
+  bool passed() const { return errors.empty(); }
   std::string describe() const;
   Json to_json() const;
 };
