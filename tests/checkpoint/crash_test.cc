@@ -118,7 +118,7 @@ TEST_F(Crash, AnywhereInASaveOfTwoPartsLeavesTheNewestWholeCheckpointToFind) {
   });
 }
 
-TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanGoOnWith) {
+TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanContinueWith) {
   const auto trace = traced_save(3, 3);
   at_each_crash(trace, [&](size_t) {
     TracingFileSystem quick;  // It does not sync.
@@ -147,7 +147,7 @@ TEST_F(Crash, WhileACheckpointOfTheSameStepIsReplacedLeavesTheOldOneOrTheNewOne)
   });
 }
 
-TEST_F(Crash, FailureOfAnyOperationIsSaidAndCostsNothing) {
+TEST_F(Crash, AFailureOfAnyOperationIsReportedAndCostsNothing) {
   for (const int reason : {EIO, ENOSPC}) {
     for (size_t failing = 0;; ++failing) {
       fs::remove_all(state_);
@@ -181,7 +181,7 @@ TEST_F(Crash, FailureOfAnyOperationIsSaidAndCostsNothing) {
   }
 }
 
-TEST_F(Crash, AFullDiskIsSaidWhateverFits) {
+TEST_F(Crash, AFullDiskIsReportedWhateverFits) {
   TracingFileSystem files;
   Folder folder(runs_, {.keep = 2}, files);
   uint64_t whole = 0;

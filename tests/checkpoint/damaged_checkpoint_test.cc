@@ -66,7 +66,7 @@ TEST_F(DamagedCheckpoint, AChangedLossInTheManifestIsFound) {
   EXPECT_EQ(used_after_damage_to(path, "was changed"), 20);
 }
 
-TEST_F(DamagedCheckpoint, EachDamagedOneIsPassedOver) {
+TEST_F(DamagedCheckpoint, EachDamagedOneIsSkipped) {
   overwrite(file(30, "manifest.json"), "garbage");
   flip_bit(file(20, "model.safetensors"), 20);
   EXPECT_EQ(newest_step(checkpoints_), 10);
@@ -83,7 +83,7 @@ TEST_F(DamagedCheckpoint, WhenAllAreDamagedEachIsNamed) {
   EXPECT_TRUE(has_checkpoints(runs_));
 }
 
-TEST_F(DamagedCheckpoint, ANewerFormatIsRefusedNotPassedOver) {
+TEST_F(DamagedCheckpoint, ANewerFormatIsRefusedAndNotSkipped) {
   std::string text = read_file(file(30, "manifest.json"));
   overwrite(file(30, "manifest.json"),
             text.replace(text.find("\"format\": 2"), 11, "\"format\": 3"));
@@ -99,7 +99,7 @@ TEST_F(DamagedCheckpoint, IsReplacedWhenTheRunComesToItsStepAgain) {
   EXPECT_EQ(newest_step(checkpoints_), 30);
 }
 
-TEST_F(DamagedCheckpoint, AnyMutationOfAnyFileIsPassedOver) {
+TEST_F(DamagedCheckpoint, AnyMutationOfAnyFileIsSkipped) {
   std::mt19937_64 random(11);
   const char* names[] = {"model.safetensors", "optimizer.safetensors", "manifest.json"};
   set_log_level(LogLevel::error);

@@ -50,7 +50,7 @@ class FolderLock : public CheckpointFolder {
   }
 };
 
-TEST_F(FolderLock, ASecondJobIsRefusedByWhoHasTheFolder) {
+TEST_F(FolderLock, ASecondJobIsRefusedByTheHoldersName) {
   const Folder first(runs_);
   EXPECT_TRUE(fails_with(ErrorCode::invalid_argument,
                          {runs_, "process " + std::to_string(::getpid()), "on host", "since 20"},
@@ -69,7 +69,7 @@ TEST_F(FolderLock, AnotherProcessIsNamedAndItsDeathFreesTheFolderAtOnce) {
   EXPECT_THAT(names_in(folder_), Not(Contains(".lock")));
 }
 
-TEST_F(FolderLock, IsWaitedForByWhoAsksForThat) {
+TEST_F(FolderLock, IsWaitedForIfTheCallerAsksForIt) {
   const pid_t other = holder();
   ASSERT_GT(other, 0);
   std::jthread killer([other] {
@@ -109,7 +109,7 @@ TEST_F(FolderLock, OfAJobWhoseLauncherLivesIsRefusedToOthersAndLetsItsOwnPass) {
   end(other);
 }
 
-TEST_F(FolderLock, OfADeadLauncherIsWaitedForThenTryingAgainHelps) {
+TEST_F(FolderLock, OfADeadLauncherIsWaitedForAndAnotherAttemptHelps) {
   const pid_t other = holder(mark_of("job", dead()));
   EXPECT_TRUE(fails_with(ErrorCode::peer_lost, {"still held", std::to_string(other)},
                          [&] { lock_folder(disk(), folder_, Milliseconds(600)); }));
@@ -122,7 +122,7 @@ TEST_F(FolderLock, OfADeadLauncherIsWaitedForThenTryingAgainHelps) {
   ::waitpid(other, nullptr, 0);
 }
 
-TEST_F(FolderLock, LaunchersThatLookDoNotSeeEachOtherNorKeepAWorkerOut) {
+TEST_F(FolderLock, LaunchersThatLookDisturbNeitherEachOtherNorAWorker) {
   std::ofstream(folder_ / ".lock") << "of somebody long gone";
   std::vector<std::jthread> launchers;
   std::atomic<bool> stop = false;

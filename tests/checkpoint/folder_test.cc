@@ -101,7 +101,7 @@ TEST_F(CheckpointFolder, AFullDiskLeavesTheOlderOnesWhole) {
   EXPECT_EQ(first_weight(*folder.newest()), 1);
 }
 
-TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsSaidToo) {
+TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsReportedToo) {
   Folder folder(runs_);
   save(folder, 5);
   Manifest manifest;
@@ -115,7 +115,7 @@ TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsSaidToo) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005"));
 }
 
-TEST_F(CheckpointFolder, WhatCannotBeWrittenIsSaidAtOnce) {
+TEST_F(CheckpointFolder, AnUnwritableFolderIsReportedAtOnce) {
   overwrite(folder_ / "file", "in the way");
   EXPECT_TRUE(
       fails_with(ErrorCode::io, {folder_ / "file"}, [&] { Folder folder(folder_ / "file"); }));

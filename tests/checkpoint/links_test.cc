@@ -58,7 +58,7 @@ TEST_F(Links, ToCheckpointsAreReadAndCountAsCheckpoints) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000003", "step-000000004"));
 }
 
-TEST_F(Links, ThatAreOutdatedGoWithoutWhatTheyPointTo) {
+TEST_F(Links, ThatAreOutdatedAreRemovedWithoutTheirTargets) {
   link("step-000000001", archive_ / "step-000000001");
   link("step-000000002", "../../archive/step-000000002");
   Folder folder(runs_, {.keep = 1});
@@ -66,14 +66,14 @@ TEST_F(Links, ThatAreOutdatedGoWithoutWhatTheyPointTo) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005"));
 }
 
-TEST_F(Links, ArePrunedWithoutWhatTheyPointTo) {
+TEST_F(Links, ArePrunedWithoutTheirTargets) {
   for (const int64_t step : {1, 2, 3}) link(name_of_step(step), archive_ / name_of_step(step));
   Folder folder(runs_, {.keep = 1});
   EXPECT_THAT(folder.prune(), ElementsAre(2, 1));
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000003"));
 }
 
-TEST_F(Links, InsideACheckpointGoWithoutWhatTheyPointTo) {
+TEST_F(Links, InsideACheckpointAreRemovedWithoutTheirTargets) {
   Folder folder(runs_, {.keep = 1});
   const fs::path old = save(folder, 4);
   fs::create_directory_symlink(archive_, old / "archive");
@@ -191,7 +191,7 @@ TEST_F(Links, TakingAFoldersPlaceWhileItIsRemovedAreNotFollowed) {
 }
 
 // Of several that have outlived their time one cannot be removed: the others are.
-TEST_F(Links, AndOneThatCannotBeRemovedKeepsNoOtherOne) {
+TEST_F(Links, ACheckpointThatCannotBeRemovedDoesNotKeepOthers) {
   class Stubborn : public TracingFileSystem {
    public:
     void rename(const fs::path& from, const fs::path& to) override {

@@ -65,7 +65,7 @@ TEST_F(MoveAside, TakesTheNextNumberThatIsFree) {
   EXPECT_TRUE(fs::is_directory(runs_.string() + ".old-3"));
 }
 
-TEST_F(MoveAside, TakesALinkAndLeavesWhatItPointsTo) {
+TEST_F(MoveAside, TakesALinkAndLeavesItsTarget) {
   fs::create_directory_symlink(runs_, folder_ / "link");
   const fs::path moved = move_aside(disk(), folder_ / "link" / "");
   EXPECT_EQ(moved, folder_ / "link.old-1");
@@ -111,7 +111,7 @@ TEST_F(MoveAside, LeavesAFolderThatCannotBeRenamed) {
   EXPECT_FALSE(has_checkpoints(runs_));
 }
 
-TEST_F(MoveAside, SaysWhatCannotBeMoved) {
+TEST_F(MoveAside, NamesAFolderThatCannotBeMoved) {
   EXPECT_TRUE(fails_with(ErrorCode::io, {"nowhere"},
                          [&] { move_aside(disk(), folder_ / "nowhere" / "x"); }));
   EXPECT_THAT(names_in(runs_.parent_path()), ElementsAre("digits"));

@@ -92,7 +92,7 @@ TEST_F(Parts, ADamagedOrMissingOneCostsTheCheckpointAndNoOlderOne) {
   }
 }
 
-TEST_F(Parts, OneThatDoesNotComeIsGivenUpAndTheNextCheckpointIsWhole) {
+TEST_F(Parts, AMissingOneAbandonsTheCheckpointAndTheNextIsWhole) {
   Writer first{Folder(runs_, {.keep = 9})}, second = other();
   save(first, 5, 0, 2);
   first.expect_no_more(std::chrono::milliseconds(50));
@@ -106,7 +106,7 @@ TEST_F(Parts, OneThatDoesNotComeIsGivenUpAndTheNextCheckpointIsWhole) {
 }
 
 // The thread that waits is the one that could hear of the loss.
-TEST_F(Parts, WhoWaitsForThemHearsOfALoss) {
+TEST_F(Parts, AWaitForThemEndsWhenAWorkerIsLost) {
   std::atomic<int> asked = 0;
   Writer first(Folder(runs_), {.others_live = [&] { return ++asked < 3; }});
   save(first, 5, 0, 2);
@@ -117,7 +117,7 @@ TEST_F(Parts, WhoWaitsForThemHearsOfALoss) {
   EXPECT_TRUE(first.take_saved().empty());
 }
 
-TEST_F(Parts, WhatHasNotBegunWhenTheGenerationEndsIsDropped) {
+TEST_F(Parts, SavesThatHaveNotBegunWhenTheGenerationEndsAreDropped) {
   class Held : public TracingFileSystem {
    public:
     std::latch begun{1}, go_on{1};
@@ -148,7 +148,7 @@ TEST_F(Parts, WithoutABackgroundTheOthersAreWaitedForAsLongAsTheyLive) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
 
-TEST_F(Parts, WhatOneCouldNotWriteIsToldByTheFirst) {
+TEST_F(Parts, AFailedWriteOfOneIsReportedByTheFirst) {
   TracingFileSystem files;
   Writer first{Folder(runs_)}, second = other(files);
   open_unfinished(disk(), unfinished_path(runs_, 5, {1, 2, "job-5"}));
@@ -163,7 +163,7 @@ TEST_F(Parts, WhatOneCouldNotWriteIsToldByTheFirst) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
 
-TEST_F(Parts, OneThatCannotEvenSaySoFailsItself) {
+TEST_F(Parts, OneThatCannotLeaveANoteFailsItself) {
   TracingFileSystem files;
   files.free_bytes = 0;
   Writer second = other(files);

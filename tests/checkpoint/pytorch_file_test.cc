@@ -95,7 +95,7 @@ TEST_F(PytorchFile, RefusesTensorsBeyondTheirStorage) {
   EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_}, [&] { read_pytorch(path_); }));
 }
 
-TEST_F(PytorchFile, SaysWhatItCannotRead) {
+TEST_F(PytorchFile, NamesContentThatItCannotRead) {
   write(dict("w", tensor(0, "K\x06\x85", "K\x01\x85", "ComplexFloatStorage")));
   EXPECT_TRUE(fails_with(ErrorCode::unsupported, {path_, "'w'", "ComplexFloatStorage"},
                          [&] { read_pytorch(path_); }));

@@ -125,7 +125,7 @@ TEST_F(SafetensorsDamage, OffsetsThatOverlapLeaveHolesOrLeaveTheFile) {
   EXPECT_TRUE(is_corrupt(two(4, 8, 9), {"take 8 bytes, 9 are there"}));
 }
 
-TEST_F(SafetensorsDamage, ADtypeWeLackIsNamed) {
+TEST_F(SafetensorsDamage, AnUnknownDtypeIsNamed) {
   for (const char* dtype : {"BOOL", "I8", "I16", "U64", "F8_E4M3", ""}) {
     const std::string header = fmt::format(
         R"({{"conv1.weight":{{"dtype":"{}","shape":[2],"data_offsets":[0,2]}}}})", dtype);

@@ -57,7 +57,7 @@ class CheckpointWriter : public CheckpointFolder {
   }
 };
 
-TEST_F(CheckpointWriter, SavesWhatTheTensorsHeldThen) {
+TEST_F(CheckpointWriter, SavesTheTensorsAsTheyWereAtTheCall) {
   for (const bool background : {true, false}) {
     Writer writer(Folder(runs_ / (background ? "b" : "f")), {.background = background});
     const auto path = save(writer, 5, 50);
@@ -151,7 +151,7 @@ TEST_F(CheckpointWriter, AnErrorComesOutOfTheNextCallOnceAndCostsNoOlderCheckpoi
   }
 }
 
-TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrGivenUp) {
+TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrAbandoned) {
   std::atomic<int> under_way = 0;
   std::atomic<int64_t> newest = 0;
   const auto mark = [&](int64_t step) {
@@ -175,7 +175,7 @@ TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrGivenUp) {
   EXPECT_EQ(under_way, 0);
 }
 
-TEST_F(CheckpointWriter, ADestructorFinishesWhatWasBegun) {
+TEST_F(CheckpointWriter, ADestructorFinishesSavesThatHaveBegun) {
   GatedFileSystem files;
   {
     Writer writer(Folder(runs_, {}, files));
@@ -194,7 +194,7 @@ TEST_F(CheckpointWriter, ADiskThatHangsEndsInATimeout) {
   files.open();
 }
 
-TEST_F(CheckpointWriter, RefusesWhatCannotBeWrittenAtOnce) {
+TEST_F(CheckpointWriter, RefusesTensorsThatCannotBeWrittenAtOnce) {
   Writer writer{Folder(runs_)};
   const OwnedTensor weight("w", {4});
   EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"twice"},

@@ -65,7 +65,7 @@ TEST(FaultGrammar, TakesWordsInAnyOrderAndSpaces) {
   EXPECT_THAT(parse_faults(" ; "), IsEmpty());
 }
 
-TEST(FaultGrammar, NamesWhatIsWrongAndWhatFits) {
+TEST(FaultGrammar, NamesTheErrorAndTheRemedy) {
   EXPECT_THAT(refusal("kill:rank=1@step=2; kil:rank=2@step=40"),
               AllOf(HasSubstr("fault 2, 'kil:rank=2@step=40'"), HasSubstr("no fault 'kil'"),
                     HasSubstr("try: kill")));
@@ -119,7 +119,7 @@ TEST(FaultGrammar, EveryPhaseHasTheNameThatMessagesUse) {
     EXPECT_EQ(one(fmt::format("slow:rank=1,{}=3ms", to_string(phase))).phase, phase);
 }
 
-TEST(FaultSchedule, RefusesWhatTheRunDoesNotHave) {
+TEST(FaultSchedule, RefusesRanksAndStepsThatTheRunLacks) {
   const auto refused = [](std::string_view text, int world_size, int64_t steps) {
     return message_of(ErrorCode::invalid_argument,
                       [&] { schedule_faults(parse_faults(text), world_size, steps); });

@@ -78,7 +78,7 @@ TEST_P(GuardedRun, StopsAtASpikeNamingIt) {
 }
 
 // What made the loss so was gone the second time, so the run ends as one that was never disturbed.
-TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndGoesOn) {
+TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndContinues) {
   const testing::Folder folder;
   TrainerOptions options = this->options();
   options.guard.policy = "rollback";
@@ -174,7 +174,7 @@ TEST_P(RolledBack, LeavesNoWindowsAndNoScheduleOfAnotherPast) {
   expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
 }
 
-TEST_P(RolledBack, LeavesNoStepsApart) {
+TEST_P(RolledBack, LeavesNoStateOfLocalSteps) {
   TrainerOptions options = this->options();
   options.local.steps = 4;
   expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
@@ -189,7 +189,7 @@ TEST_P(GuardedRun, WithoutACheckpointThereIsNoWayBack) {
             HasSubstr("checkpoint.every")));
 }
 
-TEST_P(GuardedRun, AResumedRunsLedgerGoesOn) {
+TEST_P(GuardedRun, AResumedRunContinuesItsLedger) {
   const testing::Folder folder;
   TrainerOptions options = this->options();
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 5};

@@ -69,14 +69,14 @@ TEST(Guard, NothingIsASpikeBeforeTheWindowIsFull) {
   EXPECT_TRUE(guard.accepts(1000, 1000));
 }
 
-TEST(Guard, AMedianThatIsNotPositiveSaysNothing) {
+TEST(Guard, AMedianThatIsNotPositiveIsIgnored) {
   Guard guard = trireme::guard("stop");
   for (int i = 1; i <= 9; ++i)
     EXPECT_EQ(guard.judge(step(i, -1.0 * i)).action, GuardAction::accept);
   EXPECT_TRUE(guard.accepts(100, 1));
 }
 
-TEST(Guard, WhatTrippedIsNoPartOfTheMedian) {
+TEST(Guard, ValuesThatTrippedAreNoPartOfTheMedian) {
   Guard guard = trireme::guard("skip");
   settle(guard);
   for (int i = 6; i < 12; ++i) {
@@ -118,7 +118,7 @@ TEST(Guard, LeavesOverflowsToTheLossScaling) {
   EXPECT_EQ(guard.judge(overflow).action, GuardAction::stop) << "a loss is not scaled";
 }
 
-TEST(Guard, GoesOnFromItsState) {
+TEST(Guard, ContinuesFromItsState) {
   Guard guard = trireme::guard("stop");
   settle(guard);
   Guard again = trireme::guard("stop");
@@ -167,7 +167,7 @@ TEST(Guard, GoesBackThreeTimesWhereReplicasDiffer) {
   EXPECT_FALSE(joined.may_go_back_as_replicas_differ());
 }
 
-TEST(Guard, TakesStateOfBeforeItHadCounts) {
+TEST(Guard, TakesStateThatHasNoCounts) {
   Guard guard = trireme::guard("rollback");
   guard.load({{"losses", {1, "two", 3.0}}, {"norms", Json()}, {"rolled_back_from", {{1}, {0, 5}}}});
   EXPECT_EQ(guard.state()["losses"], Json({1.0, 3.0}));

@@ -121,7 +121,7 @@ TEST_F(InjectorTest, ASlowRankLeavesNoMark) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "faults"));
 }
 
-TEST_F(InjectorTest, RefusesWhatTheRunCannotDo) {
+TEST_F(InjectorTest, RefusesFaultsThatTheRunCannotCause) {
   const auto refused = [](std::string_view text) {
     return message_of(ErrorCode::unsupported,
                       [&] { Injector(parse_faults(text), {}, process_actions()); });
@@ -158,7 +158,7 @@ TEST(FaultActions, KillEndsTheProcessAsKillMinusNineDoes) {
   EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
-TEST(FaultActions, AStoppedProcessGoesOnByItself) {
+TEST(FaultActions, AStoppedProcessContinuesByItself) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(10);
@@ -176,7 +176,7 @@ TEST(FaultActions, AStoppedProcessGoesOnByItself) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
-TEST(FaultActions, WhoeverWakesAStoppedProcessDiesWithIt) {
+TEST(FaultActions, TheWakerOfAStoppedProcessDiesWithIt) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();

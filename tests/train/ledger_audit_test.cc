@@ -127,7 +127,7 @@ TEST_F(AuditOfGoodLogs, TheEndOfAProcessMayTearALine) {
 }
 
 // The launcher, or a process that begins, appends to the line of the one that was killed.
-TEST_F(AuditOfGoodLogs, ATornLineMayGoOnWithARecordOfAnotherKind) {
+TEST_F(AuditOfGoodLogs, ATornLineMayContinueWithARecordOfAnotherKind) {
   go_on(0);
   steps(1, 5);
   append("{\"event\":\"commit\",\"time\":1700.5,\"generation\":0,\"step\":6,\"shares\":[5,");
@@ -183,7 +183,7 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
       ElementsAre(HasSubstr("nothing is known about the steps before sample 20 of epoch 1")));
 }
 
-TEST_F(AuditOfDamagedLogs, AMissingStepIsALoss) {
+TEST_F(AuditOfDamagedLogs, AMissingStepIsFound) {
   go_on(0);
   steps(1, 3);
   steps(5, 12);
@@ -220,7 +220,7 @@ TEST_F(AuditOfDamagedLogs, ARegroupingThatRepeatsACommittedStepIsFound) {
               ElementsAre(HasSubstr("used 2 times"), HasSubstr("after step 6 comes step 6")));
 }
 
-TEST_F(AuditOfDamagedLogs, ATornLineThatNobodyRepeatsIsALoss) {
+TEST_F(AuditOfDamagedLogs, ATornLineThatIsNotRepeatedIsFound) {
   go_on(0);
   steps(1, 2);
   append("{\"event\":\"commit\",\"time\n");
@@ -249,7 +249,7 @@ TEST_F(AuditOfDamagedLogs, RecordsWithWrongFieldsAreNamedByLine) {
                           AllOf(HasSubstr("log.jsonl:5"), HasSubstr("shares make 11"))));
 }
 
-TEST_F(AuditOfDamagedLogs, WhatHoldsNoRecordIsRefused) {
+TEST_F(AuditOfDamagedLogs, AFolderWithoutRecordsIsRefused) {
   EXPECT_THAT(message_of(ErrorCode::not_found, [&] { logs_of(folder_ / "absent"); }),
               HasSubstr("absent"));
   EXPECT_THAT(message_of(ErrorCode::not_found, [&] { logs_of(folder_); }), HasSubstr("no log"));

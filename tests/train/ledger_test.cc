@@ -74,7 +74,7 @@ TEST(Ledger, LeavesOutTheRestThatThePlanLeavesOut) {
   EXPECT_THAT(training.ledger.to_json()["runs"], SizeIs(1));
 }
 
-TEST(Ledger, GoesOnOverFailuresAndChangesOfSize) {
+TEST(Ledger, ContinuesAcrossFailuresAndChangesOfSize) {
   Training training;
   training.go_on();
   training.take(5);
@@ -100,7 +100,7 @@ TEST(Ledger, ASkippedBatchIsUsedButNoStep) {
   EXPECT_THAT(training.ledger.errors(), IsEmpty());
 }
 
-TEST(Ledger, ARollBackTakesBackWhatCameLater) {
+TEST(Ledger, ARollBackTakesBackLaterBatches) {
   Training training;
   training.go_on();
   training.take(4);
@@ -196,7 +196,7 @@ TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
               ElementsAre(HasSubstr("used by no step"), HasSubstr("more than once")));
 }
 
-TEST(Ledger, BegunHalfWayItExpectsWhatCameSince) {
+TEST(Ledger, BegunHalfWayItExpectsLaterSamplesOnly) {
   Training training;
   training.at = {4, 48};
   training.step = 31;

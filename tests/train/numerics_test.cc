@@ -184,7 +184,7 @@ TEST(TrainerLossScaling, ByStepsTakesAsManyUpdatesAsWereAskedFor) {
   EXPECT_EQ(report.skipped_steps, 1);
 }
 
-TEST(TrainerLossScaling, GoesOnWithTheScaleThatWasSaved) {
+TEST(TrainerLossScaling, ContinuesWithTheSavedScale) {
   TrainerOptions options = float_options(2);
   options.autocast = at::kHalf;
   options.loss_scaling = GradScalerOptions{.initial = 16, .growth_interval = 3};
@@ -215,7 +215,7 @@ TEST(TrainerLossScaling, EndsARunThatOverflowsForEver) {
               ::testing::AllOf(HasSubstr("loss scale"), HasSubstr("optimizer.lr")));
 }
 
-TEST(TrainerAverage, IsWhatIsEvaluatedAndGoesOnBitForBit) {
+TEST(TrainerAverage, IsEvaluatedAndContinuesBitForBit) {
   TrainerOptions options = testing::options(2);
   const auto run = [&](const Folder& folder, int64_t steps) {
     options.checkpoint.dir = folder.path();
@@ -256,7 +256,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Compressed,
                          ::testing::Values("bf16", "fp16", "int8", "topk", "powersgd"),
                          [](const auto& each) { return each.param; });
 
-TEST_P(Compressed, GoesOnBitForBitWithWhatItHadLeftOut) {
+TEST_P(Compressed, ContinuesBitForBitWithItsErrors) {
   TrainerOptions run_options = options(3);
   const auto run = [&](const Folder& folder, int64_t steps) {
     run_options.checkpoint.dir = folder.path();
@@ -337,7 +337,7 @@ TEST(TrainerLocalSteps, AreTheSameOnThreadsAndProcesses) {
   workers.leave();
 }
 
-TEST(TrainerRate, FollowsTheBatchByTheRuleAndSaysSo) {
+TEST(TrainerRate, FollowsTheBatchByTheRuleAndReportsIt) {
   TrainerOptions options = testing::options();
   const Report doubled = fit(options, job(SGD{.lr = 0.2}), clouds(90));
   const auto lines = std::make_shared<Lines>();

@@ -34,11 +34,11 @@ std::string verdict(int count, const std::vector<int>& broken) {
   return verdicts[0];
 }
 
-TEST(ReplicaCheck, IsContentWhereAllAreAlike) {
+TEST(ReplicaCheck, FindsNothingWhereAllAreAlike) {
   for (const int count : {1, 2, 3}) EXPECT_EQ(verdict(count, {}), "");
 }
 
-TEST(ReplicaCheck, NamesWhoDiffersFromTheMajority) {
+TEST(ReplicaCheck, NamesRanksThatDifferFromTheMajority) {
   EXPECT_THAT(verdict(3, {1}),
               AllOf(HasSubstr("the parameters of rank 1 differ from those of the other 2 replicas"),
                     HasSubstr("weight' is the first")));

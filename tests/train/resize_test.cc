@@ -25,7 +25,7 @@ std::string refusal(const ResizeOptions& options, int64_t batch = 64) {
   return "";
 }
 
-TEST(Resize, WhatDoesNotFitIsRefused) {
+TEST(Resize, OptionsThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal(scaling("linear", 10)), "");
   EXPECT_THAT(refusal({"shrink"}), HasSubstr("elastic.batch is 'shrink'"));
@@ -99,7 +99,7 @@ TEST(Resize, ARisingRateIsWarmedUpAndAFallingOneIsNot) {
   EXPECT_DOUBLE_EQ(resize.rate_factor(32), 1.4 + 0.1 / 5);
 }
 
-TEST(Resize, ANewcomerWithTheStateGoesOnAlike) {
+TEST(Resize, ANewcomerWithTheStateContinuesAlike) {
   Resize old(scaling("linear", 8), 64);
   old.set_workers(2, 0);
   old.set_workers(4, 10);

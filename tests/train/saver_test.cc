@@ -44,7 +44,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Resumed,
 
 // 90 samples in batches of 16 are 6 steps an epoch: 4 is in the middle of the first, 9 of the
 // second.
-TEST_P(Resumed, GoesOnBitForBit) {
+TEST_P(Resumed, ContinuesBitForBit) {
   for (const int replicas : {1, 2}) {
     const auto the_job = job<testing::DropoutClassifier>(GetParam().optimizer);
     const Folder undisturbed, interrupted;
@@ -59,7 +59,7 @@ TEST_P(Resumed, GoesOnBitForBit) {
   }
 }
 
-TEST_P(Resumed, GoesOnUnderAnotherStrategy) {
+TEST_P(Resumed, ContinuesUnderAnotherStrategy) {
   const auto the_job = job(GetParam().optimizer);
   const Folder undisturbed, interrupted;
   const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
@@ -73,7 +73,7 @@ TEST_P(Resumed, GoesOnUnderAnotherStrategy) {
   EXPECT_LT(testing::difference(last.loss_history, whole.loss_history), 1e-10);
 }
 
-TEST(Saver, SavesEverySoManyStepsAndKeepsTheNewest) {
+TEST(Saver, SavesAtItsIntervalAndKeepsTheNewest) {
   const Folder folder;
   TrainerOptions options = options_in(folder, 12);
   options.checkpoint.every_steps = 5;
@@ -113,7 +113,7 @@ TEST(Saver, RefusesAnotherOrderOfTheSamplesByBothValues) {
   }
 }
 
-TEST(Saver, RefusesDataThatTheConfigurationCallsAnother) {
+TEST(Saver, RefusesOtherDataByItsConfiguration) {
   const Folder folder;
   TrainerOptions options = options_in(folder, 2);
   options.config = {{"data.content", "a"}, {"data.split_seed", "1"}};
@@ -147,7 +147,7 @@ TEST(Saver, RefusesAnotherOptimizerByBothNames) {
 struct Masked : testing::Classifier {
   at::Tensor mask = register_buffer("mask", torch::tensor({true, false, true}));
 };
-TEST(Saver, KeepsBuffersOfTruthValues) {
+TEST(Saver, KeepsBoolBuffers) {
   const Folder folder;
   fit(options_in(folder, 2), job<Masked>(), clouds(90));
   const Report report = fit(options_in(folder, 4), job<Masked>(), clouds(90));
@@ -157,7 +157,7 @@ TEST(Saver, KeepsBuffersOfTruthValues) {
 }
 
 // As checkpoints had them first.
-TEST(Saver, LoadsBuffersOfTruthValuesFromBytes) {
+TEST(Saver, LoadsBoolBuffersFromBytes) {
   const Folder folder;
   const Report report = fit(options_in(folder, 2), job<Masked>(), clouds(90));
   {
@@ -171,7 +171,7 @@ TEST(Saver, LoadsBuffersOfTruthValuesFromBytes) {
 }
 
 // Found when the first bytes of the model are in their places already.
-TEST(Saver, ADamagedNewestCheckpointIsPassedOverWithoutATrace) {
+TEST(Saver, ADamagedNewestCheckpointIsSkippedWithoutATrace) {
   const Folder undisturbed, damaged;
   const Report whole = fit(options_in(undisturbed, 9), job(), clouds(90));
   TrainerOptions options = options_in(damaged, 6);
