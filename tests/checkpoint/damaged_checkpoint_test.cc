@@ -1,4 +1,4 @@
-// What is left after damage: the newest whole checkpoint is used, and each damaged one is named.
+// Damage to checkpoints: the newest whole one is used, and each damaged one is named.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <trireme/base/log.h>
@@ -18,7 +18,7 @@ class DamagedCheckpoint : public CheckpointFolder {
   std::filesystem::path file(int step, const std::string& name) const {
     return runs_ / fmt::format("step-{:09}", step) / name;
   }
-  // Which step is used after damage to `path`; the log has to name the file.
+  // Returns the step that is used after damage to `path`. The log has to name the file.
   int64_t used_after_damage_to(const std::filesystem::path& path, const std::string& reason) {
     testing::internal::CaptureStderr();
     const int64_t step = newest_step(checkpoints_);

@@ -9,7 +9,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Takes every tensor into memory of its own.
+// Reads every tensor into new memory.
 struct Taken {
   std::map<std::string, std::vector<std::byte>> bytes;
   std::vector<Destination> operator()(const Saved& saved) {

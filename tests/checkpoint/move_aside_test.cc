@@ -30,7 +30,7 @@ class MoveAside : public CheckpointFolder {
     overwrite(runs / "config.yaml", "of mine");
   }
   static std::string writing_name_of_a_step() { return ".writing-step-000000003"; }
-  // Moved as a whole, to a folder beside it.
+  // Expects that the folder was moved as a whole to a folder beside it.
   void expect_moved(const fs::path& to) const {
     EXPECT_FALSE(is_there(runs_));
     EXPECT_EQ(newest_in(to)->manifest.step, 2);
@@ -92,7 +92,7 @@ TEST_F(MoveAside, LeavesTheWorkingDirectoryWhereItIs) {
   EXPECT_EQ(move_aside(disk(), "../.."), runs_ / "old-2");
 }
 
-// As the root of a file system.
+// The root of a file system behaves like this.
 TEST_F(MoveAside, LeavesAFolderThatCannotBeRenamed) {
   class Mounted : public TracingFileSystem {
    public:

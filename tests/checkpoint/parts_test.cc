@@ -19,7 +19,7 @@ using testing::UnorderedElementsAre;
 
 class Parts : public CheckpointFolder {
  protected:
-  // The weight by part 0, and of moments m0, m1, ... each by its own part.
+  // Part 0 saves the weight, and each part saves its own moment m0, m1, ...
   static void save(Writer& writer, int64_t step, int index, int count) {
     Manifest manifest;
     manifest.step = step;
@@ -105,7 +105,7 @@ TEST_F(Parts, AMissingOneAbandonsTheCheckpointAndTheNextIsWhole) {
   EXPECT_THAT(first.take_saved(), ElementsAre(runs_ / "step-000000006"));
 }
 
-// The thread that waits is the one that could hear of the loss.
+// The waiting thread is the one that learns that a worker was lost.
 TEST_F(Parts, AWaitForThemEndsWhenAWorkerIsLost) {
   std::atomic<int> asked = 0;
   Writer first(Folder(runs_), {.others_live = [&] { return ++asked < 3; }});
@@ -152,7 +152,7 @@ TEST_F(Parts, AFailedWriteOfOneIsReportedByTheFirst) {
   TracingFileSystem files;
   Writer first{Folder(runs_)}, second = other(files);
   open_unfinished(disk(), unfinished_path(runs_, 5, {1, 2, "job-5"}));
-  files.fail_at = 0;  // Its file.
+  files.fail_at = 0;  // The write of its file fails.
   save(second, 5, 1, 2);
   save(first, 5, 0, 2);
   EXPECT_TRUE(fails_with(

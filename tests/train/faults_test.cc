@@ -1,4 +1,4 @@
-// The grammar of faults, and when each is due.
+// The grammar of faults, and the places where each fault is due.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What trips a guard, and what each policy makes of it.
+// The values that trip a guard, and the result under each policy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -130,7 +130,7 @@ TEST(Guard, ContinuesFromItsState) {
   EXPECT_TRUE(again.accepts(100, 1));
 }
 
-// A process that joins must judge as the others do.
+// A process that joins must decide as the others do.
 TEST(Guard, IsTheSameInAProcessThatTakesItsState) {
   Guard guard = trireme::guard("rollback");
   settle(guard);
@@ -140,7 +140,8 @@ TEST(Guard, IsTheSameInAProcessThatTakesItsState) {
   EXPECT_EQ(joined.state(), guard.state());
   for (Guard* each : {&guard, &joined}) {
     EXPECT_EQ(each->judge(step(6, std::nan(""))).action, GuardAction::skip);
-    for (int i = 7; i < 14; ++i)  // The third trip in a row to the ninth.
+    // These are the third to the ninth trip in a row.
+    for (int i = 7; i < 14; ++i)
       EXPECT_EQ(each->judge(step(i, std::nan(""))).action, GuardAction::rollback) << i;
     EXPECT_EQ(each->judge(step(14, std::nan(""))).action, GuardAction::stop);
   }

@@ -1,4 +1,4 @@
-// What strikes, once a run, and what a process does to itself.
+// Faults strike once in a run; actions of a process on itself.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -138,7 +138,7 @@ TEST_F(InjectorTest, WithoutAMarkNothingStrikes) {
   EXPECT_THAT(struck_, IsEmpty());
 }
 
-// What `body` made of a process of its own, within 10 s.
+// Runs `body` in another process, for up to 10 s, and returns how that process ended.
 template <typename Body>
 int status_of(Body body) {
   const pid_t child = fork();
@@ -164,7 +164,7 @@ TEST(FaultActions, AStoppedProcessContinuesByItself) {
     alarm(10);
     process_actions().stop(Milliseconds(1));
     process_actions().stop(Milliseconds(50));
-    _exit(waitpid(-1, nullptr, WNOHANG) == -1 ? 7 : 8);  // No child is left over.
+    _exit(waitpid(-1, nullptr, WNOHANG) == -1 ? 7 : 8);  // No child remains.
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);

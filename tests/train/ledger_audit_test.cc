@@ -1,4 +1,4 @@
-// Proofs from logs: good ones, such as several processes leave behind, and damaged ones.
+// Proofs from logs: good logs, also of several processes, and damaged ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ class LedgerAuditTest : public ::testing::Test {
   }
   ~LedgerAuditTest() override { std::filesystem::remove_all(folder_); }
 
-  // Steps count from 1, four an epoch.
+  // Steps count from 1, with four steps in each epoch.
   static CommitRecord step(int64_t number, int64_t generation = 0, size_t ranks = 2) {
     std::vector<int64_t> shares(ranks, 10 / static_cast<int64_t>(ranks));
     return {generation, number, {(number - 1) / 4, (number - 1) % 4 * 10}, 10, shares, true};
@@ -81,7 +81,8 @@ TEST_F(AuditOfGoodLogs, AnUndisturbedRun) {
 TEST_F(AuditOfGoodLogs, ARankZeroThatTookOverWritesTheNewestRecordsAgain) {
   go_on(0);
   steps(1, 6);
-  steps(5, 6);  // In another process; then the new generation goes on.
+  // Another process writes these again; then the new generation continues.
+  steps(5, 6);
   go_on(6, 1);
   steps(7, 12, 1);
   const LedgerAudit audit = this->audit();
@@ -105,7 +106,8 @@ TEST_F(AuditOfGoodLogs, AnotherHostsRankZeroHasALogOfItsOwn) {
 TEST_F(AuditOfGoodLogs, AResumeFromAnOlderCheckpointTakesStepsBack) {
   go_on(0);
   steps(1, 11);
-  go_on(5);  // The same generation number: a new job.
+  // The same generation number: this is a new job.
+  go_on(5);
   steps(6, 12);
   const LedgerAudit audit = this->audit();
   EXPECT_TRUE(audit.passed()) << audit.describe();
@@ -117,7 +119,8 @@ TEST_F(AuditOfGoodLogs, AResumeFromAnOlderCheckpointTakesStepsBack) {
 TEST_F(AuditOfGoodLogs, TheEndOfAProcessMayTearALine) {
   go_on(0);
   steps(1, 5);
-  append("{\"event\":\"commit\",\"time\":17");  // The next process appends to it.
+  // The next process appends to this line.
+  append("{\"event\":\"commit\",\"time\":17");
   go_on(4);
   steps(5, 8);
   append("{\"event\":\"st");
@@ -126,7 +129,7 @@ TEST_F(AuditOfGoodLogs, TheEndOfAProcessMayTearALine) {
   EXPECT_THAT(audit.notes, ElementsAre(HasSubstr("2 torn lines, the first is line 7")));
 }
 
-// The launcher, or a process that begins, appends to the line of the one that was killed.
+// The launcher, or a process that starts, appends to the line of the killed process.
 TEST_F(AuditOfGoodLogs, ATornLineMayContinueWithARecordOfAnotherKind) {
   go_on(0);
   steps(1, 5);
@@ -164,7 +167,8 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
   Ledger ledger;
   ledger.go_on({0, 0, {}, kData, {}});
   for (int number = 1; number <= 6; ++number) ledger.commit(step(number));
-  write(step(6));  // Told again by who took over.
+  // The process that took over writes it again.
+  write(step(6));
   go_on(6, 0, "log.jsonl", ledger.to_json());
   steps(7, 8);
   LedgerAudit audit = this->audit();
@@ -213,7 +217,8 @@ TEST_F(AuditOfDamagedLogs, TheSameSamplesInAnotherStepAreARepetition) {
 TEST_F(AuditOfDamagedLogs, ARegroupingThatRepeatsACommittedStepIsFound) {
   go_on(0);
   steps(1, 6);
-  steps(6, 8, 1);  // Step 6 again on other ranks, without a word that it was taken back.
+  // Step 6 again on other ranks, without a record that it was taken back.
+  steps(6, 8, 1);
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples.repeated, 10);
   EXPECT_THAT(audit.errors,

@@ -1,4 +1,4 @@
-// What a run used, recorded as it goes on, fails, rolls back and is resized.
+// The samples of a run, recorded while it continues, fails, rolls back and is resized.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Goes through the data as a run does, and can do it wrongly.
+// Walks through the data like a run, and can make errors on purpose.
 struct Training {
   plan::DataPlanOptions data{.samples = 100, .batch = 16, .seed = 3};
   Ledger ledger;
@@ -57,7 +57,8 @@ TEST(Ledger, AnEmptyOneExpectsNothing) {
 TEST(Ledger, CountsEachSampleOfAnUndisturbedRunOnce) {
   Training training;
   training.go_on();
-  training.take(7 * 3 + 2);  // 7 batches an epoch, the last of 4 samples.
+  // An epoch has 7 batches, the last of 4 samples.
+  training.take(7 * 3 + 2);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{332, 332, 0, 0}));
   EXPECT_EQ(training.ledger.finished_epochs(), 3);
   EXPECT_THAT(training.ledger.errors(), IsEmpty());
@@ -180,7 +181,8 @@ TEST(Ledger, AnotherBatchSizeHalfWayKeepsTheOrder) {
   EXPECT_EQ(training.ledger.finished_epochs(), 1);
 }
 
-// Another seed half-way through an epoch is another order: what was used before may come again.
+// Another seed half-way through an epoch gives another order, so samples that were used before may
+// come again.
 TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
   Training training;
   training.go_on();
@@ -224,7 +226,8 @@ TEST(Ledger, ComesBackFromJson) {
   EXPECT_EQ(again.ledger.samples(), training.ledger.samples());
   EXPECT_TRUE(again.ledger.samples().exactly_once());
 
-  Training resumed = training;  // A record brings the ledger along.
+  // The record carries the ledger.
+  Training resumed = training;
   resumed.ledger = Ledger();
   resumed.ledger.go_on({1, training.step, training.at, training.data, training.ledger.to_json()});
   EXPECT_EQ(resumed.ledger.samples(), training.ledger.samples());

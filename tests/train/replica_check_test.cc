@@ -1,6 +1,6 @@
-// Replicas that are not what they should be are named.
+// Replicas that differ are named.
 #include "jobs.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/train/replica_check.h>
@@ -20,7 +20,8 @@ std::vector<NamedTensor> parameters() {
           {"out.weight", at::linspace(-1, 1, 11, at::kDouble)}};
 }
 
-// What each of `count` ranks hears when the parameters of `broken` had a bit flipped each.
+// Returns the answer that all `count` ranks get after one bit was flipped in the parameters of
+// each rank in `broken`.
 std::string verdict(int count, const std::vector<int>& broken) {
   std::vector<std::string> verdicts(static_cast<size_t>(count));
   testing::on_ranks(testing::thread_groups(count), [&](Group& group) {

@@ -49,7 +49,8 @@ TEST(Resize, KeepsPassesNoLargerThanAtTheStart) {
   resize.set_workers(4, 0);
   EXPECT_EQ(resize.passes(1), 1);
   EXPECT_EQ(resize.passes(2), 2);
-  resize.set_workers(3, 1);  // Shares of 22 in passes of at most 16, or 8.
+  // Shares of 22 in passes of at most 16, or 8.
+  resize.set_workers(3, 1);
   EXPECT_EQ(resize.passes(1), 2);
   EXPECT_EQ(resize.passes(2), 3);
   resize.set_workers(1, 2);
@@ -95,7 +96,8 @@ TEST(Resize, ARisingRateIsWarmedUpAndAFallingOneIsNot) {
   resize.set_workers(1, 20);
   EXPECT_DOUBLE_EQ(resize.rate_factor(20), 0.5);
   resize.set_workers(4, 30);
-  resize.set_workers(3, 32);  // From where the warm-up was: 0.5 + 1.5 * 3/5 = 1.4.
+  // It starts where the warm-up was: 0.5 + 1.5 * 3/5 = 1.4.
+  resize.set_workers(3, 32);
   EXPECT_DOUBLE_EQ(resize.rate_factor(32), 1.4 + 0.1 / 5);
 }
 
@@ -104,14 +106,15 @@ TEST(Resize, ANewcomerWithTheStateContinuesAlike) {
   old.set_workers(2, 0);
   old.set_workers(4, 10);
   Resize newcomer(scaling("linear", 8, 0), 64);
-  newcomer.set_workers(4, 0);  // As it knows no better at first.
+  // At first it knows only this number.
+  newcomer.set_workers(4, 0);
   newcomer.load(old.state());
   for (int64_t step = 10; step < 20; ++step)
     EXPECT_EQ(newcomer.rate_factor(step), old.rate_factor(step));
   EXPECT_EQ(newcomer.batch(), 128);
 }
 
-// Epochs in which the number of workers, and with it the batch, changes in the middle: each sample
+// Epochs in which the number of workers, and with it the batch, changes in the middle. Each sample
 // is used exactly once.
 class ResizeInTheMiddle : public testing::TestWithParam<bool> {};
 TEST_P(ResizeInTheMiddle, SharesAreACover) {
@@ -126,8 +129,8 @@ TEST_P(ResizeInTheMiddle, SharesAreACover) {
     resize.set_workers(workers, step);
     const plan::DataPlan plan(
         {.samples = kSamples, .batch = resize.batch(), .seed = 3, .drop_last = drop_last});
-    if (plan.global_batch(position).empty())
-      position = {position.epoch + 1, 0};  // As the loader does.
+    // The loader does the same.
+    if (plan.global_batch(position).empty()) position = {position.epoch + 1, 0};
     monitor::ContinueRecord from{.generation = step,
                                  .step = step,
                                  .position = position,
