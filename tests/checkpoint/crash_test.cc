@@ -26,7 +26,7 @@ class Crash : public CheckpointFolder {
   }
   ~Crash() override { set_log_level(LogLevel::info); }
 
-  // In memory, because a disk would be slow with thousands of small files.
+  // Returns a place in memory, because a disk would be slow with thousands of small files.
   static fs::path in_memory() {
     return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
   }

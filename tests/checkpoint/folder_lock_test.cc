@@ -127,7 +127,7 @@ TEST_F(FolderLock, OfADeadLauncherIsWaitedForAndAnotherAttemptHelps) {
 }
 
 TEST_F(FolderLock, LaunchersThatLookDisturbNeitherEachOtherNorAWorker) {
-  std::ofstream(folder_ / ".lock") << "of somebody long gone";
+  std::ofstream(folder_ / ".lock") << "of a process that is gone";
   std::vector<std::jthread> launchers;
   std::atomic<bool> stop = false;
   for (int i = 0; i < 3; ++i)

@@ -144,7 +144,7 @@ TEST_F(Links, TheFolderItselfMayBeOne) {
   const fs::path real = folder_ / "real";
   fs::create_directory(real);
   fs::create_directory_symlink(real, runs_);
-  Folder folder(runs_ / "", {.keep = 1});  // With a slash at the end.
+  Folder folder(runs_ / "", {.keep = 1});  // The name has a slash at its end.
   save(folder, 4);
   save(folder, 5);
   EXPECT_THAT(names_in(real), ElementsAre(".lock", "step-000000005"));

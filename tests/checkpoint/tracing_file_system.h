@@ -98,7 +98,8 @@ class TracingFileSystem : public FileSystem {
     }
 
    private:
-    static constexpr uint64_t kLargestWrite = 100;  // Small, so that a file needs several writes.
+    // The limit is small, so that a file needs several writes.
+    static constexpr uint64_t kLargestWrite = 100;
     TracingFileSystem& owner_;
     std::filesystem::path path_;
     size_t number_;

@@ -136,7 +136,7 @@ TEST_F(CheckpointWriter, AnErrorComesOutOfTheNextCallOnceAndCostsNoOlderCheckpoi
     save(writer, 2, 20);
     const auto ask = [&] {
       if (!asks_by_saving) return writer.wait();
-      // At the latest the second save waits for the first.
+      // The second save waits for the first at the latest.
       for (int64_t step = 3;; ++step) save(writer, step, 1);
     };
     EXPECT_TRUE(fails_with(ErrorCode::io, {"step-000000002", "No space left on device"}, ask));

@@ -146,7 +146,7 @@ TEST(FaultSchedule, DrawsTheSameFaultsFromTheSameSeed) {
   EXPECT_EQ(to_text(faults), to_text(drawn(7, 3)));
   EXPECT_NE(to_text(faults), to_text(drawn(8, 3)));
   EXPECT_EQ(to_text(parse_faults(to_text(faults))), to_text(faults))
-      << "what is drawn can be written";
+      << "drawn faults can be written as text";
   std::set<FaultKind> kinds;
   std::set<int> ranks;
   std::set<Phase> phases;

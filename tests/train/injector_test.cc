@@ -193,7 +193,7 @@ TEST(FaultActions, TheWakerOfAStoppedProcessDiesWithIt) {
   kill(child, SIGKILL);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   char byte = 0;
-  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "nobody holds the pipe any more";
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "no process holds the pipe any more";
   close(ends[0]);
 }
 

@@ -31,7 +31,7 @@ std::string verdict(int count, const std::vector<int>& broken) {
     verdicts[static_cast<size_t>(group.rank())] = differing_replicas(mine, group);
   });
   for (const std::string& each : verdicts)
-    EXPECT_EQ(each, verdicts[0]) << "every rank hears the same";
+    EXPECT_EQ(each, verdicts[0]) << "every rank gets the same answer";
   return verdicts[0];
 }
 

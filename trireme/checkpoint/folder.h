@@ -92,7 +92,8 @@ class Folder {
   RetentionOptions retention_;
   FileSystem& files_;
   std::unique_ptr<FileSystem::Lock> lock_;
-  Losses known_losses_;  // Read only once, because the manifests of a long run are long.
+  // These are read only once, because the manifests of a long run are long.
+  Losses known_losses_;
 };
 
 // Folder::newest() for a folder that is only read. Throws the same errors.

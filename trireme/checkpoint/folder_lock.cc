@@ -96,14 +96,14 @@ Look look_at(const fs::path& lock_file) {
   return {is_held, Holder::from(text)};
 }
 
-std::string who(const std::optional<Holder>& holder) {
+std::string name_of(const std::optional<Holder>& holder) {
   return holder ? holder->describe() : "an unknown process";
 }
 
 [[noreturn]] void refuse_in_use(const fs::path& folder, const std::optional<Holder>& holder) {
   throw Error(
       ErrorCode::invalid_argument, "checkpoint",
-      fmt::format("the folder {} is in use by another job: {}", folder.string(), who(holder)),
+      fmt::format("the folder {} is in use by another job: {}", folder.string(), name_of(holder)),
       "another checkpoint.dir, or wait until that job has ended");
 }
 
@@ -111,7 +111,7 @@ std::string who(const std::optional<Holder>& holder) {
   throw Error(ErrorCode::peer_lost, "checkpoint",
               fmt::format("the folder {} is still held: {}, and this process cannot tell whether "
                           "its job is alive",
-                          folder.string(), who(holder)),
+                          folder.string(), name_of(holder)),
               "again later, or another checkpoint.dir if it is another job");
 }
 

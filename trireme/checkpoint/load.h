@@ -19,7 +19,7 @@ namespace trireme::checkpoint {
 
 struct Destination {
   const TensorView* tensor;    // One of Saved::model or Saved::optimizer.
-  std::span<std::byte> bytes;  // As many bytes as the tensor has.
+  std::span<std::byte> bytes;  // The destination has as many bytes as the tensor.
 };
 
 // A function that decides from the headers where the tensors of a checkpoint go. It must not read

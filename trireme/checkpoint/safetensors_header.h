@@ -22,7 +22,7 @@ struct HeaderTensor {
 };
 
 struct SafetensorsHeader {
-  std::vector<HeaderTensor> tensors;  // In the order of their bytes.
+  std::vector<HeaderTensor> tensors;  // The tensors in the order of their bytes.
   std::map<std::string, std::string> metadata;
 };
 

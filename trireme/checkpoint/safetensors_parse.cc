@@ -165,7 +165,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   SafetensorsHeader header_;
   At at_ = At::start;
   std::unordered_set<std::string> names_;
-  std::string name_, metadata_key_, dtype_;  // Of the entry that is being read.
+  std::string name_, metadata_key_, dtype_;  // The entry that is being read.
   std::vector<std::string> fields_;
   std::vector<uint64_t> offsets_;
   HeaderTensor tensor_;

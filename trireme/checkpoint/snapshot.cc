@@ -68,7 +68,8 @@ std::span<std::byte> PageBuffer::resize(size_t bytes) {
     void* start =
         ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
-    ::madvise(start, capacity, MADV_HUGEPAGE);  // Only a hint: the system may refuse it.
+    // This is only a hint, and the system may refuse it.
+    ::madvise(start, capacity, MADV_HUGEPAGE);
     if (start_ != nullptr) ::munmap(start_, capacity_);
     start_ = static_cast<std::byte*>(start);
     capacity_ = capacity;

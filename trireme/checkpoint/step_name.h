@@ -10,7 +10,8 @@
 namespace trireme::checkpoint {
 
 std::string name_of_step(int64_t step);
-std::optional<int64_t> step_of_name(const std::string& name);  // Empty if it is no such name.
+// Returns the step, or nothing if `name` is not the name of a checkpoint.
+std::optional<int64_t> step_of_name(const std::string& name);
 // Returns the steps of the checkpoints in a folder, newest first. Throws Error(io).
 std::vector<int64_t> steps_in(FileSystem& files, const std::filesystem::path& folder);
 

@@ -19,7 +19,8 @@ Saved open_saved(const std::filesystem::path& path);
 // A model's tensors. The views point into the other members.
 struct TensorFile {
   std::vector<TensorView> tensors;
-  std::map<std::string, std::string> aliases;  // As in Manifest.
+  // Tied weights, as in Manifest.
+  std::map<std::string, std::string> aliases;
   // The owners of the bytes.
   std::optional<Saved> saved;
   std::unique_ptr<SafetensorsFile> safetensors;

@@ -70,14 +70,15 @@ class Writer {
   // error of a save that failed.
   std::vector<std::filesystem::path> take_saved();
   const std::filesystem::path& path() const { return path_; }
-  const Folder& folder() const { return *folder_; }  // Only for the first part.
+  const Folder& folder() const { return *folder_; }  // Exists only for the first part.
 
  private:
   struct Pending {
     Manifest manifest;
     Snapshot* snapshot;
     Part part;
-    std::chrono::steady_clock::time_point patience;  // Until when to wait for the other parts.
+    // The time until which this save waits for the other parts.
+    std::chrono::steady_clock::time_point patience;
     bool may_fail = false;
     std::shared_ptr<void> mark = {};
   };
@@ -91,9 +92,9 @@ class Writer {
   template <typename Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, Condition condition);
 
-  std::optional<Folder> folder_;  // Only for the first part.
+  std::optional<Folder> folder_;  // Exists only for the first part.
   const std::filesystem::path path_;
-  FileSystem* const files_;  // Only for a part after the first.
+  FileSystem* const files_;  // Used only for a part after the first.
   const WriterOptions options_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
@@ -101,7 +102,7 @@ class Writer {
   std::array<Snapshot, 2> snapshots_;
   std::vector<std::filesystem::path> saved_;
   std::exception_ptr error_;
-  std::jthread thread_;  // Last, so that it ends before the members that it uses.
+  std::jthread thread_;  // The last member, so that it ends before those that it uses.
 };
 
 }  // namespace trireme::checkpoint

@@ -28,7 +28,8 @@ class Callback {
   virtual void on_step(TrainContext&, const monitor::StepRecord&) {}
   virtual void on_epoch_end(TrainContext&, int64_t /*epoch*/) {}
   virtual void on_evaluate(TrainContext&, const monitor::EvalRecord&) {}
-  virtual void on_checkpoint(TrainContext&, const std::string& /*path*/) {}  // On rank 0 only.
+  // Called only on rank 0.
+  virtual void on_checkpoint(TrainContext&, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainContext&) {}
 };
 

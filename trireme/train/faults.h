@@ -24,10 +24,10 @@ struct Fault {
   FaultKind kind = FaultKind::kill;
   int rank = 0;      // The rank that it strikes; drop: one end of the link.
   int peer = -1;     // drop: the other end.
-  int64_t step = 1;  // Counted from 1. slow: also every later step.
+  int64_t step = 1;  // Steps count from 1. slow: also every later step.
   Phase phase = Phase::backward;
   Milliseconds duration{0};  // stop: time until it continues, 0: never. slow: for each step.
-  // For random: the number of faults in steps 2 to `steps`, and their kinds.
+  // Options of random: the number of faults in steps 2 to `steps`, and their kinds.
   uint64_t seed = 1;
   int count = 1;
   int64_t steps = 0;

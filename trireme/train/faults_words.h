@@ -7,7 +7,7 @@
 
 namespace trireme::faults {
 
-// In the order of FaultKind.
+// The kinds in the order of FaultKind.
 inline constexpr std::array<std::string_view, 7> kKinds{"kill", "stop",      "slow",  "corrupt",
                                                         "drop", "disk-full", "random"};
 

@@ -46,7 +46,7 @@ class Guard {
 
   // The facts of a step before and after its update, equal on all replicas.
   struct Step {
-    int64_t number = 0;           // Counted from 1.
+    int64_t number = 0;           // Steps count from 1.
     plan::DataPosition position;  // The position of its batch.
     double loss = 0;
     double gradient_norm = -1;         // Negative: not computed.

@@ -147,9 +147,9 @@ struct Ledger::Stretch {
 struct Ledger::Epoch {
   SampleCount count;
   bool finished = false;
-  // If all uses followed the same order: the positions that are wrong.
+  // The positions that are wrong, if all uses followed the same order.
   std::vector<Stretch> wrong;
-  // If they did not: the samples that are wrong.
+  // The samples that are wrong, if they did not.
   std::vector<int64_t> lost_samples, repeated_samples;
   // The data of its uses; null: there are none.
   const DataPlanOptions* data = nullptr;

@@ -20,9 +20,9 @@ namespace trireme {
 struct SampleCount {
   // All samples of each finished epoch, and those of the last epoch up to the position reached.
   int64_t expected = 0;
-  int64_t seen_once = 0;  // Used by exactly one step of their epoch.
-  int64_t lost = 0;       // Used by no step.
-  int64_t repeated = 0;   // Used by two or more steps.
+  int64_t seen_once = 0;  // Samples that exactly one step of their epoch used.
+  int64_t lost = 0;       // Samples that no step used.
+  int64_t repeated = 0;   // Samples that two or more steps used.
   bool exactly_once() const { return lost == 0 && repeated == 0 && seen_once == expected; }
   bool operator==(const SampleCount&) const = default;
   Json to_json() const;

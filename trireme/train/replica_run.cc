@@ -247,9 +247,9 @@ struct ReplicaRun::Impl {
   void phase(Phase phase, int64_t step) {
     if (leads_worker_) world_.set_phase(phase, step);
   }
-  // Between steps: the phase belongs to the last committed step.
+  // Announces a phase between steps. It belongs to the last committed step.
   void phase(Phase now) { phase(now, progress_.step); }
-  // Within a step: the phase belongs to the step under way. Steps count from 1.
+  // Announces a phase of the step under way. Steps count from 1.
   void step_phase(Phase now) {
     phase(now, progress_.step + 1);
     strike(now, progress_.step + 1);
@@ -837,11 +837,11 @@ struct ReplicaRun::Impl {
   Guard guard_{options_.guard};
   Resize resize_{options_.resize, options_.batch};
   std::optional<Injector> injector_;
-  // Before the writer, which writes to it.
+  // Declared before the writer, which uses it.
   FullDisk disk_;
-  std::optional<checkpoint::Writer> writer_;       // On rank 0.
-  std::optional<checkpoint::Writer> part_writer_;  // On the other ranks.
-  // Before the model, whose weights are drawn from it.
+  std::optional<checkpoint::Writer> writer_;       // Exists on rank 0.
+  std::optional<checkpoint::Writer> part_writer_;  // Exists on the other writers.
+  // Declared before the model, whose weights are drawn from it.
   ReplicaRandom random_;
   Model model_;
   // Members that live for a generation, or for the whole run if the job is not elastic.
@@ -853,7 +853,7 @@ struct ReplicaRun::Impl {
   bool is_first_step_ = true;
   bool regroup_ = false;  // All have agreed to regroup after this step.
   bool in_step_ = false;
-  bool buffers_judged_ = false;  // With virtual shards.
+  bool buffers_judged_ = false;  // Used with virtual shards.
   // The buffers before the step.
   std::vector<at::Tensor> before_step_;
   // Members that are used between two generations.
@@ -864,14 +864,15 @@ struct ReplicaRun::Impl {
   bool has_state_ = false;
   std::vector<NamedTensor> own_;
   // Members that live for the whole run.
+
   // The run continues from the memory of another generation.
   bool went_on_ = false;
   bool announced_ = false, started_ = false, ended_ = false;
   ScheduleOptions schedule_;
   std::vector<double> base_rates_;
-  // With the batch size that the run was given.
+  // Both are counted with the batch size that the run was given.
   int64_t total_steps_ = 0, batches_per_epoch_ = 0;
-  int passes_ = 1;  // Of each step, one after the other.
+  int passes_ = 1;  // The passes of a step run one after the other.
   Progress progress_;
   std::optional<ParameterAverage> average_;
   double sent_bytes_ = 0, exchanges_ = 0;

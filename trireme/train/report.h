@@ -35,11 +35,11 @@ struct Report {
   double exchange_bytes_per_step = 0;
   double train_loss = 0;           // Mean over the last steps, as many as an epoch has.
   std::optional<Evaluation> eval;  // The evaluation at the end.
-  double samples_per_second = 0;   // Over training steps alone, for all replicas together.
+  double samples_per_second = 0;   // Speed of training steps alone, for all replicas together.
   double wall_seconds = 0;
-  // From the start of the command (or of this process) to the end of the first step.
+  // The time from the start of the command (or of this process) to the end of the first step.
   double seconds_to_first_step = 0;
-  double cpu_seconds = 0;      // Of all processes together.
+  double cpu_seconds = 0;      // The sum over all processes.
   int64_t peak_pss_bytes = 0;  // The sum over all processes.
   double cost = 0;
   std::string checkpoint;  // The path of the newest one; empty if none was written.

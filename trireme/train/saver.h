@@ -87,7 +87,7 @@ class Saver {
     Progress progress;
     // The engine's shared tensors that the checkpoint contained.
     std::set<std::string> shared;
-    std::string path;  // Only on rank 0.
+    std::string path;  // Set only on rank 0.
     bool from_memory = false;
   };
   std::optional<Restored> restore(DataParallel& replica, EngineState& engine,

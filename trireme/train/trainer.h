@@ -37,7 +37,7 @@ struct Job {
 };
 
 struct CheckpointOptions {
-  std::string dir;          // Empty: no checkpoints.
+  std::string dir;          // If empty, there are no checkpoints.
   int64_t every_steps = 0;  // 0: not by steps.
   // 0: not by epochs. The end of a run and a stop always save.
   int64_t every_epochs = 0;
@@ -69,7 +69,7 @@ struct TrainerOptions {
   // one_device, mirrored (threads), multi_worker (processes), or auto: chosen by the numbers of
   // workers and replicas.
   std::string strategy = "auto";
-  int replicas = 1;  // In each worker.
+  int replicas = 1;  // The number of replicas in each worker.
   int64_t epochs = 10;
   int64_t steps = -1;  // Replaces epochs if 0 or more.
   int64_t batch = 64;  // The global batch.
@@ -98,11 +98,11 @@ struct TrainerOptions {
   // The model must have no buffers that training changes, and parameters are not shared.
   int virtual_shards = 0;
   RateScaling rate_scaling;
-  ResizeOptions resize;  // For elastic jobs.
+  ResizeOptions resize;  // Used in elastic jobs.
   // The Trainer fills in every_steps and total_steps where they are 0.
   ScheduleOptions schedule;
   int64_t schedule_every_epochs = 0;
-  int64_t evaluate_every = 1;  // In epochs; 0: only at the end.
+  int64_t evaluate_every = 1;  // The interval in epochs; 0: only at the end.
   CheckpointOptions checkpoint;
   GuardOptions guard;
   InjectOptions inject;
