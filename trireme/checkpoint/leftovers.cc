@@ -57,7 +57,8 @@ void clean_leftovers(FileSystem& files, const fs::path& folder) {
       if (is_there(folder / *replaced)) files.remove(folder / *replaced);
       files.rename(folder / entry.name, folder / *replaced);
       files.sync_folder(folder);
-      log_warning("put {} back, because its replacement was not finished", (folder / *replaced).string());
+      log_warning("put {} back, because its replacement was not finished",
+                  (folder / *replaced).string());
     }
   }
 }

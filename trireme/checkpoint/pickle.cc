@@ -65,7 +65,8 @@ class Machine {
 
   void push(PickleValue value) { stack_.push_back(value); }
   PickleValue pop() {
-    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("it takes a value from an empty stack");
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back()))
+      fail("it takes a value from an empty stack");
     const PickleValue value = stack_.back();
     stack_.pop_back();
     return value;
@@ -118,7 +119,8 @@ class Machine {
 
   void set_items(const std::vector<PickleValue>& items) {
     const PickleValue target = top();
-    if (items.size() % 2 != 0 || target->kind != Kind::dict) fail("it adds entries to a value that is no dict");
+    if (items.size() % 2 != 0 || target->kind != Kind::dict)
+      fail("it adds entries to a value that is no dict");
     for (size_t i = 0; i < items.size(); i += 2)
       target->entries.emplace_back(items[i], items[i + 1]);
   }

@@ -140,7 +140,7 @@ void Writer::wait_until(std::unique_lock<std::mutex>& lock, Condition condition)
           fmt::format("the disk has not stored {} within {} s",
                       (path_ / name_of_step(pending_.front().manifest.step)).string(),
                       std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
-          "to check the disk or its network; it may hang");
+          "check the disk or its network; it may hang");
     if (!all_live || !options_.others_live) continue;
     lock.unlock();
     all_live = options_.others_live();
