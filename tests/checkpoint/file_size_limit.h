@@ -1,5 +1,5 @@
-// A full disk for one process: while an object lives, no file of the process may grow beyond a
-// limit.
+// A full disk for one process: while an object lives, no file of the process
+// may grow beyond a limit.
 #pragma once
 #include <sys/resource.h>
 #include <csignal>

@@ -83,8 +83,8 @@ class Fuzz : public CheckpointFolder {
     }
   }
 
-  // Reads every byte that the views promise, so that an overrun shows under a sanitizer or as a
-  // signal.
+  // Reads every byte that the views promise, so that an overrun shows under a
+  // sanitizer or as a signal.
   static unsigned touch(const std::vector<TensorView>& tensors) {
     unsigned sum = 0;
     for (const auto& tensor : tensors)

@@ -1,5 +1,5 @@
-// Inconsistent files. Each must end in an Error that says what is wrong, or in values inside the
-// file.
+// Inconsistent files. Each must end in an Error that says what is wrong, or in
+// values inside the file.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 

@@ -17,8 +17,8 @@ struct Operation {
   std::vector<std::byte> bytes;  // write
 };
 
-// Passes on everything except the syncs, which would only take time. An operation that fails does
-// nothing.
+// Passes on everything except the syncs, which would only take time. An operation
+// that fails does nothing.
 class TracingFileSystem : public FileSystem {
  public:
   std::vector<Operation> trace;
@@ -49,8 +49,8 @@ class TracingFileSystem : public FileSystem {
     disk().remove(path);
     trace.push_back({Operation::Kind::remove, path});
   }
-  // Removes file by file, as the disk does it: each removal is an operation that can be the last
-  // one.
+  // Removes file by file, as the disk does it: each removal is an operation
+  // that can be the last one.
   void remove_tree(const std::filesystem::path& path) override {
     std::error_code nothing;
     if (std::filesystem::is_directory(std::filesystem::symlink_status(path, nothing)))

@@ -76,8 +76,8 @@ TEST_P(GuardedRun, StopsAtASpikeNamingIt) {
                     HasSubstr("times the median of the last 5 steps; nothing was updated")));
 }
 
-// The cause of the bad loss is gone the second time, so the run ends like one that was never
-// disturbed.
+// The cause of the bad loss is gone the second time, so the run ends like one
+// that was never disturbed.
 TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndContinues) {
   const testing::Folder folder;
   TrainerOptions options = this->options();

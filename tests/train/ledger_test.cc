@@ -181,8 +181,8 @@ TEST(Ledger, AnotherBatchSizeHalfWayKeepsTheOrder) {
   EXPECT_EQ(training.ledger.finished_epochs(), 1);
 }
 
-// Another seed half-way through an epoch gives another order, so samples that were used before may
-// come again.
+// Another seed half-way through an epoch gives another order, so samples that were used
+// before may come again.
 TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
   Training training;
   training.go_on();

@@ -20,8 +20,8 @@ using testing::Folder;
 using ::testing::HasSubstr;
 using testing::job;
 
-// Each sample has two values per channel, because torch::nn then accepts a share of one sample
-// too.
+// Each sample has two values per channel, because torch::nn then accepts a
+// share of one sample too.
 struct PairNormClassifier : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     return out(torch::tanh(norm(in(x).view({-1, 4, 2})).flatten(1)));
@@ -57,8 +57,8 @@ TEST(TrainerBatchNorm, OverAllReplicasGivesTheLossesOfOneDevice) {
     TrainerOptions options = testing::options();
     options.dtype = dtype;
     const auto the_job = job<PairNormClassifier>();
-    // 34 samples in batches of 16: the last batch has 2 samples, so the third and fourth replica
-    // get none.
+    // 34 samples in batches of 16: the last batch has 2 samples, so the third and
+    // fourth replica get none.
     const Report reference = fit(options, the_job, clouds(34), clouds(30, 2));
     options.sync_batch_norm = true;
     for (const int replicas : {2, 3, 4}) {
@@ -138,8 +138,8 @@ TEST(TrainerPrecision, SixteenBitParametersHaveMastersThatAreSaved) {
   }
 }
 
-// A job whose gradients, times a loss scale of 65536, overflow on one replica when it computes its
-// fourth loss.
+// A job whose gradients, times a loss scale of 65536, overflow on one replica when it
+// computes its fourth loss.
 Job overflowing_job(std::shared_ptr<std::atomic<int>> calls, int replicas) {
   Job made = job();
   made.loss = [calls, replicas](const at::Tensor& output, const at::Tensor& target) {

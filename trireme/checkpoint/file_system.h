@@ -62,8 +62,8 @@ class FileSystem {
 FileSystem& disk();
 inline constexpr size_t kDirectAlignment = 4096;
 
-// Throws Error(io) "cannot DOING PATH: REASON", with a remedy that fits the reason. `reason` is an
-// errno.
+// Throws Error(io) "cannot DOING PATH: REASON", with a remedy that fits the reason.
+// `reason` is an errno.
 [[noreturn]] void refuse(std::string_view doing, const std::filesystem::path& path, int reason);
 // Does the same for a write that failed after `written` bytes.
 [[noreturn]] void refuse_write(const std::filesystem::path& path, int reason, uint64_t written);

@@ -2,9 +2,9 @@
 // optimizer.safetensors, optimizer-1.safetensors ...}. No torch.
 //
 // A checkpoint is written under another name, fsynced and then renamed, so every visible
-// checkpoint is whole. Its manifest holds the hash of each file and its own hash, so a checkpoint
-// that was damaged later is never chosen. Only one job at a time writes into a folder, with one
-// thread.
+// checkpoint is whole. Its manifest holds the hash of each file and its own hash, so a
+// checkpoint that was damaged later is never chosen. Only one job at a time writes into a
+// folder, with one thread.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/checkpoint/file_system.h>

@@ -70,8 +70,8 @@ struct Holder {
   bool is_orphan() const {
     return mark.launcher.pid != 0 && mark.launcher.is_here() && !mark.launcher.lives();
   }
-  // The job is known to be alive: its launcher is, or the process itself if no launcher started
-  // it.
+  // The job is known to be alive: its launcher is, or the process itself if
+  // no launcher started it.
   bool lives() const { return mark.launcher.pid != 0 ? mark.launcher.lives() : process.lives(); }
 };
 

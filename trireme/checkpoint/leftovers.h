@@ -11,8 +11,8 @@
 
 namespace trireme::checkpoint {
 
-// ".writing-<name>" or ".writing-<name>+<attempt>": a checkpoint that is not whole yet, or that is
-// being removed.
+// ".writing-<name>" or ".writing-<name>+<attempt>": a checkpoint that is not whole yet, or
+// that is being removed.
 std::string writing_name(std::string_view name, std::string_view attempt = {});
 // ".replaced-<name>": a whole checkpoint that was moved aside while a new `name` takes its place.
 std::string replaced_name(std::string_view name);

@@ -1,10 +1,10 @@
 // Reads a checkpoint into existing tensors in one pass: each block goes from the disk to its place
 // and is verified while it is in the cache. No torch.
 //
-// To verify first and to copy then would cost two passes over memory, twice the time of a loader
-// that does not verify. Therefore damage may be found when some bytes are already in place.
-// load_newest() then fills the same places from an older checkpoint, or throws; it never returns
-// damaged tensors.
+// To verify first and to copy then would cost two passes over memory, twice the time of a
+// loader that does not verify. Therefore damage may be found when some bytes are already in
+// place. load_newest() then fills the same places from an older checkpoint, or throws; it never
+// returns damaged tensors.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <cstddef>

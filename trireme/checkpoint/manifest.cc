@@ -90,8 +90,8 @@ std::string to_text(const Manifest& manifest) {
   for (const auto& [name, value] : fields) {
     text += text.size() > 1 ? ",\n  \"" : "\n  \"";
     text += name;
-    // A path in the configuration may hold bytes that are not UTF-8; this must not cost the run
-    // its checkpoint.
+    // A path in the configuration may hold bytes that are not UTF-8; this must not cost
+    // the run its checkpoint.
     text += "\": " + value.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   const std::string digest = sha256_hex(text);

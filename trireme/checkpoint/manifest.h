@@ -34,8 +34,8 @@ struct Manifest {
   std::map<std::string, std::string> files;  // File -> digest (digest.h). save() fills it in.
 };
 
-// Returns the loss of an evaluation at the manifest's step, extra["evaluation"]["loss"], if there
-// was one.
+// Returns the loss of an evaluation at the manifest's step,
+// extra["evaluation"]["loss"], if there was one.
 std::optional<double> evaluation_loss(const Manifest& manifest);
 
 // Returns the text of manifest.json.

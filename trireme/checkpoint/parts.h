@@ -24,8 +24,8 @@ namespace trireme::checkpoint {
 // One of the processes that save a checkpoint.
 struct Part {
   int index = 0, count = 1;
-  // With more than one part: the same text in all parts of one save, and in no other save of this
-  // folder.
+  // With more than one part: the same text in all parts of one save, and in no
+  // other save of this folder.
   std::string attempt;
   // The rank that writes each part, by index. Used in messages; may be empty.
   std::vector<int> ranks;

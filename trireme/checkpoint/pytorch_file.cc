@@ -26,8 +26,8 @@ constexpr std::pair<std::string_view, plan::DType> kStorages[] = {
     {"ByteStorage", plan::DType::uint8},    {"BoolStorage", plan::DType::boolean},
     {"CharStorage", plan::DType::int8},     {"ShortStorage", plan::DType::int16},
 };
-// Types without a storage class of their own are stored as bytes, and the tensor itself names its
-// type.
+// Types without a storage class of their own are stored as bytes, and the tensor
+// itself names its type.
 constexpr plan::DType kInBytes[] = {plan::DType::uint16, plan::DType::uint32, plan::DType::uint64,
                                     plan::DType::float8_e4m3fn, plan::DType::float8_e5m2};
 constexpr std::string_view kBytes = "UntypedStorage";
@@ -35,8 +35,8 @@ constexpr std::string_view kBytes = "UntypedStorage";
 class PytorchReader {
  public:
   explicit PytorchReader(const fs::path& path) : path_(path), zip_(path) {
-    // All entries lie in one folder. It is named after the file as it was called when it was
-    // written.
+    // All entries lie in one folder. It is named after the file as it was
+    // called when it was written.
     for (const auto& [name, entry] : zip_.entries())
       if (name.ends_with("/data.pkl")) folder_ = name.substr(0, name.size() - 8);
     if (folder_.empty()) fail(ErrorCode::corrupt, "it has no data.pkl");
@@ -149,8 +149,8 @@ class PytorchReader {
     return last_storage_;
   }
 
-  // Copies the elements that shape, stride and offset select, after a check that all of them
-  // exist.
+  // Copies the elements that shape, stride and offset select, after a check
+  // that all of them exist.
   void gather(const std::vector<std::byte>& storage, int64_t offset,
               const std::vector<int64_t>& strides, LoadedTensor& tensor) {
     const std::vector<int64_t>& shape = tensor.spec.shape;

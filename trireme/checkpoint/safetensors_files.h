@@ -10,8 +10,8 @@ namespace trireme::checkpoint {
 
 class SafetensorsFiles {
  public:
-  // Throws the errors of SafetensorsFile, and Error(corrupt) for a tensor that is in two of the
-  // files.
+  // Throws the errors of SafetensorsFile, and Error(corrupt) for a tensor that
+  // is in two of the files.
   explicit SafetensorsFiles(const std::vector<std::filesystem::path>& paths);
   // The tensors of all files, file by file, in the order of their bytes.
   const std::vector<TensorView>& tensors() const { return tensors_; }

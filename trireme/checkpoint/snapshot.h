@@ -34,8 +34,8 @@ class Snapshot {
   // lay_out(); nothing has been copied then.
   void take(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
             int threads);
-  // Returns files like those of TensorFiles, for Folder::save() and write_part(). They point into
-  // the snapshot.
+  // Returns files like those of TensorFiles, for Folder::save() and write_part(). They
+  // point into the snapshot.
   std::vector<OutgoingFile> files(int part = 0) const;
 
  private:

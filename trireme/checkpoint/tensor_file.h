@@ -30,10 +30,10 @@ struct TensorFile {
 // corrupt | unsupported).
 TensorFile open_tensors(const std::filesystem::path& path);
 
-// Returns the differences between two sets of tensors, one line for each: a tensor that is missing
-// in one, another shape or type, or other values. For values the line has the largest difference
-// between two elements; NaN differs from every number but not from NaN. Empty if the sets are
-// equal.
+// Returns the differences between two sets of tensors, one line for each: a tensor that is
+// missing in one, another shape or type, or other values. For values the line has the
+// largest difference between two elements; NaN differs from every number but not from NaN.
+// Empty if the sets are equal.
 std::vector<std::string> differences(const TensorFile& a, const TensorFile& b);
 
 }  // namespace trireme::checkpoint

@@ -167,8 +167,8 @@ void Writer::write_on(std::stop_token stop) {
   }
 }
 
-// Writes the first pending save, which stays in the queue. Returns an error that training has to
-// be told.
+// Writes the first pending save, which stays in the queue. Returns an error that
+// training has to be told.
 std::exception_ptr Writer::write_first() {
   Pending& pending = pending_.front();  // The reference stays valid when others are added.
   const auto may_go_on = [&] {

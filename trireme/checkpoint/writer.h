@@ -44,8 +44,8 @@ class Writer {
   explicit Writer(Folder folder, WriterOptions options = {});
   // A writer of a part after the first, into a folder that the process of the first part holds.
   Writer(std::filesystem::path folder, FileSystem& files, WriterOptions options);
-  // Calls expect_no_more() and waits for the write in progress. Errors that no call has thrown are
-  // logged.
+  // Calls expect_no_more() and waits for the write in progress. Errors that no call
+  // has thrown are logged.
   ~Writer();
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;

@@ -5,12 +5,12 @@
 namespace trireme {
 
 // Compares two configurations by flat keys (TrainerOptions::config): `was` is that of the
-// checkpoint, `now` that of this run. All keys "data..." that decide which samples are trained on,
-// and in which order, must be equal. Otherwise held-out samples would be trained on.
-// "data.content" is a digest of the samples themselves, so files may move. A checkpoint without
-// this digest comes from an earlier version: the keys that it has are compared, and a warning says
-// that this is not a full check. Throws Error(invalid_argument) that names each key with both
-// values.
+// checkpoint, `now` that of this run. All keys "data..." that decide which samples are trained
+// on, and in which order, must be equal. Otherwise held-out samples would be trained on.
+// "data.content" is a digest of the samples themselves, so files may move. A checkpoint
+// without this digest comes from an earlier version: the keys that it has are compared, and a
+// warning says that this is not a full check. Throws Error(invalid_argument) that names each
+// key with both values.
 void require_same_data(const Json& was, const Json& now);
 
 }  // namespace trireme

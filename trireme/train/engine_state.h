@@ -21,12 +21,12 @@ struct EngineState {
   std::vector<NamedTensor> own;
 };
 
-// These two functions return the tensors under their names in a file: "engine/<shared>",
-// "rank3/<own>".
+// These two functions return the tensors under their names in a file:
+// "engine/<shared>", "rank3/<own>".
 std::vector<NamedTensor> shared_in_file(const EngineState& state);
 std::vector<NamedTensor> own_in_file(const EngineState& state, int rank);
-// COLLECTIVE. Returns the own tensors of every rank on rank 0, under those names, and nothing on
-// other ranks.
+// COLLECTIVE. Returns the own tensors of every rank on rank 0, under those names, and
+// nothing on other ranks.
 std::vector<NamedTensor> collect_own(const EngineState& state, Group& group);
 std::string shared_name(const std::string& name);  // "engine/<name>"
 bool belongs_to_engine(const std::string& name);   // True for the names above.

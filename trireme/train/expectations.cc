@@ -76,8 +76,8 @@ Finding same_loss(const Json& report, const Json& undisturbed, bool is_float64) 
     const bool numbers = losses[i].is_number() && usual[i].is_number();
     const double a = numbers ? losses[i].get<double>() : NAN,
                  b = numbers ? usual[i].get<double>() : NAN;
-    // A loss close to zero is no measure for its own difference, so the first loss sets a lower
-    // limit.
+    // A loss close to zero is no measure for its own difference, so the first
+    // loss sets a lower limit.
     const double relative = std::abs(a - b) / std::max({std::abs(b), 0.01 * first, 1e-30}),
                  tolerance = allowed(i - parted, is_float64);
     if (!(relative <= tolerance))

@@ -42,10 +42,10 @@ struct Fault {
 // its number and text, the word, its value, and the values that are allowed.
 std::vector<Fault> parse_faults(std::string_view text);
 std::string to_text(const std::vector<Fault>& faults);
-// Returns the faults of a run with `world_size` replicas. Each `random` is replaced by the faults
-// that it draws, which depend only on its seed and the world size. Throws Error(invalid_argument)
-// that names a rank or step that this run does not have. `steps` is the run's number of steps; 0:
-// unknown.
+// Returns the faults of a run with `world_size` replicas. Each `random` is replaced by the
+// faults that it draws, which depend only on its seed and the world size. Throws
+// Error(invalid_argument) that names a rank or step that this run does not have. `steps` is the
+// run's number of steps; 0: unknown.
 std::vector<Fault> schedule_faults(const std::vector<Fault>& faults, int world_size,
                                    int64_t steps = 0);
 

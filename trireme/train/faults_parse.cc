@@ -30,8 +30,8 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
   }
 }
 
-// The words of one fault's text. Each word is asked for once; a word that was never asked for is
-// refused.
+// The words of one fault's text. Each word is asked for once; a word that was never
+// asked for is refused.
 class Words {
  public:
   Words(size_t number, std::string_view text) : number_(number), text_(text) {

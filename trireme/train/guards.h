@@ -23,8 +23,8 @@ struct GuardOptions {
   double spike = 0;
   // The number of steps that must be known before a value counts as a spike.
   int64_t window = 32;
-  // The number of steps between comparisons of all replicas' parameters (replica_check.h); 0:
-  // never.
+  // The number of steps between comparisons of all replicas' parameters
+  // (replica_check.h); 0: never.
   int64_t check_replicas_every = 0;
 };
 // Throws Error(invalid_argument) that names option, value and rule.

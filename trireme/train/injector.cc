@@ -91,8 +91,8 @@ void Injector::at(int rank, Phase phase, int64_t step) {
   }
 }
 
-// The process that creates the file is the one that the fault strikes. Both ends of a link shut
-// their side.
+// The process that creates the file is the one that the fault strikes. Both ends of a
+// link shut their side.
 bool Injector::claim(Entry& entry, int rank) {
   entry.struck = true;
   if (marks_.empty()) return true;

@@ -166,8 +166,8 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   Epoch epoch;
   std::vector<Use> uses;
   bool one_order = true, ended = false;
-  // The data of the run that left this epoch, whose batch may have been larger than the rest that
-  // it dropped.
+  // The data of the run that left this epoch, whose batch may have been larger than the
+  // rest that it dropped.
   const DataPlanOptions* left_by = nullptr;
   for (const Run& run : runs_) {
     // A run in a later epoch has left this one.

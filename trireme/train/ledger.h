@@ -45,8 +45,8 @@ class Ledger {
   std::vector<std::string> errors(size_t most = 20) const;
   int64_t finished_epochs() const;
   bool empty() const { return runs_.empty(); }
-  // The newest record that counts, for a process that takes over the log. Empty if that record was
-  // taken back.
+  // The newest record that counts, for a process that takes over the log. Empty if that
+  // record was taken back.
   const std::optional<monitor::CommitRecord>& newest() const { return newest_; }
   // The position at which the ledger begins, if it does not know the run from its start.
   plan::DataPosition begin() const { return begin_; }

@@ -71,8 +71,8 @@ bool differ(const std::vector<PieceDigest>& digests) {
                      [&](const PieceDigest& digest) { return digest != digests.front(); });
 }
 
-// Returns a bit in the upper half of the fraction: the number changes visibly, and its exponent
-// stays.
+// Returns a bit in the upper half of the fraction: the number changes visibly,
+// and its exponent stays.
 int bit_of(at::ScalarType type, uint64_t draw) {
   switch (type) {
     case at::kDouble: return static_cast<int>(40 + draw % 12);

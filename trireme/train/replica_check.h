@@ -1,5 +1,5 @@
-// Finds silent corruption: compares replicas that should be bit-identical by hashes of their
-// parameters.
+// Finds silent corruption: compares replicas that should be bit-identical by
+// hashes of their parameters.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/parallel/module_state.h>
@@ -16,9 +16,9 @@ namespace trireme {
 std::string differing_replicas(const std::vector<NamedTensor>& tensors, Group& group);
 
 // Flips one bit of one element of a floating-point tensor; `seed` selects it. This bypasses
-// autograd and version counters, as broken memory or a broken network would: it is a fault for
-// tests. A finite element stays finite. Returns the tensor's name, or an empty text if there is no
-// such tensor.
+// autograd and version counters, as broken memory or a broken network would: it is a fault
+// for tests. A finite element stays finite. Returns the tensor's name, or an empty text if
+// there is no such tensor.
 std::string flip_a_bit(const std::vector<NamedTensor>& tensors, uint64_t seed);
 
 }  // namespace trireme

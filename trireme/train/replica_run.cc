@@ -181,8 +181,8 @@ struct ReplicaRun::Impl {
         .mark = [this](int64_t step) { return world_.mark_save(step); },
         .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
     if (first() && !writer_) writer_.emplace(open_folder(), writing);
-    // With local steps momentum differs from rank to rank, and parts of several ranks would not
-    // fit together.
+    // With local steps momentum differs from rank to rank, and parts of several ranks
+    // would not fit together.
     if (options_.local.steps > 1) return {};
     const auto parts = agree_on_parts(keep.writers == "ranks", keep.dir, disk_, *group_);
     const bool has_one = parts && parts->index > 0;
@@ -333,8 +333,8 @@ struct ReplicaRun::Impl {
             .virtual_shards = options_.virtual_shards};
   }
 
-  // Sets the generation's number of workers. Returns true if the batch or the learning rate
-  // changes.
+  // Sets the generation's number of workers. Returns true if the batch or the
+  // learning rate changes.
   bool resize() {
     const bool changes = resize_.set_workers(group_->size(), progress_.step);
     progress_.resize = resize_.state();
@@ -365,8 +365,8 @@ struct ReplicaRun::Impl {
           average.copy_(tensor);
   }
 
-  // Returns false if there is no state to continue from. `goes_back`: to an earlier state of this
-  // run.
+  // Returns false if there is no state to continue from. `goes_back`: to an
+  // earlier state of this run.
   bool resume(bool goes_back = false) {
     phase(Phase::checkpoint);
     EngineState engine = engine_state();
@@ -472,8 +472,8 @@ struct ReplicaRun::Impl {
     return true;
   }
 
-  // Announces the start to the sinks on rank 0; in an elastic job rank 0 may be another process
-  // later.
+  // Announces the start to the sinks on rank 0; in an elastic job rank 0 may be
+  // another process later.
   void announce_start() {
     monitor::RunStart start;
     start.name = job_.name;
@@ -582,8 +582,8 @@ struct ReplicaRun::Impl {
     return copies;
   }
 
-  // Refuses buffers that change, because running statistics would depend on which replica saw
-  // which shard.
+  // Refuses buffers that change, because running statistics would depend on which
+  // replica saw which shard.
   void refuse_moved_buffers(const std::vector<at::Tensor>& before) const {
     for (size_t i = 0; i < before.size(); ++i)
       if (const auto& [name, tensor] = replica_->state().buffers[i]; !tensor.equal(before[i]))
@@ -626,8 +626,8 @@ struct ReplicaRun::Impl {
     return std::optional<SyncBatchNorm>(std::in_place, norm_group_);
   }
 
-  // Computes nothing on a replica without samples, unless the batch norms of other replicas wait
-  // for it.
+  // Computes nothing on a replica without samples, unless the batch norms of other
+  // replicas wait for it.
   void compute_nothing(const Batch& batch) {
     const auto together = norms_together();
     if (!together) return replica_->backward({}, 0, batch.global_size);

@@ -42,8 +42,8 @@ class ReplicaRun {
   End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
   // Keeps the state in memory, and releases the groups and the checkpoint folder.
   void unbind();
-  // True after an error, before unbind(), if the state belongs to no step. No process may continue
-  // from it.
+  // True after an error, before unbind(), if the state belongs to no step. No process
+  // may continue from it.
   bool is_torn() const;
   // The number of committed steps in its state; -1: none yet.
   int64_t committed() const;

@@ -11,16 +11,16 @@ struct ResizeOptions {
   // passes (micro-batches), so that no pass is larger than with `workers` workers. scale: each
   // worker's share stays.
   std::string batch = "keep";
-  // With scale, the learning rate follows the global batch. linear: in proportion to it (Goyal et
-  // al. 2017, "Accurate, large minibatch SGD", section 2.1). sqrt: in proportion to its square
-  // root (Krizhevsky 2014, "One weird trick", section 5; Granziol et al. 2022 for adaptive
-  // optimizers).
+  // With scale, the learning rate follows the global batch. linear: in proportion to it (Goyal
+  // et al. 2017, "Accurate, large minibatch SGD", section 2.1). sqrt: in proportion to its
+  // square root (Krizhevsky 2014, "One weird trick", section 5; Granziol et al. 2022 for
+  // adaptive optimizers).
   std::string rate = "none";
   // The rate rises linearly to a higher value over this number of steps (Goyal et al., section
   // 2.2). A lower rate applies at once.
   int64_t warmup_steps = 0;
-  // The number of workers for which batch and rate were chosen; 0: the number with which the run
-  // begins.
+  // The number of workers for which batch and rate were chosen; 0: the number with
+  // which the run begins.
   int workers = 0;
   bool operator==(const ResizeOptions&) const = default;
 };
@@ -33,8 +33,8 @@ class Resize {
  public:
   Resize(ResizeOptions options, int64_t batch) : options_(std::move(options)), batch_(batch) {}
 
-  // Sets the number of workers after `step` committed steps. Returns true if the batch or the rate
-  // changes.
+  // Sets the number of workers after `step` committed steps. Returns true if the
+  // batch or the rate changes.
   bool set_workers(int workers, int64_t step);
 
   int64_t batch() const;  // The global batch with the present workers.

@@ -16,8 +16,8 @@ namespace trireme {
 // The progress of a run, equal on every replica; only rank 0 has loss_history.
 struct Progress {
   int64_t step = 0;  // Committed steps.
-  // Batches whose gradients overflowed or that a guard skipped: their data was used, but nothing
-  // was updated.
+  // Batches whose gradients overflowed or that a guard skipped: their data was used,
+  // but nothing was updated.
   int64_t skipped_steps = 0;
   plan::DataPosition position;  // The position of the next batch.
   // All have agreed to stop. Not in checkpoints, because a resumed run continues.
@@ -50,8 +50,8 @@ struct RunFacts {
   Json config = Json::object();
 };
 
-// The place where a generation writes checkpoints in parts (checkpoint/parts.h), and this rank's
-// part.
+// The place where a generation writes checkpoints in parts (checkpoint/parts.h),
+// and this rank's part.
 struct PartsOfSaves {
   // Rank 0's name for the folder. Other ranks may know the folder by another name, or another
   // folder by this name.

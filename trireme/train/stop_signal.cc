@@ -23,8 +23,8 @@ double now() {
 }
 
 extern "C" void trireme_on_stop_signal(int signal, siginfo_t* info, void*) {
-  // A worker without a launcher signals itself (launch/orphan_watch.h), possibly after an earlier
-  // request.
+  // A worker without a launcher signals itself (launch/orphan_watch.h), possibly
+  // after an earlier request.
   const bool from_itself = info->si_code <= 0 && info->si_pid == ::getpid();
   if (stop_requested && !from_itself && now() - first_at > kSecondAfter) {
     // Two requests mean that the sender does not want to wait for a checkpoint.

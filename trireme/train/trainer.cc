@@ -232,8 +232,8 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
 std::optional<Report> run_through_generations(const ReplicaSetting& setting,
                                               std::map<std::string, std::string> terms,
                                               const std::function<Report(ReplicaResult)>& publish) {
-  // The model is made before the workers meet, so that the others do not wait for this one's
-  // start.
+  // The model is made before the workers meet, so that the others do not wait
+  // for this one's start.
   ReplicaRun run(setting);
   World& world = setting.world;
   terms.merge(run.facts_of_model());

@@ -22,14 +22,14 @@
 
 namespace trireme {
 
-// The model, the optimizer and the loss function to train. Factories are called once for each
-// replica.
+// The model, the optimizer and the loss function to train. Factories are called
+// once for each replica.
 struct Job {
   std::string name = "training";
   ModelFactory model;
   OptimizerFactory optimizer = SGD{.lr = 0.01};
-  // Returns the mean loss over the batch. Default: cross-entropy of logits [N, classes] and class
-  // indices.
+  // Returns the mean loss over the batch. Default: cross-entropy of logits [N,
+  // classes] and class indices.
   std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss;
   // Returns the number of targets that the output got right, for accuracy. Default: the class with
   // the largest logit counts.
@@ -49,9 +49,9 @@ struct CheckpointOptions {
   int keep_best = 0;
   // Training continues while a copy is written.
   bool background = true;
-  // The ranks that write a part each. hosts: the first rank of each host. ranks: every rank;
-  // nothing is then sent between ranks, but a checkpoint is lost if any rank is lost while it is
-  // written.
+  // The ranks that write a part each. hosts: the first rank of each host. ranks: every
+  // rank; nothing is then sent between ranks, but a checkpoint is lost if any rank is
+  // lost while it is written.
   std::string writers = "hosts";
 };
 
@@ -76,15 +76,15 @@ struct TrainerOptions {
   uint64_t seed = 1;
   bool shuffle = true;
   bool drop_last = false;
-  // The type of parameters and data. With bfloat16 and float16, masters and batch norms are
-  // float32.
+  // The type of parameters and data. With bfloat16 and float16, masters and
+  // batch norms are float32.
   at::ScalarType dtype = at::kFloat;
   // bfloat16 or float16: forward computes in it where that is safe. dtype must be float32.
   std::optional<at::ScalarType> autocast;
   // Loss scaling; on by itself with float16.
   std::optional<GradScalerOptions> loss_scaling;
-  // The number of micro-batches of a step: each replica's share is computed in this number of
-  // parts.
+  // The number of micro-batches of a step: each replica's share is computed in
+  // this number of parts.
   int accumulate = 1;
   double clip_norm = 0;
   // If above 0, an average of the parameters is kept, and evaluation uses it.
@@ -124,8 +124,8 @@ struct TrainerOptions {
   // more, on this process or another.
   std::function<void(Report&)> publish;
   monitor::CostOptions cost;
-  // Written into checkpoints. A run continues only if the keys "data..." are the same
-  // (data_facts.h).
+  // Written into checkpoints. A run continues only if the keys "data..." are
+  // the same (data_facts.h).
   Json config = Json::object();
   double started_at = 0;  // The Unix time at which the command began; 0: now.
 };
