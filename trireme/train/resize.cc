@@ -92,7 +92,8 @@ Json Resize::state() const {
 }
 
 void Resize::load(const Json& state) {
-  if (!state.is_object()) return;  // Of a run that knew nothing of sizes.
+  // The checkpoint of a run that did not know sizes.
+  if (!state.is_object()) return;
   base_ = state.at("base").get<int>();
   workers_ = state.at("workers").get<int>();
   from_ = state.at("from").get<double>();
