@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
+#include <torch/nn/module.h>
 
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/evaluate.h>

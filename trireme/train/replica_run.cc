@@ -2,6 +2,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -356,7 +358,7 @@ struct ReplicaRun::Impl {
   // Averages that the checkpoint lacks become the parameters, as at the start of training.
   void begin_averages_anew_but(const std::set<std::string>& found) {
     if (!average_) return;
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     size_t next = 0;
     for (const auto& [name, tensor] : replica_->state().parameters)
       if (tensor.requires_grad())

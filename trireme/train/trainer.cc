@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/launch/arrival.h>
 #include <trireme/tensor/parameter_average.h>
+#include <trireme/train/refuse.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
@@ -17,35 +18,32 @@ namespace {
 
 constexpr int kGenerationsInVain = 20;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
-  throw Error(ErrorCode::invalid_argument, "train", what, remedy);
-}
-
 bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 void check_precision(const TrainerOptions& o) {
   if (o.dtype != at::kFloat && o.dtype != at::kDouble && !is_half(o.dtype))
-    refuse(fmt::format("train.dtype of {}", c10::toString(o.dtype)),
-           "float32, float64, bfloat16 or float16");
+    refuse_option(fmt::format("train.dtype of {}", c10::toString(o.dtype)),
+                  "float32, float64, bfloat16 or float16");
   if (!o.autocast) return;
   if (!is_half(*o.autocast))
-    refuse(fmt::format("train.precision of {}", c10::toString(*o.autocast)),
-           "float32, bf16 or fp16");
+    refuse_option(fmt::format("train.precision of {}", c10::toString(*o.autocast)),
+                  "float32, bf16 or fp16");
   if (o.dtype != at::kFloat)
-    refuse(fmt::format("train.precision of {} with train.dtype {}", c10::toString(*o.autocast),
-                       c10::toString(o.dtype)),
-           "train.dtype=float32");
+    refuse_option(fmt::format("train.precision of {} with train.dtype {}",
+                              c10::toString(*o.autocast), c10::toString(o.dtype)),
+                  "train.dtype=float32");
 }
 
 // Refuses options that make results depend on the number of replicas, whatever the order of sums.
 void check_shards(const TrainerOptions& o) {
   if (o.virtual_shards < 0)
-    refuse(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
+    refuse_option(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
   if (o.virtual_shards == 0) return;
   const auto refuse_with = [&](const std::string& what) {
-    refuse(fmt::format("{} virtual shards with {}: the result depends on the number of replicas",
-                       o.virtual_shards, what),
-           "one of them");
+    refuse_option(
+        fmt::format("{} virtual shards with {}: the result depends on the number of replicas",
+                    o.virtual_shards, what),
+        "one of them");
   };
   if (o.compression.name != "none") refuse_with("strategy.compression " + o.compression.name);
   if (o.local.steps > 1) refuse_with(fmt::format("strategy.local_steps of {}", o.local.steps));
@@ -53,56 +51,61 @@ void check_shards(const TrainerOptions& o) {
 }
 
 void check_numbers(const TrainerOptions& o) {
-  if (o.replicas < 1) refuse(fmt::format("{} replicas a worker", o.replicas), "at least 1");
-  if (o.batch < 1) refuse(fmt::format("a global batch of {}", o.batch), "at least 1");
-  if (o.steps < 0 && o.epochs < 0) refuse("neither epochs nor steps are given", "one of them");
-  if (o.accumulate < 1) refuse(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
+  if (o.replicas < 1) refuse_option(fmt::format("{} replicas a worker", o.replicas), "at least 1");
+  if (o.batch < 1) refuse_option(fmt::format("a global batch of {}", o.batch), "at least 1");
+  if (o.steps < 0 && o.epochs < 0)
+    refuse_option("neither epochs nor steps are given", "one of them");
+  if (o.accumulate < 1)
+    refuse_option(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
   if (o.clip_norm < 0)
-    refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
+    refuse_option(fmt::format("train.clip_norm of {}", o.clip_norm),
+                  "0 (never) or a norm above it");
   if (o.checkpoint.keep < 1)
-    refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
+    refuse_option(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
   if (o.checkpoint.keep_every < 0)
-    refuse(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
+    refuse_option(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
   if (o.checkpoint.writers != "hosts" && o.checkpoint.writers != "ranks")
-    refuse(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers),
-           "hosts or ranks");
+    refuse_option(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers),
+                  "hosts or ranks");
   if (o.checkpoint.keep_best < 0)
-    refuse(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
+    refuse_option(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
   if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
   check(o.guard);
   check(o.rate_scaling);
   check(o.resize, o.batch);
   if (o.resize.batch == "scale" && o.virtual_shards > 0)
-    refuse(fmt::format("elastic.batch scale with {} virtual shards: the result depends on the "
-                       "number of workers",
-                       o.virtual_shards),
-           "one of them");
+    refuse_option(
+        fmt::format("elastic.batch scale with {} virtual shards: the result depends on the "
+                    "number of workers",
+                    o.virtual_shards),
+        "one of them");
   check(o.compression);
   check(o.local);
   if (o.local.steps > 1 && (o.guard.spike > 0 || o.guard.check_replicas_every > 0))
-    refuse(fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every",
-                       o.local.steps),
-           "one of them: replicas differ between averagings");
+    refuse_option(
+        fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every",
+                    o.local.steps),
+        "one of them: replicas differ between averagings");
   if (o.local.steps > 1 && o.compression.name != "none")
-    refuse(fmt::format("strategy.local_steps of {} with strategy.compression {}", o.local.steps,
-                       o.compression.name),
-           "one of them: local steps send no gradients that could be compressed");
+    refuse_option(fmt::format("strategy.local_steps of {} with strategy.compression {}",
+                              o.local.steps, o.compression.name),
+                  "one of them: local steps send no gradients that could be compressed");
   check_shards(o);
   check_precision(o);
   ScheduleOptions schedule = o.schedule;
   // It is set once the epoch's length is known.
   if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;
   check(schedule);
-  if (o.threads < 1) refuse(fmt::format("{} threads a replica", o.threads), "at least 1");
+  if (o.threads < 1) refuse_option(fmt::format("{} threads a replica", o.threads), "at least 1");
 }
 
 void check_elastic(const TrainerOptions& o) {
   if (o.replicas > 1)
-    refuse(fmt::format("{} replicas a worker in an elastic job", o.replicas),
-           "one replica in each worker");
+    refuse_option(fmt::format("{} replicas a worker in an elastic job", o.replicas),
+                  "one replica in each worker");
   if (o.local.steps > 1)
-    refuse(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
-           "1: between averagings no worker has the whole state");
+    refuse_option(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
+                  "1: between averagings no worker has the whole state");
 }
 
 // Returns the strategy's name once the numbers of workers and replicas are known. Refuses a
@@ -111,14 +114,15 @@ std::string resolve_strategy(const TrainerOptions& o, int workers) {
   if (o.strategy == "auto")
     return workers > 1 ? "multi_worker" : o.replicas > 1 ? "mirrored" : "one_device";
   if (o.strategy == "one_device" && (workers > 1 || o.replicas > 1))
-    refuse(fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas),
-           "mirrored (threads) or multi_worker (processes)");
+    refuse_option(
+        fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas),
+        "mirrored (threads) or multi_worker (processes)");
   if (o.strategy == "mirrored" && workers > 1)
-    refuse(fmt::format("strategy mirrored with {} workers", workers),
-           "multi_worker, or one worker with replicas");
+    refuse_option(fmt::format("strategy mirrored with {} workers", workers),
+                  "multi_worker, or one worker with replicas");
   if (o.strategy != "one_device" && o.strategy != "mirrored" && o.strategy != "multi_worker")
-    refuse(fmt::format("strategy '{}' is not known", o.strategy),
-           "auto, one_device, mirrored or multi_worker");
+    refuse_option(fmt::format("strategy '{}' is not known", o.strategy),
+                  "auto, one_device, mirrored or multi_worker");
   return o.strategy;
 }
 
@@ -284,20 +288,21 @@ Trainer::Trainer(World& world, TrainerOptions options)
 Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
                     std::shared_ptr<const Source> test) {
   if (!train || train->size() == 0)
-    refuse("the training set is empty", "a source with at least one sample");
-  if (!job.model) refuse("the job has no model", "Job::model");
+    refuse_option("the training set is empty", "a source with at least one sample");
+  if (!job.model) refuse_option("the job has no model", "Job::model");
   const int world_size = world_.workers() * options_.replicas;
   if (options_.batch < world_size)
-    refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size),
-           "a batch of at least one sample a replica");
+    refuse_option(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size),
+                  "a batch of at least one sample a replica");
   if (options_.virtual_shards > 0 && options_.virtual_shards < world_size && !world_.is_elastic())
-    refuse(fmt::format("{} virtual shards for {} replicas: some would have nothing to compute",
-                       options_.virtual_shards, world_size),
-           fmt::format("reproducible.virtual_shards of at least {}", world_size));
+    refuse_option(
+        fmt::format("{} virtual shards for {} replicas: some would have nothing to compute",
+                    options_.virtual_shards, world_size),
+        fmt::format("reproducible.virtual_shards of at least {}", world_size));
   if (world_.is_elastic()) check_elastic(options_);
   if (!world_.is_elastic() && options_.resize.batch != "keep")
-    refuse("elastic.batch scale in a job whose number of workers stays",
-           "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+    refuse_option("elastic.batch scale in a job whose number of workers stays",
+                  "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;
   monitor::PssSampler pss;
