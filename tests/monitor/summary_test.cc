@@ -31,16 +31,16 @@ Json full_report() {
 
 TEST(Summary, TellsResultSpeedCostAndPlaces) {
   EXPECT_THAT(summary_lines({.report = full_report()}),
-              ElementsAre("Finished 460 steps (20 epochs), multi_worker, 2 workers",     //
-                          "  accuracy     98.06 % of what was held out (loss 0.08120)",  //
-                          "  train loss   0.01230",                                      //
-                          "  speed        12,346 samples/s",                             //
-                          "  time         12.3 s, CPU 2 min 05 s",                       //
-                          "  memory       512.0 MB at most",                             //
-                          "  cost         0.0012",                                       //
-                          "  checkpoint   runs/a/checkpoint/step-460",                   //
-                          "  report       runs/a/report.json",                           //
-                          "  log          runs/a/log.jsonl",                             //
+              ElementsAre("Finished 460 steps (20 epochs), multi_worker, 2 workers",        //
+                          "  accuracy     98.06 % of the held-out samples (loss 0.08120)",  //
+                          "  train loss   0.01230",                                         //
+                          "  speed        12,346 samples/s",                                //
+                          "  time         12.3 s, CPU 2 min 05 s",                          //
+                          "  memory       512.0 MB at most",                                //
+                          "  cost         0.0012",                                          //
+                          "  checkpoint   runs/a/checkpoint/step-460",                      //
+                          "  report       runs/a/report.json",                              //
+                          "  log          runs/a/log.jsonl",                                //
                           "  TensorBoard  tensorboard --logdir runs/a/events"));
 }
 
