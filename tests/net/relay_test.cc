@@ -66,7 +66,7 @@ TEST_F(RelayTest, TheServerSaysWhatHappened) {
   EXPECT_EQ(reach(relay.endpoint(), "secret", soon()), Reach::other_job);
   server.stop();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("called another address, and something passed the connection on"));
+              HasSubstr("called another address, and a relay forwarded the connection"));
 }
 
 // Sends back to the client what the client itself said.

@@ -1,11 +1,11 @@
-// Hands open file descriptors from one process of a host to another, over Unix sockets in the
-// abstract name space: no file that could stay behind, and out of reach of other network
-// namespaces, which therefore count as other hosts.
+// Passes open file descriptors from one process of a host to another, over Unix sockets in the
+// abstract name space. No file can be left behind. Other network name spaces cannot reach the
+// sockets, so they count as other hosts.
 //
-// Every process of the host can read the socket's address. The name that the listener gives away
-// holds a secret besides; the job hands the name out over its control connections only, and a
-// process that connects shows by an HMAC under the secret that it knows the name. This proof is
-// bound to this one listener.
+// Every process of the host can read the socket's address, so the listener's name also contains a
+// secret. The job sends the name over its control connections only. A process that connects proves
+// by an HMAC under the secret that it knows the name, and this proof is valid for this one
+// listener only.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
@@ -19,13 +19,13 @@ namespace trireme::net {
 // A connection between two processes of one user.
 class DescriptorSocket {
  public:
-  // Throws Error(io) if no process listens under this name here, or one of another user does.
+  // Throws Error(io) if no process of this user listens under this name on this host.
   static DescriptorSocket connect(const std::string& name, Deadline deadline);
   explicit DescriptorSocket(Descriptor socket) : socket_(std::move(socket)) {}
 
   void send_number(int64_t number, Deadline deadline);
   int64_t receive_number(Deadline deadline);
-  // Throw Error(timeout | peer_lost | corrupt).
+  // Both throw Error(timeout | peer_lost | corrupt).
   void send_descriptor(int descriptor, Deadline deadline);
   Descriptor receive_descriptor(Deadline deadline);
 
@@ -36,9 +36,9 @@ class DescriptorSocket {
 
 class DescriptorListener {
  public:
-  DescriptorListener();  // Under a name that cannot be guessed. Throws Error(io).
+  DescriptorListener();  // Makes a name that cannot be guessed. Throws Error(io).
   const std::string& name() const { return name_; }
-  // The next process of the same user that knows the name; others are turned away. Throws
+  // Returns the next process of the same user that proves the name; drops all others. Throws
   // Error(timeout).
   DescriptorSocket accept(Deadline deadline);
 
@@ -48,7 +48,7 @@ class DescriptorListener {
 
   Descriptor socket_;
   std::string name_;
-  std::list<Descriptor> strangers_;  // Connected, and without proof so far; oldest first.
+  std::list<Descriptor> strangers_;  // Connections without a proof so far, oldest first.
 };
 
 }  // namespace trireme::net

@@ -19,7 +19,8 @@ namespace {
 using asio::ip::tcp;
 
 constexpr size_t kLabelBytes = 16;
-constexpr size_t kSealed = sizeof(Hello) - sizeof(Mac);  // The bytes that the seal covers.
+// The number of bytes that the seal covers.
+constexpr size_t kSealed = sizeof(Hello) - sizeof(Mac);
 
 Mac random_bytes() {
   Mac bytes;
@@ -37,7 +38,8 @@ bool is_magic(const std::array<char, 8>& magic) {
   return std::string_view(magic.data(), magic.size()) == kMagic;
 }
 
-// The label has a fixed length, so that no label and text look like another label and text.
+// The label has a fixed length, so two different pairs of label and text never give the same
+// bytes.
 Mac sign_with_label(std::string_view token, std::string_view label, std::span<const uint8_t> text) {
   std::vector<uint8_t> labelled(kLabelBytes, 0);
   std::copy(label.begin(), label.end(), labelled.begin());
@@ -49,8 +51,8 @@ std::span<const uint8_t> sealed_part(const Hello& hello) {
   return {reinterpret_cast<const uint8_t*>(&hello), kSealed};
 }
 
-// The rest of a message whose magic was read. The magic is looked at before the rest is waited for,
-// since a stranger may never send that much.
+// Reads the magic of a message and then its rest. The magic is checked first, because a stranger
+// may never send the rest.
 template <typename Message>
 asio::awaitable<bool> read_message(tcp::socket& socket, Message& message) {
   co_await asio::async_read(socket, asio::buffer(message.magic), asio::use_awaitable);
@@ -141,8 +143,8 @@ std::string describe_for_client(HandshakeEnd end) {
   switch (end) {
     case HandshakeEnd::accepted: return {};
     case HandshakeEnd::wrong_magic:
-      return "what listens there does not speak this version of Trireme's protocol";
-    case HandshakeEnd::wrong_token: return "its job token is another one";
+      return "the program there does not speak this version of Trireme's protocol";
+    case HandshakeEnd::wrong_token: return "its job token is different";
     case HandshakeEnd::wrong_address:
       return "the connection ends at another address than the one that was called: a relay, a "
              "tunnel or an address translation lies between";
