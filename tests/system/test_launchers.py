@@ -54,7 +54,7 @@ class Launchers(SystemTest):
         self.assertEqual(code, 0, err)
         self.assertIn("worker 1 of 2", out)
         code, out, err = self.run_to_end(TRIREME, "doctor", "--json")
-        self.assertEqual(json.loads(out)["carriers"]["gloo"], "compiled in")
+        self.assertEqual(json.loads(out)["backends"]["gloo"], "compiled in")
 
     def test_plan_prints_the_plans_for_any_world_size_without_torch(self):
         for workers in (1, 3, 16):

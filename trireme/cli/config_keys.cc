@@ -8,8 +8,8 @@
 namespace trireme::cli {
 namespace {
 
-constexpr double kLargestInt =
-    std::numeric_limits<int>::max();  // A limit of storage, not worth telling.
+// A limit of storage; messages do not mention it.
+constexpr double kLargestInt = std::numeric_limits<int>::max();
 
 std::string_view section_of(std::string_view name) { return name.substr(0, name.find('.')); }
 std::string_view last_part_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
@@ -73,14 +73,14 @@ bool is_section(std::string_view name) {
 }
 
 std::string nearest_key(std::string_view unknown_name) {
-  constexpr size_t kLongestWord = 64;  // Nothing longer can be near, and the search is quadratic.
+  constexpr size_t kLongestWord = 64;  // A longer word is never near, and the search is quadratic.
   if (unknown_name.size() > kLongestWord) return "";
   std::vector<std::string_view> names, last_parts;
   for (const Key& key : all_keys()) {
     names.push_back(key.name);
     last_parts.push_back(last_part_of(key.name));
   }
-  // The right word without its section, or under a wrong one: "lr", "train.lr".
+  // The right word without its section, or with a wrong one: "lr", "train.lr".
   const auto exact = std::find(last_parts.begin(), last_parts.end(), last_part_of(unknown_name));
   if (exact != last_parts.end() && !is_section(section_of(unknown_name)))
     return std::string(names[exact - last_parts.begin()]);

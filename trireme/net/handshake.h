@@ -7,7 +7,7 @@
 //   server -> client   decision, MAC(token, "server proof", transcript)
 //
 //   seal        MAC(token, "client hello", everything before the seal)
-// transcript  everything before the seal, server nonce; each end uses the address that it sees
+//   transcript  everything before the seal, server nonce; each end uses the address that it sees
 //   MAC         HMAC-SHA256 over a label of fixed length and the text
 //
 // This is mutual authentication by challenge and response (ISO/IEC 9798-4, mechanism with three
