@@ -37,12 +37,12 @@ TEST(Framing, WritesTheLengthBigEndian) {
   EXPECT_EQ(static_cast<size_t>(frame[2]) * 256 + frame[3], frame.size() - 4);
 }
 
-TEST(Framing, RefusesToSendWhatIsOverTheLimit) {
+TEST(Framing, RefusesToSendAMessageOverTheLimit) {
   EXPECT_EQ(code_of([] { encode_frame(Json{{"text", std::string(kLimit, 'x')}}, kLimit); }),
             ErrorCode::invalid_argument);
 }
 
-TEST(Framing, BelievesNoLengthOfZeroOrOverTheLimit) {
+TEST(Framing, RefusesALengthOfZeroOrOverTheLimit) {
   EXPECT_EQ(decode_length({0, 0, 3, 232}, kLimit), 1000u);
   for (const LengthPrefix prefix :
        {LengthPrefix{0, 0, 0, 0}, LengthPrefix{0, 0, 3, 233}, LengthPrefix{255, 255, 255, 255}})

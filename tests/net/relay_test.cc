@@ -1,4 +1,4 @@
-// A process that passes a connection on, or sends it back, proves nothing to either end.
+// A process that forwards a connection, or sends its bytes back, proves nothing to either end.
 #include "relay.h"
 #include "events.h"
 #include "hand_made.h"
@@ -69,7 +69,7 @@ TEST_F(RelayTest, TheServerSaysWhatHappened) {
               HasSubstr("called another address, and a relay forwarded the connection"));
 }
 
-// Sends back to the client what the client itself said.
+// Sends the client's own bytes back to it.
 class Mirror {
  public:
   Mirror() : thread_([this] { run(); }) {}
@@ -93,7 +93,7 @@ class Mirror {
   std::thread thread_;
 };
 
-TEST(MirrorTest, AServerThatSendsTheClientsProofBackIsNotBelieved) {
+TEST(MirrorTest, AServerThatSendsTheClientsProofBackIsRefused) {
   const Mirror mirror;
   EXPECT_EQ(reach(mirror.endpoint(), "secret", soon()), Reach::other_job);
 }
