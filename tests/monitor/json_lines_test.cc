@@ -49,7 +49,7 @@ TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
   EXPECT_EQ(lines[4].at("report"), (Json{{"steps", 1}}));
 }
 
-TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
+TEST(JsonLines, TheSamplesOfAStepAreReadBack) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   const ContinueRecord from{
@@ -80,7 +80,7 @@ TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
   EXPECT_EQ(std::get<CommitRecord>(*event_of(lines[2])), skipped);
 }
 
-TEST(JsonLines, RecordsOfSamplesThatLackAFieldAreNone) {
+TEST(JsonLines, RecordsOfSamplesThatLackAFieldAreRefused) {
   const CommitRecord commit{1, 41, {2, 640}, 64, {64}};
   for (const char* field : {"generation", "step", "epoch", "first", "samples", "shares"}) {
     Json json = to_json(commit);
@@ -111,7 +111,7 @@ TEST(JsonLines, NumbersThatJsonLacksAreStrings) {
   EXPECT_EQ(lines[1].at("report").at("list"), (Json{1.0, "Infinity"}));
 }
 
-TEST(JsonLines, AppendsToWhatIsThere) {
+TEST(JsonLines, AppendsToAnExistingFile) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   make_json_lines(file)->on_message("first");

@@ -44,7 +44,7 @@ TEST(Summary, TellsResultSpeedCostAndPlaces) {
                           "  TensorBoard  tensorboard --logdir runs/a/events"));
 }
 
-TEST(Summary, LeavesOutWhatTheReportLacks) {
+TEST(Summary, LeavesOutMissingValues) {
   EXPECT_THAT(summary_lines({.report = Json::object()}), ElementsAre("Finished"));
   EXPECT_THAT(summary_lines({.report = nullptr}), ElementsAre("Finished"));
   EXPECT_THAT(summary_lines({.report = {{"eval", nullptr},
@@ -55,7 +55,7 @@ TEST(Summary, LeavesOutWhatTheReportLacks) {
               ElementsAre("Finished 7 steps"));
 }
 
-TEST(Summary, AStoppedRunSaysHowToGoOn) {
+TEST(Summary, AStoppedRunSaysHowToContinue) {
   EXPECT_EQ(summary_lines({.stopped = true, .report = full_report()}).front(),
             "Stopped at step 460; continue with the same command");
   EXPECT_EQ(summary_lines({.stopped = true, .report = {}}).front(),
@@ -66,11 +66,11 @@ TEST(Summary, ACostOfNothingNamesTheKeysThatSetPrices) {
   EXPECT_THAT(summary_lines({.report = {{"cost", 0}}}), Contains(HasSubstr("cost.per_cpu_hour")));
 }
 
-TEST(Summary, LossesThatAreNoNumbersAreNamed) {
+TEST(Summary, LossesThatAreNotNumbersAreNamed) {
   EXPECT_THAT(summary_lines({.report = {{"train_loss", "NaN"}}}), Contains("  train loss   nan"));
 }
 
-TEST(Summary, TheTensorBoardCommandTakesAFolderAsAShellReadsIt) {
+TEST(Summary, TheTensorBoardCommandQuotesAFolderForAShell) {
   const auto command = [](const char* events) {
     return summary_lines({.report = {{"files", {{"events", events}}}}}).back();
   };
