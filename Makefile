@@ -18,7 +18,7 @@ help:
 	@echo 'make format   format all sources'
 	@echo 'make clean    remove the build folder'
 
-# Only the programmes: the tests take as long again to build.
+# Builds only the programmes, because the tests take as long again to build.
 run: configure
 	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker
 	build/bin/trireme train examples/digits.yaml --workers 2
@@ -35,7 +35,7 @@ configure: setup
 check: setup-check build/compile_commands.json
 	scripts/check
 
-# Linting needs to know how files are compiled, not that they were.
+# The linter needs the compile commands of the files, but no compiled files.
 build/compile_commands.json: | setup
 	cmake --preset release
 

@@ -1,5 +1,5 @@
-# Compiles through ccache when it is installed. A precompiled header needs the sloppiness below, and
-# -fpch-preprocess, for ccache to be able to hash what includes it.
+# Compiles through ccache if it is installed. With a precompiled header, ccache needs the
+# sloppiness below and -fpch-preprocess to hash the sources that include it.
 find_program(TRIREME_CCACHE ccache)
 if(TRIREME_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env

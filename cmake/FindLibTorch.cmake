@@ -1,17 +1,19 @@
 # Finds LibTorch and makes the imported target Trireme::torch.
 #
-# Looked for in: TORCH_DIR (CMake or environment: the folder that holds include/ and lib/), CMAKE_PREFIX_PATH, for an
-# installed Trireme what it was built with, then the virtual environment .venv of the source tree.
+# The search goes through TORCH_DIR (CMake or environment: the folder that holds include/ and
+# lib/), CMAKE_PREFIX_PATH, for an installed Trireme the LibTorch it was built with, and the
+# virtual environment .venv of the source tree.
 #
-# LibTorch's include folder carries old copies of other libraries' headers (protobuf, fmt), so it is searched after
-# every other folder: -idirafter, which CMake's own find_package(Torch) does not offer.
+# LibTorch's include folder carries old copies of other libraries' headers (protobuf, fmt). It is
+# therefore searched after every other folder, by -idirafter, which CMake's own find_package(Torch)
+# does not offer.
 if(TARGET Trireme::torch)
   return()
 endif()
 file(GLOB _trireme_venv_torch ${CMAKE_CURRENT_LIST_DIR}/../.venv/lib/python3*/site-packages/torch)
 find_path(TRIREME_TORCH_ROOT include/torch/headeronly/version.h
           HINTS ${TORCH_DIR} $ENV{TORCH_DIR} ${CMAKE_PREFIX_PATH} ${TRIREME_BUILT_WITH_TORCH} ${_trireme_venv_torch}
-          PATH_SUFFIXES . ../..  # torch.utils.cmake_prefix_path names share/cmake of that folder.
+          PATH_SUFFIXES . ../..  # torch.utils.cmake_prefix_path is share/cmake of that folder.
           NO_CACHE)
 if(NOT TRIREME_TORCH_ROOT)
   message(FATAL_ERROR "LibTorch was not found. Run scripts/setup, or set TORCH_DIR to the folder that holds "

@@ -1,5 +1,6 @@
-# What `cmake --install` brings, and what find_package(Trireme) then offers: the target Trireme::Trireme (all that a
-# user's programme needs) and one target a room (Trireme::comm, ...). The command line's own library stays inside.
+# The files that `cmake --install` copies, and the targets that find_package(Trireme) then gives:
+# Trireme::Trireme (everything that a user's programme needs) and one for each room (Trireme::comm,
+# ...). The library of the command line is not installed.
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme)
 set(data_dir ${CMAKE_INSTALL_DATADIR}/trireme)
