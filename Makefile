@@ -1,10 +1,12 @@
 # The commands of daily work. `make run` and `make test` start from a bare machine.
 .DEFAULT_GOAL := help
-.PHONY: help run test build check bench soak install format clean configure setup setup-test setup-check
+.PHONY: help run test build check bench soak install format clean configure
+.PHONY: setup setup-test setup-check
 
 PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
-JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {fit = int($$2 / 2097152); print (fit < 1 ? 1 : fit < cores ? fit : cores)}' /proc/meminfo)
+JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {fit = int($$2 / 2097152); \
+	print (fit < 1 ? 1 : fit < cores ? fit : cores)}' /proc/meminfo)
 TEST_JOBS ?= 2
 
 help:

@@ -18,8 +18,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/trireme DESTINATION ${CMAKE_INSTALL_INCL
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/TriremeConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TriremeConfig.cmake INSTALL_DESTINATION ${config_dir})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake ${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake
+              ${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake
         DESTINATION ${config_dir})
 

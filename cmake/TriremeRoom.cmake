@@ -3,8 +3,9 @@ set(TRIREME_ROOMS "" CACHE INTERNAL "")
 
 add_library(trireme_flags INTERFACE)
 set_target_properties(trireme_flags PROPERTIES EXPORT_NAME flags)
-target_include_directories(trireme_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_include_directories(trireme_flags
+  INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(trireme_flags INTERFACE cxx_std_20)
 set(warnings -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(TRIREME_WERROR)
@@ -12,30 +13,35 @@ if(TRIREME_WERROR)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    list(APPEND warnings -Wno-restrict)  # GCC bug 105651: a false alarm on std::string's operator+.
+    # GCC bug 105651: a false alarm on std::string's operator+.
+    list(APPEND warnings -Wno-restrict)
   else()
     # The analysis of the optimizer differs between versions of GCC, so a newer one warns without
     # stopping the build.
-    list(APPEND warnings -Wno-error=restrict -Wno-error=maybe-uninitialized -Wno-error=stringop-overflow
-                         -Wno-error=array-bounds -Wno-error=dangling-reference)
+    list(APPEND warnings -Wno-error=restrict -Wno-error=maybe-uninitialized
+                         -Wno-error=stringop-overflow -Wno-error=array-bounds
+                         -Wno-error=dangling-reference)
   endif()
 endif()
 target_compile_options(trireme_flags INTERFACE "$<BUILD_INTERFACE:${warnings}>")
 if(TRIREME_SANITIZE)
-  target_compile_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(trireme_flags
+    INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
   if(TRIREME_SANITIZE MATCHES "thread")
     # It cannot see the fences in LibTorch's headers.
     target_compile_options(trireme_flags INTERFACE -Wno-tsan)
   endif()
 endif()
-target_link_libraries(trireme_flags INTERFACE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+target_link_libraries(trireme_flags
+  INTERFACE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
 
 # Most of the time of a build goes into reading headers. Headers that many files include are
 # therefore precompiled, once without and once with tensors. More of torch is not precompiled,
 # because a compiler that reads all of it takes 2 GB.
-set(plain_headers <algorithm> <atomic> <chrono> <condition_variable> <cstring> <filesystem> <functional> <map> <memory>
-                  <mutex> <optional> <set> <string> <thread> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
+set(plain_headers <algorithm> <atomic> <chrono> <condition_variable> <cstring> <filesystem>
+                  <functional> <map> <memory> <mutex> <optional> <set> <string> <thread> <vector>
+                  <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
 set(tensor_headers <ATen/core/Tensor.h> <ATen/core/grad_mode.h> <ATen/ops/empty.h>)
 function(trireme_precompiled name)
   cmake_parse_arguments(arg "" "" "LINK;HEADERS" ${ARGN})
@@ -44,7 +50,8 @@ function(trireme_precompiled name)
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
 endfunction()
 trireme_precompiled(trireme_pch HEADERS ${plain_headers})
-trireme_precompiled(trireme_pch_torch LINK Trireme::torch HEADERS ${plain_headers} ${tensor_headers})
+trireme_precompiled(trireme_pch_torch
+  LINK Trireme::torch HEADERS ${plain_headers} ${tensor_headers})
 
 # trireme_quick_to_build(TARGET PCH) makes TARGET use the precompiled header PCH, except for
 # sources that include more of torch than tensors. Those read nearly all of it and gain little.
@@ -114,7 +121,8 @@ function(trireme_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/${name}/*.cc)
   set(target trireme_${name})
   if(arg_PLAIN)
-    list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/ OUTPUT_VARIABLE plain_sources)
+    list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/
+         OUTPUT_VARIABLE plain_sources)
     list(REMOVE_ITEM sources ${plain_sources})
     add_library(${target}_plain STATIC ${plain_sources})
     trireme_quick_to_build(${target}_plain trireme_pch)

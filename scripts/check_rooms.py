@@ -80,19 +80,22 @@ def check(root):
         for number, path in includes(file):
             where = f"{name}:{number}"
             if file.suffix == ".h" and path == "torch/torch.h":
-                breaches.append(f"{where}: a header includes torch/torch.h; include the part it needs, such as ATen/core/Tensor.h")
+                breaches.append(f"{where}: a header includes torch/torch.h; include the part it "
+                                "needs, such as ATen/core/Tensor.h")
             parts = path.split("/")
             if parts[0] != "trireme":
                 continue
             if not (root / path).exists():
                 breaches.append(f"{where}: {path} does not exist")
             elif room and (len(parts) == 2 or ORDER.index(parts[1]) > ORDER.index(room)):
-                breaches.append(f"{where}: room '{room}' includes {path}, which stands below it; a room includes only rooms above it")
+                breaches.append(f"{where}: room '{room}' includes {path}, which stands below it; "
+                                "a room includes only rooms above it")
     known = {}
     for file in sorted(light_files(root, sources)):
         chain = path_to_torch(file, root, known) if file.exists() else []
         if chain:
-            breaches.append(f"{file.relative_to(root)}: must stay without torch, but includes {' -> '.join(chain)}")
+            breaches.append(f"{file.relative_to(root)}: must stay without torch, but includes "
+                            + " -> ".join(chain))
     return len(sources), breaches
 
 

@@ -34,7 +34,8 @@ def main(folder, *expected):
     scalars = read_scalars(folder)
     for tag, points in sorted(scalars.items()):
         (first_step, first), (last_step, last) = points[0], points[-1]
-        print(f"{tag}: {len(points)} points, step {first_step}: {first:g} .. step {last_step}: {last:g}")
+        print(f"{tag}: {len(points)} points, step {first_step}: {first:g} .. "
+              f"step {last_step}: {last:g}")
     problems = problems_of(scalars, expected)
     for problem in problems:
         print(f"check_tensorboard: {folder}: {problem}", file=sys.stderr)

@@ -6,7 +6,8 @@ import os
 import pathlib
 import signal
 
-from support import DIGITS, TRIREME, SystemTest, environment, free_port, processes_that_mention, wait_until
+from support import (DIGITS, TRIREME, SystemTest, environment, free_port, processes_that_mention,
+                     wait_until)
 
 # With float64, rounding cannot be mistaken for a missing step. Each step takes long enough for
 # something to happen in it.
@@ -37,7 +38,8 @@ class ElasticTest(SystemTest):
         """Waits until `condition` holds. `job` is None if its launcher has ended."""
         def holds():
             if job and job.poll() is not None:
-                self.fail(f"the job ended with {job.returncode} before {what}\n{job.stderr.read()}")
+                self.fail(f"the job ended with {job.returncode} before {what}\n"
+                          + job.stderr.read())
             return condition()
 
         wait_until(holds, PATIENCE, what)

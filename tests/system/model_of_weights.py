@@ -1,4 +1,5 @@
-"""Rebuilds the `cnn` of docs/models.md from the names and shapes of its weights (no batch norm)."""
+"""Rebuilds the `cnn` of docs/models.md, without batch norm, from the names and shapes of its
+weights."""
 
 from collections import OrderedDict
 

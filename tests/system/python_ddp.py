@@ -19,7 +19,8 @@ from model_of_weights import model_of
 
 
 def main():
-    weights_file, plan_file, digits, split_file, output, lr, momentum, dtype, strides = sys.argv[1:10]
+    (weights_file, plan_file, digits, split_file, output, lr, momentum, dtype,
+     strides) = sys.argv[1:10]
     autocast = sys.argv[10] if len(sys.argv) > 10 else ""
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()

@@ -24,7 +24,8 @@ class Ckpt(SystemTest):
     def test_a_state_dict_goes_to_pytorch_and_back_bit_for_bit(self):
         checkpoint = self.trained("--set", "train.steps=4")
         self.ckpt("convert", checkpoint, self.folder / "model.pt")
-        ours, theirs = load_file(checkpoint / "model.safetensors"), torch.load(self.folder / "model.pt", weights_only=True)
+        ours = load_file(checkpoint / "model.safetensors")
+        theirs = torch.load(self.folder / "model.pt", weights_only=True)
         self.assertEqual(set(ours), set(theirs))
         for name, tensor in ours.items():
             self.assertTrue(torch.equal(tensor, theirs[name]), name)
@@ -54,7 +55,8 @@ class Ckpt(SystemTest):
         state = {}
         for dtype in types:
             for name, shape in (("matrix", (3, 4)), ("scalar", ()), ("empty", (0, 2))):
-                state[f"{dtype}.{name}".removeprefix("torch.")] = (torch.rand(shape) * 4).to(torch.int64).to(dtype)
+                tensor = (torch.rand(shape) * 4).to(torch.int64).to(dtype)
+                state[f"{dtype}.{name}".removeprefix("torch.")] = tensor
         torch.save(state, self.folder / "theirs.pt")
         self.ckpt("convert", self.folder / "theirs.pt", self.folder / "ours.safetensors")
         self.ckpt("convert", self.folder / "ours.safetensors", self.folder / "ours.pt")

@@ -1,6 +1,7 @@
 """The end of a worker ends the job, which names it; a request to stop saves first; no process is
 left behind."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import pty
 import re
 import signal
 import subprocess
+import termios
 import time
 import unittest
 
@@ -95,8 +97,7 @@ class Failures(SystemTest):
                                     f"run.dir={run_dir}"], stdin=slave, stdout=slave,
                                    stderr=slave, env=environment(TERM="xterm", COLUMNS="100"),
                                    start_new_session=True, cwd=self.folder,
-                                   preexec_fn=lambda: __import__("fcntl").ioctl(0,
-                                                                                __import__("termios").TIOCSCTTY, 0))
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.started.append(process)
         os.close(slave)
         seen = bytearray()

@@ -45,12 +45,15 @@ class Injection(SystemTest):
                                       "slow:rank=1,forward=1500ms@step=3")
         self.assertEqual(code, 0, text)
         self.assertRegex(text,
-                         r"worker 1 \(.*\) has been in (data|forward|backward) of step 3 for .*; worker 0 .* waits for it in exchange of step 3")
+                         r"worker 1 \(.*\) has been in (data|forward|backward) of step 3 for .*; "
+                         r"worker 0 .* waits for it in exchange of step 3")
         self.assertIn("the stack of the main thread", text)
 
     def test_a_job_that_loses_workers_keeps_its_losses_and_its_samples(self):
         code, text, report = self.injected("--workers", "2", "--elastic", "2:2", "--inject",
-                                           "kill:rank=1@step=6; kill:rank=0@step=12,phase=optimizer; slow:rank=1,forward=1ms@step=30",
+                                           "kill:rank=1@step=6; "
+                                           "kill:rank=0@step=12,phase=optimizer; "
+                                           "slow:rank=1,forward=1ms@step=30",
                                            "--expect", "same-loss,exactly-once")
         self.assertEqual(code, 0, text)
         self.assertIn("expected same-loss: holds: 40 losses", text)

@@ -34,7 +34,8 @@ class Verdicts(SystemTest):
         said, report = self.trained("--workers", "3", "--set", "train.steps=80", "--inject",
                                     "slow:rank=0,forward=20ms")
         self.assertRegex(said,
-                         r"rank 0 \(pid \d+, host \S+\) is a straggler: its forward takes 2\d ms a step, the others' [\d.]+ ms; the others wait")
+                         r"rank 0 \(pid \d+, host \S+\) is a straggler: its forward "
+                         r"takes 2\d ms a step, the others' [\d.]+ ms; the others wait")
         self.assertEqual(said.count("is a straggler"), 1, said)
         [record] = self.verdicts("straggler")
         self.assertEqual((record["rank"], record["phase"]), (0, "forward"))
@@ -65,7 +66,8 @@ class Verdicts(SystemTest):
                                "train.steps=3", "--inject",
                                "slow:rank=1,exchange=1500ms@step=3")
         self.assertRegex(said,
-                         r"worker 1 \(.*\) has been in exchange of step 3 for .*; worker 0 .* waits for it in exchange of step 3 \(collective 1: gradients\)")
+                         r"worker 1 \(.*\) has been in exchange of step 3 for .*; worker 0 .* "
+                         r"waits for it in exchange of step 3 \(collective 1: gradients\)")
         [record] = self.verdicts("stalled")
         self.assertEqual((record["rank"], record["phase"], record["step"], record["waiting"]),
                          (1, "exchange", 3, [0]))
@@ -95,7 +97,8 @@ class Verdicts(SystemTest):
         self.assertEqual((end["exit_code"], end["worker"], end["phase"], end["step"]),
                          (138, 1, "forward", 9))
         self.assertRegex(said,
-                         r"worker 1 .* was killed by signal 9 \(SIGKILL\) in forward of step 9 \(it had been there for .*\); job ends with 138")
+                         r"worker 1 .* was killed by signal 9 \(SIGKILL\) in forward of step 9 "
+                         r"\(it had been there for .*\); job ends with 138")
 
 
 class Resizes(SystemTest):

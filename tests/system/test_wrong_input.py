@@ -113,7 +113,8 @@ class WrongInput(SystemTest):
         self.refused(DIGITS, "--report", self.folder, parts=["folder"])
 
     def test_two_ranks_with_different_configurations_are_both_named(self):
-        script = 'exec "$0" train "$1" --quiet --set train.steps=3 --set optimizer.lr=0.0$((TRIREME_WORKER + 1))'
+        script = ('exec "$0" train "$1" --quiet --set train.steps=3 '
+                  '--set optimizer.lr=0.0$((TRIREME_WORKER + 1))')
         code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", "sh", "-c",
                                          script, TRIREME, DIGITS)
         self.assertEqual(code, 2, err)
@@ -127,8 +128,8 @@ class WrongInput(SystemTest):
         first = self.start(*words, "--node", "0", "--rendezvous", f"127.0.0.1:{port}",
                            env=environment(TRIREME_JOB_TOKEN="one-token-of-this-job"))
         code, out, err = self.run_to_end(*words, "--node", "1", "--rendezvous",
-                                         f"127.0.0.1:{port}",
-                                         env=environment(TRIREME_JOB_TOKEN="another-token-than-the-job's"))
+                                         f"127.0.0.1:{port}", env=environment(
+                                             TRIREME_JOB_TOKEN="another-token-than-the-job's"))
         self.assertEqual(code, 2, err)
         self.assertIn("token", err)
         out, err = first.communicate(timeout=30)
