@@ -29,7 +29,7 @@ if(TRIREME_SANITIZE)
     INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
   if(TRIREME_SANITIZE MATCHES "thread")
-    # It cannot see the fences in LibTorch's headers.
+    # ThreadSanitizer cannot see the fences in LibTorch's headers.
     target_compile_options(trireme_flags INTERFACE -Wno-tsan)
   endif()
 endif()

@@ -21,7 +21,7 @@ ErrorCode code_of(const std::function<void()>& call) {
 Json decode(std::vector<uint8_t> bytes) { return decode_message(bytes); }
 
 TEST(Framing, ReturnsTheMessageThatWentIn) {
-  Json message{{"op", "set"}, {"step", -7}, {"share", 0.25}, {"list", {1, nullptr, true}}};
+  Json message{{"op", "set"}, {"step", -7}, {"fraction", 0.25}, {"list", {1, nullptr, true}}};
   message["value"] = Json::binary({0, 255, 10});
   const auto frame = encode_frame(message, kLimit);
   LengthPrefix prefix;

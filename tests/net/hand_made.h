@@ -36,9 +36,9 @@ class HandMade {
     return challenge = message_from<Challenge>(raw.read(sizeof(Challenge)));
   }
   Transcript transcript() const { return {hello, hello.dialled, challenge.nonce}; }
-  Verdict prove_with(const Mac& proof) {
+  Answer prove_with(const Mac& proof) {
     raw.write(bytes_of(proof));
-    return message_from<Verdict>(raw.read(sizeof(Verdict)));
+    return message_from<Answer>(raw.read(sizeof(Answer)));
   }
   // Performs the whole handshake correctly.
   bool shake() {

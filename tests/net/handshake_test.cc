@@ -57,8 +57,8 @@ TEST(Handshake, ATokenIsFreshAndLong) {
 
 class HandshakeWithServer : public testing::Test {
  protected:
-  static void expect_refused(HandMade& client, const Verdict& verdict) {
-    EXPECT_EQ(bytes_of(verdict), std::string(sizeof(Verdict), '\0'));
+  static void expect_refused(HandMade& client, const Answer& answer) {
+    EXPECT_EQ(bytes_of(answer), std::string(sizeof(Answer), '\0'));
     EXPECT_TRUE(client.raw.closed_by_server());
   }
   Recorder recorder;
@@ -68,9 +68,9 @@ class HandshakeWithServer : public testing::Test {
 TEST_F(HandshakeWithServer, TheServerProvesItselfOnceTheClientHas) {
   HandMade client(server.endpoint());
   EXPECT_EQ(client.greet().decision, Decision::accepted);
-  const Verdict verdict = client.prove_with(client.transcript().client_proof("secret"));
-  EXPECT_EQ(verdict.decision, Decision::accepted);
-  EXPECT_EQ(verdict.proof, client.transcript().server_proof("secret"));
+  const Answer answer = client.prove_with(client.transcript().client_proof("secret"));
+  EXPECT_EQ(answer.decision, Decision::accepted);
+  EXPECT_EQ(answer.proof, client.transcript().server_proof("secret"));
   EXPECT_TRUE(recorder.wait([&] { return recorder.opened.size() == 1; }));
 }
 

@@ -84,9 +84,9 @@ class Mirror {
     asio::read(client, asio::buffer(&hello, sizeof hello), ignored);
     const Challenge challenge{hello.magic, Decision::accepted, hello.nonce};
     asio::write(client, asio::buffer(&challenge, sizeof challenge), ignored);
-    Verdict verdict{Decision::accepted, {}};
-    asio::read(client, asio::buffer(verdict.proof), ignored);
-    asio::write(client, asio::buffer(&verdict, sizeof verdict), ignored);
+    Answer answer{Decision::accepted, {}};
+    asio::read(client, asio::buffer(answer.proof), ignored);
+    asio::write(client, asio::buffer(&answer, sizeof answer), ignored);
   }
   asio::io_context context_;
   asio::ip::tcp::acceptor acceptor_{context_, {asio::ip::make_address("127.0.0.1"), 0}};

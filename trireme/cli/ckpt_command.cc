@@ -37,7 +37,7 @@ Json to_json(const checkpoint::Saved& saved) {
 
 void print(const checkpoint::Saved& saved) {
   const checkpoint::Manifest& manifest = saved.manifest;
-  fmt::print("{}: whole (hashes hold), written by Trireme {}\n", saved.path.string(),
+  fmt::print("{}: whole (all hashes match), written by Trireme {}\n", saved.path.string(),
              manifest.version);
   fmt::print("step {}, epoch {}, {} samples into it; optimizer {}\n", manifest.step,
              manifest.position.epoch, manifest.position.consumed,

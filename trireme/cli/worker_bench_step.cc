@@ -63,7 +63,7 @@ struct Seen {
 };
 
 std::vector<double> timed_steps(Training& training, int64_t steps, Seen& seen) {
-  // There is no barrier between steps: the exchange keeps the ranks in step, as in training.
+  // There is no barrier between steps: the exchange keeps the ranks together, as in training.
   std::vector<double> seconds;
   constexpr int64_t kWarmUp = 5;
   double cpu_start = 0;

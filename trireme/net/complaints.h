@@ -35,7 +35,7 @@ class Complaints {
   void close_all();
 
   const std::function<void(const std::string&)> write_;
-  std::map<std::string, Period> periods_;  // By address.
+  std::map<std::string, Period> periods_;  // The current period of each address.
 };
 
 }  // namespace trireme::net

@@ -165,10 +165,10 @@ asio::awaitable<HandshakeEnd> shake_hands_as_client(tcp::socket& socket, const s
   const Transcript transcript(hello, hello.dialled, challenge.nonce);
   const Mac proof = transcript.client_proof(token);
   co_await asio::async_write(socket, asio::buffer(proof), asio::use_awaitable);
-  Verdict verdict;
-  co_await asio::async_read(socket, asio::buffer(&verdict, sizeof verdict), asio::use_awaitable);
-  if (verdict.decision != Decision::accepted) co_return end_of(verdict.decision);
-  if (!same(verdict.proof.data(), transcript.server_proof(token).data(), sizeof(Mac)))
+  Answer answer;
+  co_await asio::async_read(socket, asio::buffer(&answer, sizeof answer), asio::use_awaitable);
+  if (answer.decision != Decision::accepted) co_return end_of(answer.decision);
+  if (!same(answer.proof.data(), transcript.server_proof(token).data(), sizeof(Mac)))
     co_return HandshakeEnd::wrong_token;
   keys = {transcript.client_to_server_key(token), transcript.server_to_client_key(token)};
   co_return HandshakeEnd::accepted;
@@ -197,11 +197,11 @@ asio::awaitable<Greeted> shake_hands_as_server(tcp::socket& socket, const Server
   Mac proof;
   co_await asio::async_read(socket, asio::buffer(proof), asio::use_awaitable);
   const Transcript transcript(hello, here, challenge.nonce);
-  Verdict verdict;
+  Answer answer;
   if (same(proof.data(), transcript.client_proof(terms.token).data(), sizeof(Mac)))
-    verdict = {Decision::accepted, transcript.server_proof(terms.token)};
-  co_await asio::async_write(socket, asio::buffer(&verdict, sizeof verdict), asio::use_awaitable);
-  greeted.end = end_of(verdict.decision);
+    answer = {Decision::accepted, transcript.server_proof(terms.token)};
+  co_await asio::async_write(socket, asio::buffer(&answer, sizeof answer), asio::use_awaitable);
+  greeted.end = end_of(answer.decision);
   greeted.keys = {transcript.server_to_client_key(terms.token),
                   transcript.client_to_server_key(terms.token)};
   co_return greeted;

@@ -85,11 +85,12 @@ struct Challenge {
 };
 static_assert(sizeof(Challenge) == 8 + 1 + 32, "sent as it lies in memory");
 
-struct Verdict {
+// The server's last answer, to the client's proof.
+struct Answer {
   Decision decision = Decision::refused;
   Mac proof{};
 };
-static_assert(sizeof(Verdict) == 1 + 32, "sent as it lies in memory");
+static_assert(sizeof(Answer) == 1 + 32, "sent as it lies in memory");
 
 // The proofs and keys of one handshake.
 class Transcript {
