@@ -40,10 +40,9 @@ TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
   EXPECT_NEAR(lines[1].at("time").get<double>(), before, 60);
   Json step = lines[1];
   step.erase("time");
-  EXPECT_EQ(
-      step,
-      Json::parse(
-          R"({"event":"step","step":1,"epoch":0,"loss":0.5,"learning_rate":0.1,"samples":64,"seconds":0.25})"));
+  EXPECT_EQ(step,
+            Json::parse(R"({"event":"step","step":1,"epoch":0,"loss":0.5,"learning_rate":0.1,)"
+                        R"("samples":64,"seconds":0.25})"));
   EXPECT_EQ(lines[2].at("accuracy"), 0.75);
   EXPECT_EQ(lines[3].at("text"), "saved");
   EXPECT_EQ(lines[4].at("report"), (Json{{"steps", 1}}));
@@ -65,10 +64,8 @@ TEST(JsonLines, TheSamplesOfAStepAreReadBack) {
   ASSERT_EQ(lines.size(), 3u);
   Json text = lines[1];
   text.erase("time");
-  EXPECT_EQ(
-      text,
-      Json::parse(
-          R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,"samples":64,"shares":[22,21,21]})"));
+  EXPECT_EQ(text, Json::parse(R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,)"
+                              R"("samples":64,"shares":[22,21,21]})"));
   const auto read = std::get<ContinueRecord>(*event_of(lines[0]));
   EXPECT_EQ(read.generation, 1);
   EXPECT_EQ(read.step, 40);

@@ -195,7 +195,7 @@ void add_bench(Command app) {
                      "--tune all of them, unless one is given");
   collectives.option("--bytes", arguments->bytes, "Size of the tensor, e.g. 4KB, 25MB");
   collectives.option("--algorithm", arguments->algorithm,
-                     fmt::format("auto, or one of docs/collectives.md, between {}",
+                     fmt::format("auto, or an algorithm of docs/collectives.md (with --path {})",
                                  fmt::join(plan::paths_with_plans(), " or ")));
   collectives.flag(
       "--tune", arguments->tune,
@@ -203,7 +203,7 @@ void add_bench(Command app) {
   collectives.option("--output", arguments->output,
                      "With --tune: add the rows of the table to this file");
   collectives.flag("--shared-tensors", arguments->shared_tensors,
-                   fmt::format("all_reduce of Group::shared_tensor(), between {}",
+                   fmt::format("Reduce tensors of Group::shared_tensor() (with --path {})",
                                bench_path_names(/*sharing_memory=*/true)));
   add_common(collectives, arguments);
   add_repetitions(collectives, arguments);

@@ -17,12 +17,9 @@ struct BenchPath {
   bool shares_memory;
 };
 inline constexpr BenchPath kBenchPaths[] = {
-    {"threads", true, "auto", true},
-    {"shm", false, "shm", true},
-    {"tcp", false, "tcp", false},
-    // For mpi, mpirun starts the processes.
-    {"gloo", false, "gloo", false},
-    {"mpi", false, "mpi", false},
+    {"threads", true, "auto", true}, {"shm", false, "shm", true},  {"tcp", false, "tcp", false},
+    {"gloo", false, "gloo", false},  {"mpi", false, "mpi", false},  // mpirun starts these
+                                                                    // processes.
 };
 
 inline std::string bench_path_names(bool sharing_memory = false) {
