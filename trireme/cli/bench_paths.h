@@ -16,10 +16,10 @@ struct BenchPath {
   // The ranks of a host use each other's tensors in place (Group::shared_tensor()).
   bool shares_memory;
 };
+// The launcher starts the processes of every path but mpi, whose processes mpirun starts.
 inline constexpr BenchPath kBenchPaths[] = {
     {"threads", true, "auto", true}, {"shm", false, "shm", true},  {"tcp", false, "tcp", false},
-    {"gloo", false, "gloo", false},  {"mpi", false, "mpi", false},  // mpirun starts these
-                                                                    // processes.
+    {"gloo", false, "gloo", false},  {"mpi", false, "mpi", false},
 };
 
 inline std::string bench_path_names(bool sharing_memory = false) {
