@@ -1,10 +1,12 @@
 # The commands of daily work. `make run` and `make test` start from a bare machine.
 .DEFAULT_GOAL := help
-.PHONY: help run test build check bench soak install format clean configure setup setup-test setup-check
+.PHONY: help run test build check bench soak install format clean configure
+.PHONY: setup setup-test setup-check
 
 PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
-JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {fit = int($$2 / 2097152); print (fit < 1 ? 1 : fit < cores ? fit : cores)}' /proc/meminfo)
+JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {fit = int($$2 / 2097152); \
+	print (fit < 1 ? 1 : fit < cores ? fit : cores)}' /proc/meminfo)
 TEST_JOBS ?= 2
 
 help:
@@ -18,7 +20,7 @@ help:
 	@echo 'make format   format all sources'
 	@echo 'make clean    remove the build folder'
 
-# Only the programmes: the tests take as long again to build.
+# Builds only the programmes, because the tests take as long again to build.
 run: configure
 	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker
 	build/bin/trireme train examples/digits.yaml --workers 2
@@ -35,7 +37,7 @@ configure: setup
 check: setup-check build/compile_commands.json
 	scripts/check
 
-# Linting needs to know how files are compiled, not that they were.
+# The linter needs the compile commands of the files, but no compiled files.
 build/compile_commands.json: | setup
 	cmake --preset release
 

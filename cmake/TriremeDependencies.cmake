@@ -1,4 +1,5 @@
-# Everything Trireme is built on. All but LibTorch are Debian packages (scripts/setup installs them).
+# The packages on which Trireme is built. All but LibTorch are Debian packages (scripts/setup
+# installs them).
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(CURL REQUIRED)

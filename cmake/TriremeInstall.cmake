@@ -1,5 +1,6 @@
-# What `cmake --install` brings, and what find_package(Trireme) then offers: the target Trireme::Trireme (all that a
-# user's programme needs) and one target a room (Trireme::comm, ...). The command line's own library stays inside.
+# The files that `cmake --install` copies, and the targets that find_package(Trireme) then gives:
+# Trireme::Trireme (everything that a user's programme needs) and one for each room (Trireme::comm,
+# ...). The library of the command line is not installed.
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Trireme)
 set(data_dir ${CMAKE_INSTALL_DATADIR}/trireme)
@@ -17,8 +18,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/trireme DESTINATION ${CMAKE_INSTALL_INCL
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/TriremeConfig.cmake.in
   ${PROJECT_BINARY_DIR}/TriremeConfig.cmake INSTALL_DESTINATION ${config_dir})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake ${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake
+              ${PROJECT_BINARY_DIR}/TriremeConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake
         DESTINATION ${config_dir})
 

@@ -1,10 +1,11 @@
-# A room is a folder of trireme/ and the static library trireme_<room> made of all its .cc files.
+# A room is a folder of trireme/. All its .cc files make the static library trireme_<room>.
 set(TRIREME_ROOMS "" CACHE INTERNAL "")
 
 add_library(trireme_flags INTERFACE)
 set_target_properties(trireme_flags PROPERTIES EXPORT_NAME flags)
-target_include_directories(trireme_flags INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
-                                                   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_include_directories(trireme_flags
+  INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+            $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(trireme_flags INTERFACE cxx_std_20)
 set(warnings -Wall -Wextra -Wshadow -Wno-missing-field-initializers)
 if(TRIREME_WERROR)
@@ -12,27 +13,35 @@ if(TRIREME_WERROR)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    list(APPEND warnings -Wno-restrict)  # GCC bug 105651: a false alarm on std::string's operator+.
+    # GCC bug 105651: a false alarm on std::string's operator+.
+    list(APPEND warnings -Wno-restrict)
   else()
-    # What the optimizer believes differs between versions of GCC: warn, but do not stop the build of a newer one.
-    list(APPEND warnings -Wno-error=restrict -Wno-error=maybe-uninitialized -Wno-error=stringop-overflow
-                         -Wno-error=array-bounds -Wno-error=dangling-reference)
+    # The analysis of the optimizer differs between versions of GCC, so a newer one warns without
+    # stopping the build.
+    list(APPEND warnings -Wno-error=restrict -Wno-error=maybe-uninitialized
+                         -Wno-error=stringop-overflow -Wno-error=array-bounds
+                         -Wno-error=dangling-reference)
   endif()
 endif()
 target_compile_options(trireme_flags INTERFACE "$<BUILD_INTERFACE:${warnings}>")
 if(TRIREME_SANITIZE)
-  target_compile_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(trireme_flags
+    INTERFACE -fsanitize=${TRIREME_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(trireme_flags INTERFACE -fsanitize=${TRIREME_SANITIZE})
   if(TRIREME_SANITIZE MATCHES "thread")
-    target_compile_options(trireme_flags INTERFACE -Wno-tsan) # LibTorch's headers have fences that it cannot see.
+    # ThreadSanitizer cannot see the fences in LibTorch's headers.
+    target_compile_options(trireme_flags INTERFACE -Wno-tsan)
   endif()
 endif()
-target_link_libraries(trireme_flags INTERFACE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
+target_link_libraries(trireme_flags
+  INTERFACE fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
 
-# Reading headers takes most of the time of a build. So those that many files include are precompiled, once without and
-# once with tensors (no more of torch than that: a compiler that reads all of it takes 2 GB).
-set(plain_headers <algorithm> <atomic> <chrono> <condition_variable> <cstring> <filesystem> <functional> <map> <memory>
-                  <mutex> <optional> <set> <string> <thread> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
+# Most of the time of a build goes into reading headers. Headers that many files include are
+# therefore precompiled, once without and once with tensors. More of torch is not precompiled,
+# because a compiler that reads all of it takes 2 GB.
+set(plain_headers <algorithm> <atomic> <chrono> <condition_variable> <cstring> <filesystem>
+                  <functional> <map> <memory> <mutex> <optional> <set> <string> <thread> <vector>
+                  <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
 set(tensor_headers <ATen/core/Tensor.h> <ATen/core/grad_mode.h> <ATen/ops/empty.h>)
 function(trireme_precompiled name)
   cmake_parse_arguments(arg "" "" "LINK;HEADERS" ${ARGN})
@@ -41,7 +50,8 @@ function(trireme_precompiled name)
   target_precompile_headers(${name} PRIVATE ${arg_HEADERS})
 endfunction()
 trireme_precompiled(trireme_pch HEADERS ${plain_headers})
-trireme_precompiled(trireme_pch_torch LINK Trireme::torch HEADERS ${plain_headers} ${tensor_headers})
+trireme_precompiled(trireme_pch_torch
+  LINK Trireme::torch HEADERS ${plain_headers} ${tensor_headers})
 
 # Sources with tensors are compiled with -O3, and so are those that handle many bytes in a step or
 # in a checkpoint. The others take less time with -O1, and no step waits for them. (A precompiled
@@ -56,10 +66,11 @@ set_source_files_properties(
   ${PROJECT_SOURCE_DIR}/trireme/data/image_table.cc ${PROJECT_SOURCE_DIR}/trireme/data/pixels.cc
   PROPERTIES COMPILE_OPTIONS "${hot}" SKIP_PRECOMPILE_HEADERS ON)
 
-# trireme_quick_to_build(TARGET PCH) makes TARGET use the precompiled header PCH, but for sources that include more of
-# torch than tensors: those read nearly all of it, and gain little. With TRIREME_UNITY, sources are compiled in batches,
-# so that a header is read once for a batch, small enough that a change of one file costs no more than it would alone.
-# A source with options of its own stays alone.
+# trireme_quick_to_build(TARGET PCH) makes TARGET use the precompiled header PCH, except for
+# sources that include more of torch than tensors. Those read nearly all of it and gain little.
+# With TRIREME_UNITY, sources are compiled in batches, so that a batch reads a header only once. A
+# batch is small enough that a change of one file costs no more than it would alone. A source with
+# options of its own stays alone.
 set(wide_torch "^#include <torch/(csrc|library|nn|optim|serialize|torch)")
 set(plain_batch_bytes 45000)
 set(wide_batch_bytes 90000)
@@ -99,7 +110,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
                      -Wno-stringop-overread)
 endif()
 
-# Adds files to `target` that include the sources, each about as many bytes of them.
+# Adds files to `target` that include the sources. Each has about the same number of bytes.
 function(trireme_batches target kind)
   set(total 0)
   foreach(source ${ARGN})
@@ -129,14 +140,15 @@ function(trireme_batches target kind)
 endfunction()
 
 # trireme_room(NAME [TORCH] [PLAIN FILE...] [DEPENDS ROOM...])
-# PLAIN files of a torch room include no torch; they become trireme_<room>_plain, which the light programs
-# (launcher, `trireme plan`) can link without loading LibTorch.
+# PLAIN files of a torch room include no torch. They become trireme_<room>_plain, which the light
+# programmes (launcher, `trireme plan`) can link without loading LibTorch.
 function(trireme_room name)
   cmake_parse_arguments(arg "TORCH" "" "PLAIN;DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/${name}/*.cc)
   set(target trireme_${name})
   if(arg_PLAIN)
-    list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/ OUTPUT_VARIABLE plain_sources)
+    list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/
+         OUTPUT_VARIABLE plain_sources)
     list(REMOVE_ITEM sources ${plain_sources})
     add_library(${target}_plain STATIC ${plain_sources})
     trireme_quick_to_build(${target}_plain trireme_pch)
@@ -162,7 +174,8 @@ function(trireme_room name)
     target_link_libraries(${target} PUBLIC Trireme::torch)
   endif()
   if(EXISTS ${PROJECT_SOURCE_DIR}/trireme/${name}/room.cmake)
-    include(${PROJECT_SOURCE_DIR}/trireme/${name}/room.cmake)  # What this room alone links to.
+    # The libraries that only this room links.
+    include(${PROJECT_SOURCE_DIR}/trireme/${name}/room.cmake)
   endif()
   if(arg_TORCH)
     target_compile_options(${target} PRIVATE ${hot})

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks that a room includes only rooms above it, and that torch stays where it belongs.
 
-The order is docs/architecture.md's. Light rooms (and the PLAIN files of the others, see CMakeLists.txt) include no
-torch, neither themselves nor through a header of ours; no header includes torch/torch.h, which is slow to parse.
-Prints one line for each breach and exits with 1 if there is any.
+The order is docs/architecture.md's. Light rooms (and the PLAIN files of the others, see
+CMakeLists.txt) include no torch, neither themselves nor through a header of ours. No header
+includes torch/torch.h, which is slow to parse. Prints one line for each breach and exits with 1 if
+there is any.
 
   check_rooms.py [FOLDER]   check the source tree FOLDER (default: this one)
 """
@@ -11,14 +12,15 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "plan", "monitor", "net", "launch", "comm", "tensor", "data", "parallel", "checkpoint", "train",
+ORDER = ["base", "plan", "monitor", "net", "launch", "comm", "tensor", "data", "parallel",
+         "checkpoint", "train",
          "models", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
 
 def includes(file):
-    """(line number, included path) of every include in `file`."""
+    """Yields (line number, included path) of every include in `file`."""
     for number, line in enumerate(file.read_text().splitlines(), start=1):
         match = INCLUDE.match(line)
         if match:
@@ -26,7 +28,8 @@ def includes(file):
 
 
 def light_files(root, sources):
-    """Sources that must stay without torch: those of light rooms and of the light programme, and what CMake lists as PLAIN."""
+    """Returns the sources that must stay without torch: those of light rooms and of the light
+    programme, and the files that CMake lists as PLAIN."""
     rooms = (root / "CMakeLists.txt").read_text()
     light = set()
     for room, options in re.findall(r"^trireme_room\((\w+)([^)]*)\)", rooms, re.M):
@@ -36,13 +39,14 @@ def light_files(root, sources):
         plain = re.search(r"PLAIN((?:\s+[\w/]+\.cc)+)", options)
         if plain:
             light.update(folder / name for name in plain.group(1).split())
-    # The programme `trireme` is light; what has worker in its name belongs to the one that computes.
-    light.update(file for file in sources if file.parent == root / "trireme/cli" and "worker" not in file.name)
+    # The programme `trireme` is light. Files with "worker" in their name belong to the other one.
+    light.update(file for file in sources if file.parent == root / "trireme/cli"
+                 and "worker" not in file.name)
     return light
 
 
 def path_to_torch(file, root, known):
-    """The chain of includes by which `file` reaches torch, or an empty list."""
+    """Returns the chain of includes by which `file` reaches torch, or an empty list."""
     if file in known:
         return known[file]
     known[file] = []
@@ -68,26 +72,30 @@ def check(root):
     breaches = []
     for file in sources:
         name = file.relative_to(root)
-        room = name.parts[1] if len(name.parts) > 2 else None  # trireme/trireme.h belongs to no room: it shows all.
+        # trireme/trireme.h belongs to no room: it includes all of them.
+        room = name.parts[1] if len(name.parts) > 2 else None
         if room and room not in ORDER:
             breaches.append(f"{name}: room '{room}' has no place in the order: {' '.join(ORDER)}")
             continue
         for number, path in includes(file):
             where = f"{name}:{number}"
             if file.suffix == ".h" and path == "torch/torch.h":
-                breaches.append(f"{where}: a header includes torch/torch.h; include the part it needs, such as ATen/core/Tensor.h")
+                breaches.append(f"{where}: a header includes torch/torch.h; include the part it "
+                                "needs, such as ATen/core/Tensor.h")
             parts = path.split("/")
             if parts[0] != "trireme":
                 continue
             if not (root / path).exists():
                 breaches.append(f"{where}: {path} does not exist")
             elif room and (len(parts) == 2 or ORDER.index(parts[1]) > ORDER.index(room)):
-                breaches.append(f"{where}: room '{room}' includes {path}, which stands below it; a room includes only rooms above it")
+                breaches.append(f"{where}: room '{room}' includes {path}, which stands below it; "
+                                "a room includes only rooms above it")
     known = {}
     for file in sorted(light_files(root, sources)):
         chain = path_to_torch(file, root, known) if file.exists() else []
         if chain:
-            breaches.append(f"{file.relative_to(root)}: must stay without torch, but includes {' -> '.join(chain)}")
+            breaches.append(f"{file.relative_to(root)}: must stay without torch, but includes "
+                            + " -> ".join(chain))
     return len(sources), breaches
 
 

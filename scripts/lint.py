@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy (.clang-tidy) over the sources that include no torch; the others take clang half a minute each.
+"""Runs clang-tidy (.clang-tidy) over the sources that include no torch. For the others clang takes
+half a minute each.
 
-  lint.py BUILD [JOBS]   BUILD is a configured build folder; what passed is remembered in BUILD/lint by the hash of the
-                         source, of our headers that it includes, and of the checks
+  lint.py BUILD [JOBS]   BUILD is a configured build folder. Files that passed are remembered in
+                         BUILD/lint by the hash of the source, of our headers that it includes,
+                         and of the checks.
 Exits with 1 if a file has findings.
 """
 import concurrent.futures
@@ -15,14 +17,15 @@ import sys
 import check_rooms
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The build speaks GCC's language: clang does not know all its warnings, finds deprecated parts in its library, and needs
-# to be told that it has coroutines.
+# The build uses GCC's language. Clang does not know all its warnings, finds deprecated parts in
+# its library, and must be told that it has coroutines.
 ARGUMENTS = ["--quiet", *(f"--extra-arg={argument}" for argument in (
-    "-Wno-unknown-warning-option", "-Wno-deprecated-declarations", "-DASIO_HAS_CO_AWAIT", "-DASIO_HAS_STD_COROUTINE"))]
+    "-Wno-unknown-warning-option", "-Wno-deprecated-declarations", "-DASIO_HAS_CO_AWAIT",
+                                                                     "-DASIO_HAS_STD_COROUTINE"))]
 
 
 def inputs_of(file, seen):
-    """`file` and our headers that it includes, directly or not."""
+    """Returns `file` and our headers that it includes, directly or not."""
     if file not in seen and file.exists():
         seen.add(file)
         for _, path in check_rooms.includes(file):
@@ -39,12 +42,13 @@ def digest_of(file):
 
 
 def lint(file, build):
-    """An empty text if `file` is fine."""
+    """Returns an empty text if `file` has no findings."""
     stamp = build / "lint" / f"{file.relative_to(ROOT)}.passed"
     digest = digest_of(file)
     if stamp.exists() and stamp.read_text() == digest:
         return ""
-    done = subprocess.run([ROOT / ".venv/bin/clang-tidy", "-p", build, *ARGUMENTS, file], cwd=ROOT, text=True,
+    done = subprocess.run([ROOT / ".venv/bin/clang-tidy", "-p", build, *ARGUMENTS, file], cwd=ROOT,
+                          text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode:
         return done.stdout or done.stderr
@@ -54,9 +58,12 @@ def lint(file, build):
 
 
 def main(build, jobs=os.cpu_count()):
-    sources = [file for file in sorted(check_rooms.light_files(ROOT, check_rooms.sources_of(ROOT))) if file.suffix == ".cc"]
+    sources = [file for file in sorted(check_rooms.light_files(ROOT, check_rooms.sources_of(ROOT)))
+               if file.suffix == ".cc"]
     with concurrent.futures.ThreadPoolExecutor(int(jobs)) as pool:
-        findings = [text for text in pool.map(lambda file: lint(file, pathlib.Path(build).resolve()), sources) if text]
+        findings = [text for text in pool.map(lambda file: lint(file,
+                                                                pathlib.Path(build).resolve()),
+                                              sources) if text]
     print(*findings, sep="\n", end="")
     print(f"lint: {len(sources)} files, {len(findings)} with findings")
     return 1 if findings or not sources else 0

@@ -1,8 +1,8 @@
 // The Trainer: one word chooses the strategy.
 //
-//   ./trainer digits.csv.gz one_device                                     one replica
-//   ./trainer digits.csv.gz mirrored                                       two replicas, as threads
-//   trireme launch --workers 2 -- ./trainer digits.csv.gz multi_worker     two processes
+//   ./trainer digits.csv.gz one_device                                    one replica
+//   ./trainer digits.csv.gz mirrored                                      two replicas, as threads
+//   trireme launch --workers 2 -- ./trainer digits.csv.gz multi_worker    two processes
 #include <torch/torch.h>
 #include <trireme/trireme.h>
 

@@ -12,7 +12,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// Runs `body` on a stack of 128 KiB, as small as any thread of ours could have it.
+// Runs `body` on a stack of 128 KiB, which is as small as that of any thread of ours.
 void on_a_small_stack(std::function<void()> body) {
   pthread_attr_t attributes;
   ASSERT_EQ(pthread_attr_init(&attributes), 0);
@@ -30,7 +30,7 @@ void on_a_small_stack(std::function<void()> body) {
   pthread_attr_destroy(&attributes);
 }
 
-// Either a value or an error that calls the bytes corrupt; never anything else.
+// Whether the bytes are a value. If not, the error must call them corrupt.
 bool is_read(const Bytes& bytes) {
   try {
     read_cbor(bytes, "test");
@@ -52,7 +52,7 @@ Json nested(size_t levels, bool arrays) {
   return value;
 }
 
-TEST(Cbor, WhatWeWriteIsReadBack) {
+TEST(Cbor, ReadsValuesThatWeWrite) {
   const Json value{{"int", -5},
                    {"large", uint64_t{1} << 63},
                    {"float", 0.1},
@@ -75,7 +75,7 @@ TEST(Cbor, NestingHasALimit) {
 
 TEST(Cbor, NestingOfAnyKindDoesNotUseTheStack) {
   on_a_small_stack([] {
-    // Arrays, maps, texts and bytes, of one item and of indefinite length; tags.
+    // Arrays, maps, texts and bytes, of one item and of indefinite length; and tags.
     for (const uint8_t byte : {0x81, 0x9f, 0x7f, 0x5f, 0xc0, 0xd8}) {
       EXPECT_FALSE(is_read(Bytes(10'000'000, byte))) << int{byte};
       Bytes in_object{0xa1, 0x61, 'a'};
@@ -97,7 +97,7 @@ TEST(Cbor, CountsThatTheBytesCannotHoldAreRefused) {
       EXPECT_FALSE(is_read({kind, top, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00}));
 }
 
-TEST(Cbor, EveryTruncationAndEveryLongerTextIsRefused) {
+TEST(Cbor, EveryTruncationAndEveryExtensionIsRefused) {
   const Bytes whole = Json::to_cbor(Json{{"a", {1, 2.5, "text"}}, {"b", Json::binary({1, 2})}});
   for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_FALSE(is_read({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)}));

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-TEST(Deadline, OfAnyLengthLiesInTheFuture) {
+TEST(Deadline, WithAnyWaitLiesInTheFuture) {
   for (const Milliseconds wait : {Milliseconds::max(), Milliseconds::max() / 1000,
                                   Milliseconds(9'999'999'999'000), kLongestWait}) {
     const Deadline deadline = Deadline::after(wait);
@@ -16,12 +16,12 @@ TEST(Deadline, OfAnyLengthLiesInTheFuture) {
     EXPECT_GT(deadline.remaining(), kLongestWait - std::chrono::hours(1));
     EXPECT_EQ(deadline.remaining_as_int(), INT_MAX);
     EXPECT_EQ(deadline.allowed(), wait);
-    // What callers add to it does not overflow either.
+    // A caller can add time to it without overflow.
     EXPECT_GT(deadline.at() + std::chrono::hours(24), deadline.at());
   }
 }
 
-TEST(Deadline, OfNoTimeOrLessHasExpired) {
+TEST(Deadline, WithoutAPositiveWaitHasExpired) {
   for (const Milliseconds wait : {Milliseconds(0), Milliseconds(-1), Milliseconds::min()}) {
     EXPECT_TRUE(Deadline::after(wait).expired()) << wait.count();
     EXPECT_EQ(Deadline::after(wait).remaining(), Milliseconds(0));

@@ -11,7 +11,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-TEST(Environment, GivesWhatItHoldsAndNothingElse) {
+TEST(Environment, ReturnsItsVariablesAndNoOthers) {
   const Environment environment({{"RANK", "3"}, {"EMPTY", ""}});
   EXPECT_EQ(environment.get("RANK"), "3");
   EXPECT_EQ(environment.get("EMPTY"), "");
@@ -26,7 +26,7 @@ TEST(Environment, ReadsWholeNumbers) {
   EXPECT_EQ(environment.get_int("WORLD_SIZE"), std::nullopt);
 }
 
-TEST(Environment, NamesAVariableThatIsNoNumber) {
+TEST(Environment, NamesAVariableThatIsNotANumber) {
   for (const char* text : {"three", "3x", "", " 3", "1.5", "99999999999"}) {
     const Environment environment(std::map<std::string, std::string>{{"RANK", text}});
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { environment.get_int("RANK"); }),

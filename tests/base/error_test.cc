@@ -6,7 +6,7 @@
 namespace trireme {
 namespace {
 
-// The rank belongs to the thread that says it: a thread of its own leaves the other tests alone.
+// The rank belongs to the thread that sets it, so a thread of its own does not affect other tests.
 std::string text_as_rank(int rank, int world_size) {
   std::string text;
   std::thread([&] {
@@ -22,7 +22,7 @@ TEST(Error, SaysRoomRankWhatAndRemedy) {
             "[comm] rank 2/4: all_reduce waited 5 s; try: a longer comm.timeout");
 }
 
-TEST(Error, LeavesOutARankThatIsUnknownAndARemedyThatIsNone) {
+TEST(Error, LeavesOutAnUnknownRankAndAMissingRemedy) {
   EXPECT_STREQ(Error(ErrorCode::io, "base", "cannot read").what(), "[base] cannot read");
 }
 
@@ -46,7 +46,7 @@ TEST(Error, HasANameForEveryCode) {
   EXPECT_EQ(to_string(ErrorCode::internal), "internal");
 }
 
-TEST(Error, EndsTheProcessWithTheCodeThatTellsWhetherToRunItAgain) {
+TEST(Error, GivesTheExitCodeThatTellsWhetherToRunAgain) {
   const auto exit_code = [](ErrorCode code) { return exit_code_of(Error(code, "base", "x")); };
   EXPECT_EQ(exit_code(ErrorCode::invalid_argument), 2);
   EXPECT_EQ(exit_code(ErrorCode::not_found), 2);

@@ -1,4 +1,4 @@
-// Runs `action`, which must throw an Error of `code`, and gives its message.
+// Runs `action`, which must throw an Error of `code`, and returns its message.
 #pragma once
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>

@@ -44,7 +44,7 @@ class Files : public testing::Test {
   fs::path folder;
 };
 
-// Inside its life a file cannot grow past `bytes`, as on a disk that is full there.
+// During its life a file cannot grow past `bytes`, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -63,7 +63,7 @@ class FileSizeLimit {
   void (*handler_)(int) = nullptr;
 };
 
-TEST_F(Files, ReadBackWhatWasWritten) {
+TEST_F(Files, ReadBackTheWrittenContent) {
   std::string content(1 << 20, '\0');
   for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>(i * 31);
   for (const std::string& text : {std::string(), std::string("x"), content}) {
@@ -124,16 +124,18 @@ TEST_F(Files, LeaveDevicesAndPipesInPlace) {
   EXPECT_TRUE(fs::is_character_file(folder / "link"));
 }
 
-TEST_F(Files, ClearWhatAKilledProcessLeftOfThem) {
+TEST_F(Files, ClearTemporariesOfAKilledProcess) {
   for (int kills = 0; kills < 20; ++kills) {
     const pid_t writer = ::fork();
     if (writer == 0)
       for (;;) write_file_atomically(folder / "a", std::string(100'000, 'x'));
     while (!fs::exists(folder / "a")) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::microseconds(300 * kills));  // Anywhere in a write.
+    // The kill can hit any moment of a write.
+    std::this_thread::sleep_for(std::chrono::microseconds(300 * kills));
     ::kill(writer, SIGKILL);
     ::waitpid(writer, nullptr, 0);
-    std::ofstream(folder / ".a.4711-0.tmp") << "half";  // As of another host, whatever was hit.
+    // Looks like the temporary of another host.
+    std::ofstream(folder / ".a.4711-0.tmp") << "half";
     write_file_atomically(folder / "a", "whole");
     EXPECT_THAT(names(), testing::ElementsAre("a"));
   }
@@ -142,7 +144,7 @@ TEST_F(Files, ClearWhatAKilledProcessLeftOfThem) {
   EXPECT_THAT(names(), testing::ElementsAre("a"));
 }
 
-TEST_F(Files, LeaveOtherFilesAndWhatIsBeingWrittenAlone) {
+TEST_F(Files, LeaveOtherFilesAndLockedTemporariesAlone) {
   const std::vector<std::string> others = {".a.12-0.tmp.old", ".a.notes.tmp", ".a.tmp",
                                            ".b.12-0.tmp", "a.12-0.tmp"};
   for (const std::string& name : others) std::ofstream(folder / name) << "x";
@@ -177,7 +179,7 @@ TEST_F(Files, WriteThroughALink) {
   EXPECT_EQ(read_file(folder / "target"), "new");
 }
 
-TEST_F(Files, KeepThePermissionsOfWhatTheyReplace) {
+TEST_F(Files, KeepThePermissionsOfTheReplacedFile) {
   write_file_atomically(folder / "secret", "old");
   ASSERT_EQ(::chmod((folder / "secret").c_str(), 0600), 0);
   write_file_atomically(folder / "secret", "new");
@@ -193,7 +195,7 @@ TEST_F(Files, NameThePathAndReasonWhenTheyCannotBeWritten) {
   EXPECT_THAT(names(), testing::IsEmpty());
 }
 
-TEST_F(Files, OfARelativePathAreWrittenInTheCurrentFolder) {
+TEST_F(Files, WithARelativePathAreWrittenInTheCurrentFolder) {
   const fs::path before = fs::current_path();
   fs::current_path(folder);
   write_file_atomically("a", "x");
@@ -214,14 +216,14 @@ TEST_F(Files, ThatAreFoldersCannotBeRead) {
               AllOf(HasSubstr(folder.string()), HasSubstr("Is a directory")));
 }
 
-TEST_F(Files, InAFolderThatIsMadeWithItsParents) {
+TEST_F(Files, MakeTheirFolderWithItsParents) {
   require_writable_folder(folder / "a" / "b");
   EXPECT_TRUE(fs::is_directory(folder / "a" / "b"));
   EXPECT_TRUE(fs::is_empty(folder / "a" / "b"));
   EXPECT_NO_THROW(require_writable_folder(folder / "a" / "b"));
 }
 
-TEST_F(Files, InAFolderThatCannotBeMadeOrWrittenAreRefusedBefore) {
+TEST_F(Files, RefuseAFolderThatCannotBeMadeOrWritten) {
   write_file_atomically(folder / "file", "x");
   EXPECT_THAT(message_of(ErrorCode::io, [&] { require_writable_folder(folder / "file"); }),
               HasSubstr((folder / "file").string()));

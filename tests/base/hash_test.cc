@@ -15,7 +15,7 @@ TEST(Sha256, GivesTheDigestsOfTheStandard) {
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
 }
 
-TEST(Sha256, DoesNotDependOnHowTheBytesAreCut) {
+TEST(Sha256, DoesNotDependOnHowTheBytesAreDivided) {
   const std::string text(1000, 'x');
   Sha256 sha;
   sha.update(std::string_view(text).substr(0, 1));
@@ -31,7 +31,7 @@ TEST(Mix64, IsSplitMix64) {
   EXPECT_EQ(mix64(0x9e3779b97f4a7c15ULL), 0x6e789e6aa1b965f4ULL);
 }
 
-TEST(Mix64, MakesOneSeedOfSeveralNumbersAndTheirOrderCounts) {
+TEST(Mix64, MakesOneSeedOfSeveralNumbersInOrder) {
   EXPECT_EQ(mix64(1, 2), mix64(mix64(1) ^ 2));
   EXPECT_EQ(mix64(1, 2, 3), mix64(mix64(1, 2), 3));
   EXPECT_NE(mix64(1, 2), mix64(2, 1));

@@ -8,7 +8,7 @@
 namespace trireme {
 namespace {
 
-TEST(ProcessId, LivesUntilItsProcessHasEndedAlsoWhereNobodyHasReapedIt) {
+TEST(ProcessId, DoesNotLiveAfterItsProcessEndedEvenIfItIsNotReaped) {
   EXPECT_TRUE(ProcessId::of_this_process().lives());
   const pid_t child = ::fork();
   if (child == 0)
@@ -18,7 +18,7 @@ TEST(ProcessId, LivesUntilItsProcessHasEndedAlsoWhereNobodyHasReapedIt) {
   ::kill(child, SIGKILL);
   siginfo_t info{};
   ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  EXPECT_FALSE(id.lives());  // A zombie.
+  EXPECT_FALSE(id.lives());  // The child is a zombie.
   ::waitpid(child, nullptr, 0);
   EXPECT_FALSE(id.lives());
 }
@@ -29,14 +29,14 @@ TEST(ProcessId, IsNotALaterProcessOfTheSameNumber) {
   EXPECT_FALSE(earlier.lives());
 }
 
-TEST(ProcessId, SaysNothingOfAnotherPlace) {
+TEST(ProcessId, CannotJudgeAProcessOfAnotherPlace) {
   ProcessId elsewhere = ProcessId::of_this_process();
   elsewhere.place = "another boot";
   EXPECT_FALSE(elsewhere.is_here());
   EXPECT_FALSE(elsewhere.lives());
 }
 
-TEST(ProcessId, OfNoProcessDoesNotLive) { EXPECT_FALSE(ProcessId().lives()); }
+TEST(ProcessId, WithoutAProcessDoesNotLive) { EXPECT_FALSE(ProcessId().lives()); }
 
 }  // namespace
 }  // namespace trireme

@@ -12,7 +12,7 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 
-// Standard error is a pipe that nobody reads.
+// Standard error is a pipe that no process reads.
 class Unread : public testing::Test {
  protected:
   Unread() {
@@ -37,7 +37,7 @@ class Unread : public testing::Test {
   std::array<int, 2> pipe_{};
 };
 
-TEST_F(Unread, StandardErrorStopsNobodyAndSaysWhatWasDropped) {
+TEST_F(Unread, StandardErrorNeverBlocksAndCountsDroppedLines) {
   const std::string line(999, 'x');
   for (int i = 0; i < 100; ++i) write_to_standard_error(line + "\n");  // A pipe holds 64 KiB.
   const std::string held = read();

@@ -75,7 +75,7 @@ TEST(Bytes, AreReadWithOrWithoutUnit) {
   EXPECT_EQ(parse_bytes("64KiB"), 65'536);
   EXPECT_EQ(parse_bytes("1.5 GiB"), 1'610'612'736);
   EXPECT_EQ(parse_bytes("2TB"), 2'000'000'000'000);
-  EXPECT_EQ(parse_bytes("9223372036854775807"), 9223372036854775807);  // No digit is lost.
+  EXPECT_EQ(parse_bytes("9223372036854775807"), 9223372036854775807);  // All digits are kept.
 }
 
 TEST(Bytes, AreRefusedWithAnUnknownUnit) {

@@ -7,7 +7,7 @@
 namespace trireme::cli {
 namespace {
 
-TEST(BenchPaths, AreFoundByNameAndListedForAnUnknownOne) {
+TEST(BenchPaths, AreFoundByNameAndListedForAnUnknownName) {
   EXPECT_TRUE(find_bench_path("threads").in_threads);
   EXPECT_EQ(find_bench_path("gloo").backend, "gloo");
   EXPECT_THAT(
@@ -15,11 +15,11 @@ TEST(BenchPaths, AreFoundByNameAndListedForAnUnknownOne) {
       testing::AllOf(testing::HasSubstr("--path pigeon"), testing::HasSubstr(bench_path_names())));
 }
 
-TEST(BenchPaths, ShareMemoryBetweenThreadsAndByShmOnly) {
+TEST(BenchPaths, ShareMemoryForThreadsAndShmOnly) {
   EXPECT_EQ(bench_path_names(/*sharing_memory=*/true), "threads, shm");
 }
 
-TEST(BenchPaths, HoldEveryPathThatRunsPlans) {
+TEST(BenchPaths, ContainEveryPathThatRunsPlans) {
   for (const std::string_view path : plan::paths_with_plans())
     EXPECT_NO_THROW(find_bench_path(path)) << path;
 }

@@ -16,7 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A folder of the running test, removed at its end.
+// A folder for the running test. It is removed at the end.
 class ConfigTest : public testing::Test {
  protected:
   ConfigTest()
@@ -87,7 +87,7 @@ TEST_F(ConfigReading, TakesValuesWithUnits) {
   EXPECT_EQ(config.strategy.bucket_bytes, 2 << 20);
 }
 
-TEST_F(ConfigReading, TakesAutoWhereAProgramCanChoose) {
+TEST_F(ConfigReading, TakesAutoForKeysThatTheProgramCanChoose) {
   const Config config = load(
       "strategy.replicas: auto\nmodel.batch_norm: auto\nmodel.channels: auto\ntrain.steps: auto\n");
   EXPECT_EQ(config.strategy.replicas, -1);
@@ -107,7 +107,7 @@ TEST_F(ConfigReading, TakesAnEmptyTextOnlyInQuotes) {
   EXPECT_THAT(message("data.path:\n"), HasSubstr("data.path has no value"));
 }
 
-// Every key takes its own default in the form in which it is printed.
+// Every key accepts its own default in the form in which it is printed.
 TEST_F(ConfigReading, ReadsWhatFlattenPrints) {
   Config config;
   for (const Key& key : all_keys()) {
@@ -226,7 +226,7 @@ TEST_F(ConfigErrors, NameTheLineOfBadYaml) {
   EXPECT_THAT(message(std::string("\x00\x01\xff\xfe{", 5)), HasSubstr("run.yaml"));
 }
 
-TEST_F(ConfigErrors, NameWhatIsMissing) {
+TEST_F(ConfigErrors, NameAMissingFileOrValue) {
   try {
     load_config({folder_ / "absent.yaml", {}});
     FAIL();
@@ -252,7 +252,7 @@ TEST_F(ConfigLayers, LetStepsOfTheCommandLineReplaceEpochsOfTheFile) {
   EXPECT_EQ(load("train.steps: 20\n", {"train.epochs=3"}).train.steps, -1);
 }
 
-TEST_F(ConfigLayers, DropTheFilesOptionsOfAModelThatSetReplaces) {
+TEST_F(ConfigLayers, DropTheOptionsOfAModelThatSetReplaces) {
   const Config config = load("model: {name: cnn, channels: [8], batch_norm: false, dropout: 0.1}\n",
                              {"model.name=mlp", "model.hidden=32"});
   EXPECT_TRUE(config.model.channels.empty());
@@ -270,7 +270,7 @@ TEST_F(ConfigRules, RefuseEpochsAndStepsTogether) {
   EXPECT_THAT(message("", {"train.epochs=2", "train.steps=5"}), HasSubstr("only one of them"));
 }
 
-TEST_F(ConfigRules, RefuseOptionsOfSomethingElse) {
+TEST_F(ConfigRules, RefuseOptionsOfAnotherChoice) {
   EXPECT_THAT(
       message("model:\n  name: mlp\n  channels: [8]\n"),
       AllOf(HasSubstr("run.yaml:3: model.channels is for model.name cnn, but model.name is mlp")));
@@ -284,7 +284,7 @@ TEST_F(ConfigRules, RefuseOptionsOfSomethingElse) {
               HasSubstr("optimizer.momentum is for optimizer.name sgd, rmsprop"));
 }
 
-TEST_F(ConfigRules, NameWhatIsStillNeeded) {
+TEST_F(ConfigRules, NameTheKeysThatAreStillNeeded) {
   EXPECT_THAT(message("schedule.name: step\n"),
               AllOf(HasSubstr("run.yaml:1:"), HasSubstr("try: schedule.every=10")));
   EXPECT_THAT(message("optimizer.nesterov: true\n"), HasSubstr("try: optimizer.momentum=0.9"));
@@ -384,7 +384,7 @@ TEST(ConfigStrategy, MirroredFillsTheCoresUpToEight) {
   EXPECT_GE(check_with_workers(with_strategy("mirrored", -1), 1).world_size, 1);
 }
 
-TEST(ConfigStrategy, RefusesWorkersItHasNoUseFor) {
+TEST(ConfigStrategy, RefusesWorkersThatItCannotUse) {
   for (const std::string name : {"one_device", "mirrored"}) {
     EXPECT_THAT(refusal(with_strategy(name, -1), 3),
                 AllOf(HasSubstr(name), HasSubstr("3 workers"),
@@ -489,7 +489,7 @@ TEST(ConfigDocument, NamesEveryKeyOnce) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }
 
-// What a launcher hands to its workers.
+// The settings that a launcher passes to its workers.
 TEST_F(ConfigReading, SettingsAloneMakeTheSameConfiguration) {
   const std::filesystem::path examples = std::filesystem::path(TRIREME_SOURCE_DIR) / "examples";
   const Config text = load_config({examples / "text.yaml", {}});
@@ -509,7 +509,7 @@ TEST_F(ConfigReading, SettingsAloneMakeTheSameConfiguration) {
 TEST(ConfigExamples, Load) {
   const std::filesystem::path examples = std::filesystem::path(TRIREME_SOURCE_DIR) / "examples";
   const Config digits = load_config({examples / "digits.yaml", {}});
-  EXPECT_EQ(digits.model.batch_norm, 0);  // Batch norm and dropout would make strategies differ.
+  EXPECT_EQ(digits.model.batch_norm, 0);  // With batch norm and dropout, strategies would differ.
   EXPECT_EQ(digits.model.dropout, 0);
   EXPECT_EQ(digits.data.batch, 64);
   EXPECT_EQ(digits.strategy.name, "auto");

@@ -1,4 +1,4 @@
-// Keys of precision, compression, local steps and the scaled learning rate.
+// Tests of the keys for precision, compression, local steps and the scaled learning rate.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ std::string message(const std::vector<std::string>& set) {
   return "no error";
 }
 
-TEST(ConfigPrecision, AutocastNeedsParametersOfFloat32) {
+TEST(ConfigPrecision, AutocastNeedsFloat32Parameters) {
   EXPECT_EQ(message({"train.precision=bf16"}), "no error");
   EXPECT_EQ(message({"train.dtype=bfloat16"}), "no error");
   EXPECT_THAT(message({"train.precision=bf16", "train.dtype=float64"}),
@@ -43,7 +43,7 @@ TEST(ConfigPrecision, PlansReduceSixteenBitParametersByTheirMasters) {
   EXPECT_EQ(reduced_dtype(load_config({{}, {"train.dtype=float64"}})), plan::DType::float64);
 }
 
-TEST(ConfigCompression, ItsNumbersAreForTheMethodsThatHaveThem) {
+TEST(ConfigCompression, EachOptionIsForItsMethodOnly) {
   EXPECT_EQ(message({"strategy.compression=powersgd", "strategy.compression_rank=4"}), "no error");
   EXPECT_THAT(message({"strategy.compression=topk", "strategy.compression_rank=4"}),
               HasSubstr("powersgd"));
@@ -52,7 +52,7 @@ TEST(ConfigCompression, ItsNumbersAreForTheMethodsThatHaveThem) {
               HasSubstr("strategy.compression_ratio"));
 }
 
-TEST(ConfigLocalSteps, StandAloneAndTheirOptionsNeedThem) {
+TEST(ConfigLocalSteps, ExcludeCompressionAndAreNeededByTheirOptions) {
   EXPECT_EQ(message({"strategy.local_steps=4", "strategy.local_after=10",
                      "strategy.local_momentum=true"}),
             "no error");
@@ -63,7 +63,7 @@ TEST(ConfigLocalSteps, StandAloneAndTheirOptionsNeedThem) {
               HasSubstr("one of them"));
 }
 
-TEST(ConfigScaledRate, NeedsTheBatchThatTheRateWasFoundFor) {
+TEST(ConfigScaledRate, NeedsTheBatchForWhichTheRateWasFound) {
   EXPECT_EQ(message({"optimizer.scale_lr=linear", "optimizer.base_batch=32"}), "no error");
   EXPECT_THAT(message({"optimizer.scale_lr=sqrt"}), HasSubstr("optimizer.base_batch=256"));
   EXPECT_THAT(message({"optimizer.base_batch=32"}),

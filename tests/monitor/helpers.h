@@ -10,7 +10,7 @@
 
 namespace trireme::monitor {
 
-// Keeps what it is told.
+// A sink that keeps all events.
 class RecordingSink : public Sink {
  public:
   void on_start(const RunStart& start) override { events.emplace_back(start); }
@@ -43,7 +43,7 @@ class TextStream {
   std::FILE* file_;
 };
 
-// A new folder that is removed at the end.
+// A new folder. It is removed at the end.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -40,16 +40,15 @@ TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
   EXPECT_NEAR(lines[1].at("time").get<double>(), before, 60);
   Json step = lines[1];
   step.erase("time");
-  EXPECT_EQ(
-      step,
-      Json::parse(
-          R"({"event":"step","step":1,"epoch":0,"loss":0.5,"learning_rate":0.1,"samples":64,"seconds":0.25})"));
+  EXPECT_EQ(step,
+            Json::parse(R"({"event":"step","step":1,"epoch":0,"loss":0.5,"learning_rate":0.1,)"
+                        R"("samples":64,"seconds":0.25})"));
   EXPECT_EQ(lines[2].at("accuracy"), 0.75);
   EXPECT_EQ(lines[3].at("text"), "saved");
   EXPECT_EQ(lines[4].at("report"), (Json{{"steps", 1}}));
 }
 
-TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
+TEST(JsonLines, TheSamplesOfAStepAreReadBack) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   const ContinueRecord from{
@@ -65,10 +64,8 @@ TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
   ASSERT_EQ(lines.size(), 3u);
   Json text = lines[1];
   text.erase("time");
-  EXPECT_EQ(
-      text,
-      Json::parse(
-          R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,"samples":64,"shares":[22,21,21]})"));
+  EXPECT_EQ(text, Json::parse(R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,)"
+                              R"("samples":64,"shares":[22,21,21]})"));
   const auto read = std::get<ContinueRecord>(*event_of(lines[0]));
   EXPECT_EQ(read.generation, 1);
   EXPECT_EQ(read.step, 40);
@@ -80,7 +77,7 @@ TEST(JsonLines, WhichSamplesAStepUsedIsReadBack) {
   EXPECT_EQ(std::get<CommitRecord>(*event_of(lines[2])), skipped);
 }
 
-TEST(JsonLines, RecordsOfSamplesThatLackAFieldAreNone) {
+TEST(JsonLines, RecordsOfSamplesThatLackAFieldAreRefused) {
   const CommitRecord commit{1, 41, {2, 640}, 64, {64}};
   for (const char* field : {"generation", "step", "epoch", "first", "samples", "shares"}) {
     Json json = to_json(commit);
@@ -111,7 +108,7 @@ TEST(JsonLines, NumbersThatJsonLacksAreStrings) {
   EXPECT_EQ(lines[1].at("report").at("list"), (Json{1.0, "Infinity"}));
 }
 
-TEST(JsonLines, AppendsToWhatIsThere) {
+TEST(JsonLines, AppendsToAnExistingFile) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "run.jsonl";
   make_json_lines(file)->on_message("first");

@@ -66,7 +66,7 @@ TEST(ProgressLines, EveryEventArrivesAsItWasSent) {
   EXPECT_EQ(end.report, (Json{{"steps", 5}}));
 }
 
-TEST(ProgressLines, LossesThatAreNoNumbersArrive) {
+TEST(ProgressLines, LossesThatAreNotNumbersArrive) {
   TextStream out;
   const auto sender = make_progress_lines(out.file());
   for (const double loss : {kNaN, kInfinity, -kInfinity})

@@ -18,7 +18,7 @@ class ProgressTest : public testing::Test {
     return make_progress(out_.file(), terminal, 2.0, [this] { return now_; });
   }
   void pass(int milliseconds) { now_ += std::chrono::milliseconds(milliseconds); }
-  // Reads what came since the last call.
+  // Reads the output since the last call.
   std::string news() {
     const std::string text = out_.text().substr(read_);
     read_ += text.size();
@@ -82,7 +82,7 @@ TEST_F(ProgressTest, TerminalDrawsTheLastStepAtOnce) {
   EXPECT_THAT(news(), HasSubstr("step 30/30"));
 }
 
-TEST_F(ProgressTest, LastingLinesPassAboveTheBar) {
+TEST_F(ProgressTest, LastingLinesStayAboveTheBar) {
   const auto sink = make(true);
   sink->on_start(start_);
   pass(100);
@@ -112,7 +112,7 @@ TEST_F(ProgressTest, TheEndReplacesTheBarByTheSummary) {
   EXPECT_EQ(news(), "\r\x1b[K\nFinished 30 steps\n");
 }
 
-TEST_F(ProgressTest, ABrokenOffRunLeavesTheCursorOnANewLine) {
+TEST_F(ProgressTest, AnInterruptedRunLeavesTheCursorOnANewLine) {
   auto sink = make(true);
   sink->on_start(start_);
   news();

@@ -88,8 +88,8 @@ std::map<std::string, ThreadStatus> threads_of_this_process() {
 TEST(PssSampler, LeavesSignalsToOtherThreads) {
   const auto before = threads_of_this_process();
   PssSampler sampler;
-  // A thread is born with everything blocked and then takes on the mask it was given: by its first
-  // sleep it has.
+  // A thread starts with all signals blocked and then takes on its parent's mask. It has done so
+  // before its first sleep.
   ThreadStatus sampling;
   for (const auto deadline = Clock::now() + std::chrono::seconds(5);
        !sampling.sleeping && Clock::now() < deadline;) {
@@ -104,7 +104,7 @@ TEST(PssSampler, LeavesSignalsToOtherThreads) {
 TEST(PssSampler, EndsWithoutWaitingForItsNextSample) {
   const auto begin = Clock::now();
   for (int i = 0; i < 20; ++i) PssSampler sampler;
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));  // Twenty intervals would be 20 s.
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(10));  // Twenty intervals would take 20 s.
 }
 
 }  // namespace

@@ -31,20 +31,20 @@ Json full_report() {
 
 TEST(Summary, TellsResultSpeedCostAndPlaces) {
   EXPECT_THAT(summary_lines({.report = full_report()}),
-              ElementsAre("Finished 460 steps (20 epochs), multi_worker, 2 workers",     //
-                          "  accuracy     98.06 % of what was held out (loss 0.08120)",  //
-                          "  train loss   0.01230",                                      //
-                          "  speed        12,346 samples/s",                             //
-                          "  time         12.3 s, CPU 2 min 05 s",                       //
-                          "  memory       512.0 MB at most",                             //
-                          "  cost         0.0012",                                       //
-                          "  checkpoint   runs/a/checkpoint/step-460",                   //
-                          "  report       runs/a/report.json",                           //
-                          "  log          runs/a/log.jsonl",                             //
+              ElementsAre("Finished 460 steps (20 epochs), multi_worker, 2 workers",        //
+                          "  accuracy     98.06 % of the held-out samples (loss 0.08120)",  //
+                          "  train loss   0.01230",                                         //
+                          "  speed        12,346 samples/s",                                //
+                          "  time         12.3 s, CPU 2 min 05 s",                          //
+                          "  memory       512.0 MB at most",                                //
+                          "  cost         0.0012",                                          //
+                          "  checkpoint   runs/a/checkpoint/step-460",                      //
+                          "  report       runs/a/report.json",                              //
+                          "  log          runs/a/log.jsonl",                                //
                           "  TensorBoard  tensorboard --logdir runs/a/events"));
 }
 
-TEST(Summary, LeavesOutWhatTheReportLacks) {
+TEST(Summary, LeavesOutMissingValues) {
   EXPECT_THAT(summary_lines({.report = Json::object()}), ElementsAre("Finished"));
   EXPECT_THAT(summary_lines({.report = nullptr}), ElementsAre("Finished"));
   EXPECT_THAT(summary_lines({.report = {{"eval", nullptr},
@@ -55,7 +55,7 @@ TEST(Summary, LeavesOutWhatTheReportLacks) {
               ElementsAre("Finished 7 steps"));
 }
 
-TEST(Summary, AStoppedRunSaysHowToGoOn) {
+TEST(Summary, AStoppedRunSaysHowToContinue) {
   EXPECT_EQ(summary_lines({.stopped = true, .report = full_report()}).front(),
             "Stopped at step 460; continue with the same command");
   EXPECT_EQ(summary_lines({.stopped = true, .report = {}}).front(),
@@ -66,11 +66,11 @@ TEST(Summary, ACostOfNothingNamesTheKeysThatSetPrices) {
   EXPECT_THAT(summary_lines({.report = {{"cost", 0}}}), Contains(HasSubstr("cost.per_cpu_hour")));
 }
 
-TEST(Summary, LossesThatAreNoNumbersAreNamed) {
+TEST(Summary, LossesThatAreNotNumbersAreNamed) {
   EXPECT_THAT(summary_lines({.report = {{"train_loss", "NaN"}}}), Contains("  train loss   nan"));
 }
 
-TEST(Summary, TheTensorBoardCommandTakesAFolderAsAShellReadsIt) {
+TEST(Summary, TheTensorBoardCommandQuotesAFolderForAShell) {
   const auto command = [](const char* events) {
     return summary_lines({.report = {{"files", {{"events", events}}}}}).back();
   };

@@ -14,7 +14,8 @@
 namespace trireme::monitor {
 namespace {
 
-// One field of a protobuf message: varints and fixed numbers in `number`, nested bytes in `bytes`.
+// One field of a protobuf message: `number` for varints and fixed numbers, `bytes` for nested
+// bytes.
 struct Field {
   int id = 0;
   uint64_t number = 0;
@@ -107,7 +108,7 @@ std::vector<DecodedEvent> read_events(const std::filesystem::path& folder) {
   return events;
 }
 
-// Published check values: the CRC catalogue's, and those of RFC 3720, B.4.
+// Published check values, from the CRC catalogue and from RFC 3720, B.4.
 TEST(TfRecord, ChecksumsMatchPublishedValues) {
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
@@ -152,7 +153,7 @@ TEST(TensorBoard, EveryScalarIsInTheFileWhenTheCallReturns) {
   EXPECT_EQ(events[4].scalars, (Scalars{{"eval/loss", 0.75f}, {"eval/accuracy", 0.875f}}));
 }
 
-TEST(TensorBoard, LossesThatAreNoNumbersStayWhatTheyAre) {
+TEST(TensorBoard, LossesThatAreNotNumbersAreKept) {
   const TemporaryFolder folder;
   make_tensorboard(folder.path())
       ->on_step({.step = 1, .loss = std::numeric_limits<double>::quiet_NaN()});

@@ -51,7 +51,7 @@ TEST_F(Control, MessagesArriveInOrderBothWays) {
   }
 }
 
-TEST_F(Control, TellsAServerThatIsGoneFromOneThatIsSilent) {
+TEST_F(Control, TellsAServerThatHasEndedFromOneThatIsSilent) {
   const auto within = [](int milliseconds) { return Deadline::after(Milliseconds(milliseconds)); };
   auto server = serve();
   const Endpoint endpoint = server->endpoint();
@@ -85,8 +85,9 @@ TEST_F(Control, ManyThreadsMaySendAtOnce) {
   EXPECT_TRUE(at_server.wait([&] { return at_server.received.size() == 200; }));
 }
 
-TEST_F(Control, AClientWaitsForAServerThatComesLater) {
-  const Endpoint endpoint = serve()->endpoint();  // Gone at once: now a port that is free.
+TEST_F(Control, AClientWaitsForAServerThatStartsLater) {
+  // The server ends at once, so the port is free now.
+  const Endpoint endpoint = serve()->endpoint();
   std::unique_ptr<ControlClient> client;
   std::thread waiting([&] { client = join(endpoint); });
   ControlServer late(endpoint, "secret", at_server.server_events());
@@ -107,7 +108,7 @@ TEST_F(Control, WithoutAServerTheClientSaysWhereItTriedAndWhy) {
   }
 }
 
-// Answers whoever connects as a web server would.
+// Answers every connection as a web server would.
 class WebServer {
  public:
   Endpoint endpoint() const { return {"127.0.0.1", acceptor_.local_endpoint().port()}; }
@@ -135,14 +136,14 @@ class WebServer {
   std::thread thread_;
 };
 
-TEST_F(Control, AnotherProgramOnThePortIsNamedAsSuch) {
+TEST_F(Control, AnotherProgramOnThePortIsReported) {
   const WebServer web;
   try {
     ControlClient(web.endpoint(), "secret", {}, Deadline::after(Milliseconds(500)));
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::timeout);
-    EXPECT_THAT(error.what(), HasSubstr("does not speak Trireme's protocol"));
+    EXPECT_THAT(error.what(), HasSubstr("does not speak this version of Trireme's protocol"));
   }
 }
 
@@ -178,7 +179,7 @@ TEST_F(Control, APortThatIsTakenIsNamedWithTheRemedy) {
   }
 }
 
-TEST_F(Control, APortIsFreeAgainOnceItsServerIsGone) {
+TEST_F(Control, APortIsFreeAgainOnceItsServerHasEnded) {
   auto server = serve();
   const Endpoint endpoint = server->endpoint();
   const auto client = join(endpoint);
@@ -209,13 +210,13 @@ TEST_F(Control, AServerIsReachedAtItsAddressOnly) {
                Error);
 }
 
-TEST_F(Control, WhatWasSentBeforeCloseArrives) {
+TEST_F(Control, MessagesSentBeforeCloseArrive) {
   const auto server = serve();
   const auto client = join(server->endpoint());
   const ConnectionId id = first_connection();
   for (int i = 0; i < 50; ++i) {
-    server->send(id,
-                 {{"noise", std::string(10000, 'x')}});  // Unread bytes must not cost the goodbye.
+    // Bytes that are not read must not destroy the last messages.
+    server->send(id, {{"noise", std::string(10000, 'x')}});
     client->send({{"number", i}});
   }
   const Deadline deadline = soon();
@@ -227,7 +228,7 @@ TEST_F(Control, WhatWasSentBeforeCloseArrives) {
   EXPECT_TRUE(at_client.closed.empty());
 }
 
-TEST_F(Control, TheServersLastWordsArriveBeforeItCloses) {
+TEST_F(Control, TheServersLastMessagesArriveBeforeItCloses) {
   const auto server = serve();
   const auto client = join(server->endpoint());
   const ConnectionId id = first_connection();
@@ -238,13 +239,13 @@ TEST_F(Control, TheServersLastWordsArriveBeforeItCloses) {
   EXPECT_EQ(at_client.closed[0], "connection closed");
 }
 
-TEST_F(Control, TheClientIsToldWhenTheServerGoes) {
+TEST_F(Control, TheClientIsToldWhenTheServerEnds) {
   auto server = serve();
   const auto client = join(server->endpoint());
   first_connection();
   server.reset();
   EXPECT_TRUE(at_client.wait([&] { return at_client.closed.size() == 1; }));
-  client->send({{"op", "anyone?"}});  // Into the void, harmless.
+  client->send({{"op", "anyone?"}});  // No one receives it, and it does no harm.
   client->close(soon());
 }
 
@@ -268,8 +269,8 @@ TEST_F(Control, AMessageOverTheLimitIsRefusedBeforeItIsSent) {
   const auto server = serve({.max_message_bytes = 1000});
   const auto client = join(server->endpoint());
   EXPECT_THROW(server->send(first_connection(), {{"text", std::string(1000, 'x')}}), Error);
-  client->send(
-      {{"text", std::string(2000, 'x')}});  // This side's limit is larger: the server closes.
+  // This side's limit is larger, so the server closes the connection.
+  client->send({{"text", std::string(2000, 'x')}});
   ASSERT_TRUE(at_server.wait([&] { return at_server.closed.size() == 1; }));
   EXPECT_THAT(at_server.closed.begin()->second, HasSubstr("more than 1000"));
 }

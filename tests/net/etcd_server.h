@@ -1,5 +1,5 @@
-// A real etcd for a test, alone, on free ports of this host. Whatever becomes of the test, it ends
-// with it, and so does its folder.
+// A real etcd for one test, on free ports of this host. It ends with the test, however the test
+// ends, and its folder is removed.
 #pragma once
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -25,11 +25,11 @@ namespace trireme::net {
 
 class EtcdServer {
  public:
-  // Null where etcd is not installed.
+  // Null if etcd is not installed.
   static std::unique_ptr<EtcdServer> start() {
     if (::system("command -v etcd >/dev/null 2>&1") != 0) return nullptr;
-    for (int attempt = 0; attempt < 3;
-         ++attempt) {  // Another process may be quicker to take the ports.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      // Another process may be quicker to take the ports; then this one tries again.
       std::unique_ptr<EtcdServer> server(new EtcdServer);
       if (server->answers_soon()) return server;
     }
@@ -45,7 +45,8 @@ class EtcdServer {
 
   Endpoint endpoint() const { return {"127.0.0.1", port_}; }
   EtcdUrl url(const std::string& job) const { return {{endpoint()}, job}; }
-  // It answers nobody, as if the network were cut. Returns once none of its threads runs any more.
+  // Stops etcd, so that it answers no request, as if the network were cut. Returns when none of
+  // its threads runs any more.
   void stop() const {
     ::kill(etcd_, SIGSTOP);
     const auto is_stopped = [](const std::filesystem::path& thread) {
@@ -59,7 +60,7 @@ class EtcdServer {
                               [&](const auto& thread) { return is_stopped(thread.path()); }))
         return;
     }
-    ADD_FAILURE() << "etcd goes on after SIGSTOP";
+    ADD_FAILURE() << "etcd continues after SIGSTOP";
   }
   void go_on() const { ::kill(etcd_, SIGCONT); }
 
@@ -70,7 +71,8 @@ class EtcdServer {
     std::array<char, 64> folder{"/tmp/trireme-etcd-XXXXXX"};
     EXPECT_NE(::mkdtemp(folder.data()), nullptr);
     const std::string here = folder.data(), clients_url = url_of(port_), peers_url = url_of(peers);
-    // The shell lives until its standard input ends, with this process, and then clears up.
+    // The shell lives until its standard input ends, which happens with this process. Then it
+    // cleans up.
     const std::string script =
         "trap '' INT TERM HUP; etcd --data-dir " + here + "/data --listen-client-urls " +
         clients_url + " --advertise-client-urls " + clients_url + " --listen-peer-urls " +
@@ -121,8 +123,10 @@ class EtcdServer {
 
 }  // namespace trireme::net
 
-// For all tests of a suite; where it is not installed they say so.
-#define TRIREME_START_ETCD(server)                                                       \
-  const auto server = ::trireme::net::EtcdServer::start();                               \
-  if (!server) GTEST_SKIP() << "there is no etcd (scripts/setup test installs Debian's " \
-                               "etcd-server)"
+// Starts etcd for a test of any suite. If etcd is not installed, the test is skipped with a
+// message.
+#define TRIREME_START_ETCD(server)                                          \
+  const auto server = ::trireme::net::EtcdServer::start();                  \
+  if (!server)                                                              \
+  GTEST_SKIP() << "there is no etcd (scripts/setup test installs Debian's " \
+                  "etcd-server)"

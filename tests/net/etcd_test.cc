@@ -27,7 +27,7 @@ std::string message_of(const std::function<void()>& call, ErrorCode code) {
   return {};
 }
 
-TEST(Base64, BytesComeBackWhateverTheyAre) {
+TEST(Base64, AnyBytesComeBack) {
   std::string bytes;
   for (int i = 0; i < 300; ++i) {
     EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
@@ -38,7 +38,7 @@ TEST(Base64, BytesComeBackWhateverTheyAre) {
   message_of([] { from_base64("Z m!"); }, ErrorCode::corrupt);
 }
 
-TEST(EtcdUrl, HasServersAndAJob) {
+TEST(EtcdUrl, ConsistsOfServersAndAJob) {
   const EtcdUrl url = parse_etcd_url("etcd://10.0.0.5:2379,[::1]:2380/my-job.2");
   ASSERT_EQ(url.servers.size(), 2U);
   EXPECT_EQ(url.servers[0].describe(), "10.0.0.5:2379");
@@ -48,7 +48,7 @@ TEST(EtcdUrl, HasServersAndAJob) {
   EXPECT_FALSE(is_etcd_url("10.0.0.5:2379"));
 }
 
-TEST(EtcdUrl, WhatIsNoneIsRefusedWithTheReason) {
+TEST(EtcdUrl, AnInvalidTextIsRefusedWithTheReason) {
   for (const auto& [text, why] : std::map<std::string, std::string>{
            {"10.0.0.5:2379/a", "does not begin with etcd://"},
            {"etcd://10.0.0.5:2379", "names no job"},
@@ -64,7 +64,7 @@ TEST(EtcdUrl, WhatIsNoneIsRefusedWithTheReason) {
                 AllOf(HasSubstr(text), HasSubstr(why)));
 }
 
-TEST(Etcd, AKeyGoesWithItsLease) {
+TEST(Etcd, AKeyIsRemovedWithItsLease) {
   TRIREME_START_ETCD(server);
   Etcd etcd({server->endpoint()});
   EXPECT_FALSE(etcd.get("name", soon()));
@@ -80,33 +80,33 @@ TEST(Etcd, AKeyGoesWithItsLease) {
   etcd.revoke(lease, soon());
   EXPECT_FALSE(etcd.get("name", soon()));
   EXPECT_FALSE(etcd.keep_alive(lease, soon()));
-  etcd.revoke(lease, soon());  // It is gone already.
+  etcd.revoke(lease, soon());  // The lease does not exist any more.
   EXPECT_FALSE(etcd.replace("name", "again", lease, 0, soon()));
 }
 
-TEST(Etcd, AKeyIsReplacedOnlyAsItWasSeen) {
+TEST(Etcd, AKeyIsReplacedOnlyIfItHasNotChanged) {
   TRIREME_START_ETCD(server);
   Etcd one({server->endpoint()}), other({server->endpoint()});
   const int64_t lease = one.grant(60s, soon());
   EXPECT_TRUE(one.replace("name", "one", lease, 0, soon()));
-  EXPECT_FALSE(other.replace("name", "other", lease, 0, soon()));  // It is there.
+  EXPECT_FALSE(other.replace("name", "other", lease, 0, soon()));  // The key exists.
   const int64_t seen = other.get("name", soon())->revision;
   EXPECT_TRUE(one.replace("name", "one again", lease, seen, soon()));
-  EXPECT_FALSE(other.replace("name", "other", lease, seen, soon()));  // It has changed.
+  EXPECT_FALSE(other.replace("name", "other", lease, seen, soon()));  // The key has changed.
   EXPECT_EQ(other.get("name", soon())->value, "one again");
 }
 
-TEST(Etcd, AServerThatFailsIsPassedOver) {
+TEST(Etcd, AServerThatFailsIsSkipped) {
   TRIREME_START_ETCD(server);
   Etcd etcd({{"127.0.0.1", 1}, server->endpoint()});
   EXPECT_NE(etcd.grant(2s, soon()), 0);
 }
 
-TEST(Etcd, WhereNobodyAnswersEachServerIsNamed) {
+TEST(Etcd, IfNoServerAnswersEachIsNamed) {
   Etcd nobody({{"127.0.0.1", 1}, {"127.0.0.1", 2}});
   EXPECT_THAT(message_of([&] { nobody.get("name", soon()); }, ErrorCode::not_found),
               AllOf(HasSubstr("127.0.0.1:1: "), HasSubstr("127.0.0.1:2: ")));
-  // Something else listens there, and says nothing that etcd would.
+  // Another program listens there, and gives no answer that etcd would give.
   const ControlServer stranger({"127.0.0.1", 0}, "secret", {});
   Etcd wrong({stranger.endpoint()});
   EXPECT_THAT(message_of([&] { wrong.get("name", soon()); }, ErrorCode::not_found),

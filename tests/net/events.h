@@ -1,4 +1,4 @@
-// What a server or client told, kept for a test to wait for.
+// Records the events of a server or a client, so that a test can wait for them.
 #pragma once
 #include <trireme/net/control.h>
 #include <condition_variable>
@@ -36,7 +36,7 @@ class Recorder {
             [this](Json message) { note([&] { received.emplace_back(0, std::move(message)); }); },
         .closed = [this](const std::string& reason) { note([&] { closed[0] = reason; }); }};
   }
-  // True once `condition` holds; false after five seconds.
+  // Returns true once `condition` holds, false after five seconds.
   template <typename Condition>
   bool wait(Condition condition) {
     std::unique_lock lock(mutex_);
@@ -48,7 +48,7 @@ class Recorder {
     return read();
   }
 
-  // Guarded: only inside wait() and look().
+  // Guarded by the mutex: read these only inside wait() and look().
   std::map<ConnectionId, std::string> opened;
   std::map<ConnectionId, Purpose> purposes;
   std::vector<std::pair<ConnectionId, Json>> received;

@@ -1,5 +1,5 @@
-// What strangers send to a control port: bytes of any kind, cut anywhere, slowly, in great numbers.
-// The job goes on, and nothing of it stays.
+// Strangers send bytes of any kind to a control port: cut off anywhere, slowly, in great numbers.
+// The job continues, and nothing of it stays.
 #include "events.h"
 #include "hand_made.h"
 
@@ -30,7 +30,7 @@ class Flood : public testing::Test {
     log = testing::internal::GetCapturedStderr();
     EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 100) << "the log was flooded";
   }
-  void expect_the_job_goes_on() {
+  void expect_the_job_continues() {
     const size_t before = at_server.look([&] { return at_server.received.size(); });
     worker.send({{"op", "still here"}});
     EXPECT_TRUE(at_server.wait([&] { return at_server.received.size() > before; }));
@@ -52,7 +52,7 @@ TEST_F(Flood, AHandshakeMayBeCutOffAnywhere) {
     client.greet();
     client.raw.write(bytes_of(client.transcript().client_proof("secret")).substr(0, length));
   }
-  expect_the_job_goes_on();
+  expect_the_job_continues();
   EXPECT_EQ(at_server.look([&] { return at_server.opened.size(); }), 1u);
 }
 
@@ -64,18 +64,18 @@ TEST_F(Flood, RandomBytesLeaveNothingBehind) {
       HandMade client(server.endpoint());
       std::string bytes = bytes_of(client.hello);
       switch (below(5)) {
-        case 0:  // Noise.
+        case 0:  // Random bytes.
           bytes.resize(below(400));
           for (char& byte : bytes) byte = static_cast<char>(random());
           break;
-        case 1:  // A hello with a wrong byte or more.
+        case 1:  // A hello with one wrong byte or more.
           for (size_t changes = 1 + below(4); changes > 0; --changes)
             bytes[below(bytes.size())] = static_cast<char>(random());
           break;
-        case 2:  // Too much.
+        case 2:  // More bytes than a hello has.
           bytes += std::string(below(100'000), static_cast<char>(random()));
           break;
-        case 3:  // Cut off.
+        case 3:  // A hello that is cut off.
           bytes.resize(below(bytes.size()));
           break;
         case 4:  // A member of the job that sends nonsense under its signature.
@@ -88,7 +88,7 @@ TEST_F(Flood, RandomBytesLeaveNothingBehind) {
       }
       client.raw.write(bytes);
     }
-    // All are gone once one more that comes behind them is.
+    // All are gone as soon as one that comes after them is gone.
     RawClient last(server.endpoint());
     last.write("GET / HTTP/1.1\r\n");
     EXPECT_TRUE(last.closed_by_server());
@@ -97,13 +97,13 @@ TEST_F(Flood, RandomBytesLeaveNothingBehind) {
   const size_t descriptors = open_descriptors();
   const auto memory = mallinfo2().uordblks;
   attack(1500);
-  expect_the_job_goes_on();
+  expect_the_job_continues();
   for (const Deadline deadline = soon(); open_descriptors() > descriptors + 5;)
     ASSERT_FALSE(deadline.expired()) << open_descriptors() << " descriptors, " << descriptors;
   EXPECT_LT(mallinfo2().uordblks, memory + (4u << 20));
 }
 
-// 96 workers of one host start at once while strangers of the same host do what they can.
+// 96 workers of one host start at once, while strangers of the same host attack the server.
 TEST_F(Flood, TheJobsOwnProcessesAreNotLockedOut) {
   std::atomic<bool> over{false};
   std::atomic<int> attacks{0};
@@ -143,7 +143,7 @@ TEST_F(Flood, TheJobsOwnProcessesAreNotLockedOut) {
   EXPECT_EQ(at_server.look([&] { return at_server.closed.size(); }), 0u);
   over = true;
   strangers.clear();
-  expect_the_job_goes_on();
+  expect_the_job_continues();
 }
 
 TEST_F(Flood, TheLogHasAFewLinesAndACount) {
@@ -151,7 +151,7 @@ TEST_F(Flood, TheLogHasAFewLinesAndACount) {
   RawClient last(server.endpoint());
   last.write("GET / HTTP/1.1\r\n");
   EXPECT_TRUE(last.closed_by_server());
-  expect_the_job_goes_on();
+  expect_the_job_continues();
   TearDown();
   EXPECT_THAT(log, HasSubstr("more from 127.0.0.1 in the last 10.0 s"));
   SetUp();

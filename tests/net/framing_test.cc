@@ -21,7 +21,7 @@ ErrorCode code_of(const std::function<void()>& call) {
 Json decode(std::vector<uint8_t> bytes) { return decode_message(bytes); }
 
 TEST(Framing, ReturnsTheMessageThatWentIn) {
-  Json message{{"op", "set"}, {"step", -7}, {"share", 0.25}, {"list", {1, nullptr, true}}};
+  Json message{{"op", "set"}, {"step", -7}, {"fraction", 0.25}, {"list", {1, nullptr, true}}};
   message["value"] = Json::binary({0, 255, 10});
   const auto frame = encode_frame(message, kLimit);
   LengthPrefix prefix;
@@ -37,12 +37,12 @@ TEST(Framing, WritesTheLengthBigEndian) {
   EXPECT_EQ(static_cast<size_t>(frame[2]) * 256 + frame[3], frame.size() - 4);
 }
 
-TEST(Framing, RefusesToSendWhatIsOverTheLimit) {
+TEST(Framing, RefusesToSendAMessageOverTheLimit) {
   EXPECT_EQ(code_of([] { encode_frame(Json{{"text", std::string(kLimit, 'x')}}, kLimit); }),
             ErrorCode::invalid_argument);
 }
 
-TEST(Framing, BelievesNoLengthOfZeroOrOverTheLimit) {
+TEST(Framing, RefusesALengthOfZeroOrOverTheLimit) {
   EXPECT_EQ(decode_length({0, 0, 3, 232}, kLimit), 1000u);
   for (const LengthPrefix prefix :
        {LengthPrefix{0, 0, 0, 0}, LengthPrefix{0, 0, 3, 233}, LengthPrefix{255, 255, 255, 255}})

@@ -1,4 +1,4 @@
-// A port for something that a test starts.
+// A free port for a server that a test starts.
 #pragma once
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -7,7 +7,8 @@
 
 namespace trireme::net {
 
-// Of loopback, and free a moment ago: for who has to be told a port before anybody listens there.
+// Returns a port of loopback that was free a moment ago. Use it for a server that must be told its
+// port.
 inline int free_port() {
   const int probe = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};

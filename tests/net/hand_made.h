@@ -1,4 +1,5 @@
-// The client's side of the handshake, one message at a time, so that a test can change each.
+// The client's side of the handshake, one message at a time, so that a test can change each
+// message.
 #pragma once
 #include <trireme/net/framing.h>
 #include <trireme/net/handshake.h>
@@ -13,7 +14,7 @@ std::string bytes_of(const Message& message) {
   return {reinterpret_cast<const char*>(&message), sizeof message};
 }
 
-// A message from its bytes; zeros where they are cut off.
+// Makes a message from its bytes. Bytes that are cut off become zeros.
 template <typename Message>
 Message message_from(const std::string& bytes) {
   Message message;
@@ -35,16 +36,16 @@ class HandMade {
     return challenge = message_from<Challenge>(raw.read(sizeof(Challenge)));
   }
   Transcript transcript() const { return {hello, hello.dialled, challenge.nonce}; }
-  Verdict prove_with(const Mac& proof) {
+  Answer prove_with(const Mac& proof) {
     raw.write(bytes_of(proof));
-    return message_from<Verdict>(raw.read(sizeof(Verdict)));
+    return message_from<Answer>(raw.read(sizeof(Answer)));
   }
-  // The whole handshake, as it should be.
+  // Performs the whole handshake correctly.
   bool shake() {
     return greet().decision == Decision::accepted &&
            prove_with(transcript().client_proof(token)).decision == Decision::accepted;
   }
-  // `message` as a frame with this number.
+  // Makes a frame of `message` with this number.
   std::string frame(const std::string& cbor, uint64_t number) const {
     std::vector<uint8_t> bytes{0, 0, static_cast<uint8_t>(cbor.size() >> 8),
                                static_cast<uint8_t>(cbor.size() & 255)};

@@ -1,4 +1,4 @@
-// What a proof proves, and that it serves for nothing else.
+// The proofs of the handshake: what they depend on, and that they have no other use.
 #include "events.h"
 #include "hand_made.h"
 
@@ -33,7 +33,7 @@ TEST(Handshake, AProofDependsOnEverythingThatWasSaid) {
   }
 }
 
-TEST(Handshake, EveryMacOfOneTranscriptIsAnother) {
+TEST(Handshake, TheMacsOfOneTranscriptAllDiffer) {
   const Hello hello = make_hello("token", Purpose::worker, {}, kHere);
   const Transcript all(hello, hello.dialled, Mac{});
   const std::set<Mac> macs{all.client_proof("token"), all.server_proof("token"),
@@ -57,8 +57,8 @@ TEST(Handshake, ATokenIsFreshAndLong) {
 
 class HandshakeWithServer : public testing::Test {
  protected:
-  static void expect_refused(HandMade& client, const Verdict& verdict) {
-    EXPECT_EQ(bytes_of(verdict), std::string(sizeof(Verdict), '\0'));
+  static void expect_refused(HandMade& client, const Answer& answer) {
+    EXPECT_EQ(bytes_of(answer), std::string(sizeof(Answer), '\0'));
     EXPECT_TRUE(client.raw.closed_by_server());
   }
   Recorder recorder;
@@ -68,19 +68,19 @@ class HandshakeWithServer : public testing::Test {
 TEST_F(HandshakeWithServer, TheServerProvesItselfOnceTheClientHas) {
   HandMade client(server.endpoint());
   EXPECT_EQ(client.greet().decision, Decision::accepted);
-  const Verdict verdict = client.prove_with(client.transcript().client_proof("secret"));
-  EXPECT_EQ(verdict.decision, Decision::accepted);
-  EXPECT_EQ(verdict.proof, client.transcript().server_proof("secret"));
+  const Answer answer = client.prove_with(client.transcript().client_proof("secret"));
+  EXPECT_EQ(answer.decision, Decision::accepted);
+  EXPECT_EQ(answer.proof, client.transcript().server_proof("secret"));
   EXPECT_TRUE(recorder.wait([&] { return recorder.opened.size() == 1; }));
 }
 
-TEST_F(HandshakeWithServer, ARefusalTellsNothingThatDependsOnTheToken) {
+TEST_F(HandshakeWithServer, ARefusalContainsNothingThatDependsOnTheToken) {
   HandMade client(server.endpoint());
   client.greet();
   expect_refused(client, client.prove_with(Mac{'x'}));
 }
 
-TEST_F(HandshakeWithServer, AProofOfTheServersRoleIsNoClientsProof) {
+TEST_F(HandshakeWithServer, AProofOfTheServersRoleIsNotAClientsProof) {
   HandMade client(server.endpoint());
   client.greet();
   expect_refused(client, client.prove_with(client.transcript().server_proof("secret")));
@@ -92,7 +92,7 @@ TEST_F(HandshakeWithServer, AnOldProofIsWorthNothingLater) {
   const Mac proof = first.transcript().client_proof("secret");
   EXPECT_EQ(first.prove_with(proof).decision, Decision::accepted);
   HandMade second(server.endpoint());
-  second.hello = first.hello;  // Its seal is as good as ever.
+  second.hello = first.hello;  // The seal is still valid.
   EXPECT_EQ(second.greet().decision, Decision::accepted);
   expect_refused(second, second.prove_with(proof));
 }
@@ -125,7 +125,7 @@ TEST_F(HandshakeWithServer, OnlyThePurposesOfControlConnectionsAreExpected) {
       Decision::wrong_purpose);
 }
 
-TEST_F(HandshakeWithServer, AProofForOnePurposeServesForNoOther) {
+TEST_F(HandshakeWithServer, AProofForOnePurposeIsWorthNothingForAnother) {
   HandMade client(server.endpoint(), "secret", Purpose::scale);
   client.greet();
   Hello as_worker = client.hello;
@@ -138,7 +138,7 @@ TEST_F(HandshakeWithServer, AProofForAnotherAddressIsWorthNothing) {
   HandMade client(server.endpoint());
   client.hello = make_hello("secret", Purpose::worker, {}, kHere);
   EXPECT_EQ(client.greet().decision, Decision::wrong_address);
-  // What a relay would have to do: say the right address, and pass on a proof for its own.
+  // A relay would have to do this: state the right address, and pass on a proof for its own.
   HandMade relayed(server.endpoint());
   relayed.greet();
   const Transcript seen_there(relayed.hello, wire_address(kHere), relayed.challenge.nonce);

@@ -1,4 +1,4 @@
-// A plain TCP client with deadlines, for speaking to a server as a stranger would.
+// A plain TCP client with deadlines. It talks to a server as a stranger would.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/net/message.h>
@@ -27,7 +27,7 @@ class RawClient {
     std::error_code ignored;  // The server may have closed already.
     asio::write(socket_, asio::buffer(bytes), ignored);
   }
-  // Fewer bytes if the server closes first, or is silent for five seconds.
+  // Returns fewer bytes if the server closes first, or is silent for five seconds.
   std::string read(size_t count) {
     std::string bytes(count, '\0');
     size_t got = 0;
@@ -46,7 +46,7 @@ class RawClient {
     context_.run();
     return false;
   }
-  // Whether the server closes within this time. Bytes that arrive are thrown away.
+  // Whether the server closes within this time. Bytes that arrive are dropped.
   bool closed_within(Milliseconds time) {
     const Deadline deadline = Deadline::after(time);
     std::array<char, 4096> bytes;

@@ -1,5 +1,5 @@
-// A process that listens on a port of its own and passes all bytes on to another server and back,
-// as an attacker would that took a port which became free.
+// A process that listens on a port of its own, and forwards all bytes to another server and back.
+// An attacker that took a free port could do this.
 #pragma once
 #include <trireme/net/message.h>
 #include <array>
@@ -16,7 +16,7 @@ namespace trireme::net {
 
 class Relay {
  public:
-  // `change` may change what a client sends.
+  // `change` may modify the bytes that a client sends.
   explicit Relay(Endpoint target, const std::string& address = "127.0.0.1", int port = 0,
                  std::function<void(std::string&)> change = {})
       : target_(std::move(target)),

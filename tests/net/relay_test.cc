@@ -1,4 +1,4 @@
-// A process that passes a connection on, or sends it back, proves nothing to either end.
+// A process that forwards a connection, or sends its bytes back, proves nothing to either end.
 #include "relay.h"
 #include "events.h"
 #include "hand_made.h"
@@ -66,10 +66,10 @@ TEST_F(RelayTest, TheServerSaysWhatHappened) {
   EXPECT_EQ(reach(relay.endpoint(), "secret", soon()), Reach::other_job);
   server.stop();
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("called another address, and something passed the connection on"));
+              HasSubstr("called another address, and a relay forwarded the connection"));
 }
 
-// Sends back to the client what the client itself said.
+// Sends the client's own bytes back to it.
 class Mirror {
  public:
   Mirror() : thread_([this] { run(); }) {}
@@ -84,16 +84,16 @@ class Mirror {
     asio::read(client, asio::buffer(&hello, sizeof hello), ignored);
     const Challenge challenge{hello.magic, Decision::accepted, hello.nonce};
     asio::write(client, asio::buffer(&challenge, sizeof challenge), ignored);
-    Verdict verdict{Decision::accepted, {}};
-    asio::read(client, asio::buffer(verdict.proof), ignored);
-    asio::write(client, asio::buffer(&verdict, sizeof verdict), ignored);
+    Answer answer{Decision::accepted, {}};
+    asio::read(client, asio::buffer(answer.proof), ignored);
+    asio::write(client, asio::buffer(&answer, sizeof answer), ignored);
   }
   asio::io_context context_;
   asio::ip::tcp::acceptor acceptor_{context_, {asio::ip::make_address("127.0.0.1"), 0}};
   std::thread thread_;
 };
 
-TEST(MirrorTest, AServerThatSendsTheClientsProofBackIsNotBelieved) {
+TEST(MirrorTest, AServerThatSendsTheClientsProofBackIsRefused) {
   const Mirror mirror;
   EXPECT_EQ(reach(mirror.endpoint(), "secret", soon()), Reach::other_job);
 }

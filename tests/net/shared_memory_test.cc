@@ -1,4 +1,5 @@
-// Memory, its descriptor and a barrier between real processes and between threads.
+// Tests of shared memory, its descriptor and its barrier, between real processes and between
+// threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -26,7 +27,7 @@ using ::testing::HasSubstr;
 
 constexpr Milliseconds kTimeout{10000};
 
-// Runs `body` in a process of its own; true if it returned true.
+// Runs `body` in a process of its own. succeeded() is true if `body` returned true.
 class Child {
  public:
   explicit Child(const std::function<bool()>& body) : pid_(fork()) {
@@ -49,7 +50,7 @@ class Child {
   pid_t pid_;
 };
 
-TEST(SharedMemory, IsSeenByAProcessThatWasHandedItsDescriptor) {
+TEST(SharedMemory, IsSeenByAProcessThatReceivedItsDescriptor) {
   DescriptorListener listener;
   Child child([&] {
     DescriptorSocket socket = DescriptorSocket::connect(listener.name(), Deadline::after(kTimeout));
@@ -81,7 +82,7 @@ TEST(SharedMemory, IsZeroAtFirst) {
   }
 }
 
-TEST(SharedMemory, MoreThanThereIsIsRefusedWithSizesAndRemedyBeforeItIsTouched) {
+TEST(SharedMemory, MoreThanIsAvailableIsRefusedWithSizesAndRemedyBeforeItIsTouched) {
   const size_t bytes = static_cast<size_t>(available_memory_bytes()) + (size_t{1} << 30);
   for (const Sharing sharing : {Sharing::threads, Sharing::processes}) {
     SharedMemory memory = SharedMemory::create(bytes, sharing, "parameters");
@@ -91,7 +92,7 @@ TEST(SharedMemory, MoreThanThereIsIsRefusedWithSizesAndRemedyBeforeItIsTouched) 
   }
 }
 
-TEST(SharedMemory, ALimitOnFilesIsAnErrorAndNoSignal) {
+TEST(SharedMemory, ALimitOnFilesCausesAnErrorInsteadOfASignal) {
   Child child([] {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1 << 20, 1 << 20};
@@ -106,13 +107,13 @@ TEST(SharedMemory, ALimitOnFilesIsAnErrorAndNoSignal) {
   EXPECT_TRUE(child.succeeded());
 }
 
-TEST(DescriptorSocket, ConnectingToNobodyIsAnError) {
+TEST(DescriptorSocket, ConnectingToANameWithoutAListenerIsAnError) {
   message_of(ErrorCode::io, [] {
     DescriptorSocket::connect("trireme-nobody", Deadline::after(Milliseconds(200)));
   });
 }
 
-TEST(DescriptorSocket, APeerThatGoesIsLost) {
+TEST(DescriptorSocket, APeerThatEndsIsLost) {
   DescriptorListener listener;
   Child child([&] {
     DescriptorSocket::connect(listener.name(), Deadline::after(kTimeout));
@@ -123,7 +124,7 @@ TEST(DescriptorSocket, APeerThatGoesIsLost) {
   message_of(ErrorCode::peer_lost, [&] { socket.receive_number(Deadline::after(kTimeout)); });
 }
 
-// A process of this user that found the socket's address, which is no secret.
+// A process of this user that has found the socket's address, which is not secret.
 Descriptor intruder_at(const std::string& name) {
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -135,17 +136,17 @@ Descriptor intruder_at(const std::string& name) {
   return socket;
 }
 
-TEST(DescriptorSocket, OnlyAProcessThatWasToldTheNameIsTaken) {
+TEST(DescriptorSocket, OnlyAProcessThatWasToldTheNameIsAccepted) {
   auto here = std::make_unique<DescriptorListener>();
   DescriptorListener& listener = *here;
   const std::string address = listener.name().substr(0, listener.name().find('/'));
   const Descriptor silent = intruder_at(listener.name()), loud = intruder_at(listener.name()),
                    long_winded = intruder_at(listener.name());
-  { intruder_at(listener.name()); }  // It is gone at once.
+  { intruder_at(listener.name()); }  // It disconnects at once.
   const std::string proof(32, 'x'), flood(60000, 'x');
   EXPECT_EQ(::send(loud.get(), proof.data(), proof.size(), 0), 32);
   EXPECT_GT(::send(long_winded.get(), flood.data(), flood.size(), 0), 0);
-  // Another listener's name, or none of the secret, proves nothing here.
+  // A process that knows the address but not the secret proves nothing here.
   Child guessing([&] {
     try {
       DescriptorSocket::connect(address + "/guess", Deadline::after(kTimeout))
@@ -168,7 +169,7 @@ TEST(DescriptorSocket, OnlyAProcessThatWasToldTheNameIsTaken) {
   EXPECT_TRUE(guessing.succeeded());
 }
 
-TEST(DescriptorSocket, NobodyComingIsATimeout) {
+TEST(DescriptorSocket, AcceptWithoutAPartnerIsATimeout) {
   DescriptorListener listener;
   message_of(ErrorCode::timeout, [&] { listener.accept(Deadline::after(Milliseconds(50))); });
 }
@@ -183,7 +184,8 @@ struct InMemory {
   SharedMemory memory;
 };
 
-// Every rank writes its number, all add up what all wrote: wrong as soon as one runs ahead.
+// Every rank writes its number, and each adds all numbers up. The sum is wrong as soon as one rank
+// runs ahead.
 bool adds_up(InMemory& shared, int rank, int size, int rounds) {
   BarrierView barrier(shared.barrier(), rank, size, {kTimeout, {}});
   bool good = true;
@@ -220,7 +222,7 @@ TEST(SharedBarrier, HoldsProcessesTogether) {
   for (auto& child : children) EXPECT_TRUE(child->succeeded());
 }
 
-TEST(SharedBarrier, ATimeoutNamesWhoIsMissingAndEndsItForAll) {
+TEST(SharedBarrier, ATimeoutNamesTheMissingRanksAndEndsItForAll) {
   InMemory shared;
   BarrierView first(shared.barrier(), 0, 3, {Milliseconds(100), {}}),
       late(shared.barrier(), 2, 3, {kTimeout, {}});
@@ -230,7 +232,7 @@ TEST(SharedBarrier, ATimeoutNamesWhoIsMissingAndEndsItForAll) {
               HasSubstr("rank 1, 2"));
 }
 
-TEST(SharedBarrier, AnEndingWakesWhoWaits) {
+TEST(SharedBarrier, AnEndingWakesTheWaitingRank) {
   InMemory shared;
   BarrierView waiting(shared.barrier(), 0, 2, {kTimeout, {}}),
       ending(shared.barrier(), 1, 2, {kTimeout, {}});
@@ -242,7 +244,7 @@ TEST(SharedBarrier, AnEndingWakesWhoWaits) {
               HasSubstr("out of data"));
 }
 
-TEST(SharedBarrier, AKilledProcessEndsTheWaitOnceTheLossIsKnown) {
+TEST(SharedBarrier, AKilledProcessEndsTheWaitOnceItIsKnownToBeLost) {
   InMemory shared(Sharing::processes);
   Child child([] {
     raise(SIGKILL);

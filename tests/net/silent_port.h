@@ -6,7 +6,7 @@
 
 namespace trireme::net {
 
-// Where connections are taken and nothing is ever answered, as by a process that is stopped.
+// Accepts connections and never answers, like a process that is stopped.
 class SilentPort {
  public:
   Endpoint endpoint() const { return {"127.0.0.1", acceptor_.local_endpoint().port()}; }

@@ -17,11 +17,11 @@ size_t occurrences(const std::string& text, const std::string& of) {
   return count;
 }
 
-// A server with a short patience and one worker, which must be served whatever strangers do.
+// A server with a short patience and one worker, which it must serve whatever strangers do.
 class Stranger : public testing::Test {
  protected:
   void SetUp() override { testing::internal::CaptureStderr(); }
-  // Checks that the job goes on; stops the server and returns what was logged.
+  // Checks that the job continues. Stops the server and returns its log.
   std::string end_job() {
     worker.send({{"op", "still here"}});
     EXPECT_TRUE(at_server.wait([&] { return at_server.received.size() == 1; }));
@@ -37,7 +37,7 @@ class Stranger : public testing::Test {
   ControlClient worker{server->endpoint(), "secret", {}, soon()};
 };
 
-TEST_F(Stranger, WhoSpeaksAnotherProtocolIsDroppedAndLoggedOnce) {
+TEST_F(Stranger, ThatSpeaksAnotherProtocolIsDroppedAndLoggedOnce) {
   RawClient browser(server->endpoint());
   browser.write("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_TRUE(browser.closed_by_server());
@@ -46,7 +46,7 @@ TEST_F(Stranger, WhoSpeaksAnotherProtocolIsDroppedAndLoggedOnce) {
   EXPECT_THAT(log, HasSubstr("not Trireme's protocol"));
 }
 
-TEST_F(Stranger, WhoIsSilentIsDroppedAfterAWhile) {
+TEST_F(Stranger, ThatIsSilentIsDroppedAfterAWhile) {
   RawClient silent(server->endpoint());
   EXPECT_TRUE(silent.closed_by_server());
   const std::string log = end_job();
@@ -54,7 +54,7 @@ TEST_F(Stranger, WhoIsSilentIsDroppedAfterAWhile) {
   EXPECT_THAT(log, HasSubstr("within 200 ms"));
 }
 
-TEST_F(Stranger, WhoStopsHalfWayIsDroppedAfterAWhile) {
+TEST_F(Stranger, ThatStopsHalfWayIsDroppedAfterAWhile) {
   RawClient half(server->endpoint());
   half.write(std::string(kMagic) + "half a nonce");
   EXPECT_TRUE(half.closed_by_server());
@@ -67,21 +67,21 @@ TEST_F(Stranger, WhoStopsHalfWayIsDroppedAfterAWhile) {
   EXPECT_EQ(occurrences(log, no_proof.local()), 1u) << log;
 }
 
-TEST_F(Stranger, WhoHangsUpIsLoggedOnce) {
+TEST_F(Stranger, ThatHangsUpIsLoggedOnce) {
   { RawClient hasty(server->endpoint()); }
   RawClient marker(server->endpoint());
   EXPECT_TRUE(marker.closed_by_server());
   EXPECT_EQ(occurrences(end_job(), "left before proving"), 1u);
 }
 
-TEST_F(Stranger, WhoSendsMegabytesIsNotRead) {
+TEST_F(Stranger, ThatSendsMegabytesIsNotRead) {
   RawClient flood(server->endpoint());
   flood.write(std::string(1 << 20, '\xff'));
   EXPECT_TRUE(flood.closed_by_server());
   end_job();
 }
 
-TEST_F(Stranger, TheOldestOfTooManyIsDropped) {
+TEST_F(Stranger, IsDroppedIfItIsTheOldestOfTooMany) {
   Recorder at_narrow;
   const ControlOptions narrow{.handshake_timeout = Milliseconds(60000), .max_strangers = 4};
   auto server_of_four =
@@ -100,7 +100,7 @@ TEST_F(Stranger, TheOldestOfTooManyIsDropped) {
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(occurrences(log, crowd[i]->local() + ":"), 1u) << log;
 }
 
-TEST_F(Stranger, OneAddressCannotTakeTheRoomOfAnother) {
+TEST_F(Stranger, OfOneAddressCannotTakeTheRoomOfAnother) {
   Recorder at_narrow;
   const ControlOptions narrow{.handshake_timeout = Milliseconds(60000),
                               .max_strangers = 5,
@@ -111,18 +111,18 @@ TEST_F(Stranger, OneAddressCannotTakeTheRoomOfAnother) {
   for (int i = 0; i < 20; ++i)
     crowd.push_back(std::make_unique<RawClient>(server_of_five.endpoint()));
   for (size_t i = 0; i < 16; ++i) EXPECT_TRUE(crowd[i]->closed_by_server());
-  other.write("GET / HTTP/1.1");  // It was kept, so its bytes are what ends it.
+  other.write("GET / HTTP/1.1");  // The server kept it, so its bytes end the connection.
   EXPECT_TRUE(other.closed_by_server());
   server_of_five.stop();
   EXPECT_THAT(end_job(), HasSubstr("127.0.0.9"));
 }
 
-TEST_F(Stranger, WhoSendsAByteNowAndThenIsDroppedAtTheDeadlineAllTheSame) {
+TEST_F(Stranger, ThatSendsAByteNowAndThenIsDroppedAtTheDeadline) {
   RawClient slow(server->endpoint());
   HandMade friendly(server->endpoint());
   const std::string hello = bytes_of(friendly.hello);
   const auto start = Deadline::Clock::now();
-  // More bytes than fit into the deadline at this pace.
+  // Sends more bytes than fit into the deadline at this pace.
   for (size_t byte = 0; byte < 30 && !slow.closed_within(Milliseconds(20)); ++byte)
     slow.write(hello.substr(byte, 1));
   EXPECT_TRUE(slow.closed_by_server());
@@ -130,7 +130,7 @@ TEST_F(Stranger, WhoSendsAByteNowAndThenIsDroppedAtTheDeadlineAllTheSame) {
   EXPECT_THAT(end_job(), HasSubstr("within 200 ms"));
 }
 
-TEST_F(Stranger, AFriendWhoSendsGarbageIsClosedWithTheReason) {
+TEST_F(Stranger, AMemberThatSendsGarbageIsClosedWithTheReason) {
   HandMade odd(server->endpoint());
   ASSERT_TRUE(odd.shake());
   odd.raw.write(odd.frame(std::string("\xa1\xff\xff"), 0));

@@ -1,7 +1,8 @@
-"""Opens a TensorBoard folder with TensorBoard's own reader and checks that it holds the expected scalars.
+"""Opens a folder with TensorBoard's own reader and checks that it holds the expected scalars.
 
-Usage: check_tensorboard.py FOLDER TAG...      a tag may be TAG=COUNT, the number of points it must have
-Needs the Python package tensorboard. Prints each tag with its first and last point; exits 1 naming what is missing.
+Usage: check_tensorboard.py FOLDER TAG...    TAG can be TAG=COUNT, with the number of its points
+Needs the Python package tensorboard. Prints each tag with its first and last point. Exits with 1
+and names the missing tags if there are any.
 """
 
 import sys
@@ -10,14 +11,15 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 
 def read_scalars(folder):
-    """{tag: [(step, value), ...]} of every scalar in the folder, in the order of their steps."""
+    """Returns {tag: [(step, value), ...]} of every scalar in the folder, ordered by step."""
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
     events.Reload()
-    return {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {tag: [(point.step, point.value) for point in events.Scalars(tag)]
+            for tag in events.Tags()["scalars"]}
 
 
 def problems_of(scalars, expected):
-    """What of `expected` (tags, or TAG=COUNT) the scalars do not fulfil, one sentence each."""
+    """Returns one sentence for each of `expected` (TAG or TAG=COUNT) that is not fulfilled."""
     problems = []
     for wanted in expected:
         tag, _, count = wanted.partition("=")
@@ -32,7 +34,8 @@ def main(folder, *expected):
     scalars = read_scalars(folder)
     for tag, points in sorted(scalars.items()):
         (first_step, first), (last_step, last) = points[0], points[-1]
-        print(f"{tag}: {len(points)} points, step {first_step}: {first:g} .. step {last_step}: {last:g}")
+        print(f"{tag}: {len(points)} points, step {first_step}: {first:g} .. "
+              f"step {last_step}: {last:g}")
     problems = problems_of(scalars, expected)
     for problem in problems:
         print(f"check_tensorboard: {folder}: {problem}", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""A real etcd for tests, alone, on free ports of this host. It ends with the process that started it, however that ends."""
+"""A real etcd for tests, on free ports of this host. It ends with the process that started it,
+however that process ends."""
 
 import base64
 import json
@@ -12,9 +13,10 @@ import urllib.request
 
 from support import free_port, wait_until
 
-# The shell lives until its standard input ends, and then clears up.
+# The shell lives until its standard input ends, and then cleans up.
 SCRIPT = """trap '' INT TERM HUP
-etcd --data-dir $0/data --listen-client-urls $1 --advertise-client-urls $1 --listen-peer-urls $2 --initial-advertise-peer-urls $2 \
+etcd --data-dir $0/data --listen-client-urls $1 --advertise-client-urls $1 \
+  --listen-peer-urls $2 --initial-advertise-peer-urls $2 \
   --initial-cluster default=$2 >$0/log 2>&1 </dev/null &
 echo $!
 exec >/dev/null
@@ -38,8 +40,10 @@ class EtcdServer:
     def _start(self):
         self.address = f"127.0.0.1:{free_port()}"
         folder = tempfile.mkdtemp(prefix="trireme-etcd-")
-        self.shell = subprocess.Popen(["sh", "-c", SCRIPT, folder, f"http://{self.address}", f"http://127.0.0.1:{free_port()}"],
-                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self.shell = subprocess.Popen(["sh", "-c", SCRIPT, folder, f"http://{self.address}",
+                                       f"http://127.0.0.1:{free_port()}"],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                      start_new_session=True)
         self.pid = int(self.shell.stdout.readline())
         try:
             wait_until(self._answers, 15, "etcd answers")
@@ -56,9 +60,10 @@ class EtcdServer:
             return False
 
     def get(self, key):
-        """The value of a key; empty if it is not there."""
+        """Returns the value of a key; empty if the key does not exist."""
         question = json.dumps({"key": base64.b64encode(key.encode()).decode()}).encode()
-        with urllib.request.urlopen(f"http://{self.address}/v3/kv/range", question, timeout=2) as reply:
+        with urllib.request.urlopen(f"http://{self.address}/v3/kv/range", question,
+                                    timeout=2) as reply:
             found = json.load(reply).get("kvs", [])
         return base64.b64decode(found[0]["value"]).decode() if found else ""
 
@@ -66,7 +71,7 @@ class EtcdServer:
         return self.get(f"/trireme/{job}/coordinator")
 
     def stop(self):
-        """It answers nobody, as if the network were cut."""
+        """Stops etcd, so that it answers no request, as if the network were cut."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self):

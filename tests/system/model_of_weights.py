@@ -1,4 +1,5 @@
-"""Rebuilds the `cnn` of docs/models.md from the names and shapes of its weights (no batch norm)."""
+"""Rebuilds the `cnn` of docs/models.md, without batch norm, from the names and shapes of its
+weights."""
 
 from collections import OrderedDict
 
@@ -10,7 +11,10 @@ def model_of(weights, strides):
                           if name.startswith("features.") and name.endswith(".weight"))
     features = []
     for (_, weight), stride in zip(convolutions, strides):
-        features += [nn.Conv2d(weight.shape[1], weight.shape[0], 3, stride=stride, padding=1), nn.ReLU()]
+        features += [nn.Conv2d(weight.shape[1], weight.shape[0], 3, stride=stride, padding=1),
+                     nn.ReLU()]
     classes, width = weights["classifier.weight"].shape
-    return nn.Sequential(OrderedDict(features=nn.Sequential(*features), pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(),
-                                     dropout=nn.Dropout(0.0), classifier=nn.Linear(width, classes)))
+    return nn.Sequential(OrderedDict(features=nn.Sequential(*features),
+                                     pool=nn.AdaptiveAvgPool2d(1), flatten=nn.Flatten(),
+                                     dropout=nn.Dropout(0.0),
+                                     classifier=nn.Linear(width, classes)))

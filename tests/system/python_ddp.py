@@ -1,7 +1,8 @@
-"""The same training in Python's DistributedDataParallel, from the same initial weights and the same batches.
+"""The same training in Python's DistributedDataParallel, with the same weights and batches.
 
-Started by torchrun. Arguments: weights (safetensors), batches (JSON of `trireme plan --json --batches`), digits.csv.gz, training
-indices (JSON list), output (JSON), learning rate, momentum, dtype, strides (JSON list), type of autocast (may be left out).
+torchrun starts it. Arguments: weights (safetensors), batches (JSON of `trireme plan --json
+--batches`), digits.csv.gz, training indices (JSON list), output (JSON), learning rate, momentum,
+dtype, strides (JSON list), and optionally the type of autocast.
 """
 
 import gzip
@@ -18,7 +19,8 @@ from model_of_weights import model_of
 
 
 def main():
-    weights_file, plan_file, digits, split_file, output, lr, momentum, dtype, strides = sys.argv[1:10]
+    (weights_file, plan_file, digits, split_file, output, lr, momentum, dtype,
+     strides) = sys.argv[1:10]
     autocast = sys.argv[10] if len(sys.argv) > 10 else ""
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -42,7 +44,8 @@ def main():
         with torch.autocast("cpu", getattr(torch, autocast or "bfloat16"), enabled=bool(autocast)):
             loss = torch.nn.functional.cross_entropy(replica(data[share]), target[share])
         optimizer.zero_grad(set_to_none=True)
-        # DDP averages over ranks: shares of different sizes are weighted back to a mean over samples.
+        # DDP averages over ranks, so shares of different sizes are weighted to give a mean over
+        # samples.
         (loss * len(share) * world / len(batch)).backward()
         optimizer.step()
         total = loss.detach().double() * len(share)
@@ -52,7 +55,8 @@ def main():
         with open(output, "w") as file:
             json.dump(losses, file)
     dist.barrier()
-    os._exit(0)  # Not through PyTorch's own teardown, which now and then aborts the process.
+    # PyTorch's own teardown sometimes aborts the process, so this skips it.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What the system tests share: running the programs that were built, and judging what they leave behind."""
+"""The base of the system tests: it runs the programmes that were built, and checks what they
+leave behind."""
 
 import json
 import os
@@ -19,10 +20,12 @@ DIGITS = str(ROOT / "examples" / "digits.yaml")
 
 
 def environment(**extra):
-    """This process's environment without anything a launcher may have left in it."""
-    left_out = re.compile(r"^(TRIREME_(WORKER|RENDEZVOUS|JOB|PROGRESS|STARTED)|RANK$|WORLD_SIZE$|LOCAL_|MASTER_|TORCHELASTIC|OMPI_|PMI)")
+    """Returns this process's environment without variables that a launcher may have set."""
+    left_out = re.compile(r"^(TRIREME_(WORKER|RENDEZVOUS|JOB|PROGRESS|STARTED)|RANK$|WORLD_SIZE$"
+                          r"|LOCAL_|MASTER_|TORCHELASTIC|OMPI_|PMI)")
     env = {k: v for k, v in os.environ.items() if not left_out.match(k)}
-    env.setdefault("OMP_WAIT_POLICY", "passive")  # Tests run beside each other: threads that spin would take the cores from each other.
+    # Tests run beside each other, and threads that spin would take the cores from other tests.
+    env.setdefault("OMP_WAIT_POLICY", "passive")
     env.update(extra)
     return env
 
@@ -31,11 +34,11 @@ class SystemTest(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="trireme-test-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.addCleanup(self._end_what_was_left_behind)
+        self.addCleanup(self._end_left_workers)
         self.started = []
-        self.addCleanup(self._end_what_was_started)
+        self.addCleanup(self._end_started_processes)
 
-    def _end_what_was_started(self):
+    def _end_started_processes(self):
         for process in self.started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -44,8 +47,8 @@ class SystemTest(unittest.TestCase):
                 if stream:
                     stream.close()
 
-    def _end_what_was_left_behind(self):
-        """Workers of an elastic job outlive their launcher."""
+    def _end_left_workers(self):
+        """Ends workers of an elastic job that outlived their launcher."""
         for pid, _ in processes_that_mention(str(self.folder)):
             try:
                 os.kill(pid, signal.SIGKILL)
@@ -53,16 +56,19 @@ class SystemTest(unittest.TestCase):
                 pass
 
     def start(self, *words, **options):
-        """Starts a program in a process group of its own, in the test's folder."""
+        """Starts a programme in a process group of its own, in the test's folder."""
         options.setdefault("cwd", self.folder)
         options.setdefault("env", environment())
-        process = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   stdin=subprocess.DEVNULL, text=True, start_new_session=True, **options)
+        process = subprocess.Popen([str(w) for w in words], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL, text=True, start_new_session=True,
+                                   **options)
         self.started.append(process)
         return process
 
     def run_to_end(self, *words, timeout=60, **options):
-        """Runs a program; returns (exit code, standard output, standard error). Fails the test if it does not end in time."""
+        """Runs a programme; returns (exit code, standard output, standard error). The test fails
+        if the programme does not end in time."""
         process = self.start(*words, **options)
         try:
             out, err = process.communicate(timeout=timeout)
@@ -71,16 +77,17 @@ class SystemTest(unittest.TestCase):
         return process.returncode, out, err
 
     def train(self, *words, name="run", config=DIGITS, timeout=90, **options):
-        """A training run that must succeed; returns its report."""
+        """Runs a training that must succeed; returns its report."""
         report = self.folder / f"{name}.json"
         run_dir = self.folder / name
-        code, out, err = self.run_to_end(TRIREME, "train", config, "--set", f"run.dir={run_dir}", "--report", report, "--quiet",
+        code, out, err = self.run_to_end(TRIREME, "train", config, "--set", f"run.dir={run_dir}",
+                                         "--report", report, "--quiet",
                                          *words, timeout=timeout, **options)
         self.assertEqual(code, 0, f"exit code {code}\n{out}\n{err}")
         return json.loads(report.read_text())
 
     def assert_refused(self, words, code, *parts, timeout=30, **options):
-        """The program ends with `code` and one message that has all `parts`; nothing hangs."""
+        """Checks that the programme ends in time with `code` and a message with all `parts`."""
         actual, out, err = self.run_to_end(*words, timeout=timeout, **options)
         self.assertEqual(actual, code, f"{words}\n{out}\n{err}")
         for part in parts:
@@ -92,17 +99,19 @@ class SystemTest(unittest.TestCase):
         self.assertGreaterEqual(len(losses), count)
         for step in range(count):
             relative = abs(losses[step] - reference[step]) / max(abs(reference[step]), 1e-30)
-            self.assertLessEqual(relative, tolerance, f"step {step}: {losses[step]} and {reference[step]}")
+            self.assertLessEqual(relative, tolerance,
+                                 f"step {step}: {losses[step]} and {reference[step]}")
 
 
 def processes_that_mention(text):
-    """Command lines of living processes that contain `text`."""
+    """Returns (pid, command line) of living processes whose command line contains `text`."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            command = (entry / "cmdline").read_bytes().replace(b"\0",
+                                                               b" ").decode(errors="replace")
             state, _ = state_and_parent(entry.name)
         except OSError:
             continue
@@ -112,7 +121,7 @@ def processes_that_mention(text):
 
 
 def wait_until(condition, seconds, what):
-    """Polls a condition; raises after `seconds`."""
+    """Polls a condition until it holds; raises after `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()

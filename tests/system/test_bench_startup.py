@@ -1,4 +1,5 @@
-"""`trireme bench startup`: launches until their first step, and what is refused before anything starts."""
+"""`trireme bench startup`: it measures launches until their first step, and refuses wrong input
+before anything starts."""
 
 import json
 import unittest
@@ -12,10 +13,12 @@ class BenchStartup(SystemTest):
 
     def test_processes_and_threads_print_one_json_object(self):
         for path, workers in (("shm", 2), ("tcp", 2), ("threads", 3), ("shm", 1)):
-            code, out, err = self.bench("--model", "tiny", "--workers", workers, "--path", path, "--repeats", "2", "--json")
+            code, out, err = self.bench("--model", "tiny", "--workers", workers, "--path", path,
+                                        "--repeats", "2", "--json")
             self.assertEqual(code, 0, err)
             figures = json.loads(out)
-            self.assertEqual((figures["model"], figures["path"], figures["workers"], figures["repeats"]), ("tiny", path, workers, 2))
+            self.assertEqual((figures["model"], figures["path"], figures["workers"],
+                              figures["repeats"]), ("tiny", path, workers, 2))
             self.assertGreaterEqual(figures["median_ms"], figures["min_ms"])
             self.assertGreater(figures["min_ms"], 0)
 
@@ -24,7 +27,7 @@ class BenchStartup(SystemTest):
         self.assertEqual(code, 0, err)
         self.assertIn("from the launch to the end of the first step", out)
 
-    def test_wrong_input_is_refused_with_what_fits(self):
+    def test_wrong_input_is_refused_with_the_right_choices(self):
         for words, part in (
             (("--repeats", "0"), "--repeats 1 or more"),
             (("--workers", "0"), "--workers 1 or more"),

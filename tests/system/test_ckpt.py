@@ -1,4 +1,4 @@
-"""`trireme ckpt`, and checkpoints that travel to PyTorch and back."""
+"""`trireme ckpt`, and checkpoints that go to PyTorch and back."""
 
 import pathlib
 import sys
@@ -17,23 +17,27 @@ class Ckpt(SystemTest):
 
     def trained(self, *words, name="run"):
         folder = self.folder / name / "ckpt"
-        report = self.train("--set", f"checkpoint.dir={folder}", "--set", "model.name=mlp", "--set", "optimizer.lr=0.05", *words, name=name)
+        report = self.train("--set", f"checkpoint.dir={folder}", "--set", "model.name=mlp",
+                            "--set", "optimizer.lr=0.05", *words, name=name)
         return pathlib.Path(report["checkpoint"])
 
     def test_a_state_dict_goes_to_pytorch_and_back_bit_for_bit(self):
         checkpoint = self.trained("--set", "train.steps=4")
         self.ckpt("convert", checkpoint, self.folder / "model.pt")
-        ours, theirs = load_file(checkpoint / "model.safetensors"), torch.load(self.folder / "model.pt", weights_only=True)
+        ours = load_file(checkpoint / "model.safetensors")
+        theirs = torch.load(self.folder / "model.pt", weights_only=True)
         self.assertEqual(set(ours), set(theirs))
         for name, tensor in ours.items():
             self.assertTrue(torch.equal(tensor, theirs[name]), name)
         self.ckpt("convert", self.folder / "model.pt", self.folder / "back.safetensors")
         self.assertIn("the same", self.ckpt("diff", checkpoint, self.folder / "back.safetensors"))
 
-    def test_reads_what_pytorch_saves(self):
-        model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Linear(2, 3))
+    def test_reads_files_that_pytorch_saves(self):
+        model = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4),
+                                    torch.nn.Linear(2, 3))
         state = model.state_dict()
-        files = {"state": state, "parameters": dict(model.named_parameters()), "ordered": {k: v.clone() for k, v in state.items()}}
+        files = {"state": state, "parameters": dict(model.named_parameters()),
+                 "ordered": {k: v.clone() for k, v in state.items()}}
         for name, content in files.items():
             with self.subTest(name):
                 torch.save(content, self.folder / "model.pt")
@@ -44,33 +48,44 @@ class Ckpt(SystemTest):
                     self.assertTrue(torch.equal(read[key], tensor), key)
 
     def test_every_type_survives_both_ways(self):
-        types = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
-                 torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
+        types = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+                 torch.uint16, torch.uint32, torch.uint64,
+                 torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn,
+                 torch.float8_e5m2]
         state = {}
         for dtype in types:
             for name, shape in (("matrix", (3, 4)), ("scalar", ()), ("empty", (0, 2))):
-                state[f"{dtype}.{name}".removeprefix("torch.")] = (torch.rand(shape) * 4).to(torch.int64).to(dtype)
+                tensor = (torch.rand(shape) * 4).to(torch.int64).to(dtype)
+                state[f"{dtype}.{name}".removeprefix("torch.")] = tensor
         torch.save(state, self.folder / "theirs.pt")
         self.ckpt("convert", self.folder / "theirs.pt", self.folder / "ours.safetensors")
         self.ckpt("convert", self.folder / "ours.safetensors", self.folder / "ours.pt")
         self.ckpt("convert", self.folder / "ours.pt", self.folder / "again.safetensors")
-        for name, read in (("ours.safetensors", load_file), ("ours.pt", lambda path: torch.load(path, weights_only=True)), ("again.safetensors", load_file)):
+        for name, read in (("ours.safetensors", load_file),
+                           ("ours.pt", lambda path: torch.load(path, weights_only=True)),
+                           ("again.safetensors", load_file)):
             found = read(self.folder / name)
             self.assertEqual(set(found), set(state), name)
             for key, tensor in state.items():
-                self.assertEqual((found[key].dtype, found[key].shape), (tensor.dtype, tensor.shape), f"{name} {key}")
-                self.assertTrue(torch.equal(found[key].flatten().view(torch.uint8), tensor.flatten().view(torch.uint8)), f"{name} {key}")
-        self.assertIn("the same", self.ckpt("diff", self.folder / "theirs.pt", self.folder / "again.safetensors"))
+                self.assertEqual((found[key].dtype, found[key].shape),
+                                 (tensor.dtype, tensor.shape), f"{name} {key}")
+                self.assertTrue(torch.equal(found[key].flatten().view(torch.uint8),
+                                            tensor.flatten().view(torch.uint8)), f"{name} {key}")
+        self.assertIn("the same", self.ckpt("diff", self.folder / "theirs.pt",
+                                            self.folder / "again.safetensors"))
 
     def test_diff_tells_types_and_shapes_apart(self):
-        torch.save({"mask": torch.tensor([True, False]), "line": torch.ones(4)}, self.folder / "a.pt")
-        torch.save({"mask": torch.tensor([1, 0], dtype=torch.uint8), "line": torch.ones(2, 2)}, self.folder / "b.pt")
+        torch.save({"mask": torch.tensor([True, False]), "line": torch.ones(4)},
+                   self.folder / "a.pt")
+        torch.save({"mask": torch.tensor([1, 0], dtype=torch.uint8), "line": torch.ones(2, 2)},
+                   self.folder / "b.pt")
         said = self.ckpt("diff", self.folder / "a.pt", self.folder / "b.pt", code=1)
         self.assertIn("mask: bool[2] and uint8[2]", said)
         self.assertIn("line: float32[4] and float32[2, 2]", said)
 
-    def test_prune_removes_links_and_not_what_they_point_to(self):
-        archive = self.trained("--set", "train.steps=3", "--set", "checkpoint.every=1", "--set", "checkpoint.keep=9", name="archive").parent
+    def test_prune_removes_links_and_not_their_targets(self):
+        archive = self.trained("--set", "train.steps=3", "--set", "checkpoint.every=1", "--set",
+                               "checkpoint.keep=9", name="archive").parent
         runs = self.folder / "linked"
         runs.mkdir()
         for step in archive.glob("step-*"):
@@ -88,19 +103,25 @@ class Ckpt(SystemTest):
             self.assertTrue(torch.equal(read[key], tensor), key)
 
     def test_the_format_before_1_6_is_refused_by_name(self):
-        torch.save({"w": torch.ones(2)}, self.folder / "old.pt", _use_new_zipfile_serialization=False)
-        self.assertIn("before 1.6", self.ckpt("convert", self.folder / "old.pt", self.folder / "new.safetensors", code=2))
+        torch.save({"w": torch.ones(2)}, self.folder / "old.pt",
+                   _use_new_zipfile_serialization=False)
+        self.assertIn("before 1.6", self.ckpt("convert", self.folder / "old.pt",
+                                              self.folder / "new.safetensors", code=2))
 
-    def test_diff_names_what_differs_and_by_how_much(self):
-        torch.save({"w": torch.tensor([1.0, 2.0]), "gone": torch.ones(1), "same": torch.ones(2)}, self.folder / "a.pt")
-        torch.save({"w": torch.tensor([1.0, 2.5]), "new": torch.ones(1), "same": torch.ones(2)}, self.folder / "b.pt")
+    def test_diff_names_the_tensors_that_differ_and_by_how_much(self):
+        torch.save({"w": torch.tensor([1.0, 2.0]), "gone": torch.ones(1), "same": torch.ones(2)},
+                   self.folder / "a.pt")
+        torch.save({"w": torch.tensor([1.0, 2.5]), "new": torch.ones(1), "same": torch.ones(2)},
+                   self.folder / "b.pt")
         said = self.ckpt("diff", self.folder / "a.pt", self.folder / "b.pt", code=1)
-        for part in ("w: 1 of 2 elements differ, by 0.5 at most", "gone: only in the first", "new: only in the second"):
+        for part in ("w: 1 of 2 elements differ, by 0.5 at most", "gone: only in the first",
+                     "new: only in the second"):
             self.assertIn(part, said)
         self.assertNotIn("same", said)
 
     def test_verify_names_the_damage_and_prune_keeps_the_newest_whole_one(self):
-        newest = self.trained("--set", "train.steps=4", "--set", "checkpoint.every=1", "--set", "checkpoint.keep=9")
+        newest = self.trained("--set", "train.steps=4", "--set", "checkpoint.every=1", "--set",
+                              "checkpoint.keep=9")
         folder = newest.parent
         self.assertEqual(self.ckpt("verify", folder).count("whole"), 4)
         file = newest / "model.safetensors"
@@ -112,20 +133,24 @@ class Ckpt(SystemTest):
         self.assertEqual(said.count("whole"), 3)
         self.ckpt("verify", newest, code=1)
         self.ckpt("prune", folder, "--keep", "1")
-        self.assertEqual(sorted(p.name for p in folder.glob("step-*")), ["step-000000003", "step-000000004"])
+        self.assertEqual(sorted(p.name for p in folder.glob("step-*")),
+                         ["step-000000003", "step-000000004"])
         self.ckpt("verify", folder / "step-000000003")
 
     def test_keeps_every_nth_and_the_newest(self):
-        newest = self.trained("--set", "train.steps=7", "--set", "checkpoint.every=1", "--set", "checkpoint.keep=1",
+        newest = self.trained("--set", "train.steps=7", "--set", "checkpoint.every=1", "--set",
+                              "checkpoint.keep=1",
                               "--set", "checkpoint.keep_every=3")
-        self.assertEqual(sorted(p.name for p in newest.parent.glob("step-*")), ["step-000000003", "step-000000006", "step-000000007"])
+        self.assertEqual(sorted(p.name for p in newest.parent.glob("step-*")),
+                         ["step-000000003", "step-000000006", "step-000000007"])
 
-    def test_the_example_goes_on_in_python(self):
+    def test_the_example_continues_in_python(self):
         checkpoint = self.trained("--set", "train.steps=60")
-        code, out, err = self.run_to_end(sys.executable, ROOT / "examples/python/continue_training.py", checkpoint)
+        code, out, err = self.run_to_end(sys.executable,
+                                         ROOT / "examples/python/continue_training.py", checkpoint)
         self.assertEqual(code, 0, err)
         first, last = (float(line.rsplit(" ", 1)[1]) for line in out.splitlines())
-        self.assertLess(first, 1.5)  # Not what random weights have: log(10).
+        self.assertLess(first, 1.5)  # Random weights would give log(10).
         self.assertLess(last, first)
 
 

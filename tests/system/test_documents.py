@@ -1,4 +1,5 @@
-"""Holds the documents to the sources: code, commands, options, keys, links, length of lines."""
+"""Compares the documents with the sources: code, commands, options, keys, links, and the length
+of lines."""
 
 import functools
 import re
@@ -9,9 +10,10 @@ from support import ROOT, TRIREME, SystemTest
 
 NAMES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "data/README.md")
 DOCUMENTS = [ROOT / name for name in NAMES] + sorted((ROOT / "docs").glob("*.md"))
-PICTURES = {ROOT / "docs" / "collectives.md"}  # `trireme plan` prints them, some wider than a line.
+# `trireme plan` prints them, and some are wider than a line.
+PICTURES = {ROOT / "docs" / "collectives.md"}
 COLUMNS = 100
-GAP = "// ..."  # In a block of code: lines of the source are left out here.
+GAP = "// ..."  # In a block of code: lines of the source that are left out.
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(build/bin/)?trireme (?!warning)\w|make \w|bench/run\.py \w")
 
@@ -103,7 +105,7 @@ class Documents(SystemTest):
             elif word.startswith("examples/"):
                 self.assertTrue((ROOT / word).exists(), word)
 
-    def test_links_lead_somewhere(self):
+    def test_links_have_targets(self):
         anchors = {path: {anchor(line.lstrip("#")) for line in path.read_text().splitlines()
                           if line.startswith("#")} for path in DOCUMENTS}
         for document in DOCUMENTS:

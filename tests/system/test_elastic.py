@@ -1,4 +1,5 @@
-"""Workers of an elastic job are killed, stopped and replaced: the others go on at the next step, and the result is that of an undisturbed run."""
+"""Workers of an elastic job are killed, stopped and replaced. The others continue at the next
+step, and the result is that of an undisturbed run."""
 
 import json
 import os
@@ -15,23 +16,24 @@ from support import DIGITS, TRIREME, environment, parent_of, processes_that_ment
 class Elastic(ElasticTest):
     def test_any_worker_may_be_killed_and_is_replaced(self):
         job = self.start_job("1:3")
-        losses = []
+        victims_killed = []
 
         def kill(victims):
             before = self.generation()
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
-            losses.append(len(victims))
+            victims_killed.append(len(victims))
             self.wait_until_whole(job, 3, before)
 
         kill([min(self.workers() - {self.chief()})])
         kill([self.chief()])
-        kill(sorted(self.workers() - {self.chief()}))  # Two at once.
+        kill(sorted(self.workers() - {self.chief()}))  # Two workers at once.
         report = self.end(job)
         self.assert_undisturbed(report)
         self.assertEqual(report["world_size"], 3)
         disturbed = [each for each in report["generations"] if each["lost_ranks"]]
-        self.assertEqual(sum(len(each["lost_ranks"]) for each in disturbed), sum(losses), report["generations"])
+        self.assertEqual(sum(len(each["lost_ranks"]) for each in disturbed), sum(victims_killed),
+                         report["generations"])
         self.assertIn(0, disturbed[1]["lost_ranks"])
         for each in disturbed:
             self.assertRegex(each["cause"], r"worker \d .*was lost")
@@ -40,9 +42,10 @@ class Elastic(ElasticTest):
         self.assertEqual(report["generations"][-1]["cause"], "a worker joined")
         self.assertEqual(report["generations"][-1]["world_size"], 3)
 
-    def test_after_the_death_of_all_at_once_the_job_goes_on_from_the_checkpoint(self):
+    def test_after_the_death_of_all_workers_the_job_continues_from_the_checkpoint(self):
         job = self.start_job("1:2", "--set", "checkpoint.every=5")
-        wait_until(lambda: list((self.run_dir / "checkpoint").glob("step-*")), PATIENCE, "a checkpoint")
+        wait_until(lambda: list((self.run_dir / "checkpoint").glob("step-*")), PATIENCE,
+                   "a checkpoint")
         before = self.generation()
         for pid in self.workers():
             os.kill(pid, signal.SIGKILL)
@@ -81,8 +84,8 @@ class Elastic(ElasticTest):
         job = self.start_job("1:3")
         self.scale(2)
         generation = self.wait_until_whole(job, 2, self.generation())
-        wait_until(lambda: len(self.workers()) == 2, PATIENCE, "the dismissed one has ended")
-        os.kill(max(self.workers() - {self.chief()}), signal.SIGKILL)  # Replaced still.
+        wait_until(lambda: len(self.workers()) == 2, PATIENCE, "the dismissed worker has ended")
+        os.kill(max(self.workers() - {self.chief()}), signal.SIGKILL)  # It is still replaced.
         self.wait_until_whole(job, 2, generation)
         self.scale(3)
         self.wait_until_whole(job, 3, self.generation())
@@ -92,7 +95,7 @@ class Elastic(ElasticTest):
         self.assertEqual(report["generations"][1]["cause"], "asked for fewer workers")
         self.assertEqual(report["generations"][1]["lost_ranks"], [])
 
-    def test_with_virtual_shards_a_run_that_changed_its_size_four_times_has_the_bits_of_one_worker(self):
+    def test_with_virtual_shards_a_run_of_changing_size_has_the_bits_of_one_worker(self):
         shards = ("--set", "reproducible.virtual_shards=8")
         job = self.start_job("1:3", *shards)
         for size in (2, 3, 1):
@@ -105,27 +108,30 @@ class Elastic(ElasticTest):
         self.wait_until_whole(job, 3, before)
         report = self.end(job)
         self.assertGreaterEqual(len({each["world_size"] for each in report["generations"]}), 3)
-        reference = self.train(*COMMON, *shards, "--set", f"train.steps={report['steps']}", "--workers", "1", name="reference")
+        reference = self.train(*COMMON, *shards, "--set", f"train.steps={report['steps']}",
+                               "--workers", "1", name="reference")
         self.assertEqual(report["loss_history"], reference["loss_history"])
         self.assertEqual(report["parameters_sha256"], reference["parameters_sha256"])
 
-    def test_sigterm_saves_and_a_later_run_goes_on_to_the_end(self):
+    def test_sigterm_saves_and_a_later_run_continues_to_the_end(self):
         job = self.start_job("1:2")
         stopped = self.end(job)
         self.assertTrue(stopped["stopped"])
         self.assertEqual(pathlib.Path(stopped["checkpoint"]).name, f"step-{stopped['steps']:09d}")
-        rest = self.train("--elastic", "1:2", *COMMON, "--set", f"checkpoint.dir={self.run_dir / 'checkpoint'}",
+        rest = self.train("--elastic", "1:2", *COMMON, "--set",
+                          f"checkpoint.dir={self.run_dir / 'checkpoint'}",
                           "--set", f"train.steps={stopped['steps'] + 7}", name="rest")
         self.assertEqual(rest["resumed_from_step"], stopped["steps"])
         self.assertEqual(rest["steps"], stopped["steps"] + 7)
         self.assertEqual(rest["loss_history"][: stopped["steps"]], stopped["loss_history"])
 
-    def test_the_job_goes_on_when_its_launcher_and_so_its_coordinator_is_killed(self):
+    def test_the_job_continues_when_its_launcher_with_the_coordinator_is_killed(self):
         job = self.start_job("1:3")
         before = self.generation()
         self.kill_the_launcher(job)
         generation = self.wait_until_whole(None, 3, before)
-        os.kill(self.chief(), signal.SIGKILL)  # The coordinator again, and the one with the log.
+        # This is the coordinator again, and the worker with the log.
+        os.kill(self.chief(), signal.SIGKILL)
         self.wait_until_whole(None, 2, generation)
         report = self.end_of_orphans()
         self.assert_undisturbed(report)
@@ -135,7 +141,7 @@ class Elastic(ElasticTest):
         for each in report["generations"]:
             self.assertIsNotNone(each["seconds_to_first_step"], report["generations"])
 
-    def test_the_job_goes_on_when_worker_0_dies_together_with_the_launcher(self):
+    def test_the_job_continues_when_worker_0_dies_together_with_the_launcher(self):
         job = self.start_job("1:3")
         before = self.generation()
         self.kill_the_launcher(job, self.chief())
@@ -144,10 +150,11 @@ class Elastic(ElasticTest):
         self.assert_undisturbed(report)
         self.assertEqual([each["lost_ranks"] for each in report["generations"]], [[], [0]])
 
-    def test_without_a_launcher_workers_save_and_end_after_a_while(self):
+    def test_without_a_launcher_workers_save_and_end_after_the_grace(self):
         job = self.start_job("1:2", "--set", "comm.launcher_grace=1s")
         self.kill_the_launcher(job)
-        wait_until(lambda: not processes_that_mention(str(self.folder)), 30, "all processes are gone")
+        wait_until(lambda: not processes_that_mention(str(self.folder)), 30,
+                   "all processes are gone")
         report = json.loads((self.run_dir / "report.json").read_text())
         self.assertTrue(report["stopped"])
         self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")
@@ -185,14 +192,17 @@ class Elastic(ElasticTest):
         self.assert_undisturbed(json.loads((self.run_dir / "report.json").read_text()))
 
     def end_of_failing(self, *words):
-        """Exit code and errors of a short job that cannot succeed, and how often a worker was replaced."""
-        code, _, err = self.run_to_end(TRIREME, "train", DIGITS, "--elastic", "1:2", "--quiet", *words, "--set", f"run.dir={self.run_dir}",
+        """Runs a short job that cannot succeed; returns its exit code, its errors, and the number
+        of workers that were replaced."""
+        code, _, err = self.run_to_end(TRIREME, "train", DIGITS, "--elastic", "1:2", "--quiet",
+                                       *words, "--set", f"run.dir={self.run_dir}",
                                        env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
         self.assert_nothing_left()
         return code, err, len(re.findall("the job goes on", err))
 
     def test_a_loss_that_is_not_finite_ends_the_job_for_good(self):
-        code, err, replaced = self.end_of_failing("--set", "optimizer.lr=1e30", "--set", "schedule.name=constant")
+        code, err, replaced = self.end_of_failing("--set", "optimizer.lr=1e30", "--set",
+                                                  "schedule.name=constant")
         self.assertEqual(code, 1, err)
         self.assertRegex(err, r"of step \d+ (is|are) NaN or infinite")
         self.assertEqual(replaced, 0, err)
@@ -207,7 +217,8 @@ class Elastic(ElasticTest):
     def test_a_mistake_that_workers_find_late_ends_the_job_for_good(self):
         ckpt = self.folder / "ckpt"
         self.train("--set", "train.steps=2", "--set", f"checkpoint.dir={ckpt}", name="other-model")
-        code, err, replaced = self.end_of_failing("--set", "model.channels=[8, 16, 32, 64]", "--set", f"checkpoint.dir={ckpt}")
+        code, err, replaced = self.end_of_failing("--set", "model.channels=[8, 16, 32, 64]",
+                                                  "--set", f"checkpoint.dir={ckpt}")
         self.assertEqual(code, 2, err)
         self.assertIn("the checkpoint.dir of the same model", err)
         self.assertEqual(replaced, 0, err)

@@ -1,4 +1,5 @@
-"""Jobs that meet through etcd: nobody knows an address beforehand, and who takes over from a lost coordinator is found."""
+"""Jobs that meet through etcd: no process knows an address in advance, and etcd leads to the
+coordinator that took over from a lost one."""
 
 import json
 import os
@@ -23,7 +24,8 @@ def has_handler_of_sigterm(pid):
 SHORT = ("--quiet", "--set", "train.steps=10", "--workers", "2")
 
 
-@unittest.skipUnless(is_installed(), "there is no etcd (scripts/setup test installs Debian's etcd-server)")
+@unittest.skipUnless(is_installed(),
+                     "there is no etcd (scripts/setup test installs Debian's etcd-server)")
 class Etcd(ElasticTest):
     @classmethod
     def setUpClass(cls):
@@ -36,8 +38,9 @@ class Etcd(ElasticTest):
         self.rendezvous = f"etcd://{self.etcd.address}/{self.job}"
 
     def launcher(self, *words, token=TOKEN):
-        """Of a short job."""
-        return self.start(TRIREME, "train", DIGITS, *SHORT, "--rendezvous", self.rendezvous, *words, "--set", f"run.dir={self.run_dir}",
+        """Starts a launcher of a short job."""
+        return self.start(TRIREME, "train", DIGITS, *SHORT, "--rendezvous", self.rendezvous,
+                          *words, "--set", f"run.dir={self.run_dir}",
                           env=environment(TRIREME_JOB_TOKEN=token))
 
     def scale_by_etcd(self, workers, **variables):
@@ -46,7 +49,8 @@ class Etcd(ElasticTest):
 
     def test_two_launchers_meet_in_any_order_and_leave_nothing(self):
         second = self.launcher("--nodes", "2", "--node", "1")
-        first = self.launcher("--nodes", "2", "--node", "0", "--report", self.folder / "report.json")
+        first = self.launcher("--nodes", "2", "--node", "0", "--report",
+                              self.folder / "report.json")
         for launcher in (first, second):
             _, err = launcher.communicate(timeout=60)
             self.assertEqual(launcher.returncode, 0, err)
@@ -55,35 +59,39 @@ class Etcd(ElasticTest):
 
     def test_any_programme_may_be_launched(self):
         script = 'echo "$TRIREME_RENDEZVOUS"'
-        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--no-prefix", "--rendezvous", self.rendezvous, "--",
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--no-prefix",
+                                         "--rendezvous", self.rendezvous, "--",
                                          "sh", "-c", script)
         self.assertEqual((code, out), (0, f"{self.rendezvous}\n" * 2), err)
 
-    def test_without_the_first_node_replacements_find_who_took_over(self):
+    def test_without_the_first_node_replacements_find_the_new_coordinator(self):
         launchers = self.start_nodes("1:4", 2, rendezvous=self.rendezvous)
         before = self.generation()
         first = self.etcd.coordinator(self.job)
-        for pid in [launchers[0].pid, *(pid for pid in self.workers() if parent_of(pid) == launchers[0].pid)]:
+        for pid in [launchers[0].pid, *(pid for pid in self.workers() if parent_of(pid)
+                                        == launchers[0].pid)]:
             os.kill(pid, signal.SIGKILL)
         before = self.wait_until_whole(launchers[1], 2, before)
         self.assertNotIn(self.etcd.coordinator(self.job), ("", first))
-        for victim in (max, min):  # Whoever is the coordinator.
+        for victim in (max, min):  # One of them is the coordinator.
             os.kill(victim(self.workers()), signal.SIGKILL)
             before = self.wait_until_whole(launchers[1], 2, before)
         code, _, err = self.scale_by_etcd(3, TRIREME_JOB_TOKEN=TOKEN)
         self.assertEqual(code, 2, err)
-        self.assertIn("this job has several nodes", err)  # So says who took over.
+        self.assertIn("this job has several nodes", err)  # The new coordinator says so.
         launchers[1].send_signal(signal.SIGTERM)
         _, err = launchers[1].communicate(timeout=30)
         self.assertEqual(launchers[1].returncode, 143, err)
         self.assertEqual(self.etcd.coordinator(self.job), "")
         report = json.loads((self.run_dir / "report.json").read_text())
         self.assert_undisturbed(report)
-        self.assertEqual(sum(len(each["lost_ranks"]) for each in report["generations"]), 4, report["generations"])
+        self.assertEqual(sum(len(each["lost_ranks"]) for each in report["generations"]), 4,
+                         report["generations"])
 
-    def test_a_launcher_that_was_stopped_for_too_long_goes_on_as_one_of_the_others(self):
+    def test_a_launcher_that_was_stopped_for_too_long_continues_without_the_coordinator(self):
         launchers = self.start_nodes("1:2", 2, rendezvous=self.rendezvous)
-        of_first, of_second = (next(pid for pid in self.workers() if parent_of(pid) == launcher.pid) for launcher in launchers)
+        of_first, of_second = (next(pid for pid in self.workers() if parent_of(pid)
+                                    == launcher.pid) for launcher in launchers)
         before = self.generation()
         launchers[0].send_signal(signal.SIGSTOP)
         wait_until(lambda: not self.etcd.coordinator(self.job), 20, "its lease has run out")
@@ -96,15 +104,20 @@ class Etcd(ElasticTest):
             launcher.send_signal(signal.SIGTERM)
         errors = [launcher.communicate(timeout=30)[1] for launcher in launchers]
         self.assertEqual([launcher.returncode for launcher in launchers], [143, 143], errors)
-        self.assertIn("another coordinator has taken over; this launcher goes on with its workers", errors[0])
+        self.assertIn("another coordinator has taken over; this launcher goes on with its workers",
+                      errors[0])
         self.assertNotIn("it is ended", errors[0])
         report = json.loads((self.run_dir / "report.json").read_text())
         self.assert_undisturbed(report)
-        self.assertEqual(sum(len(each["lost_ranks"]) for each in report["generations"]), 2, report["generations"])
+        self.assertEqual(sum(len(each["lost_ranks"]) for each in report["generations"]), 2,
+                         report["generations"])
 
-    def test_scale_finds_the_job_from_anywhere_also_who_took_over(self):
-        job = self.start(TRIREME, "train", DIGITS, "--elastic", "1:3", *COMMON, *LONG, "--quiet", "--rendezvous", self.rendezvous, "--set",
-                         f"run.dir={self.run_dir}", env=environment(XDG_RUNTIME_DIR=str(self.tokens), TRIREME_JOB_TOKEN=TOKEN))
+    def test_scale_finds_the_job_from_anywhere_also_after_a_take_over(self):
+        job = self.start(TRIREME, "train", DIGITS, "--elastic", "1:3", *COMMON, *LONG, "--quiet",
+                         "--rendezvous", self.rendezvous, "--set",
+                         f"run.dir={self.run_dir}",
+                         env=environment(XDG_RUNTIME_DIR=str(self.tokens),
+                                         TRIREME_JOB_TOKEN=TOKEN))
         self.wait_for(job, lambda: self.step() >= 10, "the first steps")
         before = self.generation()
         code, out, err = self.scale_by_etcd(2, TRIREME_JOB_TOKEN=TOKEN)
@@ -119,9 +132,12 @@ class Etcd(ElasticTest):
         self.assert_undisturbed(self.end_of_orphans())
         self.assertEqual(self.etcd.coordinator(self.job), "")
 
-    def test_a_job_trains_on_while_etcd_is_away(self):
-        job = self.start(TRIREME, "train", DIGITS, "--elastic", "1:2", *COMMON, *LONG, "--quiet", "--rendezvous", self.rendezvous, "--set",
-                         f"run.dir={self.run_dir}", env=environment(XDG_RUNTIME_DIR=str(self.tokens), TRIREME_JOB_TOKEN=TOKEN))
+    def test_a_job_continues_while_etcd_is_away(self):
+        job = self.start(TRIREME, "train", DIGITS, "--elastic", "1:2", *COMMON, *LONG, "--quiet",
+                         "--rendezvous", self.rendezvous, "--set",
+                         f"run.dir={self.run_dir}",
+                         env=environment(XDG_RUNTIME_DIR=str(self.tokens),
+                                         TRIREME_JOB_TOKEN=TOKEN))
         self.wait_for(job, lambda: self.step() >= 10, "the first steps")
         before, coordinator = self.generation(), self.etcd.coordinator(self.job)
         self.etcd.stop()
@@ -135,12 +151,16 @@ class Etcd(ElasticTest):
         self.assert_undisturbed(self.end(job))
 
     def test_a_name_that_is_taken_is_refused_and_free_again_afterwards(self):
-        long = self.start(TRIREME, "launch", "--workers", "1", "--rendezvous", self.rendezvous, "--", "sleep", "60")
+        long = self.start(TRIREME, "launch", "--workers", "1", "--rendezvous", self.rendezvous,
+                          "--", "sleep", "60")
         wait_until(lambda: self.etcd.coordinator(self.job), 20, "it is published")
-        self.assert_refused([TRIREME, "launch", "--workers", "1", "--rendezvous", self.rendezvous, "--", "echo", "started"], 2,
-                            f"a job of the name '{self.job}' lives", self.etcd.coordinator(self.job), timeout=5)
+        self.assert_refused([TRIREME, "launch", "--workers", "1", "--rendezvous", self.rendezvous,
+                             "--", "echo", "started"], 2,
+                            f"a job of the name '{self.job}' lives",
+                            self.etcd.coordinator(self.job), timeout=5)
         os.killpg(long.pid, signal.SIGKILL)
-        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "1", "--no-prefix", "--rendezvous", self.rendezvous, "--", "echo",
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "1", "--no-prefix",
+                                         "--rendezvous", self.rendezvous, "--", "echo",
                                          "started", timeout=20)
         self.assertEqual((code, out), (0, "started\n"), err)
 
@@ -162,7 +182,8 @@ class Etcd(ElasticTest):
         nowhere = f"etcd://127.0.0.1:{free_port()}/job"
         for node in ("0", "1"):
             self.assert_refused([TRIREME, "train", DIGITS, *SHORT, "--set", "comm.timeout=1s",
-                                 "--set", f"run.dir={self.run_dir}", "--nodes", "2", "--node", node,
+                                 "--set", f"run.dir={self.run_dir}", "--nodes", "2", "--node",
+                                 node,
                                  "--rendezvous", nowhere], 138, "etcd does not answer",
                                 nowhere[7:-4], timeout=20,
                                 env=environment(TRIREME_JOB_TOKEN=TOKEN))
@@ -174,12 +195,15 @@ class Etcd(ElasticTest):
         self.assertEqual(waiting.returncode, 143, err)
 
     def test_wrong_input_is_refused_at_once(self):
-        for url, why in (("etcd://127.0.0.1:2379", "names no job"), ("etcd://127.0.0.1/job", "is not HOST:PORT"),
+        for url, why in (("etcd://127.0.0.1:2379", "names no job"),
+                         ("etcd://127.0.0.1/job", "is not HOST:PORT"),
                          ("etcd://127.0.0.1:2379/a/b", "other characters")):
-            self.assert_refused([TRIREME, "launch", "--rendezvous", url, "--", "true"], 2, url, why, "etcd://HOST:PORT", timeout=5)
-        self.assert_refused([TRIREME, "launch", "--nodes", "2", "--rendezvous", self.rendezvous, "--", "true"], 2, "no job token", timeout=5)
+            self.assert_refused([TRIREME, "launch", "--rendezvous", url, "--", "true"], 2, url,
+                                why, "etcd://HOST:PORT", timeout=5)
+        self.assert_refused([TRIREME, "launch", "--nodes", "2", "--rendezvous", self.rendezvous,
+                             "--", "true"], 2, "no job token", timeout=5)
 
-    def test_scale_says_what_it_lacks(self):
+    def test_scale_names_the_missing_token_or_job(self):
         code, _, err = self.scale_by_etcd(2)
         self.assertEqual(code, 2, err)
         self.assertIn("no job token", err)
@@ -190,7 +214,8 @@ class Etcd(ElasticTest):
 
     def test_a_wrong_token_is_refused(self):
         first = self.launcher("--nodes", "2", "--node", "0", "--set", "comm.timeout=8s")
-        second = self.launcher("--nodes", "2", "--node", "1", "--set", "comm.timeout=8s", token="another token than the job's")
+        second = self.launcher("--nodes", "2", "--node", "1", "--set", "comm.timeout=8s",
+                               token="another token than the job's")
         _, err = second.communicate(timeout=30)
         self.assertEqual(second.returncode, 2, err)
         self.assertIn("token", err)

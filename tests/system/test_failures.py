@@ -1,5 +1,7 @@
-"""A worker that dies ends the job naming it; a request to stop saves first; nothing stays behind."""
+"""The end of a worker ends the job, which names it; a request to stop saves first; no process is
+left behind."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -7,6 +9,7 @@ import pty
 import re
 import signal
 import subprocess
+import termios
 import time
 import unittest
 
@@ -17,19 +20,23 @@ LONG = ("--set", "train.epochs=100000", "--set", "train.evaluate_every=0")
 
 class Failures(SystemTest):
     def start_training(self, *words):
-        """A long run with JSON lines, once some steps are done; returns (process, worker command lines)."""
+        """Starts a long run with JSON lines; returns its process after some steps."""
         run_dir = self.folder / "run"
-        process = self.start(TRIREME, "train", DIGITS, *LONG, "--set", f"run.dir={run_dir}", "--quiet", *words)
+        process = self.start(TRIREME, "train", DIGITS, *LONG, "--set", f"run.dir={run_dir}",
+                             "--quiet", *words)
         log = run_dir / "log.jsonl"
-        # So many that heartbeats have told of some.
-        wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') > 100, 60, "the first steps")
+        # After so many steps, heartbeats have reported some of them.
+        wait_until(lambda: log.exists() and log.read_text().count('"event":"step"') > 100, 60,
+                   "the first steps")
         return process
 
     def workers(self):
-        return sorted(pid for pid, command in processes_that_mention(str(self.folder)) if "trireme-worker" in command)
+        return sorted(pid for pid, command in processes_that_mention(str(self.folder))
+                      if "trireme-worker" in command)
 
     def assert_nothing_left(self):
-        wait_until(lambda: not processes_that_mention(str(self.folder)), 5, "all processes are gone")
+        wait_until(lambda: not processes_that_mention(str(self.folder)), 5,
+                   "all processes are gone")
 
     def end_of(self, process, seconds):
         began = time.monotonic()
@@ -47,7 +54,8 @@ class Failures(SystemTest):
                 os.kill(victim, signal.SIGKILL)
                 code, out, err = self.end_of(process, 10)
                 self.assertEqual(code, 138, err)
-                verdict = [line for line in err.splitlines() if f"pid {victim}" in line and "SIGKILL" in line]
+                verdict = [line for line in err.splitlines() if f"pid {victim}" in line
+                           and "SIGKILL" in line]
                 self.assertTrue(verdict, err)
                 self.assertRegex(verdict[0], r"worker \d .* in \w+ of step \d+")
                 self.assert_nothing_left()
@@ -62,7 +70,7 @@ class Failures(SystemTest):
         self.assertRegex(err, r"worker 1 .* of step \d+: silent for 2\.")
         self.assert_nothing_left()
 
-    def test_sigterm_saves_and_ends_with_143_and_the_run_goes_on_from_there(self):
+    def test_sigterm_saves_and_ends_with_143_and_the_run_continues_from_there(self):
         for words in ((), ("--workers", "2"), ("--set", "strategy.replicas=2")):
             with self.subTest(words):
                 ckpt = self.folder / f"ckpt{len(words)}{words[0][2:4] if words else ''}"
@@ -72,9 +80,11 @@ class Failures(SystemTest):
                 self.assertEqual(code, 143, err)
                 report = json.loads((self.folder / "run" / "report.json").read_text())
                 self.assertTrue(report["stopped"])
-                self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")
+                self.assertEqual(pathlib.Path(report["checkpoint"]).name,
+                                 f"step-{report['steps']:09d}")
                 self.assert_nothing_left()
-                rest = self.train(*words, "--set", f"checkpoint.dir={ckpt}", "--set", f"train.steps={report['steps'] + 5}", name="rest")
+                rest = self.train(*words, "--set", f"checkpoint.dir={ckpt}", "--set",
+                                  f"train.steps={report['steps'] + 5}", name="rest")
                 self.assertEqual(rest["resumed_from_step"], report["steps"])
                 self.assertEqual(rest["loss_history"][: report["steps"]], report["loss_history"])
                 (self.folder / "run" / "log.jsonl").unlink()
@@ -83,9 +93,11 @@ class Failures(SystemTest):
         master, slave = pty.openpty()
         self.addCleanup(os.close, master)
         run_dir = self.folder / "run"
-        process = subprocess.Popen([TRIREME, "train", DIGITS, *LONG, "--workers", "2", "--set", f"run.dir={run_dir}"], stdin=slave, stdout=slave,
-                                   stderr=slave, env=environment(TERM="xterm", COLUMNS="100"), start_new_session=True, cwd=self.folder,
-                                   preexec_fn=lambda: __import__("fcntl").ioctl(0, __import__("termios").TIOCSCTTY, 0))
+        process = subprocess.Popen([TRIREME, "train", DIGITS, *LONG, "--workers", "2", "--set",
+                                    f"run.dir={run_dir}"], stdin=slave, stdout=slave,
+                                   stderr=slave, env=environment(TERM="xterm", COLUMNS="100"),
+                                   start_new_session=True, cwd=self.folder,
+                                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.started.append(process)
         os.close(slave)
         seen = bytearray()
@@ -118,7 +130,8 @@ class Failures(SystemTest):
         self.assert_nothing_left()
 
     def test_output_of_workers_is_prefixed_by_rank(self):
-        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "3", "--", "sh", "-c", "echo hello $TRIREME_WORKER of $TRIREME_WORKERS")
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "3", "--", "sh", "-c",
+                                         "echo hello $TRIREME_WORKER of $TRIREME_WORKERS")
         self.assertEqual(code, 0, err)
         self.assertEqual(sorted(out.splitlines()), [f"[{i}] hello {i} of 3" for i in range(3)])
 

@@ -1,11 +1,12 @@
-"""Faults that a run is made to suffer, what is expected of it, and the proof from its logs."""
+"""Faults that are injected into a run, the expectations of that run, and the proof in its logs."""
 
 import json
 import unittest
 
 from support import DIGITS, TRIREME, SystemTest
 
-SMALL = ["--set", "train.steps=40", "--set", "model.channels=[8]", "--set", "model.strides=[1]", "--set", "model.batch_norm=false", "--set", "train.dtype=float64",
+SMALL = ["--set", "train.steps=40", "--set", "model.channels=[8]", "--set", "model.strides=[1]",
+         "--set", "model.batch_norm=false", "--set", "train.dtype=float64",
          "--set", "device.threads=1"]
 
 
@@ -13,13 +14,15 @@ class Injection(SystemTest):
     def injected(self, *words, name="run", config=DIGITS, **options):
         """Returns (exit code, standard error, report or None)."""
         run_dir = self.folder / name
-        code, out, err = self.run_to_end(TRIREME, "train", config, "--set", f"run.dir={run_dir}", "--quiet", *SMALL, *words, timeout=100,
+        code, out, err = self.run_to_end(TRIREME, "train", config, "--set", f"run.dir={run_dir}",
+                                         "--quiet", *SMALL, *words, timeout=100,
                                          **options)
         report = run_dir / "report.json"
         return code, out + err, json.loads(report.read_text()) if report.exists() else None
 
     def audit(self, *names):
-        code, out, err = self.run_to_end(TRIREME, "data", "audit", "--json", *(self.folder / name for name in names))
+        code, out, err = self.run_to_end(TRIREME, "data", "audit", "--json",
+                                         *(self.folder / name for name in names))
         self.assertEqual(code, 0, out + err)
         return json.loads(out)
 
@@ -30,98 +33,128 @@ class Injection(SystemTest):
             "kill:rank=2@step=4": ["no rank 2 among 2 replicas", "a rank from 0 to 1"],
             "kill:rank=1@step=41": ["step 41 is beyond the 40 steps"],
         }.items():
-            self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2", *SMALL, "--inject", faults], 2, *parts)
-        self.assert_refused([TRIREME, "train", DIGITS, *SMALL, "--expect", "same-los"], 2, "'same-los'", "try: same-loss")
+            self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2", *SMALL, "--inject",
+                                 faults], 2, *parts)
+        self.assert_refused([TRIREME, "train", DIGITS, *SMALL, "--expect", "same-los"], 2,
+                            "'same-los'", "try: same-loss")
 
     def test_a_worker_that_the_others_wait_for_is_named_with_its_stack(self):
-        code, text, _ = self.injected("--workers", "2", "--set", "comm.stall_timeout=300ms", "--set", "comm.heartbeat_interval=50ms", "--set", "train.steps=3", "--inject",
+        code, text, _ = self.injected("--workers", "2", "--set", "comm.stall_timeout=300ms",
+                                      "--set", "comm.heartbeat_interval=50ms", "--set",
+                                      "train.steps=3", "--inject",
                                       "slow:rank=1,forward=1500ms@step=3")
         self.assertEqual(code, 0, text)
-        self.assertRegex(text, r"worker 1 \(.*\) has been in (data|forward|backward) of step 3 for .*; worker 0 .* waits for it in exchange of step 3")
+        self.assertRegex(text,
+                         r"worker 1 \(.*\) has been in (data|forward|backward) of step 3 for .*; "
+                         r"worker 0 .* waits for it in exchange of step 3")
         self.assertIn("the stack of the main thread", text)
 
     def test_a_job_that_loses_workers_keeps_its_losses_and_its_samples(self):
         code, text, report = self.injected("--workers", "2", "--elastic", "2:2", "--inject",
-                                           "kill:rank=1@step=6; kill:rank=0@step=12,phase=optimizer; slow:rank=1,forward=1ms@step=30",
+                                           "kill:rank=1@step=6; "
+                                           "kill:rank=0@step=12,phase=optimizer; "
+                                           "slow:rank=1,forward=1ms@step=30",
                                            "--expect", "same-loss,exactly-once")
         self.assertEqual(code, 0, text)
         self.assertIn("expected same-loss: holds: 40 losses", text)
         self.assertIn("expected exactly-once: holds", text)
         self.assertEqual([finding["holds"] for finding in report["expect"]], [True, True])
         self.assertEqual(len(report["generations"]), 3)
-        self.assertEqual(report["samples"], {"expected": 2526, "seen_once": 2526, "lost": 0, "repeated": 0})
+        self.assertEqual(report["samples"], {"expected": 2526, "seen_once": 2526, "lost": 0,
+                                             "repeated": 0})
         audit = self.audit("run")
         self.assertEqual(audit["samples"], report["samples"])
         self.assertEqual(audit["continuations"], 2)
 
-    def test_a_worker_that_dies_behind_the_last_step_costs_no_report(self):
+    def test_the_report_survives_a_worker_that_dies_after_the_last_step(self):
         for elastic in ("1:2", "2:2"):
             for rank in (0, 1):
                 with self.subTest(elastic=elastic, rank=rank):
-                    code, text, report = self.injected("--elastic", elastic, "--inject", f"kill:rank={rank}@step=40,phase=idle",
-                                                       "--expect", "same-loss,exactly-once", name=f"{elastic}-{rank}".replace(":", "-"))
+                    code, text, report = self.injected("--elastic", elastic, "--inject",
+                                                       f"kill:rank={rank}@step=40,phase=idle",
+                                                       "--expect", "same-loss,exactly-once",
+                                                       name=f"{elastic}-{rank}".replace(":", "-"))
                     self.assertEqual(code, 0, text)
                     self.assertIn("phase=idle", text)
                     self.assertEqual(report["steps"], 40)
-                    self.assertEqual([each["lost_ranks"] for each in report["generations"]][1], [rank])
+                    self.assertEqual([each["lost_ranks"] for each in report["generations"]][1],
+                                     [rank])
                     self.assertIsNotNone(report["eval"])
 
-    def test_scripts_read_one_report_also_when_a_worker_dies_behind_the_last_step(self):
-        code, out, err = self.run_to_end(TRIREME, "train", DIGITS, "--set", f"run.dir={self.folder / 'json'}", "--json", *SMALL, "--elastic", "1:2",
+    def test_scripts_read_one_report_also_when_a_worker_dies_after_the_last_step(self):
+        code, out, err = self.run_to_end(TRIREME, "train", DIGITS, "--set",
+                                         f"run.dir={self.folder / 'json'}", "--json", *SMALL,
+                                         "--elastic", "1:2",
                                          "--inject", "kill:rank=1@step=40,phase=idle", timeout=100)
         self.assertEqual(code, 0, err)
         self.assertEqual(json.loads(out)["generations"][1]["lost_ranks"], [1])
-        log = [json.loads(line) for line in (self.folder / "json" / "log.jsonl").read_text().splitlines()]
+        log = [json.loads(line)
+               for line in (self.folder / "json" / "log.jsonl").read_text().splitlines()]
         self.assertEqual(sum(record["event"] == "end" for record in log), 1)
 
-    def test_a_worker_that_dies_while_it_writes_its_part_costs_that_checkpoint_alone(self):
-        for step, every in ((20, 10), (40, 15)):  # In the middle, and at the last save, which rank 0 waits for.
+    def test_a_worker_that_dies_while_it_writes_its_part_destroys_that_checkpoint_only(self):
+        # In the middle of the run, and at the last save, for which rank 0 waits.
+        for step, every in ((20, 10), (40, 15)):
             with self.subTest(step=step):
                 name = f"parts-{step}"
-                code, text, report = self.injected("--elastic", "1:2", "--set", "checkpoint.writers=ranks", "--set", f"checkpoint.every={every}",
-                                                   "--inject", f"kill:rank=1@step={step},phase=checkpoint", "--expect", "same-loss,exactly-once",
+                code, text, report = self.injected("--elastic", "1:2", "--set",
+                                                   "checkpoint.writers=ranks", "--set",
+                                                   f"checkpoint.every={every}",
+                                                   "--inject",
+                                                   f"kill:rank=1@step={step},phase=checkpoint",
+                                                   "--expect", "same-loss,exactly-once",
                                                    name=name)
                 self.assertEqual(code, 0, text)
                 self.assertEqual(report["steps"], 40)
                 self.assertEqual(report["generations"][1]["lost_ranks"], [1])
                 self.assertIn("step-000000040", report["checkpoint"])
-                self.assertEqual([path.name for path in (self.folder / name / "checkpoint").iterdir() if path.name.startswith(".writing")], [])
+                self.assertEqual([path.name
+                                  for path in (self.folder / name / "checkpoint").iterdir()
+                                  if path.name.startswith(".writing")], [])
 
     def test_a_killed_job_that_is_started_again_is_not_killed_again(self):
-        words = ["--workers", "2", "--set", "checkpoint.every=5", "--set", f"checkpoint.dir={self.folder / 'kept'}", "--inject",
+        words = ["--workers", "2", "--set", "checkpoint.every=5", "--set",
+                 f"checkpoint.dir={self.folder / 'kept'}", "--inject",
                  "kill:rank=1@step=13", "--expect", "exactly-once"]
         code, text, _ = self.injected(*words, name="first")
         self.assertEqual(code, 138, text)
         self.assertIn("injected at step 13: kill:rank=1@step=13", text)
-        self.assertIn("not judged", text)
+        self.assertIn("--expect was not checked", text)
         code, text, report = self.injected(*words, name="second")
         self.assertEqual(code, 0, text)
         self.assertEqual(report["resumed_from_step"], 10)
         self.assertIn("expected exactly-once: holds: 2526 uses", text)
         self.assertEqual(self.audit("first", "second")["taken_back"], 2)
-        self.assertEqual(self.audit("second")["samples"], report["samples"], "the checkpoint's ledger speaks for the first part")
+        self.assertEqual(self.audit("second")["samples"], report["samples"],
+                         "the checkpoint's ledger speaks for the first part")
 
-    def test_a_stopped_worker_goes_on(self):
-        code, text, report = self.injected("--workers", "2", "--inject", "stop:rank=1@step=7,for=300ms", "--expect", "same-loss")
+    def test_a_stopped_worker_continues(self):
+        code, text, report = self.injected("--workers", "2", "--inject",
+                                           "stop:rank=1@step=7,for=300ms", "--expect", "same-loss")
         self.assertEqual(code, 0, text)
         self.assertIn("equal to the last bit, parameters too", text)
 
     def test_corruption_breaks_the_losses_and_is_found_by_comparing_replicas(self):
-        corrupt = ["--workers", "2", "--inject", "corrupt:rank=1,exchange@step=7", "--expect", "same-loss"]
+        corrupt = ["--workers", "2", "--inject", "corrupt:rank=1,exchange@step=7", "--expect",
+                   "same-loss"]
         code, text, _ = self.injected(*corrupt)
         self.assertEqual(code, 1, text)
         self.assertIn("expected same-loss: DOES NOT HOLD: the loss of step 8", text)
-        code, text, _ = self.injected(*corrupt, "--set", "guard.check_replicas_every=10", name="checked")
+        code, text, _ = self.injected(*corrupt, "--set", "guard.check_replicas_every=10",
+                                      name="checked")
         self.assertEqual(code, 1, text)
-        self.assertIn("after step 10 the parameters of rank 0 and rank 1 differ from each other", text)
+        self.assertIn("after step 10 the parameters of rank 0 and rank 1 differ from each other",
+                      text)
 
     def test_an_audit_of_a_damaged_log_fails(self):
         code, text, _ = self.injected()
         self.assertEqual(code, 0, text)
         log = self.folder / "run" / "log.jsonl"
-        lines = [line for line in log.read_text().splitlines() if '"commit"' not in line or json.loads(line)["step"] != 17]
+        lines = [line for line in log.read_text().splitlines() if '"commit"' not in line
+                 or json.loads(line)["step"] != 17]
         log.write_text("\n".join(lines) + "\n")
-        self.assert_refused([TRIREME, "data", "audit", self.folder / "run"], 1, "64 lost", "after step 16 comes step 18")
+        self.assert_refused([TRIREME, "data", "audit", self.folder / "run"], 1, "64 lost",
+                            "after step 16 comes step 18")
         self.assert_refused([TRIREME, "data", "audit", self.folder / "absent"], 2, "absent")
 
 

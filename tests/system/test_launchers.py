@@ -1,4 +1,5 @@
-"""Started by torchrun, by `trireme launch`, or alone: the same training; and the programs of users."""
+"""torchrun, `trireme launch` and a direct start give the same training; and the programmes of
+users."""
 
 import json
 import os
@@ -13,13 +14,15 @@ STEPS = ("--set", "train.steps=20")
 class Launchers(SystemTest):
     def torchrun(self, *words, workers=2, **options):
         options.setdefault("env", environment(OMP_NUM_THREADS="1"))
-        return self.run_to_end(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", workers, "--no_python", *words,
+        return self.run_to_end(sys.executable, "-m", "torch.distributed.run", "--standalone",
+                               "--nproc_per_node", workers, "--no_python", *words,
                                timeout=120, **options)
 
     def test_torchrun_starts_trireme_train(self):
         reference = self.train(*STEPS, "--workers", "2", name="reference")
         report = self.folder / "report.json"
-        code, out, err = self.torchrun(TRIREME, "train", DIGITS, *STEPS, "--quiet", "--set", f"run.dir={self.folder / 'run'}", "--report", report)
+        code, out, err = self.torchrun(TRIREME, "train", DIGITS, *STEPS, "--quiet", "--set",
+                                       f"run.dir={self.folder / 'run'}", "--report", report)
         self.assertEqual(code, 0, f"{out}\n{err}")
         found = json.loads(report.read_text())
         self.assertEqual((found["workers"], found["strategy"]), (2, "multi_worker"))
@@ -27,14 +30,17 @@ class Launchers(SystemTest):
 
     def test_torchrun_with_a_token_publishes_the_coordinators_address(self):
         report = self.folder / "report.json"
-        code, out, err = self.torchrun(TRIREME, "train", DIGITS, *STEPS, "--quiet", "--set", f"run.dir={self.folder / 'run'}", "--report", report,
-                                       env=environment(OMP_NUM_THREADS="1", TRIREME_JOB_TOKEN="a-token-of-this-job"))
+        code, out, err = self.torchrun(TRIREME, "train", DIGITS, *STEPS, "--quiet", "--set",
+                                       f"run.dir={self.folder / 'run'}", "--report", report,
+                                       env=environment(OMP_NUM_THREADS="1",
+                                                       TRIREME_JOB_TOKEN="a-token-of-this-job"))
         self.assertEqual(code, 0, f"{out}\n{err}")
         self.assertEqual(json.loads(report.read_text())["world_size"], 2)
 
     def test_trireme_launch_starts_trireme_train(self):
         report = self.folder / "report.json"
-        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", TRIREME, "train", DIGITS, *STEPS, "--quiet", "--set",
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", TRIREME,
+                                         "train", DIGITS, *STEPS, "--quiet", "--set",
                                          f"run.dir={self.folder / 'run'}", "--report", report)
         self.assertEqual(code, 0, err)
         self.assertEqual(json.loads(report.read_text())["world_size"], 2)
@@ -45,16 +51,17 @@ class Launchers(SystemTest):
             self.assertEqual(code, 0, err)
             self.assertEqual(json.loads(out)["steps"], 20)
 
-    def test_doctor_says_what_was_understood(self):
+    def test_doctor_prints_what_it_understood(self):
         code, out, err = self.run_to_end(TRIREME, "doctor")
         self.assertEqual(code, 0, err)
         for part in ("alone", "LibTorch 2.", "gloo: compiled in", "digits"):
             self.assertIn(part, out)
-        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", TRIREME, "doctor")
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", TRIREME,
+                                         "doctor")
         self.assertEqual(code, 0, err)
         self.assertIn("worker 1 of 2", out)
         code, out, err = self.run_to_end(TRIREME, "doctor", "--json")
-        self.assertEqual(json.loads(out)["carriers"]["gloo"], "compiled in")
+        self.assertEqual(json.loads(out)["backends"]["gloo"], "compiled in")
 
     def test_plan_prints_the_plans_for_any_world_size_without_torch(self):
         for workers in (1, 3, 16):
@@ -66,26 +73,32 @@ class Launchers(SystemTest):
 
     def test_bench_prints_the_figures_that_scripts_read(self):
         for path in ("threads", "gloo"):
-            code, out, err = self.run_to_end(TRIREME, "bench", "step", "--model", "tiny", "--batch", "4", "--workers", "2", "--path", path, "--steps", "3", "--json")
+            code, out, err = self.run_to_end(TRIREME, "bench", "step", "--model", "tiny",
+                                             "--batch", "4", "--workers", "2", "--path", path,
+                                             "--steps", "3", "--json")
             self.assertEqual(code, 0, err)
             figures = json.loads(out)
             for key in ("median_ms", "min_ms", "samples_per_second", "cpu_seconds_per_step"):
                 self.assertGreater(figures[key], 0)
-            code, out, err = self.run_to_end(TRIREME, "bench", "collectives", "--op", "all_reduce", "--bytes", "64KB", "--workers", "2", "--path", path,
+            code, out, err = self.run_to_end(TRIREME, "bench", "collectives", "--op", "all_reduce",
+                                             "--bytes", "64KB", "--workers", "2", "--path", path,
                                              "--algorithm", "auto", "--steps", "3", "--json")
             self.assertEqual(code, 0, err)
             for key in ("median_us", "min_us", "bus_gbytes_per_second"):
                 self.assertGreater(json.loads(out)[key], 0)
 
     def test_mnist_in_idx_format_trains(self):
-        # Digits written as IDX files: the same pixels, so it learns as well.
+        # The digits are written as IDX files with the same pixels, so the model learns as well.
         import gzip
         import struct
-        rows = [list(map(int, line.split(","))) for line in gzip.open(ROOT / "data/digits.csv.gz", "rt")]
+        rows = [list(map(int, line.split(","))) for line in gzip.open(ROOT / "data/digits.csv.gz",
+                                                                      "rt")]
         images, labels = self.folder / "images.gz", self.folder / "labels"
-        images.write_bytes(gzip.compress(struct.pack(">IIII", 0x803, len(rows), 8, 8) + bytes(p * 15 for row in rows for p in row[:64])))
+        images.write_bytes(gzip.compress(struct.pack(">IIII", 0x803, len(rows), 8, 8)
+                                         + bytes(p * 15 for row in rows for p in row[:64])))
         labels.write_bytes(struct.pack(">II", 0x801, len(rows)) + bytes(row[64] for row in rows))
-        report = self.train("--set", "data.name=idx", "--set", f"data.images={images}", "--set", f"data.labels={labels}", "--workers", "2", "--set",
+        report = self.train("--set", "data.name=idx", "--set", f"data.images={images}", "--set",
+                            f"data.labels={labels}", "--workers", "2", "--set",
                             "train.epochs=6")
         self.assertGreater(report["eval"]["accuracy"], 0.9)
 

@@ -1,4 +1,4 @@
-"""A newcomer of an elastic job that cannot take part is turned away alone; the others go on."""
+"""A newcomer of an elastic job that cannot take part is turned away alone. The others continue."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from support import DIGITS, ROOT, TRIREME, environment, free_port, wait_until
 
 class Newcomers(ElasticTest):
     def start_with(self, config, elastic, *words):
-        """A long job of a configuration of its own, once it has done some steps."""
+        """Starts a long job with this configuration, and returns it after some steps."""
         job = self.start(TRIREME, "train", config, "--elastic", elastic, *COMMON, *LONG, "--quiet",
                          *words, "--set", f"run.dir={self.run_dir}",
                          env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
@@ -25,7 +25,7 @@ class Newcomers(ElasticTest):
         os.kill(max(self.workers() - {self.chief()}), signal.SIGKILL)
         return before
 
-    def test_replacements_get_the_configuration_that_the_job_was_started_with(self):
+    def test_replacements_get_the_configuration_of_the_start(self):
         config = self.folder / "job.yaml"
         shutil.copy(DIGITS, config)
         job = self.start_with(config, "1:2")
@@ -38,7 +38,7 @@ class Newcomers(ElasticTest):
                 self.wait_until_whole(job, 2, self.kill_one())
         self.assert_undisturbed(self.end(job))
 
-    def test_a_replacement_whose_data_has_changed_is_turned_away_and_no_other_is_started(self):
+    def test_a_replacement_with_other_data_is_turned_away_and_no_other_is_started(self):
         data = self.folder / "digits.csv.gz"
         shutil.copy(ROOT / "data" / "digits.csv.gz", data)
         job = self.start_with(DIGITS, "1:2", "--set", f"data.path={data}")
@@ -57,7 +57,7 @@ class Newcomers(ElasticTest):
         report = json.loads((self.run_dir / "report.json").read_text())
         self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")
 
-    def test_a_job_that_has_too_few_workers_for_that_reason_saves_before_it_ends(self):
+    def test_a_job_that_then_has_too_few_workers_saves_before_it_ends(self):
         data = self.folder / "digits.csv.gz"
         shutil.copy(ROOT / "data" / "digits.csv.gz", data)
         job = self.start_with(DIGITS, "2:2", "--set", f"data.path={data}")
@@ -73,7 +73,8 @@ class Newcomers(ElasticTest):
 
     def start_node(self, node, rendezvous, *words):
         return self.start(TRIREME, "train", DIGITS, "--elastic", "1:4", "--nodes", "2",
-                          "--node", node, "--rendezvous", rendezvous, *COMMON, *LONG, "--quiet", "--set",
+                          "--node", node, "--rendezvous", rendezvous, *COMMON, *LONG, "--quiet",
+                          "--set",
                           "comm.timeout=6s", *words,
                           env=environment(XDG_RUNTIME_DIR=str(self.tokens),
                                           TRIREME_HOST=f"n{node}",

@@ -1,5 +1,5 @@
-"""The same command again, at once: after `kill -9` of the launcher, and by several launchers of
-one job on shared storage."""
+"""The same command is started again at once: after `kill -9` of the launcher, and by several
+launchers of one job on shared storage."""
 
 import json
 import os
@@ -34,13 +34,14 @@ class Restart(ElasticTest):
         self.wait_for(job, lambda: self.step() >= step, f"step {step}")
 
     def kill_and_start_again(self, *words):
-        """Rounds of a long job whose launcher is killed; each goes on from the last one."""
+        """Kills the launcher of a long job in each round; each start continues the run."""
         reached = 0
         for _ in range(ROUNDS):
             job = self.command(*words, *LONG, "--set", "checkpoint.every=5")
             self.wait_for_step(job, reached + 10)
             reached = self.step()
-            os.kill(job.pid, signal.SIGKILL)  # Nobody has waited for it when the next one starts.
+            # No process has waited for it when the next one starts.
+            os.kill(job.pid, signal.SIGKILL)
         job = self.command(*words, "--set", "train.steps=1")
         self.end_of(job, 0)
         report = json.loads((self.run_dir / "report.json").read_text())
@@ -60,7 +61,7 @@ class Restart(ElasticTest):
         job = self.command("--elastic", "2:2", *LONG, "--set", "checkpoint.every=5")
         self.wait_for_step(job, 10)
         victim = max(self.workers() - {self.chief()})
-        for pid in (job.pid, victim):  # The other waits for a second worker in vain.
+        for pid in (job.pid, victim):  # The other worker waits for a second one in vain.
             os.kill(pid, signal.SIGKILL)
         again = self.command("--elastic", "2:2", "--set", "train.steps=1", "--set",
                              "launch.stop_grace=1s")
@@ -77,7 +78,7 @@ class Restart(ElasticTest):
         self.wait_for_step(job, step + 10)
         self.end(job)
 
-    def test_the_next_run_clears_what_a_killed_launcher_left_of_its_token(self):
+    def test_the_next_run_clears_the_token_of_a_killed_launcher(self):
         job = self.command("--elastic", "1:2", *LONG)
         self.wait_for_step(job, 10)
         left = [path for path in self.tokens.rglob("*.token")]
@@ -125,7 +126,7 @@ class Restart(ElasticTest):
 
 
 def launched_by(pid):
-    """As its environment says, also once that process is gone."""
+    """The launcher by the environment of the process, also if the launcher has ended."""
     try:
         entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -1,5 +1,5 @@
-"""Random faults in a running job: workers killed and stopped, one or more at once, worker 0 too,
-and the job's size changed; and deaths at moments that a random time rarely meets.
+"""Random faults in a running job. One or more workers, worker 0 too, are killed or stopped at
+once, and the job's size changes. Workers also die at moments that a random time rarely meets.
 
 TRIREME_SOAK sets the number of faults (`make soak`: 200), TRIREME_SOAK_SEED repeats a run.
 """
@@ -20,14 +20,14 @@ FAULTS = int(os.environ.get("TRIREME_SOAK", "20"))
 SEED = int(os.environ.get("TRIREME_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 RULES = ("--set", "checkpoint.every=10", "--set", "comm.heartbeat_timeout=1s",
          "--set", "comm.timeout=15s")
-# An update of a millisecond, in which a signal can arrive.
+# A model whose update takes a millisecond, in which a signal can arrive.
 WIDE = ("--set", "model.name=mlp", "--set", "model.hidden=[512,512]",
         "--set", "optimizer.momentum=0.9")
 
 
 class PhasePage:
-    """The memory in which a worker writes what it does (trireme/launch/phase_page.cc). It can be
-    read after the worker's death too."""
+    """The memory in which a worker writes what it does (trireme/launch/phase_page.cc). It can
+    also be read after the worker's death."""
 
     MARK = 0x7472_6972_656D_6531
     PHASES = ("starting", "connecting", "data", "forward", "backward", "exchange", "update",
@@ -44,13 +44,13 @@ class PhasePage:
             raise OSError(f"the page of process {pid} has another layout")
 
     def phase(self):
-        """Its phase, and whether it is in a collective."""
+        """Returns the worker's phase, and whether it is in a collective."""
         place = struct.unpack_from("Q", self.memory, 24)[0]
         return self.PHASES[place & 0xFF], bool(place >> 8 & 1)
 
 
 def pages_of(pids):
-    """Of those processes that are still there."""
+    """Returns the pages of those processes that still exist."""
     pages = []
     for pid in pids:
         try:
@@ -69,7 +69,7 @@ def kill(pid, sign=signal.SIGKILL):
 
 class Soak(ElasticTest):
     def strike(self, job, dice):
-        """One random fault, and how many workers are wanted afterwards."""
+        """Injects one random fault, and sets the number of workers that are wanted afterwards."""
         workers = sorted(self.workers())
         kind = dice.choices(("kill", "kill the first", "kill two", "stop", "scale"),
                             (8, 4, 2, 1, 2))[0]
@@ -83,14 +83,15 @@ class Soak(ElasticTest):
                 try:
                     victims = [self.chief()]
                 except (self.failureException, OSError):
-                    pass  # Just between two; then any one.
+                    pass  # Between two chiefs: any worker will do.
             for pid in victims:
                 kill(pid, signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
-        time.sleep(dice.choice((0, 0.02, 0.2, 0.5)))  # Also in the middle of a recovery.
+        # The next fault may also come during a recovery.
+        time.sleep(dice.choice((0, 0.02, 0.2, 0.5)))
 
     def wait_for_all(self, job, before, steps=0):
         self.wait_for(job, lambda: self.step() > before + steps and
-                      self.world_size() == self.wanted, "all wanted workers go on")
+                      self.world_size() == self.wanted, "all wanted workers continue")
 
     def test_every_sample_is_used_once_whatever_happens(self):
         dice = random.Random(SEED)
@@ -106,8 +107,8 @@ class Soak(ElasticTest):
         self.assert_undisturbed(self.end(job), all_were_lost=True)
 
     def kill_when(self, pages, holds, dice, most_seconds):
-        """Kills one process soon after holds(phase, in a collective) does. Returns where it died,
-        or None if that did not come about."""
+        """Kills one process soon after holds(phase, in a collective) became true. Returns the
+        place where it died, or None if the condition never held."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             for page in pages:
@@ -132,8 +133,8 @@ class Soak(ElasticTest):
         wait_until(is_dead, PATIENCE, f"process {pid} is dead")
 
     def soak_at(self, wanted_hits, attempt, was_hit):
-        """Calls attempt(dice), which kills and says where a process died, until was_hit(phase, in
-        a collective) held often enough."""
+        """Calls attempt(dice), which kills a process and returns the place where it died, until
+        was_hit(phase, in a collective) was true often enough."""
         dice = random.Random(SEED)
         self.wanted = 3
         job = self.start_job("1:3", *RULES, *WIDE)
@@ -168,13 +169,14 @@ class Soak(ElasticTest):
             first, *others = dice.sample(sorted(self.workers()), len(self.workers()))
             pages = pages_of(others)
             kill(first)
-            # In one of them: the arrival, the meeting, the groups, the state of worker 0.
+            # The kill comes in one of these: the arrival, the meeting, the groups, the state of
+            # worker 0.
             return self.kill_when(pages, regroups, dice, dice.choice((0.002, 0.02, 0.1)))
 
-        def had_not_gone_on(phase, in_collective):
+        def had_not_continued(phase, in_collective):
             return phase in ("connecting", "checkpoint")
 
-        self.soak_at(max(3, FAULTS // 5), attempt, had_not_gone_on)
+        self.soak_at(max(3, FAULTS // 5), attempt, had_not_continued)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A save has the time that launch.stop_grace gives it. Where it is cut off, the launcher says so,
-and the checkpoint before it is whole."""
+"""A save may take as long as launch.stop_grace allows. If it is cut off, the launcher says so, and
+the checkpoint before it is whole."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class Stop(SystemTest):
                    name="before")
 
     def start_job(self, *words):
-        """A long job that goes on from step 3, once it has done some steps."""
+        """Starts a long job that continues at step 3, and returns it after some steps."""
         job = self.start(TRIREME, "train", DIGITS, *WORDS, *LONG, *words, "--set",
                          f"checkpoint.dir={self.ckpt}", "--set", f"run.dir={self.run_dir}")
         self.wait_for_step(job, 10)
@@ -47,7 +47,7 @@ class Stop(SystemTest):
         return err
 
     def newest(self):
-        """The step of the newest whole checkpoint, as a run that goes on finds it."""
+        """Returns the step of the newest whole checkpoint, as a run that resumes finds it."""
         rest = self.train(*WORDS, "--set", f"checkpoint.dir={self.ckpt}", "--set", "train.steps=0",
                           name="rest")
         return rest["resumed_from_step"]

@@ -6,11 +6,13 @@ from support import SystemTest
 
 STEPS50 = ("--set", "train.steps=50")
 # A model whose first 50 steps already learn a lot.
-QUICK = ("--set", "model.name=mlp", "--set", "model.hidden=[64,32]", "--set", "schedule.warmup_steps=10")
+QUICK = ("--set", "model.name=mlp", "--set", "model.hidden=[64,32]", "--set",
+         "schedule.warmup_steps=10")
 SAME_TRAINING = {
     "mirrored-2": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=2"),
     "mirrored-3": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=3"),
-    "mirrored-3-ring": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=3", "--set", "strategy.all_reduce=ring"),
+    "mirrored-3-ring": ("--set", "strategy.name=mirrored", "--set", "strategy.replicas=3", "--set",
+                        "strategy.all_reduce=ring"),
     "multi_worker-2": ("--workers", "2", "--set", "strategy.name=multi_worker"),
     "multi_worker-3": ("--workers", "3", "--set", "strategy.name=multi_worker"),
     "multi_worker-2x2": ("--workers", "2", "--set", "strategy.replicas=2"),
@@ -22,7 +24,8 @@ class Strategies(SystemTest):
     def test_float32_losses_of_every_strategy_are_those_of_one_device_over_50_steps(self):
         for model in ((), QUICK):
             prefix = "quick-" if model else ""
-            reference = self.train(*STEPS50, *model, "--set", "strategy.name=one_device", name=prefix + "one_device")
+            reference = self.train(*STEPS50, *model, "--set", "strategy.name=one_device",
+                                   name=prefix + "one_device")
             self.assertEqual(len(reference["loss_history"]), 50)
             if model == QUICK:
                 self.assertLess(reference["loss_history"][-1], 0.7 * reference["loss_history"][0])
@@ -55,24 +58,31 @@ class Strategies(SystemTest):
         self.assert_close(processes["loss_history"], threads["loss_history"], 1e-5)
 
     def test_clipping_and_schedule_hold_for_every_strategy(self):
-        words = (*STEPS50, "--set", "train.clip_norm=0.5", "--set", "schedule.name=step", "--set", "schedule.every=1", "--set", "schedule.gamma=0.5")
+        words = (*STEPS50, "--set", "train.clip_norm=0.5", "--set", "schedule.name=step", "--set",
+                 "schedule.every=1", "--set", "schedule.gamma=0.5")
         reference = self.train(*words, name="one_device")
         for name in ("mirrored-2", "multi_worker-2"):
             with self.subTest(name):
-                self.assert_close(self.train(*words, *SAME_TRAINING[name], name=name)["loss_history"], reference["loss_history"], 1e-5)
+                self.assert_close(self.train(*words, *SAME_TRAINING[name],
+                                             name=name)["loss_history"], reference["loss_history"],
+                                  1e-5)
 
     def test_every_optimizer_gives_the_same_training_on_two_workers(self):
         for optimizer in ("sgd", "adam", "adamw", "rmsprop", "adagrad"):
             with self.subTest(optimizer):
-                words = ("--set", "train.steps=20", "--set", f"optimizer.name={optimizer}", "--set", "optimizer.lr=0.001", "--set",
+                words = ("--set", "train.steps=20", "--set", f"optimizer.name={optimizer}",
+                         "--set", "optimizer.lr=0.001", "--set",
                          "train.dtype=float64")
                 reference = self.train(*words, name=optimizer)
-                report = self.train(*words, *SAME_TRAINING["multi_worker-2"], name=optimizer + "-2")
+                report = self.train(*words, *SAME_TRAINING["multi_worker-2"], name=optimizer
+                                    + "-2")
                 self.assert_close(report["loss_history"], reference["loss_history"], 1e-9)
 
     def test_the_uneven_last_batch_is_weighted_by_samples(self):
-        # 1,437 training samples in batches of 100: the last batch of an epoch has 37, which 3 ranks share unevenly.
-        words = ("--set", "data.batch=100", "--set", "train.epochs=2", "--set", "train.dtype=float64")
+        # 1,437 training samples in batches of 100: the last batch of an epoch has 37, in uneven
+        # shares of 3 ranks.
+        words = ("--set", "data.batch=100", "--set", "train.epochs=2", "--set",
+                 "train.dtype=float64")
         reference = self.train(*words, name="one_device")
         report = self.train(*words, *SAME_TRAINING["mirrored-3"], name="three")
         self.assertEqual(len(reference["loss_history"]), 30)
@@ -85,10 +95,13 @@ class Strategies(SystemTest):
 
     def test_the_report_has_the_keys_that_scripts_read(self):
         report = self.train("--set", "train.steps=3", "--workers", "2")
-        for key in ("steps", "epochs", "workers", "world_size", "strategy", "loss_history", "train_loss", "eval", "samples_per_second",
-                    "wall_seconds", "cpu_seconds", "peak_pss_bytes", "checkpoint", "parameters_sha256", "cost"):
+        for key in ("steps", "epochs", "workers", "world_size", "strategy", "loss_history",
+                    "train_loss", "eval", "samples_per_second",
+                    "wall_seconds", "cpu_seconds", "peak_pss_bytes", "checkpoint",
+                    "parameters_sha256", "cost"):
             self.assertIn(key, report)
-        self.assertEqual((report["steps"], report["workers"], report["world_size"], report["strategy"]), (3, 2, 2, "multi_worker"))
+        self.assertEqual((report["steps"], report["workers"], report["world_size"],
+                          report["strategy"]), (3, 2, 2, "multi_worker"))
         self.assertGreater(report["cpu_seconds"], 0)
         self.assertGreater(report["peak_pss_bytes"], 10_000_000)
         self.assertGreater(report["cost"], 0)

@@ -1,4 +1,5 @@
-"""Wrong input: one clear message with what, where, value and remedy; a non-zero exit code; nothing hangs, nothing is harmed."""
+"""Wrong input: one clear message with place, value and remedy; a non-zero exit code; nothing hangs
+and nothing is damaged."""
 
 import gzip
 import os
@@ -29,84 +30,106 @@ class WrongInput(SystemTest):
     def test_an_unknown_key_names_the_nearest(self):
         self.refused(DIGITS, "--set", "optimizer.learning_rte=1", parts=["optimizer.learning_rte"])
         self.refused(DIGITS, "--set", "data.bach=64", parts=["data.bach", "data.batch"])
-        self.refused(self.write_config("data:\n  name: digits\n  bach: 3\n"), parts=["config.yaml", "3", "data.bach", "data.batch"])
+        self.refused(self.write_config("data:\n  name: digits\n  bach: 3\n"),
+                     parts=["config.yaml", "3", "data.bach", "data.batch"])
 
     def test_a_wrong_type_and_a_value_out_of_range(self):
         self.refused(DIGITS, "--set", "data.batch=many", parts=["data.batch", "many"])
         self.refused(DIGITS, "--set", "optimizer.lr=-1", parts=["optimizer.lr", "-1"])
-        self.refused(DIGITS, "--set", "strategy.name=miror", parts=["strategy.name", "miror", "mirrored"])
+        self.refused(DIGITS, "--set", "strategy.name=miror",
+                     parts=["strategy.name", "miror", "mirrored"])
         self.refused(DIGITS, "--set", "train.steps", parts=["train.steps"])
 
     def test_a_missing_configuration_and_broken_yaml(self):
         self.refused("nowhere.yaml", parts=["nowhere.yaml"])
         self.refused(self.write_config("data: [1, 2\n"), parts=["config.yaml"])
 
-    def test_workers_0_and_what_is_no_number(self):
+    def test_workers_that_are_0_or_no_number(self):
         self.refused(DIGITS, "--workers", "0", parts=["--workers 0"])
         self.assert_refused([TRIREME, "train", DIGITS, "--workers", "two"], 2, "two")
         self.assert_refused([TRIREME, "launch", "--workers", "0", "--", "true"], 2, "--workers 0")
         self.assert_refused([TRIREME], 2, "try:")
 
-    def test_combinations_that_make_no_sense_say_what_would(self):
-        self.refused(DIGITS, "--workers", "3", "--set", "strategy.name=one_device", parts=["one_device", "multi_worker"])
-        self.refused(DIGITS, "--workers", "2", "--set", "strategy.name=mirrored", parts=["mirrored", "multi_worker"])
-        self.refused(DIGITS, "--set", "strategy.replicas=2", "--set", "strategy.name=one_device", parts=["one_device", "mirrored"])
+    def test_contradictory_choices_name_a_right_one(self):
+        self.refused(DIGITS, "--workers", "3", "--set", "strategy.name=one_device",
+                     parts=["one_device", "multi_worker"])
+        self.refused(DIGITS, "--workers", "2", "--set", "strategy.name=mirrored",
+                     parts=["mirrored", "multi_worker"])
+        self.refused(DIGITS, "--set", "strategy.replicas=2", "--set", "strategy.name=one_device",
+                     parts=["one_device", "mirrored"])
 
     def test_a_global_batch_smaller_than_the_replicas(self):
         self.refused(DIGITS, "--workers", "3", "--set", "data.batch=2", parts=["2", "3"])
 
     def test_missing_and_truncated_data(self):
-        self.refused(DIGITS, "--set", "data.path=/nowhere/digits.csv.gz", parts=["/nowhere/digits.csv.gz"], code=2)
+        self.refused(DIGITS, "--set", "data.path=/nowhere/digits.csv.gz",
+                     parts=["/nowhere/digits.csv.gz"], code=2)
         whole = (ROOT / "data/digits.csv.gz").read_bytes()
         broken = self.folder / "digits.csv.gz"
         broken.write_bytes(whole[: len(whole) // 2])
-        self.refused(DIGITS, "--set", f"data.path={broken}", "--workers", "2", parts=[str(broken)], code=1)
+        self.refused(DIGITS, "--set", f"data.path={broken}", "--workers", "2", parts=[str(broken)],
+                     code=1)
         images, labels = self.folder / "images", self.folder / "labels"
         idx(images, 0x803, (10, 8, 8), bytes(600))
         idx(labels, 0x801, (10,), bytes(10))
-        self.refused(DIGITS, "--set", "data.name=idx", "--set", f"data.images={images}", "--set", f"data.labels={labels}", parts=[str(images)], code=1)
+        self.refused(DIGITS, "--set", "data.name=idx", "--set", f"data.images={images}", "--set",
+                     f"data.labels={labels}", parts=[str(images)], code=1)
 
     def test_a_label_out_of_range_names_sample_and_label(self):
         images, labels = self.folder / "images", self.folder / "labels"
         idx(images, 0x803, (10, 8, 8), bytes(640))
         idx(labels, 0x801, (10,), bytes([0, 1, 2, 3, 4, 5, 6, 77, 8, 9]))
-        words = ("--set", "data.name=idx", "--set", f"data.images={images}", "--set", f"data.labels={labels}", "--set", "data.classes=10")
+        words = ("--set", "data.name=idx", "--set", f"data.images={images}", "--set",
+                 f"data.labels={labels}", "--set", "data.classes=10")
         self.refused(DIGITS, *words, parts=["77", "7", "labels"])
 
     def test_a_nan_loss_names_step_and_rank_and_ends_with_1(self):
         for words in ((), ("--workers", "2"), ("--set", "strategy.replicas=2")):
             with self.subTest(words):
-                code, out, err = self.run_to_end(TRIREME, "train", DIGITS, "--set", "optimizer.lr=1e30", "--quiet", *words)
+                code, out, err = self.run_to_end(TRIREME, "train", DIGITS, "--set",
+                                                 "optimizer.lr=1e30", "--quiet", *words)
                 self.assertEqual(code, 1, err)
                 self.assertRegex(err, r"loss of step \d+ is NaN or infinite on rank \d")
 
     def test_parameters_that_overflow_are_never_saved(self):
-        words = [TRIREME, "train", DIGITS, "--set", f"checkpoint.dir={self.folder / 'ckpt'}", "--quiet", "--set", "schedule.warmup_steps=0"]
-        self.assert_refused([*words, "--set", "optimizer.lr=1e38", "--set", "optimizer.weight_decay=1e6", "--set", "train.steps=1"], 1, "NaN or infinite", "step 1")
+        words = [TRIREME, "train", DIGITS, "--set", f"checkpoint.dir={self.folder / 'ckpt'}",
+                 "--quiet", "--set", "schedule.warmup_steps=0"]
+        self.assert_refused([*words, "--set", "optimizer.lr=1e38", "--set",
+                             "optimizer.weight_decay=1e6", "--set", "train.steps=1"], 1,
+                            "NaN or infinite", "step 1")
         self.assertEqual(list((self.folder / "ckpt").glob("step-*")), [])
 
     def test_a_checkpoint_of_another_type_is_refused(self):
-        words = [TRIREME, "train", DIGITS, "--set", f"checkpoint.dir={self.folder / 'ckpt'}", "--quiet", "--set", "train.steps=2"]
+        words = [TRIREME, "train", DIGITS, "--set", f"checkpoint.dir={self.folder / 'ckpt'}",
+                 "--quiet", "--set", "train.steps=2"]
         self.assertEqual(self.run_to_end(*words)[0], 0)
-        self.assert_refused([*words, "--set", "train.dtype=float64"], 2, "float32", "float64", "--fresh")
+        self.assert_refused([*words, "--set", "train.dtype=float64"], 2, "float32", "float64",
+                            "--fresh")
 
-    def test_what_the_model_or_the_report_cannot_take_is_refused_before_a_process_starts(self):
+    def test_a_wrong_model_batch_or_report_is_refused_before_a_process_starts(self):
         self.refused(DIGITS, "--set", "model.name=gpt", "--workers", "2", parts=["gpt"])
-        self.refused(DIGITS, "--set", "data.batch=5000", "--set", "data.drop_last=true", "--workers", "2", parts=["5000"])
+        self.refused(DIGITS, "--set", "data.batch=5000", "--set", "data.drop_last=true",
+                     "--workers", "2", parts=["5000"])
         self.refused(DIGITS, "--report", self.folder, parts=["folder"])
 
     def test_two_ranks_with_different_configurations_are_both_named(self):
-        script = 'exec "$0" train "$1" --quiet --set train.steps=3 --set optimizer.lr=0.0$((TRIREME_WORKER + 1))'
-        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", "sh", "-c", script, TRIREME, DIGITS)
+        script = ('exec "$0" train "$1" --quiet --set train.steps=3 '
+                  '--set optimizer.lr=0.0$((TRIREME_WORKER + 1))')
+        code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "2", "--", "sh", "-c",
+                                         script, TRIREME, DIGITS)
         self.assertEqual(code, 2, err)
         for part in ("worker 0", "worker 1", "optimizer.lr", "0.01", "0.02"):
             self.assertIn(part, err)
 
     def test_a_wrong_token_is_refused(self):
-        words = (TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=3", "--workers", "2", "--nodes", "2", "--set", "comm.timeout=8s")
+        words = (TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=3", "--workers", "2",
+                 "--nodes", "2", "--set", "comm.timeout=8s")
         port = free_port()
-        first = self.start(*words, "--node", "0", "--rendezvous", f"127.0.0.1:{port}", env=environment(TRIREME_JOB_TOKEN="one-token-of-this-job"))
-        code, out, err = self.run_to_end(*words, "--node", "1", "--rendezvous", f"127.0.0.1:{port}", env=environment(TRIREME_JOB_TOKEN="another-token-than-the-job's"))
+        first = self.start(*words, "--node", "0", "--rendezvous", f"127.0.0.1:{port}",
+                           env=environment(TRIREME_JOB_TOKEN="one-token-of-this-job"))
+        code, out, err = self.run_to_end(*words, "--node", "1", "--rendezvous",
+                                         f"127.0.0.1:{port}", env=environment(
+                                             TRIREME_JOB_TOKEN="another-token-than-the-job's"))
         self.assertEqual(code, 2, err)
         self.assertIn("token", err)
         out, err = first.communicate(timeout=30)
@@ -114,19 +137,24 @@ class WrongInput(SystemTest):
 
     def test_a_short_token_is_refused(self):
         words = [TRIREME, "train", DIGITS, "--workers", "2"]
-        self.assert_refused(words, 2, "TRIREME_JOB_TOKEN has 6 bytes", "16 or more", "openssl rand -hex 32",
+        self.assert_refused(words, 2, "TRIREME_JOB_TOKEN has 6 bytes", "16 or more",
+                            "openssl rand -hex 32",
                             env=environment(TRIREME_JOB_TOKEN="secret"))
         path = self.folder / "token"
         path.write_text("fifteen bytes..\n")
         path.chmod(0o600)
-        self.assert_refused(words, 2, str(path), "has 15 bytes", env=environment(TRIREME_JOB_TOKEN_FILE=str(path)))
+        self.assert_refused(words, 2, str(path), "has 15 bytes",
+                            env=environment(TRIREME_JOB_TOKEN_FILE=str(path)))
 
     def test_two_launchers_make_one_job(self):
-        words = (TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=10", "--workers", "2", "--nodes", "2")
+        words = (TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=10", "--workers", "2",
+                 "--nodes", "2")
         port = free_port()
         env = environment(TRIREME_JOB_TOKEN="one-token-of-this-job")
-        first = self.start(*words, "--node", "0", "--rendezvous", f"127.0.0.1:{port}", "--report", self.folder / "report.json", env=env)
-        code, out, err = self.run_to_end(*words, "--node", "1", "--rendezvous", f"127.0.0.1:{port}", env=env)
+        first = self.start(*words, "--node", "0", "--rendezvous", f"127.0.0.1:{port}", "--report",
+                           self.folder / "report.json", env=env)
+        code, out, err = self.run_to_end(*words, "--node", "1", "--rendezvous",
+                                         f"127.0.0.1:{port}", env=env)
         self.assertEqual(code, 0, err)
         out, err = first.communicate(timeout=30)
         self.assertEqual(first.returncode, 0, err)
@@ -137,11 +165,13 @@ class WrongInput(SystemTest):
             holder.bind(("127.0.0.1", 0))
             holder.listen()
             port = holder.getsockname()[1]
-            self.assert_refused([TRIREME, "launch", "--workers", "2", "--rendezvous", f"127.0.0.1:{port}", "--", "true"], 1, str(port), "in use")
+            self.assert_refused([TRIREME, "launch", "--workers", "2", "--rendezvous",
+                                 f"127.0.0.1:{port}", "--", "true"], 1, str(port), "in use")
 
     def test_a_strangers_bytes_are_ignored_and_logged(self):
         port = free_port()
-        process = self.start(TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=600", "--workers", "2", "--rendezvous", f"127.0.0.1:{port}")
+        process = self.start(TRIREME, "train", DIGITS, "--quiet", "--set", "train.steps=600",
+                             "--workers", "2", "--rendezvous", f"127.0.0.1:{port}")
 
         def connect():
             try:

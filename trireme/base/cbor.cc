@@ -10,15 +10,15 @@ namespace trireme {
 namespace {
 
 enum Major : uint8_t { kUnsigned, kNegative, kBytes, kText, kArray, kMap, kTag, kSimple };
-constexpr uint8_t kOneByte = 24, kEightBytes = 27;  // The number stands behind the first byte.
+constexpr uint8_t kOneByte = 24, kEightBytes = 27;  // The number follows the first byte.
 
 struct Head {
   Major major;
   uint64_t number = 0;
 };
 
-// The next item's first bytes, taken off `rest`. Empty if they are cut off or of no kind that we
-// write.
+// Takes the first bytes of the next item off `rest`. Empty if they are cut off, or of a kind that
+// we do not write.
 std::optional<Head> take_head(std::span<const uint8_t>& rest) {
   if (rest.empty()) return std::nullopt;
   Head head{static_cast<Major>(rest[0] >> 5), static_cast<uint64_t>(rest[0] & 31)};
@@ -33,10 +33,11 @@ std::optional<Head> take_head(std::span<const uint8_t>& rest) {
   return head;
 }
 
-// Whether a recursive parser can read the bytes: no level beyond the limit, and no count that the
-// bytes left cannot hold.
+// Whether a recursive parser can read the bytes: they are not nested beyond the limit, and no
+// count exceeds the bytes that are left.
 bool is_bounded(std::span<const uint8_t> rest) {
-  std::array<uint64_t, kMaxCborDepth> left{};  // Items to come at each level.
+  // The number of items that are still to come at each level.
+  std::array<uint64_t, kMaxCborDepth> left{};
   size_t depth = 0;
   do {
     if (depth > 0) --left[depth - 1];

@@ -1,4 +1,4 @@
-// Reads CBOR (RFC 8949) that others have written.
+// Reads CBOR (RFC 8949) that other processes have written.
 #pragma once
 #include <trireme/base/json.h>
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace trireme {
 
-// How deeply arrays and maps may lie in each other.
+// The greatest depth to which arrays and maps may be nested.
 inline constexpr size_t kMaxCborDepth = 32;
 
-// The one value that these bytes hold. Only what Json::to_cbor() writes is read: no strings, arrays
-// or maps of indefinite length, and no tags. The parser recurses for each level of nesting, so the
-// bytes are checked by a loop first. Throws Error(corrupt), in the name of `room`.
+// Returns the one value that the bytes hold. It accepts only what Json::to_cbor() writes: no
+// strings, arrays or maps of indefinite length, and no tags. The parser recurses at each level of
+// nesting, so a loop checks the bytes first. Throws Error(corrupt), in the name of `room`.
 Json read_cbor(std::span<const uint8_t> cbor, std::string_view room);
 
 }  // namespace trireme

@@ -3,6 +3,6 @@
 
 namespace trireme {
 
-int usable_cores();  // Those it may run on; at least 1.
+int usable_cores();  // The cores that this process may run on; at least 1.
 
 }  // namespace trireme

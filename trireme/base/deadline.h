@@ -8,7 +8,7 @@ namespace trireme {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Longer waits are cut to a hundred years: this is as good as for ever, and no clock overflows.
+// The longest wait: a hundred years. A longer one is cut to it, so that no clock overflows.
 inline constexpr Milliseconds kLongestWait = std::chrono::hours(100 * 365 * 24);
 constexpr Milliseconds saturated(Milliseconds wait) {
   return std::clamp(wait, -kLongestWait, kLongestWait);
@@ -25,7 +25,7 @@ class Deadline {
   Milliseconds remaining() const {  // Never negative.
     return std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(at_ - Clock::now()));
   }
-  // remaining(), for calls such as poll() that take the milliseconds as an int.
+  // The same as remaining(), for calls such as poll() that take the milliseconds as an int.
   int remaining_as_int() const {
     return static_cast<int>(
         std::min<Milliseconds::rep>(remaining().count(), std::numeric_limits<int>::max()));

@@ -1,4 +1,4 @@
-// Environment variables as a value, so that what depends on them can be tested.
+// Environment variables as a value, so that a test can set those that code depends on.
 #pragma once
 #include <map>
 #include <optional>

@@ -52,7 +52,7 @@ class File {
   int fd_;
 };
 
-// 0, or the reason why not everything was written.
+// Returns 0, or the reason why the content was not written completely.
 int write_all(const File& file, std::string_view content) {
   while (!content.empty()) {
     const ssize_t written = ::write(file.fd(), content.data(), content.size());
@@ -63,8 +63,8 @@ int write_all(const File& file, std::string_view content) {
   return 0;
 }
 
-// 0, or the reason why the content is not on the disk. Some file systems say only on close that
-// there was no space.
+// Returns 0, or the reason why the content is not on the disk. Some file systems report only on
+// close that there was no space.
 int write_durably(File& file, std::string_view content) {
   if (const int reason = write_all(file, content)) return reason;
   if (::fsync(file.fd()) != 0) return errno;
@@ -74,12 +74,12 @@ int write_durably(File& file, std::string_view content) {
 struct Temporary {
   fs::path path;
   File file;
-  File lock;  // As long as it is open, nobody takes the file for a leftover.
+  File lock;  // While it is open, no process takes the file for a leftover.
 };
 
 constexpr std::string_view kTemporaryEnd = ".tmp";
 
-// True if `file_name` is one that create_temporary() makes for `name`:
+// True if `file_name` is a name that create_temporary() makes for `name`:
 // ".NAME.<digits>-<digits>.tmp".
 bool is_temporary_of(std::string_view file_name, const std::string& name) {
   const std::string start = "." + name + ".";
@@ -92,8 +92,8 @@ bool is_temporary_of(std::string_view file_name, const std::string& name) {
          file_name.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
-// Removes what processes that were killed left of their temporaries. A living one has its file
-// locked, also where it runs on another host. What cannot be removed only takes space.
+// Removes temporary files that killed processes left. A living process has its file locked, also
+// when it runs on another host. A file that cannot be removed only takes space.
 void remove_leftovers(const fs::path& folder, const std::string& name) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
@@ -105,17 +105,17 @@ void remove_leftovers(const fs::path& folder, const std::string& name) {
   }
 }
 
-// A new hidden file in `folder`, so that nobody takes it for content; its name is unique on this
-// host.
+// Creates a hidden file in `folder`, so that no program takes it for content. Its name is unique
+// on this host.
 Temporary create_temporary(const fs::path& folder, const std::string& name) {
   static std::atomic<int> counter{0};
   remove_leftovers(folder, name);
   for (;;) {
     fs::path path = folder / fmt::format(".{}.{}-{}{}", name, ::getpid(), counter++, kTemporaryEnd);
     File file(path, O_WRONLY | O_CREAT | O_EXCL);
-    if (!file && errno == EEXIST) continue;  // Another host's, by a process with our number.
+    if (!file && errno == EEXIST) continue;  // A process of another host with our number made it.
     struct stat status {};
-    // Removed by another process before the lock was there: that one took it for a leftover.
+    // Another process took the file for a leftover, and removed it before it was locked.
     const bool is_gone = file && ::flock(file.fd(), LOCK_EX) == 0 &&
                          ::fstat(file.fd(), &status) == 0 && status.st_nlink == 0;
     File lock(file ? ::fcntl(file.fd(), F_DUPFD_CLOEXEC, 0) : -1);
@@ -127,7 +127,8 @@ void fsync_folder(const fs::path& folder) {
   const File handle(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY);
   if (!handle) fail("open", folder, errno);
   if (::fsync(handle.fd()) == 0) return;
-  const bool has_no_fsync = errno == EINVAL || errno == ENOTSUP;  // Some network file systems.
+  // Some network file systems have no fsync for folders.
+  const bool has_no_fsync = errno == EINVAL || errno == ENOTSUP;
   if (!has_no_fsync) fail("fsync", folder, errno);
 }
 
@@ -140,14 +141,14 @@ void write_in_place(const fs::path& path, std::string_view content) {
   if (reason != 0) fail("write", path, reason);
 }
 
-// Where the content will stand: a link keeps pointing to it.
+// The path where the content is stored. A link continues to point to it.
 fs::path behind_links(const fs::path& path) {
   std::error_code ignored;
   const fs::path target = fs::weakly_canonical(fs::absolute(path), ignored);
   return ignored ? fs::absolute(path) : target;
 }
 
-// With its parents. All of them are there after a loss of power, too.
+// Creates the folder with its parents. All of them survive a loss of power.
 void create_durably(const fs::path& folder) {
   std::error_code reason;
   std::vector<fs::path> missing;

@@ -1,5 +1,4 @@
-// Digests for comparing and for naming: SHA-256 (files, parameters) and a small mixing function
-// (random numbers).
+// Two digests: SHA-256 for files and parameters, and a small mixing function for random numbers.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -11,7 +10,7 @@
 
 namespace trireme {
 
-// Incremental SHA-256. One thread at a time.
+// SHA-256 that is computed piece by piece. One thread at a time may use an object.
 class Sha256 {
  public:
   Sha256();
@@ -19,7 +18,7 @@ class Sha256 {
   Sha256(Sha256&&) noexcept;
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text);
-  std::string hex();  // 64 lower-case digits; the object is used up.
+  std::string hex();  // 64 lower-case digits. The object cannot be used afterwards.
 
  private:
   struct State;
@@ -34,7 +33,7 @@ constexpr uint64_t mix64(uint64_t x) {
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
-// One seed out of several numbers, e.g. mix64(seed, epoch, rank).
+// Makes one seed from several numbers, e.g. mix64(seed, epoch, rank).
 template <typename... Rest>
 constexpr uint64_t mix64(uint64_t first, uint64_t second, Rest... rest) {
   const uint64_t mixed = mix64(mix64(first) ^ second);

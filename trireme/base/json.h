@@ -1,4 +1,4 @@
-// JSON values (nlohmann-json), keys in the order they were written.
+// JSON values (nlohmann-json) that keep their keys in the order in which they were written.
 #pragma once
 #include <nlohmann/json.hpp>
 

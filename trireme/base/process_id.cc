@@ -9,7 +9,7 @@
 namespace trireme {
 namespace {
 
-// 0 if there is no such process, or it has ended.
+// The start of a process, or 0 if there is no such process or it has ended.
 uint64_t start_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text;

@@ -1,4 +1,4 @@
-// Tells a process from all others, also from a later one that was given the same number.
+// Tells a process from all other processes, also from a later one that was given the same number.
 #pragma once
 #include <sys/types.h>
 #include <cstdint>
@@ -8,13 +8,16 @@ namespace trireme {
 
 struct ProcessId {
   pid_t pid = 0;
-  uint64_t started = 0;  // In ticks since boot; 0: there was no such process.
-  std::string place;     // Where its number means something: a boot of a machine, and a container.
+  uint64_t started = 0;  // The start, in ticks since boot. 0: there was no such process.
+  // The boot of a machine, and a container on it: the pid means something only there.
+  std::string place;
 
   static ProcessId of(pid_t pid);
   static ProcessId of_this_process();
-  bool is_here() const;  // In this process's place: only there its life can be looked at.
-  bool lives() const;    // Here. A process that has ended and that nobody has reaped does not live.
+  // Whether the process runs in this process's place. Only then can its life be checked.
+  bool is_here() const;
+  // False for a process that is elsewhere, and for one that ended and waits to be reaped.
+  bool lives() const;
   bool operator==(const ProcessId&) const = default;
 };
 

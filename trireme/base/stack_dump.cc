@@ -12,7 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr int kFrames = 64;
-constexpr int kOwnFrames = 2;  // This handler, and the kernel's return from it.
+constexpr int kOwnFrames = 2;  // The handler, and the kernel's return from it.
 
 void dump(int) {
   const int before = errno;

@@ -1,5 +1,5 @@
-// A process that is asked by a signal where it is: the main thread's stack goes to standard error,
-// and work goes on.
+// On a signal, a process writes the stack of its main thread to standard error, and continues its
+// work.
 #pragma once
 #include <sys/types.h>
 #include <csignal>
@@ -8,9 +8,10 @@ namespace trireme {
 
 inline constexpr int kStackDumpSignal = SIGUSR2;
 
-// From now on. Once a process; a handler that is there already stays, and then nothing is dumped.
+// Handles the signal from now on. Call it once in a process. If the process has another handler
+// already, that one stays, and nothing is dumped.
 void dump_stack_on_signal();
-// Whether a process of this host handles the signal, so that it does not die of it.
+// Whether a process of this host handles the signal. One that does not would die of it.
 bool dumps_stack_on_signal(pid_t process);
 
 }  // namespace trireme

@@ -1,11 +1,11 @@
-// What this process says. Any thread.
+// Writes lines to standard error without waiting long for a reader. Any thread may call it.
 #pragma once
 #include <string>
 
 namespace trireme {
 
-// Writes `line`, which ends with a newline. A reader that has stopped reading stops nobody: what
-// finds no room soon is dropped, and counted for the next line that finds some.
+// Writes `line`, which ends with a newline. If a reader has stopped reading, the line is dropped
+// after a short wait, and the next line that is written starts with the number of dropped lines.
 void write_to_standard_error(std::string line);
 
 }  // namespace trireme

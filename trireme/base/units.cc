@@ -34,8 +34,8 @@ constexpr std::array<Unit, 10> kSizes = {{{"", 1},
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// "12.5KB" as 12500. Whole and fraction are read apart, so that a large whole number keeps all its
-// digits. A value that is too large is `too_large`.
+// Reads "12.5KB" as 12500. The whole part and the fraction are read separately, so that a large
+// whole number keeps all its digits. Returns `too_large` for a value that does not fit.
 std::optional<int64_t> parse_with_unit(std::string_view text, std::span<const Unit> units,
                                        std::optional<int64_t> too_large) {
   const auto number_end =
@@ -57,7 +57,7 @@ std::optional<int64_t> parse_with_unit(std::string_view text, std::span<const Un
 
   int64_t value = 0;
   if (std::from_chars(whole.data(), whole.data() + whole.size(), value).ec != std::errc())
-    return too_large;  // Digits only: no other error can be.
+    return too_large;  // The text has digits only, so no other error is possible.
   double fraction = 0;
   for (size_t i = decimals.size(); i-- > 0;) fraction = (fraction + (decimals[i] - '0')) / 10;
   const auto rest =
@@ -102,12 +102,13 @@ int64_t parse_bytes(std::string_view text) {
 }
 
 std::string format_duration(std::chrono::milliseconds duration) {
-  constexpr Milliseconds kMost(std::numeric_limits<int64_t>::max() / 2);  // It can be rounded up.
+  // The value can be rounded up without overflow.
+  constexpr Milliseconds kMost(std::numeric_limits<int64_t>::max() / 2);
   duration = std::clamp(duration, -kMost, kMost);
   const int64_t ms = duration.count();
   if (ms < 0) return "-" + format_duration(-duration);
   if (ms < 1000) return fmt::format("{} ms", ms);
-  // Rounded before the unit is chosen: 59.96 s is a minute, not "60.0 s".
+  // The value is rounded before the unit is chosen: 59.96 s is a minute, not "60.0 s".
   if (const int64_t tenths = (ms + 50) / 100; tenths < 600)
     return fmt::format("{}.{} s", tenths / 10, tenths % 10);
   if (const int64_t seconds = (ms + 500) / 1000; seconds < 3600)
@@ -138,8 +139,8 @@ std::string nearest_word(std::string_view word, const std::string_view* known, s
   for (const std::string_view candidate : std::span(known, count)) {
     const size_t longer = std::max(word.size(), candidate.size());
     const size_t distance = edit_distance(word, candidate);
-    // A typing error, not another word: one edit, or one in three letters; and something must be
-    // left of the word.
+    // A near word is a typing error, not another word: it has one edit, or one in three letters,
+    // and keeps at least one letter of the original.
     const bool near = distance <= std::max<size_t>(1, longer / 3) && distance < longer;
     if (near && distance < nearest_distance) {
       nearest = candidate;

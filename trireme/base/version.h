@@ -2,5 +2,5 @@
 #include <string_view>
 
 namespace trireme {
-std::string_view version();  // "0.1.0": ranks of one job must agree on it.
+std::string_view version();  // "0.1.0". All ranks of a job must have the same version.
 }

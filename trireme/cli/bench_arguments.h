@@ -1,4 +1,4 @@
-// What `trireme bench` was asked for.
+// The arguments of `trireme bench`.
 #pragma once
 #include <trireme/cli/node_options.h>
 #include <cstdint>
@@ -15,14 +15,14 @@ struct BenchArguments {
   NodeOptions node;
 };
 
-// Refuses what no measurement could do: a number of workers below 1, an unknown path, threads on
-// several hosts.
+// Refuses arguments that no measurement can have: fewer than one worker, an unknown path, or
+// threads on several hosts.
 void check_ranks(const BenchArguments& arguments);
-// Starts the job of one model so often, one after the other, and prints how long each took to its
-// first finished step.
+// Starts the job of one model `repeats` times, one after the other. Prints how long each start
+// took up to the end of the first step.
 int bench_startup(const BenchArguments& arguments);
-// Saves and loads tensors of model_mb, and twice as much of optimizer state, in a new folder under
-// `output`; prints what each costs.
+// Saves and loads tensors of model_mb, and optimizer state of twice that size, in a new folder
+// under `output`. Prints the cost of both.
 int bench_checkpoint(const BenchArguments& arguments);
 
 }  // namespace trireme::cli

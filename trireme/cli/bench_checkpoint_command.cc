@@ -1,5 +1,5 @@
-// `trireme bench checkpoint`: what a save costs the training beside it, how soon it is durable, and
-// how long loading takes.
+// `trireme bench checkpoint`: measures how much a save slows training down, how soon it is
+// durable, and how long loading takes.
 #include <fmt/format.h>
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
@@ -23,7 +23,7 @@ using checkpoint::TensorView;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kTensors = 12;
-constexpr size_t kUnitFloats = 64 << 10;  // A thread's share of a unit of work stays in its cache.
+constexpr size_t kUnitFloats = 64 << 10;  // A thread's part of a unit of work stays in its cache.
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -34,7 +34,7 @@ double median_of(std::vector<double> values) {
   return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
 }
 
-// The parameters of a model, or two moments for each.
+// The parameters of a model, or two moments for each parameter.
 struct Tensors {
   Tensors(const std::string& suffix, int64_t bytes) : memory(static_cast<size_t>(bytes)) {
     for (size_t i = 0; i < memory.size(); ++i)
@@ -49,8 +49,8 @@ struct Tensors {
   std::vector<TensorView> views;
 };
 
-// Arithmetic on every core, as training is: how long `units` of it take, with `in_between` on the
-// calling thread half-way.
+// Arithmetic on every core, like training. seconds() measures `units` of it, and calls
+// `in_between` on the calling thread half-way.
 class Work {
  public:
   double seconds(int units, const std::function<void()>& in_between = {}) {
@@ -90,12 +90,13 @@ double copy_seconds(const Tensors& model, const Tensors& optimizer, std::vector<
   return seconds_since(start);
 }
 
-// What any checkpoint needs at least: the bytes written to a new file, and fsync.
+// The minimum that any checkpoint needs: the bytes are written to a new file, then fsync.
 double raw_seconds(const fs::path& path, const std::vector<std::byte>& bytes) {
   const auto start = Clock::now();
   {
     const auto file = checkpoint::disk().create(path);
-    // Off the alignment that would go past the page cache: as everybody writes.
+    // This start is not aligned, so the bytes go through the page cache, like those of other
+    // writers.
     for (auto rest = std::span(bytes).subspan(1); !rest.empty();)
       rest = rest.subspan(file->write(rest));
     file->sync();
@@ -131,7 +132,7 @@ int bench_checkpoint(const BenchArguments& arguments) {
     manifest.step = ++step;
     writer.save(std::move(manifest), model.views, optimizer.views);
   };
-  copy_seconds(model, optimizer, copy);  // Memory is there from now on.
+  copy_seconds(model, optimizer, copy);  // The memory is mapped from now on.
   save();
   writer.wait();
 
@@ -169,7 +170,7 @@ int bench_checkpoint(const BenchArguments& arguments) {
   for (int i = 0; i <= 2 * arguments.repeats; ++i) {
     const auto start = Clock::now();
     checkpoint::load_newest(folder.path, place);
-    if (i > 0) loads.push_back(seconds_since(start));  // The first one reads from the disk.
+    if (i > 0) loads.push_back(seconds_since(start));  // The first repetition reads from the disk.
   }
 
   const Json json = {{"bytes", copy.size()},

@@ -1,5 +1,5 @@
-// `trireme bench`: measures this machine. Processes are started through the supervisor, threads
-// inside the worker.
+// `trireme bench`: measures this machine. The supervisor starts processes; threads run inside the
+// worker.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
@@ -25,8 +25,8 @@ constexpr const char* kModels = "tiny, mlp, mlpbig, cnn, gpt, resnet18 or resnet
 
 [[noreturn]] void become_mpirun(int workers, const std::vector<std::string>& words) {
   std::vector<std::string> command{"mpirun", "-n", std::to_string(workers), "--oversubscribe"};
-  if (geteuid() == 0)
-    command.push_back("--allow-run-as-root");  // Who measures as root has decided so.
+  // A user who measures as root has decided so.
+  if (geteuid() == 0) command.push_back("--allow-run-as-root");
   command.insert(command.end(), words.begin(), words.end());
   std::vector<char*> arguments;
   for (std::string& word : command) arguments.push_back(word.data());
@@ -38,7 +38,7 @@ constexpr const char* kModels = "tiny, mlp, mlpbig, cnn, gpt, resnet18 or resnet
               "install openmpi-bin");
 }
 
-// The worker's measuring subcommand under `workers` processes, or in one process with threads.
+// Runs the worker's measuring subcommand in `workers` processes, or in one process with threads.
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   check_ranks(arguments);
   if (arguments.batch < 0)
@@ -49,7 +49,7 @@ int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   words.insert(words.end(), {"--workers", std::to_string(arguments.workers), "--path",
                              arguments.path, "--steps", std::to_string(arguments.steps)});
   if (arguments.json) words.push_back("--json");
-  // One thread a rank, as peers are measured.
+  // Each rank has one thread, as in the measurements of peers.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
   if (path.in_threads || (arguments.workers == 1 && arguments.node.nodes == 1))
     return become_worker(std::move(words));
@@ -81,8 +81,8 @@ void check_algorithm(const BenchArguments& arguments) {
                         std::max(1, arguments.workers));
 }
 
-// A table is written beside the rows that it has already: they and the folder must be all right
-// before anything is measured.
+// The table is merged into the rows that the file already has. The file and its folder are
+// therefore checked before anything is measured.
 void check_tuning(const BenchArguments& arguments) {
   if (!runs_plans(arguments.path))
     throw Error(ErrorCode::unsupported, "cli",
@@ -101,7 +101,7 @@ void check_shared_tensors(const BenchArguments& arguments) {
   };
   if (arguments.tune) refuse("a table is for ordinary tensors", "no --tune");
   if (arguments.op != "all_reduce")
-    refuse(fmt::format("{} has no use for them", arguments.op), "--op all_reduce");
+    refuse(fmt::format("{} does not use them", arguments.op), "--op all_reduce");
   if (!find_bench_path(arguments.path).shares_memory || arguments.node.nodes > 1)
     refuse(fmt::format("ranks connected by {}{} share no memory", arguments.path,
                        arguments.node.nodes > 1 ? " across hosts" : ""),
@@ -149,12 +149,12 @@ int bench_step(const BenchArguments& arguments) {
 void add_common(Command command, const std::shared_ptr<BenchArguments>& arguments) {
   command.option("--workers", arguments->workers, "Ranks (default 2)");
   command.option("--path", arguments->path,
-                 fmt::format("What carries the bytes: {}", bench_path_names()));
-  command.flag("--json", arguments->json, "One JSON object");
+                 fmt::format("The backend that carries the bytes: {}", bench_path_names()));
+  command.flag("--json", arguments->json, "Print one JSON object");
 }
 
 void add_repetitions(Command command, const std::shared_ptr<BenchArguments>& arguments) {
-  command.option("--steps", arguments->steps, "Measured repetitions (default 50)");
+  command.option("--steps", arguments->steps, "Number of measured repetitions (default 50)");
   arguments->node.add_to(command);
 }
 
@@ -173,12 +173,12 @@ void check_ranks(const BenchArguments& arguments) {
 }
 
 void add_bench(Command app) {
-  Command bench = app.subcommand("bench", "Measure this machine");
+  Command bench = app.subcommand("bench", "Measure the speed of this machine");
   auto arguments = std::make_shared<BenchArguments>();
 
-  Command step = bench.subcommand("step", "Training steps of a model on random data");
+  Command step = bench.subcommand("step", "Measure training steps of a model on random data");
   step.option("--model", arguments->model, kModels);
-  step.option("--batch", arguments->batch, "Samples per rank (default: the model's in the suite)");
+  step.option("--batch", arguments->batch, "Samples per rank (default: a size for each model)");
   step.option("--compression", arguments->compression,
               "How gradients are made smaller (docs/compression.md; default: none)");
   step.option("--compression-rank", arguments->compression_rank,
@@ -189,21 +189,21 @@ void add_bench(Command app) {
   step.action([arguments] { return bench_step(*arguments); });
 
   Command collectives = bench.subcommand(
-      "collectives", "One collective operation, or with --tune the fastest algorithms");
+      "collectives", "Measure a collective operation, or find the fastest algorithms");
   collectives.option("--op", arguments->op,
                      "all_reduce (default), reduce_scatter, all_gather or broadcast; with "
                      "--tune all of them, unless one is given");
   collectives.option("--bytes", arguments->bytes, "Size of the tensor, e.g. 4KB, 25MB");
   collectives.option("--algorithm", arguments->algorithm,
-                     fmt::format("auto, or one of docs/collectives.md, between {}",
+                     fmt::format("auto, or an algorithm of docs/collectives.md (with --path {})",
                                  fmt::join(plan::paths_with_plans(), " or ")));
   collectives.flag(
       "--tune", arguments->tune,
-      "Time all algorithms at many sizes, and say which `auto` should take (comm.table)");
+      "Time all algorithms at many sizes, and choose those that `auto` takes (comm.table)");
   collectives.option("--output", arguments->output,
-                     "With --tune: write the table to this file, beside other rows that are there");
+                     "With --tune: add the rows of the table to this file");
   collectives.flag("--shared-tensors", arguments->shared_tensors,
-                   fmt::format("all_reduce of Group::shared_tensor(), between {}",
+                   fmt::format("Reduce tensors of Group::shared_tensor() (with --path {})",
                                bench_path_names(/*sharing_memory=*/true)));
   add_common(collectives, arguments);
   add_repetitions(collectives, arguments);
@@ -214,21 +214,22 @@ void add_bench(Command app) {
   collectives.action([arguments] { return bench_collectives(*arguments); });
 
   Command startup = bench.subcommand(
-      "startup", "From the launch to the end of the first step of a model, on random data");
+      "startup", "Measure the time from the launch to the end of the first step, on random data");
   startup.option("--model", arguments->model, kModels);
-  startup.option("--repeats", arguments->repeats, "Starts, one after the other (default 5)");
+  startup.option("--repeats", arguments->repeats,
+                 "Number of starts, one after the other (default 5)");
   add_common(startup, arguments);
   startup.footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
   startup.action([arguments] { return bench_startup(*arguments); });
 
   Command checkpoint = bench.subcommand(
-      "checkpoint", "What a save costs beside training on all cores, and how long loading takes");
+      "checkpoint", "Measure the cost of a save during training, and the time of loading");
   checkpoint.option("--model-mb", arguments->model_mb,
-                    "Parameters, in MB; the optimizer has twice as much (default 100)");
-  checkpoint.option("--repeats", arguments->repeats, "Saves of each kind (default 5)");
+                    "Size of the parameters in MB; the optimizer has twice as much (default 100)");
+  checkpoint.option("--repeats", arguments->repeats, "Number of saves of each kind (default 5)");
   checkpoint.option("--folder", arguments->output,
                     "Folder on the disk to measure (default: the one for temporary files)");
-  checkpoint.flag("--json", arguments->json, "As JSON");
+  checkpoint.flag("--json", arguments->json, "Print JSON");
   checkpoint.footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
   checkpoint.action([arguments] { return bench_checkpoint(*arguments); });
 }

@@ -1,4 +1,4 @@
-// What may carry the bytes of a benchmark, by the name that --path takes.
+// The backends that can carry the bytes of a benchmark, by the names that --path takes.
 #pragma once
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
@@ -10,14 +10,16 @@ namespace trireme::cli {
 
 struct BenchPath {
   std::string_view name;
-  bool in_threads;  // Ranks are threads of one process; else processes that the launcher starts.
-  std::string_view backend;  // comm.backend between processes.
-  bool shares_memory;        // Ranks of a host reach each other's tensors where they lie
-                             // (Group::shared_tensor()).
+  // True: ranks are threads of one process. False: they are processes that the launcher starts.
+  bool in_threads;
+  std::string_view backend;  // The value of comm.backend between processes.
+  // The ranks of a host use each other's tensors in place (Group::shared_tensor()).
+  bool shares_memory;
 };
+// The launcher starts the processes of every path but mpi, whose processes mpirun starts.
 inline constexpr BenchPath kBenchPaths[] = {
     {"threads", true, "auto", true}, {"shm", false, "shm", true},  {"tcp", false, "tcp", false},
-    {"gloo", false, "gloo", false},  {"mpi", false, "mpi", false},  // Processes that mpirun starts.
+    {"gloo", false, "gloo", false},  {"mpi", false, "mpi", false},
 };
 
 inline std::string bench_path_names(bool sharing_memory = false) {
@@ -27,7 +29,7 @@ inline std::string bench_path_names(bool sharing_memory = false) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Throws Error(unsupported) with the names.
+// Throws Error(unsupported) with the names of all paths.
 inline const BenchPath& find_bench_path(std::string_view name) {
   for (const BenchPath& path : kBenchPaths)
     if (path.name == name) return path;

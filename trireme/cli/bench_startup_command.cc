@@ -1,4 +1,5 @@
-// `trireme bench startup`: from the launch of a job to the end of its first step.
+// `trireme bench startup`: measures the time from the launch of a job to the end of its first
+// step.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -34,7 +35,7 @@ void check_startup(const BenchArguments& arguments) {
 launch::SupervisorOptions job_of(const BenchArguments& arguments) {
   launch::SupervisorOptions options;
   options.workers = find_bench_path(arguments.path).in_threads ? 1 : arguments.workers;
-  options.threads_per_worker = 1;  // As peers are measured.
+  options.threads_per_worker = 1;  // The same as in the measurements of peers.
   options.prefix_output = false;
   options.command = {sibling_program("trireme-worker").string(),
                      "bench-first-step",

@@ -1,4 +1,4 @@
-// `trireme ckpt`: looks into checkpoints, compares, converts and prunes them, without LibTorch.
+// `trireme ckpt`: inspects, compares, converts and prunes checkpoints, without LibTorch.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
@@ -37,7 +37,7 @@ Json to_json(const checkpoint::Saved& saved) {
 
 void print(const checkpoint::Saved& saved) {
   const checkpoint::Manifest& manifest = saved.manifest;
-  fmt::print("{}: whole (hashes hold), written by Trireme {}\n", saved.path.string(),
+  fmt::print("{}: whole (all hashes match), written by Trireme {}\n", saved.path.string(),
              manifest.version);
   fmt::print("step {}, epoch {}, {} samples into it; optimizer {}\n", manifest.step,
              manifest.position.epoch, manifest.position.consumed,
@@ -67,7 +67,7 @@ int inspect(const CkptArguments& arguments) {
   return kExitOk;
 }
 
-// Each checkpoint of a folder, or one by itself.
+// Verifies each checkpoint of a folder, or a single one.
 int verify(const CkptArguments& arguments) {
   std::vector<fs::path> paths;
   if (fs::exists(fs::path(arguments.path) / checkpoint::kManifestFile) ||
@@ -76,7 +76,8 @@ int verify(const CkptArguments& arguments) {
   else if (checkpoint::has_checkpoints(arguments.path))
     for (const int64_t step : checkpoint::steps_in(checkpoint::disk(), arguments.path))
       paths.push_back(fs::path(arguments.path) / checkpoint::name_of_step(step));
-  if (paths.empty()) checkpoint::open_saved(arguments.path);  // Says what is missing.
+  // Throws an error that says what is missing.
+  if (paths.empty()) checkpoint::open_saved(arguments.path);
   int code = kExitOk;
   for (const fs::path& path : paths) {
     try {
@@ -99,7 +100,7 @@ int diff(const CkptArguments& arguments) {
   return lines.empty() ? kExitOk : kExitFailed;
 }
 
-// The names of tied weights, for readers that do not know aliases.
+// Adds the names of tied weights, for readers that do not know aliases.
 std::vector<checkpoint::TensorView> with_aliases(const checkpoint::TensorFile& file) {
   std::vector<checkpoint::TensorView> tensors = file.tensors;
   for (const auto& [alias, name] : file.aliases)
@@ -138,8 +139,7 @@ int prune(const CkptArguments& arguments) {
 }  // namespace
 
 void add_ckpt(Command app) {
-  Command command =
-      app.subcommand("ckpt", "Look into checkpoints, compare, convert and prune them");
+  Command command = app.subcommand("ckpt", "Inspect, compare, convert and prune checkpoints");
   auto arguments = std::make_shared<CkptArguments>();
   const auto add = [&](const char* name, const char* what, const char* example,
                        int (*run)(const CkptArguments&)) {
@@ -149,11 +149,11 @@ void add_ckpt(Command app) {
     return added;
   };
   Command added =
-      add("inspect", "Verify a checkpoint (or the newest of a folder) and list what it holds",
+      add("inspect", "Verify a checkpoint (or the newest of a folder) and list its content",
           "inspect runs/digits-20260131-101500/checkpoint", inspect);
   added.required("path", arguments->path,
                  "A checkpoint folder (checkpoint.dir) or one checkpoint in it");
-  added.flag("--json", arguments->json, "As JSON");
+  added.flag("--json", arguments->json, "Print JSON");
 
   added = add("verify",
               "Compare every file of a checkpoint, or of all of a folder, with its hash; exit code "
@@ -177,12 +177,13 @@ void add_ckpt(Command app) {
 
   added = add("prune", "Remove old checkpoints, never the newest whole one",
               "prune runs/mine/checkpoint --keep 1", prune);
-  added.required("path", arguments->path, "A checkpoint folder that no job has");
-  added.option("--keep", arguments->retention.keep, "The newest so many stay (default 2)");
+  added.required("path", arguments->path, "A checkpoint folder that no job uses");
+  added.option("--keep", arguments->retention.keep,
+               "Number of newest checkpoints to keep (default 2)");
   added.option("--keep-every", arguments->retention.keep_every,
-               "Those of steps that are a multiple of it stay too");
+               "Also keep checkpoints whose step is a multiple of this number");
   added.option("--keep-best", arguments->retention.keep_best,
-               "So many of the lowest loss on the held-out samples stay too");
+               "Also keep this many with the lowest loss on the held-out samples");
 }
 
 }  // namespace trireme::cli

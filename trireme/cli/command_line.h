@@ -1,5 +1,5 @@
-// The options and subcommands of a programme. Only command_line.cc includes CLI11, which takes
-// longer to compile than all that uses it.
+// The options and subcommands of a programme. Only command_line.cc includes CLI11, because CLI11
+// takes longer to compile than all code that uses it.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -14,11 +14,11 @@ class App;
 
 namespace trireme::cli {
 
-// One command. Copies are the same command.
+// One command. Copies refer to the same command.
 class Command {
  public:
-  // A name without dashes is an argument that is known by its place. `value` keeps what it holds
-  // unless the option is given. T: int, int64_t, std::string, std::filesystem::path,
+  // Adds an option. A name without dashes is an argument that is known by its place. `value` keeps
+  // its content unless the option is given. T is int, int64_t, std::string, std::filesystem::path,
   // std::optional<int> or std::vector<std::string>.
   template <typename T>
   void option(const std::string& name, T& value, const std::string& help = "");
@@ -28,13 +28,13 @@ class Command {
   void repeated(const std::string& name, std::vector<std::string>& values,
                 const std::string& help = "");
   void flag(const std::string& name, bool& value, const std::string& help = "");
-  // `name` and `other` cannot be given together; both are known already.
+  // Forbids `name` and `other` together. Both must have been added before.
   void excludes(const std::string& name, const std::string& other);
   void footer(const std::string& text);
 
-  // A command with subcommands needs one of them.
+  // Adds a subcommand. A command that has subcommands must be called with one of them.
   Command subcommand(const std::string& name, const std::string& description);
-  // Runs when this command was asked for; returns the exit code.
+  // Sets the function to call if this command is chosen. It returns the exit code.
   void action(std::function<int()> run);
 
  protected:
@@ -55,7 +55,8 @@ class CommandLine : public Command {
   CommandLine& operator=(const CommandLine&) = delete;
 
   void version(const std::string& text);
-  // Runs the chosen action. Words that are not understood: says so, and returns kExitUsage.
+  // Runs the chosen action. If it does not understand the arguments, it prints why and returns
+  // kExitUsage.
   int run(int argc, char** argv);
 
  private:

@@ -1,5 +1,5 @@
-// The subcommands of `trireme`. Each registers its options and sets its action; main runs the one
-// that was asked for.
+// The subcommands of `trireme`. Each adds its options and sets its action; main runs the action
+// that was chosen.
 #pragma once
 #include <trireme/cli/command_line.h>
 
@@ -14,7 +14,8 @@ void add_data(Command app);
 void add_scale(Command app);
 void add_doctor(Command app);
 
-// Runs the torch programme `trireme-worker` in place of this one. Returns only by throwing.
+// Runs the programme `trireme-worker`, which uses torch, in place of this one. Returns only by
+// throwing.
 int become_worker(std::vector<std::string> arguments);
 
 }  // namespace trireme::cli

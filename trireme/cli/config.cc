@@ -12,7 +12,7 @@ void apply(Config& config, GivenKeys& given, const Assignment& assignment, bool 
   const Key& key = *find_key(assignment.key);
   set_value(config, key, assignment);
   if (is_automatic(config, key)) {
-    given.erase(assignment.key);  // As if it had not been given.
+    given.erase(assignment.key);  // The same as a key that was not given.
   } else {
     given[assignment.key] = {assignment.origin, by_set};
   }

@@ -15,14 +15,15 @@ struct Config {
   models::ModelOptions model;
   struct {
     std::string name = "digits";  // digits, idx, text
-    std::string path;             // One file or folder; digits: empty means the set that ships.
+    // One file or folder. For digits, empty means the data set that ships with Trireme.
+    std::string path;
     std::string images, labels, test_images, test_labels;  // idx
     std::string tokens = "characters";                     // text: characters, bytes
-    int64_t block = 128;                                   // text: tokens a sample.
-    int64_t classes = -1;                                  // -1: from the data.
-    int64_t split_seed = 20260101;  // Of the held-out part; apart from train.seed.
-    double test_fraction = 0.2;     // Where the data has no test part of its own.
-    int64_t batch = 64;             // Global.
+    int64_t block = 128;            // text: the number of tokens in a sample.
+    int64_t classes = -1;           // -1: taken from the data.
+    int64_t split_seed = 20260101;  // The seed of the held-out part; independent of train.seed.
+    double test_fraction = 0.2;     // Used if the data has no test part of its own.
+    int64_t batch = 64;             // The global batch.
     bool shuffle = true;
     bool drop_last = false;
     int threads = 1;
@@ -35,7 +36,7 @@ struct Config {
     double trust = 1e-3;  // lars
     bool nesterov = false;
     std::string scale_lr = "none";  // none, linear, sqrt
-    int64_t base_batch = 0;         // The global batch that lr was found for.
+    int64_t base_batch = 0;         // The global batch for which lr was found.
   } optimizer;
   struct {
     std::string name = "constant";    // constant, step, cosine
@@ -45,7 +46,7 @@ struct Config {
   } schedule;
   struct {
     std::string name = "auto";  // auto, one_device, mirrored, multi_worker
-    int replicas = -1;          // Per worker; -1: 1, or the host's cores (at most 8) for mirrored.
+    int replicas = -1;  // In each worker. -1: 1, or for mirrored the host's cores (at most 8).
     std::string all_reduce = "auto";  // auto, or an algorithm of docs/collectives.md
     bool share_parameters = true;
     bool sync_batch_norm = false;
@@ -57,21 +58,21 @@ struct Config {
     int64_t bucket_bytes = 5 << 20, first_bucket_bytes = 1 << 20;
   } strategy;
   struct {
-    int64_t epochs = -1, steps = -1;  // One of them; default 10 epochs.
+    int64_t epochs = -1, steps = -1;  // At most one of them is given; the default is 10 epochs.
     int64_t seed = 1;
     std::string dtype = "float32";      // float32, float64, bfloat16, float16
     std::string precision = "float32";  // float32, bf16, fp16
-    double loss_scale = 65536;          // fp16: where it starts.
+    double loss_scale = 65536;          // fp16: the first loss scale.
     double ema_decay = 0;               // 0: no average.
-    int accumulate = 1;                 // Micro-batches a step, on every replica.
+    int accumulate = 1;                 // Micro-batches in a step, on every replica.
     double clip_norm = 0;               // 0: no clipping.
-    int64_t evaluate_every = 1;         // Epochs; 0: only at the end.
+    int64_t evaluate_every = 1;         // In epochs. 0: only at the end.
   } train;
   struct {
     std::string policy = "stop";  // stop, skip, rollback
     double spike = 0;             // 0: off.
     int64_t window = 32;
-    int64_t check_replicas_every = 0;  // Steps; 0: never.
+    int64_t check_replicas_every = 0;  // In steps. 0: never.
   } guard;
   struct {
     std::string faults = "none", expect = "none";  // docs/faults.md
@@ -83,36 +84,37 @@ struct Config {
     std::string batch = "keep";  // keep, scale
     std::string lr = "none";     // none, linear, sqrt
     int64_t warmup_steps = 0;
-    int workers = 0;  // That data.batch and optimizer.lr are for; 0: those of the start.
+    // The number for which data.batch and optimizer.lr were chosen. 0: the number at the start.
+    int workers = 0;
   } elastic;
   struct {
     std::string name = "cpu";
-    int threads =
-        0;  // Per replica; 0: cores / replicas of the host, at least 1; with virtual shards 1.
+    // In each replica. 0: cores / replicas of the host, at least 1; with virtual shards 1.
+    int threads = 0;
   } device;
   struct {
     std::string backend = "auto";  // auto, threads, shm, tcp, gloo, mpi
-    std::string interface =
-        "";             // Name or address to bind; empty: loopback, or the route to the rendezvous.
-    std::string table;  // File with choices of collective algorithms; empty: defaults.
+    // Name or address to bind. Empty: loopback, or the route to the rendezvous.
+    std::string interface = "";
+    std::string table;  // A file with choices of collective algorithms. Empty: the defaults.
     Milliseconds timeout{60000}, heartbeat_interval{200}, heartbeat_timeout{0},
         stall_timeout{10000}, launcher_grace{60000};
-    double straggler_factor = 1.5;  // 0: nobody is named.
+    double straggler_factor = 1.5;  // 0: no worker is named.
   } comm;
   struct {
     Milliseconds stop_grace{30000}, loss_grace{5000};
   } launch;
   struct {
     std::string dir;    // Empty: run.dir/checkpoint.
-    std::string every;  // "100" or "100 steps", "2 epochs", "" or "never": only at the end.
+    std::string every;  // "100" or "100 steps", "2 epochs"; "" or "never": only at the end.
     int keep = 2;
-    int64_t keep_every = 0;  // Steps; 0: none stays for ever.
+    int64_t keep_every = 0;  // In steps. 0: no checkpoint stays for ever.
     int keep_best = 0;
     bool background = true;
     std::string writers = "hosts";
   } checkpoint;
   struct {
-    std::string dir = "";  // Empty: runs/<data>-<date>-<time>, made anew for each run.
+    std::string dir = "";  // Empty: runs/<data>-<date>-<time>, a new folder for each run.
   } run;
   struct {
     bool progress = true, json_lines = true, tensorboard = true;
@@ -123,26 +125,26 @@ struct Config {
 };
 
 struct ConfigSource {
-  std::filesystem::path file;    // May be empty: defaults only.
-  std::vector<std::string> set;  // "key=value", in order, after the file.
+  std::filesystem::path file;    // May be empty; then only defaults hold.
+  std::vector<std::string> set;  // "key=value", in order; applied after the file.
 };
 
-// Reads and checks. Throws Error(invalid_argument | not_found) naming file and line (or --set),
-// key, value, rule and, for an unknown key, the nearest known one. Relative data paths in a file
-// are relative to the working directory.
+// Reads and checks a configuration. Throws Error(invalid_argument | not_found) naming file and
+// line (or --set), key, value, rule and, for an unknown key, the nearest known one. Relative data
+// paths in a file are relative to the working directory.
 Config load_config(const ConfigSource& source);
-// All keys with their values, in order: for the digest that ranks compare, checkpoints and
-// `doctor`.
+// All keys with their values, in order. Used for the digest that ranks compare, for checkpoints
+// and for `doctor`.
 std::vector<std::pair<std::string, std::string>> flatten(const Config& config);
 Json to_json(const Config& config);
-// The keys that differ from their defaults, as --set takes them: load_config() makes the same
-// Config of these alone, whatever has become of the file.
+// The keys that differ from their defaults, in the form that --set takes. load_config() makes the
+// same Config of these alone, even if the file has changed or is gone.
 std::vector<std::string> to_settings(const Config& config);
-// Every key with type, default and meaning, as a Markdown table: for `trireme train --keys` and
+// A Markdown table of all keys with type, default and meaning, for `trireme train --keys` and
 // docs/configuration.md.
 std::string describe_keys();
 
-// When to save: every so many steps or epochs; neither: only at the end.
+// The interval between saves, in steps or in epochs. If both are 0, only the end is saved.
 struct CheckpointEvery {
   int64_t steps = 0, epochs = 0;
   bool only_at_end() const { return steps == 0 && epochs == 0; }
@@ -156,20 +158,21 @@ struct ResolvedStrategy {
   std::string name;  // one_device, mirrored, multi_worker
   int workers = 1, replicas_per_worker = 1, world_size = 1;
 };
-// Throws Error(invalid_argument) if strategy, replicas, backend or global batch do not fit
-// `workers`, with what would. `cores`: those mirrored may fill; 0: those this process may run on.
-// Every worker gets the same answer if strategy.replicas is given or the strategy is not mirrored.
+// Resolves the strategy for `workers`. Throws Error(invalid_argument) with a remedy if strategy,
+// replicas, backend or global batch do not fit that number. `cores` is the number that mirrored
+// may fill; 0: the cores that this process may run on. Every worker gets the same answer if
+// strategy.replicas is given, or if the strategy is not mirrored.
 ResolvedStrategy check_with_workers(const Config& config, int workers, int cores = 0);
 
-// The files of data.name: idx: those that the configuration names, the others by their usual names
-// in the folder data.path (train-images-idx3-ubyte, train-labels-idx1-ubyte,
-// t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; each also with .gz).
+// The files of data.name: idx. A file that the configuration does not name is looked for in the
+// folder data.path by its usual name: train-images-idx3-ubyte, train-labels-idx1-ubyte,
+// t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte; each also with .gz.
 struct IdxFiles {
   std::filesystem::path images, labels;
   std::filesystem::path test_images, test_labels;  // Both empty if there is no test part.
 };
-// Throws Error(not_found) naming folder and file names looked for if a file that was named, or the
-// training part, is not there.
+// Throws Error(not_found) naming the folder and the file names if a named file or the training
+// part does not exist.
 IdxFiles find_idx_files(const Config& config);
 
 }  // namespace trireme::cli

@@ -151,7 +151,7 @@ class Checker {
           {"guard.check_replicas_every", guard.check_replicas_every != 0}}) {
       if (is_on)
         refuse(key,
-               fmt::format("{} is given, but strategy.local_steps is {}: replicas go apart", key,
+               fmt::format("{} is given, but strategy.local_steps is {}: replicas differ then", key,
                            config_.strategy.local_steps),
                "strategy.local_steps=1");
     }
@@ -188,8 +188,8 @@ class Checker {
     const auto refuse_with = [&](std::string_view key, const std::string& value,
                                  const std::string& remedy) {
       refuse(key,
-             fmt::format("reproducible.virtual_shards is {} and {} is {}: what comes of that "
-                         "depends on the number of replicas",
+             fmt::format("reproducible.virtual_shards is {} and {} is {}: the result would "
+                         "depend on the number of replicas",
                          config_.reproducible.virtual_shards, key, value),
              remedy + ", or reproducible.virtual_shards=0");
     };
@@ -221,8 +221,8 @@ class Checker {
     if (elastic.batch == "keep") return;
     if (config_.reproducible.virtual_shards > 0) {
       refuse("elastic.batch",
-             fmt::format("elastic.batch is {} and reproducible.virtual_shards is {}: what comes of "
-                         "that depends on the number of workers",
+             fmt::format("elastic.batch is {} and reproducible.virtual_shards is {}: the result "
+                         "would depend on the number of workers",
                          elastic.batch, config_.reproducible.virtual_shards),
              "elastic.batch=keep");
     }
@@ -309,7 +309,7 @@ class Checker {
                 found == given_.end() ? what : found->second.origin + ": " + what, remedy);
   }
 
-  // The message of a room above, with who gave the key its value.
+  // The message of a room above, with the origin of the key's value.
   Error located(std::string_view key, const Error& error) const {
     const auto found = given_.find(key);
     return {error.code(), "config",

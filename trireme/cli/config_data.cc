@@ -76,7 +76,7 @@ void read_images(const Config& config, Dataset& data) {
   data.input = {{data.train.channels, data.train.height, data.train.width}, data.train.classes};
 }
 
-// The end is held out, as neighbouring blocks of a text are no independent samples.
+// Holds out the end of the text, because neighbouring blocks are not independent samples.
 void read_text(const Config& config, Dataset& data) {
   const auto unit =
       config.data.tokens == "bytes" ? data::TextUnit::bytes : data::TextUnit::characters;

@@ -1,4 +1,4 @@
-// The data that a configuration names, read and checked. No torch.
+// Reads and checks the data that a configuration names. No torch.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/cli/config.h>
@@ -12,30 +12,31 @@
 namespace trireme::cli {
 
 struct Dataset {
-  int64_t train_samples = 0, test_samples = 0;  // The latter may be 0.
-  std::string content;  // Digest of the training files' samples, before any are held out.
+  int64_t train_samples = 0, test_samples = 0;  // test_samples may be 0.
+  std::string content;  // A digest of the samples in the training files, before any are held out.
   models::InputSpec input;
-  plan::Split
-      split;  // Which samples of the file each part holds; empty where the data has a test part.
-  data::ImageTable train, test;  // digits, idx
-  std::shared_ptr<const data::TextTokens>
-      text;  // text: first the training samples, then the test samples.
+  // The samples of the file that each part holds; empty if the data has a test part of its own.
+  plan::Split split;
+  data::ImageTable train, test;  // For digits and idx.
+  // For text: first the training samples, then the test samples.
+  std::shared_ptr<const data::TextTokens> text;
 };
 
-// Makes of a run's flat keys what identifies its data (train/data_facts.h): "data.content" comes,
-// keys that had no effect on which samples are held out go.
+// Turns a run's flat keys into those that identify its data (train/data_facts.h): adds
+// "data.content", and removes keys that had no effect on which samples are held out.
 void identify_data(Json& keys, const Config& config, const Dataset& data);
 
-// Reads files, checks labels, and holds out data.test_fraction where there is no test part: images
-// drawn by data.split_seed, of a text its end. Throws Error naming the file or the key.
+// Reads files, checks labels, and holds out data.test_fraction if the data has no test part. For
+// images, data.split_seed draws the held-out samples; for a text, they are its end. Throws Error
+// naming the file or the key.
 Dataset read_data(const Config& config);
 
-// The model's options with what the data decides: gpt's vocabulary and context where they are left
-// to it.
+// The model's options, completed by the data: vocabulary and context of gpt, if the options leave
+// them open.
 models::ModelOptions model_for(const Config& config, const Dataset& data);
 
-// The type that gradients are reduced in: train.dtype's, but float32 where parameters are kept in
-// 16 bits.
+// The type in which gradients are reduced: that of train.dtype, but float32 if parameters are kept
+// in 16 bits.
 plan::DType reduced_dtype(const Config& config);
 
 }  // namespace trireme::cli

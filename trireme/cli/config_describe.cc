@@ -15,7 +15,7 @@ std::vector<std::string> to_settings(const Config& config) {
   std::vector<std::string> settings;
   for (const Key& key : all_keys()) {
     const std::string value = value_as_text(config, key);
-    // An empty text means what the default means (`none`), and --set takes none.
+    // An empty text has the same meaning as the default (`none`), and --set accepts no empty text.
     if (value.empty() || value == value_as_text(Config{}, key)) continue;
     settings.push_back(fmt::format("{}={}", key.name, value));
   }

@@ -8,7 +8,7 @@ namespace trireme::cli {
 
 CheckpointEvery parse_every(const std::string& text) {
   if (text.empty() || text == "never") return {};
-  int64_t count = 1;  // "epoch" alone is every epoch.
+  int64_t count = 1;  // "epoch" alone means every epoch.
   const char* end = text.data() + text.size();
   const char* unit_begin = text.data();
   const auto number = std::from_chars(text.data(), end, count);

@@ -13,8 +13,8 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, status);
 }
 
-// The file that the key names, or the usual one in the folder; empty if there is none and
-// `required` is false.
+// The file that the key names, or the one with the usual name in the folder. Empty if there is
+// none and `required` is false.
 fs::path find_file(const std::string& key, const std::string& named, const std::string& folder,
                    const std::string& usual_name, bool required) {
   if (!named.empty()) {
@@ -43,7 +43,7 @@ IdxFiles find_idx_files(const Config& config) {
   IdxFiles files;
   files.images = find_file("data.images", data.images, data.path, "train-images-idx3-ubyte", true);
   files.labels = find_file("data.labels", data.labels, data.path, "train-labels-idx1-ubyte", true);
-  // A folder with a test part is used as such only for training files that come from it too.
+  // The test part of a folder is used only if the training files come from that folder too.
   const std::string test_folder = data.images.empty() ? data.path : "";
   files.test_images = find_file("data.test_images", data.test_images, test_folder,
                                 "t10k-images-idx3-ubyte", !data.test_labels.empty());

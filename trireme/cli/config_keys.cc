@@ -70,14 +70,14 @@ bool is_section(std::string_view name) {
 }
 
 std::string nearest_key(std::string_view unknown_name) {
-  constexpr size_t kLongestWord = 64;  // Nothing longer can be near, and the search is quadratic.
+  constexpr size_t kLongestWord = 64;  // A longer word is never near, and the search is quadratic.
   if (unknown_name.size() > kLongestWord) return "";
   std::vector<std::string_view> names, last_parts;
   for (const Key& key : all_keys()) {
     names.push_back(key.name);
     last_parts.push_back(last_part_of(key.name));
   }
-  // The right word without its section, or under a wrong one: "lr", "train.lr".
+  // The right word without its section, or with a wrong one: "lr", "train.lr".
   const auto exact = std::find(last_parts.begin(), last_parts.end(), last_part_of(unknown_name));
   if (exact != last_parts.end() && !is_section(section_of(unknown_name)))
     return std::string(names[exact - last_parts.begin()]);

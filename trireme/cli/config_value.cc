@@ -47,7 +47,7 @@ std::optional<bool> flag_from(std::string_view text) {
   return std::nullopt;
 }
 
-// "[16, 32]", "16,32" and "16"; nothing if any entry is not a whole number.
+// Reads "[16, 32]", "16,32" and "16". Empty if any entry is not a whole number.
 std::optional<std::vector<int64_t>> list_from(std::string_view text) {
   if (text.size() >= 2 && text.front() == '[' && text.back() == ']')
     text = text.substr(1, text.size() - 2);
@@ -67,7 +67,7 @@ void store(Config& config, const Key& key, const Value& value) {
   *std::get<Value*>(key.slot(config)) = value;
 }
 
-// Whole numbers and three-state flags live in an int or an int64_t.
+// Whole numbers and three-state flags are stored in an int or an int64_t.
 void store_whole(Config& config, const Key& key, int64_t value) {
   const Slot slot = key.slot(config);
   if (int* const* narrow = std::get_if<int*>(&slot)) {
@@ -106,7 +106,7 @@ void set_choice(Config& config, const Key& key, const Assignment& assignment,
   refuse(key, assignment, near.empty() ? "" : fmt::format("{}={}", key.name, near));
 }
 
-// A number with a unit; `parse` throws what says which units there are.
+// Sets a number with a unit. `parse` throws an error if it does not know the unit.
 template <typename Parse>
 void set_measure(Config& config, const Key& key, const Assignment& assignment, Parse parse) {
   int64_t value = 0;
@@ -138,7 +138,7 @@ std::string bytes_text(int64_t bytes) {
   return fmt::format("{}", bytes);
 }
 
-// A slot to read from; a Config has no const accessor of its own.
+// The slot of a key, for reading only: a Config has no const accessor of its own.
 Slot slot_of(const Config& config, const Key& key) { return key.slot(const_cast<Config&>(config)); }
 
 }  // namespace

@@ -92,7 +92,7 @@ class YamlReader {
   }
 
   std::string file_;
-  std::map<std::string, std::string> seen_;  // Full name of every key and section -> where.
+  std::map<std::string, std::string> seen_;  // The place of every key and section, by full name.
   std::vector<Assignment> assignments_;
 };
 

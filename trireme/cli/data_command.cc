@@ -1,4 +1,4 @@
-// `trireme data`: what a run did with its data, without LibTorch.
+// `trireme data`: checks how a run used its data, without LibTorch.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
@@ -22,7 +22,7 @@ int audit(const std::vector<std::string>& runs, bool json) {
 }  // namespace
 
 void add_data(Command app) {
-  Command command = app.subcommand("data", "What a run did with its data");
+  Command command = app.subcommand("data", "Check how a run used its data");
   Command audit_command = command.subcommand(
       "audit",
       "Prove from a run's logs that each sample of each finished epoch was used exactly once");
@@ -30,10 +30,10 @@ void add_data(Command app) {
   auto json = std::make_shared<bool>(false);
   audit_command.required(
       "run", *runs,
-      "The run's folder (run.dir) or its log; several, if it was started several times");
-  audit_command.flag("--json", *json, "As JSON");
+      "The run's folder (run.dir) or its log; several if the run was started several times");
+  audit_command.flag("--json", *json, "Print JSON");
   audit_command.footer(
-      "Ends with 1 if a sample was lost or used twice.\nExample: trireme data audit "
+      "The exit code is 1 if a sample was missed or used twice.\nExample: trireme data audit "
       "runs/digits-20260131-101500");
   audit_command.action([runs, json] { return audit(*runs, *json); });
 }

@@ -1,5 +1,5 @@
-// `trireme doctor`: what was understood, and what is compiled in. The worker answers, since it is
-// the one that computes.
+// `trireme doctor`: prints what Trireme understood of the environment, and what is compiled in.
+// The worker answers, because it is the programme that trains.
 #include <fmt/format.h>
 #include <trireme/cli/commands.h>
 
@@ -7,9 +7,9 @@ namespace trireme::cli {
 
 void add_doctor(Command app) {
   Command command = app.subcommand(
-      "doctor", "Print what was understood of the environment and what is compiled in");
+      "doctor", "Print what Trireme understood of the environment, and what is compiled in");
   auto json = std::make_shared<bool>(false);
-  command.flag("--json", *json, "As JSON");
+  command.flag("--json", *json, "Print JSON");
   command.footer("Example: trireme launch --workers 2 -- trireme doctor");
   command.action([json] {
     std::vector<std::string> words{"doctor"};

@@ -30,8 +30,8 @@ int judge_expectations(const ExpectRun& run) {
       finding = exactly_once(report);
     } else {
       const fs::path reference = folder / "reference";
-      fs::remove_all(reference);  // Of an earlier run in this folder.
-      fmt::print(stderr, "training once more without faults, to compare\n");
+      fs::remove_all(reference);  // The reference of an earlier run in this folder.
+      fmt::print(stderr, "training again without faults, for comparison\n");
       if (const int code = run.train(settings_of_reference(reference)); code != kExitOk)
         return code;
       finding = same_loss(report, Json::parse(read_file(reference / "report.json")),

@@ -1,4 +1,4 @@
-// After a run with faults: is what it had to keep kept? No torch.
+// Checks the expectations of a run with faults after its end. No torch.
 #pragma once
 #include <trireme/cli/config.h>
 #include <functional>
@@ -8,17 +8,17 @@
 namespace trireme::cli {
 
 struct ExpectRun {
-  const Config& config;              // Of the run; its run.dir holds the report.
-  std::vector<std::string> reports;  // More files that hold the same report.
-  // Trains with these values set over those of the run, and returns the exit code: for the
+  const Config& config;              // The configuration of the run; its run.dir holds the report.
+  std::vector<std::string> reports;  // More files with the same report.
+  // Trains with these values set over those of the run, and returns the exit code. It makes the
   // reference without faults.
   std::function<int(const std::vector<std::string>& set)> train;
 };
 
-// Judges config.inject.expect from the report, trains the undisturbed reference in
-// run.dir/reference where it needs one, tells each finding on standard error, and writes them into
-// the reports as "expect". Returns 0 if all hold, else 1, or the reference's own exit code if that
-// failed.
+// Checks config.inject.expect against the report. If it needs the reference without faults, it
+// trains it in run.dir/reference. Prints each finding on standard error, and writes all of them
+// into the reports as "expect". Returns 0 if all expectations hold, else 1, or the exit code of
+// the reference if that failed.
 int judge_expectations(const ExpectRun& run);
 
 }  // namespace trireme::cli

@@ -1,4 +1,4 @@
-// `trireme launch`: starts any programme as workers of one job.
+// `trireme launch`: starts any programme as the workers of one job.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
@@ -57,7 +57,7 @@ void add_launch(Command app) {
   command.option(
       "--threads", arguments->threads,
       "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of this host)");
-  command.flag("--no-prefix", arguments->no_prefix, "Pass output on without the worker's number");
+  command.flag("--no-prefix", arguments->no_prefix, "Print output without the worker's number");
   command.option("--stop-grace", arguments->stop_grace,
                  "After a request to stop, workers have this long to save and end; then they are "
                  "killed (default 30s)");

@@ -1,5 +1,5 @@
-// `trireme`: the light front. It loads no LibTorch: what computes is done by trireme-worker beside
-// it.
+// `trireme`: the light front end. It does not load LibTorch; the programme trireme-worker beside
+// it trains.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/version.h>
@@ -27,7 +27,7 @@ namespace {
 
 int run(int argc, char** argv) {
   CommandLine app(
-      "Trireme trains LibTorch models on one device or many: replicas in step on threads, "
+      "Trireme trains LibTorch models on one device or many, with replicas in threads, "
       "processes and hosts.");
   app.version(std::string(version()));
   app.footer("Example: trireme train examples/digits.yaml --workers 2");

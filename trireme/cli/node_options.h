@@ -1,4 +1,4 @@
-// Options of a job that several launchers start together, one on each host.
+// The options of a job with several launchers, one on each host.
 #pragma once
 #include <trireme/cli/command_line.h>
 #include <trireme/launch/supervisor.h>
@@ -13,10 +13,10 @@ struct NodeOptions {
   void add_to(Command command) {
     command.option("--nodes", nodes,
                    "Launchers in the job, one on each host; --workers counts all hosts' workers");
-    command.option("--node", node, "Which of them this is: 0 runs the rendezvous");
+    command.option("--node", node, "The number of this launcher; launcher 0 runs the rendezvous");
     command.option("--rendezvous", rendezvous,
                    "HOST:PORT of node 0 that the other hosts reach (default: 127.0.0.1 and a "
-                   "free port), or where etcd runs: "
+                   "free port), or the place of the job in etcd: "
                    "etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
   }
   void apply(launch::SupervisorOptions& options) const {

@@ -1,4 +1,5 @@
-// `trireme plan`: what a run would do, for any world size, without running it or loading LibTorch.
+// `trireme plan`: prints what a run would do, for any world size. It does not run it or load
+// LibTorch.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
@@ -61,8 +62,8 @@ int show(const PlanArguments& arguments) {
   }
   const plan::BucketPlan buckets = plan::plan_buckets(
       parameters, {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes});
-  const bool shares_memory = config.comm.backend == "auto" ||
-                             config.comm.backend == "shm";  // If the workers are on one host.
+  // True if the workers are on one host.
+  const bool shares_memory = config.comm.backend == "auto" || config.comm.backend == "shm";
   const std::string path = strategy.workers == 1 ? "threads" : shares_memory ? "shm" : "tcp";
   const plan::SizeChoices choices = all_reduce_choices(config, path, strategy.world_size);
   const plan::CollectivePlan all_reduce = plan::plan_collective(
@@ -72,7 +73,7 @@ int show(const PlanArguments& arguments) {
   check(data, strategy.world_size);
   check(buckets, parameters);
   check(all_reduce);
-  // Gloo and MPI have algorithms of their own; the plan is what ranks that share memory run, and
+  // Gloo and MPI have algorithms of their own. Ranks that share memory run the plan, and so does
   // TCP.
   const bool runs_plan = strategy.workers == 1 || shares_memory || config.comm.backend == "tcp";
 
@@ -90,11 +91,11 @@ int show(const PlanArguments& arguments) {
                 {"buckets", buckets.to_json()},
                 {"all_reduce", all_reduce.to_json()}};
     if (shard_tree) out["shard_tree"] = shard_tree->to_json();
-    out["all_reduce"]["carrier"] = strategy.workers == 1 ? "threads" : config.comm.backend;
+    out["all_reduce"]["backend"] = strategy.workers == 1 ? "threads" : config.comm.backend;
     out["all_reduce"]["choices"] = plan::describe(choices);
     if (arguments.batches > 0) {
-      // Batches count within the training part; where that was split off, it lists which samples of
-      // the file it holds.
+      // The batches count within the training part. If that part was split off, "split" lists the
+      // samples of the file that it holds.
       out["batches"] = batches;
       out["split"] = {{"train", dataset.split.train}, {"test", dataset.split.test}};
     }
@@ -132,8 +133,8 @@ void add_plan(Command app) {
   command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
   command.option("--workers", arguments->workers, "Worker processes to plan for");
   command.option("--batches", arguments->batches,
-                 "Also list the samples of the first so many global batches");
-  command.flag("--json", arguments->json, "As JSON");
+                 "Also list the samples of this many global batches");
+  command.flag("--json", arguments->json, "Print JSON");
   command.footer("Example: trireme plan examples/digits.yaml --workers 4");
   command.action([arguments] { return show(*arguments); });
 }

@@ -1,4 +1,4 @@
-// `trireme scale`: another number of workers for an elastic job that runs.
+// `trireme scale`: changes the number of workers of a running elastic job.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/deadline.h>
@@ -39,7 +39,7 @@ pid_t choose_job(const std::filesystem::path& folder, int asked) {
                 "trireme train ... --elastic MIN:MAX");
   if (asked > 0 && std::find(jobs.begin(), jobs.end(), asked) == jobs.end())
     throw Error(ErrorCode::not_found, "cli",
-                fmt::format("process {} is no launcher of an elastic job", asked),
+                fmt::format("process {} is not the launcher of an elastic job", asked),
                 fmt::format("--job {}", fmt::join(jobs, " or ")));
   if (asked == 0 && jobs.size() > 1)
     throw Error(ErrorCode::invalid_argument, "cli",
@@ -48,7 +48,8 @@ pid_t choose_job(const std::filesystem::path& folder, int asked) {
   return asked > 0 ? asked : jobs.front();
 }
 
-// The launcher's process is told by number, a job in etcd by name.
+// Returns the job's name for messages, which is the number of the launcher's process, and its
+// contents.
 std::pair<std::string, launch::TokenFile::Contents> find_job(int asked) {
   const auto folder = launch::token_folder(Environment::of_process());
   const pid_t launcher = choose_job(folder, asked);
@@ -65,7 +66,7 @@ std::pair<std::string, launch::TokenFile::Contents> find_job_in_etcd(
   const auto token = launch::token_from(Environment::of_process());
   if (!token)
     throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("no job token: job '{}' believes nobody without it", where.job),
+                fmt::format("no job token: job '{}' accepts no request without it", where.job),
                 "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE as the job was started with");
   return {where.job,
           {*token, launch::CoordinatorLookup(where).wait(*token, Deadline::after(kTimeout))}};
@@ -94,7 +95,7 @@ Json ask(const launch::TokenFile::Contents& job, const Json& question) {
     throw Error(
         ErrorCode::timeout, "cli",
         fmt::format("the job's coordinator at {} does not answer", job.coordinator.describe()),
-        "look whether it is stopped, and whether the job is elastic");
+        "check whether it is stopped, and whether the job is elastic");
   return *answer;
 }
 
@@ -117,12 +118,13 @@ void add_scale(Command app) {
   };
   auto arguments = std::make_shared<Arguments>();
   Command command =
-      app.subcommand("scale", "Another number of workers for an elastic job that runs");
-  command.required("workers", arguments->workers, "Between the job's MIN and MAX");
+      app.subcommand("scale", "Change the number of workers of a running elastic job");
+  command.required("workers", arguments->workers, "The new number, between the job's MIN and MAX");
   command.option("--job", arguments->job,
-                 "Process of its launcher, where several run on this host");
-  command.option("--rendezvous", arguments->rendezvous,
-                 "Of a job that etcd knows, on any host: etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
+                 "Process id of the job's launcher, if several elastic jobs run here");
+  command.option(
+      "--rendezvous", arguments->rendezvous,
+      "The place of the job in etcd, on any host: etcd://HOST:PORT[,HOST:PORT...]/JOBNAME");
   command.excludes("--rendezvous", "--job");
   command.footer("Example: trireme scale 4");
   command.action(

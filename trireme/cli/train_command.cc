@@ -1,5 +1,5 @@
-// `trireme train`: checks everything that can be checked before a process starts, then becomes the
-// worker, or supervises several.
+// `trireme train`: checks everything that can be checked before a process starts. Then it becomes
+// the worker, or supervises several workers.
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
@@ -39,8 +39,8 @@ struct TrainArguments {
   NodeOptions node;
 };
 
-// A checkpoint folder in use is moved aside, never deleted: "--fresh" must not cost anybody their
-// work.
+// Moves the checkpoints of a folder aside and never deletes them, so "--fresh" cannot cost anybody
+// their work.
 void move_aside(const std::filesystem::path& dir) {
   if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir))) return;
   std::filesystem::path aside;
@@ -54,8 +54,8 @@ void move_aside(const std::filesystem::path& dir) {
   log_info("--fresh: the checkpoints in {} were moved to {}", dir.string(), aside.string());
 }
 
-// The configuration itself and not the file, which may be edited while the job runs: replacements
-// get what the first workers got.
+// The resolved configuration instead of the file, which may be edited while the job runs.
+// Replacements therefore get the same settings as the first workers.
 std::vector<std::string> worker_arguments(const TrainArguments& arguments, const Config& config) {
   std::vector<std::string> words{"train"};
   for (const std::string& set : to_settings(config)) words.insert(words.end(), {"--set", set});
@@ -81,7 +81,7 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   options.workers = strategy.workers;
   if (!arguments.elastic.empty())
     options.elastic = launch::parse_elastic(arguments.elastic, "--elastic");
-  // An elastic job goes on after a wrong alarm, so it need not wait long.
+  // An elastic job continues after a wrong alarm, so it need not wait long.
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
   if (config.comm.heartbeat_timeout > Milliseconds(0))
     options.heartbeat_timeout = config.comm.heartbeat_timeout;
@@ -90,7 +90,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   options.stop_grace = config.launch.stop_grace;
   options.loss_grace = config.launch.loss_grace;
   options.straggler.factor = config.comm.straggler_factor;
-  // Beside rank 0's own records, as rank 0 may be the one that hangs.
+  // The launcher writes this beside rank 0's own records, because rank 0 may be the worker that
+  // hangs.
   std::optional<monitor::AppendFile> log;
   if (config.monitor.json_lines)
     options.on_notice = [&log, file = std::filesystem::path(config.run.dir) /
@@ -104,8 +105,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   options.command = worker_arguments(arguments, config);
   options.command.insert(options.command.begin(), sibling_program("trireme-worker").string());
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
-  options.prefix_output = !arguments.json;  // The report must stay JSON; progress then goes to
-                                            // standard error, from rank 0 itself.
+  // The report must stay JSON; rank 0 itself then writes the progress to standard error.
+  options.prefix_output = !arguments.json;
   const bool draw = config.monitor.progress && !arguments.quiet && !arguments.json;
   std::unique_ptr<monitor::Sink> progress;
   if (draw) {
@@ -118,8 +119,8 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   return launch::supervise(options);
 }
 
-// Whether this model takes this data, and the batches come out: found by the plans, before a
-// process starts. Returns the steps of the run. `most`: workers that it may ever have; 0: their
+// Checks before a process starts that the model takes the data, and that the batches fit. Returns
+// the number of steps of the run. `most` is the largest number of workers that it may have; 0: the
 // number stays.
 int64_t check_model_and_data(const Config& config, int most) {
   const Dataset data = read_data(config);
@@ -136,8 +137,7 @@ int64_t check_model_and_data(const Config& config, int most) {
                                  : config.train.epochs * plan.batches_per_epoch();
 }
 
-// The undisturbed run that a disturbed one is compared with: the same words, but for what `set`
-// says.
+// Trains the undisturbed reference of a disturbed run, with the same arguments except for `set`.
 int train_reference(TrainArguments arguments, const Config& disturbed,
                     const std::vector<std::string>& set) {
   arguments.source = {{}, to_settings(disturbed)};
@@ -156,7 +156,7 @@ int run_and_judge(TrainArguments arguments, const Config& config,
                   const ResolvedStrategy& strategy) {
   const int code = supervise_workers(arguments, config, strategy);
   if (code != kExitOk) {
-    fmt::print(stderr, "trireme: the run ended with {}; what was expected of it is not judged\n",
+    fmt::print(stderr, "trireme: the run ended with exit code {}; --expect was not checked\n",
                code);
     return code;
   }
@@ -167,7 +167,7 @@ int run_and_judge(TrainArguments arguments, const Config& config,
       {config, reports, [&](const auto& set) { return train_reference(arguments, config, set); }});
 }
 
-// Of the job that this launcher is about to start, or to join.
+// The mark of the job that this launcher is about to start or to join.
 launch::JobMark mark_of(const TrainArguments& arguments) {
   launch::SupervisorOptions options;
   arguments.node.apply(options);
@@ -217,7 +217,7 @@ int train(TrainArguments arguments) {
         ErrorCode::invalid_argument, "cli",
         fmt::format("elastic.batch is {}, but the number of workers stays", config.elastic.batch),
         "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
-  if (elastic && config.elastic.workers == 0) {  // Also for those who join later.
+  if (elastic && config.elastic.workers == 0) {  // Workers that join later get it too.
     std::vector<std::string> settings = to_settings(config);
     settings.push_back(fmt::format("elastic.workers={}", workers));
     config = load_config({{}, settings});
@@ -237,9 +237,9 @@ int train(TrainArguments arguments) {
   const bool expects = !parse_expectations(config.inject.expect).empty();
   if (expects && (launched || arguments.node.nodes > 1))
     throw Error(ErrorCode::invalid_argument, "cli",
-                "--expect where several launchers start the job: nobody sees all of it",
+                "--expect with several launchers: none of them sees the whole job",
                 "trireme train --workers N on one host, or trireme data audit afterwards");
-  // Drawn once: which rank suffers what must not depend on how many there are later.
+  // The faults are drawn once. Their ranks must not depend on a later number of workers.
   const std::vector<Fault> faults =
       schedule_faults(parse_faults(config.inject.faults), strategy.world_size);
   if (!faults.empty()) config.inject.faults = to_text(faults);
@@ -280,10 +280,10 @@ void add_train(Command app) {
                  "Faults to inject, such as \"kill:rank=1@step=40; "
                  "stop:rank=0@step=60,for=3s\" (docs/faults.md)");
   command.option("--expect", arguments->expect,
-                 "What must hold at the end: same-loss (as without faults, which is trained "
+                 "Check at the end: same-loss (as in a run without faults, which is trained "
                  "too), exactly-once");
   command.flag("--fresh", arguments->fresh,
-               "Start anew: checkpoints of the folder are moved aside");
+               "Start from the beginning; existing checkpoints are moved aside");
   command.flag("--quiet", arguments->quiet, "No progress and no summary");
   command.flag("--json", arguments->json,
                "Print the report as JSON at the end, and nothing else on standard output");

@@ -26,8 +26,8 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// Runs `rank_body` once a rank: in threads of this process, or here if the ranks are processes.
-// Returns what rank 0 measured, in seconds.
+// Runs `rank_body` once for each rank: in threads of this process, or on the calling thread if the
+// ranks are processes. Returns the measurements of this worker's first rank, in seconds.
 std::vector<double> on_every_rank(
     World& world, int threads,
     const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body) {

@@ -1,4 +1,4 @@
-// What the measuring subcommands of `trireme-worker` have in common.
+// The code that the measuring subcommands of `trireme-worker` have in common.
 #pragma once
 #include <trireme/comm/world.h>
 #include <functional>
@@ -17,12 +17,12 @@ struct WorkerBenchArguments {
 };
 
 WorldOptions world_options_of(const WorkerBenchArguments& arguments);
-int threads_of(const WorkerBenchArguments& arguments);      // Ranks in this process.
+int threads_of(const WorkerBenchArguments& arguments);      // The number of ranks in this process.
 void require_steps(const WorkerBenchArguments& arguments);  // Throws Error(invalid_argument).
-double median(std::vector<double> values);                  // Of at least one.
+double median(std::vector<double> values);                  // Needs at least one value.
 
-// COLLECTIVE. Runs `rank_body` once a rank: in threads of this process, or here if the ranks are
-// processes. Returns what this worker's first rank measured.
+// COLLECTIVE. Runs `rank_body` once for each rank: in threads of this process, or on the calling
+// thread if the ranks are processes. Returns the measurements of this worker's first rank.
 std::vector<double> on_every_rank(
     World& world, int threads,
     const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body);

@@ -18,7 +18,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 constexpr int kWarmUp = 3;
 
-// The operation on tensors of so many bytes, as a user calls it.
+// The operation on tensors of this many bytes, called as a user calls it.
 class Operation {
  public:
   Operation(plan::Collective collective, int64_t bytes, Group& group, bool shared)
@@ -35,7 +35,7 @@ class Operation {
       case plan::Collective::broadcast: return group.broadcast(whole_, 0);
     }
   }
-  // Each run starts together: the time is that of the slowest rank, as users feel it.
+  // All ranks start each run together, so the time is that of the slowest rank, as users see it.
   double seconds(Group& group) const {
     group.barrier();
     const auto start = SteadyClock::now();
@@ -48,7 +48,7 @@ class Operation {
   at::Tensor part_, whole_;
 };
 
-// Bus bandwidth as nccl-tests defines it: what each link carries.
+// The factor of the bus bandwidth as nccl-tests defines it: the bytes that each link carries.
 double bus_factor(plan::Collective collective, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (collective == plan::Collective::all_reduce) return 2 * others;
@@ -89,16 +89,16 @@ void print(const WorkerBenchArguments& arguments, plan::Collective collective,
                json["bus_gbytes_per_second"].get<double>());
 }
 
-// Sizes that a table tells apart, and how often each is timed.
+// The sizes that a table distinguishes, and the number of times each is timed.
 constexpr int64_t kTunedBytes[] = {256,       1 << 10, 4 << 10, 16 << 10, 64 << 10,
                                    256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 int times_at(int64_t bytes, int64_t most) {
   return static_cast<int>(std::clamp<int64_t>((64 << 20) / bytes, 5, std::max<int64_t>(5, most)));
 }
 
-// The groups of one rank, one for each algorithm, and their median times at each size; algorithms
-// take turns, so that what else the machine does meets all of them. Returns [size][algorithm],
-// flat.
+// The median times of one rank's groups, one group for each algorithm, at each size. The
+// algorithms take turns, so that other work of the machine affects all of them. Returns
+// [size][algorithm], flat.
 std::vector<double> time_algorithms(const std::vector<std::shared_ptr<Group>>& groups,
                                     plan::Collective collective, int64_t most) {
   std::vector<double> medians;

@@ -17,7 +17,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// One rank's model, random batch and engine.
+// The model, the random batch and the engine of one rank.
 class Training {
  public:
   Training(const WorkerBenchArguments& arguments, std::shared_ptr<Group> group)
@@ -56,14 +56,14 @@ class Training {
   at::Tensor data_, target_;
 };
 
-// What rank 0 has seen beside its times.
+// The measurements of rank 0 other than its times.
 struct Seen {
-  double cpu_seconds = 0;  // Of its process, a step.
+  double cpu_seconds = 0;  // The CPU time of its process for one step.
   int64_t batch = 0, bytes_sent = 0;
 };
 
 std::vector<double> timed_steps(Training& training, int64_t steps, Seen& seen) {
-  // No barrier between steps: ranks keep step by the exchange itself, as in training.
+  // There is no barrier between steps: the exchange keeps the ranks together, as in training.
   std::vector<double> seconds;
   constexpr int64_t kWarmUpSteps = 5;
   double cpu_start = 0;
@@ -83,7 +83,7 @@ void print(const WorkerBenchArguments& arguments, const std::vector<double>& sec
            const Seen& seen) {
   const int ranks = arguments.workers;
   const double middle = median(seconds);
-  // A process of its own per rank: rank 0's share stands for each.
+  // With one process for each rank, the value of rank 0 stands for each.
   const double cpu = threads_of(arguments) > 1 ? seen.cpu_seconds : seen.cpu_seconds * ranks;
   const Json json = {{"model", arguments.model},
                      {"path", arguments.path},

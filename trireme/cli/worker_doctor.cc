@@ -52,7 +52,7 @@ Json findings() {
   const auto state = [](bool here, const char* missing) {
     return std::string(here ? "compiled in" : missing);
   };
-  json["carriers"] = {
+  json["backends"] = {
       {"threads", "compiled in"},
       {"shm", "compiled in"},
       {"tcp", "compiled in"},
@@ -81,10 +81,10 @@ int doctor(bool as_json) {
   fmt::print("host       {}: {} cores, {} of memory\n", json["host"]["name"].get<std::string>(),
              json["host"]["cores"].get<int>(),
              format_bytes(json["host"]["memory_bytes"].get<int64_t>()));
-  fmt::print("who am I   {}\n", json["identity"]["understood"].get<std::string>());
+  fmt::print("identity   {}\n", json["identity"]["understood"].get<std::string>());
   fmt::print("token      {}\n", json["identity"]["token"].get<std::string>());
-  for (const auto& [name, state] : json["carriers"].items())
-    fmt::print("carrier    {}: {}\n", name, state.get<std::string>());
+  for (const auto& [name, state] : json["backends"].items())
+    fmt::print("backend    {}: {}\n", name, state.get<std::string>());
   fmt::print("threads    {} for operators (OMP_NUM_THREADS {}, MKL_NUM_THREADS {})\n",
              json["threads"]["operators"].get<int>(),
              json["threads"]["OMP_NUM_THREADS"].get<std::string>(),
@@ -98,7 +98,8 @@ int doctor(bool as_json) {
 
 void add_worker_doctor(Command app) {
   auto json = std::make_shared<bool>(false);
-  Command command = app.subcommand("doctor", "What was understood and what is compiled in");
+  Command command =
+      app.subcommand("doctor", "Print what Trireme understood, and what is compiled in");
   command.flag("--json", *json);
   command.action([json] { return doctor(*json); });
 }

@@ -1,5 +1,4 @@
-// `trireme-worker`: the part of the command line that computes. Started by `trireme`, not by
-// people.
+// `trireme-worker`: the part of the command line that trains. `trireme` starts it; people do not.
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
@@ -22,8 +21,8 @@ int run(int argc, char** argv) {
   return app.run(argc, argv);
 }
 
-// Other ranks may be gone: destructors of carriers could wait for them until their time-outs. All
-// that had to be saved has been saved.
+// Ends without destructors. Other ranks may be gone, and destructors of backends could wait for
+// them until their time-outs. All that had to be saved has been saved.
 [[noreturn]] void end_at_once(int code) {
   std::fflush(nullptr);
   std::_Exit(code);
@@ -42,8 +41,8 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "trireme: {}\n", error.what());
     trireme::cli::end_at_once(trireme::exit_code_of(error));
   } catch (const std::exception& error) {
-    // LibTorch's own complaint: about a shape or a type, as a rule.
-    fmt::print(stderr, "trireme: [torch] {}{}{}; try: see whether model and data fit each other\n",
+    // An error of LibTorch itself, mostly about a shape or a type.
+    fmt::print(stderr, "trireme: [torch] {}{}{}; try: check that model and data fit each other\n",
                trireme::rank_label(), trireme::rank_label().empty() ? "" : ": ",
                trireme::brief(error));
     trireme::cli::end_at_once(trireme::kExitFailed);

@@ -60,8 +60,8 @@ OptimizerFactory optimizer_of(const Config& config) {
   return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
 }
 
-// The keys that change what is computed: what all ranks must have alike. Paths, addresses and
-// listeners may differ from host to host.
+// The keys that change what is computed. They must be equal on all ranks. Paths, addresses and
+// sinks may differ from host to host.
 Json keys_to_agree(const Config& config) {
   static constexpr std::string_view kOwn[] = {"run.",
                                               "monitor.",
@@ -119,7 +119,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
     options.loss_scaling = {.initial = config.train.loss_scale};
   options.ema_decay = config.train.ema_decay;
   options.inject = {parse_faults(config.inject.faults), marks_dir(checkpoint_dir(config)).string()};
-  // Where replicas have one copy, none of them can differ from the others.
+  // Replicas that share one copy cannot differ from each other.
   const bool corrupts =
       std::any_of(options.inject.faults.begin(), options.inject.faults.end(),
                   [](const Fault& fault) { return fault.kind == FaultKind::corrupt; });
@@ -153,8 +153,8 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.loader_threads = config.data.threads;
   options.prefetch = config.data.prefetch;
   options.threads = at::get_num_threads();  // The launching side has set OMP_NUM_THREADS.
-  if (config.reproducible.virtual_shards > 0)
-    options.threads = 1;  // The same everywhere, however many replicas a host has.
+  // The number is the same everywhere, however many replicas a host has.
+  if (config.reproducible.virtual_shards > 0) options.threads = 1;
   if (config.device.threads > 0) options.threads = config.device.threads;
   options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};
   options.cost = {config.cost.per_cpu_hour, config.cost.per_device_hour};
@@ -170,7 +170,7 @@ struct Files {
   std::filesystem::path report, log, events;
 };
 
-// Rank 0's listeners, and where they write.
+// Adds rank 0's sinks, and returns the files that they write.
 Files add_sinks(TrainerOptions& options, const Config& config,
                 const WorkerTrainArguments& arguments) {
   const std::filesystem::path dir = config.run.dir;
@@ -203,7 +203,7 @@ void write_down(Report& report, const Files& files, const WorkerTrainArguments& 
   if (!arguments.report.empty()) write_file_atomically(arguments.report, text);
 }
 
-// Once, when nothing can bring the workers together again.
+// Called once, when no event can bring the workers together again.
 void tell(const Report& report, const std::vector<std::shared_ptr<monitor::Sink>>& sinks,
           const WorkerTrainArguments& arguments) {
   const Json json = report.to_json();
@@ -229,8 +229,8 @@ Sources sources_of(Dataset data) {
 }
 
 int train(const WorkerTrainArguments& arguments) {
-  const StopSignal
-      until_the_end;  // A stop may come before the first step, or while the report is written.
+  // A stop may come before the first step, or while the report is written.
+  const StopSignal until_the_end;
   const Config config = load_config(arguments.source);
   World world = World::join(world_options(config));
   const ResolvedStrategy strategy = check_with_workers(config, world.workers());

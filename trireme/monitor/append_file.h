@@ -5,11 +5,11 @@
 
 namespace trireme::monitor {
 
-// Each record is handed to the kernel at once, so it outlives a crash of this process, and other
-// readers never wait for it. One thread at a time.
+// Each record goes to the kernel at once. It therefore survives a crash of this process, and
+// readers see it without delay. One thread at a time may use an object.
 class AppendFile {
  public:
-  // Makes missing folders. Throws Error(io) naming the path.
+  // Creates missing folders. Throws Error(io) naming the path.
   explicit AppendFile(std::filesystem::path path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;

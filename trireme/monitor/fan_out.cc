@@ -32,7 +32,7 @@ class FanOut : public Sink {
   }
 
  private:
-  OpenSinks open_;  // Until the start.
+  OpenSinks open_;  // Empty after the start.
   std::vector<std::unique_ptr<Sink>> sinks_;
 };
 

@@ -33,7 +33,7 @@ std::string eval_line(const EvalRecord& eval, std::optional<double> train_loss) 
                             eval.accuracy * 100);
 }
 
-// The events in common: what is told, apart from how it is put on the screen.
+// The events that both displays share. The derived classes put the lines on the screen.
 class Progress : public Sink {
  public:
   Progress(std::FILE* out, NowFunction now)
@@ -75,8 +75,8 @@ class TerminalProgress : public Progress {
  public:
   using Progress::Progress;
   ~TerminalProgress() override {
-    if (drawn_)
-      put("\n");  // The run ended without on_end(): what comes next starts on a line of its own.
+    // The run ended without on_end(), so the next output starts on a line of its own.
+    if (drawn_) put("\n");
   }
 
  private:

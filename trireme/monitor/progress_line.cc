@@ -9,11 +9,12 @@ namespace {
 
 constexpr int kWidestBar = 42;
 
-// How much a line says. Each number of columns has the richest of these that fits.
+// The amount of detail in a line. For each width, the first of these layouts that fits is used.
 struct Layout {
-  int narrowest_bar;  // Brackets included; 0: no bar.
-  bool words;  // "step 12/460", "12,345 samples/s", "2 min 05 s left"; else "12/460", "12,345/s",
-               // "2:05 left".
+  int narrowest_bar;  // With its brackets. 0: no bar.
+  // True: "step 12/460", "12,345 samples/s", "2 min 05 s left". False: "12/460", "12,345/s",
+  // "2:05 left".
+  bool words;
   bool speed = true;
   bool time_left = true;
 };
@@ -34,8 +35,8 @@ std::string epoch_text(const ProgressView& view) {
   return "epoch " + of_total(view.epoch, view.epochs);
 }
 
-// What stands right of the bar. Numbers that change from step to step are padded to their usual
-// width, so that the bar keeps its length.
+// The text to the right of the bar. Numbers that change from step to step are padded to their
+// usual width, so that the bar keeps its length.
 std::string figures(const ProgressView& view, const Layout& layout) {
   const char* gap = layout.words ? "  " : " ";
   const bool step_word = layout.words || view.total_steps <= 0;

@@ -16,8 +16,8 @@ struct PssSampler::Impl {
   std::thread thread;
 
   void sample() {
-    const int64_t now = process_pss_bytes();  // Takes the kernel milliseconds in a large process:
-                                              // not under the lock.
+    // In a large process this takes the kernel milliseconds, so it happens outside of the lock.
+    const int64_t now = process_pss_bytes();
     const std::lock_guard lock(mutex);
     peak = std::max(peak, now);
   }
@@ -33,8 +33,8 @@ struct PssSampler::Impl {
 };
 
 PssSampler::PssSampler() : impl_(std::make_unique<Impl>()) {
-  // The thread inherits a mask that blocks all signals: they belong to threads that may be waiting
-  // to be interrupted by one.
+  // The thread inherits a mask that blocks all signals. Signals belong to other threads, which may
+  // wait to be interrupted by one.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,4 +1,4 @@
-// Samples per second over the last steps.
+// The samples per second over the last steps.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -6,13 +6,13 @@
 
 namespace trireme::monitor {
 
-// Looks at the newest steps that took about `window_seconds` together, at least one. Time between
-// steps (evaluation, saving) does not count.
+// Measures the newest steps that together took about `window_seconds`, at least one step. The time
+// between steps (evaluation, saving) does not count.
 class RateMeter {
  public:
   explicit RateMeter(double window_seconds = 2.0) : window_seconds_(window_seconds) {}
   void add(int64_t samples, double seconds);
-  std::optional<double> samples_per_second() const;  // Empty while no time has been measured.
+  std::optional<double> samples_per_second() const;  // Empty before a time was measured.
 
  private:
   struct Step {

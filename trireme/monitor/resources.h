@@ -1,15 +1,16 @@
-// What this process has used so far.
+// The resources that this process has used so far.
 #pragma once
 #include <cstdint>
 #include <memory>
 
 namespace trireme::monitor {
 
-double process_cpu_seconds();  // User + system, this process and its ended children.
-int64_t process_pss_bytes();   // Proportional set size now (/proc/self/smaps_rollup); 0 if the
-                               // kernel does not tell.
+// User and system time of this process and of its children that have ended.
+double process_cpu_seconds();
+// The proportional set size now (/proc/self/smaps_rollup); 0 if the kernel does not report it.
+int64_t process_pss_bytes();
 
-// Remembers the largest PSS, sampled by a thread about once a second (and at peak()).
+// Remembers the largest PSS. A thread samples it about once a second, and peak() samples it too.
 class PssSampler {
  public:
   PssSampler();
@@ -22,10 +23,10 @@ class PssSampler {
 };
 
 struct CostOptions {
-  double per_cpu_hour = 0;     // Money for one CPU busy one hour.
-  double per_device_hour = 0;  // Money for one replica's device reserved one hour.
+  double per_cpu_hour = 0;     // The price of one CPU that is busy for one hour.
+  double per_device_hour = 0;  // The price of one replica's device that is reserved for one hour.
 };
-// Money for a run: CPU seconds used, and devices reserved for the wall time.
+// The cost of a run: the CPU seconds used, and the devices reserved for the wall time.
 double cost_of(const CostOptions& options, double cpu_seconds, double wall_seconds, int devices);
 
 }  // namespace trireme::monitor

@@ -30,8 +30,8 @@ void RunState::step(const StepRecord& step, TimePoint now) {
   predict_end(now);
 }
 
-// From the wall time of all steps after the first, evaluations and saving between them included.
-// The first step is slow for reasons of its own.
+// The forecast uses the wall time of all steps after the first, with the evaluations and saves
+// between them. The first step takes longer than the others.
 void RunState::predict_end(TimePoint now) {
   if (!first_time_ || view_.step <= first_step_) {
     first_time_ = now;

@@ -1,4 +1,4 @@
-// What is known of a run so far, and how far it still has to go.
+// The facts that are known about a run so far, and a forecast of its end.
 #pragma once
 #include <trireme/monitor/progress_line.h>
 #include <trireme/monitor/rate_meter.h>
@@ -17,9 +17,9 @@ class RunState {
   void step(const StepRecord& step, TimePoint now);
 
   const ProgressView& view() const { return view_; }
-  bool at_epoch_end() const;  // Whether the newest step was its epoch's last; the next, the run's.
+  bool at_epoch_end() const;  // Whether the newest step was the last one of its epoch.
   bool at_run_end() const;
-  // Mean over the samples of `epoch` (counted from 0) seen so far; empty if none were.
+  // The mean loss over the samples of `epoch` (counted from 0) so far; empty if there were none.
   std::optional<double> mean_loss(int64_t epoch) const;
 
  private:
@@ -30,7 +30,7 @@ class RunState {
   RateMeter rate_;
   int64_t epoch_of_losses_ = -1;
   double weighted_losses_ = 0, samples_ = 0;
-  std::optional<TimePoint> first_time_;  // When step first_step_ ended.
+  std::optional<TimePoint> first_time_;  // The time when step first_step_ ended.
   int64_t first_step_ = 0;
 };
 

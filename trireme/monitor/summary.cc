@@ -9,7 +9,7 @@
 namespace trireme::monitor {
 namespace {
 
-// Reads what is there with the expected type, and nothing else.
+// Reads the values that have the expected type, and leaves out all others.
 class ReportReader {
  public:
   explicit ReportReader(const Json& report) : report_(report) {}
@@ -47,7 +47,7 @@ std::string time_text(double seconds) {
 }
 int64_t whole(double number) { return std::llround(std::clamp(number, -9e18, 9e18)); }
 
-// A word that a shell takes as it stands, so that the command can be copied.
+// A word that a shell takes literally, so that a reader can copy the command.
 std::string shell_word(const std::string& text) {
   const auto harmless = [](unsigned char c) {
     return std::isalnum(c) || c >= 0x80 ||
@@ -79,7 +79,7 @@ std::string headline(const RunEnd& end, const ReportReader& report) {
 std::string accuracy_text(const ReportReader& report) {
   const auto accuracy = report.number("eval", "accuracy");
   if (!accuracy) return {};
-  std::string text = fmt::format("{:.2f} % of what was held out", *accuracy * 100);
+  std::string text = fmt::format("{:.2f} % of the held-out samples", *accuracy * 100);
   if (const auto loss = report.number("eval", "loss"))
     text += fmt::format(" (loss {})", loss_text(*loss));
   return text;

@@ -1,4 +1,4 @@
-// The last words of a run: what came out, how fast, for how much, and where everything is.
+// The last lines of a run: its result, speed and cost, and the places of its files.
 #pragma once
 #include <trireme/monitor/sink.h>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace trireme::monitor {
 
-// One entry a line. What the report lacks is left out.
+// One entry a line. Values that the report lacks are left out.
 std::vector<std::string> summary_lines(const RunEnd& end);
 
 }  // namespace trireme::monitor

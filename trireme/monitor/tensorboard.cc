@@ -9,8 +9,8 @@
 namespace trireme::monitor {
 namespace {
 
-// TensorBoard's Event message, encoded by hand: two dozen lines, against a protobuf dependency for
-// every user whose headers clash with the old ones that LibTorch carries.
+// TensorBoard's Event message, encoded by hand in two dozen lines. A dependency on protobuf would
+// burden every user, and its headers clash with the old ones that LibTorch carries.
 class Protobuf {
  public:
   Protobuf& varint_field(int number, uint64_t value) {
@@ -45,7 +45,7 @@ class Protobuf {
   std::string bytes_;
 };
 
-// Field numbers of tensorboard/compat/proto/event.proto and summary.proto.
+// The field numbers of tensorboard/compat/proto/event.proto and summary.proto.
 constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
               kEventSessionLog = 7;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2, kSessionLogStatus = 1,
@@ -70,8 +70,8 @@ class TensorBoard : public Sink {
               .bytes_field(kEventFileVersion, "brain.Event:2"));
   }
 
-  // A session that starts at a step makes TensorBoard drop what older files of the folder say of
-  // that step and later ones.
+  // A session that starts at a step makes TensorBoard ignore the values of older files in the
+  // folder for that step and later ones.
   void on_start(const RunStart& start) override {
     const Protobuf session = Protobuf().varint_field(kSessionLogStatus, kSessionStart);
     write(event(start.first_step + 1).bytes_field(kEventSessionLog, session.bytes()));

@@ -7,7 +7,7 @@
 
 namespace trireme::monitor {
 namespace {
-// A time that is so far off that nobody counts its seconds; also keeps the conversions below in
+// A time so long that its seconds do not matter. The limit also keeps the conversions below in
 // range.
 constexpr double kLongestSeconds = 1e9;
 int64_t whole_seconds(double seconds) {
@@ -18,8 +18,8 @@ int64_t whole_seconds(double seconds) {
 std::string loss_text(double loss) {
   const double size = std::abs(loss);
   if (size >= 999.95 && size < 9999.5) return fmt::format("{:.0f}", loss);
-  return fmt::format(
-      "{:#.4g}", loss);  // '#' keeps trailing zeros: the display does not jump from step to step.
+  // '#' keeps trailing zeros, so that the display does not jump from step to step.
+  return fmt::format("{:#.4g}", loss);
 }
 
 std::string grouped(int64_t number) {

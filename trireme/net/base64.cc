@@ -14,7 +14,7 @@ unsigned char* room_in(std::string& text) { return reinterpret_cast<unsigned cha
 }  // namespace
 
 std::string to_base64(std::string_view bytes) {
-  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // OpenSSL ends it with a zero.
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // OpenSSL ends the text with a zero.
   EVP_EncodeBlock(room_in(text), bytes_of(bytes), static_cast<int>(bytes.size()));
   text.pop_back();
   return text;

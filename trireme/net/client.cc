@@ -23,7 +23,7 @@ using asio::ip::tcp;
 constexpr Milliseconds kFirstPause{5};
 constexpr Milliseconds kLongestPause{200};
 
-// One try to reach one address. Runs `context` on the calling thread.
+// One try to connect to one address. It runs `context` on the calling thread.
 struct Attempt {
   tcp::socket socket;
   const Purpose purpose;
@@ -57,7 +57,8 @@ struct Attempt {
       socket.close();
       context.restart();
       context.run();
-      failure.clear();  // Says only that it was cut short; an earlier try may know more.
+      // The error only says that the try was cut short. An earlier try may know more.
+      failure.clear();
     }
     return end == HandshakeEnd::accepted;
   }

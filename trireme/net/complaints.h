@@ -1,5 +1,5 @@
-// What a listening socket writes to the log about connections that it dropped. Strangers must not
-// fill the log: in each period an address gets a few lines and then one line with a count.
+// The lines that a listening socket writes to the log about dropped connections. Strangers must
+// not fill the log: in each period an address gets a few lines, and then one line with a count.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <functional>
@@ -11,16 +11,17 @@ namespace trireme::net {
 class Complaints {
  public:
   using Clock = Deadline::Clock;
-  static constexpr int kLines = 5;          // For one address in a period.
-  static constexpr size_t kAddresses = 16;  // With lines of their own; the rest is one entry.
+  static constexpr int kLines = 5;  // The most lines for one address in a period.
+  // The number of addresses with lines of their own. All other addresses have one entry.
+  static constexpr size_t kAddresses = 16;
   static constexpr Milliseconds kPeriod{10000};
 
-  // `write` is called with each line.
+  // Each line is passed to `write`.
   explicit Complaints(std::function<void(const std::string&)> write) : write_(std::move(write)) {}
   ~Complaints() { close_all(); }
 
   void add(const std::string& address, const std::string& line, Clock::time_point now);
-  // Writes the counts of the periods that are over.
+  // The number of connections from this address that failed in its current period.
   void tick(Clock::time_point now);
   // How many connections from this address failed in its current period.
   int failures(const std::string& address) const;
@@ -34,7 +35,7 @@ class Complaints {
   void close_all();
 
   const std::function<void(const std::string&)> write_;
-  std::map<std::string, Period> periods_;  // By address.
+  std::map<std::string, Period> periods_;  // The current period of each address.
 };
 
 }  // namespace trireme::net

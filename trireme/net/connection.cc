@@ -65,7 +65,7 @@ void Connection::send(std::vector<uint8_t> frame) {
   frame.insert(frame.end(), tag.begin(), tag.end());
   queued_bytes_ += frame.size();
   if (queued_bytes_ > 2 * static_cast<size_t>(max_message_bytes_))
-    return end({"it does not read what it is sent"});
+    return end({"it does not read its messages"});
   queue_.push_back(std::move(frame));
   if (queue_.size() == 1) write_next();
 }
@@ -91,7 +91,7 @@ void Connection::finish() {
   if (queue_.empty()) say_last();
 }
 
-// Closing at once could reset the connection and take back what the peer has not read yet.
+// To close at once could reset the connection and destroy data that the peer has not read yet.
 void Connection::say_last() {
   std::error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);

@@ -1,10 +1,10 @@
-// An authenticated connection: messages in, messages out. Everything happens on its executor's one
-// thread.
+// An authenticated connection that sends and receives messages. Everything happens on the one
+// thread of its executor.
 //
-// A frame on the wire is the length of the message, the message (net/framing.h) and the first 16
-// bytes of HMAC-SHA256 over the frame's number, the length and the message, under the key of its
-// direction (net/handshake.h). A frame that was changed, repeated, left out or added by others ends
-// the connection.
+// A frame on the wire is the length of the message, the message (net/framing.h), and the first 16
+// bytes of an HMAC-SHA256. The HMAC covers the frame's number, the length and the message; its key
+// is that of the direction (net/handshake.h). A frame that someone else changed, repeated, removed
+// or added ends the connection.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/net/handshake.h>
@@ -25,17 +25,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   struct End {
     std::string reason;
-    bool corrupt = false;  // The peer sent what it must not.
+    bool corrupt = false;  // The peer sent bytes that break the protocol.
   };
 
   Connection(asio::ip::tcp::socket socket, const SessionKeys& keys, int64_t max_message_bytes);
 
-  // Hands each message to `received` until the connection ends, and returns why it did. An
-  // exception of `received` counts as a corrupt message. Call once.
+  // Passes each message to `received` until the connection ends, and returns the reason why it
+  // ended. An exception of `received` counts as a corrupt message. Call it once.
   asio::awaitable<End> run(std::function<void(Json)> received);
   void send(std::vector<uint8_t> frame);
-  // Sends what is queued, tells the peer that nothing follows, and waits for it to close for a
-  // bounded time. Messages that still arrive are dropped.
+  // Sends the queue, tells the peer that nothing follows, and waits a bounded time until the peer
+  // closes. Messages that still arrive are dropped.
   void finish();
 
  private:
@@ -47,8 +47,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::steady_timer linger_;
   const SessionKeys keys_;
   const int64_t max_message_bytes_;
-  uint64_t sent_ = 0;                       // Frames.
-  std::deque<std::vector<uint8_t>> queue_;  // The front is being written.
+  uint64_t sent_ = 0;                       // The number of frames sent.
+  std::deque<std::vector<uint8_t>> queue_;  // The front is the one that is being written.
   size_t queued_bytes_ = 0;
   bool finishing_ = false;
   std::optional<End> end_;

@@ -29,8 +29,8 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const size_t length = std::min(name.size(), sizeof address.sun_path - 1);
-  std::memcpy(address.sun_path + 1, name.data(),
-              length);  // A leading zero: the abstract name space.
+  // The leading zero selects the abstract name space.
+  std::memcpy(address.sun_path + 1, name.data(), length);
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + length)};
 }
 
@@ -60,7 +60,7 @@ void wait_for(std::span<pollfd> entries, Deadline deadline, const ThrowIfLost& t
     if (deadline.expired())
       throw Error(ErrorCode::timeout, "net",
                   fmt::format("waited {} for {}", format_duration(deadline.allowed()), what),
-                  "look whether the other processes of this host run");
+                  "check that the other processes of this host run");
   }
 }
 
@@ -69,7 +69,7 @@ void wait_for(std::span<pollfd> entries, Deadline deadline, const ThrowIfLost& t
               "a process of this host closed its connection for shared memory");
 }
 
-// A message of one byte with room for a descriptor beside it.
+// A message of one byte that has room for a descriptor.
 struct WithDescriptor {
   char byte = 'd';
   iovec data{&byte, 1};
@@ -81,12 +81,12 @@ struct WithDescriptor {
     message.msg_control = control.data();
     message.msg_controllen = control.size();
   }
-  WithDescriptor(const WithDescriptor&) = delete;  // It points into itself.
+  WithDescriptor(const WithDescriptor&) = delete;  // A copy would hold pointers into the original.
 };
 
 constexpr size_t kMaxStrangers = 64;
 
-// A name is "ADDRESS/SECRET".
+// A name has the form "ADDRESS/SECRET".
 std::string address_in(const std::string& name) { return name.substr(0, name.find('/')); }
 
 Mac proof_of(const std::string& name) {
@@ -110,7 +110,8 @@ DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline dea
     if ((errno != EAGAIN && errno != EINTR) || deadline.expired())
       fail("connecting to the process that shares memory");
     if (made.throw_if_lost_) made.throw_if_lost_();
-    poll(nullptr, 0, 1);  // Its queue is full for the moment; poll cannot tell when it is not.
+    // The queue is full for the moment, and poll cannot tell when it has room.
+    poll(nullptr, 0, 1);
   }
   if (!same_user(made.socket_.get()))
     throw Error(ErrorCode::io, "net",
@@ -159,7 +160,7 @@ Descriptor DescriptorSocket::receive_descriptor(Deadline deadline) {
   const cmsghdr* const header = CMSG_FIRSTHDR(&received.message);
   if (!header || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int)))
     throw Error(ErrorCode::corrupt, "net",
-                "a process of this host sent no descriptor where one was due");
+                "a process of this host did not send the descriptor that was due");
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
   return Descriptor(descriptor);
@@ -185,7 +186,7 @@ void DescriptorListener::take_waiting() {
   }
 }
 
-// The first one that has proven that it knows the name; those with a wrong proof are dropped.
+// Returns the first connection that has proven the name, and drops those with a wrong proof.
 std::optional<DescriptorSocket> DescriptorListener::take_proven() {
   const Mac expected = proof_of(name_);
   for (auto stranger = strangers_.begin(); stranger != strangers_.end();) {

@@ -1,11 +1,11 @@
-// Hands open file descriptors from one process of a host to another, over Unix sockets in the
-// abstract name space: no file that could stay behind, and out of reach of other network
-// namespaces, which therefore count as other hosts.
+// Passes open file descriptors from one process of a host to another, over Unix sockets in the
+// abstract name space. No file can be left behind. Other network name spaces cannot reach the
+// sockets, so they count as other hosts.
 //
-// Every process of the host can read the socket's address. The name that the listener gives away
-// holds a secret besides; the job hands the name out over its control connections only, and a
-// process that connects shows by an HMAC under the secret that it knows the name. This proof is
-// bound to this one listener.
+// Every process of the host can read the socket's address, so the listener's name also contains a
+// secret. The job sends the name over its control connections only. A process that connects proves
+// by an HMAC under the secret that it knows the name, and this proof is valid for this one
+// listener only.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
@@ -33,7 +33,7 @@ class DescriptorSocket {
 
   void send_number(int64_t number, Deadline deadline);
   int64_t receive_number(Deadline deadline);
-  // Throw Error(timeout | peer_lost | corrupt).
+  // Both throw Error(timeout | peer_lost | corrupt).
   void send_descriptor(int descriptor, Deadline deadline);
   Descriptor receive_descriptor(Deadline deadline);
 
@@ -45,10 +45,10 @@ class DescriptorSocket {
 
 class DescriptorListener {
  public:
-  // Under a name that cannot be guessed. Throws Error(io).
+  // Makes a name that cannot be guessed. Throws Error(io).
   explicit DescriptorListener(ThrowIfLost throw_if_lost = {});
   const std::string& name() const { return name_; }
-  // The next process of the same user that knows the name; others are turned away. Throws
+  // Returns the next process of the same user that proves the name; drops all others. Throws
   // Error(timeout | peer_lost).
   DescriptorSocket accept(Deadline deadline);
 
@@ -59,7 +59,7 @@ class DescriptorListener {
   Descriptor socket_;
   std::string name_;
   ThrowIfLost throw_if_lost_;
-  std::list<Descriptor> strangers_;  // Connected, and without proof so far; oldest first.
+  std::list<Descriptor> strangers_;  // Connections without a proof so far, oldest first.
 };
 
 }  // namespace trireme::net

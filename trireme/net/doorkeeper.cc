@@ -14,9 +14,10 @@ namespace {
 
 using asio::ip::tcp;
 
-constexpr Milliseconds kPauseWhenFull{100};  // Out of descriptors: others may close theirs.
+// When no descriptors are left: other connections may close.
+constexpr Milliseconds kPauseWhenFull{100};
 constexpr Milliseconds kTick{500};
-// An address with so many failures in a period may have only this many strangers at once.
+// An address with so many failures in a period may have only kFloodStrangers strangers at a time.
 constexpr int kFloodFailures = 200;
 constexpr size_t kFloodStrangers = 8;
 
@@ -30,13 +31,14 @@ std::string refusal_for(HandshakeEnd end) {
     case HandshakeEnd::wrong_magic: return "its bytes are not Trireme's protocol";
     case HandshakeEnd::wrong_token: return "its job token differs from this job's";
     case HandshakeEnd::wrong_address:
-      return "a process of this job called another address, and something passed the connection on";
+      return "a process of this job called another address, and a relay forwarded the connection";
     case HandshakeEnd::wrong_purpose: return "a connection of this purpose is not expected here";
   }
   return {};
 }
 
-// What counts as one address: a host can have all addresses of an IPv6 network of 64 bits.
+// The unit that counts as one address. A host can have all addresses of an IPv6 network of 64
+// bits.
 std::string host_of(const std::string& peer) {
   const std::string host = parse_endpoint(peer).host;
   std::error_code not_v6;
@@ -49,7 +51,7 @@ std::string host_of(const std::string& peer) {
 
 }  // namespace
 
-// A connection that has not proven the token: a socket and a few fields of fixed size.
+// A connection that has not proven the token: a socket and a few members of fixed size.
 struct Doorkeeper::Stranger {
   explicit Stranger(Accepted accepted)
       : socket(std::move(accepted.socket)),
@@ -149,7 +151,7 @@ void Doorkeeper::drop_oldest_of(const std::string& address, const std::string& r
   forget(oldest);
 }
 
-// From here on the connection cannot be pushed out by strangers.
+// From now on strangers cannot displace the connection.
 void Doorkeeper::note_seal(const StrangerPtr& stranger) {
   forget(stranger);
   if (sealed_.size() >= options_.max_sealed) {
@@ -172,7 +174,7 @@ void Doorkeeper::forget(const StrangerPtr& stranger) {
   if (of_address->second.empty()) strangers_.erase(of_address);
 }
 
-// Empty if the stranger has proven the token; otherwise why not.
+// Returns an empty text if the stranger has proven the token, otherwise the reason.
 asio::awaitable<std::string> Doorkeeper::examine(StrangerPtr stranger, Greeted& greeted) {
   std::string refusal;
   try {

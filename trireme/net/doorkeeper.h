@@ -1,10 +1,10 @@
 // Accepts connections on a listening socket and lets in those that prove the job token.
 //
 // A connection counts as a stranger until its first bytes carry the job's seal (net/handshake.h).
-// Strangers are bounded in number, for each address and in all; one more drops the oldest of the
-// address that has the most. Connections with the seal have a bound of their own, so that strangers
-// never push out the job's own processes, also where both come from one address. Every connection
-// has a deadline by which it must have proven the token, however slowly it sends.
+// The number of strangers is limited, for each address and in all. One more drops the oldest
+// stranger of the address that has the most. Connections with the seal have a limit of their own,
+// so strangers never displace the job's own processes, even when both come from one address. Every
+// connection has a deadline by which it must have proven the token, however slowly it sends.
 #pragma once
 #include <trireme/net/complaints.h>
 #include <trireme/net/handshake.h>
@@ -19,11 +19,12 @@ namespace trireme::net {
 
 struct DoorOptions {
   ServerTerms terms;
-  Milliseconds patience{5000};  // With a connection that has not proven the token.
-  size_t max_strangers = 256;   // In all.
+  Milliseconds patience{5000};  // The time in which a connection must prove the token.
+  size_t max_strangers = 256;   // The limit for all addresses together.
   size_t max_per_address = 64;
-  size_t max_sealed = 1024;  // With the seal, and not proven yet.
-  std::string room = "net";  // Of the log's lines.
+  // The limit for connections with the seal that have not proven the token yet.
+  size_t max_sealed = 1024;
+  std::string room = "net";  // The name at the start of log lines.
 };
 
 class Doorkeeper {
@@ -37,7 +38,7 @@ class Doorkeeper {
   // `admit` is called on the context's thread for each connection that has proven the token.
   Doorkeeper(asio::io_context& context, const Endpoint& listen, DoorOptions options,
              std::function<void(Guest)> admit);
-  ~Doorkeeper();  // After the context has stopped.
+  ~Doorkeeper();  // Call it after the context has stopped.
 
   const Endpoint& endpoint() const { return bound_; }
 
@@ -61,9 +62,10 @@ class Doorkeeper {
   const DoorOptions options_;
   const std::function<void(Guest)> admit_;
   Complaints complaints_;
-  std::map<std::string, std::list<StrangerPtr>> strangers_;  // By address; oldest first.
-  size_t count_ = 0;                                         // Of all strangers.
-  std::list<StrangerPtr> sealed_;                            // Oldest first.
+  // By address; the oldest stranger is first.
+  std::map<std::string, std::list<StrangerPtr>> strangers_;
+  size_t count_ = 0;               // The number of all strangers.
+  std::list<StrangerPtr> sealed_;  // The oldest connection is first.
 };
 
 }  // namespace trireme::net

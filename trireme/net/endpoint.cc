@@ -21,7 +21,7 @@ std::string text_of(const sockaddr& address) {
     inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, text, sizeof text);
   } else if (address.sa_family == AF_INET6) {
     const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    // A link-local address means nothing without its interface, so it is no address to publish.
+    // A link-local address means nothing without its interface, so it is not published.
     if (!IN6_IS_ADDR_LINKLOCAL(&v6)) inet_ntop(AF_INET6, &v6, text, sizeof text);
   }
   return text;
@@ -33,7 +33,7 @@ bool is_address(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &storage) == 1;
 }
 
-// The first address of each interface that is up; IPv4 before IPv6.
+// Returns the first address of each interface that is up; IPv4 comes before IPv6.
 std::map<std::string, std::string> interface_addresses() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
@@ -105,7 +105,7 @@ std::string address_of_this_host(Deadline deadline) {
   for (const auto& endpoint : resolve({name, 0}, deadline))
     if (!endpoint.address().is_loopback()) return endpoint.address().to_string();
   throw Error(ErrorCode::not_found, "net",
-              fmt::format("the name of this host, '{}', leads others to no address of it", name),
+              fmt::format("other hosts cannot reach this host by its name, '{}'", name),
               "comm.interface: one of " + describe_interfaces());
 }
 

@@ -9,9 +9,9 @@ namespace trireme::net {
 namespace {
 
 constexpr Milliseconds kEachServer{1000};
-constexpr int kNotFound = 5;  // gRPC's code.
+constexpr int kNotFound = 5;  // The code of gRPC.
 
-// What is empty or zero is left out of etcd's JSON.
+// etcd leaves empty and zero values out of its JSON.
 std::string text(const Json& object, const char* name) {
   if (!object.is_object() || !object.contains(name)) return {};
   if (object[name].is_string()) return object[name].get<std::string>();
@@ -20,7 +20,7 @@ std::string text(const Json& object, const char* name) {
       fmt::format("etcd's answer has {} where text was expected ({})", object[name].dump(), name));
 }
 
-// 64-bit numbers are text there.
+// etcd writes 64-bit numbers as text.
 int64_t number(const Json& object, const char* name) {
   const std::string digits = text(object, name);
   int64_t value = 0;
@@ -38,7 +38,7 @@ bool is_answer(const Json& json) {
 
 }  // namespace
 
-// Empty: what was asked about is not there.
+// Returns an empty value if the object of the request does not exist.
 std::optional<Json> Etcd::call(const std::string& path, const Json& request, Deadline deadline) {
   std::string failures;
   for (size_t tried = 0; tried < servers_.size(); ++tried) {
@@ -60,7 +60,7 @@ std::optional<Json> Etcd::call(const std::string& path, const Json& request, Dea
     failures += fmt::format("{}{}: {}", failures.empty() ? "" : "; ", place, what);
   }
   throw Error(ErrorCode::not_found, "net", fmt::format("etcd does not answer ({})", failures),
-              "look whether it runs, and can be reached from this host");
+              "check that it runs and can be reached from this host");
 }
 
 std::optional<Etcd::Entry> Etcd::get(const std::string& key, Deadline deadline) {
@@ -90,7 +90,7 @@ int64_t Etcd::grant(std::chrono::seconds time, Deadline deadline) {
   const auto reply = call("/v3/lease/grant", {{"TTL", std::to_string(time.count())}}, deadline);
   const int64_t lease = reply ? number(*reply, "ID") : 0;
   if (lease == 0)
-    throw Error(ErrorCode::io, "net", "etcd's answer to the request for a lease names none");
+    throw Error(ErrorCode::io, "net", "etcd's answer to the request for a lease does not name it");
   return lease;
 }
 

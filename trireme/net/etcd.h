@@ -1,7 +1,7 @@
-// A client of etcd's v3 interface, by its JSON gateway
-// (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/): the few calls that finding a job's
-// coordinator and electing the next one take. Plain HTTP, without users; what is stored there is no
-// secret.
+// A client of etcd's v3 interface, over its JSON gateway
+// (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/). It has the few calls that find a job's
+// coordinator and elect the next one. It uses plain HTTP without users, because nothing that is
+// stored there is secret.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/json.h>
@@ -14,41 +14,41 @@
 
 namespace trireme::net {
 
-// Each call asks one server after the other, beginning with the one that answered last, until one
-// answers: 1 s each at most, and all within the deadline. Throws Error(not_found) naming every
-// server and what was wrong with it if none does, Error(io) for an answer that makes no sense.
-// Reads see all that was written before. Not for several threads at once.
+// Each call asks the servers one after the other until one answers, and starts with the one that
+// answered last. A server has at most 1 s, and the deadline bounds the whole call. Throws
+// Error(not_found) naming every server and its failure if none answers, and Error(io) for an
+// answer that has no meaning. Reads see all earlier writes. Only one thread at a time may use an
+// object.
 class Etcd {
  public:
   explicit Etcd(std::vector<Endpoint> servers) : servers_(std::move(servers)) {}
 
   struct Entry {
     std::string value;
-    int64_t revision = 0;  // Of its last change.
-    int64_t lease = 0;     // 0: it stays.
+    int64_t revision = 0;  // The revision of the entry's last change.
+    int64_t lease = 0;     // 0: the entry has no lease and stays.
   };
   std::optional<Entry> get(const std::string& key, Deadline deadline);
-  // Writes the key, to go with the lease, if its last change still was `revision` (0: it is not
-  // there). False: it was not, or there is no such lease. Where an answer was lost on the way the
-  // key may have been written all the same: get() tells.
+  // Writes the key and binds it to the lease, if `revision` is still that of its last change (0:
+  // the key does not exist). Returns false if it is not, or if the lease does not exist. If the
+  // answer is lost on the way, the key may have been written nevertheless; get() tells.
   bool replace(const std::string& key, const std::string& value, int64_t lease, int64_t revision,
                Deadline deadline);
-  int64_t grant(std::chrono::seconds time,
-                Deadline deadline);  // A new lease; etcd makes it 2 s or longer.
-  bool keep_alive(
-      int64_t lease,
-      Deadline deadline);  // For its whole time again. False: there is no such lease any more.
-  void revoke(int64_t lease, Deadline deadline);  // With all its keys; also if it is gone.
+  // Makes a new lease; etcd makes it 2 s or longer.
+  int64_t grant(std::chrono::seconds time, Deadline deadline);
+  // Renews the lease for its whole time. False: the lease does not exist any more.
+  bool keep_alive(int64_t lease, Deadline deadline);
+  // Removes the lease with all its keys. A lease that does not exist is no error.
+  void revoke(int64_t lease, Deadline deadline);
 
-  std::string local_address() const {
-    return http_.local_address();
-  }  // By which this host reaches etcd; empty before the first answer.
+  // The address by which this host reaches etcd; empty before the first answer.
+  std::string local_address() const { return http_.local_address(); }
 
  private:
   std::optional<Json> call(const std::string& path, const Json& request, Deadline deadline);
 
   std::vector<Endpoint> servers_;
-  size_t answers_ = 0;  // Who did last.
+  size_t answers_ = 0;  // The server that answered last.
   HttpClient http_;
 };
 

@@ -1,4 +1,4 @@
-// Text in shared memory: a fixed number of bytes, ended by a zero.
+// Text in shared memory: a fixed number of bytes that ends with a zero.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace trireme::net {
 
-// Cut where it does not fit.
+// Cuts the text if it does not fit.
 template <size_t Size>
 void write_text(std::array<char, Size>& target, std::string_view text) {
   const size_t length = std::min(text.size(), Size - 1);

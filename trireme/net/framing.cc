@@ -69,7 +69,7 @@ FrameTag tag_frame(const std::array<uint8_t, 32>& key, uint64_t number,
 Json decode_message(std::span<const uint8_t> cbor) {
   Json message = read_cbor(cbor, "net");
   if (!message.is_object())
-    throw corrupt(fmt::format("a message that is not an object but {}", message.type_name()));
+    throw corrupt(fmt::format("a message that is {} instead of an object", message.type_name()));
   return message;
 }
 

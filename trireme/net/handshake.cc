@@ -19,7 +19,8 @@ namespace {
 using asio::ip::tcp;
 
 constexpr size_t kLabelBytes = 16;
-constexpr size_t kSealed = sizeof(Hello) - sizeof(Mac);  // The bytes that the seal covers.
+// The number of bytes that the seal covers.
+constexpr size_t kSealed = sizeof(Hello) - sizeof(Mac);
 
 Mac random_bytes() {
   Mac bytes;
@@ -37,7 +38,8 @@ bool is_magic(const std::array<char, 8>& magic) {
   return std::string_view(magic.data(), magic.size()) == kMagic;
 }
 
-// The label has a fixed length, so that no label and text look like another label and text.
+// The label has a fixed length, so two different pairs of label and text never give the same
+// bytes.
 Mac sign_with_label(std::string_view token, std::string_view label, std::span<const uint8_t> text) {
   std::vector<uint8_t> labelled(kLabelBytes, 0);
   std::copy(label.begin(), label.end(), labelled.begin());
@@ -49,8 +51,8 @@ std::span<const uint8_t> sealed_part(const Hello& hello) {
   return {reinterpret_cast<const uint8_t*>(&hello), kSealed};
 }
 
-// The rest of a message whose magic was read. The magic is looked at before the rest is waited for,
-// since a stranger may never send that much.
+// Reads the magic of a message and then its rest. The magic is checked first, because a stranger
+// may never send the rest.
 template <typename Message>
 asio::awaitable<bool> read_message(tcp::socket& socket, Message& message) {
   co_await asio::async_read(socket, asio::buffer(message.magic), asio::use_awaitable);
@@ -141,8 +143,8 @@ std::string describe_for_client(HandshakeEnd end) {
   switch (end) {
     case HandshakeEnd::accepted: return {};
     case HandshakeEnd::wrong_magic:
-      return "what listens there does not speak this version of Trireme's protocol";
-    case HandshakeEnd::wrong_token: return "its job token is another one";
+      return "the program there does not speak this version of Trireme's protocol";
+    case HandshakeEnd::wrong_token: return "its job token is different";
     case HandshakeEnd::wrong_address:
       return "the connection ends at another address than the one that was called: a relay, a "
              "tunnel or an address translation lies between";
@@ -163,10 +165,10 @@ asio::awaitable<HandshakeEnd> shake_hands_as_client(tcp::socket& socket, const s
   const Transcript transcript(hello, hello.dialled, challenge.nonce);
   const Mac proof = transcript.client_proof(token);
   co_await asio::async_write(socket, asio::buffer(proof), asio::use_awaitable);
-  Verdict verdict;
-  co_await asio::async_read(socket, asio::buffer(&verdict, sizeof verdict), asio::use_awaitable);
-  if (verdict.decision != Decision::accepted) co_return end_of(verdict.decision);
-  if (!same(verdict.proof.data(), transcript.server_proof(token).data(), sizeof(Mac)))
+  Answer answer;
+  co_await asio::async_read(socket, asio::buffer(&answer, sizeof answer), asio::use_awaitable);
+  if (answer.decision != Decision::accepted) co_return end_of(answer.decision);
+  if (!same(answer.proof.data(), transcript.server_proof(token).data(), sizeof(Mac)))
     co_return HandshakeEnd::wrong_token;
   keys = {transcript.client_to_server_key(token), transcript.server_to_client_key(token)};
   co_return HandshakeEnd::accepted;
@@ -195,11 +197,11 @@ asio::awaitable<Greeted> shake_hands_as_server(tcp::socket& socket, const Server
   Mac proof;
   co_await asio::async_read(socket, asio::buffer(proof), asio::use_awaitable);
   const Transcript transcript(hello, here, challenge.nonce);
-  Verdict verdict;
+  Answer answer;
   if (same(proof.data(), transcript.client_proof(terms.token).data(), sizeof(Mac)))
-    verdict = {Decision::accepted, transcript.server_proof(terms.token)};
-  co_await asio::async_write(socket, asio::buffer(&verdict, sizeof verdict), asio::use_awaitable);
-  greeted.end = end_of(verdict.decision);
+    answer = {Decision::accepted, transcript.server_proof(terms.token)};
+  co_await asio::async_write(socket, asio::buffer(&answer, sizeof answer), asio::use_awaitable);
+  greeted.end = end_of(answer.decision);
   greeted.keys = {transcript.server_to_client_key(terms.token),
                   transcript.client_to_server_key(terms.token)};
   co_return greeted;

@@ -8,7 +8,7 @@
 namespace trireme::net {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;  // Nobody makes us keep more.
+constexpr size_t kMostBytes = 1 << 20;  // A limit on the memory that an answer can take.
 
 size_t keep(char* bytes, size_t size, size_t count, void* body) {
   auto& text = *static_cast<std::string*>(body);
@@ -55,7 +55,7 @@ HttpReply HttpClient::post(const std::string& url, const std::string& json, Mill
   curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS,
                    static_cast<long>(std::max<int64_t>(1, at_most.count())));
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // A name server that is silent holds nobody up.
+  curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // Do not wait for a name server that is silent.
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why.data());
   curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep);
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply.body);

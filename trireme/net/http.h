@@ -1,4 +1,5 @@
-// Requests over plain HTTP: JSON is posted, and the answer read whole. No proxies, no redirections.
+// Requests over plain HTTP: a client posts JSON and reads the whole answer. It follows no proxies
+// and no redirections.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <memory>
@@ -9,17 +10,17 @@ namespace trireme::net {
 struct HttpReply {
   long status = 0;  // 0: there was no answer.
   std::string body;
-  std::string failure;  // Why not.
+  std::string failure;  // The reason why there was no answer.
 };
 
-// Keeps its connections from one request to the next. Not for several threads at once.
+// Keeps its connections from one request to the next. Only one thread at a time may use an object.
 class HttpClient {
  public:
   HttpClient();
   ~HttpClient();
   HttpReply post(const std::string& url, const std::string& json, Milliseconds at_most);
-  std::string local_address()
-      const;  // This side's, in the last request that was answered; empty: none was.
+  // The address of this side in the last request that was answered; empty if there was none.
+  std::string local_address() const;
 
  private:
   struct Impl;

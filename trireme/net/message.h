@@ -1,5 +1,5 @@
-// What travels on a control connection: self-describing values (JSON, sent as CBOR), each with its
-// generation.
+// Addresses, and the messages of control connections: self-describing values (JSON, sent as CBOR),
+// each with its generation.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/json.h>
@@ -8,19 +8,19 @@
 namespace trireme::net {
 
 struct Endpoint {
-  std::string host;  // A name or address. "[::1]" style is printed for IPv6.
+  std::string host;  // A name or an address. IPv6 is printed as "[::1]".
   int port = 0;
   std::string describe() const;  // "127.0.0.1:29500"
 };
-// "host:port" or "[v6]:port". Throws Error(invalid_argument) naming the text.
+// Reads "host:port" or "[v6]:port". Throws Error(invalid_argument) naming the text.
 Endpoint parse_endpoint(const std::string& text);
 
-// The address of a network interface ("lo", "eth0"), or the text itself if it is an address
-// already. Throws Error(not_found) with the interfaces there are.
+// Returns the address of a network interface ("lo", "eth0"), or the text itself if it is already
+// an address. Throws Error(not_found) with the list of interfaces.
 std::string address_of_interface(const std::string& name_or_address);
 
-// The address that this host's name means to others. Throws Error(not_found) if it is unknown or
-// loopback's, with the interfaces there are.
+// Returns the address that this host's name means to other hosts. Throws Error(not_found) with the
+// list of interfaces if it is unknown or a loopback address.
 std::string address_of_this_host(Deadline deadline);
 
 }  // namespace trireme::net

@@ -35,8 +35,8 @@ std::vector<tcp::endpoint> resolve(const Endpoint& endpoint, Deadline deadline) 
   if (!not_numeric)
     return {tcp::endpoint(address, static_cast<asio::ip::port_type>(endpoint.port))};
 
-  // getaddrinfo cannot be interrupted and may take half a minute where name servers are silent: it
-  // gets a thread that is left behind when the deadline comes first.
+  // getaddrinfo cannot be interrupted, and may take half a minute while name servers are silent.
+  // It therefore runs in a thread of its own, which is left behind when the deadline comes first.
   std::packaged_task<std::vector<tcp::endpoint>()> task([endpoint] { return look_up(endpoint); });
   auto answer = task.get_future();
   std::thread(std::move(task)).detach();

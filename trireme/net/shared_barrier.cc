@@ -11,12 +11,12 @@
 namespace trireme::net {
 namespace {
 
-// Waking a thread costs about as much as this, so spinning longer could not win it back.
+// Waking a thread costs about this time, so a longer spin could not gain anything.
 constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr uint32_t kEnded = 1 << 8;
 constexpr uint32_t kPhase = 1 << 9;
-static_assert(2 * kMaxRanksOfHost <
-              static_cast<int>(kEnded));  // Each rank may still arrive once after the end.
+// Each rank may still arrive once after the end.
+static_assert(2 * kMaxRanksOfHost < static_cast<int>(kEnded));
 
 uint32_t phase_of(uint32_t state) { return state / kPhase; }
 bool has_ended(uint32_t state) { return (state & kEnded) != 0; }
@@ -40,10 +40,10 @@ void BarrierView::throw_if_ended() const {
   if (has_ended(barrier_.state.load(std::memory_order_acquire))) throw_ending();
 }
 
-// False if all ranks had come by then. The first ending stays.
+// Returns false if all ranks had arrived before. The first ending stays.
 bool BarrierView::end_unless_passed(uint32_t phase, ErrorCode code, const std::string& reason,
                                     const std::string& remedy) {
-  // Whoever writes a reason is done in microseconds, unless it died over it.
+  // A rank writes its reason within microseconds, unless it dies while writing.
   const Deadline written = Deadline::after(Milliseconds(200));
   for (uint32_t open = 0; !barrier_.ending.compare_exchange_strong(open, 1) && !written.expired();
        open = 0) {
@@ -67,7 +67,7 @@ bool BarrierView::end_unless_passed(uint32_t phase, ErrorCode code, const std::s
 }
 
 void BarrierView::end(ErrorCode code, const std::string& reason, const std::string& remedy) {
-  // Whatever meeting the others are at: it is not passed any more.
+  // Ends the meeting at which the other ranks are; none of them passes it any more.
   while (!end_unless_passed(phase_of(barrier_.state.load(std::memory_order_acquire)), code, reason,
                             remedy)) {
   }
@@ -98,7 +98,7 @@ bool BarrierView::is_over(uint32_t phase) const {
   return phase_of(state) != phase || has_ended(state);
 }
 
-// Until the phase is passed or ended.
+// Waits until the phase is passed or ended.
 void BarrierView::wait(uint32_t phase, const char* operation) {
   if (spin_) {
     const auto until = Deadline::Clock::now() + kSpin;
@@ -113,7 +113,7 @@ void BarrierView::wait(uint32_t phase, const char* operation) {
   while (!is_over(phase)) {
     const uint32_t state = barrier_.state.load(std::memory_order_acquire);
     if (phase_of(state) == phase && !has_ended(state))
-      futex_wait(barrier_.state, state);  // Returns when others arrive meanwhile.
+      futex_wait(barrier_.state, state);  // Returns when other ranks arrive meanwhile.
     if (is_over(phase)) return;
     if (options_.throw_if_lost) {
       try {

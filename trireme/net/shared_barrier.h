@@ -1,8 +1,9 @@
-// A barrier in shared memory for the threads and processes of one host, with a deadline and an
-// ending that all see.
+// A barrier in shared memory for the threads and processes of one host. It has a deadline, and all
+// ranks see when it has ended.
 //
-// std::barrier and std::atomic::wait are private to a process and have no time-out, so it stands on
-// the futex system call. It spins briefly while every rank can have a core of its own, then blocks.
+// std::barrier and std::atomic::wait are private to a process and have no time-out, so this
+// barrier uses the futex system call. It spins briefly while every rank can have a core of its
+// own, and then blocks.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
@@ -16,38 +17,39 @@ namespace trireme::net {
 
 constexpr int kMaxRanksOfHost = 64;
 
-// Plain memory, all zero at the start: placed at an address of a SharedMemory that is a multiple
-// of 64.
+// Plain memory that is zero at the start. Its address in a SharedMemory is a multiple of 64.
 struct SharedBarrier {
   struct Arrival {
     alignas(64) std::atomic<uint64_t> count;
   };
-  // The futex word: phase << 9 | ended << 8 | ranks that have arrived. One word, so that each phase
-  // is passed by all or ended for all.
+  // The futex word: phase << 9 | ended << 8 | ranks that have arrived. It is one word, so that
+  // either all ranks pass a phase, or it ends for all of them.
   alignas(64) std::atomic<uint32_t> state;
-  alignas(64) std::atomic<uint32_t> ending;  // 1: somebody writes the reason.
-  int32_t code;                              // Of the error that ended it.
+  alignas(64) std::atomic<uint32_t> ending;  // 1: a rank is writing the reason.
+  int32_t code;                              // The code of the error that ended the barrier.
   std::array<char, 512> reason;
   std::array<char, 256> remedy;
-  std::array<Arrival, kMaxRanksOfHost> arrivals;  // Per rank, how many barriers it has reached.
+  // For each rank, the number of barriers that it has reached.
+  std::array<Arrival, kMaxRanksOfHost> arrivals;
 };
 
-// One rank's view. Any number of views per process; each is used by one thread at a time.
+// One rank's view. A process can have any number of views; one thread at a time uses a view.
 class BarrierView {
  public:
   struct Options {
     Milliseconds timeout{60000};
-    // Called about every 10 ms of a wait; throws (peer_lost) when it knows of a loss. May be empty.
+    // Called about every 10 ms of a wait. It throws Error(peer_lost) if a worker was lost. May be
+    // empty.
     std::function<void()> throw_if_lost;
   };
   BarrierView(SharedBarrier& barrier, int rank, int size, Options options);
 
-  // All ranks have arrived. Throws Error(timeout) naming the ranks that are missing, what
-  // throw_if_lost throws, or the error that ended the barrier. After any of them it has ended for
-  // all ranks, with the first error: none of them passes this meeting, or any later one.
+  // Waits until all ranks have arrived. Throws Error(timeout) naming the missing ranks, the error
+  // of throw_if_lost, or the error that ended the barrier. After any of these the barrier has
+  // ended for all ranks with the first error: no rank passes this meeting or a later one.
   void arrive_and_wait(const char* operation);
-  // Ends it for all: their waits throw Error(code) with `reason`. The first reason stays. Any
-  // thread.
+  // Ends the barrier for all ranks: their waits throw Error(code) with `reason`. The first reason
+  // stays. Any thread may call it.
   void end(ErrorCode code, const std::string& reason, const std::string& remedy = {});
   void throw_if_ended() const;
 

@@ -13,7 +13,7 @@
 #include <utility>
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23  // Linux 5.14; headers of older systems lack the name.
+#define MADV_POPULATE_WRITE 23  // Linux 5.14. The headers of older systems lack the name.
 #endif
 
 namespace trireme::net {
@@ -40,10 +40,10 @@ int64_t number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t number = -1;
   file >> number;
-  return file ? number : -1;  // "max", or no such file: no limit.
+  return file ? number : -1;  // The file holds "max", or does not exist: there is no limit.
 }
 
-// Room below the memory limit of every control group above this process (version 2).
+// The room below the memory limit of each control group above this process (version 2).
 int64_t room_in_control_groups() {
   int64_t room = std::numeric_limits<int64_t>::max();
   std::ifstream self("/proc/self/cgroup");
@@ -86,7 +86,7 @@ SharedMemory SharedMemory::create(size_t bytes, Sharing sharing, std::string pur
   memory.data_ = map(bytes, memory.descriptor(), memory.purpose_);
   memory.bytes_ = bytes;
   if (sharing == Sharing::threads && bytes >= kHugePage)
-    madvise(memory.data_, bytes, MADV_HUGEPAGE);  // A wish; any answer will do.
+    madvise(memory.data_, bytes, MADV_HUGEPAGE);  // This is only a hint; any result will do.
   return memory;
 }
 
@@ -98,7 +98,7 @@ SharedMemory SharedMemory::open(Descriptor descriptor, std::string purpose) {
   if (fstat(memory.descriptor(), &facts) != 0 || facts.st_size <= 0)
     throw Error(
         ErrorCode::corrupt, "net",
-        fmt::format("the descriptor received for {} is no memory segment", memory.purpose_));
+        fmt::format("the descriptor received for {} is not a memory segment", memory.purpose_));
   memory.bytes_ = static_cast<size_t>(facts.st_size);
   memory.data_ = map(memory.bytes_, memory.descriptor(), memory.purpose_);
   return memory;
@@ -118,7 +118,8 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 
 void SharedMemory::reserve(size_t from, size_t bytes) {
   if (bytes == 0) return;
-  // A control group that is full kills instead of refusing, so the size is compared first.
+  // A full control group kills processes instead of refusing memory, so the sizes are compared
+  // first.
   if (const int64_t available = available_memory_bytes(); static_cast<int64_t>(bytes) > available)
     refuse(purpose_, bytes, fmt::format("{} are available", format_bytes(available)));
   if (!descriptor_) return;
@@ -131,8 +132,8 @@ void SharedMemory::reserve(size_t from, size_t bytes) {
 void SharedMemory::prefault(size_t from, size_t bytes) const {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t first = from / page * page;
-  madvise(data_ + first, std::min(bytes_, from + bytes) - first,
-          MADV_POPULATE_WRITE);  // Where the kernel cannot, first use does it.
+  // If the kernel cannot do this, the first use of each page does it.
+  madvise(data_ + first, std::min(bytes_, from + bytes) - first, MADV_POPULATE_WRITE);
 }
 
 }  // namespace trireme::net

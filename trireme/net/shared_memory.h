@@ -1,9 +1,9 @@
-// Memory that several ranks of one host see: threads of a process, or processes that were handed
-// its descriptor.
+// Memory that several ranks of one host see. They are threads of one process, or processes that
+// received its descriptor.
 //
-// Between processes it is a memfd: not bound by the size of /dev/shm, without a name that could
-// stay behind, gone with the last process that holds it however that ends. Between threads it is
-// anonymous memory, which may use huge pages.
+// Between processes it is a memfd. The size of /dev/shm does not limit it, it has no name that
+// could be left behind, and it goes with the last process that holds it, however that process
+// ends. Between threads it is anonymous memory, which may use huge pages.
 #pragma once
 #include <trireme/base/descriptor.h>
 #include <cstddef>
@@ -15,10 +15,10 @@ enum class Sharing { threads, processes };
 
 class SharedMemory {
  public:
-  // Addresses for `bytes`, all zero. Memory stands behind a range only after reserve(). `purpose`
-  // is for messages ("parameters"). Throws Error(io).
+  // Reserves addresses for `bytes`, all zero. A range has memory only after reserve(). `purpose`
+  // is a word for messages ("parameters"). Throws Error(io).
   static SharedMemory create(size_t bytes, Sharing sharing, std::string purpose);
-  // The same memory from a descriptor that another process sent. Throws Error(io | corrupt).
+  // Maps the same memory from a descriptor that another process sent. Throws Error(io | corrupt).
   static SharedMemory open(Descriptor descriptor, std::string purpose);
   SharedMemory() = default;
   ~SharedMemory();
@@ -29,12 +29,12 @@ class SharedMemory {
   size_t bytes() const { return bytes_; }
   int descriptor() const { return descriptor_.get(); }  // -1 between threads.
 
-  // Memory for this range, for every process, from now on: where there is too little, this throws
-  // Error(io) with sizes and remedy, and no later access dies of SIGBUS. Any process that has it
-  // open may call it; twice does no harm.
+  // Provides memory for this range, for every process, from now on. If there is too little, this
+  // call throws Error(io) with the sizes and a remedy, so no later access dies of SIGBUS. Any
+  // process that has the memory open may call it; a second call does no harm.
   void reserve(size_t from, size_t bytes);
-  // Enters the range in this process's page tables, so that no step pays for it later (0.2-0.4 ms a
-  // MB, once). After reserve().
+  // Enters the range in this process's page tables, so that no step pays for it later (0.2-0.4 ms
+  // a MB, once). Call it after reserve().
   void prefault(size_t from, size_t bytes) const;
 
  private:
@@ -44,8 +44,8 @@ class SharedMemory {
   std::string purpose_;
 };
 
-// Memory that this process may still take: the least of what the system has available and what its
-// control groups allow.
+// The memory that this process may still take: the smallest of the amount that the system has
+// available and the amounts that its control groups allow.
 int64_t available_memory_bytes();
 
 }  // namespace trireme::net

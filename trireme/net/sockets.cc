@@ -81,7 +81,7 @@ Accepted accept_private(tcp::acceptor& acceptor) {
   if (descriptor < 0) {
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
       throw_errno(errno);
-    return {std::move(socket), {}};  // It went away between being announced and being accepted.
+    return {std::move(socket), {}};  // The connection closed between its announcement and accept.
   }
   from.resize(length);
   socket.assign(protocol_of(from), descriptor);
@@ -90,14 +90,14 @@ Accepted accept_private(tcp::acceptor& acceptor) {
 
 void tune(tcp::socket& socket, Milliseconds silence) {
   const auto set = [&](int level, int name, int value) {
-    // Best effort: a kernel without one of these is only slower to notice.
+    // A kernel without one of these options only notices a dead peer later.
     (void)::setsockopt(socket.native_handle(), level, name, &value, sizeof value);
   };
   silence = std::clamp(silence, Milliseconds(1), Milliseconds(std::chrono::hours(24)));
   const int seconds = std::max<int>(1, static_cast<int>(silence.count() / 1000));
   set(IPPROTO_TCP, TCP_NODELAY, 1);
-  // Keepalive probes an idle connection; it stays quiet while data is unacknowledged, which is the
-  // user timeout's part.
+  // Keepalive probes an idle connection. It is quiet while data is unacknowledged; then the user
+  // timeout counts.
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, std::max(1, seconds / 2));

@@ -1,5 +1,5 @@
-// Sockets as the control connections want them: closed on exec, bound to one address, quick to
-// notice a dead peer.
+// Sockets for the control connections. They are closed on exec, bound to one address, and notice a
+// dead peer quickly.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/net/message.h>
@@ -9,22 +9,22 @@
 
 namespace trireme::net {
 
-// The addresses of `endpoint`, looked up until the deadline. Empty if the name has none (yet).
+// Looks the addresses of `endpoint` up until the deadline. Empty if the name has no address (yet).
 std::vector<asio::ip::tcp::endpoint> resolve(const Endpoint& endpoint, Deadline deadline);
 
-// Opens `socket`. Asio's own open() would hand the descriptor on to child processes.
+// Opens `socket`. Asio's own open() would pass the descriptor on to child processes.
 void open_private(asio::ip::tcp::socket& socket, const asio::ip::tcp::endpoint& address);
-// Takes one waiting connection without blocking. Empty `peer`: there was none after all.
-// Throws std::system_error if the system has no room for it.
+// Accepts one waiting connection without blocking. `peer` is empty if no connection was waiting
+// after all. Throws std::system_error if the system has no room for it.
 struct Accepted {
   asio::ip::tcp::socket socket;
   std::string peer;  // "127.0.0.1:51234"
 };
 Accepted accept_private(asio::ip::tcp::acceptor& acceptor);
-// Listens on exactly this address. Throws Error(io) naming it, with the remedy.
+// Listens on exactly this address. Throws Error(io) naming the address and the remedy.
 asio::ip::tcp::acceptor listen_on(asio::io_context& context, const Endpoint& endpoint);
 
-// Small messages leave at once; a peer that acknowledges nothing for `silence` breaks the
+// Sends small messages at once. A peer that acknowledges nothing for `silence` breaks the
 // connection.
 void tune(asio::ip::tcp::socket& socket, Milliseconds silence);
 
