@@ -85,8 +85,8 @@ TEST(Claim, ASecondJobOfTheNameIsRefusedAtOnceWhateverItsToken) {
     Claimant second(*server, kNobody, Claim::For::new_job, kLong, token);
     const Error refused = error_of([&] { second->wait_until_held(); });
     EXPECT_EQ(refused.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(refused.what(),
-                AllOf(HasSubstr("the name 'job' lives"), HasSubstr(first.endpoint().describe())));
+    EXPECT_THAT(refused.what(), AllOf(HasSubstr("the name 'job' is running"),
+                                      HasSubstr(first.endpoint().describe())));
   }
 }
 

@@ -133,9 +133,9 @@ TEST(CoordinatorLookup, SaysWhichEtcdWhichKeyAndWhatWasWrongLast) {
   };
   EXPECT_THAT(waits_in_vain({{{"127.0.0.1", 1}}, "job"}), HasSubstr("etcd does not answer"));
   EXPECT_THAT(waits_in_vain(server->url("job")),
-              AllOf(HasSubstr("nobody has published"), HasSubstr("try: start node 0")));
+              AllOf(HasSubstr("no coordinator is published"), HasSubstr("try: start node 0")));
   publish(*server, {"127.0.0.1", 1}, 60s);
-  EXPECT_THAT(waits_in_vain(server->url("job")), HasSubstr("nobody listens at it any more"));
+  EXPECT_THAT(waits_in_vain(server->url("job")), HasSubstr("nothing listens there any more"));
 }
 
 TEST(CoordinatorLookup, WaitsForWhoComesLater) {

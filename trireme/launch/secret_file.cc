@@ -29,7 +29,7 @@ std::string trimmed(const std::string& text) {
 }  // namespace
 
 std::string read_secret_file(const std::filesystem::path& path, Symlink symlink) {
-  // O_NONBLOCK: a pipe in its place must not make us wait.
+  // O_NONBLOCK: if the path names a pipe, open() must not wait for its writer.
   const int flags =
       O_RDONLY | O_CLOEXEC | O_NONBLOCK | (symlink == Symlink::refuse ? O_NOFOLLOW : 0);
   const Descriptor file(::open(path.c_str(), flags));
@@ -46,7 +46,7 @@ std::string read_secret_file(const std::filesystem::path& path, Symlink symlink)
                 "a file of your own");
   if ((facts.st_mode & 077) != 0)
     throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("the token file {} has mode {:04o}: others than its owner may use it",
+                fmt::format("the token file {} has mode {:04o}: other users may read or write it",
                             path.string(), facts.st_mode & 07777),
                 "chmod 600 " + path.string());
 

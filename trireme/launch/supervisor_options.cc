@@ -35,7 +35,7 @@ void check_supervisor_options(const SupervisorOptions& options) {
                        options.elastic->maximum, options.workers),
            "--workers between the two");
   if (options.threads_per_worker < 0) {
-    refuse(fmt::format("{} threads per worker: 0 (share the cores out) or more",
+    refuse(fmt::format("{} threads per worker: 0 (divide the cores evenly) or more",
                        options.threads_per_worker),
            "0");
   }
