@@ -43,6 +43,19 @@ endfunction()
 trireme_precompiled(trireme_pch HEADERS ${plain_headers})
 trireme_precompiled(trireme_pch_torch LINK Trireme::torch HEADERS ${plain_headers} ${tensor_headers})
 
+# Sources with tensors are compiled with -O3, and so are those that handle many bytes in a step or
+# in a checkpoint. The others take less time with -O1, and no step waits for them. (A precompiled
+# header serves one level only.)
+set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
+set(hot $<$<CONFIG:Release>:-O3>)
+target_compile_options(trireme_pch_torch PRIVATE ${hot})
+set_source_files_properties(
+  ${PROJECT_SOURCE_DIR}/trireme/base/hash.cc ${PROJECT_SOURCE_DIR}/trireme/net/shared_barrier.cc
+  ${PROJECT_SOURCE_DIR}/trireme/checkpoint/digest.cc
+  ${PROJECT_SOURCE_DIR}/trireme/checkpoint/snapshot.cc
+  ${PROJECT_SOURCE_DIR}/trireme/data/image_table.cc ${PROJECT_SOURCE_DIR}/trireme/data/pixels.cc
+  PROPERTIES COMPILE_OPTIONS "${hot}" SKIP_PRECOMPILE_HEADERS ON)
+
 # trireme_quick_to_build(TARGET PCH) makes TARGET use the precompiled header PCH, but for sources that include more of
 # torch than tensors: those read nearly all of it, and gain little. With TRIREME_UNITY, sources are compiled in batches,
 # so that a header is read once for a batch, small enough that a change of one file costs no more than it would alone.
@@ -95,6 +108,8 @@ function(trireme_batches target kind)
       set(file ${PROJECT_BINARY_DIR}/batches/${target}_${kind}_${number}.cc)
       file(CONFIGURE OUTPUT ${file} CONTENT "${batch_${number}}" @ONLY)
       target_sources(${target} PRIVATE ${file})
+      # In a batch no source is the main file, so this warning would see every anonymous namespace.
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
       if(kind STREQUAL "wide")
         set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
       endif()
@@ -139,6 +154,7 @@ function(trireme_room name)
     include(${PROJECT_SOURCE_DIR}/trireme/${name}/room.cmake)  # What this room alone links to.
   endif()
   if(arg_TORCH)
+    target_compile_options(${target} PRIVATE ${hot})
     trireme_quick_to_build(${target} trireme_pch_torch)
   else()
     trireme_quick_to_build(${target} trireme_pch)

@@ -46,7 +46,7 @@ TEST(Coordinator, TellsOthersOfALossThatTheSupervisorSaw) {
     EXPECT_THAT(job[other].lost()->describe(),
                 AllOf(HasSubstr("worker 1 (host "), HasSubstr("killed by signal 9 (SIGKILL)")));
   }
-  EXPECT_EQ(job.coordinator.first_loss()->worker, 1);
+  EXPECT_EQ(job.coordinator.first_lost()->worker, 1);
 }
 
 TEST(Coordinator, EndsTheJoinOfOthersWhenAWorkerDiedBeforeItsOwn) {

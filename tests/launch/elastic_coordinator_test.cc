@@ -8,6 +8,7 @@
 namespace trireme::launch {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 const net::Endpoint kNowhere{"127.0.0.1", 1};  // Nobody listens there.
@@ -88,13 +89,14 @@ TEST(ElasticCoordinator, AProcessThatDiesBeforeItHasJoinedIsLostAtOnce) {
 }
 
 struct JobOfThree {
-  JobOfThree()
+  explicit JobOfThree(int nodes = 1)
       : first(std::make_unique<Coordinator>(kAnyPort, kToken, MembershipOptions{.workers = 3},
                                             RosterOptions{.minimum = 1,
                                                           .maximum = 3,
                                                           .target = 3,
                                                           .regroup_timeout = Milliseconds(300),
-                                                          .refill_timeout = Milliseconds(300)})) {
+                                                          .refill_timeout = Milliseconds(300),
+                                                          .nodes = nodes})) {
     for (Standing& each : processes) each.coordinator = first->endpoint();
     for (Standing& each : processes) each.arrive(-1);
     for (Standing& each : processes) EXPECT_EQ(each.place().generation, 0);
@@ -137,16 +139,52 @@ TEST(Standby, TheNextOneTakesOverIfThatIsLostToo) {
   EXPECT_EQ(job.processes[2].place().generation, 2);
 }
 
-// A worker whose way to the coordinator is cut must not go on beside the others.
-TEST(Standby, AFewDoNotGoOnAloneWhileTheOthersMayLive) {
+TEST(Standby, DoesNotTakeOverFromACoordinatorThatMayLive) {
   JobOfThree job;
+  const net::SilentPort silent;  // As of a launcher that is stopped.
+  Standing& one = job.processes[2];
+  one.coordinator = silent.endpoint();
+  const Error error = error_of([&] { one.arrive(4, Deadline::after(Milliseconds(300))); });
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_THAT(error.what(), HasSubstr("neither the coordinator at"));
+  for (const Standing& each : job.processes) EXPECT_FALSE(each.standby->has_taken_over());
+}
+
+TEST(Standby, TheJobEndsWhereAMemberNeitherComesNorEnds) {
+  JobOfThree job;
+  job.first.reset();
+  job.processes[0].arrive(4);
+  job.processes[1].arrive(4);
+  EXPECT_THAT(std::string(error_of([&] { job.processes[0].place(); }).what()),
+              HasSubstr("neither came nor ended"));
+}
+
+// All members are to choose the same one: a worker that is only slow to answer is waited for.
+TEST(Standby, MembersGoToTheFirstThatIsNotGone) {
+  JobOfThree job;
+  job.first.reset();
   const net::SilentPort silent;
-  Standing& cut_off = job.processes[2];
-  cut_off.coordinator = cut_off.former->coordinator = silent.endpoint();
-  cut_off.former->members[0].standby = cut_off.former->members[1].standby = silent.endpoint();
-  cut_off.arrive(4);
-  EXPECT_THAT(std::string(error_of([&] { cut_off.place(); }).what()),
-              HasSubstr("may go on without these"));
+  Standing& last = job.processes[2];
+  last.former->members[0].standby = silent.endpoint();
+  EXPECT_EQ(error_of([&] { last.arrive(4, Deadline::after(Milliseconds(300))); }).code(),
+            ErrorCode::timeout);
+  EXPECT_FALSE(job.processes[1].standby->has_taken_over());
+}
+
+TEST(Standby, OnSeveralNodesNobodyTakesOverWithoutEtcd) {
+  JobOfThree job(/*nodes=*/2);
+  job.first.reset();
+  const auto error = error_of([&] { job.processes[1].arrive(4); });
+  EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("is gone"), HasSubstr("--rendezvous etcd://")));
+
+  const net::SilentPort silent;
+  job.processes[2].coordinator = silent.endpoint();
+  EXPECT_THAT(std::string(error_of([&] {
+                            job.processes[2].arrive(4, Deadline::after(Milliseconds(300)));
+                          }).what()),
+              AllOf(HasSubstr("did not answer within 300 ms"), HasSubstr("etcd://")));
+  for (const Standing& each : job.processes) EXPECT_FALSE(each.standby->has_taken_over());
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct JobOfTwo {
                                                           .target = 2,
                                                           .regroup_timeout = regroup,
                                                           .refill_timeout = refill,
-                                                          .may_part = true,
+                                                          .nodes = 2,
                                                           .by_claim = true})) {
     first->publish(where);
     for (Standing* each : {&one, &other}) each->arrive(-1);

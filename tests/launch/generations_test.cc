@@ -320,9 +320,101 @@ TEST(Generations, AFailureIsToldToAllWhoWaitAndToThoseWhoComeLater) {
   job.arrive(1, 5, kStart);
   job.generations.tick(kStart + 60s);
   EXPECT_EQ(job.answers[1].at("op"), "failed");
-  EXPECT_THAT(job.generations.failure(), HasSubstr("1 of at least 2"));
+  ASSERT_TRUE(job.generations.failure());
+  EXPECT_THAT(job.generations.failure()->what, HasSubstr("1 of at least 2"));
+  EXPECT_EQ(exit_code_of(job.generations.failure()->error()), kExitRetry);
   job.arrive(30, -1, kStart + 61s);
   EXPECT_EQ(job.answers[30].at("op"), "failed");
+}
+
+// Two workers, one of which dies in each generation: what the other brings, and where it died.
+struct Repeated : Recorded {
+  Repeated() : Recorded(1, 2, 2) { start(2); }
+  // Its launcher tells how it ended.
+  void die(int process, int64_t step, int64_t newest, const std::string& how) {
+    const int worker = generations.worker_of(process).value();
+    generations.lost_worker(worker, {Phase::backward, step},
+                            {.text = "its connection closed", .reason = "connection closed"},
+                            kStart);
+    generations.process_ended(process, how, kStart);
+    regroup(newest, "lost");
+  }
+  void replace() { arrive(next++, -1, kStart); }
+  void regroup(int64_t newest, const std::string& reason = "") {
+    std::vector<int> members;
+    for (int process = 0; process < next; ++process)
+      if (generations.worker_of(process)) members.push_back(process);
+    for (const int member : members) arrive(member, newest, kStart, reason);
+  }
+  int next = 2;
+};
+
+TEST(Generations, AStepThatCostsAWorkerEachTimeEndsTheJob) {
+  Repeated job;
+  for (int i = 0; i < UnfinishedSteps::kMostTimes - 1; ++i) {
+    job.die(job.next - 1, 7, 6, "killed by signal 11 (SIGSEGV)");
+    job.replace();
+    job.regroup(6);
+    ASSERT_FALSE(job.generations.failure()) << i;
+  }
+  job.die(job.next - 1, 7, 6, "killed by signal 11 (SIGSEGV)");
+  ASSERT_TRUE(job.generations.failure());
+  EXPECT_EQ(exit_code_of(job.generations.failure()->error()), kExitFailed);
+  for (const char* part : {"step 7 is never finished", "5 times", "worker 1 in backward of step 7",
+                           "killed by signal 11 (SIGSEGV)"})
+    EXPECT_THAT(job.generations.failure()->what, HasSubstr(part));
+  EXPECT_EQ(job.answers[0].at("op"), "failed");
+  EXPECT_EQ(job.answers[0].at("error"), "internal");
+  job.replace();
+  EXPECT_EQ(job.answers[job.next - 1].at("op"), "failed");
+}
+
+TEST(Generations, WorkersLostInOneStepAfterTheOtherEndNothing) {
+  Repeated job;
+  for (int i = 0; i < 4 * UnfinishedSteps::kMostTimes; ++i) {
+    job.die(job.next - 1, 7 + i, 6 + i, "killed by signal 9 (SIGKILL)");
+    job.replace();
+    job.regroup(6 + i);
+    ASSERT_FALSE(job.generations.failure()) << i;
+  }
+}
+
+// All die of the step, whichever rank has its data, and new ones come to it from a checkpoint.
+TEST(Generations, AStepThatCostsAllWorkersIsCountedAcrossTheCheckpoint) {
+  Recorded job(1, 1, 1);
+  job.start(1);
+  int process = 0;
+  for (int i = 0; i < UnfinishedSteps::kMostTimes; ++i) {
+    ASSERT_FALSE(job.generations.failure()) << i;
+    job.generations.lost_worker(0, {Phase::forward, 7}, {.text = "killed", .reason = "killed"},
+                                kStart);
+    job.arrive(++process, -1, kStart);
+  }
+  ASSERT_TRUE(job.generations.failure());
+  EXPECT_THAT(job.generations.failure()->what, HasSubstr("worker 0 in forward of step 7: killed"));
+}
+
+TEST(Generations, SeveralWorkersLostAtOnceCountOnce) {
+  constexpr int kMany = 2 * UnfinishedSteps::kMostTimes;
+  Recorded job(1, kMany, kMany);
+  job.start(kMany);
+  for (int worker = 1; worker < kMany; ++worker)
+    job.generations.lost_worker(worker, {Phase::forward, 7}, {.text = "its host"}, kStart);
+  job.arrive(0, 6, kStart);
+  EXPECT_FALSE(job.generations.failure());
+  EXPECT_EQ(job.generations.generation(), 1);
+}
+
+TEST(UnfinishedSteps, TravelToTheNextCoordinator) {
+  UnfinishedSteps steps;
+  for (int i = 0; i < UnfinishedSteps::kMostTimes - 1; ++i)
+    steps.lost(7, i, "worker 1 in data of step 7", "killed");
+  UnfinishedSteps there = UnfinishedSteps::from_json(steps.to_json());
+  EXPECT_EQ(there.verdict(), "");
+  there.lost(7, 99, "worker 1 in data of step 7", "killed");
+  EXPECT_THAT(there.verdict(), HasSubstr("step 7"));
+  there.committed(7);
+  EXPECT_EQ(there.verdict(), "");
 }
 
 std::string refusal_of(const std::string& text) {

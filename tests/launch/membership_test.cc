@@ -161,7 +161,7 @@ TEST(Membership, WhoIsMissingAtTheJoinTimeoutIsNamed) {
               AllOf(HasSubstr("worker 1 and worker 3 of 4"), HasSubstr("1 min")));
   EXPECT_THAT(what_of(membership.join(joiner(1, 4), kStart + 62s), kSender),
               HasSubstr("worker 1 and worker 3 of 4"));
-  EXPECT_FALSE(membership.first_loss());
+  EXPECT_FALSE(membership.first_lost());
 }
 
 TEST(Membership, AJoinersOwnDeadlineCountsToo) {
@@ -195,21 +195,21 @@ TEST(Membership, ALossIsToldToAllOthersAtOnceAndRemembered) {
             "worker 1 (host b, pid 101) was lost in backward of step 40: connection closed; it had "
             "been there for 2.0 s, and worker 2 (host "
             "c) waits for it in exchange of step 40 (collective 1: gradients of 2.0 KB)");
-  EXPECT_EQ(membership.first_loss()->describe(), told.describe());
+  EXPECT_EQ(membership.first_lost()->describe(), told.describe());
 }
 
 TEST(Membership, OnlyTheFirstLossIsTold) {
   Running membership(3);
   membership.lost(1, "connection closed");
   EXPECT_THAT(membership.lost(2, "connection closed"), IsEmpty());
-  EXPECT_EQ(membership.first_loss()->worker, 1);
+  EXPECT_EQ(membership.first_lost()->worker, 1);
 }
 
 TEST(Membership, ALaterReportOfTheSameLossKnowsMore) {
   Running membership(2);
   membership.lost(1, "connection closed");
   EXPECT_THAT(membership.lost(1, "killed by signal 9 (SIGKILL)"), IsEmpty());
-  EXPECT_EQ(membership.first_loss()->reason, "killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(membership.first_lost()->reason, "killed by signal 9 (SIGKILL)");
 }
 
 TEST(Membership, AWorkerLostBeforeItJoinedEndsTheWaitOfThoseWhoHave) {
@@ -236,15 +236,15 @@ TEST(Membership, SilenceIsALossThatTheSilentOneLearnsOf) {
       EXPECT_THAT(receivers(messages, "lost"), ElementsAre(0, 2, 1));
     }
   }
-  EXPECT_EQ(membership.first_loss()->worker, 1);
-  EXPECT_EQ(membership.first_loss()->reason, "silent for 11.0 s");
+  EXPECT_EQ(membership.first_lost()->worker, 1);
+  EXPECT_EQ(membership.first_lost()->reason, "silent for 11.0 s");
 }
 
 TEST(Membership, APauseOfTheCoordinatorIsNotTheWorkersSilence) {
   Running membership(2);
   membership.tick(kStart);
   EXPECT_THAT(membership.tick(kStart + 1h), IsEmpty());
-  EXPECT_FALSE(membership.first_loss());
+  EXPECT_FALSE(membership.first_lost());
 }
 
 TEST(Membership, ALossAfterGoodbyeIsNone) {
@@ -253,7 +253,7 @@ TEST(Membership, ALossAfterGoodbyeIsNone) {
   EXPECT_TRUE(membership.said_goodbye(1));
   EXPECT_FALSE(membership.said_goodbye(0));
   EXPECT_THAT(membership.lost(1, "connection closed"), IsEmpty());
-  EXPECT_FALSE(membership.first_loss());
+  EXPECT_FALSE(membership.first_lost());
   membership.heard(0, kStart + 1min);
   EXPECT_THAT(membership.tick(kStart + 1min), IsEmpty());
 }

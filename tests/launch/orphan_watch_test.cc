@@ -1,8 +1,11 @@
 #include <trireme/launch/orphan_watch.h>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <chrono>
 #include <csignal>
 
 namespace trireme::launch {
@@ -36,6 +39,46 @@ TEST(OrphanWatch, AsksTheWorkerToStopSomeTimeAfterItsLauncherIsGone) {
   ASSERT_EQ(::read(told[0], &answer, 1), 1);
   EXPECT_EQ(answer, 's');
   for (const int end : {told[0], told[1], watching[0], watching[1]}) ::close(end);
+}
+
+// A worker that heeds no signal, watched from when its launcher is killed: how long it lives on, up
+// to `at_most`.
+Milliseconds lives_on(bool is_member, Milliseconds at_most) {
+  int lives[2], watching[2];
+  EXPECT_EQ(::pipe2(lives, O_CLOEXEC), 0);
+  EXPECT_EQ(::pipe2(watching, O_CLOEXEC), 0);
+  const pid_t launcher = ::fork();
+  if (launcher == 0) {
+    const pid_t self = ::getpid();
+    ::close(lives[0]);
+    if (::fork() == 0) {
+      std::signal(SIGTERM, SIG_IGN);
+      OrphanWatch watch(self, Milliseconds(50));
+      if (is_member) watch.note_membership();
+      const pid_t worker = ::getpid();
+      (void)!::write(watching[1], &worker, sizeof worker);
+      for (;;) ::pause();
+    }
+    for (;;) ::pause();
+  }
+  ::close(lives[1]);
+  pid_t worker = 0;
+  EXPECT_EQ(::read(watching[0], &worker, sizeof worker), static_cast<ssize_t>(sizeof worker));
+  const auto since = std::chrono::steady_clock::now();
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  pollfd end{lives[0], POLLIN, 0};  // The worker alone holds the other end now.
+  if (::poll(&end, 1, static_cast<int>(at_most.count())) == 0) ::kill(worker, SIGKILL);
+  for (const int each : {lives[0], watching[0], watching[1]}) ::close(each);
+  return std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - since);
+}
+
+TEST(OrphanWatch, EndsAWorkerThatHasNothingToSaveAtOnce) {
+  EXPECT_LT(lives_on(/*is_member=*/false, Milliseconds(20'000)), Milliseconds(20'000));
+}
+
+TEST(OrphanWatch, LeavesAMemberItsTimeToSave) {
+  EXPECT_GE(lives_on(/*is_member=*/true, Milliseconds(2000)), Milliseconds(2000));
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ enum class Life {
 struct Process {
   Life life = Life::unborn;
   int64_t step = -1;
-  bool arrived = false;  // Since its last generation.
+  bool arrived = false;    // Since its last generation.
+  bool told_gone = false;  // To the coordinator that took over.
 };
 
 struct World {
@@ -52,8 +53,7 @@ struct World {
   bool failed = false;
   Time claimed_until = Time::min();  // No other coordinator forms generations before.
   // Since the coordinator was lost and another took over, until it has formed a generation.
-  bool took_over = false, rival = false, unaccounted = false;
-  int former_members = 0;
+  bool took_over = false;
   bool has_taken_over = false;  // Once in a trail.
 };
 
@@ -66,7 +66,6 @@ struct Event {
     left,
     resize,
     take_over,
-    rival_gone,
     claimed,
     claim_taken,
     tick
@@ -75,9 +74,8 @@ struct Event {
 };
 
 std::string describe(const Event& event) {
-  static constexpr std::array kNames{"arrive",  "commit",      "lost",      "dead",
-                                     "left",    "resize",      "take over", "rival gone",
-                                     "claimed", "claim taken", "tick"};
+  static constexpr std::array kNames{"arrive", "commit",    "lost",    "dead",        "left",
+                                     "resize", "take over", "claimed", "claim taken", "tick"};
   return event.kind == Event::tick ? " tick,"
                                    : fmt::format(" {} {},", kNames[event.kind], event.value);
 }
@@ -133,8 +131,6 @@ class Exploration {
     if (space_.take_over && !world.has_taken_over && !world.failed &&
         world.roster.generation() >= 0)
       follow(world, {Event::take_over});
-    if (world.rival && !space_.by_claim)
-      follow(world, {Event::rival_gone});  // Otherwise it tells nothing.
     if (space_.by_claim && !world.failed) {
       follow(world, {Event::claimed});
       if (world.claimed_until > world.now) follow(world, {Event::claim_taken});
@@ -158,7 +154,6 @@ class Exploration {
       case Event::left: return leave(world, event.value);
       case Event::resize: return world.roster.resize(event.value, world.now);
       case Event::take_over: return take_over(world);
-      case Event::rival_gone: world.rival = false; return world.roster.rival_is_gone(world.now);
       case Event::claimed:
         return world.roster.claimed(world.claimed_until = world.now + kLease, world.now);
       case Event::claim_taken:
@@ -199,11 +194,11 @@ class Exploration {
           : process.step < 0 ? -1
                              : std::clamp<int64_t>(newest - process.step, -1, kOldestThatCounts);
       for (const int64_t part :
-           {static_cast<int64_t>(process.life), behind, int64_t{process.arrived}, int64_t{member}})
+           {static_cast<int64_t>(process.life), behind, int64_t{process.arrived}, int64_t{member},
+            int64_t{world.took_over && process.told_gone}})
         key += static_cast<char>('a' + 4 + part);
     }
-    key += fmt::format("{:d}{:d}{:d}{:d}", world.took_over, world.rival, world.unaccounted,
-                       world.has_taken_over);
+    key += fmt::format("{:d}{:d}", world.took_over, world.has_taken_over);
     return key;
   }
 
@@ -237,6 +232,7 @@ class Exploration {
     Process& process = world.processes[static_cast<size_t>(p)];
     if (process.life == Life::working) world.ending = true;
     if (process.life != Life::dismissed && process.life != Life::dead) process.life = becomes;
+    process.told_gone = true;
     return world.roster.lost(p, world.now);
   }
   // Members that had come to the coordinator's regrouping have to come again; newcomers were never
@@ -250,24 +246,26 @@ class Exploration {
       if (process.life == Life::waiting)
         process.life = std::ranges::count(world.generation, p) > 0 ? Life::working : Life::unborn;
       if (process.life != Life::waiting) process.arrived = false;
+      process.told_gone = false;
     }
-    world.ending = world.took_over = world.has_taken_over = world.rival = true;
+    world.ending = world.took_over = world.has_taken_over = true;
     world.finishing = false;
     world.claimed_until = Time::min();  // The claim was the other's.
-    world.former_members = static_cast<int>(world.generation.size());
     return {};
   }
   static Decisions leave(World& world, int p) {
     world.processes[static_cast<size_t>(p)].life = Life::left;
+    world.processes[static_cast<size_t>(p)].told_gone = true;
     world.finishing = true;
     return world.roster.left(p, world.now);
   }
 
   void judge(World& world, int generation_before, const Decisions& decisions) {
     for (const int64_t p : decisions.missed) {
+      EXPECT_TRUE(!world.took_over || space_.by_claim)
+          << where() << ": it may go on with another coordinator";
       EXPECT_TRUE(at(world, p).life == Life::working || world.took_over) << where();
       if (at(world, p).life == Life::working) at(world, p).life = Life::given_up_on;
-      world.unaccounted = world.unaccounted || world.took_over;
       world.ending = true;
     }
     for (const int64_t p : decisions.interrupt)
@@ -304,15 +302,13 @@ class Exploration {
         EXPECT_LE(process.step, formed.step) << where() << ": the newest state was left outside";
       }
     }
-    const auto of_the_former = std::ranges::count_if(
-        formed.members, [&](int64_t p) { return std::ranges::count(world.generation, p) > 0; });
     if (space_.by_claim) {
       EXPECT_GT(world.claimed_until, world.now) << where() << ": another one may form generations";
-    } else if (world.rival || world.unaccounted) {
-      EXPECT_GT(2 * of_the_former, world.former_members)
-          << where() << ": others may have formed a generation too";
+    } else if (world.took_over) {
+      for (const int64_t p : world.generation)
+        EXPECT_TRUE(is_accounted_for(world, p)) << where() << ": a member may go on elsewhere";
     }
-    world.took_over = world.rival = world.unaccounted = false;
+    world.took_over = false;
     for (const int64_t p : formed.members) at(world, p) = {Life::working, formed.step, false};
     world.generation = formed.members;
     world.ending = false;
@@ -325,7 +321,11 @@ class Exploration {
                        : world.roster.generation() < 0 ? world.roster.target()
                                                        : options_.minimum;
     const bool may_not = space_.by_claim && world.claimed_until <= world.now;
-    if (world.failed || at_work || world.took_over || may_not) return;
+    const bool members_are_missing =
+        world.took_over && !std::ranges::all_of(world.generation, [&](int64_t p) {
+          return is_accounted_for(world, p);
+        });
+    if (world.failed || at_work || members_are_missing || may_not) return;
     EXPECT_LT(count(world, Life::waiting), enough)
         << where() << ": nobody is missing, and they wait";
   }
@@ -345,6 +345,11 @@ class Exploration {
     EXPECT_FALSE(somebody_waits_in_vain()) << where() << ": they wait for ever";
   }
 
+  // After a take-over: it has come to this coordinator, or is known to be gone.
+  static bool is_accounted_for(const World& world, int64_t p) {
+    const Process& process = world.processes[static_cast<size_t>(p)];
+    return process.told_gone || process.life == Life::waiting || process.life == Life::dismissed;
+  }
   static Process& at(World& world, int64_t p) { return world.processes[static_cast<size_t>(p)]; }
   static int count(const World& world, Life life) {
     return static_cast<int>(std::ranges::count(world.processes, life, &Process::life));

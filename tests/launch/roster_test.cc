@@ -208,61 +208,48 @@ TEST(Roster, AnUnknownOrLostProcessCannotBeLost) {
   EXPECT_TRUE(roster.left(99, kStart).empty());
 }
 
-RosterOptions may_part(int minimum, int maximum) {
-  RosterOptions options = options_for(minimum, maximum, maximum);
-  options.may_part = true;
-  return options;
-}
-
-TEST(Roster, WhereTheNetworkMayPartAMinorityDoesNotGoOnWithoutSilentOnes) {
-  Roster roster = at_work(3, may_part(1, 3));
-  roster.lost(1, kStart, /*may_live=*/true);
-  roster.lost(2, kStart, /*may_live=*/true);
-  EXPECT_TRUE(roster.arrive(0, 5, kStart).empty());
-  EXPECT_THAT(roster.tick(kStart + 60s).failure, HasSubstr("may go on without these"));
-}
-
-TEST(Roster, OnceASilentOneIsKnownToBeDeadTheRestGoesOn) {
-  Roster roster = at_work(3, may_part(1, 3));
-  roster.lost(1, kStart, /*may_live=*/true);
-  roster.lost(2, kStart, /*may_live=*/true);
-  EXPECT_TRUE(roster.arrive(0, 5, kStart).empty());
-  EXPECT_THAT(members(roster.lost(2, kStart)), ElementsAre(0));
-}
-
-TEST(Roster, HalfOfThemGoOnWithTheirCoordinatorWithoutTheSilentHalf) {
-  Roster roster = at_work(2, may_part(1, 2));
-  roster.lost(1, kStart, /*may_live=*/true);
-  EXPECT_THAT(members(roster.arrive(0, 5, kStart)), ElementsAre(0));
-}
-
-TEST(Roster, WhoTakesOverGoesOnWithAllWhoCome) {
+TEST(Roster, ATakeOverGoesOnWithAllMembersThatCome) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(12, 7, kStart);
   roster.arrive(10, 6, kStart);
-  const Decisions decisions =
-      roster.arrive(11, 7, kStart);  // All: nobody is left who could go on elsewhere.
+  const Decisions decisions = roster.arrive(11, 7, kStart);
   EXPECT_THAT(members(decisions), ElementsAre(11, 12, 10));
   EXPECT_EQ(decisions.formed[0].number, 5);
 }
 
-TEST(Roster, WhoTakesOverGoesOnWithFewOnceTheOthersAndTheCoordinatorAreKnownToBeDead) {
+TEST(Roster, ATakeOverGoesOnWithoutMembersThatAreKnownToBeGone) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(12, 7, kStart);
-  roster.lost(10, kStart);
-  EXPECT_TRUE(roster.lost(11, kStart).empty());
-  EXPECT_THAT(members(roster.rival_is_gone(kStart)), ElementsAre(12));
+  EXPECT_TRUE(roster.lost(10, kStart).empty());
+  EXPECT_THAT(members(roster.lost(11, kStart)), ElementsAre(12));
 }
 
-TEST(Roster, WhoTakesOverGoesOnWithMostWhenTheOthersDoNotCome) {
+TEST(Roster, ATakeOverFailsWhereAMemberNeitherComesNorEnds) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(10, 7, kStart);
-  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());
-  EXPECT_THAT(members(roster.tick(kStart + 10s)), ElementsAre(10, 11));
+  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());  // Most of them, and yet.
+  EXPECT_TRUE(roster.tick(kStart + 9s).empty());
+  EXPECT_THAT(roster.tick(kStart + 10s).failure,
+              HasSubstr("1 of its workers neither came nor ended"));
+}
+
+TEST(Roster, AfterATakeOverASilentMemberIsLostAsEver) {
+  Roster roster(options_for(1, 2, 2), 4, {10, 11});
+  roster.arrive(10, 7, kStart);
+  roster.arrive(11, 7, kStart);
+  roster.arrive(10, 8, kStart + 1s);
+  EXPECT_THAT(members(roster.tick(kStart + 11s)), ElementsAre(10));
+}
+
+TEST(Roster, NoGenerationFormsAfterAFailureFromOutside) {
+  Roster roster = at_work(1);
+  EXPECT_EQ(roster.fail("the same step").failure, "the same step");
+  EXPECT_EQ(roster.arrive(0, 4, kStart).failure, "the same step");
+  EXPECT_EQ(roster.generation(), 0);
 }
 
 RosterOptions by_claim(int minimum, int maximum) {
-  RosterOptions options = may_part(minimum, maximum);
+  RosterOptions options = options_for(minimum, maximum, maximum);
   options.by_claim = true;
   return options;
 }
@@ -278,7 +265,6 @@ TEST(Roster, WithoutTheClaimNobodyGoesOnHoweverManyTheyAre) {
   Roster roster(by_claim(1, 2), 4, {10, 11});
   roster.arrive(10, 7, kStart);
   EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());
-  EXPECT_TRUE(roster.rival_is_gone(kStart).empty());  // Somebody else may have taken over.
   EXPECT_THAT(members(roster.claimed(kStart + 5s, kStart)), ElementsAre(10, 11));
 }
 
@@ -287,7 +273,7 @@ TEST(Roster, AClaimThatWasNotRenewedInTimeCountsNoMore) {
   roster.claimed(kStart + 4s, kStart);
   roster.arrive(0, -1, kStart);
   EXPECT_THAT(members(roster.arrive(1, -1, kStart)), ElementsAre(0, 1));
-  roster.lost(1, kStart + 4s, /*may_live=*/true);
+  roster.lost(1, kStart + 4s);
   EXPECT_TRUE(roster.arrive(0, 5, kStart + 4s).empty());
   EXPECT_THAT(members(roster.claimed(kStart + 9s, kStart + 5s)), ElementsAre(0));
 }

@@ -13,11 +13,11 @@ struct Standing {
       : process(number), standby(std::make_unique<Coordinator>(kAnyPort, kToken, where)) {
     if (where) lookup.emplace(*where);
   }
-  void arrive(int64_t step) {
+  void arrive(int64_t step, Deadline deadline = soon()) {
     arrival = std::make_unique<Arrival>(
         coordinator, kToken,
         Arrival::Newcomer{process, step, "", [this](const auto&) { return standby->endpoint(); }},
-        former, soon(), lookup ? &*lookup : nullptr);
+        former, deadline, lookup ? &*lookup : nullptr);
   }
   Arrival::Place place() {
     const auto told = arrival->wait(soon());

@@ -52,7 +52,10 @@ struct Row {
   const char* text;  // Part of it; nullptr: nothing is said.
 };
 
-// Job ends are {workers, stop_signal, any_step_finished, loss}.
+const Failure kTooFew{ErrorCode::peer_lost, "1 of at least 2 processes are there", "again"};
+const Failure kUnfinished{ErrorCode::internal, "step 7 is never finished", "mend it"};
+
+// Job ends are {workers, stop_signal, any_step_finished, lost, failure}.
 std::vector<Row> rows() {
   return {
       {"all is well", {{exited(0, 0), exited(1, 0)}}, 0, nullptr},
@@ -72,7 +75,7 @@ std::vector<Row> rows() {
        "worker 1 (pid 101, host a) was killed by signal 9 (SIGKILL) in backward of step 40; job "
        "ends with 138 "
        "(try again: the job can be restarted)"},
-      {"a loss seen by others is no cause, in whatever order",
+      {"a lost worker seen by others is no cause, in whatever order",
        {{exited(0, 138, 5), killed(1, SIGKILL, 10)}, 0, true},
        138,
        "worker 1"},
@@ -136,7 +139,7 @@ std::vector<Row> rows() {
        {{after_signal(SIGTERM, killed(0, SIGTERM))}, SIGTERM},
        143,
        "asked to stop"},
-      {"a loss seen while stopping",
+      {"a lost worker seen while stopping",
        {{exited(0, 143), exited(1, 138)}, SIGTERM, true, lost(0)},
        143,
        "asked to stop"},
@@ -177,10 +180,26 @@ std::vector<Row> rows() {
        {{exited(0, 0), exited(1, 138)}, 0, true, lost(0)},
        1,
        "without saying goodbye"},
-      {"the loss that the coordinator saw is the failure that we saw",
+      {"the lost worker that the coordinator saw is the failure that we saw",
        {{killed(1, SIGKILL), exited(0, 138)}, 0, true, lost(1)},
        138,
        "worker 1 (pid 101, host a) was killed by signal 9"},
+      {"too few were left",
+       {{killed(1, SIGKILL), exited(0, 138)}, 0, true, {}, kTooFew},
+       138,
+       "1 of at least 2 processes are there; job ends with 138 (try again"},
+      {"too few were left, as one had failed for good",
+       {{exited(1, 1), exited(0, 138)}, 0, true, {}, kTooFew},
+       1,
+       "worker 1"},
+      {"the same step costs a worker each time",
+       {{killed(1, SIGSEGV), exited(0, 1)}, 0, true, {}, kUnfinished},
+       1,
+       "step 7 is never finished; job ends with 1 (try: mend it)"},
+      {"too few were left after the job was asked to stop",
+       {{exited(0, 138)}, SIGTERM, true, {}, kTooFew},
+       143,
+       "asked to stop"},
   };
 }
 

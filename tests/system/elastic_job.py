@@ -92,8 +92,11 @@ class ElasticTest(SystemTest):
         self.assert_nothing_left()
         return json.loads((self.run_dir / "report.json").read_text())
 
-    def assert_nothing_left(self):
+    def assert_no_process_left(self):
         wait_until(lambda: not processes_that_mention(str(self.folder)), 10, "all processes are gone")
+
+    def assert_nothing_left(self):
+        self.assert_no_process_left()
         self.assertEqual([path for path in self.tokens.rglob("*") if path.is_file()], [])
 
     def assert_undisturbed(self, report, all_were_lost=False, words=()):
@@ -129,13 +132,16 @@ class ElasticTest(SystemTest):
         wait_until(lambda: not processes_that_mention(str(self.folder)), 30, "all processes are gone")
         return json.loads((self.run_dir / "report.json").read_text())
 
-    def start_nodes(self, elastic, nodes, *words, rendezvous=None):
-        """One launcher a node, all on this host but without shared memory between them."""
+    def start_nodes(self, elastic, nodes, *words, rendezvous=None, prefixes=None):
+        """One launcher a node, all on this host but without shared memory between them.
+
+        `prefixes`: the words before each node's command.
+        """
         rendezvous = rendezvous or f"127.0.0.1:{free_port()}"
         launchers = []
         for node in range(nodes):
             launchers.append(self.start(
-                TRIREME, "train", DIGITS, "--elastic", elastic, "--nodes", nodes, "--node", node, "--rendezvous", rendezvous, *COMMON, *LONG,
+                *(prefixes[node] if prefixes else ()), TRIREME, "train", DIGITS, "--elastic", elastic, "--nodes", nodes, "--node", node, "--rendezvous", rendezvous, *COMMON, *LONG,
                 "--quiet", *words, "--set", f"run.dir={self.run_dir}",
                 env=environment(XDG_RUNTIME_DIR=str(self.tokens), TRIREME_JOB_TOKEN="a token of this test", TRIREME_HOST=f"node{node}")))
         self.wait_for(launchers[0], lambda: self.step() >= 10, "the first steps")

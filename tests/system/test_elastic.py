@@ -5,9 +5,10 @@ import os
 import pathlib
 import re
 import signal
+import time
 import unittest
 
-from elastic_job import COMMON, PATIENCE, ElasticTest
+from elastic_job import COMMON, LONG, PATIENCE, ElasticTest
 from support import DIGITS, TRIREME, environment, parent_of, processes_that_mention, wait_until
 
 
@@ -152,6 +153,22 @@ class Elastic(ElasticTest):
         self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")
         self.assertGreater(report["generations"][-1]["generation"], 0)
 
+    def test_without_a_launcher_workers_end_after_a_while_also_before_the_first_generation(self):
+        for seconds in (0, 1, 3):  # They load, connect, or wait for the one that does not come.
+            with self.subTest(seconds=seconds):
+                job = self.start(TRIREME, "train", DIGITS, "--elastic", "2:2", *COMMON, *LONG, "--quiet",
+                                 "--set", "comm.launcher_grace=1s", "--set", "comm.heartbeat_timeout=60s",
+                                 "--set", f"run.dir={self.run_dir}",
+                                 env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
+                wait_until(lambda: len(self.workers()) == 2, PATIENCE, "both workers have started")
+                stopped = min(self.workers())
+                os.kill(stopped, signal.SIGSTOP)
+                time.sleep(seconds)
+                self.kill_the_launcher(job)
+                if stopped in self.workers():
+                    os.kill(stopped, signal.SIGCONT)  # The kernel may have done so, or not.
+                wait_until(lambda: not self.workers(), 15, "both have ended")
+
     def test_workers_of_two_nodes_are_replaced_by_their_own_launchers(self):
         launchers = self.start_nodes("1:4", 2)
         for launcher in launchers:
@@ -167,19 +184,6 @@ class Elastic(ElasticTest):
         self.assert_nothing_left()
         self.assert_undisturbed(json.loads((self.run_dir / "report.json").read_text()))
 
-    def test_a_job_goes_on_without_the_node_of_its_rendezvous(self):
-        launchers = self.start_nodes("1:4", 2)
-        before = self.generation()
-        for pid in [launchers[0].pid, *(pid for pid in self.workers() if parent_of(pid) == launchers[0].pid)]:
-            os.kill(pid, signal.SIGKILL)
-        self.wait_until_whole(launchers[1], 2, before)
-        launchers[1].send_signal(signal.SIGTERM)
-        _, err = launchers[1].communicate(timeout=30)
-        self.assertEqual(launchers[1].returncode, 143, err)
-        report = json.loads((self.run_dir / "report.json").read_text())
-        self.assert_undisturbed(report)
-        self.assertEqual(sum(len(each["lost_ranks"]) for each in report["generations"]), 2, report["generations"])
-
     def end_of_failing(self, *words):
         """Exit code and errors of a short job that cannot succeed, and how often a worker was replaced."""
         code, _, err = self.run_to_end(TRIREME, "train", DIGITS, "--elastic", "1:2", "--quiet", *words, "--set", f"run.dir={self.run_dir}",
@@ -192,6 +196,13 @@ class Elastic(ElasticTest):
         self.assertEqual(code, 1, err)
         self.assertRegex(err, r"of step \d+ (is|are) NaN or infinite")
         self.assertEqual(replaced, 0, err)
+
+    def test_a_step_that_costs_a_worker_each_time_ends_the_job_for_good(self):
+        code, err, replaced = self.end_of_failing(
+            "--inject", ";".join(["kill:rank=0@step=7"] * 20), "--set", "checkpoint.every=2")
+        self.assertEqual(code, 1, err)
+        self.assertRegex(err, r"step 7 is never finished: 5 times .*worker 0 in backward of step 7: killed by signal 9")
+        self.assertLess(replaced, 8, err)
 
     def test_a_mistake_that_workers_find_late_ends_the_job_for_good(self):
         ckpt = self.folder / "ckpt"

@@ -50,7 +50,7 @@ void choose_by_name(plan::CollectiveTable& table, const std::string& all_reduce)
 // where both were left out.
 std::string carrier_between_hosts(const std::string& backend, const launch::Identity& identity) {
   if (backend != "auto" && backend != "shm") return backend;
-  if (identity.elastic) return "tcp";  // Its waits end as soon as a loss is known.
+  if (identity.elastic) return "tcp";  // Its waits end as soon as a lost worker is known.
   if (identity.launcher == launch::Launcher::mpirun && comm::mpi_is_compiled_in()) return "mpi";
   return comm::gloo_is_compiled_in() ? "gloo" : "tcp";
 }
@@ -396,6 +396,10 @@ void World::connect(int replicas) {
     options.timeout = impl_->options.timeout;
     options.heartbeat_interval = impl_->options.heartbeat_interval;
     options.phases = impl_->phases;
+    // A coordinator that dies after it has told this process its place answers nobody.
+    options.throw_if_hopeless = [impl = impl_.get()] {
+      if (impl->arrival) impl->arrival->throw_if_closed();
+    };
     impl_->member = std::make_shared<launch::Member>(
         endpoint, token, worker(), workers(), impl_->identity.generation,
         std::map<std::string, std::string>{{"trireme version", std::string(version())},
@@ -463,6 +467,7 @@ bool World::regroup(int64_t step, const std::string& reason) {
   identity.workers = place->workers;
   impl_->first_step = place->step;
   impl_->placed = true;
+  if (impl_->orphan_watch) impl_->orphan_watch->note_membership();
   impl_->connected = false;
   impl_->places.reset();
   impl_->hosts.reset();

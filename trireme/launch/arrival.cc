@@ -4,6 +4,7 @@
 #include <trireme/launch/arrival.h>
 #include <trireme/launch/protocol.h>
 #include <unistd.h>
+#include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -41,49 +42,76 @@ struct Arrival::Impl {
                 }};
   }
 
-  void talk_to(const net::Endpoint& who, const std::string& token, Deadline deadline) {
-    coordinator = who;
-    client = std::make_unique<net::ControlClient>(
-        who, token, events(), deadline, net::ControlOptions{.purpose = net::Purpose::arrival});
-  }
-
-  // Whom etcd names, or the first of them that answers.
-  void connect(const std::vector<net::Endpoint>& candidates, const std::string& token,
-               Deadline deadline, CoordinatorLookup* lookup) {
-    for (; !deadline.expired(); std::this_thread::sleep_for(kPause)) {
-      const auto listens = [&token, wait = std::min(kCandidateTimeout, deadline.remaining())](
-                               const net::Endpoint& who) {
-        return net::reach(who, token, Deadline::after(wait)) == net::Reach::listens;
-      };
-      const auto named = lookup ? lookup->now() : std::nullopt;
-      if (named && listens(*named)) return talk_to(*named, token, deadline);
-      const bool was_asked = named && named->describe() == candidates[0].describe();
-      if (!was_asked && listens(candidates[0])) return talk_to(candidates[0], token, deadline);
-      std::vector<std::future<bool>>
-          answers;  // Asked at once: those of a host that is gone cost one time-out together.
-      for (const net::Endpoint& candidate : candidates)
-        answers.push_back(std::async(std::launch::async, listens, candidate));
-      for (size_t i = 0; i < candidates.size(); ++i)
-        if (answers[i].get()) return talk_to(candidates[i], token, deadline);
+  // False: it did not answer, or ended meanwhile.
+  bool talks_to(const net::Endpoint& who, const std::string& token, Deadline deadline) {
+    try {
+      client = std::make_unique<net::ControlClient>(
+          who, token, events(), Deadline::after(std::min(kCandidateTimeout, deadline.remaining())),
+          net::ControlOptions{.purpose = net::Purpose::arrival});
+      coordinator = who;
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::timeout) throw;
+      return false;
     }
-    throw Error(ErrorCode::timeout, "launch",
-                fmt::format("neither the coordinator at {} nor one of {} processes that stand by "
-                            "for it answered within {}",
-                            coordinator.describe(), candidates.size() - 1,
-                            format_duration(deadline.allowed())),
-                "run the job again; it goes on from its last checkpoint");
   }
 
-  // Whom etcd names may end before it is reached.
-  void connect_as_newcomer(const std::string& token, Deadline deadline, CoordinatorLookup& lookup) {
-    for (;;) {
-      const net::Endpoint named = lookup.wait(token, deadline);
-      try {
-        return talk_to(named, token,
-                       Deadline::after(std::min(kCandidateTimeout, deadline.remaining())));
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::timeout || deadline.expired()) throw;
-      }
+  // As a process of `former`: true once it talks to a coordinator.
+  bool finds_one(const Former& former, const std::string& token, Deadline deadline,
+                 CoordinatorLookup* lookup) {
+    const auto look = [&token, wait = std::min(kCandidateTimeout, deadline.remaining())](
+                          const net::Endpoint& who) {
+      return net::reach(who, token, Deadline::after(wait));
+    };
+    const auto named = lookup ? lookup->now() : std::nullopt;
+    if (named && look(*named) == net::Reach::listens) return talks_to(*named, token, deadline);
+    const bool was_asked = named && named->describe() == coordinator.describe();
+    const net::Reach reached = was_asked ? net::Reach::silent : look(coordinator);
+    if (reached == net::Reach::listens) return talks_to(coordinator, token, deadline);
+    const bool is_gone = net::is_gone(reached);
+    if (is_gone && !former.may_be_taken_over()) throw nobody_takes_over("is gone");
+    // Without etcd nobody else may coordinate as long as this one may live.
+    if (!lookup && !is_gone) return false;
+    // Without etcd all are to go to the same one, also a member that has not heard of the newest
+    // generation: the oldest process that is not gone.
+    std::vector<Former::Place> candidates = former.members;
+    if (!lookup) std::ranges::sort(candidates, {}, &Former::Place::process);
+    std::vector<std::future<net::Reach>>
+        answers;  // Asked at once: those of a host that is gone cost one time-out together.
+    for (const auto& [process, standby] : candidates)
+      answers.push_back(std::async(std::launch::async, look, standby));
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const net::Reach answer = answers[i].get();
+      if (answer == net::Reach::listens) return talks_to(candidates[i].standby, token, deadline);
+      if (!lookup && !net::is_gone(answer)) return false;
+    }
+    return false;
+  }
+
+  void connect(const Former& former, const std::string& token, Deadline deadline,
+               CoordinatorLookup* lookup) {
+    for (; !deadline.expired(); std::this_thread::sleep_for(kPause))
+      if (finds_one(former, token, deadline, lookup)) return;
+    const std::string patience = format_duration(deadline.allowed());
+    if (!former.may_be_taken_over()) throw nobody_takes_over("did not answer within " + patience);
+    throw NoGeneration(ErrorCode::timeout, "launch",
+                       fmt::format("neither the coordinator at {} nor one of {} processes that "
+                                   "stand by for it answered within {}",
+                                   coordinator.describe(), former.members.size(), patience),
+                       "run the job again; it goes on from its last checkpoint");
+  }
+
+  void connect_as_newcomer(const std::string& token, Deadline deadline, CoordinatorLookup* lookup) {
+    try {
+      // The address in etcd may be that of a coordinator that ends before it is reached.
+      while (lookup)
+        if (talks_to(lookup->wait(token, deadline), token, deadline)) return;
+      client = std::make_unique<net::ControlClient>(
+          coordinator, token, events(), deadline,
+          net::ControlOptions{.purpose = net::Purpose::arrival});
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::timeout) throw NoGeneration(error);
+      throw;
     }
   }
 
@@ -91,6 +119,15 @@ struct Arrival::Impl {
     const std::lock_guard lock(mutex);
     if (!placed) return;
     if (const auto refused = failure_in(*placed)) throw refused->error();
+  }
+
+  NoGeneration nobody_takes_over(const std::string& why) const {
+    return {ErrorCode::peer_lost, "launch",
+            fmt::format("the coordinator at {} {}, and no other may take over in a job on several "
+                        "nodes without etcd",
+                        coordinator.describe(), why),
+            "run the job again, and it goes on from its last checkpoint; with --rendezvous "
+            "etcd://HOST:PORT/NAME it goes on without that host"};
   }
 
   template <typename Ready>
@@ -101,7 +138,14 @@ struct Arrival::Impl {
                   fmt::format("{}: the coordinator at {} did not answer within {}", what,
                               coordinator.describe(), format_duration(deadline.allowed())),
                   "look whether enough workers are left to go on");
-    if (!ready())
+    if (ready()) return;
+    lock.unlock();
+    throw_if_closed(what);
+  }
+
+  void throw_if_closed(const char* what) {
+    const std::lock_guard lock(mutex);
+    if (closed)
       throw Error(ErrorCode::peer_lost, "launch",
                   fmt::format("{}: the coordinator at {} is lost: {}", what, coordinator.describe(),
                               *closed),
@@ -115,13 +159,9 @@ Arrival::Arrival(const net::Endpoint& coordinator, const std::string& token, con
   Impl& impl = *impl_;
   impl.coordinator = coordinator;
   if (former) {
-    std::vector<net::Endpoint> candidates{coordinator};
-    for (const auto& [process, standby] : former->members) candidates.push_back(standby);
-    impl.connect(candidates, token, deadline, lookup);
-  } else if (lookup) {
-    impl.connect_as_newcomer(token, deadline, *lookup);
+    impl.connect(*former, token, deadline, lookup);
   } else {
-    impl.talk_to(coordinator, token, deadline);
+    impl.connect_as_newcomer(token, deadline, lookup);
   }
   Json message{{"op", "arrive"},
                {"generation", -1},
@@ -143,6 +183,8 @@ Arrival::~Arrival() = default;
 
 const net::Endpoint& Arrival::coordinator() const { return impl_->coordinator; }
 
+void Arrival::throw_if_closed() const { impl_->throw_if_closed("joining the next generation"); }
+
 std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
   impl_->wait_for([this] { return impl_->placed.has_value(); }, "waiting for the next generation",
                   deadline);
@@ -150,10 +192,7 @@ std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
   const Json& message = *impl_->placed;
   const std::string op = message.at("op").get<std::string>();
   if (op == "dismissed") return std::nullopt;
-  if (op == "failed")
-    throw NoGeneration(ErrorCode::peer_lost, "launch",
-                       fmt::format("no next generation: {}", message.at("what").get<std::string>()),
-                       "run the job again; it goes on from its last checkpoint");
+  if (op == "failed") throw NoGeneration(failure_in(message)->error());
   return Place{message.at("number"), message.at("worker"), message.at("workers"),
                message.at("step"),   message.at("cause"),  Former::from_json(message.at("former"))};
 }

@@ -18,6 +18,7 @@ namespace trireme::launch {
 class NoGeneration : public Error {
  public:
   using Error::Error;
+  explicit NoGeneration(const Error& error) : Error(error) {}
 };
 
 class Arrival {
@@ -31,12 +32,13 @@ class Arrival {
     std::function<net::Endpoint(const std::string& own_address)> standby;
     std::map<std::string, std::string> facts = {};  // What all members must have alike.
   };
-  // Returns once the coordinator knows of it: the generation before may be left then. Where the
-  // coordinator does not answer, who stands by for it in `former`, the generation this process
-  // comes from, is tried in order of worker numbers. With `lookup`, whom etcd names at each try
-  // goes before all of these; a process without `former` needs no `coordinator` then. Throws
-  // Error(timeout | peer_lost), Error(invalid_argument) naming the first of `facts` in which this
-  // process differs from the job, which goes on without it.
+  // Returns once the coordinator knows of it: the generation before may be left then. A process
+  // that comes from a generation (`former`) and finds that the coordinator is gone goes to the
+  // oldest of that generation's processes that is not gone: that one takes over. With several nodes
+  // and without `lookup` none takes over: NoGeneration is thrown. With `lookup`, etcd is asked at
+  // each try and its answer goes before all of these; a process without `former` needs no
+  // `coordinator` then. Throws Error(timeout | peer_lost), and Error(invalid_argument) naming the
+  // first of `facts` in which this process differs from the job; the job continues without it.
   Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who,
           const std::optional<Former>& former, Deadline deadline,
           CoordinatorLookup* lookup = nullptr);
@@ -49,8 +51,11 @@ class Arrival {
     Former former;  // What it will be called when it is over.
   };
   const net::Endpoint& coordinator() const;  // The one that answered.
+  // Throws Error(peer_lost) once the coordinator has closed the connection: it is lost, or does
+  // without this process.
+  void throw_if_closed() const;
   // Until the next generation has formed; empty if it does without this process. Throws
-  // NoGeneration (peer_lost) when none can form, Error(peer_lost) when the coordinator is lost,
+  // NoGeneration when none can form, Error(peer_lost) when the coordinator is lost,
   // Error(timeout), Error(invalid_argument) as above.
   std::optional<Place> wait(Deadline deadline);
 

@@ -19,7 +19,7 @@ using Clock = Deadline::Clock;
 
 constexpr Milliseconds kAnswer{2000};
 constexpr Milliseconds kProbe{500};
-constexpr Milliseconds kLookAgain{100};
+constexpr Milliseconds kClaimAgain{100};
 constexpr Milliseconds kPatience{2000};  // The wait beyond the lease of a holder that is gone.
 
 }  // namespace
@@ -52,7 +52,7 @@ struct Claim::Impl {
 
 void Claim::Impl::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    Milliseconds pause = kLookAgain;
+    Milliseconds pause = kClaimAgain;
     try {
       if (!ask(stop)) return;
       const std::lock_guard lock(mutex);
@@ -139,7 +139,7 @@ void Claim::wait_until_held(Milliseconds patience, const StopAsked& stop_asked) 
   const auto decided = [&] { return impl.held || !impl.holder.empty(); };
   const Deadline etcd_answers = Deadline::after(patience);
   const auto lease_runs_out = [&] { return Clock::now() + impl.times.lease + kPatience; };
-  for (auto free_at = lease_runs_out(); !impl.changed.wait_for(lock, kLookAgain, decided);) {
+  for (auto free_at = lease_runs_out(); !impl.changed.wait_for(lock, kClaimAgain, decided);) {
     check_stop(stop_asked);
     if (!impl.failure) {
       if (Clock::now() >= free_at) break;  // Another process renews the name.

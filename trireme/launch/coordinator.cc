@@ -73,10 +73,9 @@ struct Coordinator::Impl {
   void give_up();
   void claim(Claim::For whom);
   void superseded_by(const std::string& other);
-  void look_for_the_missing(const std::stop_token& stop, const net::Endpoint& coordinator,
-                            int generation);
+  void look_for_the_missing(const std::stop_token& stop, int generation);
   bool of_generations(net::ConnectionId connection, const Json& message, Clock::time_point now);
-  void note_losses(Clock::time_point now, LostProcess how = {});
+  void note_lost_workers(Clock::time_point now, LostProcess how = {});
   void look_at_all(Clock::time_point now);
   Json regroup_message() const { return {{"op", "regroup"}, {"generation", options.generation}}; }
 
@@ -126,7 +125,7 @@ net::ServerEvents Coordinator::Impl::events() {
                 look_at_all(now);
                 deliver(membership->tick(now));
                 deliver(store.tick(now));
-                note_losses(now);
+                note_lost_workers(now);
                 if (generations) generations->tick(now);
               }};
 }
@@ -231,8 +230,8 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   connection_of.erase(worker);
   if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
   deliver(membership->lost(worker, reason));
-  // Otherwise the network broke it, and the process may live.
-  note_losses(Clock::now(), {.ending = net::ended_by_peer(reason)});
+  // Otherwise the network broke it, and nothing tells whether the process ends.
+  note_lost_workers(Clock::now(), {.ending = net::ended_by_peer(reason)});
 }
 
 void Coordinator::Impl::look_at_all(Clock::time_point now) {
@@ -243,11 +242,12 @@ void Coordinator::Impl::look_at_all(Clock::time_point now) {
 }
 
 // What the membership's rules found, in an elastic job.
-void Coordinator::Impl::note_losses(Clock::time_point now, LostProcess how) {
+void Coordinator::Impl::note_lost_workers(Clock::time_point now, LostProcess how) {
   if (!generations) return;
   const int generation = options.generation;
-  for (const LostWorker& lost : membership->take_losses()) {
+  for (const LostWorker& lost : membership->take_lost()) {
     how.text = lost.describe();
+    how.reason = lost.reason;
     how.circumstances = lost.circumstances;
     generations->lost_worker(lost.worker, lost.last, how, now);
     if (options.generation != generation) return;  // The next one has formed.
@@ -288,9 +288,8 @@ void Coordinator::Impl::take_over(const Former& former, Clock::time_point now) {
   generations.emplace(former, actions(), now);
   log_warning("launch: the coordinator at {} was lost; {} takes over after generation {}",
               former.coordinator.describe(), server->endpoint().describe(), former.generation);
-  probers.emplace_back([this, coordinator = former.coordinator,
-                        generation = former.generation](const std::stop_token& stop) {
-    look_for_the_missing(stop, coordinator, generation);
+  probers.emplace_back([this, generation = former.generation](const std::stop_token& stop) {
+    look_for_the_missing(stop, generation);
   });
   if (etcd) claim(Claim::For::successor);
 }
@@ -334,39 +333,27 @@ void Coordinator::Impl::give_up() {
   if (stands_by) generations.reset();
 }
 
-// Who died together with the coordinator cannot be told by it. Until the first generation has
-// formed.
-void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop,
-                                             const net::Endpoint& coordinator, int generation) {
-  for (bool rival = true; !stop.stop_requested(); std::this_thread::sleep_for(kLookAgain)) {
+// Nobody tells this coordinator which members died together with the one before it: their ports
+// refuse connections. Until the first generation has formed.
+void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, int generation) {
+  for (; !stop.stop_requested(); std::this_thread::sleep_for(kLookAgain)) {
     std::vector<Former::Place> missing;
     {
       const std::lock_guard lock(mutex);
       if (stop.stop_requested() || generations->generation() != generation) return;
       missing = generations->missing();
     }
-    const auto is_gone = [&](const net::Endpoint& who) {
-      const net::Reach reach = net::reach(who, token, Deadline::after(kProbeTimeout));
-      return reach == net::Reach::refused ||
-             reach == net::Reach::other_job;  // Somebody else may have its port by now.
-    };
-    if (rival && is_gone(coordinator)) {
-      rival = false;
-      const std::lock_guard lock(mutex);
-      if (stop.stop_requested()) return;
-      generations->rival_is_gone(Clock::now());
-    }
     for (const auto& [process, standby] : missing) {
       if (stop.stop_requested()) return;
-      if (!is_gone(standby)) continue;
+      const net::Reach reach = net::reach(standby, token, Deadline::after(kProbeTimeout));
+      if (!net::is_gone(reach)) continue;
       const std::lock_guard lock(mutex);
       if (stop.stop_requested()) return;
       if (const auto worker = generations->worker_of(process))
         generations->lost_worker(
             *worker, {},
             {.process = process,
-             .text = fmt::format("worker {} was gone when the coordinator was lost", *worker),
-             .ended = true},
+             .text = fmt::format("worker {} was gone when the coordinator was lost", *worker)},
             Clock::now());
     }
   }
@@ -500,9 +487,9 @@ std::vector<Notice> Coordinator::take_notices() {
   return impl_->membership->take_notices();
 }
 
-std::optional<LostWorker> Coordinator::first_loss() const {
+std::optional<LostWorker> Coordinator::first_lost() const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->membership->first_loss();
+  return impl_->membership->first_lost();
 }
 
 void Coordinator::report_lost(int worker, const std::string& reason) {
@@ -517,7 +504,7 @@ void Coordinator::report_lost_process(int64_t process, const std::string& reason
   if (const auto worker = impl_->generations->worker_of(process)) {
     impl_->look_at_all(now);
     impl_->deliver(impl_->membership->lost(*worker, reason));
-    impl_->note_losses(now, {.ended = true});
+    impl_->note_lost_workers(now);
   } else {
     impl_->generations->process_ended(process, reason, now);
   }
@@ -551,9 +538,9 @@ bool Coordinator::has_taken_over() const {
   return impl_->stands_by && impl_->generations;
 }
 
-std::optional<Loss> Coordinator::loss_of(int64_t process) const {
+std::optional<LostMember> Coordinator::lost_member(int64_t process) const {
   std::lock_guard lock(impl_->mutex);
-  return impl_->generations->loss_of(process);
+  return impl_->generations->lost_member(process);
 }
 
 bool Coordinator::takes_part(int64_t process) const {
@@ -566,7 +553,7 @@ bool Coordinator::was_dismissed(int64_t process) const {
   return impl_->generations->was_dismissed(process);
 }
 
-std::string Coordinator::failure() const {
+std::optional<Failure> Coordinator::failure() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->generations->failure();
 }

@@ -49,8 +49,8 @@ class Coordinator {
   bool said_goodbye(int worker) const;
   bool any_step_finished()
       const;  // Some worker's heartbeat told of the second step or a later one.
-  // The first loss the coordinator saw, if any.
-  std::optional<LostWorker> first_loss() const;
+  // The first lost worker that the coordinator saw, if any.
+  std::optional<LostWorker> first_lost() const;
   // The supervisor saw the worker's process end before the connection did: tells all others now.
   void report_lost(int worker, const std::string& reason);
   std::vector<Notice> take_notices();  // Stalls and stragglers that were found since the last call.
@@ -64,7 +64,7 @@ class Coordinator {
   void report_lost_process(int64_t process, const std::string& reason);
   // Where it is or was when it was lost; empty if it never was a member.
   std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
-  std::optional<Loss> loss_of(int64_t process) const;  // Of one that was a member when it was lost.
+  std::optional<LostMember> lost_member(int64_t process) const;  // If it was one when it was lost.
   bool takes_part(int64_t process) const;     // It works, or waits for the next generation.
   bool was_dismissed(int64_t process) const;  // The job goes on without it, with fewer workers.
   void finish();       // Nobody is taken in any more, and any number of members goes on.
@@ -72,8 +72,8 @@ class Coordinator {
   // Since the last call. Not while another coordinator may be at work, which processes that are
   // silent here may have gone to.
   std::vector<LostProcess> take_lost();
-  std::string failure() const;  // Why no generation can form any more; empty: it may.
-  bool has_taken_over() const;  // It stood by.
+  std::optional<Failure> failure() const;  // Why no generation can form any more; empty: one may.
+  bool has_taken_over() const;             // It stood by.
 
  private:
   struct Impl;

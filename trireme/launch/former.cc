@@ -17,7 +17,7 @@ Json Former::to_json() const {
           {"number", generation},
           {"members", std::move(places)},
           {"workers", {roster.minimum, roster.maximum, roster.target}},
-          {"may_part", roster.may_part},
+          {"nodes", roster.nodes},
           {"by_claim", roster.by_claim},
           {"roster_ms",
            {roster.first_timeout.count(), roster.regroup_timeout.count(),
@@ -26,7 +26,8 @@ Json Former::to_json() const {
            {membership.join_timeout.count(), membership.heartbeat_timeout.count(),
             membership.stall_timeout.count()}},
           {"straggler_factor", membership.straggler.factor},
-          {"history", history}};
+          {"history", history},
+          {"unfinished", unfinished.to_json()}};
 }
 
 Former Former::from_json(const Json& text) {
@@ -43,7 +44,7 @@ Former Former::from_json(const Json& text) {
                    .first_timeout = milliseconds(roster.at(0)),
                    .regroup_timeout = milliseconds(roster.at(1)),
                    .refill_timeout = milliseconds(roster.at(2)),
-                   .may_part = text.at("may_part"),
+                   .nodes = text.at("nodes"),
                    .by_claim = text.at("by_claim")};
   former.membership.workers = static_cast<int>(former.members.size());
   former.membership.generation = former.generation;
@@ -52,6 +53,7 @@ Former Former::from_json(const Json& text) {
   former.membership.stall_timeout = milliseconds(membership.at(2));
   former.membership.straggler.factor = text.at("straggler_factor");
   former.history = text.at("history");
+  former.unfinished = UnfinishedSteps::from_json(text.at("unfinished"));
   return former;
 }
 

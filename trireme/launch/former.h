@@ -4,6 +4,7 @@
 #include <trireme/base/json.h>
 #include <trireme/launch/membership.h>
 #include <trireme/launch/roster.h>
+#include <trireme/launch/unfinished_steps.h>
 #include <trireme/net/message.h>
 #include <vector>
 
@@ -16,10 +17,14 @@ struct Former {
   };
   net::Endpoint coordinator;  // The one of this generation.
   int generation = -1;
-  std::vector<Place> members;    // By worker number: also the order in which they take over.
+  std::vector<Place> members;    // By worker number.
   RosterOptions roster;          // With as many workers wanted as now.
   MembershipOptions membership;  // Its time-outs.
   Json history = Json::array();  // Generations::history().
+  UnfinishedSteps unfinished;
+  // Without etcd only a job on one node can be taken over: there, a process that is gone is known
+  // to be gone.
+  bool may_be_taken_over() const { return roster.nodes == 1 || roster.by_claim; }
 
   Json to_json() const;
   static Former from_json(const Json& text);  // Throws nlohmann's errors for what is none.

@@ -21,6 +21,7 @@ Generations::Generations(const Former& former, Actions actions, Time now)
       roster_(former.roster, former.generation, processes_of(former)),
       actions_(std::move(actions)),
       members_(processes_of(former)),
+      unfinished_(former.unfinished),
       history_(former.history) {
   for (const auto& [process, standby] : former.members) {
     last_phases_.try_emplace(process);
@@ -106,6 +107,7 @@ void Generations::closed(net::ConnectionId connection, Time now) {
         *worker, {},
         {.text = fmt::format(
              "worker {} was lost before it joined its generation: connection closed", *worker),
+         .reason = "connection closed before it joined its generation",
          .ending = true},
         now);
     return;
@@ -134,7 +136,7 @@ void Generations::lost_worker(int worker, PhaseAt last, LostProcess lost, Time n
   lost.process = members_.at(static_cast<size_t>(worker));
   if (!roster_.is_member(lost.process)) return;
   note_lost(worker, last, lost, now);
-  act(roster_.lost(lost.process, now, !lost.ending && !lost.ended), now);
+  act(roster_.lost(lost.process, now), now);
 }
 
 void Generations::lost_while_waiting(LostProcess lost, Time now) {
@@ -147,10 +149,9 @@ void Generations::lost_while_waiting(LostProcess lost, Time now) {
 }
 
 void Generations::process_ended(Roster::Process process, const std::string& how, Time now) {
-  if (roster_.is_waiting(process))
-    return lost_while_waiting({.process = process, .text = how}, now);
-  act(roster_.lost(process, now),
-      now);  // It was taken for lost already; now it is known not to live.
+  if (first_lost_ && first_lost_->process == process) first_lost_->reason = how;
+  unfinished_.ended(process, how);
+  lost_while_waiting({.process = process, .text = how}, now);
 }
 
 void Generations::left(int worker, Time now) {
@@ -158,7 +159,7 @@ void Generations::left(int worker, Time now) {
 }
 
 std::string Generations::resize(int target, Time now) {
-  if (options_.may_part)
+  if (options_.nodes > 1)
     return "this job has several nodes, and each launcher keeps as many workers as it began with";
   if (target < options_.minimum || target > options_.maximum)
     return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}",
@@ -196,14 +197,44 @@ void Generations::note_cause(const std::string& cause, Time now) {
 
 void Generations::note_lost(int worker, PhaseAt last, const LostProcess& lost, Time now) {
   last_phases_[lost.process] = last;
-  losses_[lost.process] = {worker, lost.circumstances};
-  if (lost_ranks_.empty()) {  // The first loss is the cause, whatever else was on its way.
+  lost_members_[lost.process] = {worker, lost.circumstances};
+  if (lost_ranks_.empty()) {  // The first lost worker is the cause, whatever else was on its way.
+    first_lost_ = lost;
+    first_lost_at_ = last;
     cause_ = taken_over_.empty() ? lost.text : taken_over_ + "; " + lost.text;
     if (taken_over_.empty()) began_ = now;
   }
   lost_ranks_.push_back(worker);
   if (phase_.empty() && last.phase != Phase::starting) phase_ = last.describe();
   lost_.push_back(lost);
+}
+
+// A generation is about to form, and its newest state is that of so many steps (-1: none).
+void Generations::note_progress(int64_t committed) {
+  unfinished_.committed(committed);
+  if (!first_lost_) return;
+  const LostProcess lost = *std::exchange(first_lost_, {});
+  const int64_t step = committed >= 0 ? committed + 1 : std::max<int64_t>(first_lost_at_.step, 1);
+  unfinished_.lost(
+      step, lost.process,
+      fmt::format("worker {} in {}", lost_members_.at(lost.process).worker, first_lost_at_.brief()),
+      lost.reason.empty() ? lost.text : lost.reason);
+  const std::string verdict = unfinished_.verdict();
+  if (!verdict.empty()) fail(verdict, ErrorCode::internal);
+}
+
+void Generations::fail(const std::string& what, ErrorCode code) {
+  roster_.fail(what);
+  if (!failure_)
+    failure_ = {code, "no next generation: " + what,
+                code == ErrorCode::internal
+                    ? "mend what ends the workers there; the same run would "
+                      "lose them again"
+                    : "run the job again; it goes on from its last checkpoint"};
+  for (const auto& [connection, process] : std::exchange(waiting_, {})) {
+    actions_.answer(connection, failed(*failure_));
+    actions_.close(connection);
+  }
 }
 
 // What rank 0 saw of the first step, should the coordinator have taken it along.
@@ -220,6 +251,7 @@ Former Generations::as_known() const {
   former.roster = options_;
   former.roster.target = target();
   former.history = history_;
+  former.unfinished = unfinished_;
   for (const Roster::Process process : members_)
     former.members.push_back({process, standbys_.at(process)});
   return former;
@@ -269,14 +301,10 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
   for (const Roster::Process process : decisions.missed)
     note_lost(last_worker_of(process).value(), last_phases_.at(process),
               {.process = process, .text = "it did not come to the regrouping"}, now);
-  if (!decisions.failure.empty()) {
-    failure_ = decisions.failure;
-    for (const auto& [connection, process] : std::exchange(waiting_, {})) {
-      actions_.answer(connection, {{"op", "failed"}, {"what", failure_}});
-      actions_.close(connection);
-    }
-  }
+  if (!decisions.failure.empty()) fail(decisions.failure, ErrorCode::peer_lost);
   for (const auto& formed : decisions.formed) {
+    note_progress(formed.step);
+    if (failure_) return;
     if (cause_.empty()) cause_ = given_up_.empty() ? "a worker joined" : given_up_;
     members_ = formed.members;
     for (const Roster::Process process : members_) last_phases_.try_emplace(process);

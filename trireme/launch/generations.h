@@ -22,14 +22,14 @@ namespace trireme::launch {
 struct LostProcess {
   Roster::Process process = 0;
   std::string text;           // For people.
+  std::string reason;         // LostWorker::reason; empty: the text says it.
   std::string circumstances;  // LostWorker::circumstances
   bool ending = false;  // Its connection closed: it may be on its way to an end, with an exit code
                         // of its own.
-  bool ended = false;   // Its launcher has seen its end.
 };
 
-// Of a member.
-struct Loss {
+// A member that was lost.
+struct LostMember {
   int worker = 0;             // In the generation that it was lost in.
   std::string circumstances;  // LostWorker::circumstances
 };
@@ -68,7 +68,6 @@ class Generations {
   std::string resize(int target, Time now);
   void finish(Time now);
   void tick(Time now);
-  void rival_is_gone(Time now) { act(roster_.rival_is_gone(now), now); }  // roster.h
   void claimed(Time until, Time now) { act(roster_.claimed(until, now), now); }
   bool is_claimed(Time now) const { return roster_.is_claimed(now); }
   // The first step of the current generation is committed; `facts` join its entry.
@@ -94,9 +93,9 @@ class Generations {
     const auto found = last_phases_.find(process);
     return found == last_phases_.end() ? std::nullopt : std::optional(found->second);
   }
-  std::optional<Loss> loss_of(Roster::Process process) const {
-    const auto found = losses_.find(process);
-    return found == losses_.end() ? std::nullopt : std::optional(found->second);
+  std::optional<LostMember> lost_member(Roster::Process process) const {
+    const auto found = lost_members_.find(process);
+    return found == lost_members_.end() ? std::nullopt : std::optional(found->second);
   }
   // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch,
   // micro_batches, learning_rate_factor}]
@@ -105,7 +104,8 @@ class Generations {
   std::vector<Former::Place> missing() const;          // Members that have not come since the last
                                                // generation began to end, with their addresses.
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
-  const std::string& failure() const { return failure_; }  // No generation can form any more.
+  // Why no generation can form any more; empty: one may.
+  const std::optional<Failure>& failure() const { return failure_; }
 
  private:
   void act(const Roster::Decisions& decisions, Time now);
@@ -121,6 +121,8 @@ class Generations {
   Former as_known() const;
   void learn(const Json& history);
   void note_cause(const std::string& cause, Time now);
+  void note_progress(int64_t committed);
+  void fail(const std::string& what, ErrorCode code);
   void note_lost(int worker, PhaseAt last, const LostProcess& lost, Time now);
   std::optional<int> last_worker_of(Roster::Process process) const;  // Also while it waits.
 
@@ -137,16 +139,19 @@ class Generations {
   std::set<Roster::Process> dismissed_;
   std::map<Roster::Process, PhaseAt>
       last_phases_;  // Of all that were members; filled in when they are lost.
-  std::map<Roster::Process, Loss> losses_;
+  std::map<Roster::Process, LostMember> lost_members_;
   std::vector<LostProcess> lost_;
-  std::string failure_;
+  std::optional<Failure> failure_;
+  UnfinishedSteps unfinished_;
   Json history_ = Json::array();
   // Of the next generation.
   std::string taken_over_;  // From whom.
   std::string cause_ = "start";
   Json lost_ranks_ = Json::array();
   std::string phase_;
-  std::string given_up_;       // Why a worker gave its step up, should no loss be the cause.
+  std::optional<LostProcess> first_lost_;  // Since the last generation formed.
+  PhaseAt first_lost_at_;
+  std::string given_up_;       // Why a worker gave its step up, should no lost worker be the cause.
   std::optional<Time> began_;  // When its cause came up.
 };
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kVariable = "TRIREME_JOB";
 constexpr size_t kDigits = 16;
-constexpr Milliseconds kLookAgain{10};
+constexpr Milliseconds kLookForJobAgain{10};
 constexpr Milliseconds kUntilKilled{5000};
 
 bool has_in_environment(pid_t pid, const std::string& entry) {
@@ -33,7 +33,7 @@ bool has_in_environment(pid_t pid, const std::string& entry) {
 
 // Waits until none of the mark's processes is left. Returns false at the deadline.
 bool wait_until_gone(const JobMark& mark, Deadline deadline) {
-  for (; !processes_of(mark).empty(); std::this_thread::sleep_for(kLookAgain))
+  for (; !processes_of(mark).empty(); std::this_thread::sleep_for(kLookForJobAgain))
     if (deadline.expired()) return false;
   return true;
 }
@@ -94,7 +94,7 @@ bool end_orphans(const JobMark& mark, Milliseconds grace) {
     for (const pid_t pid : left)
       if (asked.insert(pid).second) ::kill(pid, SIGTERM);
     if (deadline.expired()) break;
-    std::this_thread::sleep_for(kLookAgain);
+    std::this_thread::sleep_for(kLookForJobAgain);
   }
   for (const pid_t pid : processes_of(mark)) {
     log_warning(

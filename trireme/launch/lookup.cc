@@ -12,7 +12,7 @@ namespace {
 
 constexpr Milliseconds kAnswer{2000};
 constexpr Milliseconds kProbe{1000};
-constexpr Milliseconds kLookAgain{50};
+constexpr Milliseconds kLookUpAgain{50};
 
 }  // namespace
 
@@ -24,7 +24,7 @@ std::string address_towards(const net::EtcdUrl& where, Milliseconds patience,
                             const StopAsked& stop_asked) {
   net::Etcd etcd(where.servers);
   for (const Deadline deadline = Deadline::after(patience);;
-       std::this_thread::sleep_for(kLookAgain)) {
+       std::this_thread::sleep_for(kLookUpAgain)) {
     check_stop(stop_asked);
     try {
       etcd.get(coordinator_key(where.job), Deadline::after(kAnswer));
@@ -61,10 +61,10 @@ std::optional<net::Endpoint> CoordinatorLookup::now() {
 }
 
 net::Endpoint CoordinatorLookup::wait(const std::string& token, Deadline deadline) {
-  for (;; std::this_thread::sleep_for(kLookAgain)) {
+  for (;; std::this_thread::sleep_for(kLookUpAgain)) {
     if (const auto found = now()) {
       const net::Reach reach = net::reach(
-          *found, token, Deadline::after(std::clamp(deadline.remaining(), kLookAgain, kProbe)));
+          *found, token, Deadline::after(std::clamp(deadline.remaining(), kLookUpAgain, kProbe)));
       if (reach == net::Reach::listens || reach == net::Reach::other_job) return *found;
       wrong_ = fmt::format("{} is published there, {}", found->describe(),
                            reach == net::Reach::refused ? "but nothing listens there any more"
@@ -72,7 +72,7 @@ net::Endpoint CoordinatorLookup::wait(const std::string& token, Deadline deadlin
       remedy_ =
           "check that the job is running and that this host can reach its coordinator's address";
     }
-    if (deadline.remaining() > kLookAgain) continue;
+    if (deadline.remaining() > kLookUpAgain) continue;
     throw Error(
         ErrorCode::timeout, "launch",
         fmt::format("the coordinator of job '{}' was not found within {} by {} (key {}): {}",

@@ -110,7 +110,7 @@ void Member::Impl::coordinator_closed(const std::string& reason) {
   changed.notify_all();
 }
 
-// The first loss is the one that counts.
+// The first lost worker is the one that counts.
 void Member::Impl::lose(LostWorker who) {
   if (lost) return;
   lost = std::move(who);
@@ -217,8 +217,9 @@ Member::Member(const net::Endpoint& coordinator, const std::string& token, int w
                int generation, std::map<std::string, std::string> must_agree, MemberOptions options)
     : impl_(std::make_unique<Impl>(coordinator, worker, generation, options)) {
   const Deadline deadline = Deadline::after(options.timeout);
-  impl_->client =
-      std::make_unique<net::ControlClient>(coordinator, token, impl_->events(), deadline);
+  impl_->client = std::make_unique<net::ControlClient>(
+      coordinator, token, impl_->events(), deadline,
+      net::ControlOptions{.throw_if_hopeless = options.throw_if_hopeless});
   impl_->join(workers, std::move(must_agree), deadline);
   phases().set(Phase::starting, -1);
 }

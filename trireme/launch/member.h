@@ -17,6 +17,8 @@ struct MemberOptions {
   Milliseconds timeout{60000};           // For every wait below.
   Milliseconds heartbeat_interval{200};  // A change of phase is told at the next beat.
   std::shared_ptr<PhasePage> phases;     // What beats tell; null: a page of its own.
+  // Throws once nobody will answer at the coordinator's address any more: asked while it is called.
+  std::function<void()> throw_if_hopeless = {};
 };
 
 struct Peer {

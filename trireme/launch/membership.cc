@@ -135,21 +135,21 @@ Membership::Messages Membership::lost(int worker, const std::string& reason) {
   if (gone.state == State::lost) {
     // A process's end says more than the broken connection before it; but a silent worker's end is
     // what its silence led to.
-    if (first_loss_ && first_loss_->worker == worker && !lost_by_silence_)
-      first_loss_->reason = reason;
+    if (first_lost_ && first_lost_->worker == worker && !lost_by_silence_)
+      first_lost_->reason = reason;
     return {};
   }
   gone.state = State::lost;
   const std::string around =
       started_ ? circumstances(gone.last, present_but(worker), latest_) : std::string();
-  losses_.push_back({worker, gone.request.host, gone.request.pid, gone.last.at, reason, around});
+  lost_.push_back({worker, gone.request.host, gone.request.pid, gone.last.at, reason, around});
   if (ended_)
     return {};  // It follows from what ended the generation: the others know that already.
 
-  first_loss_ = losses_.back();
-  ended_ = Failure{ErrorCode::peer_lost, first_loss_->describe(),
+  first_lost_ = lost_.back();
+  ended_ = Failure{ErrorCode::peer_lost, first_lost_->describe(),
                    "run the job again; it goes on from its last checkpoint"};
-  Messages messages = to_present(lost_message(*first_loss_));
+  Messages messages = to_present(lost_message(*first_lost_));
   append(messages, meetings_->fail_all([&](const std::string&) { return *ended_; }));
   if (!started_) append(messages, to_present(refusal(*ended_)));
   return messages;
@@ -186,11 +186,11 @@ Membership::Messages Membership::tick(Time now) {
     if (was_away) it.heard += pause;
     const auto silence = duration_cast<milliseconds>(now - it.heard);
     if (silence <= options_.heartbeat_timeout) continue;
-    lost_by_silence_ = lost_by_silence_ || !first_loss_;
+    lost_by_silence_ = lost_by_silence_ || !first_lost_;
     append(messages, lost(worker, "silent for " + format_duration(silence)));
     // It may wake up: then it must know that the others go on without it.
-    if (first_loss_ && first_loss_->worker == worker)
-      messages.push_back({worker, lost_message(*first_loss_)});
+    if (first_lost_ && first_lost_->worker == worker)
+      messages.push_back({worker, lost_message(*first_lost_)});
   }
   append(messages, meetings_->tick(now));
   if (started_ && !ended_ && !was_away) look_around(now);

@@ -22,7 +22,8 @@ namespace trireme::launch {
 struct MembershipOptions {
   int workers = 1;
   std::chrono::milliseconds join_timeout{60000};  // From the first event until all have joined.
-  std::chrono::milliseconds heartbeat_timeout{10000};  // Silence longer than this is a loss.
+  std::chrono::milliseconds heartbeat_timeout{
+      10000};                                      // A worker that is silent for longer is lost.
   std::chrono::milliseconds stall_timeout{10000};  // Others wait for a worker so long: it stalls.
   StragglerOptions straggler;
   int generation = 0;  // Messages of any other are refused.
@@ -61,7 +62,8 @@ struct JoinRequest {
 };
 
 // One generation of one job. A worker is absent, then joined, then either left (it said goodbye) or
-// lost. The first loss ends the generation: it is told to all, and ends every wait now and later.
+// lost. The first lost worker ends the generation: all are told, and every wait ends, now and
+// later.
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -103,15 +105,15 @@ class Membership {
 
   // Why a message of that generation is refused, if it is.
   std::optional<Failure> refuse_generation(int generation) const;
-  // Why it is in vain for this worker to wait for others, if it is: a loss, or nobody is left.
+  // Why it is in vain for this worker to wait for others, if it is: one is lost, or nobody is left.
   std::optional<Failure> nobody_to_wait_for(int worker) const;
   PhaseAt last_phase(int worker) const;
   bool said_goodbye(int worker) const;
   bool any_step_finished() const;  // Some worker was seen in the second step or later.
   bool anyone_present() const;     // Joined, and neither left nor lost.
-  const std::optional<LostWorker>& first_loss() const { return first_loss_; }
-  std::vector<LostWorker> take_losses() {
-    return std::exchange(losses_, {});
+  const std::optional<LostWorker>& first_lost() const { return first_lost_; }
+  std::vector<LostWorker> take_lost() {
+    return std::exchange(lost_, {});
   }  // All of them, since the last call.
 
  private:
@@ -149,13 +151,13 @@ class Membership {
   std::optional<Time> first_join_;
   std::optional<Time> last_tick_;
   std::optional<Failure> ended_;  // Why this generation is over.
-  std::optional<LostWorker> first_loss_;
-  std::vector<LostWorker> losses_;
+  std::optional<LostWorker> first_lost_;
+  std::vector<LostWorker> lost_;
   Time latest_;  // That anybody spoke of.
   Stalls stalls_;
   Stragglers stragglers_;
   std::vector<Notice> notices_;
-  bool lost_by_silence_ = false;  // first_loss_ was.
+  bool lost_by_silence_ = false;  // first_lost_ was.
   std::string last_refusal_;      // Of a joiner: it may explain who is missing.
   int64_t furthest_step_ = -1;
 };

@@ -9,6 +9,7 @@ namespace trireme::launch {
 namespace {
 
 constexpr Milliseconds kLook{100};
+constexpr Milliseconds kNothingToSave{500};
 
 void print_to_nobody() {
   const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
@@ -44,7 +45,9 @@ void OrphanWatch::watch() {
   print_to_nobody();
   if (!grace_ || ends_within(*grace_)) return;
   ::kill(::getpid(), SIGTERM);
-  if (!ends_within(stop_grace_)) ::kill(::getpid(), SIGKILL);
+  if (ends_within(std::min(kNothingToSave, stop_grace_))) return;
+  if (is_member_ && ends_within(stop_grace_)) return;
+  ::kill(::getpid(), SIGKILL);
 }
 
 }  // namespace trireme::launch

@@ -49,6 +49,7 @@ Json reply_to(int64_t request) { return {{"op", "reply"}, {"id", request}}; }
 Json reply_to(int64_t request, const Failure& failure) {
   return with_failure(reply_to(request), failure);
 }
+Json failed(const Failure& failure) { return with_failure({{"op", "failed"}}, failure); }
 Json refusal(const Failure& failure) { return with_failure({{"op", "refused"}}, failure); }
 
 std::optional<Failure> failure_in(const Json& message) {

@@ -28,8 +28,7 @@ Roster::Roster(const RosterOptions& options, int generation, const std::vector<P
   for (size_t i = 0; i < members.size(); ++i)
     processes_[members[i]] = {.state = State::working, .worker = static_cast<int>(i)};
   generation_ = generation;
-  last_members_ = static_cast<int>(members.size());
-  taken_over_ = rival_may_live_ = true;
+  taken_over_ = true;
 }
 
 Roster::Decisions Roster::arrive(Process process, int64_t step, Time now) {
@@ -38,19 +37,15 @@ Roster::Decisions Roster::arrive(Process process, int64_t step, Time now) {
   entry.state = State::waiting;
   entry.step = step;
   entry.arrival = arrivals_++;
-  entry.may_live = false;
   if (was_working) ending_ = true;
   return decide(now);
 }
 
-Roster::Decisions Roster::lost(Process process, Time now, bool may_live) {
+Roster::Decisions Roster::lost(Process process, Time now) {
   const auto found = processes_.find(process);
-  if (found == processes_.end()) return {};
-  Entry& entry = found->second;
-  if (entry.state == State::gone && (may_live || !entry.may_live)) return {};
-  if (entry.state == State::working) ending_ = true;
-  entry.state = State::gone;
-  entry.may_live = may_live;
+  if (found == processes_.end() || found->second.state == State::gone) return {};
+  if (found->second.state == State::working) ending_ = true;
+  found->second.state = State::gone;
   return decide(now);
 }
 
@@ -72,14 +67,16 @@ Roster::Decisions Roster::resize(int target, Time now) {
   return decide(now);
 }
 
-Roster::Decisions Roster::rival_is_gone(Time now) {
-  rival_may_live_ = false;
-  return decide(now);
-}
-
 Roster::Decisions Roster::claimed(Time until, Time now) {
   claimed_until_ = until;
   return decide(now);
+}
+
+Roster::Decisions Roster::fail(const std::string& why) {
+  if (failure_.empty()) failure_ = why;
+  Decisions decisions;
+  decisions.failure = failure_;
+  return decisions;
 }
 
 Roster::Decisions Roster::tick(Time now) { return decide(now); }
@@ -109,14 +106,11 @@ std::string Roster::state_key(Time now) const {
   };
   const auto claimed =
       claimed_until_ > now ? (claimed_until_ - now) / std::chrono::milliseconds(1) : 0;
-  std::string key =
-      fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", generation_ < 0, ending_,
-                  interrupted_, finishing_, failure_.empty(), rival_may_live_, unaccounted_,
-                  taken_over_ || options_.may_part ? last_members_ : 0, options_.target,
-                  age(missing_since_), age(short_since_), claimed);
+  std::string key = fmt::format("{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {}", generation_ < 0, ending_,
+                                interrupted_, finishing_, failure_.empty(), taken_over_,
+                                options_.target, age(missing_since_), age(short_since_), claimed);
   for (const auto& [process, entry] : processes_) {
-    key += fmt::format("; {} {} {} {:d}", process, static_cast<int>(entry.state), entry.worker,
-                       options_.may_part && entry.may_live);
+    key += fmt::format("; {} {} {}", process, static_cast<int>(entry.state), entry.worker);
     if (entry.state != State::waiting) continue;
     key += fmt::format(
         " {} {} {}", entry.step < 0,
@@ -140,7 +134,7 @@ Roster::Decisions Roster::decide(Time now) {
   if (finishing_) send_newcomers_home(decisions);
   ask_to_come(decisions);
   give_up_on_missing(decisions, now);
-  form_or_fail(decisions, now);
+  if (failure_.empty()) form_or_fail(decisions, now);
   return decisions;
 }
 
@@ -167,52 +161,40 @@ void Roster::give_up_on_missing(Decisions& decisions, Time now) {
   const std::vector<Process> at_work = in_state(State::working);
   const bool missing = ending_ && !at_work.empty() && !in_state(State::waiting).empty();
   if (!has_lasted(missing_since_, missing, options_.regroup_timeout, now)) return;
+  if (taken_over_ && !options_.by_claim) {
+    decisions.failure = fail(fmt::format("the coordinator was lost, and {} of its workers neither "
+                                         "came nor ended: they may go on without the others",
+                                         at_work.size()))
+                            .failure;
+    return;
+  }
   for (const Process process : at_work) {
     processes_[process].state = State::gone;
-    processes_[process].may_live = true;
     decisions.missed.push_back(process);
-    unaccounted_ = unaccounted_ || taken_over_;
   }
-}
-
-bool Roster::may_have_rival(Time now) const {
-  if (options_.by_claim) return !is_claimed(now);
-  const auto of_the_last = [](const Entry& entry) { return entry.worker >= 0; };
-  const auto come = std::ranges::count_if(
-      in_state(State::waiting), [&](Process each) { return of_the_last(processes_.at(each)); });
-  const auto silent = std::ranges::count_if(processes_, [&](const auto& each) {
-    return each.second.may_live && of_the_last(each.second);
-  });
-  if (taken_over_) return (rival_may_live_ || unaccounted_) && 2 * come <= last_members_;
-  return options_.may_part && 2 * silent > last_members_;
 }
 
 void Roster::form_or_fail(Decisions& decisions, Time now) {
   const auto waiting = static_cast<int>(in_state(State::waiting).size());
   const bool first = generation_ < 0;
   const bool possible = ending_ && waiting > 0 && in_state(State::working).empty();
-  const bool alone = !may_have_rival(now);
   const bool enough = waiting >= (finishing_ ? 1
                                   : first    ? options_.target
                                              : options_.minimum) &&
-                      alone;
+                      is_claimed(now);
   const auto timeout = first ? options_.first_timeout : options_.refill_timeout;
   const bool waited = has_lasted(short_since_, possible && !enough, timeout, now);
-  if (possible && (enough || (waited && waiting >= options_.minimum && alone)))
+  if (possible && (enough || (waited && waiting >= options_.minimum && is_claimed(now))))
     return form(decisions);
   if (!waited) return;
-  if (waiting < options_.minimum)
-    failure_ = fmt::format("{} of at least {} processes are there", waiting, options_.minimum);
-  else if (options_.by_claim)
-    failure_ = fmt::format(
-        "{} are there, but their coordinator does not hold the job's name in etcd, and another one "
-        "may",
-        waiting);
-  else
-    failure_ = fmt::format(
-        "{} are there, and most of the last {} cannot be reached and may go on without these",
-        waiting, last_members_);
-  decisions.failure = failure_;
+  const std::string why =
+      waiting < options_.minimum
+          ? fmt::format("{} of at least {} processes are there", waiting, options_.minimum)
+          : fmt::format(
+                "{} are there, but their coordinator does not hold the job's name in etcd, "
+                "and another one may",
+                waiting);
+  decisions.failure = fail(why).failure;
 }
 
 void Roster::form(Decisions& decisions) {
@@ -237,8 +219,7 @@ void Roster::form(Decisions& decisions) {
   }
   const int64_t step = processes_.at(members.front()).step;
   decisions.formed.push_back({generation_, std::move(members), step});
-  ending_ = interrupted_ = taken_over_ = rival_may_live_ = unaccounted_ = false;
-  last_members_ = static_cast<int>(decisions.formed.back().members.size());
+  ending_ = interrupted_ = taken_over_ = false;
   missing_since_.reset();
   short_since_.reset();
 }

@@ -24,11 +24,11 @@ struct RosterOptions {
   std::chrono::milliseconds regroup_timeout{
       10000};  // From the first who comes to the regrouping; a member that does not is lost.
   std::chrono::milliseconds refill_timeout{
-      60000};  // From when nobody is at work; fewer than `minimum` wait so long for more.
-  bool may_part = false;  // The network may part the processes: most of a generation, fallen
-                          // silent, may go on with another coordinator.
-  bool by_claim = false;  // Who coordinates is decided elsewhere (claim.h): only who holds the
-                          // claim forms generations, then of any size.
+      60000};     // From when nobody is at work; fewer than `minimum` wait so long for more.
+  int nodes = 1;  // Launchers of the job. With several, a lost coordinator is only followed
+                  // by another one that holds the claim.
+  bool by_claim = false;  // etcd decides which process coordinates (claim.h): only the holder of
+                          // the claim forms generations.
 };
 
 class Roster {
@@ -56,18 +56,17 @@ class Roster {
   };
 
   explicit Roster(const RosterOptions& options);
-  // Takes over, where the coordinator of this generation was lost: its members (by worker number)
-  // are to come. As long as the former coordinator, or a member that did not come in time, may be
-  // alive somewhere, they could form a generation too: until that is known to be impossible, only
-  // more than half of the members form the next one (or with `by_claim`: who holds the claim).
+  // Takes over from a coordinator that is gone: the members of its generation (by worker number)
+  // are to come. Without a claim each of them has to come, or to be known to be gone: a member that
+  // does neither could go on with another coordinator, so the job fails then.
   Roster(const RosterOptions& options, int generation, const std::vector<Process>& members);
 
   // The process waits for the next generation, with the state after `step` committed steps (-1:
   // none). What is known of it before (that it was lost: it may have been silent only) is
   // forgotten.
   Decisions arrive(Process process, int64_t step, Time now);
-  // It died, or fell silent and may live. Unknown ones are ignored.
-  Decisions lost(Process process, Time now, bool may_live = false);
+  // It died, or fell silent. Unknown ones are ignored.
+  Decisions lost(Process process, Time now);
   // It said goodbye: its part of the work is done. From the first goodbye on nobody is taken in any
   // more.
   Decisions left(Process process, Time now);
@@ -75,10 +74,10 @@ class Roster {
   Decisions finish(Time now);
   // So many processes are wanted from now on.
   Decisions resize(int target, Time now);
-  Decisions rival_is_gone(Time now);  // The former coordinator is known to be dead.
   // With `by_claim`: no other coordinator forms generations before `until`, so this one may. A time
   // that has passed takes it back.
   Decisions claimed(Time until, Time now);
+  Decisions fail(const std::string& why);  // No generation forms any more, for this reason.
   Decisions tick(
       Time now);  // Notices what did not happen. Call it often. A failure is told again each time.
 
@@ -105,7 +104,6 @@ class Roster {
     int64_t step = -1;
     int worker = -1;  // In its last generation; -1: it had none.
     int64_t arrival = 0;
-    bool may_live = false;  // Though it is gone.
   };
   std::vector<Process> in_state(State state) const;
   Decisions decide(Time now);
@@ -113,7 +111,6 @@ class Roster {
   void send_newcomers_home(Decisions& decisions);
   void give_up_on_missing(Decisions& decisions, Time now);
   void form_or_fail(Decisions& decisions, Time now);
-  bool may_have_rival(Time now) const;
   void form(Decisions& decisions);
 
   RosterOptions options_;
@@ -123,11 +120,7 @@ class Roster {
   bool ending_ = true;        // The current generation is over, or will be at the end of its step.
   bool interrupted_ = false;  // Its members were asked to come.
   bool finishing_ = false;    // Somebody said goodbye.
-  int last_members_ = 0;      // Of the last generation.
-  // Until the first generation after a take-over.
-  bool taken_over_ = false;
-  bool rival_may_live_ = false;  // The former coordinator.
-  bool unaccounted_ = false;     // A member did not come, and may live.
+  bool taken_over_ = false;   // Until the first generation after it.
   Time claimed_until_ = Time::min();
   std::string failure_;
   std::optional<Time> missing_since_;  // Some have come, and members are still at work.

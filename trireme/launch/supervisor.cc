@@ -103,11 +103,12 @@ class Supervision {
   void take_ends();
   WorkerEnd end_of(const Worker& worker, const ProcessEnd& end) const;
   void report_failures(size_t first_new);
-  bool failed_for_good() const { return coordinator_ && !coordinator_->failure().empty(); }
+  bool failed_for_good() const { return coordinator_ && coordinator_->failure(); }
   int wanted_here() const;
   bool goes_on_without(const Worker& worker, const WorkerEnd& end);
   bool goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end);
   bool has_been_member(const Worker& worker) const;
+  bool finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const;
   void step_back();
   void end_the_lost();
   void end_the_stopped();
@@ -179,7 +180,7 @@ void Supervision::start_coordinator() {
                            .first_timeout = options_.join_timeout,
                            .regroup_timeout = options_.join_timeout,
                            .refill_timeout = options_.join_timeout,
-                           .may_part = options_.nodes > 1,
+                           .nodes = options_.nodes,
                            .by_claim = options_.etcd.has_value()};
   net::Endpoint listen = options_.rendezvous;
   if (options_.etcd && listen.host.empty()) listen.host = address_of_this_host();
@@ -223,7 +224,7 @@ int Supervision::run() {
       end_the_lost();
       end_the_stopped();
       replace();
-    } else if (coordinator_ && !lost_ && coordinator_->first_loss()) {
+    } else if (coordinator_ && !lost_ && coordinator_->first_lost()) {
       note_loss();
     }
     tell_notices();
@@ -345,7 +346,7 @@ bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
     return !was_member && goes_on_without_newcomer(worker, end);
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
-  if (early >= kEarlyDeaths) {
+  if (early >= (finds_no_coordinator(worker, end) ? 1 : kEarlyDeaths)) {
     // The coordinator may be gone, and another one unknown to newcomers: those who are members go
     // on.
     finishing_ = finishing_ || !coordinator_;
@@ -383,22 +384,33 @@ bool Supervision::goes_on_without_newcomer(const Worker& worker, const WorkerEnd
   return are_enough;
 }
 
+// A replacement asks for the coordinator for comm.timeout, and then gives up. The next one would
+// find none either, where the coordinator is on another host and no worker of this one is a member.
+bool Supervision::finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const {
+  if (coordinator_ || options_.etcd || end.end.by_signal) return false;
+  return std::ranges::none_of(workers_, [&](const Worker& other) {
+    if (other.ended || other.identity == worker.identity) return false;
+    const auto seen = board_.look_at(other.identity);
+    return seen && seen->at.step >= 0;
+  });
+}
+
 void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
-  const Loss unknown{worker.number, ""};
-  const Loss loss =
-      coordinator_ ? coordinator_->loss_of(worker.identity).value_or(unknown) : unknown;
+  const LostMember unknown{worker.number, ""};
+  const LostMember lost =
+      coordinator_ ? coordinator_->lost_member(worker.identity).value_or(unknown) : unknown;
   Json record =
-      record_of("lost", {loss.worker, loss.worker, end.pid, end.host, now}, {}, Clock::now());
+      record_of("lost", {lost.worker, lost.worker, end.pid, end.host, now}, {}, Clock::now());
   record.erase("waiting");
   record["reason"] = end.end.describe();
-  record["circumstances"] = loss.circumstances;
+  record["circumstances"] = lost.circumstances;
   tell(std::move(record),
        fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job goes on", worker.number,
                    end.pid,
                    end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(),
                    end.end.describe(),
-                   loss.circumstances.empty() ? std::string() : loss.circumstances + "; "));
+                   lost.circumstances.empty() ? std::string() : lost.circumstances + "; "));
 }
 
 // Called when another coordinator has the job's name in etcd. From then on this launcher has no
@@ -504,7 +516,7 @@ void Supervision::report_failures(size_t first_new) {
   if (failed == end_.workers.end() || lost_) return;
   if (coordinator_ &&
       !options_.elastic) {  // In an elastic job the others are asked to end, and need not know why.
-    end_.loss = coordinator_->first_loss();  // What it saw itself, before it is told.
+    end_.lost = coordinator_->first_lost();  // What it saw itself, before it is told.
     const std::optional<size_t> likely_cause = first_own_failure(end_);
     const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
     coordinator_->report_lost(cause.worker, cause.end.describe());
@@ -624,7 +636,8 @@ Verdict Supervision::finish() {
     coordinator_->wait_until_all_left(Deadline::after(kOtherNodesTimeout));
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
-    if (!end_.loss && !options_.elastic) end_.loss = coordinator_->first_loss();
+    if (options_.elastic) end_.failure = coordinator_->failure();
+    if (!end_.lost && !options_.elastic) end_.lost = coordinator_->first_lost();
     coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
   }
   return judge(end_);

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Milliseconds kLookAgain{10};
+constexpr Milliseconds kLookForTokenAgain{10};
 
 [[noreturn]] void throw_errno(const std::string& what) {
   throw Error(ErrorCode::io, "launch", fmt::format("{}: {}", what, std::strerror(errno)),
@@ -176,7 +176,7 @@ std::optional<TokenFile::Contents> TokenFile::wait(const fs::path& folder,
   for (;;) {
     if (const auto record = read(path); record && record->writer.lives()) return record->contents;
     if (deadline.expired()) return std::nullopt;
-    std::this_thread::sleep_for(std::min(kLookAgain, deadline.remaining()));
+    std::this_thread::sleep_for(std::min(kLookForTokenAgain, deadline.remaining()));
   }
 }
 

@@ -37,10 +37,11 @@ bool failed_by_itself(const WorkerEnd& worker, bool stop_requested) {
 }
 
 // Among failures at the same moment, the smaller is the likelier cause: nothing in a job makes a
-// peer die by a signal from outside; a peer that does not handle a loss returns an error or aborts.
+// peer die by a signal from outside; a peer that does not handle peer_lost returns an error or
+// aborts.
 int kind_of_failure(const WorkerEnd& worker, const JobEnd& job) {
   if (worker.end.by_signal && !is_crash(worker.end.code)) return 0;
-  if (job.loss && job.loss->worker == worker.worker) return 1;
+  if (job.lost && job.lost->worker == worker.worker) return 1;
   if (!worker.end.by_signal) return 2;
   return worker.end.code == SIGABRT ? 4 : 3;
 }
@@ -50,11 +51,11 @@ const WorkerEnd* end_of(int worker, const JobEnd& job) {
   return found == job.workers.end() ? nullptr : &*found;
 }
 
-// A loss that no process here explains: a worker of another host, one that fell silent, or one that
+// A lost worker that no process here explains: it is on another host, it fell silent, or it
 // left without a word.
-bool is_unexplained_loss(const JobEnd& job) {
-  if (!job.loss) return false;
-  const WorkerEnd* const end = end_of(job.loss->worker, job);
+bool has_unexplained_lost_worker(const JobEnd& job) {
+  if (!job.lost) return false;
+  const WorkerEnd* const end = end_of(job.lost->worker, job);
   if (!end) return true;
   return !failed_by_itself(*end, job.stop_signal != 0) && !exited_with(*end, kExitRetry);
 }
@@ -69,8 +70,8 @@ std::string where(const PhaseAt& at) {
 
 // " (it had been there for 0.3 s, and worker 0 (host a) waits for it in ...)"
 std::string around(int worker, const JobEnd& job) {
-  const bool is_known = job.loss && job.loss->worker == worker && !job.loss->circumstances.empty();
-  return is_known ? fmt::format(" ({})", job.loss->circumstances) : std::string();
+  const bool is_known = job.lost && job.lost->worker == worker && !job.lost->circumstances.empty();
+  return is_known ? fmt::format(" ({})", job.lost->circumstances) : std::string();
 }
 
 std::string advice(int exit_code) {
@@ -80,8 +81,8 @@ std::string advice(int exit_code) {
   return {};
 }
 
-Verdict of_loss(const JobEnd& job) {
-  const LostWorker& lost = *job.loss;
+Verdict of_lost_worker(const JobEnd& job) {
+  const LostWorker& lost = *job.lost;
   if (const WorkerEnd* const end = end_of(lost.worker, job); end && exited_with(*end, kExitOk)) {
     return {kExitFailed, fmt::format("{} ended{} with exit code 0 but without saying goodbye, so "
                                      "the others lost it; job ends with {} "
@@ -93,6 +94,14 @@ Verdict of_loss(const JobEnd& job) {
           fmt::format("{} was lost{}: {}{}; job ends with {}{}",
                       who(lost.worker, lost.pid, lost.host), where(lost.last), lost.reason,
                       around(lost.worker, job), static_cast<int>(kExitRetry), advice(kExitRetry))};
+}
+
+// An elastic job that cannot go on, with the members that it has.
+Verdict of_no_generation(const Failure& failure) {
+  const int code = exit_code_of(failure.error());
+  return {code, fmt::format(
+                    "{}; job ends with {}{}", failure.what, code,
+                    code == kExitRetry ? advice(code) : fmt::format(" (try: {})", failure.remedy))};
 }
 
 Verdict of_failure(const WorkerEnd& cause, const JobEnd& job) {
@@ -145,7 +154,13 @@ Verdict verdict_on(const JobEnd& job) {
   const std::optional<size_t> cause = first_own_failure(job);
   const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
   const bool asked_to_stop = job.stop_signal != 0;
-  if (!killed_from_outside && !asked_to_stop && is_unexplained_loss(job)) return of_loss(job);
+  // What the workers say of it, or did before it, is not the cause, unless one failed for good.
+  const bool failed_for_good = cause && !job.workers[*cause].end.by_signal;
+  if (job.failure && !asked_to_stop &&
+      (!failed_for_good || exit_code_of(job.failure->error()) != kExitRetry))
+    return of_no_generation(*job.failure);
+  if (!killed_from_outside && !asked_to_stop && has_unexplained_lost_worker(job))
+    return of_lost_worker(job);
   if (cause) return of_failure(job.workers[*cause], job);
   if (asked_to_stop) return of_stop(job);
   for (const WorkerEnd& worker : job.workers) {

@@ -32,7 +32,8 @@ struct JobEnd {
       workers;          // The supervisor's own, in the order in which their ends were seen.
   int stop_signal = 0;  // The signal that asked the job to stop, if one did.
   bool any_step_finished = false;
-  std::optional<LostWorker> loss;  // The first loss the coordinator saw, on any host.
+  std::optional<LostWorker> lost;  // The first one that the coordinator saw, on any host.
+  std::optional<Failure> failure;  // Of an elastic job: why no generation could form any more.
 };
 
 struct Verdict {

@@ -105,6 +105,7 @@ void ControlClient::Impl::connect(const Endpoint& server, const std::string& tok
                     "all workers");
       if (!attempt.failure.empty()) failure = attempt.failure;
     }
+    if (options.throw_if_hopeless) options.throw_if_hopeless();
     if (deadline.remaining() <= pause) break;
     std::this_thread::sleep_for(pause);
   }

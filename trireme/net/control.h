@@ -35,6 +35,8 @@ struct ControlOptions {
       10000};  // TCP_USER_TIMEOUT: unacknowledged data older than this breaks a connection.
   int64_t max_message_bytes =
       256 << 20;  // After authentication. Larger: the connection is dropped as corrupt.
+  // Called between a client's tries to connect; what it throws ends them. May be empty.
+  std::function<void()> throw_if_hopeless = {};
 };
 
 using ConnectionId = uint64_t;
@@ -109,6 +111,8 @@ enum class Reach {
   refused,    // Its host answered: nobody listens there any more.
   silent,     // No answer by the deadline, or no way there: it may live.
 };
+// The process that listened there has ended: another one may have its port by now.
+inline bool is_gone(Reach reach) { return reach == Reach::refused || reach == Reach::other_job; }
 Reach reach(const Endpoint& server, const std::string& token, Deadline deadline);
 
 // A fresh token: 32 random bytes as hex.

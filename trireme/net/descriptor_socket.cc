@@ -18,6 +18,8 @@
 namespace trireme::net {
 namespace {
 
+constexpr Milliseconds kLook{10};  // Between two looks at who was lost.
+
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorCode::io, "net", fmt::format("{}: {}", what, std::strerror(errno)),
               "comm.backend=gloo, which needs no shared memory");
@@ -45,10 +47,15 @@ bool same_user(int connected) {
          peer.uid == geteuid();
 }
 
-void wait_for(std::span<pollfd> entries, Deadline deadline, const char* what) {
+void wait_for(std::span<pollfd> entries, Deadline deadline, const ThrowIfLost& throw_if_lost,
+              const char* what) {
   for (;;) {
-    const int ready = poll(entries.data(), entries.size(), deadline.remaining_as_int());
+    const Milliseconds patience =
+        throw_if_lost ? std::min(kLook, deadline.remaining()) : deadline.remaining();
+    const int ready =
+        poll(entries.data(), entries.size(), Deadline::after(patience).remaining_as_int());
     if (ready > 0) return;
+    if (throw_if_lost) throw_if_lost();
     if (ready < 0 && errno != EINTR) fail("poll");
     if (deadline.expired())
       throw Error(ErrorCode::timeout, "net",
@@ -94,12 +101,15 @@ constexpr const char* kPartner = "another process of this host to share its memo
 
 }  // namespace
 
-DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline deadline) {
-  DescriptorSocket made(open_socket());
+DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline deadline,
+                                           ThrowIfLost throw_if_lost) {
+  DescriptorSocket made(open_socket(), std::move(throw_if_lost));
   const auto [address, length] = address_of(address_in(name));
   while (::connect(made.socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+    if (errno == ECONNREFUSED) partner_gone();
     if ((errno != EAGAIN && errno != EINTR) || deadline.expired())
       fail("connecting to the process that shares memory");
+    if (made.throw_if_lost_) made.throw_if_lost_();
     poll(nullptr, 0, 1);  // Its queue is full for the moment; poll cannot tell when it is not.
   }
   if (!same_user(made.socket_.get()))
@@ -116,7 +126,7 @@ DescriptorSocket DescriptorSocket::connect(const std::string& name, Deadline dea
 
 void DescriptorSocket::wait(short events, Deadline deadline) const {
   pollfd entry{socket_.get(), events, 0};
-  wait_for({&entry, 1}, deadline, kPartner);
+  wait_for({&entry, 1}, deadline, throw_if_lost_, kPartner);
 }
 
 void DescriptorSocket::send_number(int64_t number, Deadline deadline) {
@@ -155,8 +165,10 @@ Descriptor DescriptorSocket::receive_descriptor(Deadline deadline) {
   return Descriptor(descriptor);
 }
 
-DescriptorListener::DescriptorListener()
-    : socket_(open_socket()), name_("trireme-" + make_token() + "/" + make_token()) {
+DescriptorListener::DescriptorListener(ThrowIfLost throw_if_lost)
+    : socket_(open_socket()),
+      name_("trireme-" + make_token() + "/" + make_token()),
+      throw_if_lost_(std::move(throw_if_lost)) {
   const auto [address, length] = address_of(address_in(name_));
   if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       listen(socket_.get(), 64) != 0)
@@ -187,7 +199,7 @@ std::optional<DescriptorSocket> DescriptorListener::take_proven() {
     stranger = strangers_.erase(stranger);
     if (length == static_cast<ssize_t>(sizeof(Mac)) &&
         same(received.data(), expected.data(), sizeof(Mac)))
-      return DescriptorSocket(std::move(taken));
+      return DescriptorSocket(std::move(taken), throw_if_lost_);
   }
   return std::nullopt;
 }
@@ -198,7 +210,7 @@ DescriptorSocket DescriptorListener::accept(Deadline deadline) {
     if (auto proven = take_proven()) return std::move(*proven);
     std::vector<pollfd> entries{{socket_.get(), POLLIN, 0}};
     for (const Descriptor& stranger : strangers_) entries.push_back({stranger.get(), POLLIN, 0});
-    wait_for(entries, deadline, kPartner);
+    wait_for(entries, deadline, throw_if_lost_, kPartner);
   }
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
+#include <functional>
 #include <list>
 #include <optional>
 #include <string>
@@ -16,12 +17,19 @@
 
 namespace trireme::net {
 
+// Called every few milliseconds of a wait; throws (peer_lost) once a worker is known to be lost.
+// May be empty.
+using ThrowIfLost = std::function<void()>;
+
 // A connection between two processes of one user.
 class DescriptorSocket {
  public:
-  // Throws Error(io) if no process listens under this name here, or one of another user does.
-  static DescriptorSocket connect(const std::string& name, Deadline deadline);
-  explicit DescriptorSocket(Descriptor socket) : socket_(std::move(socket)) {}
+  // Throws Error(peer_lost) if no process listens under this name here any more, Error(io) if
+  // another user does.
+  static DescriptorSocket connect(const std::string& name, Deadline deadline,
+                                  ThrowIfLost throw_if_lost = {});
+  explicit DescriptorSocket(Descriptor socket, ThrowIfLost throw_if_lost = {})
+      : socket_(std::move(socket)), throw_if_lost_(std::move(throw_if_lost)) {}
 
   void send_number(int64_t number, Deadline deadline);
   int64_t receive_number(Deadline deadline);
@@ -32,14 +40,16 @@ class DescriptorSocket {
  private:
   void wait(short events, Deadline deadline) const;
   Descriptor socket_;
+  ThrowIfLost throw_if_lost_;
 };
 
 class DescriptorListener {
  public:
-  DescriptorListener();  // Under a name that cannot be guessed. Throws Error(io).
+  // Under a name that cannot be guessed. Throws Error(io).
+  explicit DescriptorListener(ThrowIfLost throw_if_lost = {});
   const std::string& name() const { return name_; }
   // The next process of the same user that knows the name; others are turned away. Throws
-  // Error(timeout).
+  // Error(timeout | peer_lost).
   DescriptorSocket accept(Deadline deadline);
 
  private:
@@ -48,6 +58,7 @@ class DescriptorListener {
 
   Descriptor socket_;
   std::string name_;
+  ThrowIfLost throw_if_lost_;
   std::list<Descriptor> strangers_;  // Connected, and without proof so far; oldest first.
 };
 

@@ -37,7 +37,7 @@ std::string refusal_for(HandshakeEnd end) {
 }
 
 // What counts as one address: a host can have all addresses of an IPv6 network of 64 bits.
-std::string address_of(const std::string& peer) {
+std::string host_of(const std::string& peer) {
   const std::string host = parse_endpoint(peer).host;
   std::error_code not_v6;
   const auto v6 = asio::ip::make_address_v6(host, not_v6);
@@ -54,7 +54,7 @@ struct Doorkeeper::Stranger {
   explicit Stranger(Accepted accepted)
       : socket(std::move(accepted.socket)),
         peer(std::move(accepted.peer)),
-        address(address_of(peer)),
+        address(host_of(peer)),
         patience(socket.get_executor()) {}
 
   void drop(std::string reason) {

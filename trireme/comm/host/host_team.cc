@@ -194,12 +194,13 @@ std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meetin
   process->throw_if_lost = meeting.throw_if_lost;
   const Deadline deadline = Deadline::after(meeting.timeout);
   if (process->leads() && meeting.processes > 1) {
-    net::DescriptorListener listener;
+    net::DescriptorListener listener(meeting.throw_if_lost);
     meeting.publish(listener.name());
     for (int other = 1; other < meeting.processes; ++other)
       process->others.push_back(listener.accept(deadline));
   } else if (meeting.processes > 1) {
-    process->others.push_back(net::DescriptorSocket::connect(meeting.look_up(deadline), deadline));
+    process->others.push_back(
+        net::DescriptorSocket::connect(meeting.look_up(deadline), deadline, meeting.throw_if_lost));
   }
   process->control =
       process->share(kControlBytes, kControlBytes, "the barrier of this host's processes");

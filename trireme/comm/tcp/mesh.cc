@@ -63,8 +63,8 @@ class Meeting {
     }
     while (met_ < 2 * (size_ - 1)) {
       context_.run_one_for(kPause);
-      if (failure_) throw *failure_;
       member_.throw_if_lost();
+      if (failure_) throw *failure_;
       if (deadline_.expired()) throw missing();
     }
     return std::move(mesh_);

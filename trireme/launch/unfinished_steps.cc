@@ -1,0 +1,49 @@
+#include <trireme/launch/unfinished_steps.h>
+
+#include <fmt/format.h>
+#include <algorithm>
+
+namespace trireme::launch {
+
+void UnfinishedSteps::lost(int64_t step, int64_t process, const std::string& where,
+                           const std::string& how) {
+  committed(step - 1);
+  Step& it = steps_[step];
+  it = {it.times + 1, process, where, how};
+}
+
+void UnfinishedSteps::ended(int64_t process, const std::string& how) {
+  for (auto& [number, step] : steps_)
+    if (step.process == process) step.how = how;
+}
+
+void UnfinishedSteps::committed(int64_t step) {
+  steps_.erase(steps_.begin(), steps_.upper_bound(step));
+}
+
+std::string UnfinishedSteps::verdict() const {
+  const auto found = std::ranges::find_if(
+      steps_, [](const auto& each) { return each.second.times >= kMostTimes; });
+  if (found == steps_.end()) return {};
+  const auto& [number, step] = *found;
+  return fmt::format(
+      "step {} is never finished: {} times a worker was lost before it was committed, the "
+      "last time {}: {}",
+      number, step.times, step.where, step.how);
+}
+
+Json UnfinishedSteps::to_json() const {
+  Json steps = Json::array();
+  for (const auto& [number, step] : steps_)
+    steps.push_back({number, step.times, step.process, step.where, step.how});
+  return steps;
+}
+
+UnfinishedSteps UnfinishedSteps::from_json(const Json& text) {
+  UnfinishedSteps unfinished;
+  for (const Json& step : text)
+    unfinished.steps_[step.at(0)] = {step.at(1), step.at(2), step.at(3), step.at(4)};
+  return unfinished;
+}
+
+}  // namespace trireme::launch
