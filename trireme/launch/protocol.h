@@ -31,8 +31,8 @@
 //     lost         worker, host, pid, phase, step, collective, reason, circumstances
 //     reply        id, and the result or (error, what, remedy)
 //     regroup      the worker must arrive after this step
-//     formed    number, worker, workers, step, cause
-//     failed    error, what, remedy
+//     formed       number, worker, workers, step, cause
+//     failed       error, what, remedy
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -49,8 +49,8 @@ using Facts = std::map<std::string, std::string>;
 Json reply_to(int64_t request);
 Json reply_to(int64_t request, const Failure& failure);
 Json refusal(const Failure& failure);
-Json failed(const Failure& failure);  // No generation can form any more.
-// The failure that one of these carries, if any.
+Json failed(const Failure& failure);  // The message that no generation can form any more.
+// The failure that one of these messages carries, if any.
 std::optional<Failure> failure_in(const Json& message);
 
 Json lost_message(const LostWorker& lost);

@@ -55,8 +55,7 @@ constexpr Milliseconds kQuietTimeout{1000};
 // The wait for a reader of this process's output that has stopped reading, after a failure.
 constexpr Milliseconds kUnreadTimeout{2000};
 constexpr Milliseconds kSlowReaderTimeout{30000};  // The same wait at the end of other jobs.
-constexpr Milliseconds kOtherNodesTimeout{
-    5000};  // The wait for the workers of other nodes to leave.
+constexpr Milliseconds kOtherNodesTimeout{5000};  // The wait for other nodes' workers to leave.
 
 std::vector<std::string> environment_of_this_process() {
   std::vector<std::string> entries;
