@@ -73,8 +73,8 @@ TEST_P(Verdicts, NameTheWorkerThatCalledSomethingElse) {
     first[static_cast<size_t>(worker)]->all_reduce(at::ones({1000}));
   });
   EXPECT_THAT(text, HasSubstr("worker 1 (host "));
-  EXPECT_THAT(text, HasSubstr("called something else than the others: it waits in exchange of step "
-                              "40 (collective 1: all_reduce of 8 B)"));
+  EXPECT_THAT(text, HasSubstr("called a different operation than the others: it has waited in "
+                              "exchange of step 40 (collective 1: all_reduce of 8 B)"));
   EXPECT_THAT(text, HasSubstr("in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
 }
 

@@ -91,11 +91,11 @@ TEST(Stalls, NameWhoCalledSomethingElse) {
       kStart + 12s);
   ASSERT_THAT(notices, SizeIs(1));
   EXPECT_EQ(notices[0].text,
-            "worker 1 (host b, pid 101) called something else than the others: it waits in "
-            "exchange of step 40 (collective 2: broadcast of "
-            "8 B), and has for 12.0 s; worker 0 (host a) in exchange of step 40 (collective 2: "
-            "all_reduce of 4.0 KB) for 12.0 s and worker 2 "
-            "(host c) in exchange of step 40 (collective 2: all_reduce of 4.0 KB) for 12.0 s");
+            "worker 1 (host b, pid 101) called a different operation than the others: it has "
+            "waited in exchange of step 40 (collective 2: broadcast of 8 B) for 12.0 s; "
+            "worker 0 (host a) in exchange of step 40 (collective 2: all_reduce of 4.0 KB) for "
+            "12.0 s and worker 2 (host c) in exchange of step 40 (collective 2: all_reduce of "
+            "4.0 KB) for 12.0 s");
   EXPECT_EQ(notices[0].record.at("kind"), "mismatched");
 }
 
@@ -117,7 +117,7 @@ TEST(Stalls, WithoutAGuiltyOneNameTheConnection) {
                                        worker(1, waits(40, 2, "all_reduce"))};
   const auto notices = stalls.judge(present, kStart + 12s);
   ASSERT_THAT(notices, SizeIs(1));
-  EXPECT_THAT(notices[0].text, HasSubstr("what connects them does not work"));
+  EXPECT_THAT(notices[0].text, HasSubstr("the connections between them do not work"));
   EXPECT_EQ(notices[0].record.at("kind"), "unconnected");
   EXPECT_THAT(stalls.judge(present, kStart + 13s), IsEmpty());
 }

@@ -12,8 +12,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Workers that step together: `cost(worker, phase)` is the seconds that a phase takes one, the rest
-// of the slowest one's step is waiting.
+// Workers that step together: `cost(worker, phase)` is the seconds that a phase takes one, the
+// rest of the slowest one's step is waiting.
 struct Steps {
   explicit Steps(int workers, StragglerOptions options = {})
       : stragglers(options, workers), times(static_cast<size_t>(workers)) {}
@@ -78,8 +78,7 @@ TEST(Stragglers, AreToldOfAgainWhenItIsOver) {
   steps.run(100, slow_forward_of_two);
   const auto over = steps.run(200, even);
   ASSERT_THAT(over, SizeIs(1));
-  EXPECT_THAT(over[0].describe("rank 2"),
-              HasSubstr("rank 2 is no straggler any more, since step "));
+  EXPECT_THAT(over[0].describe("rank 2"), HasSubstr("rank 2 has not been a straggler since step "));
   EXPECT_THAT(steps.stragglers.found(), SizeIs(1));
   EXPECT_GT(steps.stragglers.found()[0].to_step, 100);
 }

@@ -71,7 +71,7 @@ Membership::Messages Meetings::tick(Time now) {
           {worker, reply_to(arrival.request, {ErrorCode::timeout,
                                               fmt::format("{} did not come to {} within {}",
                                                           missing, where, format_duration(waited)),
-                                              "look at what they do, or allow more time"})});
+                                              "check what they do, or allow more time"})});
       entry = arrivals.erase(entry);
     }
   }

@@ -55,7 +55,7 @@ constexpr Milliseconds kQuietTimeout{1000};
 // The wait for a reader of this process's output that has stopped reading, after a failure.
 constexpr Milliseconds kUnreadTimeout{2000};
 constexpr Milliseconds kSlowReaderTimeout{30000};  // The same wait at the end of other jobs.
-constexpr Milliseconds kOtherNodesTimeout{5000};  // The wait for other nodes' workers to leave.
+constexpr Milliseconds kOtherNodesTimeout{5000};   // The wait for other nodes' workers to leave.
 
 std::vector<std::string> environment_of_this_process() {
   std::vector<std::string> entries;
@@ -346,8 +346,7 @@ bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
   if (early >= (finds_no_coordinator(worker, end) ? 1 : kEarlyDeaths)) {
-    // The coordinator may be gone, and another one unknown to newcomers: those who are members go
-    // on.
+    // The coordinator may be gone, and newcomers may not know the next one: the members continue.
     finishing_ = finishing_ || !coordinator_;
     const bool others_live =
         std::ranges::any_of(workers_, [](const Worker& other) { return !other.ended; });
@@ -383,8 +382,8 @@ bool Supervision::goes_on_without_newcomer(const Worker& worker, const WorkerEnd
   return are_enough;
 }
 
-// A replacement asks for the coordinator for comm.timeout, and then gives up. The next one would
-// find none either, where the coordinator is on another host and no worker of this one is a member.
+// Whether the next replacement would find no coordinator either. This one asked for it for
+// comm.timeout and gave up; the coordinator is on another host, and no worker here is a member.
 bool Supervision::finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const {
   if (coordinator_ || options_.etcd || end.end.by_signal) return false;
   return std::ranges::none_of(workers_, [&](const Worker& other) {
@@ -405,7 +404,7 @@ void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   record["reason"] = end.end.describe();
   record["circumstances"] = lost.circumstances;
   tell(std::move(record),
-       fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job goes on", worker.number,
+       fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job continues", worker.number,
                    end.pid,
                    end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(),
                    end.end.describe(),
@@ -513,9 +512,9 @@ void Supervision::report_failures(size_t first_new) {
       end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
       [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
   if (failed == end_.workers.end() || lost_) return;
-  if (coordinator_ &&
-      !options_.elastic) {  // In an elastic job the others are asked to end, and need not know why.
-    end_.lost = coordinator_->first_lost();  // What it saw itself, before it is told.
+  // In an elastic job the others are only asked to end: they need not know the reason.
+  if (coordinator_ && !options_.elastic) {
+    end_.lost = coordinator_->first_lost();  // The coordinator's own finding, before the report.
     const std::optional<size_t> likely_cause = first_own_failure(end_);
     const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
     coordinator_->report_lost(cause.worker, cause.end.describe());
