@@ -104,8 +104,8 @@ class Supervision {
   void report_failures(size_t first_new);
   bool failed_for_good() const { return coordinator_ && coordinator_->failure(); }
   int wanted_here() const;
-  bool goes_on_without(const Worker& worker, const WorkerEnd& end);
-  bool goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end);
+  bool continues_without(const Worker& worker, const WorkerEnd& end);
+  bool continues_without_newcomer(const Worker& worker, const WorkerEnd& end);
   bool has_been_member(const Worker& worker) const;
   bool finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const;
   void step_back();
@@ -118,7 +118,7 @@ class Supervision {
   void replace();
   PhaseAt last_phase(const Worker& worker) const;
   std::optional<int64_t> step_being_saved(const Worker& worker) const;
-  void note_loss();
+  void note_lost_worker();
   void kill_no_later_than(Clock::time_point at);
   void save_no_later_than(Clock::time_point at);
   bool may_save_on(const Worker& worker) const;
@@ -224,7 +224,7 @@ int Supervision::run() {
       end_the_stopped();
       replace();
     } else if (coordinator_ && !lost_ && coordinator_->first_lost()) {
-      note_loss();
+      note_lost_worker();
     }
     tell_notices();
     keep_deadlines();
@@ -297,7 +297,7 @@ void Supervision::take_ends() {
     if (const std::optional<ProcessEnd> end = worker.process.poll_end()) {
       worker.ended = true;
       const WorkerEnd how = end_of(worker, *end);
-      worker.counts = !goes_on_without(worker, how);
+      worker.counts = !continues_without(worker, how);
       if (worker.counts) end_.workers.push_back(how);
     } else {
       running.push_back(worker.process.pid());
@@ -334,7 +334,7 @@ PhaseAt Supervision::last_phase(const Worker& worker) const {
 
 // An elastic job continues when a worker was killed or lost. It ends when a worker failed for
 // good: a replacement would fail too.
-bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
+bool Supervision::continues_without(const Worker& worker, const WorkerEnd& end) {
   if (!options_.elastic) return false;
   if (coordinator_ && coordinator_->was_dismissed(worker.identity)) return true;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
@@ -342,7 +342,7 @@ bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
   const bool was_member = has_been_member(worker);
   if (!end.end.by_signal && end.end.code != kExitRetry)
-    return !was_member && goes_on_without_newcomer(worker, end);
+    return !was_member && continues_without_newcomer(worker, end);
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
   if (early >= (finds_no_coordinator(worker, end) ? 1 : kEarlyDeaths)) {
@@ -366,7 +366,7 @@ bool Supervision::has_been_member(const Worker& worker) const {
 
 // A newcomer that cannot take part (it differs from the job, or cannot read its data) would fail
 // again, so no other process replaces it. The others continue if they are enough.
-bool Supervision::goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end) {
+bool Supervision::continues_without_newcomer(const Worker& worker, const WorkerEnd& end) {
   const bool others_at_work = std::ranges::any_of(
       workers_, [this](const Worker& other) { return !other.ended && has_been_member(other); });
   if (!others_at_work) return false;
@@ -519,10 +519,10 @@ void Supervision::report_failures(size_t first_new) {
     const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
     coordinator_->report_lost(cause.worker, cause.end.describe());
   }
-  note_loss();
+  note_lost_worker();
 }
 
-void Supervision::note_loss() {
+void Supervision::note_lost_worker() {
   const auto now = Clock::now();
   lost_ = true;
   save_no_later_than(now + options_.stop_grace);
