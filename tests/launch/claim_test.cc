@@ -118,14 +118,14 @@ TEST(Claim, AStopEndsTheWaitForEtcd) {
   EXPECT_EQ(stopped.code(), ErrorCode::aborted);
 }
 
-TEST(Claim, WhereEtcdDoesNotAnswerForTooLongThatIsSaid) {
+TEST(Claim, ReportsThatEtcdDoesNotAnswer) {
   Claim claim({{kNobody}, "job"}, kNobody, kToken, Claim::For::new_job, {});
   const Error failed = error_of([&] { claim.wait_until_held(200ms); });
   EXPECT_EQ(failed.code(), ErrorCode::timeout);
   EXPECT_THAT(failed.what(), AllOf(HasSubstr("etcd does not answer"), HasSubstr("127.0.0.1:1")));
 }
 
-TEST(Claim, ASuccessorFollowsAtOnceWhereNobodyListensAnyMore) {
+TEST(Claim, ASuccessorFollowsAtOnceWhenNothingListensAnyMore) {
   TRIREME_START_ETCD(server);
   Claimant dead(*server, kNobody, Claim::For::new_job, kLong);
   dead->wait_until_held();
@@ -135,7 +135,7 @@ TEST(Claim, ASuccessorFollowsAtOnceWhereNobodyListensAnyMore) {
   EXPECT_EQ(published(*server), "127.0.0.1:2");
 }
 
-TEST(Claim, ASuccessorOfASilentOneHoldsTheNameOnlyWhenThatOneTakesItForLost) {
+TEST(Claim, ASuccessorOfASilentHolderWaitsUntilThatOneCountsItsNameAsLost) {
   TRIREME_START_ETCD(server);
   const net::SilentPort silent;
   Claimant stopped(*server, silent.endpoint(), Claim::For::new_job);
@@ -156,7 +156,7 @@ TEST(Claim, ASuccessorGivesWayToOneThatLives) {
   EXPECT_FALSE(second.holds());
 }
 
-TEST(Claim, OfTwoSuccessorsOneHoldsTheName) {
+TEST(Claim, OnlyOneOfTwoSuccessorsHoldsTheName) {
   TRIREME_START_ETCD(server);
   const net::ControlServer one({"127.0.0.1", 0}, kToken, {}), other({"127.0.0.1", 0}, kToken, {});
   Claimant first(*server, one.endpoint(), Claim::For::successor),
@@ -165,7 +165,7 @@ TEST(Claim, OfTwoSuccessorsOneHoldsTheName) {
   EXPECT_TRUE(eventually([&] { return first.holds() != second.holds(); }));
 }
 
-TEST(Claim, WhatIsNotRenewedIsOverAndHeldAgainWhenEtcdIsBack) {
+TEST(Claim, EndsWithoutRenewalAndIsHeldAgainWhenEtcdIsBack) {
   TRIREME_START_ETCD(server);
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   claimant->wait_until_held();
@@ -176,7 +176,7 @@ TEST(Claim, WhatIsNotRenewedIsOverAndHeldAgainWhenEtcdIsBack) {
   EXPECT_EQ(published(*server), kNobody.describe());
 }
 
-TEST(Claim, WhoFindsItsNameAnothersIsTold) {
+TEST(Claim, ReportsThatAnotherCoordinatorHasItsName) {
   TRIREME_START_ETCD(server);
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   claimant->wait_until_held();

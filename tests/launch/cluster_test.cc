@@ -22,7 +22,7 @@ constexpr Milliseconds kWait{20000};
 constexpr Milliseconds kNewcomerWait{500};  // Then it asks again where the coordinator is.
 const MemberOptions kMember{.timeout = kWait, .heartbeat_interval = Milliseconds(50)};
 
-int faults_wanted() {
+int deaths_wanted() {
   const char* const text = std::getenv("TRIREME_SOAK");
   return text ? std::max(20, 10 * std::atoi(text)) : 20;
 }
@@ -32,7 +32,7 @@ uint64_t next_state(uint64_t state, int64_t step) {
 }
 
 struct Cluster {
-  explicit Cluster(int wanted) : faults(wanted), first(new_coordinator()) {}
+  explicit Cluster(int wanted) : wanted_deaths(wanted), first(new_coordinator()) {}
 
   std::unique_ptr<Coordinator> new_coordinator() const {
     return std::make_unique<Coordinator>(
@@ -53,14 +53,14 @@ struct Cluster {
   // here. The coordinator in the launcher, too, does not see the end.
   bool strikes(int generation, int workers, int64_t step) {
     const std::lock_guard lock(mutex);
-    if (happened >= faults || deaths[generation] >= workers - 1) return false;
+    if (happened >= wanted_deaths || deaths[generation] >= workers - 1) return false;
     ++deaths[generation];
-    if (++happened == faults / 2) first.reset();
-    if (happened == faults) last_step = step + 20;
+    if (++happened == wanted_deaths / 2) first.reset();
+    if (happened == wanted_deaths) last_step = step + 20;
     return true;
   }
 
-  const int faults;
+  const int wanted_deaths;
   std::atomic<int64_t> last_step{std::numeric_limits<int64_t>::max()};
   int happened = 0;
   std::map<int, int> deaths;  // By generation.
@@ -184,17 +184,17 @@ class Player {
   std::string reason_, trouble_;
 };
 
-TEST(ElasticCluster, GoesOnThroughRandomDeathsOfProcessesAndCoordinators) {
+TEST(ElasticCluster, ContinuesThroughRandomDeathsOfProcessesAndCoordinators) {
   const uint64_t seed = std::random_device()();
   RecordProperty("seed", std::to_string(seed));
-  Cluster cluster(faults_wanted());
+  Cluster cluster(deaths_wanted());
   std::vector<Player> players;
   for (int i = 0; i < kProcesses; ++i)
     players.emplace_back(cluster, mix64(seed, static_cast<uint64_t>(i)));
   on_each(kProcesses, [&](int i) { players[static_cast<size_t>(i)].play(); });
 
   for (const Player& player : players) EXPECT_EQ(player.trouble(), "") << "seed " << seed;
-  ASSERT_EQ(cluster.happened, cluster.faults) << "seed " << seed;
+  ASSERT_EQ(cluster.happened, cluster.wanted_deaths) << "seed " << seed;
   uint64_t expected = 0;
   for (int64_t step = 0; step < cluster.last_step; ++step) expected = next_state(expected, step);
   int finished = 0;

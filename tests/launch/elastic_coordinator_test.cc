@@ -38,7 +38,7 @@ struct ElasticJob {
   Coordinator coordinator;
 };
 
-TEST(ElasticCoordinator, PlacesWhoArrives) {
+TEST(ElasticCoordinator, PlacesAProcessThatArrives) {
   ElasticJob job;
   Arrival arrival = arrive(job.coordinator, 7);
   const auto place = arrival.wait(soon());
@@ -48,7 +48,7 @@ TEST(ElasticCoordinator, PlacesWhoArrives) {
   EXPECT_EQ(place->worker, 0);
 }
 
-TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupHearsOfItToo) {
+TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupIsAskedToo) {
   ElasticJob job;
   Arrival arrival = arrive(job.coordinator, 0);
   const auto place = arrival.wait(soon());
@@ -59,7 +59,7 @@ TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupHearsOf
   EXPECT_TRUE(eventually([&] { return member->regroup_wanted(); }));
 }
 
-TEST(ElasticCoordinator, HandsOutWhoWasLostWhileItWaited) {
+TEST(ElasticCoordinator, ReportsAProcessThatWasLostWhileItWaited) {
   ElasticJob job;
   Arrival arrival = arrive(job.coordinator, 0);
   const auto place = arrival.wait(soon());
@@ -105,7 +105,7 @@ struct JobOfThree {
   std::array<Standing, 3> processes{Standing(10), Standing(11), Standing(12)};
 };
 
-TEST(Standby, TakesOverWhereTheCoordinatorIsLost) {
+TEST(Standby, TakesOverWhenTheCoordinatorIsLost) {
   JobOfThree job;
   job.first.reset();
   for (Standing& each : job.processes) each.arrive(4);
@@ -150,7 +150,7 @@ TEST(Standby, DoesNotTakeOverFromACoordinatorThatMayLive) {
   for (const Standing& each : job.processes) EXPECT_FALSE(each.standby->has_taken_over());
 }
 
-TEST(Standby, TheJobEndsWhereAMemberNeitherComesNorEnds) {
+TEST(Standby, TheJobEndsWhenAMemberNeitherComesNorEnds) {
   JobOfThree job;
   job.first.reset();
   job.processes[0].arrive(4);
@@ -171,7 +171,7 @@ TEST(Standby, MembersGoToTheFirstThatIsNotGone) {
   EXPECT_FALSE(job.processes[1].standby->has_taken_over());
 }
 
-TEST(Standby, OnSeveralNodesNobodyTakesOverWithoutEtcd) {
+TEST(Standby, OnSeveralNodesNoProcessTakesOverWithoutEtcd) {
   JobOfThree job(/*nodes=*/2);
   job.first.reset();
   const auto error = error_of([&] { job.processes[1].arrive(4); });

@@ -35,7 +35,7 @@ struct JobOfTwo {
   Standing one{10, where}, other{11, where};
 };
 
-TEST(EtcdRendezvous, WhoTakesOverIsPublishedAndFoundByNewcomers) {
+TEST(EtcdRendezvous, TheSuccessorIsPublishedAndFoundByNewcomers) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
   EXPECT_EQ(published(*server), job.first->endpoint().describe());
@@ -54,7 +54,7 @@ TEST(EtcdRendezvous, WhoTakesOverIsPublishedAndFoundByNewcomers) {
   EXPECT_EQ(newcomer.place().worker, 1);
 }
 
-TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
+TEST(EtcdRendezvous, HalfOfAJobContinuesOnceTheLeaseOfTheOtherHalfHasRunOut) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
   const net::SilentPort silent;
@@ -69,7 +69,7 @@ TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
   EXPECT_EQ(published(*server), job.other.standby->endpoint().describe());
 }
 
-TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
+TEST(EtcdRendezvous, NoPartOfAJobContinuesWhileAnotherHoldsTheName) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server, Milliseconds(500));
   const net::SilentPort silent;
@@ -84,7 +84,7 @@ TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
 }
 
 // Neither sees the other's stand-by at first.
-TEST(EtcdRendezvous, OfTwoWhoStandByOneTakesOverAndTheOtherSendsItsMembersThere) {
+TEST(EtcdRendezvous, OneOfTwoStandbysTakesOverAndTheOtherSendsItsMembersThere) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server, Milliseconds(10000), Milliseconds(10000));
   const net::SilentPort silent;
@@ -111,7 +111,7 @@ TEST(EtcdRendezvous, OfTwoWhoStandByOneTakesOverAndTheOtherSendsItsMembersThere)
   EXPECT_NE(job.one.standby->has_taken_over(), job.other.standby->has_taken_over());
 }
 
-TEST(EtcdRendezvous, ACoordinatorWhoseNameIsAnothersTurnsEverybodyAway) {
+TEST(EtcdRendezvous, ACoordinatorThatLostItsNameClosesAllConnections) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
   Arrival waiting(job.first->endpoint(), kToken, {12, -1, "", [](const auto&) { return kAnyPort; }},
@@ -121,7 +121,7 @@ TEST(EtcdRendezvous, ACoordinatorWhoseNameIsAnothersTurnsEverybodyAway) {
   EXPECT_EQ(error_of([&] { waiting.wait(soon()); }).code(), ErrorCode::peer_lost);
 }
 
-TEST(CoordinatorLookup, SaysWhichEtcdWhichKeyAndWhatWasWrongLast) {
+TEST(CoordinatorLookup, NamesEtcdTheKeyAndTheLastFailure) {
   TRIREME_START_ETCD(server);
   const auto waits_in_vain = [](const net::EtcdUrl& where) {
     const Error error = error_of(
@@ -138,7 +138,7 @@ TEST(CoordinatorLookup, SaysWhichEtcdWhichKeyAndWhatWasWrongLast) {
   EXPECT_THAT(waits_in_vain(server->url("job")), HasSubstr("nothing listens there any more"));
 }
 
-TEST(CoordinatorLookup, WaitsForWhoComesLater) {
+TEST(CoordinatorLookup, WaitsForACoordinatorThatComesLater) {
   TRIREME_START_ETCD(server);
   std::unique_ptr<Coordinator> coordinator;
   std::thread later([&] {

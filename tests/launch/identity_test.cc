@@ -61,7 +61,7 @@ TEST(Identity, IsAloneWithoutALauncher) {
                identity.token);
 }
 
-TEST(Identity, ReadsWhatTriremeLaunchSays) {
+TEST(Identity, ReadsTheVariablesOfTriremeLaunch) {
   const Identity identity = resolve(kTrireme);
   EXPECT_EQ(identity.launcher, Launcher::trireme);
   EXPECT_EQ(identity.worker, 2);
@@ -138,13 +138,13 @@ TEST(Identity, MpichsMpirunIsUnderstood) {
   EXPECT_EQ(worker.local_workers, 2);
 }
 
-TEST(Identity, MpirunMayStartWhatAnotherLauncherHasNumbered) {
+TEST(Identity, TriremesNumbersCountMoreThanMpiruns) {
   auto both = kOpenMpi;
   both.insert({{"TRIREME_WORKER", "0"}, {"TRIREME_WORKERS", "1"}});
   EXPECT_EQ(resolve(both).launcher, Launcher::trireme);
 }
 
-TEST(Identity, OneWorkerMeetsNobody) {
+TEST(Identity, OneWorkerNeedsNoRendezvous) {
   const Identity torchrun = resolve({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_EQ(torchrun.launcher, Launcher::torchrun);
   EXPECT_FALSE(torchrun.rendezvous || torchrun.agent_store || torchrun.hosts_coordinator);
@@ -153,7 +153,7 @@ TEST(Identity, OneWorkerMeetsNobody) {
   EXPECT_FALSE(trireme.rendezvous);
 }
 
-TEST(Identity, TriremesWordCountsMoreThanTorchruns) {
+TEST(Identity, TriremesNumbersCountMoreThanTorchruns) {
   Variables both = kTorchrun;
   both.insert(kTrireme.begin(), kTrireme.end());
   EXPECT_EQ(resolve(both).launcher, Launcher::trireme);
@@ -210,20 +210,20 @@ TEST_F(IdentityTokenFile, IsReadWhenOnlyItsOwnerMay) {
   }
 }
 
-TEST_F(IdentityTokenFile, ThatOthersMayReadIsRefusedNamingItsMode) {
+TEST_F(IdentityTokenFile, AFileThatOthersMayReadIsRefusedNamingItsMode) {
   for (const mode_t mode : {0640, 0604, 0620}) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
     expect_refused(variables(), fmt::format("mode {:04o}", mode));
   }
 }
 
-TEST_F(IdentityTokenFile, ThatIsEmptyIsRefused) {
+TEST_F(IdentityTokenFile, AnEmptyFileIsRefused) {
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   std::ofstream(path) << "\n";
   expect_refused(variables(), path);
 }
 
-TEST_F(IdentityTokenFile, ThatIsShortIsRefusedNamingItsLengthAndTheRule) {
+TEST_F(IdentityTokenFile, AShortTokenIsRefusedNamingItsLengthAndTheRule) {
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   std::ofstream(path) << "  15 bytes only.  \n";
   expect_refused(variables(),
@@ -246,7 +246,7 @@ TEST(Identity, ATokenThatIsShortIsRefusedWithoutShowingIt) {
             "16 bytes exactly");
 }
 
-TEST_F(IdentityTokenFile, ThatDoesNotExistIsNamed) {
+TEST_F(IdentityTokenFile, AMissingFileIsNamed) {
   try {
     resolve({{"TRIREME_JOB_TOKEN_FILE", "/nowhere/token"}});
     ADD_FAILURE();

@@ -23,9 +23,10 @@ void on_each(int workers, Body body) {
   for (auto& thread : threads) thread.join();
 }
 
-struct Job {
-  explicit Job(int workers, MemberOptions member_options = {.timeout = Milliseconds(10000),
-                                                            .heartbeat_interval = Milliseconds(20)})
+struct TestJob {
+  explicit TestJob(int workers,
+                   MemberOptions member_options = {.timeout = Milliseconds(10000),
+                                                   .heartbeat_interval = Milliseconds(20)})
       : options(member_options),
         members(static_cast<size_t>(workers)),
         coordinator(kAnyPort, kToken, options_for(workers)) {}

@@ -62,7 +62,7 @@ TEST(JobMark, TravelsAsText) {
   for (const char* text : {"", "no json", "[1, 2]", "{}"}) EXPECT_FALSE(JobMark::from_text(text));
 }
 
-TEST(JobMark, FindsTheProcessesOfItsLauncherAlone) {
+TEST(JobMark, FindsOnlyTheProcessesOfItsLauncher) {
   const JobMark one = mark_of_job({}, ""), other = mark_of_job({}, "");
   const pid_t child = start_marked(one, "echo; exec sleep 1000");
   EXPECT_THAT(processes_of(one), ElementsAre(child));

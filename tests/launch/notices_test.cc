@@ -28,7 +28,7 @@ PhaseAt works_in(int64_t step, int64_t number, const std::string& operation) {
   return {Phase::exchange, step, {number, true, false, operation, 0}};
 }
 
-TEST(Stalls, NameWhoKeepsTheOthersWaiting) {
+TEST(Stalls, NameTheWorkerThatKeepsTheOthersWaiting) {
   Stalls stalls(10s);
   const std::vector<WorkerNow> present{worker(0, waits(40, 1)), worker(1, in(Phase::forward, 40)),
                                        worker(2, waits(40, 1))};
@@ -49,7 +49,7 @@ TEST(Stalls, NameWhoKeepsTheOthersWaiting) {
   EXPECT_THAT(stalls.judge(present, kStart + 20s), IsEmpty()) << "once in a place";
 }
 
-TEST(Stalls, TellWorkInsideACollectiveFromWaitingInIt) {
+TEST(Stalls, DistinguishWorkInACollectiveFromWaitingInIt) {
   Stalls stalls(10s);
   const auto notices = stalls.judge(
       {worker(0, waits(40, 3, "update")), worker(1, in(Phase::optimizer, 40))}, kStart + 11s);
@@ -66,7 +66,7 @@ TEST(Stalls, TellWorkInsideACollectiveFromWaitingInIt) {
                                           "40 (collective 2: all_reduce) for"));
 }
 
-TEST(Stalls, AreNoneWhereNobodyWaitsOrNotForLong) {
+TEST(Stalls, AreNotReportedWhenNoWorkerWaitsForLong) {
   Stalls stalls(10s);
   EXPECT_THAT(
       stalls.judge({worker(0, in(Phase::data, 1)), worker(1, in(Phase::forward, 1))}, kStart + 60s),
@@ -83,7 +83,7 @@ TEST(Stalls, AreNoneWhereNobodyWaitsOrNotForLong) {
       << "it is further";
 }
 
-TEST(Stalls, NameWhoCalledSomethingElse) {
+TEST(Stalls, NameTheWorkerThatCalledADifferentOperation) {
   Stalls stalls(10s);
   const auto notices = stalls.judge(
       {worker(0, waits(40, 2, "all_reduce", 4000)), worker(1, waits(40, 2, "broadcast", 8)),
@@ -99,7 +99,7 @@ TEST(Stalls, NameWhoCalledSomethingElse) {
   EXPECT_EQ(notices[0].record.at("kind"), "mismatched");
 }
 
-TEST(Stalls, OfTwoInDifferentPlacesNameBoth) {
+TEST(Stalls, NameBothOfTwoWorkersInDifferentPlaces) {
   Stalls stalls(10s);
   const auto notices =
       stalls.judge({worker(0, waits(40, 2)), worker(1, waits(41, 1))}, kStart + 12s);
@@ -111,7 +111,7 @@ TEST(Stalls, OfTwoInDifferentPlacesNameBoth) {
               HasSubstr("worker 1 (host b) in exchange of step 41 (collective 1: gradients)"));
 }
 
-TEST(Stalls, WithoutAGuiltyOneNameTheConnection) {
+TEST(Stalls, NameTheConnectionsWhenAllWorkersAreInOnePlace) {
   Stalls stalls(10s);
   const std::vector<WorkerNow> present{worker(0, waits(40, 2, "all_reduce")),
                                        worker(1, waits(40, 2, "all_reduce"))};
@@ -122,7 +122,7 @@ TEST(Stalls, WithoutAGuiltyOneNameTheConnection) {
   EXPECT_THAT(stalls.judge(present, kStart + 13s), IsEmpty());
 }
 
-TEST(Circumstances, SayWhoWaitsWhere) {
+TEST(Circumstances, TellWhichWorkerWaitsAndWhere) {
   EXPECT_EQ(
       circumstances({in(Phase::backward, 40), kStart, {}},
                     {worker(0, waits(40, 1)), worker(2, in(Phase::forward, 40))}, kStart + 310ms),

@@ -56,7 +56,7 @@ TEST(PhasePage, TellsOfASaveUntilTheLastOneHasEnded) {
   EXPECT_FALSE(page.read()->saving);
 }
 
-TEST(PhasePage, OfNobodyIsNotRead) { EXPECT_FALSE(PhasePage::for_child()->read()); }
+TEST(PhasePage, IsNotReadBeforeAProcessHasWritten) { EXPECT_FALSE(PhasePage::for_child()->read()); }
 
 // The last word of a process that dies at any moment is whole.
 TEST(PhasePage, OutlivesItsWriter) {
@@ -84,7 +84,7 @@ TEST(PhasePage, OutlivesItsWriter) {
   }
 }
 
-TEST(PhasePage, OfAnotherFileIsNotTaken) {
+TEST(PhasePage, IsNotTakenByTheHandleOfAnotherFile) {
   const pid_t child = ::fork();
   if (child == 0) {
     const auto page = PhasePage::for_child();
@@ -135,7 +135,7 @@ TEST(PhasePage, SumsTimeByPhaseOverWholeSteps) {
   EXPECT_GE(times.waiting, 0.010);
 }
 
-TEST(PhaseMarks, AreOfTheThreadThatWasAsked) {
+TEST(PhaseMarks, ComeOnlyFromTheThreadThatMarks) {
   const auto page = std::make_shared<PhasePage>();
   page->set(Phase::exchange, 7);
   {

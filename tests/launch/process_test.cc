@@ -133,7 +133,7 @@ TEST(ChildProcess, SignalsItsDescendantsToo) {
   ::close(output);
 }
 
-TEST(ChildProcess, LeavesNobodyOfItsGroupBehindAtItsEnd) {
+TEST(ChildProcess, LeavesNoProcessOfItsGroupBehindAtItsEnd) {
   ChildProcess child = start_shell("sleep 1000 & echo $!");
   const int output = child.release_output();
   const pid_t grandchild = std::stoi(first_line(output));

@@ -60,7 +60,7 @@ double slow_forward_of_two(int worker, Phase phase) {
   return even(worker, phase) + (worker == 2 && phase == Phase::forward ? 0.023 : 0);
 }
 
-TEST(Stragglers, AreToldOnceWithThePhaseThatCostsThem) {
+TEST(Stragglers, AreReportedOnceWithTheirSlowPhase) {
   Steps steps(4);
   EXPECT_THAT(steps.run(50, even), IsEmpty());
   const auto found = steps.run(200, slow_forward_of_two);
@@ -73,7 +73,7 @@ TEST(Stragglers, AreToldOnceWithThePhaseThatCostsThem) {
   EXPECT_EQ(found[0].to_json(2).at("phase"), "forward");
 }
 
-TEST(Stragglers, AreToldOfAgainWhenItIsOver) {
+TEST(Stragglers, AreReportedAgainWhenTheyAreOver) {
   Steps steps(4);
   steps.run(100, slow_forward_of_two);
   const auto over = steps.run(200, even);
@@ -115,7 +115,7 @@ TEST(Stragglers, AreNotMadeByOneLongStep) {
   }
 }
 
-TEST(Stragglers, AreNoneWhereTheDifferenceIsNothingToTheStep) {
+TEST(Stragglers, AreNotFoundWhenTheDifferenceIsSmallBesideTheStep) {
   Steps steps(2);
   EXPECT_THAT(steps.run(5000,
                         [](int worker, Phase phase) {
@@ -124,12 +124,12 @@ TEST(Stragglers, AreNoneWhereTheDifferenceIsNothingToTheStep) {
               IsEmpty());
 }
 
-TEST(Stragglers, AreNoneWhereTheFactorIsZero) {
+TEST(Stragglers, AreNotFoundWhenTheFactorIsZero) {
   Steps steps(4, {.factor = 0});
   EXPECT_THAT(steps.run(500, slow_forward_of_two), IsEmpty());
 }
 
-TEST(Stragglers, OfAShortRunAreFoundAtItsEnd) {
+TEST(Stragglers, AreFoundAtTheEndOfAShortRun) {
   Steps steps(4);
   EXPECT_THAT(steps.run(15, slow_forward_of_two), IsEmpty());
   const auto found = steps.stragglers.conclude();

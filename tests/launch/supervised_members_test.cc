@@ -1,5 +1,5 @@
-// Workers that join: what the supervisor learns from the coordinator. This test program is also the
-// workers' program.
+// Workers that join: what the supervisor learns from the coordinator. This test program is also
+// the workers' program.
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
@@ -162,7 +162,7 @@ TEST(SupervisedMembers, AreLostWhenTheyFallSilent) {
   EXPECT_FALSE(testing::is_alive(pid));
 }
 
-TEST(SupervisedMembers, FinishASaveAfterALossWhileThereIsTime) {
+TEST(SupervisedMembers, FinishASaveAfterAWorkerWasLostIfThereIsTime) {
   for (const bool has_time : {true, false}) {
     SupervisorOptions options = member_job({Role::save_for_a_while, Role::wait_until_lost});
     options.loss_grace = Milliseconds(100);

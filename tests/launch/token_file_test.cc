@@ -91,14 +91,14 @@ TEST_F(TokenFileTest, IsNotWaitedForBeyondTheDeadline) {
   EXPECT_FALSE(TokenFile::wait(folder, "job", Deadline::after(Milliseconds(30))));
 }
 
-TEST_F(TokenFileTest, OfADeadProcessCountsAsAbsentAndIsReplaced) {
+TEST_F(TokenFileTest, AFileOfADeadProcessCountsAsAbsentAndIsReplaced) {
   leave_stale();
   EXPECT_FALSE(TokenFile::wait(folder, "job", now()));
   const TokenFile file = TokenFile::create(folder, "job", kContents);
   EXPECT_EQ(TokenFile::wait(folder, "job", now())->token, "secret");
 }
 
-TEST_F(TokenFileTest, TheNextRunRemovesThoseOfTheDeadAndNoOthers) {
+TEST_F(TokenFileTest, TheNextRunRemovesOnlyTheFilesOfDeadProcesses) {
   const Environment environment({{"XDG_RUNTIME_DIR", root.string()}});
   const fs::path stale = leave_stale();
   std::ofstream(folder / "elastic-4711.0123.token.4711") << "{";  // Killed while it was written.
@@ -114,7 +114,7 @@ TEST_F(TokenFileTest, TheNextRunRemovesThoseOfTheDeadAndNoOthers) {
   TokenFile::clear_abandoned(Environment({{"XDG_RUNTIME_DIR", "/nowhere"}}));
 }
 
-TEST_F(TokenFileTest, OfAWriterThatCannotBeSeenFromHereStays) {
+TEST_F(TokenFileTest, TheFileOfAWriterThatCannotBeSeenFromHereStays) {
   const fs::path path = leave_stale();
   std::string text;
   std::getline(std::ifstream(path), text);
@@ -125,20 +125,20 @@ TEST_F(TokenFileTest, OfAWriterThatCannotBeSeenFromHereStays) {
   EXPECT_TRUE(fs::exists(path));
 }
 
-TEST_F(TokenFileTest, OfANumberThatAnotherProcessHasNowCountsAsAbsent) {
+TEST_F(TokenFileTest, AFileWhoseProcessIdBelongsToAnotherProcessNowCountsAsAbsent) {
   const fs::path path = leave_stale();
   std::ofstream(path) << R"({"token":"old","host":"h","port":1,"started":1,"pid":)" << ::getpid()
                       << "}";
   EXPECT_FALSE(TokenFile::wait(folder, "job", now()));
 }
 
-TEST_F(TokenFileTest, ThatIsDamagedIsReplaced) {
+TEST_F(TokenFileTest, ADamagedFileIsReplaced) {
   std::ofstream(leave_stale()) << "{\"token\":";
   EXPECT_FALSE(TokenFile::wait(folder, "job", now()));
   EXPECT_NO_THROW(TokenFile::create(folder, "job", kContents));
 }
 
-TEST_F(TokenFileTest, OfALivingJobIsNotTakenOver) {
+TEST_F(TokenFileTest, TheFileOfALivingJobIsNotReplaced) {
   const TokenFile file = TokenFile::create(folder, "job", kContents);
   try {
     TokenFile::create(folder, "job", {"other", {"127.0.0.1", 2}});
@@ -159,7 +159,7 @@ TEST_F(TokenFileTest, KeepsJobsApart) {
   EXPECT_EQ(outside.path().parent_path(), folder);
 }
 
-TEST_F(TokenFileTest, ThatOthersMayReadIsNotBelieved) {
+TEST_F(TokenFileTest, AFileThatOthersMayReadIsRefused) {
   const TokenFile file = TokenFile::create(folder, "job", kContents);
   ASSERT_EQ(::chmod(file.path().c_str(), 0644), 0);
   EXPECT_THROW(TokenFile::wait(folder, "job", now()), Error);
@@ -176,7 +176,7 @@ TEST_F(TokenFileTest, AFolderThatOthersMayEnterIsRefused) {
   }
 }
 
-TEST_F(TokenFileTest, WithoutARuntimeFolderLiesInTmp) {
+TEST_F(TokenFileTest, LiesInTmpWithoutARuntimeFolder) {
   EXPECT_EQ(token_folder(Environment()), "/tmp/trireme-" + std::to_string(::geteuid()));
 }
 

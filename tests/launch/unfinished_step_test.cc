@@ -165,12 +165,12 @@ TEST(UnfinishedStep, AllWorkersThatCrashThereOneAfterTheOtherEndTheJob) {
   expect_an_end_at_the_step(run({.which = '0', .signal = SIGABRT}, 1, 3), "6 (SIGABRT)");
 }
 
-TEST(UnfinishedStep, WhicheverRankHasItsDataTheJobEnds) {
+TEST(UnfinishedStep, TheJobEndsWhicheverRankHasTheData) {
   expect_an_end_at_the_step(run({.which = 'g', .signal = SIGKILL}, 1, 2), "9 (SIGKILL)");
   expect_an_end_at_the_step(run({.which = 'g', .signal = SIGKILL}, 3, 3), "9 (SIGKILL)");
 }
 
-TEST(UnfinishedStep, WorkersThatDieInOtherStepsEachTimeEndNothing) {
+TEST(UnfinishedStep, WorkersThatDieInDifferentStepsDoNotEndTheJob) {
   const Ended job = run({.which = 'g', .always_there = false, .signal = SIGKILL}, 2, 2);
   EXPECT_EQ(job.code, kExitOk) << job.complained;
   EXPECT_THAT(job.complained, Not(HasSubstr("is never finished")));
