@@ -19,9 +19,9 @@ using Clock = Deadline::Clock;
 
 constexpr ClaimTimes kShort{.lease = 2s, .margin = 500ms, .renewal = 100ms};
 constexpr ClaimTimes kLong{.lease = 60s};
-const net::Endpoint kNobody{"127.0.0.1", 1};  // Nobody listens there.
+const net::Endpoint kNobody{"127.0.0.1", 1};  // Nothing listens there.
 
-// A claim and what it told.
+// A claim that records its events.
 class Claimant {
  public:
   Claimant(const net::EtcdServer& server, const net::Endpoint& self, Claim::For whom,
@@ -42,7 +42,7 @@ class Claimant {
             times)) {}
   Claim& operator*() { return *claim_; }
   Claim* operator->() { return claim_.get(); }
-  void vanish() { claim_.reset(); }  // As a process that was killed.
+  void vanish() { claim_.reset(); }  // Acts like a killed process.
   Clock::time_point until() const {
     const std::lock_guard lock(mutex_);
     return until_;
@@ -71,7 +71,7 @@ TEST(Claim, PublishesItsHolderUntilItIsGivenBack) {
   claimant->wait_until_held();
   EXPECT_EQ(published(*server), kNobody.describe());
   const auto until = claimant.until();
-  EXPECT_TRUE(eventually([&] { return claimant.until() > until; }));  // Renewed.
+  EXPECT_TRUE(eventually([&] { return claimant.until() > until; }));  // It was renewed.
   claimant->withdraw(soon());
   EXPECT_EQ(published(*server), "");
 }
@@ -105,7 +105,7 @@ TEST(Claim, WaitsForAnEtcdThatIsSilentAtFirst) {
   server->stop();
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   std::jthread later([&] {
-    std::this_thread::sleep_for(1500ms);  // Longer than it waits for one answer.
+    std::this_thread::sleep_for(1500ms);  // The silence outlasts the time-out of one request.
     server->go_on();
   });
   claimant->wait_until_held();

@@ -1,8 +1,8 @@
-// A cluster of threads that train in play: each is a process of an elastic job with a coordinator
-// that stands by, and is lost now and then.
+// A cluster of threads that pretend to train. Each thread plays a process of an elastic job with a
+// coordinator that stands by, and is lost now and then.
 //
 // A step is a barrier (all gave their gradients) and a commit; the state is a chain of hashes over
-// the steps. TRIREME_SOAK sets the number of faults (`make soak`).
+// the steps. TRIREME_SOAK sets the number of deaths (`make soak`).
 #include "job.h"
 
 #include <trireme/base/hash.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kProcesses = 4;
 constexpr Milliseconds kWait{20000};
-constexpr Milliseconds kNewcomerWait{500};  // Then it asks again where the coordinator is.
+constexpr Milliseconds kNewcomerWait{500};  // A newcomer then asks for the coordinator again.
 const MemberOptions kMember{.timeout = kWait, .heartbeat_interval = Milliseconds(50)};
 
 int deaths_wanted() {
@@ -39,7 +39,8 @@ struct Cluster {
         kAnyPort, kToken, MembershipOptions{.workers = kProcesses},
         RosterOptions{.minimum = 1, .maximum = kProcesses, .target = kProcesses});
   }
-  // A newcomer does not know who has taken over: it asks around, as a launcher would tell it.
+  // A newcomer does not know which process has taken over. It asks here, as it would ask a
+  // launcher.
   net::Endpoint coordinator() const {
     const std::lock_guard lock(mutex);
     return known;
@@ -49,8 +50,8 @@ struct Cluster {
     known = where;
   }
 
-  // Whether a member may die now: at least one of each generation lives on, as nothing is saved
-  // here. The coordinator in the launcher, too, does not see the end.
+  // Whether a member dies now. At least one member of each generation survives, because nothing is
+  // saved here. The launcher's coordinator dies too, after half of the deaths.
   bool strikes(int generation, int workers, int64_t step) {
     const std::lock_guard lock(mutex);
     if (happened >= wanted_deaths || deaths[generation] >= workers - 1) return false;
@@ -63,7 +64,7 @@ struct Cluster {
   const int wanted_deaths;
   std::atomic<int64_t> last_step{std::numeric_limits<int64_t>::max()};
   int happened = 0;
-  std::map<int, int> deaths;  // By generation.
+  std::map<int, int> deaths;  // The number of deaths in each generation.
   std::atomic<int64_t> next_process{0};
   std::atomic<bool> finished{false};
   mutable std::mutex mutex;
@@ -95,13 +96,13 @@ class Player {
     generation_ = -1;
     state_ = 0;
     former_.reset();
-    member_.reset();  // The one before it goes without a word.
+    member_.reset();  // The process before it ends without a goodbye.
     arrival_.reset();
     standby_ = std::make_unique<Coordinator>(kAnyPort, kToken);
     coordinator_ = cluster_.coordinator();
   }
 
-  // False: it was killed, or is not wanted.
+  // Returns false if the process was killed or is not wanted.
   bool lives_through_a_generation() {
     try {
       const auto place = arrive();
@@ -117,14 +118,14 @@ class Player {
         member_->barrier(std::to_string(step_));
         state_ = next_state(state_, step_++);
         if (!member_->regroup_wanted()) continue;
-        reason_ = "asked to";  // Who has not seen it yet gives the next step up.
+        reason_ = "asked to";  // Members that have not seen the request give up the next step.
         return true;
       }
       member_->leave();
       cluster_.finished = true;
       return false;
     } catch (const NoGeneration&) {
-      return false;  // As where a launcher starts another process.
+      return false;  // A launcher would start another process.
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::timeout &&
           error.code() != ErrorCode::aborted)
@@ -140,7 +141,7 @@ class Player {
         Arrival::Newcomer{process_, step_, std::exchange(reason_, {}),
                           [this](const auto&) { return standby_->endpoint(); }},
         former_, Deadline::after(former_ ? kWait : kNewcomerWait));
-    member_.reset();  // Only now: before, it would be taken for lost.
+    member_.reset();  // Not earlier: the process would count as lost.
     arrival_ = std::move(arrival);
     coordinator_ = arrival_->coordinator();
     auto place = arrival_->wait(Deadline::after(kWait));
@@ -175,7 +176,7 @@ class Player {
   std::mt19937_64 random_;
   std::unique_ptr<Coordinator> standby_;
   std::unique_ptr<Member> member_;
-  std::unique_ptr<Arrival> arrival_;  // Until the next one.
+  std::unique_ptr<Arrival> arrival_;  // The last arrival.
   net::Endpoint coordinator_;
   std::optional<Former> former_;
   int64_t process_ = 0, step_ = -1;

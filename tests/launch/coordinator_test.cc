@@ -116,7 +116,7 @@ class CoordinatorWithOddClient : public testing::Test {
   }
   void TearDown() override {
     job.join_all();
-    on_each(2, [&](int worker) { job[worker].barrier("the job goes on"); });
+    on_each(2, [&](int worker) { job[worker].barrier("the job continues"); });
   }
   TestJob job{2};
 };

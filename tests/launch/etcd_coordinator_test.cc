@@ -40,7 +40,7 @@ TEST(EtcdRendezvous, TheSuccessorIsPublishedAndFoundByNewcomers) {
   JobOfTwo job(*server);
   EXPECT_EQ(published(*server), job.first->endpoint().describe());
   job.first.reset();
-  job.one.standby.reset();  // Both were killed.
+  job.one.standby.reset();  // The launcher and this worker were killed.
   job.other.arrive(4);
   const Arrival::Place alone = job.other.place();
   EXPECT_EQ(alone.generation, 1);
@@ -48,7 +48,7 @@ TEST(EtcdRendezvous, TheSuccessorIsPublishedAndFoundByNewcomers) {
   EXPECT_EQ(published(*server), job.other.standby->endpoint().describe());
 
   Standing newcomer(12, job.where);
-  newcomer.arrive(-1);  // It knows etcd alone.
+  newcomer.arrive(-1);  // The newcomer knows only etcd.
   job.other.arrive(5);
   EXPECT_EQ(job.other.place().workers, 2);
   EXPECT_EQ(newcomer.place().worker, 1);
@@ -77,13 +77,13 @@ TEST(EtcdRendezvous, NoPartOfAJobContinuesWhileAnotherHoldsTheName) {
   publish(*server, silent.endpoint(), 60s);
   for (Standing* each : {&job.one, &job.other}) {
     each->coordinator = each->former->coordinator = silent.endpoint();
-    each->arrive(4);  // Both: most of the job, and yet.
+    each->arrive(4);  // Even both members, the whole job, may not continue.
   }
   EXPECT_THAT(std::string(error_of([&] { job.other.place(); }).what()),
               HasSubstr("does not hold the job's name in etcd"));
 }
 
-// Neither sees the other's stand-by at first.
+// At first neither process sees the other's standby.
 TEST(EtcdRendezvous, OneOfTwoStandbysTakesOverAndTheOtherSendsItsMembersThere) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server, Milliseconds(10000), Milliseconds(10000));

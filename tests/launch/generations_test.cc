@@ -16,7 +16,7 @@ using Time = Roster::Time;
 
 constexpr Time kStart{};
 
-// Generations whose actions are written down. Process p speaks on connection 100 + p.
+// Generations whose actions are recorded. Process p speaks on connection 100 + p.
 struct Recorded {
   explicit Recorded(int minimum, int maximum, int target)
       : generations(
@@ -35,7 +35,7 @@ struct Recorded {
              .rules = [] { return Former{.coordinator = {"127.0.0.1", 29500}}; },
              .is_own = [this](Roster::Process process) { return own.contains(process); }}) {}
 
-  // With these terms.
+  // The process arrives with these facts.
   void arrive(int process, const std::string& rate, Time now) {
     generations.arrive(static_cast<net::ConnectionId>(100 + process),
                        {{"process", process},
@@ -95,8 +95,8 @@ TEST(Generations, EachProcessThatArrivesIsNotedAndLaterToldItsPlace) {
                                   {"step", -1},
                                   {"cause", "start"}}));
   EXPECT_EQ(job.answers[0].at("worker"), 0);
-  EXPECT_TRUE(
-      job.closed.empty());  // Their ends are heard of by these connections until they have joined.
+  // Until the processes have joined, these connections tell if they end.
+  EXPECT_TRUE(job.closed.empty());
   job.generations.joined(1);
   EXPECT_THAT(job.closed, ElementsAre(1));
   EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
@@ -327,10 +327,10 @@ TEST(Generations, AFailureIsToldToWaitingAndLaterProcesses) {
   EXPECT_EQ(job.answers[30].at("op"), "failed");
 }
 
-// Two workers, one of which dies in each generation: what the other brings, and where it died.
+// Two workers, one of which dies in each generation.
 struct Repeated : Recorded {
   Repeated() : Recorded(1, 2, 2) { start(2); }
-  // Its launcher tells how it ended.
+  // The process dies in `step`, and its launcher tells how. The other one has `newest` steps.
   void die(int process, int64_t step, int64_t newest, const std::string& how) {
     const int worker = generations.worker_of(process).value();
     generations.lost_worker(worker, {Phase::backward, step},
@@ -379,7 +379,7 @@ TEST(Generations, WorkersLostInDifferentStepsDoNotEndTheJob) {
   }
 }
 
-// All die of the step, whichever rank has its data, and new ones come to it from a checkpoint.
+// All workers die in the step, whichever rank has its data. New ones come to it from a checkpoint.
 TEST(Generations, AStepThatLosesAllWorkersIsCountedAcrossTheCheckpoint) {
   Recorded job(1, 1, 1);
   job.start(1);

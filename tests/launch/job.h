@@ -47,7 +47,7 @@ struct TestJob {
   Coordinator coordinator;
 };
 
-// The error that `call` ends in.
+// Returns the error that `call` throws.
 template <typename Call>
 Error error_of(Call call) {
   try {
@@ -59,7 +59,7 @@ Error error_of(Call call) {
   return Error(ErrorCode::internal, "test", "no error");
 }
 
-// True once `condition` holds; false after ten seconds.
+// Waits until `condition` holds. Returns false after ten seconds.
 template <typename Condition>
 bool eventually(Condition condition) {
   for (const Deadline deadline = soon(); !deadline.expired();

@@ -21,7 +21,7 @@ SupervisorOptions on_nodes(int nodes, int port) {
   return options;
 }
 
-// A process that was started with this mark, and does what the shell is told.
+// Starts a process with this mark that runs `script` in a shell.
 pid_t start_marked(const JobMark& mark, const std::string& script) {
   int ready[2];
   if (::pipe(ready) != 0) return -1;
@@ -34,7 +34,7 @@ pid_t start_marked(const JobMark& mark, const std::string& script) {
     ::_exit(127);
   }
   char ignored = 0;
-  (void)!::read(ready[0], &ignored, 1);  // It has set its trap.
+  (void)!::read(ready[0], &ignored, 1);  // The script has set its trap.
   ::close(ready[0]);
   ::close(ready[1]);
   return child;

@@ -86,7 +86,7 @@ TEST_F(KeyValue, AddsToNumbersOnly) {
 }
 
 TEST_F(KeyValue, ComparesBeforeItSets) {
-  EXPECT_EQ(value(reply(compare_set("k", "x", "y"))), "x");  // Absent: nothing is set.
+  EXPECT_EQ(value(reply(compare_set("k", "x", "y"))), "x");  // The key is absent and stays so.
   EXPECT_FALSE(reply({{"op", "find"}, {"key", "k"}}).contains("value"));
   EXPECT_EQ(value(reply(compare_set("k", "", "y"))), "y");
   EXPECT_EQ(value(reply(compare_set("k", "x", "z"))), "y");

@@ -168,7 +168,7 @@ TEST(Member, AfterAWorkerIsLostEveryWaitOfTheOthersEnds) {
   ASSERT_TRUE(eventually([&] { return job.coordinator.last_phase(3).step == 40; }));
   on_each(4, [&](int worker) {
     if (worker == 3) {
-      job.members[3].reset();  // Without goodbye.
+      job.members[3].reset();  // It does not say goodbye.
       return;
     }
     const Error error = error_of([&] {

@@ -32,7 +32,7 @@ JoinRequest joiner(int worker, int workers) {
           .pid = 100 + worker,
           .must_agree = {{"replicas", "2"}}};
 }
-// A job that all of its workers have joined.
+// A job whose workers have all joined.
 struct Running : Membership {
   explicit Running(int workers) : Membership(options_for(workers)) {
     for (int worker = 0; worker < workers; ++worker) join(joiner(worker, workers), kStart);
@@ -392,7 +392,7 @@ TEST(MembershipMeeting, ADeadlineEndsOneWaitAndNamesTheMissingWorkers) {
   EXPECT_EQ(what_of(messages, 0),
             "worker 1 (host b) and worker 3 (host d) did not come to barrier 'end' within 2.0 s");
 
-  // Its arrival counts no longer, but it may come again.
+  // The arrival of worker 0 no longer counts, but it may come again.
   membership.barrier(1, 3, "end", kStart + 3s, kNever);
   EXPECT_THAT(membership.barrier(3, 4, "end", kStart + 3s, kNever), IsEmpty());
   EXPECT_THAT(membership.barrier(0, 5, "end", kStart + 3s, kNever), SizeIs(4));

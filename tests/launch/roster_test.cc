@@ -41,7 +41,7 @@ TEST(Roster, TheFirstGenerationWaitsForAllThatAreWanted) {
   EXPECT_TRUE(roster.arrive(7, -1, kStart).empty());
   EXPECT_TRUE(roster.arrive(4, -1, kStart).empty());
   const Decisions decisions = roster.arrive(9, -1, kStart);
-  EXPECT_THAT(members(decisions), ElementsAre(7, 4, 9));  // As they came.
+  EXPECT_THAT(members(decisions), ElementsAre(7, 4, 9));  // The order in which they came.
   EXPECT_EQ(decisions.formed[0].number, 0);
   EXPECT_EQ(decisions.formed[0].step, -1);
 }
@@ -112,7 +112,7 @@ TEST(Roster, TheTimeToComeBeginsAnewWhenAllThatHadComeAreLost) {
   Roster roster = at_work(3);
   roster.arrive(0, 4, kStart);
   roster.lost(0, kStart + 9s);
-  EXPECT_TRUE(roster.tick(kStart + 20s).empty());  // Nobody waits.
+  EXPECT_TRUE(roster.tick(kStart + 20s).empty());  // No process waits.
   EXPECT_TRUE(roster.arrive(1, 4, kStart + 25s).empty());
   EXPECT_TRUE(roster.tick(kStart + 34s).empty());
   EXPECT_THAT(roster.tick(kStart + 35s).missed, ElementsAre(2));
@@ -174,7 +174,7 @@ TEST(Roster, TheLastWorkersAreDismissedWhenFewerAreWanted) {
   const Decisions decisions = roster.arrive(1, 4, kStart);
   EXPECT_THAT(members(decisions), ElementsAre(0));
   EXPECT_THAT(decisions.dismissed, ElementsAre(2, 1));
-  EXPECT_TRUE(roster.lost(2, kStart).empty());  // Its end is nothing new.
+  EXPECT_TRUE(roster.lost(2, kStart).empty());  // The end of a dismissed process changes nothing.
 }
 
 TEST(Roster, AfterAGoodbyeNoNewcomerIsAdmittedAndFewerThanTheMinimumContinue) {
@@ -227,7 +227,7 @@ TEST(Roster, ATakeOverContinuesWithoutMembersThatAreKnownToBeGone) {
 TEST(Roster, ATakeOverFailsWhenAMemberNeitherComesNorEnds) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(10, 7, kStart);
-  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());  // Most of them, and yet.
+  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());  // Even most of the members are not enough.
   EXPECT_TRUE(roster.tick(kStart + 9s).empty());
   EXPECT_THAT(roster.tick(kStart + 10s).failure,
               HasSubstr("1 of its workers neither came nor ended"));
@@ -257,7 +257,7 @@ RosterOptions by_claim(int minimum, int maximum) {
 TEST(Roster, TheHolderOfTheClaimContinuesWithFewMembers) {
   Roster roster(by_claim(1, 4), 4, {10, 11, 12, 13});
   roster.arrive(13, 7, kStart);
-  EXPECT_TRUE(roster.claimed(kStart + 20s, kStart).empty());  // The others may come still.
+  EXPECT_TRUE(roster.claimed(kStart + 20s, kStart).empty());  // The others may still come.
   EXPECT_THAT(members(roster.tick(kStart + 10s)), ElementsAre(13));
 }
 

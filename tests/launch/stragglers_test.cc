@@ -12,8 +12,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Workers that step together: `cost(worker, phase)` is the seconds that a phase takes one, the
-// rest of the slowest one's step is waiting.
+// Workers that step together. `cost(worker, phase)` is the time in seconds that a phase takes a
+// worker. The worker waits for the rest of the slowest worker's step.
 struct Steps {
   explicit Steps(int workers, StragglerOptions options = {})
       : stragglers(options, workers), times(static_cast<size_t>(workers)) {}
@@ -95,8 +95,8 @@ TEST(Stragglers, AreComparedWithTheOtherOfTwo) {
 
 TEST(Stragglers, AreNotMadeByNoise) {
   std::mt19937 random(7);
-  std::lognormal_distribution<double> factor(
-      0, 0.8);  // Every twentieth step takes four times as long as usual, or longer.
+  // Every twentieth step takes four times as long as usual, or longer.
+  std::lognormal_distribution<double> factor(0, 0.8);
   Steps steps(4);
   EXPECT_THAT(steps.run(20'000, [&](int worker,
                                     Phase phase) { return even(worker, phase) * factor(random); }),

@@ -169,8 +169,8 @@ TEST(Supervisor, TakesItsWorkersWithItWhenItIsKilled) {
 TEST(Supervisor, DoesNotLoseOutputForASlowReader) {
   ForkedJob job(shell_job(
       2, "i=0; while [ $i -lt 500 ]; do printf '%01500d\\n' $i; i=$((i+1)); done; echo last"));
-  std::this_thread::sleep_for(
-      Milliseconds(300));  // More than a pipe and the supervisor hold is waiting by now.
+  // After this time the job has printed more than a pipe and the supervisor hold.
+  std::this_thread::sleep_for(Milliseconds(300));
   EXPECT_EQ(job.finish(), 0);
   EXPECT_EQ(job.printed.size(), 2 * (500 * (4 + 1501) + std::string("[0] last\n").size()));
 }

@@ -29,7 +29,7 @@ class TokenFileTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root); }
 
-  // A file as a process that has died would leave it.
+  // Leaves a file like that of a process that was killed.
   fs::path leave_stale() {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -101,8 +101,8 @@ TEST_F(TokenFileTest, AFileOfADeadProcessCountsAsAbsentAndIsReplaced) {
 TEST_F(TokenFileTest, TheNextRunRemovesOnlyTheFilesOfDeadProcesses) {
   const Environment environment({{"XDG_RUNTIME_DIR", root.string()}});
   const fs::path stale = leave_stale();
-  std::ofstream(folder / "elastic-4711.0123.token.4711") << "{";  // Killed while it was written.
-  std::ofstream(folder / "elastic-1.0123.token");                 // Of another version, perhaps.
+  std::ofstream(folder / "elastic-4711.0123.token.4711") << "{";  // Its writer was killed.
+  std::ofstream(folder / "elastic-1.0123.token");  // Another version of Trireme may own it.
   const TokenFile living = TokenFile::create(folder, "living", kContents);
   leave_stale();
   TokenFile::clear_abandoned(environment);
@@ -118,7 +118,7 @@ TEST_F(TokenFileTest, TheFileOfAWriterThatCannotBeSeenFromHereStays) {
   const fs::path path = leave_stale();
   std::string text;
   std::getline(std::ifstream(path), text);
-  text.replace(text.find("pid:["), 5, "pid:[9");  // Of another container.
+  text.replace(text.find("pid:["), 5, "pid:[9");  // A process of another container.
   std::ofstream(path) << text;
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   TokenFile::clear_abandoned(Environment({{"XDG_RUNTIME_DIR", root.string()}}));
