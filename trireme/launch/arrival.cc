@@ -69,7 +69,7 @@ struct Arrival::Impl {
     const net::Reach reached = was_asked ? net::Reach::silent : look(coordinator);
     if (reached == net::Reach::listens) return talks_to(coordinator, token, deadline);
     const bool is_gone = net::is_gone(reached);
-    if (is_gone && !former.may_be_taken_over()) throw nobody_takes_over("is gone");
+    if (is_gone && !former.may_be_taken_over()) throw no_take_over("is gone");
     // Without etcd no other process may coordinate as long as the coordinator may live.
     if (!lookup && !is_gone) return false;
     // Without etcd all processes must go to the same one: the oldest process that is not gone. A
@@ -93,7 +93,7 @@ struct Arrival::Impl {
     for (; !deadline.expired(); std::this_thread::sleep_for(kPause))
       if (finds_one(former, token, deadline, lookup)) return;
     const std::string patience = format_duration(deadline.allowed());
-    if (!former.may_be_taken_over()) throw nobody_takes_over("did not answer within " + patience);
+    if (!former.may_be_taken_over()) throw no_take_over("did not answer within " + patience);
     throw NoGeneration(ErrorCode::timeout, "launch",
                        fmt::format("neither the coordinator at {} nor one of {} processes that "
                                    "stand by for it answered within {}",
@@ -121,7 +121,7 @@ struct Arrival::Impl {
     if (const auto refused = failure_in(*placed)) throw refused->error();
   }
 
-  NoGeneration nobody_takes_over(const std::string& why) const {
+  NoGeneration no_take_over(const std::string& why) const {
     return {ErrorCode::peer_lost, "launch",
             fmt::format("the coordinator at {} {}, and no other may take over in a job on several "
                         "nodes without etcd",

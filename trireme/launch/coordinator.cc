@@ -229,7 +229,7 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   const int worker = found->second;
   worker_of.erase(found);
   connection_of.erase(worker);
-  if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
+  if (generations && generations->is_waiting(worker)) return;  // It waits for the next one.
   deliver(membership->lost(worker, reason));
   // If the network broke the connection, it is not known whether the process ends.
   note_lost_workers(Clock::now(), {.ending = net::ended_by_peer(reason)});

@@ -19,7 +19,7 @@ struct Former {
   int generation = -1;
   std::vector<Place> members;    // By worker number.
   RosterOptions roster;          // `target` is the number of workers wanted now.
-  MembershipOptions membership;  // Only its time-outs count.
+  MembershipOptions membership;  // Its time-outs and straggler factor.
   Json history = Json::array();  // Generations::history().
   UnfinishedSteps unfinished;
   // Without etcd only a job on one node can be taken over: only there a process can be known to be

@@ -34,9 +34,8 @@ struct Peer {
 class Member {
  public:
   // COLLECTIVE. Connects to the coordinator and waits until all workers have joined with the same
-  // Trireme version and the same number of replicas a worker. Throws Error(timeout) naming the
-  // workers that are missing, Error(invalid_argument) naming both workers and the values that
-  // differ.
+  // Trireme version and the same number of replicas per worker. Throws Error(timeout) naming the
+  // missing workers, Error(invalid_argument) naming two workers and the values that differ.
   Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers,
          int generation, std::map<std::string, std::string> must_agree, MemberOptions options = {});
   ~Member();  // Does not say goodbye: a worker that exits without leave() counts as lost.

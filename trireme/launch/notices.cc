@@ -89,7 +89,7 @@ std::vector<Notice> Stalls::judge(const std::vector<WorkerNow>& present, Time no
   const bool all = present.size() > 1 && std::ranges::all_of(present, [&](const WorkerNow& one) {
                      return one.now.at.collective.waits && now - one.now.since >= timeout_;
                    });
-  return all ? all_wait(present, now) : those_who_work(present, now);
+  return all ? all_wait(present, now) : those_at_work(present, now);
 }
 
 bool Stalls::is_new(int worker, const PhaseAt& at) {
@@ -100,7 +100,7 @@ bool Stalls::is_new(int worker, const PhaseAt& at) {
   return true;
 }
 
-std::vector<Notice> Stalls::those_who_work(const std::vector<WorkerNow>& present, Time now) {
+std::vector<Notice> Stalls::those_at_work(const std::vector<WorkerNow>& present, Time now) {
   std::vector<Notice> notices;
   for (const WorkerNow& one : present) {
     const PhaseAt& at = one.now.at;

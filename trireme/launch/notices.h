@@ -50,7 +50,7 @@ class Stalls {
  private:
   using Place = std::pair<int64_t, int64_t>;  // A step and the number of a collective.
   bool is_new(int worker, const PhaseAt& at);
-  std::vector<Notice> those_who_work(const std::vector<WorkerNow>& present, Time now);
+  std::vector<Notice> those_at_work(const std::vector<WorkerNow>& present, Time now);
   std::vector<Notice> all_wait(const std::vector<WorkerNow>& present, Time now);
 
   const std::chrono::milliseconds timeout_;

@@ -1,5 +1,6 @@
-// What a rank is doing. Heartbeats carry it, and a page keeps it for the launcher (phase_page.h).
-// So a verdict can tell where a lost rank was, or a rank that the others wait for.
+// The activity of a rank: its phase, step and collective. Heartbeats carry it, and a page keeps it
+// for the launcher (phase_page.h). So a verdict can name the place of a lost rank, or of one that
+// the others wait for.
 #pragma once
 #include <array>
 #include <chrono>
