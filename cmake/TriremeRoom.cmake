@@ -67,6 +67,8 @@ function(trireme_quick_to_build target pch)
   target_precompile_headers(${target} REUSE_FROM ${pch})
   get_target_property(sources ${target} SOURCES)
   get_target_property(folder ${target} SOURCE_DIR)
+  set(plain_sources "")
+  set(wide_sources "")
   foreach(source ${sources})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} NORMALIZE)
     set(kind plain)
@@ -88,6 +90,15 @@ function(trireme_quick_to_build target pch)
   endforeach()
 endfunction()
 
+# In a batch no source is the main file, so GCC would warn of every anonymous namespace. And what it
+# believes of std::string's memory there are false alarms (GCC bugs 105329 and 105651). All builds
+# without batches keep these warnings.
+set(batch_warnings "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(batch_warnings -Wno-subobject-linkage -Wno-array-bounds -Wno-stringop-overflow
+                     -Wno-stringop-overread)
+endif()
+
 # Adds files to `target` that include the sources, each about as many bytes of them.
 function(trireme_batches target kind)
   set(total 0)
@@ -96,6 +107,7 @@ function(trireme_batches target kind)
     math(EXPR total "${total} + ${size}")
   endforeach()
   math(EXPR batches "${total} / ${${kind}_batch_bytes} + 1")
+  math(EXPR total "${total} + 1")
   set(done 0)
   foreach(source ${ARGN})
     math(EXPR number "${done} * ${batches} / ${total}")
@@ -108,8 +120,7 @@ function(trireme_batches target kind)
       set(file ${PROJECT_BINARY_DIR}/batches/${target}_${kind}_${number}.cc)
       file(CONFIGURE OUTPUT ${file} CONTENT "${batch_${number}}" @ONLY)
       target_sources(${target} PRIVATE ${file})
-      # In a batch no source is the main file, so this warning would see every anonymous namespace.
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS -Wno-subobject-linkage)
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${batch_warnings}")
       if(kind STREQUAL "wide")
         set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
       endif()

@@ -1,5 +1,5 @@
-// What the tests of checkpoints share: a folder of their own, small tensors, and files damaged on
-// purpose.
+// Common parts of the checkpoint tests: a temporary folder, small tensors, and files that are
+// damaged on purpose.
 #pragma once
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>
@@ -39,7 +39,7 @@ class TemporaryFolder : public testing::Test {
   std::filesystem::path folder_;
 };
 
-// A tensor that owns its bytes: element i of a float tensor is start + i, other dtypes hold bytes
+// A tensor that owns its bytes. Element i of a float tensor is start + i; other dtypes hold bytes
 // that count up from start.
 struct OwnedTensor {
   OwnedTensor(std::string name, std::vector<int64_t> shape,
@@ -58,7 +58,7 @@ struct OwnedTensor {
   std::vector<std::byte> bytes;
 };
 
-// As a new file, and without fsync: thousands of these take a second.
+// Writes a new file without fsync, so that thousands of calls take a second.
 inline void overwrite(const std::filesystem::path& path, const std::string& content) {
   std::filesystem::remove(path);
   std::ofstream(path, std::ios::binary) << content;
@@ -70,7 +70,7 @@ inline void flip_bit(const std::filesystem::path& path, size_t byte, int bit = 0
   overwrite(path, content);
 }
 
-// The error that `action` ends in; a test failure if there is none.
+// Returns the error that `action` throws. The test fails if there is none.
 inline Error error_of(const std::function<void()>& action) {
   try {
     action();

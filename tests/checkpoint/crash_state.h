@@ -1,4 +1,5 @@
-// What a disk may hold after a loss of power in the middle of a trace (tracing_file_system.h).
+// The states in which a power failure can leave a disk in the middle of a trace
+// (tracing_file_system.h).
 #pragma once
 #include <trireme/base/files.h>
 #include <functional>
@@ -9,9 +10,9 @@
 
 namespace trireme::checkpoint {
 
-// Whether operation i of the first `count` is on the disk for sure: bytes since a later sync of
-// their file, names since a later sync of their folder. The others may be there or not, each by
-// itself, so they may also seem to have happened in another order.
+// Returns true if operation i of the first `count` is certainly on the disk: bytes after a later
+// sync of their file, names after a later sync of their folder. Each other operation may be on the
+// disk or not, so they may also seem to have happened in another order.
 inline bool is_durable(const std::vector<Operation>& trace, size_t i, size_t count) {
   using Kind = Operation::Kind;
   const Operation& operation = trace[i];
@@ -26,9 +27,9 @@ inline bool is_durable(const std::vector<Operation>& trace, size_t i, size_t cou
   return false;
 }
 
-// Makes of the folder `state`, which is as the disk was before the trace (under `state` instead of
-// `recorded`), what is there after a crash behind the first `count` operations; `survives(i)`
-// decides for those that are not durable.
+// Brings the folder `state` from its state before the trace into the state after a crash that
+// follows the first `count` operations. The trace was recorded under `recorded`. `survives(i)`
+// decides about operations that are not durable.
 inline void crash_into(const std::filesystem::path& state, const std::filesystem::path& recorded,
                        const std::vector<Operation>& trace, size_t count,
                        const std::function<bool(size_t)>& survives) {
@@ -36,8 +37,10 @@ inline void crash_into(const std::filesystem::path& state, const std::filesystem
   using Kind = Operation::Kind;
   const auto here = [&](const fs::path& path) { return state / path.lexically_relative(recorded); };
   std::map<size_t, std::string> contents;
-  std::map<size_t, fs::path> places;  // Of files that are there, where they are now.
-  std::error_code ignored;            // Of what cannot happen since what it builds on was lost.
+  // The present places of the files that exist.
+  std::map<size_t, fs::path> places;
+  // Errors of operations whose basis was lost.
+  std::error_code ignored;
   for (size_t i = 0; i < count; ++i) {
     const Operation& operation = trace[i];
     if (!is_durable(trace, i, count) && !survives(i)) continue;

@@ -1,5 +1,5 @@
-// A save that is cut off anywhere, with whatever the disk then has of it; and one whose operations
-// fail.
+// Saves that are interrupted anywhere, with every state of the disk that can follow, and saves
+// whose operations fail.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <trireme/base/log.h>
@@ -26,12 +26,12 @@ class Crash : public CheckpointFolder {
   }
   ~Crash() override { set_log_level(LogLevel::info); }
 
-  // Thousands of small files: a disk would take its time.
+  // Returns a place in memory, because a disk would be slow with thousands of small files.
   static fs::path in_memory() {
     return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
   }
 
-  // The trace of saving `step`, which holds `start`.
+  // Returns the trace of a save of `step` with values from `start`.
   const std::vector<Operation>& traced_save(int64_t step, int start) {
     Folder folder(runs_, {.keep = 2}, files_);
     files_.trace.clear();
@@ -39,7 +39,7 @@ class Crash : public CheckpointFolder {
     return files_.trace;
   }
 
-  // Likewise, in two parts.
+  // Returns the trace of a save in two parts.
   const std::vector<Operation>& traced_save_in_parts(int64_t step) {
     Folder folder(runs_, {.keep = 2}, files_);
     files_.trace.clear();
@@ -53,9 +53,9 @@ class Crash : public CheckpointFolder {
     return files_.trace;
   }
 
-  // Calls check(number of operations that were done) for the state after a crash behind each
-  // operation: all that was not durable lost, all there, all names there but no bytes, and at
-  // random.
+  // Calls check(number of operations done) for the state after a crash behind each operation. The
+  // operations that were not durable are all lost, are all there, have left their names but no
+  // bytes, or are lost at random.
   void at_each_crash(const std::vector<Operation>& trace,
                      const std::function<void(size_t)>& check) {
     std::mt19937_64 random(5);
@@ -74,15 +74,15 @@ class Crash : public CheckpointFolder {
     }
   }
 
-  // The position behind the sync that makes the new checkpoint's name durable.
+  // Returns the position after the sync that makes the new checkpoint's name durable.
   size_t durable_at(const std::vector<Operation>& trace) const {
     for (size_t i = 0; i < trace.size(); ++i)
       if (trace[i].kind == Operation::Kind::sync_folder && trace[i].path == runs_) return i + 1;
     return trace.size() + 1;
   }
 
-  // Of the trace of saving step 3. `check` is told what was found, and whether the new one was
-  // durable.
+  // Runs through the trace of saving step 3. `check` gets the checkpoint that was found, and
+  // whether the new one was durable.
   void at_each_crash_the_newest_is_whole(const std::vector<Operation>& trace,
                                          const std::function<void(const Saved&, bool)>& check) {
     const size_t durable = durable_at(trace);
@@ -102,7 +102,8 @@ class Crash : public CheckpointFolder {
 
 TEST_F(Crash, AnywhereInASaveLeavesTheNewestWholeCheckpointToFind) {
   at_each_crash_the_newest_is_whole(traced_save(3, 3), [&](const Saved&, bool is_durable) {
-    if (!is_durable) {  // Nothing may be gone before its successor is durable.
+    // Nothing may be removed before its successor is durable.
+    if (!is_durable) {
       EXPECT_EQ(open_checkpoint(state_ / "step-000000001").manifest.step, 1);
       EXPECT_EQ(open_checkpoint(state_ / "step-000000002").manifest.step, 2);
     }
@@ -118,7 +119,7 @@ TEST_F(Crash, AnywhereInASaveOfTwoPartsLeavesTheNewestWholeCheckpointToFind) {
   });
 }
 
-TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanGoOnWith) {
+TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanContinueWith) {
   const auto trace = traced_save(3, 3);
   at_each_crash(trace, [&](size_t) {
     TracingFileSystem quick;  // It does not sync.
@@ -147,7 +148,7 @@ TEST_F(Crash, WhileACheckpointOfTheSameStepIsReplacedLeavesTheOldOneOrTheNewOne)
   });
 }
 
-TEST_F(Crash, FailureOfAnyOperationIsSaidAndCostsNothing) {
+TEST_F(Crash, AFailureOfAnyOperationIsReportedAndCostsNothing) {
   for (const int reason : {EIO, ENOSPC}) {
     for (size_t failing = 0;; ++failing) {
       fs::remove_all(state_);
@@ -168,7 +169,7 @@ TEST_F(Crash, FailureOfAnyOperationIsSaidAndCostsNothing) {
       }
       const bool all_seen = files.asked <= failing;
       files.fail_at = std::numeric_limits<size_t>::max();
-      // A folder that could not be synced may have its new name all the same.
+      // A folder that could not be synced may still have its new name.
       EXPECT_GE(newest_step(folder), expected);
       if (expected == 2) {
         EXPECT_EQ(open_checkpoint(state_ / "step-000000001").manifest.step, 1);
@@ -181,7 +182,7 @@ TEST_F(Crash, FailureOfAnyOperationIsSaidAndCostsNothing) {
   }
 }
 
-TEST_F(Crash, AFullDiskIsSaidWhateverFits) {
+TEST_F(Crash, AFullDiskIsReportedWhateverFits) {
   TracingFileSystem files;
   Folder folder(runs_, {.keep = 2}, files);
   uint64_t whole = 0;

@@ -1,4 +1,4 @@
-// What is left after damage: the newest whole checkpoint is used, and each damaged one is named.
+// Damage to checkpoints: the newest whole one is used, and each damaged one is named.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <trireme/base/log.h>
@@ -18,7 +18,7 @@ class DamagedCheckpoint : public CheckpointFolder {
   std::filesystem::path file(int step, const std::string& name) const {
     return runs_ / fmt::format("step-{:09}", step) / name;
   }
-  // Which step is used after damage to `path`; the log has to name the file.
+  // Returns the step that is used after damage to `path`. The log has to name the file.
   int64_t used_after_damage_to(const std::filesystem::path& path, const std::string& reason) {
     testing::internal::CaptureStderr();
     const int64_t step = newest_step(checkpoints_);
@@ -66,7 +66,7 @@ TEST_F(DamagedCheckpoint, AChangedLossInTheManifestIsFound) {
   EXPECT_EQ(used_after_damage_to(path, "was changed"), 20);
 }
 
-TEST_F(DamagedCheckpoint, EachDamagedOneIsPassedOver) {
+TEST_F(DamagedCheckpoint, EachDamagedOneIsSkipped) {
   overwrite(file(30, "manifest.json"), "garbage");
   flip_bit(file(20, "model.safetensors"), 20);
   EXPECT_EQ(newest_step(checkpoints_), 10);
@@ -83,7 +83,7 @@ TEST_F(DamagedCheckpoint, WhenAllAreDamagedEachIsNamed) {
   EXPECT_TRUE(has_checkpoints(runs_));
 }
 
-TEST_F(DamagedCheckpoint, ANewerFormatIsRefusedNotPassedOver) {
+TEST_F(DamagedCheckpoint, ANewerFormatIsRefusedAndNotSkipped) {
   std::string text = read_file(file(30, "manifest.json"));
   overwrite(file(30, "manifest.json"),
             text.replace(text.find("\"format\": 2"), 11, "\"format\": 3"));
@@ -99,7 +99,7 @@ TEST_F(DamagedCheckpoint, IsReplacedWhenTheRunComesToItsStepAgain) {
   EXPECT_EQ(newest_step(checkpoints_), 30);
 }
 
-TEST_F(DamagedCheckpoint, AnyMutationOfAnyFileIsPassedOver) {
+TEST_F(DamagedCheckpoint, AnyMutationOfAnyFileIsSkipped) {
   std::mt19937_64 random(11);
   const char* names[] = {"model.safetensors", "optimizer.safetensors", "manifest.json"};
   set_log_level(LogLevel::error);

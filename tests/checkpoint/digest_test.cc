@@ -56,9 +56,9 @@ TEST_F(FileDigest, ChangesWithAnyBitLengthAndOrder) {
   EXPECT_NE(of(bytes, 2), whole);
 }
 
-// Fixed: what is on disks must stay readable.
+// These values are fixed, because files on disks must stay readable.
 TEST_F(FileDigest, HasTheValueThatOthersCompute) {
-  EXPECT_EQ(of({}, 1), "xxh3-256k:99aa06d3014798d86001c324468d497f");  // XXH3 of nothing.
+  EXPECT_EQ(of({}, 1), "xxh3-256k:99aa06d3014798d86001c324468d497f");  // XXH3 of no bytes.
 }
 
 TEST_F(FileDigest, OfEarlyCheckpointsIsSha256) {

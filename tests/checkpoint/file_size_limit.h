@@ -1,5 +1,5 @@
-// A disk that is full, as far as one process can have it: no file of it may grow beyond a limit
-// while this lives.
+// A full disk for one process: while an object lives, no file of the process
+// may grow beyond a limit.
 #pragma once
 #include <sys/resource.h>
 #include <csignal>

@@ -19,7 +19,8 @@ using testing::Not;
 
 class FolderLock : public CheckpointFolder {
  protected:
-  // A process that has the folder until it is killed; of this job, if it is of one.
+  // Starts a process that has the folder until it is killed. The process belongs to the job of
+  // `mark`, if there is one.
   pid_t holder(const launch::JobMark& mark = {}) {
     int ready[2];
     if (::pipe(ready) != 0) return -1;
@@ -50,7 +51,7 @@ class FolderLock : public CheckpointFolder {
   }
 };
 
-TEST_F(FolderLock, ASecondJobIsRefusedByWhoHasTheFolder) {
+TEST_F(FolderLock, ASecondJobIsRefusedByTheHoldersName) {
   const Folder first(runs_);
   EXPECT_TRUE(fails_with(ErrorCode::invalid_argument,
                          {runs_, "process " + std::to_string(::getpid()), "on host", "since 20"},
@@ -64,17 +65,18 @@ TEST_F(FolderLock, AnotherProcessIsNamedAndItsDeathFreesTheFolderAtOnce) {
                          [&] { lock_folder(disk(), folder_); }));
   ::kill(other, SIGKILL);
   ::waitpid(other, nullptr, 0);
-  EXPECT_THAT(names_in(folder_), Contains(".lock"));  // Nobody could remove it.
+  // No process could remove it.
+  EXPECT_THAT(names_in(folder_), Contains(".lock"));
   lock_folder(disk(), folder_).reset();
   EXPECT_THAT(names_in(folder_), Not(Contains(".lock")));
 }
 
-TEST_F(FolderLock, IsWaitedForByWhoAsksForThat) {
+TEST_F(FolderLock, IsWaitedForIfTheCallerAsksForIt) {
   const pid_t other = holder();
   ASSERT_GT(other, 0);
   std::jthread killer([other] {
-    std::this_thread::sleep_for(
-        Milliseconds(50));  // Before or after the first look: either way it is had.
+    // It was killed before or after the first look; the lock is taken in both cases.
+    std::this_thread::sleep_for(Milliseconds(50));
     ::kill(other, SIGKILL);
   });
   lock_folder(disk(), folder_, Milliseconds(10'000)).reset();
@@ -90,7 +92,8 @@ TEST_F(FolderLock, IsFreeForTheNextOneAndLeavesNoFile) {
 }
 
 TEST_F(FolderLock, IsLookedAtByALauncherWithoutBeingTaken) {
-  EXPECT_FALSE(make_way(runs_, {}, Milliseconds(0)).by_own_job);  // Not there: free.
+  // A folder that does not exist is free.
+  EXPECT_FALSE(make_way(runs_, {}, Milliseconds(0)).by_own_job);
   EXPECT_FALSE(std::filesystem::exists(runs_));
   const Folder folder(runs_);
   EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"in use"},
@@ -104,12 +107,13 @@ TEST_F(FolderLock, OfAJobWhoseLauncherLivesIsRefusedToOthersAndLetsItsOwnPass) {
     make_way(folder_, mark_of("another", ProcessId::of_this_process()), Milliseconds(0));
   }));
   EXPECT_TRUE(make_way(folder_, mark, Milliseconds(0)).by_own_job);
-  EXPECT_TRUE(launch::processes_of(mark).empty());  // It was forked: its environment does not show.
+  // The process was forked, so its environment does not show.
+  EXPECT_TRUE(launch::processes_of(mark).empty());
   EXPECT_EQ(::kill(other, 0), 0);
   end(other);
 }
 
-TEST_F(FolderLock, OfADeadLauncherIsWaitedForThenTryingAgainHelps) {
+TEST_F(FolderLock, OfADeadLauncherIsWaitedForAndAnotherAttemptHelps) {
   const pid_t other = holder(mark_of("job", dead()));
   EXPECT_TRUE(fails_with(ErrorCode::peer_lost, {"still held", std::to_string(other)},
                          [&] { lock_folder(disk(), folder_, Milliseconds(600)); }));
@@ -122,8 +126,8 @@ TEST_F(FolderLock, OfADeadLauncherIsWaitedForThenTryingAgainHelps) {
   ::waitpid(other, nullptr, 0);
 }
 
-TEST_F(FolderLock, LaunchersThatLookDoNotSeeEachOtherNorKeepAWorkerOut) {
-  std::ofstream(folder_ / ".lock") << "of somebody long gone";
+TEST_F(FolderLock, LaunchersThatLookDisturbNeitherEachOtherNorAWorker) {
+  std::ofstream(folder_ / ".lock") << "of a process that is gone";
   std::vector<std::jthread> launchers;
   std::atomic<bool> stop = false;
   for (int i = 0; i < 3; ++i)
@@ -131,7 +135,7 @@ TEST_F(FolderLock, LaunchersThatLookDoNotSeeEachOtherNorKeepAWorkerOut) {
       while (!stop) make_way(folder_, mark_of("job", ProcessId::of_this_process(), 2), {});
     });
   for (int i = 0; i < 50; ++i) {
-    // As a worker of the same job does, which its launcher told so.
+    // Acts like a worker of the same job that its launcher has informed.
     ::setenv("TRIREME_JOB", mark_of("job", ProcessId::of_this_process(), 2).to_text().c_str(), 1);
     EXPECT_NO_THROW(lock_folder(disk(), folder_).reset());
   }

@@ -48,7 +48,8 @@ TEST_F(CheckpointFolder, KeepsTheNewestFewOnly) {
 TEST_F(CheckpointFolder, NeverRemovesTheOneJustSaved) {
   Folder folder(runs_, {.keep = 1});
   save(folder, 100);
-  save(folder, 40);  // A run that went back, as after damage to step 100.
+  // A run that went back, for example after damage to step 100.
+  save(folder, 40);
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000040", "step-000000100"));
   save(folder, 60);
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000060", "step-000000100"));
@@ -101,7 +102,7 @@ TEST_F(CheckpointFolder, AFullDiskLeavesTheOlderOnesWhole) {
   EXPECT_EQ(first_weight(*folder.newest()), 1);
 }
 
-TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsSaidToo) {
+TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsReportedToo) {
   Folder folder(runs_);
   save(folder, 5);
   Manifest manifest;
@@ -115,7 +116,7 @@ TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsSaidToo) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005"));
 }
 
-TEST_F(CheckpointFolder, WhatCannotBeWrittenIsSaidAtOnce) {
+TEST_F(CheckpointFolder, AnUnwritableFolderIsReportedAtOnce) {
   overwrite(folder_ / "file", "in the way");
   EXPECT_TRUE(
       fails_with(ErrorCode::io, {folder_ / "file"}, [&] { Folder folder(folder_ / "file"); }));

@@ -1,5 +1,5 @@
-// A folder of checkpoints whose content follows from the step, so that a test can tell which one it
-// got.
+// A folder of checkpoints whose content follows from the step, so that a test can
+// recognise a checkpoint.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 

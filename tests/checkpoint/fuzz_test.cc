@@ -1,5 +1,5 @@
-// Thousands of damaged and lying files: each ends in values or in an Error that names the file,
-// never in a crash or an overrun.
+// Thousands of damaged and inconsistent files. Each ends in values or in an Error that names the
+// file, never in a crash or an overrun.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ class Fuzz : public CheckpointFolder {
 
   size_t below(size_t limit) { return limit == 0 ? 0 : random_() % limit; }
 
-  // Flips bits, cuts, repeats, or puts in what a reader might trip over.
+  // Flips bits, cuts, repeats, or inserts text that is difficult for a reader.
   std::string damaged(std::string text) {
     static const std::vector<std::string> kTraps = {"18446744073709551615",
                                                     "9223372036854775807",
@@ -72,7 +72,7 @@ class Fuzz : public CheckpointFolder {
     return text;
   }
 
-  // Runs `read`; an Error is a good end if it names `name`. Everything else fails the test.
+  // Runs `read`. An Error that names `name` is allowed; everything else fails the test.
   void ends_well(const std::string& name, const std::function<void()>& read) {
     try {
       read();
@@ -83,8 +83,8 @@ class Fuzz : public CheckpointFolder {
     }
   }
 
-  // Reads every byte that the views promise, as an overrun would show under a sanitizer or as a
-  // signal.
+  // Reads every byte that the views promise, so that an overrun shows under a
+  // sanitizer or as a signal.
   static unsigned touch(const std::vector<TensorView>& tensors) {
     unsigned sum = 0;
     for (const auto& tensor : tensors)
@@ -120,7 +120,8 @@ TEST_F(Fuzz, FilesOfSafetensors) {
   unsigned sum = 0;
   for (int round = 0; round < 3'000; ++round) {
     std::string text = damaged(whole);
-    if (below(3) == 0)  // A length that lies.
+    // A wrong length.
+    if (below(3) == 0)
       for (size_t i = 0; i < std::min<size_t>(8, text.size()); ++i)
         text[i] = static_cast<char>(below(3) == 0 ? random_() : 0);
     overwrite(path, text);
@@ -129,7 +130,7 @@ TEST_F(Fuzz, FilesOfSafetensors) {
   EXPECT_GT(sum, 0u);
 }
 
-// Sealed anew, so that the lies are read.
+// Manifests are sealed again, so that their wrong values are read.
 TEST_F(Fuzz, Manifests) {
   Manifest manifest;
   manifest.step = 5;
@@ -162,7 +163,8 @@ TEST_F(Fuzz, PicklesAndArchivesOfPytorch) {
   for (int round = 0; round < 3'000; ++round) {
     if (below(2) == 0) {
       overwrite(path, damaged(whole));
-    } else {  // With checksums that hold.
+      // Checksums that are right.
+    } else {
       OutputFile file(disk(), path);
       ZipWriter zip(file);
       const std::string lie = damaged(pickle);
@@ -178,7 +180,7 @@ TEST_F(Fuzz, PicklesAndArchivesOfPytorch) {
 
 class FuzzedFolder : public Fuzz {
  protected:
-  // Something is wrong with the checkpoint afterwards, for sure.
+  // Damages the checkpoint in every case.
   void harm(const fs::path& checkpoint) {
     static const char* const kNames[] = {kModelFile, kOptimizerFile, kManifestFile};
     const fs::path file = checkpoint / kNames[below(3)];
@@ -200,7 +202,8 @@ class FuzzedFolder : public Fuzz {
       case 4: fs::resize_file(file, below(whole.size())); break;
       case 5:
         overwrite(file, std::string(whole.size(), '\0'));
-        break;  // As a disk that lost the bytes has it.
+        // A disk that lost the bytes leaves such a file.
+        break;
       default: {
         std::string text = whole;
         while (text == whole) text = damaged(whole);
@@ -242,8 +245,8 @@ TEST_F(FuzzedFolder, TheNewestWholeOneIsChosenAndEachDamagedOneNamed) {
       ASSERT_EQ(load_newest(runs_, place)->manifest.step, expected) << "round " << round;
       ASSERT_EQ(weight[1], static_cast<float>(expected + 1));
     } catch (const Error& error) {
-      // A manifest whose format number grew looks like a newer Trireme's: going on from an older
-      // one would be a loss.
+      // A manifest whose format number grew looks like that of a newer version. To continue from
+      // an older checkpoint would lose work.
       if (error.code() == ErrorCode::unsupported &&
           std::string(error.what()).find("has format") != std::string::npos)
         continue;

@@ -17,7 +17,7 @@ class Leftovers : public CheckpointFolder {
   }
 };
 
-TEST_F(Leftovers, OfAWriteThatWasCutOffAreRemoved) {
+TEST_F(Leftovers, OfAnInterruptedWriteAreRemoved) {
   leave(writing_name("step-000000005"));
   const Folder folder(runs_);
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));

@@ -1,5 +1,5 @@
-// Links among checkpoints: read where they point, removed as links, never followed to remove or to
-// write.
+// Links among checkpoints. They are read through, but removed as links; nothing is removed or
+// written through them.
 #include <gmock/gmock.h>
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/parts.h>
@@ -33,7 +33,7 @@ class Links : public CheckpointFolder {
     set_log_level(LogLevel::info);
   }
 
-  // Every path in a folder, and what its file holds.
+  // Returns every path in a folder with the content of its file.
   static std::map<fs::path, std::string> content_of(const fs::path& folder) {
     std::map<fs::path, std::string> content;
     for (const auto& entry : fs::recursive_directory_iterator(folder))
@@ -58,7 +58,7 @@ TEST_F(Links, ToCheckpointsAreReadAndCountAsCheckpoints) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000003", "step-000000004"));
 }
 
-TEST_F(Links, ThatAreOutdatedGoWithoutWhatTheyPointTo) {
+TEST_F(Links, ThatAreOutdatedAreRemovedWithoutTheirTargets) {
   link("step-000000001", archive_ / "step-000000001");
   link("step-000000002", "../../archive/step-000000002");
   Folder folder(runs_, {.keep = 1});
@@ -66,14 +66,14 @@ TEST_F(Links, ThatAreOutdatedGoWithoutWhatTheyPointTo) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005"));
 }
 
-TEST_F(Links, ArePrunedWithoutWhatTheyPointTo) {
+TEST_F(Links, ArePrunedWithoutTheirTargets) {
   for (const int64_t step : {1, 2, 3}) link(name_of_step(step), archive_ / name_of_step(step));
   Folder folder(runs_, {.keep = 1});
   EXPECT_THAT(folder.prune(), ElementsAre(2, 1));
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000003"));
 }
 
-TEST_F(Links, InsideACheckpointGoWithoutWhatTheyPointTo) {
+TEST_F(Links, InsideACheckpointAreRemovedWithoutTheirTargets) {
   Folder folder(runs_, {.keep = 1});
   const fs::path old = save(folder, 4);
   fs::create_directory_symlink(archive_, old / "archive");
@@ -95,7 +95,8 @@ TEST_F(Links, UnderTheNameOfAnUnfinishedOneAreRemovedNotWrittenThrough) {
   {
     Folder folder(runs_);
     EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
-    link(".writing-step-000000005", archive_ / "step-000000001");  // Meanwhile.
+    // The link is made while the folder is open.
+    link(".writing-step-000000005", archive_ / "step-000000001");
     save(folder, 5);
   }
   EXPECT_THAT(names_in(runs_), ElementsAre("step-000000005"));
@@ -143,7 +144,7 @@ TEST_F(Links, TheFolderItselfMayBeOne) {
   const fs::path real = folder_ / "real";
   fs::create_directory(real);
   fs::create_directory_symlink(real, runs_);
-  Folder folder(runs_ / "", {.keep = 1});  // With a slash at its end.
+  Folder folder(runs_ / "", {.keep = 1});  // The name has a slash at its end.
   save(folder, 4);
   save(folder, 5);
   EXPECT_THAT(names_in(real), ElementsAre(".lock", "step-000000005"));
@@ -167,7 +168,7 @@ TEST_F(Links, AFileOfTheNameIsReplacedNotWrittenThrough) {
   }
 }
 
-// Whether the link is there from the start or takes a folder's place while it is removed.
+// The link exists from the start, or takes a folder's place while the folder is removed.
 TEST_F(Links, TakingAFoldersPlaceWhileItIsRemovedAreNotFollowed) {
   std::atomic<bool> stop = false;
   std::jthread swapper([&] {
@@ -184,14 +185,15 @@ TEST_F(Links, TakingAFoldersPlaceWhileItIsRemovedAreNotFollowed) {
     fs::create_directories(runs_ / "tree" / "in", ignored);
     try {
       disk().remove_tree(runs_ / "tree");
-    } catch (const Error&) {  // The other one made something in it.
+    } catch (const Error&) {
+      // The other thread created something in it.
     }
   }
   stop = true;
 }
 
-// Of several that have outlived their time one cannot be removed: the others are.
-TEST_F(Links, AndOneThatCannotBeRemovedKeepsNoOtherOne) {
+// One of several outdated checkpoints cannot be removed; the others are removed all the same.
+TEST_F(Links, ACheckpointThatCannotBeRemovedDoesNotKeepOthers) {
   class Stubborn : public TracingFileSystem {
    public:
     void rename(const fs::path& from, const fs::path& to) override {

@@ -9,7 +9,7 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Takes every tensor into memory of its own.
+// Reads every tensor into new memory.
 struct Taken {
   std::map<std::string, std::vector<std::byte>> bytes;
   std::vector<Destination> operator()(const Saved& saved) {
@@ -55,7 +55,7 @@ TEST_F(Loading, PutsEveryByteInItsPlaceWhateverTheSizes) {
   }
 }
 
-TEST_F(Loading, LeavesOutWhatHasNoPlaceButVerifiesIt) {
+TEST_F(Loading, VerifiesTensorsWithoutAPlaceToo) {
   Folder folder(runs_);
   const OwnedTensor a("a", {100'000}), b("b", {100'000}), c("c", {100'000});
   const auto path = folder.save({}, {a.view(), b.view(), c.view()}, {});
@@ -87,7 +87,7 @@ TEST_F(Loading, AfterDamageFillsThePlacesFromTheNewestWholeOne) {
 }
 
 // A flipped bit in a name looks like another model.
-TEST_F(Loading, WhatDoesNotFitIsBlamedOnTheRunOnlyIfTheCheckpointIsWhole) {
+TEST_F(Loading, AMisfitIsTheRunsErrorOnlyIfTheCheckpointIsWhole) {
   Folder folder(runs_, {.keep = 3});
   for (const int step : {10, 20}) save(folder, step);
   Taken taken;

@@ -30,7 +30,7 @@ class MoveAside : public CheckpointFolder {
     overwrite(runs / "config.yaml", "of mine");
   }
   static std::string writing_name_of_a_step() { return ".writing-step-000000003"; }
-  // Moved as a whole, to a folder beside it.
+  // Expects that the folder was moved as a whole to a folder beside it.
   void expect_moved(const fs::path& to) const {
     EXPECT_FALSE(is_there(runs_));
     EXPECT_EQ(newest_in(to)->manifest.step, 2);
@@ -65,7 +65,7 @@ TEST_F(MoveAside, TakesTheNextNumberThatIsFree) {
   EXPECT_TRUE(fs::is_directory(runs_.string() + ".old-3"));
 }
 
-TEST_F(MoveAside, TakesALinkAndLeavesWhatItPointsTo) {
+TEST_F(MoveAside, TakesALinkAndLeavesItsTarget) {
   fs::create_directory_symlink(runs_, folder_ / "link");
   const fs::path moved = move_aside(disk(), folder_ / "link" / "");
   EXPECT_EQ(moved, folder_ / "link.old-1");
@@ -92,7 +92,7 @@ TEST_F(MoveAside, LeavesTheWorkingDirectoryWhereItIs) {
   EXPECT_EQ(move_aside(disk(), "../.."), runs_ / "old-2");
 }
 
-// As the root of a file system.
+// The root of a file system behaves like this.
 TEST_F(MoveAside, LeavesAFolderThatCannotBeRenamed) {
   class Mounted : public TracingFileSystem {
    public:
@@ -111,7 +111,7 @@ TEST_F(MoveAside, LeavesAFolderThatCannotBeRenamed) {
   EXPECT_FALSE(has_checkpoints(runs_));
 }
 
-TEST_F(MoveAside, SaysWhatCannotBeMoved) {
+TEST_F(MoveAside, NamesAFolderThatCannotBeMoved) {
   EXPECT_TRUE(fails_with(ErrorCode::io, {"nowhere"},
                          [&] { move_aside(disk(), folder_ / "nowhere" / "x"); }));
   EXPECT_THAT(names_in(runs_.parent_path()), ElementsAre("digits"));

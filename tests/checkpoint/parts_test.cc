@@ -19,7 +19,7 @@ using testing::UnorderedElementsAre;
 
 class Parts : public CheckpointFolder {
  protected:
-  // The weight by part 0, and of moments m0, m1, ... each by its own part.
+  // Part 0 saves the weight, and each part saves its own moment m0, m1, ...
   static void save(Writer& writer, int64_t step, int index, int count) {
     Manifest manifest;
     manifest.step = step;
@@ -92,7 +92,7 @@ TEST_F(Parts, ADamagedOrMissingOneCostsTheCheckpointAndNoOlderOne) {
   }
 }
 
-TEST_F(Parts, OneThatDoesNotComeIsGivenUpAndTheNextCheckpointIsWhole) {
+TEST_F(Parts, AMissingOneAbandonsTheCheckpointAndTheNextIsWhole) {
   Writer first{Folder(runs_, {.keep = 9})}, second = other();
   save(first, 5, 0, 2);
   first.expect_no_more(std::chrono::milliseconds(50));
@@ -105,8 +105,8 @@ TEST_F(Parts, OneThatDoesNotComeIsGivenUpAndTheNextCheckpointIsWhole) {
   EXPECT_THAT(first.take_saved(), ElementsAre(runs_ / "step-000000006"));
 }
 
-// The thread that waits is the one that could hear of the loss.
-TEST_F(Parts, WhoWaitsForThemHearsOfALoss) {
+// The waiting thread is the one that learns that a worker was lost.
+TEST_F(Parts, AWaitForThemEndsWhenAWorkerIsLost) {
   std::atomic<int> asked = 0;
   Writer first(Folder(runs_), {.others_live = [&] { return ++asked < 3; }});
   save(first, 5, 0, 2);
@@ -117,7 +117,7 @@ TEST_F(Parts, WhoWaitsForThemHearsOfALoss) {
   EXPECT_TRUE(first.take_saved().empty());
 }
 
-TEST_F(Parts, WhatHasNotBegunWhenTheGenerationEndsIsDropped) {
+TEST_F(Parts, SavesThatHaveNotBegunWhenTheGenerationEndsAreDropped) {
   class Held : public TracingFileSystem {
    public:
     std::latch begun{1}, go_on{1};
@@ -148,11 +148,11 @@ TEST_F(Parts, WithoutABackgroundTheOthersAreWaitedForAsLongAsTheyLive) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
 
-TEST_F(Parts, WhatOneCouldNotWriteIsToldByTheFirst) {
+TEST_F(Parts, AFailedWriteOfOneIsReportedByTheFirst) {
   TracingFileSystem files;
   Writer first{Folder(runs_)}, second = other(files);
   open_unfinished(disk(), unfinished_path(runs_, 5, {1, 2, "job-5"}));
-  files.fail_at = 0;  // Its file.
+  files.fail_at = 0;  // The write of its file fails.
   save(second, 5, 1, 2);
   save(first, 5, 0, 2);
   EXPECT_TRUE(fails_with(
@@ -163,7 +163,7 @@ TEST_F(Parts, WhatOneCouldNotWriteIsToldByTheFirst) {
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock"));
 }
 
-TEST_F(Parts, OneThatCannotEvenSaySoFailsItself) {
+TEST_F(Parts, OneThatCannotLeaveANoteFailsItself) {
   TracingFileSystem files;
   files.free_bytes = 0;
   Writer second = other(files);

@@ -15,7 +15,7 @@ using testing::ElementsAre;
 
 class PytorchFile : public TemporaryFolder {
  protected:
-  // An archive around a pickle, with one storage "0" of 6 floats that count from 0.
+  // Writes an archive around a pickle, with one storage "0" of 6 floats that count from 0.
   void write(const std::string& pickle) {
     OutputFile file(disk(), path_);
     ZipWriter zip(file);
@@ -95,7 +95,7 @@ TEST_F(PytorchFile, RefusesTensorsBeyondTheirStorage) {
   EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_}, [&] { read_pytorch(path_); }));
 }
 
-TEST_F(PytorchFile, SaysWhatItCannotRead) {
+TEST_F(PytorchFile, NamesContentThatItCannotRead) {
   write(dict("w", tensor(0, "K\x06\x85", "K\x01\x85", "ComplexFloatStorage")));
   EXPECT_TRUE(fails_with(ErrorCode::unsupported, {path_, "'w'", "ComplexFloatStorage"},
                          [&] { read_pytorch(path_); }));
@@ -108,13 +108,14 @@ TEST_F(PytorchFile, SaysWhatItCannotRead) {
       fails_with(ErrorCode::corrupt, {path_, "no list of entries"}, [&] { read_pytorch(path_); }));
 }
 
-// Depth and cycles cost nothing but their own size.
+// Depth and cycles cost no more than their own size.
 TEST_F(PytorchFile, HostilePicklesEndInAnError) {
   std::string deep(1'000'000, ']');
   deep += std::string(999'999, 'a') + ".";
   const auto bytes = std::as_bytes(std::span(deep));
   EXPECT_NE(read_pickle(bytes, "deep").root, nullptr);
-  write(std::string("\x80\x02}q\0X\x01\0\0\0ah\0s.", 15));  // A dict that holds itself.
+  // A dict that contains itself.
+  write(std::string("\x80\x02}q\0X\x01\0\0\0ah\0s.", 15));
   EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"nested too deep"}, [&] { read_pytorch(path_); }));
 }
 

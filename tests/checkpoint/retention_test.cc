@@ -27,12 +27,12 @@ TEST(Retention, KeepsTheBest) {
   EXPECT_THAT(outdated(all, 50, {.keep = 1, .keep_best = 2}), ElementsAre(40, 10));
 }
 
-TEST(Retention, OfEqualLossesTheOlderIsTheBest) {
+TEST(Retention, OfEqualLossesTheOlderIsBetter) {
   EXPECT_THAT(outdated({{10, 0.5}, {20, 0.5}, {30, 0.5}}, 30, {.keep = 1, .keep_best = 1}),
               ElementsAre(20));
 }
 
-TEST(Retention, WhatIsNoNumberIsNotTheBest) {
+TEST(Retention, NaNAndInfinityAreNotTheBest) {
   const double nan = std::numeric_limits<double>::quiet_NaN(),
                infinity = std::numeric_limits<double>::infinity();
   EXPECT_THAT(

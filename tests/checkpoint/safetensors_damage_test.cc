@@ -1,4 +1,5 @@
-// Files that lie. Each must end in an Error that says what is wrong, or in values inside the file.
+// Inconsistent files. Each must end in an Error that says what is wrong, or in
+// values inside the file.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -45,7 +46,8 @@ TEST_F(SafetensorsDamage, AHeaderLongerThanTheFile) {
 
 TEST_F(SafetensorsDamage, AHeaderOverTheFormatsLimit) {
   overwrite(path_, with_length(100'000'001, "{}"));
-  std::filesystem::resize_file(path_, 100'000'100);  // A hole: takes no space on the disk.
+  // A hole takes no space on the disk.
+  std::filesystem::resize_file(path_, 100'000'100);
   EXPECT_TRUE(fails_with(ErrorCode::corrupt, {"claims 100000001 bytes"},
                          [&] { SafetensorsFile file(path_); }));
 }
@@ -125,7 +127,7 @@ TEST_F(SafetensorsDamage, OffsetsThatOverlapLeaveHolesOrLeaveTheFile) {
   EXPECT_TRUE(is_corrupt(two(4, 8, 9), {"take 8 bytes, 9 are there"}));
 }
 
-TEST_F(SafetensorsDamage, ADtypeWeLackIsNamed) {
+TEST_F(SafetensorsDamage, AnUnknownDtypeIsNamed) {
   for (const char* dtype : {"BOOL", "I8", "I16", "U64", "F8_E4M3", ""}) {
     const std::string header = fmt::format(
         R"({{"conv1.weight":{{"dtype":"{}","shape":[2],"data_offsets":[0,2]}}}})", dtype);
@@ -142,8 +144,8 @@ TEST_F(SafetensorsDamage, DeepNestingAndLongNamesStayHarmless) {
   EXPECT_LT(std::string(error.what()).size(), 1000u);
 }
 
-// One random change of a whole file: to its bits, its length, its header's length, or the text of
-// its header.
+// Makes one random change in a whole file: to its bits, its length, its header's length, or the
+// text of its header.
 std::string mutated(std::string file, std::mt19937_64& random) {
   const auto below = [&](size_t bound) { return static_cast<size_t>(random() % bound); };
   const auto header_bytes = static_cast<size_t>(static_cast<unsigned char>(file[0]) |
@@ -158,20 +160,23 @@ std::string mutated(std::string file, std::mt19937_64& random) {
       file.replace(0, 8,
                    with_length(below(2) ? random() >> below(64) : below(2 * file.size()), ""));
       break;
-    case 3: {  // One character of the JSON becomes another that JSON likes.
+    // One character of the JSON becomes another character that JSON allows.
+    case 3: {
       static constexpr std::string_view kCharacters = "{}[],:\"\\0123456789-.eE ntfu";
       for (size_t edits = 1 + below(3); edits > 0; --edits)
         file[8 + below(header_bytes)] = kCharacters[below(kCharacters.size())];
       break;
     }
-    case 4: {  // A piece of the header is copied over another, or taken out; the length follows.
+    // A part of the header is copied over another, or removed. The length follows.
+    case 4: {
       std::string header = file.substr(8, header_bytes);
       const std::string piece = header.substr(below(header.size()), below(64));
       header.replace(below(header.size()), below(64), below(2) ? piece : "");
       file = with_length(header.size(), header + file.substr(8 + header_bytes));
       break;
     }
-    case 5: {  // A number becomes one near a limit.
+    // A number is replaced by one near a limit.
+    case 5: {
       static constexpr const char* kNumbers[] = {"0",
                                                  "-1",
                                                  "1e999",

@@ -1,5 +1,4 @@
-// The disk, with a memory for what was done and a will of its own: it can fail an operation and be
-// full.
+// A disk that records its operations. It can fail at an operation, or be full.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/checkpoint/file_system.h>
@@ -11,22 +10,24 @@ namespace trireme::checkpoint {
 
 struct Operation {
   enum class Kind { create, write, sync, make_folder, rename, remove, sync_folder } kind;
-  std::filesystem::path path, to;  // `to` of a rename.
-  size_t file = 0;                 // create, write and sync: which file of the trace.
-  uint64_t offset = 0;             // write
-  std::vector<std::byte> bytes;    // write
+  std::filesystem::path path, to;  // `to` only for rename.
+  // create, write and sync: the file's number in the trace.
+  size_t file = 0;
+  uint64_t offset = 0;           // write
+  std::vector<std::byte> bytes;  // write
 };
 
-// Passes everything on but the syncs, which only take time here. Nothing happens in an operation
-// that fails.
+// Passes on everything except the syncs, which would only take time. An operation
+// that fails does nothing.
 class TracingFileSystem : public FileSystem {
  public:
   std::vector<Operation> trace;
-  size_t fail_at = std::numeric_limits<size_t>::max();  // The operation with this number fails for
-                                                        // this reason, once.
+  // The operation with this number fails once, with `reason`.
+  size_t fail_at = std::numeric_limits<size_t>::max();
   int reason = EIO;
   uint64_t free_bytes = std::numeric_limits<uint64_t>::max();
-  size_t asked = 0;  // Operations so far, failed ones and lists included.
+  // The number of operations so far, also failed ones and lists.
+  size_t asked = 0;
 
   std::unique_ptr<File> create(const std::filesystem::path& path) override {
     count("create", path);
@@ -48,7 +49,8 @@ class TracingFileSystem : public FileSystem {
     disk().remove(path);
     trace.push_back({Operation::Kind::remove, path});
   }
-  // File by file, as the disk does it: each is an operation that can be the last one.
+  // Removes file by file, as the disk does it: each removal is an operation
+  // that can be the last one.
   void remove_tree(const std::filesystem::path& path) override {
     std::error_code nothing;
     if (std::filesystem::is_directory(std::filesystem::symlink_status(path, nothing)))
@@ -96,7 +98,8 @@ class TracingFileSystem : public FileSystem {
     }
 
    private:
-    static constexpr uint64_t kLargestWrite = 100;  // So that a file has several.
+    // The limit is small, so that a file needs several writes.
+    static constexpr uint64_t kLargestWrite = 100;
     TracingFileSystem& owner_;
     std::filesystem::path path_;
     size_t number_;

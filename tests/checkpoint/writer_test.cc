@@ -14,7 +14,7 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::Not;
 
-// A disk on which no write begins before the gate is opened for it.
+// A disk on which each write waits until the gate is opened for it.
 class GatedFileSystem : public TracingFileSystem {
  public:
   void make_folder(const std::filesystem::path& path) override {
@@ -32,7 +32,8 @@ class GatedFileSystem : public TracingFileSystem {
     open_ += writes;
     changed_.notify_all();
   }
-  bool wait_for_writes(int writes) {  // Until so many have come to the gate in all.
+  // Waits until `writes` writes have arrived at the gate in total.
+  bool wait_for_writes(int writes) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return waiting_ >= writes; });
   }
@@ -52,12 +53,12 @@ class CheckpointWriter : public CheckpointFolder {
         half("h", {7}, plan::DType::float16, 3);
     const OwnedTensor moment("w.exp_avg", {3000}, plan::DType::float32, 2);
     const auto path = writer.save(manifest, {half.view(), weight.view()}, {moment.view()});
-    std::fill(weight.bytes.begin(), weight.bytes.end(), std::byte{0xee});  // Training goes on.
+    std::fill(weight.bytes.begin(), weight.bytes.end(), std::byte{0xee});  // Training continues.
     return path;
   }
 };
 
-TEST_F(CheckpointWriter, SavesWhatTheTensorsHeldThen) {
+TEST_F(CheckpointWriter, SavesTheTensorsAsTheyWereAtTheCall) {
   for (const bool background : {true, false}) {
     Writer writer(Folder(runs_ / (background ? "b" : "f")), {.background = background});
     const auto path = save(writer, 5, 50);
@@ -69,8 +70,8 @@ TEST_F(CheckpointWriter, SavesWhatTheTensorsHeldThen) {
     EXPECT_EQ(saved.model->find("h")->bytes.size(), 14u);
     EXPECT_EQ(saved.optimizer->find("w.exp_avg")->bytes.size(), 12000u);
   }
-  for (const char* name :
-       {"model.safetensors", "optimizer.safetensors"})  // Whichever way, the same files.
+  // Both ways write the same files.
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"})
     EXPECT_EQ(read_file(runs_ / "b" / "step-000000005" / name),
               read_file(runs_ / "f" / "step-000000005" / name));
 }
@@ -135,13 +136,14 @@ TEST_F(CheckpointWriter, AnErrorComesOutOfTheNextCallOnceAndCostsNoOlderCheckpoi
     save(writer, 2, 20);
     const auto ask = [&] {
       if (!asks_by_saving) return writer.wait();
-      for (int64_t step = 3;; ++step)
-        save(writer, step, 1);  // The second one at the latest waits for the first.
+      // The second save waits for the first at the latest.
+      for (int64_t step = 3;; ++step) save(writer, step, 1);
     };
     EXPECT_TRUE(fails_with(ErrorCode::io, {"step-000000002", "No space left on device"}, ask));
     try {
       writer.wait();
-    } catch (const Error&) {  // Of a step after 2.
+    } catch (const Error&) {
+      // The error of a step after 2.
     }
     files.free_bytes = 1 << 30;
     EXPECT_EQ(newest_step(writer.folder()), 1);
@@ -151,7 +153,7 @@ TEST_F(CheckpointWriter, AnErrorComesOutOfTheNextCallOnceAndCostsNoOlderCheckpoi
   }
 }
 
-TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrGivenUp) {
+TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrAbandoned) {
   std::atomic<int> under_way = 0;
   std::atomic<int64_t> newest = 0;
   const auto mark = [&](int64_t step) {
@@ -163,7 +165,7 @@ TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrGivenUp) {
   Writer writer(Folder(runs_, {}, files), {.mark = mark});
   save(writer, 5, 50);
   ASSERT_TRUE(files.wait_for_writes(1));
-  EXPECT_EQ(under_way, 1);  // In the background.
+  EXPECT_EQ(under_way, 1);  // The save runs in the background.
   EXPECT_EQ(newest, 5);
   files.open();
   writer.wait();
@@ -175,7 +177,7 @@ TEST_F(CheckpointWriter, MarksASaveUntilItIsDurableOrGivenUp) {
   EXPECT_EQ(under_way, 0);
 }
 
-TEST_F(CheckpointWriter, ADestructorFinishesWhatWasBegun) {
+TEST_F(CheckpointWriter, ADestructorFinishesSavesThatHaveBegun) {
   GatedFileSystem files;
   {
     Writer writer(Folder(runs_, {}, files));
@@ -194,7 +196,7 @@ TEST_F(CheckpointWriter, ADiskThatHangsEndsInATimeout) {
   files.open();
 }
 
-TEST_F(CheckpointWriter, RefusesWhatCannotBeWrittenAtOnce) {
+TEST_F(CheckpointWriter, RefusesTensorsThatCannotBeWrittenAtOnce) {
   Writer writer{Folder(runs_)};
   const OwnedTensor weight("w", {4});
   EXPECT_TRUE(fails_with(ErrorCode::invalid_argument, {"twice"},

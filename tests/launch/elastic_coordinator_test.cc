@@ -105,6 +105,19 @@ struct JobOfThree {
   std::array<Standing, 3> processes{Standing(10), Standing(11), Standing(12)};
 };
 
+TEST(ElasticCoordinator, JoiningEndsSoonWhenTheCoordinatorDiedAfterItToldThePlace) {
+  JobOfThree job;
+  Standing& one = job.processes[0];
+  job.first.reset();
+  const Error error = error_of([&] {
+    const Member member(one.coordinator, kToken, 0, 3, 0, {},
+                        {.timeout = Milliseconds(60000),
+                         .throw_if_hopeless = [&] { one.arrival->throw_if_closed(); }});
+  });
+  EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+  EXPECT_THAT(error.what(), HasSubstr("joining the next generation: the coordinator at"));
+}
+
 TEST(Standby, TakesOverWhenTheCoordinatorIsLost) {
   JobOfThree job;
   job.first.reset();

@@ -1,6 +1,6 @@
-// A step that is not accepted changes nothing, on no replica and under no way of exchanging.
+// A step that is not accepted changes nothing, on any replica and in any way of exchanging.
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 namespace trireme {
@@ -21,8 +21,8 @@ struct Way {
 };
 class Accept : public ::testing::TestWithParam<Way> {
  protected:
-  // The parameters after four steps, the third of which is refused where `refuses`, or left out
-  // where not.
+  // The parameters after four steps. The third step is refused if `refuses`, and
+  // otherwise left out.
   std::vector<at::Tensor> train(bool refuses) const {
     const Way& way = GetParam();
     const auto groups = thread_groups(way.ranks);
@@ -67,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Accept,
                                            Way{"shared_clipped", 3, true, 0.5}),
                          [](const auto& each) { return each.param.name; });
 
-TEST_P(Accept, ARefusedStepIsNoStepForParametersAndOptimizer) {
+TEST_P(Accept, ARefusedStepDoesNotCountForParametersAndOptimizer) {
   const auto refused = train(true), left_out = train(false);
   ASSERT_EQ(refused.size(), left_out.size());
   for (size_t i = 0; i < refused.size(); ++i) EXPECT_TRUE(refused[i].equal(left_out[i])) << i;

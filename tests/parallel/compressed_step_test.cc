@@ -1,7 +1,7 @@
-// Steps whose gradients are compressed while backward runs: between ranks that are hosts of their
-// own, and between hosts of several.
+// Steps whose gradients are compressed while backward runs: between ranks that each have their own
+// host, and between hosts with several ranks.
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 namespace trireme {
@@ -14,8 +14,8 @@ using testing::on_ranks;
 using testing::Workers;
 
 struct Way {
-  std::string carrier;
-  std::vector<std::string> hosts;  // By worker; empty: each is its own.
+  std::string backend;
+  std::vector<std::string> hosts;  // By worker; if empty, each worker has its own host.
 };
 const std::vector<std::string> kCompressions = {"bf16", "fp16", "int8", "topk", "powersgd"};
 
@@ -23,11 +23,11 @@ class CompressedSteps : public ::testing::TestWithParam<Way> {
  protected:
   static WorldOptions world_options() {
     WorldOptions options = testing::world_options();
-    options.backend = GetParam().hosts.empty() ? GetParam().carrier : "auto";
+    options.backend = GetParam().hosts.empty() ? GetParam().backend : "auto";
     return options;
   }
   static bool shares() { return !GetParam().hosts.empty(); }
-  // Buckets of one parameter each.
+  // Each bucket has one parameter.
   static DataParallelOptions engine_options(const std::string& compression) {
     return {.share_parameters = shares(),
             .buckets = {.capacity_bytes = 8, .first_bytes = 8},
@@ -35,12 +35,12 @@ class CompressedSteps : public ::testing::TestWithParam<Way> {
   }
 };
 
-// What a rank ends with.
+// The state that a rank ends with.
 struct End {
   std::string parameters, kept;
   bool operator==(const End&) const = default;
 };
-// One replica, whose gradients can be spoilt.
+// One replica whose gradients can be spoilt.
 struct Trainee {
   std::shared_ptr<Mlp> net = std::make_shared<Mlp>();
   DataParallel replica;
@@ -63,7 +63,7 @@ struct Trainee {
   End end() { return {sha256_of(replica.state().parameters), sha256_of(replica.own_state())}; }
 };
 
-// Each rank's end after `train(trainee, group)`.
+// The end of each rank after `train(trainee, group)`.
 template <typename Train>
 std::vector<End> trained(const testing::Groups& groups, const DataParallelOptions& options,
                          Train train) {
@@ -96,7 +96,7 @@ TEST_P(CompressedSteps, EndWithTheSameBitsWhetherGradientsTravelInBackwardOrAfte
   workers.leave();
 }
 
-TEST_P(CompressedSteps, OfReplicasWithoutSamplesHoldNobodyUp) {
+TEST_P(CompressedSteps, WithReplicasWithoutSamplesDoNotBlock) {
   Workers workers(3, world_options(), GetParam().hosts);
   const auto groups = workers.make_groups();
   for (const std::string& name : kCompressions) {
@@ -114,7 +114,7 @@ TEST_P(CompressedSteps, OfReplicasWithoutSamplesHoldNobodyUp) {
   workers.leave();
 }
 
-TEST_P(CompressedSteps, OfWhichOneOverflowsGoOnAsIfItHadNotBeen) {
+TEST_P(CompressedSteps, ContinueAfterAnOverflowAsIfItHadNotHappened) {
   Workers workers(3, world_options(), GetParam().hosts);
   const auto groups = workers.make_groups();
   for (const std::string name : {"int8", "topk", "powersgd"}) {
@@ -125,7 +125,7 @@ TEST_P(CompressedSteps, OfWhichOneOverflowsGoOnAsIfItHadNotBeen) {
         for (int step = 0; step < 5; ++step) {
           EXPECT_TRUE(trainee.step(group, step).updated);
           if (!disturbed || step % 2 == 0) continue;
-          // The first bucket is sound and leaves before the spoilt one.
+          // The first bucket is sound and is sent before the spoilt one.
           if (group.rank() == 1)
             trainee.spoil_by = step == 1 ? std::numeric_limits<double>::infinity() : std::nan("");
           const StepOutcome outcome = trainee.step(group, 100);
@@ -177,7 +177,7 @@ TEST_P(CompressedSteps, AreClippedByTheNormOfAllReplicasGradients) {
   const auto groups = workers.make_groups();
   on_ranks(groups, [&](Group& group) {
     DataParallelOptions options = engine_options("topk");
-    options.compression.ratio = 1;  // Everything travels, as floats.
+    options.compression.ratio = 1;  // All values travel, as floats.
     options.clip_norm = kClip;
     Trainee trainee(groups[static_cast<size_t>(group.rank())], options);
     for (int step = 0; step < 4; ++step) EXPECT_GT(trainee.step(group, step).gradient_norm, kClip);
@@ -186,7 +186,7 @@ TEST_P(CompressedSteps, AreClippedByTheNormOfAllReplicasGradients) {
   workers.leave();
 }
 
-TEST_P(CompressedSteps, GoOnFromWhatWasKeptWithTheSameBits) {
+TEST_P(CompressedSteps, ContinueFromTheirStateWithTheSameBits) {
   Workers workers(3, world_options(), GetParam().hosts);
   const auto groups = workers.make_groups();
   for (const std::string name : {"int8", "topk", "powersgd"}) {
@@ -211,7 +211,7 @@ TEST_P(CompressedSteps, GoOnFromWhatWasKeptWithTheSameBits) {
   workers.leave();
 }
 
-TEST(CompressedStep, ThatARankGivesUpInBackwardEndsForAllBeforeTheDeadline) {
+TEST(CompressedStep, EndsForAllRanksBeforeTheDeadlineIfOneFailsInBackward) {
   WorldOptions options = testing::world_options(Milliseconds(60000));
   options.backend = "tcp";
   Workers workers(3, options);
@@ -238,10 +238,10 @@ TEST(CompressedStep, ThatARankGivesUpInBackwardEndsForAllBeforeTheDeadline) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Carriers, CompressedSteps,
+INSTANTIATE_TEST_SUITE_P(Backends, CompressedSteps,
                          ::testing::Values(Way{"tcp", {}}, Way{"gloo", {}},
                                            Way{"hosts", {"a", "a", "b"}}),
-                         [](const auto& each) { return each.param.carrier; });
+                         [](const auto& each) { return each.param.backend; });
 
 }  // namespace
 }  // namespace trireme

@@ -6,7 +6,7 @@
 namespace trireme::compression {
 namespace {
 
-// Of all sizes that a float16 can tell apart, and below; an odd number of them.
+// An odd number of values, of all sizes that a float16 can tell apart, and below.
 at::Tensor values_of_all_sizes() {
   const auto generator = at::detail::createCPUGenerator(5);
   const at::Tensor sizes = at::exp2(at::rand({4099}, generator, at::kFloat) * 42 - 26);
@@ -51,7 +51,7 @@ TEST(CompressionKernels, RoundToTheNearestWholeNumberOfSteps) {
   EXPECT_TRUE(at::equal(left, values - back));
 }
 
-TEST(CompressionKernels, FindWhatIsNotFiniteWhereverItLies) {
+TEST(CompressionKernels, FindNonFiniteValuesAtAnyPlace) {
   for (const double bad :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(),
         -std::numeric_limits<double>::infinity()}) {
@@ -114,7 +114,7 @@ TEST(CompressionKernels, MultiplyByThinFactorsOfAnyShape) {
   }
 }
 
-TEST(CompressionKernels, OrthogonaliseWhateverTheColumnsAre) {
+TEST(CompressionKernels, OrthogonaliseAnyColumns) {
   Factors factors(50, 60, 4);
   const auto expect_orthogonal = [&](const char* which) {
     orthogonalise(factors.thin());
@@ -124,7 +124,7 @@ TEST(CompressionKernels, OrthogonaliseWhateverTheColumnsAre) {
   factors.p.normal_();
   const at::Tensor before = factors.p.clone();
   expect_orthogonal("random");
-  // What they span is the same.
+  // The columns still span the same space.
   EXPECT_LT(difference(at::matmul(at::matmul(before, factors.p.t()), factors.p), before), 1e-12);
   factors.p.zero_();
   expect_orthogonal("zeros");

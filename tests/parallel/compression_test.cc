@@ -43,10 +43,10 @@ double relative(const at::Tensor& a, const at::Tensor& b) {
 
 struct Ran {
   std::vector<std::vector<at::Tensor>> results;  // [rank][step]
-  std::vector<int64_t> bytes;                    // Of the last step, by rank.
+  std::vector<int64_t> bytes;                    // By rank: the bytes of the last step.
   std::vector<std::vector<NamedTensor>> states;
 };
-// `steps` reductions; `input(rank, step)` gives each rank's gradients.
+// Runs `steps` reductions; `input(rank, step)` gives each rank's gradients.
 template <typename Input>
 Ran run(const CompressionOptions& options, int ranks, int steps, Input input,
         const CompressedBucket& layout = bucket()) {
@@ -91,7 +91,7 @@ TEST(Compression, LeavesTheSameBitsOnEveryRankAndInEveryRun) {
   }
 }
 
-TEST(Compression, OfShorterNumbersIsAsCloseAsTheirPrecision) {
+TEST(Compression, IntoShorterNumbersIsAsCloseAsTheirPrecision) {
   const std::map<std::string, double> closest = {{"bf16", 4e-3}, {"fp16", 5e-4}, {"int8", 2e-2}};
   for (const auto& [name, tolerance] : closest) {
     for (const int ranks : {2, 3}) {
@@ -130,14 +130,14 @@ TEST(Compression, WithErrorFeedbackLosesNothingOverManySteps) {
   constexpr int kSteps = 60;
   const CompressedBucket layout = bucket();
   for (const std::string name : {"int8", "topk", "powersgd"}) {
-    // The same gradients in every step: what one step leaves out, later ones must bring.
+    // The gradients are the same in every step: later steps must bring what one step leaves out.
     const Ran ran = run({.name = name, .rank = 1, .ratio = 0.05}, 3, kSteps,
                         [&](int rank, int) { return gradient(layout.elements, rank, 0); });
     at::Tensor brought = at::zeros({layout.elements}, at::kDouble);
     for (const at::Tensor& result : ran.results[0]) brought += result;
     const at::Tensor expected = sum_of(layout.elements, 3, 0) * kSteps;
     EXPECT_GT(relative(ran.results[0][0], sum_of(layout.elements, 3, 0)), 1e-3) << name;
-    // Exactly: delivered + what all memories still hold = given.
+    // The delivered sum and the contents of all error memories together are exactly the input.
     for (const auto& state : ran.states) {
       for (const auto& [part, tensor] : state) {
         if (!part.starts_with("error/")) continue;
@@ -179,7 +179,7 @@ TEST(Compression, ByPowerSgdFindsAMatrixOfItsRankExactly) {
   const auto low_rank = [&](int rank, int) {
     const at::Tensor flat = gradient(layout.elements, rank, 0);
     const auto generator =
-        at::detail::createCPUGenerator(9);  // The same two directions on every rank.
+        at::detail::createCPUGenerator(9);  // The two directions are the same on every rank.
     const at::Tensor left = at::randn({40, 2}, generator, at::kFloat),
                      right = at::randn({2, 30}, generator, at::kFloat);
     flat.narrow(0, 0, 1200).copy_(at::matmul(left * (rank + 1), right).view({-1}));
@@ -188,11 +188,11 @@ TEST(Compression, ByPowerSgdFindsAMatrixOfItsRankExactly) {
   const Ran ran = run({.name = "powersgd", .rank = 2}, 2, 2, low_rank);
   const at::Tensor expected = low_rank(0, 0) + low_rank(1, 0);
   EXPECT_LT(relative(ran.results[0][0].narrow(0, 0, 1200), expected.narrow(0, 0, 1200)), 1e-5);
-  // Vectors and what the factors would not make smaller travel as they are.
+  // Vectors, and matrices whose factors would not be smaller, travel unchanged.
   EXPECT_TRUE(at::equal(ran.results[0][0].narrow(0, 1200, 36), expected.narrow(0, 1200, 36)));
 }
 
-TEST(Compression, ByPowerSgdComesBackFromGradientsOfZero) {
+TEST(Compression, ByPowerSgdRecoversFromGradientsOfZero) {
   const CompressedBucket layout = bucket();
   const Ran ran = run({.name = "powersgd", .rank = 2}, 2, 8, [&](int rank, int step) {
     return step < 3 ? at::zeros({layout.elements}) : gradient(layout.elements, rank, 3);
@@ -205,7 +205,7 @@ TEST(Compression, ByPowerSgdComesBackFromGradientsOfZero) {
 TEST(Compression, ByTopKSendsTheLargestOfEachRank) {
   const CompressedBucket layout = bucket();
   const Ran ran =
-      run({.name = "topk", .ratio = 0.001}, 2, 1, [&](int rank, int) {  // Two values a rank.
+      run({.name = "topk", .ratio = 0.001}, 2, 1, [&](int rank, int) {  // Two values of each.
         at::Tensor flat = gradient(layout.elements, rank, 0);
         flat[5] = 1;
         flat[10 + rank] = -2;
@@ -223,7 +223,7 @@ TEST(Compression, TakesValuesOfAnySizeAndFloat64) {
       const Ran ran = run({.name = name, .ratio = 1}, 2, 1, [&](int rank, int) {
         return gradient(bucket().elements, rank, 0) * size;
       });
-      if (name == "powersgd") continue;  // An approximation of rank 2: only that it is finite.
+      if (name == "powersgd") continue;  // Rank 2 is an approximation, which need only be finite.
       EXPECT_LT(relative(ran.results[0][0], sum_of(bucket().elements, 2, 0) * size), 2e-2)
           << name << " " << size;
     }
@@ -236,7 +236,7 @@ TEST(Compression, TakesValuesOfAnySizeAndFloat64) {
   }
 }
 
-TEST(Compression, RefusesWhatItDoesNotKnow) {
+TEST(Compression, RefusesUnknownNamesAndNumbersOutOfRange) {
   const auto message = [](const CompressionOptions& options) {
     try {
       check(options);
@@ -258,7 +258,7 @@ TEST(Compression, RefusesWhatItDoesNotKnow) {
                Error);
 }
 
-// A user's own: signs alone, scaled by the mean size.
+// A user's own method: signs alone, scaled by the mean size.
 class Signs : public Compressor {
  public:
   explicit Signs(std::shared_ptr<Group> group) : group_(std::move(group)) {}
@@ -272,7 +272,7 @@ class Signs : public Compressor {
   std::shared_ptr<Group> group_;
 };
 
-TEST(Compression, CanBeAUsersOwnByName) {
+TEST(Compression, TakesAUsersOwnMethodByName) {
   register_compressor("signs of a test", [](std::shared_ptr<Group> group, const CompressedBucket&,
                                             const CompressionOptions&) {
     return std::make_unique<Signs>(std::move(group));
@@ -286,7 +286,7 @@ TEST(Compression, CanBeAUsersOwnByName) {
   EXPECT_THROW(again(), Error);
 }
 
-// The whole step.
+// The last loss of training with whole steps.
 double trained_loss(const DataParallelOptions& options, int ranks, int steps, double lr = 0.2) {
   double last = 0;
   const auto groups = thread_groups(ranks);
@@ -304,7 +304,7 @@ double trained_loss(const DataParallelOptions& options, int ranks, int steps, do
     }
     hashes[rank] = sha256_of(replica.state().parameters);
   });
-  for (const auto& hash : hashes) EXPECT_EQ(hash, hashes[0]) << "replicas are the same bits";
+  for (const auto& hash : hashes) EXPECT_EQ(hash, hashes[0]) << "replicas differ";
   return last;
 }
 

@@ -1,6 +1,6 @@
-// Replicas are one device that sees the whole batch.
+// Replicas compute the same as one device that sees the whole batch.
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"
@@ -27,7 +27,7 @@ std::shared_ptr<Group> handle(const testing::Groups& groups, const Group& group)
   return groups[static_cast<size_t>(group.rank())];
 }
 
-// Gradients of the mean loss over `data` on one device.
+// The gradients of the mean loss over `data` on one device.
 template <typename Net>
 std::vector<at::Tensor> gradients_of(Net& net, const Data& data) {
   loss_on(net, data).backward();
@@ -50,7 +50,7 @@ void expect_gradients(const std::vector<at::Tensor>& actual,
 class Replicas : public ::testing::TestWithParam<int> {
  protected:
   int size() const { return GetParam(); }
-  // Runs `body(replica, net, group)` on every rank with a Mlp and a Recorder.
+  // Runs `body(replica, net, group)` on every rank with an Mlp and a Recorder.
   template <typename Body>
   void run(Body body, const DataParallelOptions& options = {},
            const OptimizerFactory& optimizer = recording()) {
@@ -130,7 +130,7 @@ TEST_P(Replicas, OneWithoutSamplesContributesNothing) {
       const bool has_all = group.rank() == group.size() - 1;
       const at::Tensor loss =
           has_all ? loss_on(net, whole)
-                  : at::full({}, std::nan(""), at::kDouble);  // A mean over nothing.
+                  : at::full({}, std::nan(""), at::kDouble);  // The mean over no samples.
       const StepOutcome outcome = replica.step(loss, has_all ? 5 : 0, total);
       EXPECT_TRUE(outcome.updated);
       EXPECT_EQ(outcome.samples, 5);
@@ -139,7 +139,7 @@ TEST_P(Replicas, OneWithoutSamplesContributesNothing) {
   }
 }
 
-// It never called backward(), so it could not say that the total is known.
+// Such a rank never called backward(), so it could not say that the total is known.
 TEST_P(Replicas, OneThatOnlyStepsAgreesWithTheOthers) {
   const Data whole = data_of(5);
   Mlp reference;
@@ -151,7 +151,7 @@ TEST_P(Replicas, OneThatOnlyStepsAgreesWithTheOthers) {
   });
 }
 
-TEST_P(Replicas, ThatDisagreeWhetherTheTotalIsKnownAreToldSo) {
+TEST_P(Replicas, ThatDisagreeWhetherTheTotalIsKnownGetAnError) {
   if (size() == 1) return;
   run([&](DataParallel& replica, Mlp& net, Group& group) {
     replica.backward(loss_on(net, data_of(5)), 5, group.rank() == 0 ? 5 * size() : 0);
@@ -160,7 +160,7 @@ TEST_P(Replicas, ThatDisagreeWhetherTheTotalIsKnownAreToldSo) {
   });
 }
 
-TEST_P(Replicas, NobodyHavingSamplesUpdatesNothing) {
+TEST_P(Replicas, WithoutAnySamplesUpdateNothing) {
   run([&](DataParallel& replica, Mlp&, Group&) {
     const StepOutcome outcome = replica.step(at::Tensor(), 0);
     EXPECT_FALSE(outcome.updated);
@@ -188,7 +188,7 @@ TEST_P(Replicas, ClippingIsTorchsOwn) {
   }
 }
 
-TEST_P(Replicas, TheNormIsToldOnRequestAlone) {
+TEST_P(Replicas, TheNormIsReportedOnlyOnRequest) {
   Mlp reference;
   const Data data = data_of(3);
   gradients_of(reference, data);
@@ -212,7 +212,7 @@ TEST_P(Replicas, ANonFiniteLossNamesItsRanksAndUpdatesNothing) {
       EXPECT_FALSE(outcome.updated);
       EXPECT_EQ(sha256_of(replica.state().parameters), before);
       EXPECT_THAT(recorded(replica), IsEmpty());
-      // And the next step is as if nothing had been.
+      // The failed step has no effect on the next step.
       EXPECT_TRUE(replica.step(loss_on(net, data_of(4)), 4).updated);
     });
   }
@@ -261,7 +261,7 @@ TEST_P(Replicas, TrainingIsThatOfOneDeviceWithEveryOptimizer) {
           hashes[static_cast<size_t>(group.rank())] = sha256_of(replica.state().parameters);
         },
         {}, factory);
-    for (const auto& hash : hashes) EXPECT_EQ(hash, hashes[0]) << "replicas are the same bits";
+    for (const auto& hash : hashes) EXPECT_EQ(hash, hashes[0]) << "replicas differ";
   }
 }
 
@@ -279,7 +279,7 @@ TEST_P(Replicas, StartFromRankZerosParameters) {
   });
 }
 
-TEST_P(Replicas, SyncStateHandsOutWhatRankZeroChanged) {
+TEST_P(Replicas, SyncStateHandsOutTheChangesOfRankZero) {
   run([&](DataParallel& replica, Mlp& net, Group& group) {
     if (group.rank() == 0) {
       const torch::NoGradGuard no_grad;
@@ -304,7 +304,7 @@ struct TwoHeads : torch::nn::Module {
 
 TEST_P(Replicas, AParameterUsedOnSomeRanksIsReducedAndOneUsedNowhereIsSkipped) {
   const Data whole = data_of(size() * 3);
-  TwoHeads reference;  // Rank 0 takes head b, the others head a.
+  TwoHeads reference;  // Rank 0 uses head b, the other ranks head a.
   (loss_on(reference, whole.part(3, 3)).nan_to_num(0) * 0).backward();
   reference.zero_grad();
   reference.use_b = true;
@@ -321,8 +321,8 @@ TEST_P(Replicas, AParameterUsedOnSomeRanksIsReducedAndOneUsedNowhereIsSkipped) {
     net->use_b = group.rank() == 0;
     const Data mine = whole.share(group.rank(), group.size());
     replica.step(loss_on(*net, mine), 3);
-    const auto& gradients =
-        recorded(replica);  // a.weight, a.bias, b.weight, b.bias, never.weight, never.bias
+    // The order is a.weight, a.bias, b.weight, b.bias, never.weight, never.bias.
+    const auto& gradients = recorded(replica);
     EXPECT_EQ(gradients[0].defined(), size() > 1);
     if (size() > 1) {
       EXPECT_LT(difference(gradients[0], reference.a->weight.grad()), kClose);
@@ -336,7 +336,7 @@ TEST_P(Replicas, AParameterUsedOnSomeRanksIsReducedAndOneUsedNowhereIsSkipped) {
     DataParallel replica(handle(groups, group), net, Adam{.weight_decay = 0.1});
     const std::string before = sha256_of({{"never", net->never->weight}});
     replica.step(loss_on(*net, whole), whole.size());
-    EXPECT_EQ(sha256_of({{"never", net->never->weight}}), before) << "no decay either";
+    EXPECT_EQ(sha256_of({{"never", net->never->weight}}), before) << "weight decay was applied";
     EXPECT_EQ(replica.optimizer().state().count(net->never->weight.unsafeGetTensorImpl()), 0u);
     EXPECT_EQ(replica.optimizer().state().count(net->a->weight.unsafeGetTensorImpl()), 1u);
   });
@@ -392,7 +392,8 @@ INSTANTIATE_TEST_SUITE_P(Types, HalfReplicas,
                                             ::testing::Values(at::kHalf, at::kBFloat16)));
 TEST_P(HalfReplicas, GradientsOfSixteenBitsAreThoseOfTheWholeBatch) {
   const auto [size, dtype] = GetParam();
-  const Data whole = data_of(300, 0, dtype);  // Sums over so many samples: the total must be known.
+  // Sums over so many samples need a known total.
+  const Data whole = data_of(300, 0, dtype);
   Mlp reference;
   reference.to(dtype);
   const auto expected = gradients_of(reference, whole);
@@ -471,8 +472,8 @@ TEST_P(Replicas, LbfgsTakesThePathOfOneDevice) {
       {}, factory);
 }
 
-TEST_P(Replicas, TwoEnginesInOneProgrammeDoNotMeet) {
-  // A generator and a critic, stepped in turn with different losses, as in a GAN.
+TEST_P(Replicas, TwoEnginesInOneProgrammeDoNotInterfere) {
+  // A generator and a critic take steps in turn with different losses, as in a GAN.
   const auto play = [](auto step_generator, auto step_critic, Mlp& generator, Mlp& critic,
                        const Data& data) {
     for (int round = 0; round < 3; ++round) {
@@ -540,7 +541,7 @@ TEST_P(Replicas, SyncBuffersTakesRankZerosOfEveryType) {
   });
 }
 
-TEST(DataParallel, RefusesALossThatIsNoScalarAndNegativeSamples) {
+TEST(DataParallel, RefusesALossThatIsNotAScalarAndNegativeSamples) {
   const auto group = thread_groups(1)[0];
   auto net = std::make_shared<Mlp>();
   DataParallel replica(group, net, SGD{});

@@ -15,7 +15,7 @@ TEST(GradScaler, HalvesOnOverflowAndDoublesAfterManySteps) {
   scaler.update(false);
   scaler.update(false);
   EXPECT_EQ(scaler.scale(), 32768);
-  scaler.update(true);  // The count starts anew.
+  scaler.update(true);  // The count starts again.
   EXPECT_EQ(scaler.scale(), 16384);
   for (int step = 0; step < 3; ++step) scaler.update(false);
   EXPECT_EQ(scaler.scale(), 32768);
@@ -23,7 +23,7 @@ TEST(GradScaler, HalvesOnOverflowAndDoublesAfterManySteps) {
   EXPECT_EQ(scaler.scale(), 65536);
 }
 
-TEST(GradScaler, GoesOnFromItsState) {
+TEST(GradScaler, ContinuesFromItsState) {
   GradScaler one({.growth_interval = 3}), two({.growth_interval = 3});
   one.update(true);
   one.update(false);
@@ -36,7 +36,7 @@ TEST(GradScaler, GoesOnFromItsState) {
   }
 }
 
-TEST(GradScaler, GivesUpWhereTheScaleIsNotTheReason) {
+TEST(GradScaler, FailsIfTheScaleIsNotTheCause) {
   GradScaler scaler;
   int halvings = 0;
   try {
@@ -48,7 +48,7 @@ TEST(GradScaler, GivesUpWhereTheScaleIsNotTheReason) {
   }
 }
 
-TEST(GradScaler, RefusesWhatCannotWork) {
+TEST(GradScaler, RefusesImpossibleOptions) {
   EXPECT_THROW(GradScaler({.initial = 0}), Error);
   EXPECT_THROW(GradScaler({.growth = 1}), Error);
   EXPECT_THROW(GradScaler({.backoff = 1}), Error);
@@ -93,7 +93,7 @@ TEST(LossScaling, SkipsAStepThatOverflowsOnOneRankOnAllAndHalvesTheScale) {
       EXPECT_FALSE(skipped.updated);
       EXPECT_EQ(replica.loss_scale(), 32768);
       EXPECT_EQ(sha256_of(replica.state().parameters), before);
-      EXPECT_TRUE(replica.optimizer().state().empty()) << "the optimizer counts no step either";
+      EXPECT_TRUE(replica.optimizer().state().empty()) << "the optimizer counted the step";
       const Json counters = replica.counters();
       replica.load_counters(Json::parse(counters.dump()));
       EXPECT_TRUE(replica.step(loss_on(*net, mine), mine.size(), 12).updated);
@@ -125,8 +125,8 @@ TEST(MasterWeights, CollectUpdatesThatWouldVanishInSixteenBits) {
     const at::Tensor x = at::ones({1, 4}, at::kBFloat16);
     for (int step = 0; step < 100; ++step)
       replica.step(net->forward(x).to(at::kFloat).mean(), 1, 2);
-    // 100 steps of 1e-4 by a gradient of 1: in bfloat16 alone each would be rounded away (1 - 1e-4
-    // is 1 there).
+    // Each of 100 steps changes the weight by 1e-4. In bfloat16 alone each change would be rounded
+    // away: 1 - 1e-4 is 1 there.
     EXPECT_NEAR(replica.masters()[0].tensor[0][0].item<float>(), 0.99, 1e-4);
     EXPECT_EQ(net->line->weight.scalar_type(), at::kBFloat16);
     EXPECT_NEAR(net->line->weight[0][0].item<float>(), 0.99, 4e-3);

@@ -1,6 +1,7 @@
-// Gradients whose memory another tensor uses too, or will: the losses are those of one device.
+// Gradients whose memory another tensor also uses, or will use: the losses are those of one
+// device.
 #include "ways.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 namespace trireme {
@@ -14,7 +15,7 @@ using testing::Way;
 constexpr double kClose = 1e-10;
 constexpr int kSteps = 5;
 
-// Layers of one size: gradients and temporaries of backward are as large as each other's slots.
+// Layers of one size: gradients and temporaries of backward fit into each other's slots.
 struct Deep : torch::nn::Module {
   explicit Deep(int64_t width = 128) {
     layers->push_back(torch::nn::Linear(6, width));
@@ -43,8 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Batches, SlotsBetweenHosts,
                          ::testing::Combine(::testing::Values(384, 381), ::testing::Values(1, 2),
                                             ::testing::Bool(), ::testing::Values(0.0, 0.5)));
 
-// 384 samples on 3 ranks: activations have exactly the size of a weight.
-TEST_P(SlotsBetweenHosts, BetweenHostsGradientsAreThoseOfOneDeviceWhateverBackwardAllocates) {
+// With 384 samples on 3 ranks, activations have exactly the size of a weight.
+TEST_P(SlotsBetweenHosts, GradientsAreThoseOfOneDeviceForAllAllocationsOfBackward) {
   const auto [samples, parts, all_at_once, clip_norm] = GetParam();
   Deep reference;
   const std::vector<double> expected = testing::train_alone(
@@ -64,7 +65,7 @@ TEST_P(SlotsBetweenHosts, BetweenHostsGradientsAreThoseOfOneDeviceWhateverBackwa
       });
 }
 
-// Pairs of parameters whose gradients autograd leaves in one storage, wholly or in parts.
+// Pairs of parameters whose gradients autograd leaves in one storage, completely or in part.
 struct Embedded : torch::nn::Module {
   Embedded() {
     to(at::kDouble);
@@ -127,7 +128,7 @@ TEST_P(Aliased, TrainAsOneDevice) {
 
 TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
   const auto& [way, parts] = GetParam();
-  if (way.options.virtual_shards > 0 || parts > 1) GTEST_SKIP() << "another way to call it";
+  if (way.options.virtual_shards > 0 || parts > 1) GTEST_SKIP() << "this way has another call";
   Embedded reference;
   const double clip_norm = way.options.clip_norm;
   // Each gradient is 1 everywhere.
@@ -137,7 +138,7 @@ TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
       way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.5},
       [&](DataParallel& replica, Embedded& net, Group& group) {
         replica.backward(embedded_loss(net, data_of(36).share(group.rank(), group.size())), 12);
-        const at::Tensor ones = at::full({8}, 12.0, at::kDouble);  // Sums over 12 samples.
+        const at::Tensor ones = at::full({8}, 12.0, at::kDouble);  // The sums over 12 samples.
         net.position.mutable_grad() = ones.view({2, 4});
         net.kind.mutable_grad() = net.position.grad();
         net.wide.mutable_grad() = ones;
@@ -146,7 +147,7 @@ TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
         net.first.mutable_grad() = at::full({1}, 12.0, at::kDouble).expand({6});
         net.second.mutable_grad() = ones.narrow(0, 0, 6);
         replica.step();
-        EXPECT_TRUE(ones.eq(12.0).all().item<bool>()) << "the caller's own tensor";
+        EXPECT_TRUE(ones.eq(12.0).all().item<bool>()) << "the caller's own tensor was changed";
         for (const auto& item : net.named_parameters()) {
           const at::Tensor before = reference.named_parameters()[item.key()];
           EXPECT_LT(testing::difference(item.value().detach(), before.detach() - 0.5 * factor),
@@ -156,7 +157,7 @@ TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
       });
 }
 
-// Each replica takes its own step, so that one replica's gradients are scaled, and nothing else is.
+// Each replica takes its own step, so only the gradients of one replica are scaled.
 TEST(AliasedGradients, LocalStepsScaleThemOnce) {
   for (const double clip_norm : {0.0, 0.01}) {
     Embedded reference;
@@ -167,7 +168,7 @@ TEST(AliasedGradients, LocalStepsScaleThemOnce) {
     testing::run(
         way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.1},
         [&](DataParallel& replica, Embedded& net, Group&) {
-          for (int step = 0; step < kSteps; ++step)  // Both on the same samples.
+          for (int step = 0; step < kSteps; ++step)  // Both replicas use the same samples.
             replica.step(embedded_loss(net, data_of(36, step)), 36);
           EXPECT_LT(testing::difference(net, reference), kClose);
         });

@@ -1,4 +1,4 @@
-// Memory in which the other ranks of a host find gradients: a place is used once a step.
+// The memory in which the other ranks of a host find gradients: each place is used once a step.
 #include <gtest/gtest.h>
 #include <trireme/parallel/shared/gradient_slots.h>
 #include <array>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kSlot = 256, kStride = 512, kBegin = 1024, kSpill = 4096;
 
-// Slots 0, 1 and 2 of one size, and slot 3, which is twice as large.
+// Slots 0, 1 and 2 have one size; slot 3 is twice as large.
 class GradientSlotsTest : public ::testing::Test {
  protected:
   static std::shared_ptr<net::SharedMemory> memory() {
@@ -38,7 +38,7 @@ class GradientSlotsTest : public ::testing::Test {
                        {kSlot, kSlot, kSlot, 2 * kSlot}};
 };
 
-TEST_F(GradientSlotsTest, ACopyThatWasPublishedIsNoPlaceForAnotherTensor) {
+TEST_F(GradientSlotsTest, NoTensorGetsThePlaceOfAPublishedCopy) {
   const auto elsewhere = filled(7);
   const size_t place = publish(1, elsewhere.data());
   for (const std::byte* tensor = allocate(); tensor != nullptr; tensor = allocate())
@@ -51,7 +51,7 @@ TEST_F(GradientSlotsTest, ACopyThatWasPublishedIsNoPlaceForAnotherTensor) {
 TEST_F(GradientSlotsTest, APublishedTensorsPlaceStaysItsOwnAfterTheTensorIsFreed) {
   std::byte* const tensor = allocate();
   const size_t place = publish(0, tensor);
-  EXPECT_EQ(at(place), tensor) << "no copy";
+  EXPECT_EQ(at(place), tensor) << "the tensor was copied";
   slots_.give_back(tensor);
   for (const std::byte* other = allocate(); other != nullptr; other = allocate())
     EXPECT_NE(other, tensor);
@@ -79,7 +79,7 @@ TEST_F(GradientSlotsTest, PartsOfOneTensorGetPlacesThatDoNotOverlap) {
 }
 
 TEST_F(GradientSlotsTest, AnOwnSlotThatATensorHoldsIsNotOverwritten) {
-  std::byte* const tensor = allocate();  // Slot 0, by something that is no gradient.
+  std::byte* const tensor = allocate();  // A tensor that is not a gradient takes slot 0.
   std::memset(tensor, 3, kSlot);
   const auto elsewhere = filled(9);
   const size_t place = publish(0, elsewhere.data());
@@ -89,8 +89,8 @@ TEST_F(GradientSlotsTest, AnOwnSlotThatATensorHoldsIsNotOverwritten) {
 }
 
 TEST_F(GradientSlotsTest, EveryOrderOfAllocatingAndPublishingKeepsPlacesApart) {
-  // Each parameter's gradient lies in a slot, in the slot of another one, in a shared one or
-  // elsewhere; a tensor is allocated and freed between any two.
+  // Each parameter's gradient lies in a slot, in the slot of another parameter, in a shared one or
+  // elsewhere. Between any two of them a tensor is allocated and freed.
   for (int choice = 0; choice < 4 * 4 * 4; ++choice) {
     std::byte* const own = allocate();
     std::set<size_t> places;

@@ -7,8 +7,8 @@
 namespace trireme::testing {
 namespace {
 
-// Plain SGD by hand: `replicas` models that step apart on their own shares and are averaged where
-// `averages(step)` says so.
+// Plain SGD by hand: `replicas` models step apart on their own shares and are averaged after each
+// step for which `averages(step)` is true.
 std::vector<at::Tensor> by_hand(int replicas, int steps, double lr,
                                 const std::function<bool(int)>& averages) {
   std::vector<std::shared_ptr<Mlp>> nets;
@@ -33,7 +33,7 @@ std::vector<at::Tensor> by_hand(int replicas, int steps, double lr,
 
 struct Ran {
   std::vector<at::Tensor> parameters;
-  std::vector<int64_t> bytes;  // By step.
+  std::vector<int64_t> bytes;  // By step: the bytes that were sent.
   std::vector<double> losses;
 };
 Ran train(int replicas, int steps, const DataParallelOptions& options, bool weighted = true,
@@ -56,7 +56,8 @@ Ran train(int replicas, int steps, const DataParallelOptions& options, bool weig
     hashes[rank] = sha256_of(replica.state().parameters);
     if (rank == 0) ran.parameters = net->parameters();
   });
-  for (const auto& hash : hashes) EXPECT_EQ(hash, hashes[0]) << "equal after an averaging";
+  for (const auto& hash : hashes)
+    EXPECT_EQ(hash, hashes[0]) << "replicas differ after an averaging";
   return ran;
 }
 
@@ -75,7 +76,7 @@ TEST(LocalSgd, StepsApartAndAveragesAsWrittenByHand) {
           worst(ran.parameters, by_hand(replicas, 8, 0.1, [](int step) { return step % 4 == 3; })),
           1e-12);
     }
-    // The end of the run comes between two averagings: synchronise() brings one more.
+    // The run ends between two averagings, and synchronise() adds one more.
     const Ran uneven = train(replicas, 6, {.local = {.steps = 4}});
     EXPECT_LT(worst(uneven.parameters,
                     by_hand(replicas, 6, 0.1, [](int step) { return step == 3 || step == 5; })),
@@ -91,7 +92,7 @@ TEST(LocalSgd, ReducesGradientsUntilTheStepAfterWhichItIsLocal) {
             1e-12);
 }
 
-TEST(LocalSgd, SendsParametersOnlyWhereItAverages) {
+TEST(LocalSgd, SendsParametersOnlyWhenItAverages) {
   const Ran ran = train(2, 8, {.local = {.steps = 4}});
   for (int step = 0; step < 8; ++step) {
     if (step % 4 == 3)
@@ -112,7 +113,7 @@ TEST(LocalSgd, ClipsEachReplicasOwnGradient) {
   EXPECT_GT(moved, 0);
 }
 
-TEST(LocalSgd, AveragesTheOptimizersStateWhereAsked) {
+TEST(LocalSgd, AveragesTheOptimizersStateOnRequest) {
   for (const bool momentum : {false, true}) {
     const auto groups = thread_groups(2);
     std::vector<at::Tensor> buffers(2);
@@ -132,7 +133,7 @@ TEST(LocalSgd, AveragesTheOptimizersStateWhereAsked) {
   }
 }
 
-TEST(LocalSgd, TellsEveryReplicaOfAStopAndOfANaNInTheSameStep) {
+TEST(LocalSgd, ReportsAStopAndANaNToEveryReplicaInTheSameStep) {
   const auto groups = thread_groups(3);
   on_ranks(groups, [&](Group& group) {
     const auto net = std::make_shared<Mlp>();
@@ -150,7 +151,7 @@ TEST(LocalSgd, TellsEveryReplicaOfAStopAndOfANaNInTheSameStep) {
   });
 }
 
-TEST(LocalSgd, LeavesAReplicaWithoutSamplesWhereItIs) {
+TEST(LocalSgd, DoesNotUpdateAReplicaWithoutSamplesBeforeTheAveraging) {
   const auto groups = thread_groups(2);
   on_ranks(groups, [&](Group& group) {
     const auto net = std::make_shared<Mlp>();
@@ -163,7 +164,7 @@ TEST(LocalSgd, LeavesAReplicaWithoutSamplesWhereItIs) {
       if (group.rank() == 1) replica.backward({}, 0, 4);
       EXPECT_TRUE(replica.step().updated);
     }
-    EXPECT_GT(difference(*net, Mlp()), 1e-6) << "averaged in";
+    EXPECT_GT(difference(*net, Mlp()), 1e-6) << "the averaging did not change the parameters";
   });
 }
 

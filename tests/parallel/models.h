@@ -1,4 +1,4 @@
-// Small models and the means to compare replicas with one device that sees the whole batch.
+// Small models, and functions that compare replicas with one device that sees the whole batch.
 #pragma once
 #include <torch/torch.h>
 
@@ -10,8 +10,8 @@
 
 namespace trireme::testing {
 
-// Deterministic values from the shape alone, so that every replica starts alike without a
-// generator.
+// Sets deterministic values from the shape alone, so that every replica starts alike
+// without a generator.
 inline void fill(const torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
   int64_t place = 0;
@@ -57,7 +57,7 @@ at::Tensor loss_on(Net& net, const Data& data) {
   return torch::nn::functional::cross_entropy(net.forward(data.x), data.y);
 }
 
-// An "optimizer" that only keeps the gradients it was given, by parameter.
+// An "optimizer" that only keeps the gradients of each parameter.
 class Recorder : public torch::optim::Optimizer {
  public:
   explicit Recorder(std::vector<at::Tensor> parameters)

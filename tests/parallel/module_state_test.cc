@@ -1,5 +1,5 @@
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 namespace trireme {

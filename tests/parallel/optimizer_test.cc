@@ -1,6 +1,6 @@
-// Optimizers by value, and their state there and back.
+// Optimizers that are chosen by options, and their state, saved and loaded.
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"
@@ -30,7 +30,7 @@ void train(Mlp& net, torch::optim::Optimizer& optimizer, int first, int last) {
   }
 }
 
-// SGD with a name of its own: nothing is known of its state, so it is kept as its archive.
+// An optimizer whose state Trireme does not know: it is kept as the bytes of its archive.
 class OwnOptimizer : public torch::optim::Optimizer {
  public:
   explicit OwnOptimizer(std::vector<at::Tensor> parameters)
@@ -162,11 +162,11 @@ TEST_P(OptimizerByValue, RefusesAModelWithNothingToTrain) {
 INSTANTIATE_TEST_SUITE_P(Kinds, OptimizerByValue, ::testing::ValuesIn(known_kinds()), kName);
 
 class SavedOptimizer : public ::testing::TestWithParam<Kind> {};
-TEST_P(SavedOptimizer, GoesOnBitForBitInANewProgramme) {
+TEST_P(SavedOptimizer, ContinuesBitForBitInANewProgramme) {
   Mlp whole;
   const OptimizerPtr undisturbed = GetParam().ours(state_of(whole).parameters);
   train(whole, *undisturbed, 0, 3);
-  // A copy of what a checkpoint would hold, since training goes on in place.
+  // This is a copy, as a checkpoint would have it, because training continues in place.
   OptimizerState saved = state_of(*undisturbed, state_of(whole).parameters);
   for (auto& [name, tensor] : saved.tensors) tensor = tensor.clone();
   Mlp resumed;
@@ -213,7 +213,7 @@ TEST_P(SavedOptimizer, LeavesNothingOfALaterState) {
   train(undisturbed, *GetParam().ours(state_of(undisturbed).parameters), 0, 3);
   EXPECT_TRUE(testing::same_bits(parameters, state_of(undisturbed).parameters));
 }
-TEST_P(SavedOptimizer, OfAnotherKindIsRefusedByBothNames) {
+TEST_P(SavedOptimizer, OfAnotherKindIsRefusedWithBothNames) {
   Mlp net;
   const auto parameters = state_of(net).parameters;
   OptimizerState other = state_of(*GetParam().ours(parameters), parameters);
@@ -239,7 +239,7 @@ TEST(OptimizerStateNames, AreThoseOfPartsAndParameters) {
   EXPECT_EQ(saved.counters["step"]["first.weight"], 3);
 }
 
-TEST(OptimizerStateNames, AStateOfAnotherModelIsRefusedByItsParameter) {
+TEST(OptimizerStateNames, AStateOfAnotherModelIsRefusedWithTheParametersName) {
   Mlp net, wider(6, 12);
   OptimizerFactory factory = Adam{};
   const OptimizerPtr optimizer = factory(state_of(net).parameters),
@@ -251,7 +251,7 @@ TEST(OptimizerStateNames, AStateOfAnotherModelIsRefusedByItsParameter) {
               HasSubstr("first.weight"));
 }
 
-TEST(OpaqueState, ThatIsNoArchiveIsRefused) {
+TEST(OpaqueState, ThatIsNotAnArchiveIsRefused) {
   Mlp net;
   const auto parameters = state_of(net).parameters;
   OwnOptimizer optimizer(testing::trainable_of(parameters));

@@ -1,6 +1,7 @@
-// Buckets that leave while backward runs: the same gradients, in an order that rank 0 saw.
+// Buckets that are sent while backward runs: the gradients are the same, and rank 0
+// sees the order.
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/gradient_watch.h>
@@ -16,7 +17,7 @@ using testing::Mlp;
 using testing::on_ranks;
 using testing::Workers;
 
-TEST(GradientWatch, TellsEachParameterWhenItsGradientIsThere) {
+TEST(GradientWatch, ReportsEachParameterWhenItsGradientIsComplete) {
   Mlp net;
   std::vector<int> seen;
   GradientWatch watch(net.parameters(), [&](int parameter) {
@@ -24,12 +25,12 @@ TEST(GradientWatch, TellsEachParameterWhenItsGradientIsThere) {
     seen.push_back(parameter);
   });
   loss_on(net, data_of(4)).backward();
-  EXPECT_THAT(seen, ::testing::IsEmpty());  // Not armed.
+  EXPECT_THAT(seen, ::testing::IsEmpty());  // The watch is not armed yet.
   watch.arm(true);
   loss_on(net, data_of(4)).backward();
   EXPECT_THAT(seen, ::testing::UnorderedElementsAre(0, 1, 2, 3));
-  EXPECT_LT(std::find(seen.begin(), seen.end(), 2),
-            std::find(seen.begin(), seen.end(), 0));  // The last layer first.
+  // The last layer is complete first.
+  EXPECT_LT(std::find(seen.begin(), seen.end(), 2), std::find(seen.begin(), seen.end(), 0));
 }
 
 TEST(GradientWatch, AGraphThatOutlivesItCallsNothing) {
@@ -41,19 +42,20 @@ TEST(GradientWatch, AGraphThatOutlivesItCallsNothing) {
   loss.backward();
 }
 
-// Each rank a host of its own, or the first two together on one, with one copy of the parameters.
+// Either each rank has its own host, or the first two share one host and one copy of
+// the parameters.
 struct Way {
-  std::string carrier;
+  std::string backend;
   std::vector<std::string> hosts;
 };
 class Overlap : public ::testing::TestWithParam<Way> {
  protected:
   static WorldOptions world_options() {
     WorldOptions options = testing::world_options();
-    options.backend = GetParam().hosts.empty() ? GetParam().carrier : "auto";
+    options.backend = GetParam().hosts.empty() ? GetParam().backend : "auto";
     return options;
   }
-  // Buckets of one parameter each.
+  // Each bucket has one parameter.
   static DataParallelOptions engine_options() {
     return {.share_parameters = !GetParam().hosts.empty(),
             .buckets = {.capacity_bytes = 8, .first_bytes = 8}};
@@ -79,7 +81,7 @@ TEST_P(Overlap, TrainsAsOneDevice) {
       const Data mine = data_of(13, step).share(group.rank(), group.size());
       if (step % 2 == 0) {
         replica.step(loss_on(*net, mine), mine.size());
-      } else {  // Micro-batches: what travels is the sum.
+      } else {  // With micro-batches the sum travels.
         const auto half = mine.size() / 2;
         replica.backward(loss_on(*net, mine.part(0, half)), half);
         replica.last_backward(loss_on(*net, mine.part(half, mine.size())), mine.size() - half);
@@ -91,7 +93,7 @@ TEST_P(Overlap, TrainsAsOneDevice) {
   workers.leave();
 }
 
-TEST_P(Overlap, AReplicaWithoutSamplesAndParametersWithoutGradientsHoldNobodyUp) {
+TEST_P(Overlap, AReplicaWithoutSamplesAndParametersWithoutGradientsBlockNoRank) {
   Workers workers(3, world_options(), GetParam().hosts);
   const auto groups = workers.make_groups();
   on_ranks(groups, [&](Group& group) {
@@ -110,12 +112,12 @@ TEST_P(Overlap, AReplicaWithoutSamplesAndParametersWithoutGradientsHoldNobodyUp)
   });
   workers.leave();
 }
-INSTANTIATE_TEST_SUITE_P(Carriers, Overlap,
+INSTANTIATE_TEST_SUITE_P(Backends, Overlap,
                          ::testing::Values(Way{"gloo", {}}, Way{"tcp", {}},
                                            Way{"hosts", {"a", "a", "b"}}),
-                         [](const auto& each) { return each.param.carrier; });
+                         [](const auto& each) { return each.param.backend; });
 
-TEST(BetweenHosts, WhatAllRanksOfAHostHaveIsReducedAndSentInBackward) {
+TEST(BetweenHosts, BucketsThatAllRanksOfAHostCompleteAreReducedAndSentInBackward) {
   Workers workers(3, testing::world_options(), {"a", "a", "b"});
   const auto groups = workers.make_groups();
   on_ranks(groups, [&](Group& group) {
@@ -142,11 +144,11 @@ TEST(BetweenHosts, WhatAllRanksOfAHostHaveIsReducedAndSentInBackward) {
       if (group.between_hosts()) between->all_reduce(*group.between_hosts(), facts, [] { FAIL(); });
       between->next_step();
       group.host_team()->barrier("test");
-      for (int p = 0; p < 4; ++p)
-        EXPECT_EQ(*reinterpret_cast<double*>(between->reduced(p)), 3);  // 2 of host a, 1 of host b.
+      // The sum is 2 from host a and 1 from host b.
+      for (int p = 0; p < 4; ++p) EXPECT_EQ(*reinterpret_cast<double*>(between->reduced(p)), 3);
       at::Tensor all = at::full({1}, reductions, at::kLong);
       group.all_reduce(all);
-      EXPECT_EQ(all.item<int64_t>(), 2 * 4);  // Each parameter once on each host.
+      EXPECT_EQ(all.item<int64_t>(), 2 * 4);  // Each host reduces each parameter once.
       net.zero_grad();
     }
   });

@@ -1,7 +1,7 @@
-// What user code does to parameters after the engine was made: every rank names it, and none
-// computes with it.
+// Changes that user code makes to parameters after the engine was made: every rank names them, and
+// no rank computes with them.
 #include "ways.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/shared/content_watch.h>
@@ -17,7 +17,7 @@ using testing::take_step;
 using testing::Way;
 
 at::Tensor loss_of(Mlp& net, const testing::Data& data) {
-  // Whatever the type of a parameter is by now.
+  // The loss can be computed for a parameter of any type.
   at::Tensor hidden = data.x;
   for (const auto& layer : {net.first, net.second}) {
     hidden = at::matmul(hidden, layer->weight.to(at::kDouble).t());
@@ -81,7 +81,7 @@ std::vector<Way> every_way() {
   return ways;
 }
 
-// On rank `changer` alone, or on all (-1); before the first step, or after some.
+// The change happens on rank `changer` alone, or on all ranks (-1), after `steps_before` steps.
 void expect_named(const Way& way, const Change& change, int changer, int steps_before) {
   std::atomic<int> told{0};
   testing::run(
@@ -94,7 +94,7 @@ void expect_named(const Way& way, const Change& change, int changer, int steps_b
         group.barrier();
         try {
           take_step(replica, net, data_of(12), group, [&](Mlp& mine, const testing::Data& data) {
-            // A device without memory has no loss.
+            // A meta tensor has no values, and therefore no loss.
             return change.name == "to_meta" && changes
                        ? at::matmul(data.x,
                                     mine.second->weight.sum() * at::ones({6, 4}, at::kDouble))
@@ -204,7 +204,7 @@ TEST_P(ChangedInEveryWay, StateThatIsTakenFromAChangedModuleIsRefusedOnEveryRank
   EXPECT_EQ(told, way.size());
 }
 
-// Writes of which autograd's version counters know nothing.
+// Writes that autograd's version counters do not show.
 struct Write {
   std::string name;
   std::function<void(Mlp&)> write;
@@ -278,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Written,
                                   (std::get<2>(each.param) > 0 ? "_clipped" : "");
                          });
 
-TEST(SharedContents, AWriteInsideModifyParametersIsNoSurprise) {
+TEST(SharedContents, AWriteInsideModifyParametersIsAccepted) {
   for (const Way& way : shared_ways())
     testing::run(
         way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
@@ -289,7 +289,7 @@ TEST(SharedContents, AWriteInsideModifyParametersIsNoSurprise) {
         });
 }
 
-TEST(SharedContents, AParameterThatRestsIsLookedAtWhenItIsUsedAgain) {
+TEST(SharedContents, AnUnusedParameterIsCheckedWhenItIsUsedAgain) {
   const Way way{.name = "", .replicas = 2, .options = {.share_parameters = true}};
   std::atomic<int> told{0};
   testing::run(

@@ -1,7 +1,7 @@
-// An optimizer that has a part of the module's parameters, in groups of its own, and parameters
+// An optimizer that has only a part of the module's parameters, in its own groups; and parameters
 // without elements.
 #include "ways.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/layerwise.h>
@@ -29,7 +29,7 @@ std::vector<at::Tensor> named(const std::vector<NamedTensor>& parameters,
   return tensors;
 }
 
-// The optimizer over these parameters.
+// A factory of the optimizer over the named parameters.
 template <typename Optimizer, typename Options>
 OptimizerFactory over(const std::vector<std::string>& names, const Options& options) {
   return [=](const std::vector<NamedTensor>& parameters) {
@@ -63,14 +63,14 @@ INSTANTIATE_TEST_SUITE_P(
       return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
     });
 
-// Lamb's step for whole layers is no update that the others of a host can finish.
+// Lamb steps whole layers, so the other ranks of a host cannot finish its update.
 bool can_share(const Way& way, const Rule& rule) {
   return !(way.options.guard.wanted && rule.name == "lamb");
 }
 
 TEST_P(Partial, UpdatesTheHeadAndNothingElse) {
   const auto& [way, rule] = GetParam();
-  if (!can_share(way, rule)) GTEST_SKIP() << "not shared";
+  if (!can_share(way, rule)) GTEST_SKIP() << "parameters are not shared";
   for (const auto& names : {std::vector<std::string>{"second.weight", "second.bias"},
                             {"second.bias", "first.weight"},
                             {"first.bias"}}) {
@@ -174,7 +174,7 @@ TEST_P(PartialInEveryWay, AFrozenBodyUnderATrainedHead) {
   }
 }
 
-// Parameters without elements first, in the middle and last; one of a type of its own.
+// Parameters without elements come first, in the middle and last; one has another type.
 struct WithEmpty : torch::nn::Module {
   WithEmpty() {
     register_parameter("none", at::zeros({0}, at::kDouble));
@@ -198,14 +198,14 @@ at::Tensor empty_loss(WithEmpty& net, const Data& data) {
   return loss;
 }
 
-TEST_P(PartialInEveryWay, ParametersWithoutElementsAreNoTrouble) {
+TEST_P(PartialInEveryWay, ParametersWithoutElementsWork) {
   for (const double clip_norm : {0.0, 0.05})
     for (const OptimizerFactory& optimizer :
          {OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Adam{.lr = 0.01}),
           OptimizerFactory(Lamb{.lr = 0.01})}) {
       Way way = GetParam();
       way.options.clip_norm = clip_norm;
-      if (way.options.guard.wanted) way.options.guard.wanted = false;  // Lamb.
+      if (way.options.guard.wanted) way.options.guard.wanted = false;  // Lamb cannot be guarded.
       WithEmpty reference;
       const std::vector<double> expected =
           testing::train_alone(reference, optimizer, kSteps, 36, clip_norm, empty_loss);
@@ -250,7 +250,7 @@ TEST(TiedByStorage, ParametersAreNotShared) {
   });
 }
 
-TEST(EmptyParameters, AreNoTroubleForCompression) {
+TEST(EmptyParameters, WorkWithCompression) {
   for (const std::string& name : compressor_names())
     for (const bool share : {false, true}) {
       Way way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}};

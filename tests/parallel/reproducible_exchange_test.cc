@@ -5,7 +5,7 @@
 
 #include "../base/expect_error.h"
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 namespace trireme {
@@ -19,8 +19,8 @@ using testing::thread_groups;
 
 constexpr int kShards = 8;
 
-// float32, whose sums depend on their order, with dropout; `rare` has a gradient only where the
-// first sample says so.
+// A float32 net with dropout: its sums depend on their order. `rare` has a gradient only if the
+// first sample makes it so.
 struct Net : torch::nn::Module {
   Net()
       : first(register_module("first", torch::nn::Linear(6, 33))),
@@ -41,7 +41,7 @@ struct Case {
   OptimizerFactory optimizer = SGD{.lr = 0.1, .momentum = 0.9};
   DataParallelOptions options = {};
   int64_t samples = 37;
-  int64_t known_total = 37;  // 0: unknown.
+  int64_t known_total = 37;  // 0 means unknown.
   at::ScalarType dtype = at::kFloat;
 };
 
@@ -66,7 +66,7 @@ void compute_shards(DataParallel& replica, Net& net, ReplicaRandom& random, cons
   }
 }
 
-// What every rank ends with after some steps, the second half of them with another number of ranks.
+// The end of every rank after some steps; the second half of them has another number of ranks.
 Result train(const Case& how, int ranks, int later_ranks) {
   Result result;
   std::vector<at::Tensor> kept;
@@ -142,7 +142,7 @@ TEST_P(Reproducible, EveryNumberOfRanksEndsWithTheSameBits) {
 TEST_P(Reproducible, ANumberOfRanksThatChangesEndsWithTheSameBits) {
   const Result alone = train(GetParam(), 1, 1);
   EXPECT_EQ(train(GetParam(), 3, 2), alone);
-  EXPECT_EQ(train(GetParam(), 2, 10), alone) << "two ranks have no shards";
+  EXPECT_EQ(train(GetParam(), 2, 10), alone) << "two of the ten ranks have no shards";
 }
 
 TEST(ReproducibleExchange, IsTheMeanOverTheGlobalBatch) {
@@ -213,10 +213,10 @@ TEST(ReproducibleExchange, RefusesAStepWithoutAllItsShards) {
               HasSubstr("1 of 8 shards"));
   for (int shard = 1; shard < kShards; ++shard) replica.end_shard();
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.end_shard(); }),
-              HasSubstr("end_shard() a 9. time"));
+              HasSubstr("call 9 of end_shard()"));
 }
 
-TEST(ReproducibleExchange, RefusesWhatDependsOnTheNumberOfRanks) {
+TEST(ReproducibleExchange, RefusesOptionsThatDependOnTheNumberOfRanks) {
   DataParallelOptions options = sharded();
   options.compression.name = "bf16";
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { alone(options); }),
@@ -234,7 +234,7 @@ TEST(ReproducibleExchange, RefusesWhatDependsOnTheNumberOfRanks) {
               HasSubstr("no virtual shards"));
 }
 
-TEST(ReproducibleExchange, GoesOnOnlyWithTheSameShardsAndThreads) {
+TEST(ReproducibleExchange, ContinuesOnlyWithTheSameShardsAndThreads) {
   at::set_num_threads(1);
   DataParallel replica = alone(sharded());
   Json counters = replica.counters();
@@ -243,7 +243,7 @@ TEST(ReproducibleExchange, GoesOnOnlyWithTheSameShardsAndThreads) {
   EXPECT_THAT(
       message_of(ErrorCode::invalid_argument, [&] { replica.load_counters(counters); }),
       ::testing::AllOf(HasSubstr("8 virtual shards and 2 threads"), HasSubstr("device.threads=2")));
-  EXPECT_NO_THROW(replica.load_counters(Json::object()));  // Of a run without them: from there on.
+  EXPECT_NO_THROW(replica.load_counters(Json::object()));  // A run without shards has no counters.
 }
 
 }  // namespace

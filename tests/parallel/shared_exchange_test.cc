@@ -1,7 +1,7 @@
-// One copy of parameters and optimizer state a host, updated inside the exchange: the same as
-// torch::optim on one device.
+// One copy of parameters and optimizer state for each host, updated inside the exchange: the
+// result is that of torch::optim on one device.
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/layerwise.h>
@@ -97,7 +97,7 @@ void run(const Setting& setting, const OptimizerFactory& optimizer, DataParallel
   if (workers) workers->leave();
 }
 
-// One device, torch::optim's own step (or Lars' and Lamb's).
+// Trains one device with the optimizer's own step.
 std::shared_ptr<Mlp> trained_alone(const OptimizerFactory& factory, double clip_norm = 0) {
   auto net = std::make_shared<Mlp>();
   const auto optimizer = factory(state_of(*net).parameters);
@@ -224,7 +224,7 @@ TEST_P(SharedBy, ANonfiniteLossUpdatesNothing) {
   });
 }
 
-TEST_P(SharedBy, AStepWhoseGradientsOverflowIsNoStepForTheOptimizer) {
+TEST_P(SharedBy, AStepWhoseGradientsOverflowDoesNotCountForTheOptimizer) {
   const auto expected = trained_alone(Adam{.lr = 0.01});
   run(GetParam(), Adam{.lr = 0.01}, {.gradient_norm = true},
       [&](DataParallel& replica, Mlp& net, Group& group) {
@@ -232,7 +232,7 @@ TEST_P(SharedBy, AStepWhoseGradientsOverflowIsNoStepForTheOptimizer) {
           const Data mine = data_of(13, step).share(group.rank(), group.size());
           if (step % 2 == 0) {
             const at::Tensor loss =
-                (net.first->weight.sum() * 0).sqrt();  // Finite, unlike its slope.
+                (net.first->weight.sum() * 0).sqrt();  // The loss is finite, but its slope is not.
             const StepOutcome skipped = replica.step(loss, 4);
             EXPECT_TRUE(skipped.nonfinite_gradients);
             EXPECT_FALSE(skipped.updated);
@@ -243,7 +243,7 @@ TEST_P(SharedBy, AStepWhoseGradientsOverflowIsNoStepForTheOptimizer) {
       });
 }
 
-// What user code may do to a parameter, and the words that tell of it.
+// A change that user code may make to a parameter, and the words of the error that reports it.
 struct Meddling {
   std::string name;
   std::function<void(Mlp&)> change;
@@ -251,7 +251,7 @@ struct Meddling {
 };
 class Meddled : public ::testing::TestWithParam<std::tuple<Setting, Meddling>> {};
 
-TEST_P(Meddled, IsToldOnEveryRankAndComputesNothing) {
+TEST_P(Meddled, IsReportedOnEveryRankAndUpdatesNothing) {
   const auto& [setting, meddling] = GetParam();
   std::atomic<int> told{0};
   const auto endings_expected = setting.size();
@@ -299,7 +299,7 @@ TEST_P(SharedBy, LoadingInsideModifyParametersIsTaken) {
   });
 }
 
-TEST_P(SharedBy, LoadedOptimizerStateIsGoneOnWith) {
+TEST_P(SharedBy, LoadedOptimizerStateIsUsed) {
   const auto expected = trained_alone(Adam{.lr = 0.01});
   OptimizerState saved;
   std::vector<at::Tensor> parameters;
@@ -328,8 +328,8 @@ TEST_P(SharedBy, LoadedOptimizerStateIsGoneOnWith) {
   });
 }
 
-// The places of the state are the same memory as before, and must not be what they were.
-TEST_P(SharedBy, StateThatIsLoadedAwayBeginsAnew) {
+// The places of the state are the same memory as before, but their old values must not remain.
+TEST_P(SharedBy, StateThatALoadRemovesStartsAtZero) {
   const auto expected = trained_alone(Adam{.lr = 0.01, .amsgrad = true});
   run(GetParam(), Adam{.lr = 0.01, .amsgrad = true}, {},
       [&](DataParallel& replica, Mlp& net, Group& group) {
@@ -365,7 +365,7 @@ TEST(SharedExchange, AnOptimizerOfTheUsersOwnStillWorks) {
   });
 }
 
-// LARS and LAMB, written down once more with tensor operations.
+// LARS and LAMB, written again with tensor operations.
 TEST(Layerwise, LarsIsTheAlgorithmOfThePaper) {
   auto net = std::make_shared<Mlp>();
   const double lr = 0.5, mu = 0.9, decay = 0.01, trust = 0.02;

@@ -6,8 +6,8 @@
 namespace trireme::testing {
 namespace {
 
-// Batch norms where models have them: in a Sequential, within a module of that, in a submodule, and
-// as a function.
+// Batch norms in the usual places of models: in a Sequential, in a module inside a Sequential, in
+// a submodule, and as a function.
 struct NormNet : torch::nn::Module {
   struct Middle : torch::nn::Module {
     at::Tensor forward(const at::Tensor& x) { return layers->forward(x); }
@@ -45,7 +45,7 @@ Data images(int64_t samples, at::ScalarType dtype = at::kDouble, int64_t step = 
           at::randint(3, {samples}, generator, at::kLong)};
 }
 
-// One step of a replica on its share; a replica without samples takes part with an empty batch.
+// Takes one step of a replica on its share. A replica without samples uses an empty batch.
 void train_step(DataParallel& replica, const std::shared_ptr<Group>& norms, NormNet& net,
                 const Data& share, int64_t total) {
   const SyncBatchNorm together(norms);
@@ -108,7 +108,7 @@ TEST(SyncBatchNorm, WeighsUnevenSharesByTheirSamples) {
   expect_parity(3, {images(8), images(7, at::kDouble, 1)}, at::kDouble, 1e-10);
 }
 
-TEST(SyncBatchNorm, TakesAReplicaWithoutSamplesAlong) {
+TEST(SyncBatchNorm, WorksWithAReplicaWithoutSamples) {
   const Data data = images(4);
   const Result expected = one_device({data}, at::kDouble);
   const auto groups = thread_groups(3), norms = thread_groups(3);
@@ -123,7 +123,7 @@ TEST(SyncBatchNorm, TakesAReplicaWithoutSamplesAlong) {
   });
 }
 
-TEST(SyncBatchNorm, KeepsItsDigitsWhereTheMeanIsLargeAgainstTheDeviation) {
+TEST(SyncBatchNorm, KeepsItsPrecisionIfTheMeanIsLargeAgainstTheDeviation) {
   const auto groups = thread_groups(2);
   const at::Tensor all = (at::arange(64, at::kDouble).view({8, 2, 4}) * 1e-2 + 1e3).to(at::kFloat);
   const at::Tensor expected =
@@ -132,8 +132,8 @@ TEST(SyncBatchNorm, KeepsItsDigitsWhereTheMeanIsLargeAgainstTheDeviation) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
     const at::Tensor mine = torch::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {},
                                               true, 0.1, 1e-12, false);
-    EXPECT_LE(difference(mine, expected.narrow(0, 4 * group.rank(), 4)),
-              2e-3);  // A sum of squares in float would be off by the variance.
+    // A sum of squares in float would have an error as large as the variance.
+    EXPECT_LE(difference(mine, expected.narrow(0, 4 * group.rank(), 4)), 2e-3);
   });
 }
 
@@ -141,7 +141,7 @@ TEST(SyncBatchNorm, LeavesEvaluationAndInstanceNormAlone) {
   const auto groups = thread_groups(2);
   const Data data = images(4);
   on_ranks(groups, [&](Group& group) {
-    // Rank 1 calls none of them: if they communicated, rank 0 would wait for it.
+    // Rank 1 calls none of them: if they communicated, rank 0 would wait for rank 1.
     if (group.rank() == 1) return;
     torch::nn::BatchNorm2d norm(2);
     torch::nn::InstanceNorm2d instance(2);

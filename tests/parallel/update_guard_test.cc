@@ -1,7 +1,7 @@
-// A rank that dies inside the update of shared memory, at every run and moment of it: the others
+// A rank dies inside the update of shared memory, at every run and moment of it: the other ranks
 // commit the step without it.
 #include "models.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ using testing::on_ranks;
 
 constexpr int kRanks = 3, kFatalStep = 2;
 
-// As many runs as a step has on the largest shard, and a bit.
+// A model whose largest shard needs several runs, some of them not full.
 class Wide : public torch::nn::Module {
  public:
   Wide() {
@@ -54,16 +54,16 @@ at::Tensor loss_of_share(Wide& net, const Data& data) {
   return torch::nn::functional::cross_entropy(net.forward(data.x), data.y);
 }
 
-// Parameters after kFatalStep + 1 steps; with a death in the last of them, as the first survivor
-// has them. `runs`: how many the dying rank's shard had.
+// The parameters after kFatalStep + 1 steps. With a death in the last step, they are those of the
+// first survivor. `runs` is the number of runs of the dying rank's shard.
 std::vector<at::Tensor> train(const Way& way, const std::optional<Death>& death, int64_t& runs) {
   const auto groups = testing::thread_groups(kRanks);
   std::vector<at::Tensor> result;
   std::atomic<bool> dead = false;
   std::atomic<int64_t> seen = 0;
   std::atomic<int> survivors = 0;
-  std::vector<std::shared_ptr<Wide>>
-      nets;  // Not by the ranks: threads would draw from one generator.
+  // Ranks do not make their own nets, because threads would draw from one generator.
+  std::vector<std::shared_ptr<Wide>> nets;
   for (int rank = 0; rank < kRanks; ++rank) nets.push_back(std::make_shared<Wide>());
   on_ranks(groups, [&](Group& group) {
     const auto net = nets[static_cast<size_t>(group.rank())];
@@ -92,8 +92,8 @@ std::vector<at::Tensor> train(const Way& way, const std::optional<Death>& death,
     ++survivors;
     EXPECT_FALSE(replica.is_torn());
     if (death) {
-      EXPECT_THROW(replica.step(loss_of_share(*net, data_of(4)), 4),
-                   Error);  // The next meeting tells.
+      // The next meeting reports the death.
+      EXPECT_THROW(replica.step(loss_of_share(*net, data_of(4)), 4), Error);
     }
     if (group.rank() == 0)
       for (const at::Tensor& parameter : net->parameters())

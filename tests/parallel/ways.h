@@ -1,4 +1,4 @@
-// Every way in which replicas can be kept alike, for tests of what must hold under all of them.
+// Every way in which replicas can be kept alike, for tests of properties that all ways must have.
 #pragma once
 #include "models.h"
 
@@ -25,7 +25,7 @@ inline std::vector<Way> joined(std::vector<Way> ways, const std::vector<Way>& mo
   ways.insert(ways.end(), more.begin(), more.end());
   return ways;
 }
-// With equal losses for equal batches, but for local steps.
+// The ways that give equal losses for equal batches: all but local steps.
 inline std::vector<Way> exact_ways() {
   const DataParallelOptions shared{.share_parameters = true};
   DataParallelOptions guarded = shared;
@@ -40,7 +40,7 @@ inline std::vector<Way> exact_ways() {
           {.name = "shared_hosts", .workers = 3, .hosts = {"a", "a", "b"}, .options = shared}};
 }
 
-// Runs body(replica, net, group) on every rank; `make` makes its net.
+// Runs body(replica, net, group) on every rank; `make` makes the rank's net.
 template <typename Make, typename Body>
 void run(const Way& way, Make make, const OptimizerFactory& optimizer, Body body) {
   std::optional<Workers> workers;
@@ -60,7 +60,7 @@ void run(const Way& way, Make make, const OptimizerFactory& optimizer, Body body
   if (workers) workers->leave();
 }
 
-// One step on `whole`, of which each replica computes its part in `parts` micro-batches.
+// Takes one step on `whole`. Each replica computes its part of it in `parts` micro-batches.
 template <typename Net, typename Loss>
 StepOutcome take_step(DataParallel& replica, Net& net, const Data& whole, Group& group, Loss loss,
                       int64_t parts = 1) {
@@ -86,8 +86,8 @@ StepOutcome take_step(DataParallel& replica, Net& net, const Data& whole, Group&
   return replica.step(loss(net, piece), piece.size());
 }
 
-// torch's own optimizer on the whole batch, with gradients that share no memory. Returns the
-// losses.
+// Trains with torch's own optimizer on the whole batch, with gradients that share no memory.
+// Returns the losses.
 template <typename Net, typename Loss>
 std::vector<double> train_alone(Net& net, const OptimizerFactory& factory, int steps,
                                 int64_t samples, double clip_norm, Loss loss) {

@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-// After torch.h.
+// These headers must come after torch.h.
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,21 +11,21 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kElements = 10 << 20;  // 40 MB: above every size that glibc keeps by itself.
+constexpr int64_t kElements = 10 << 20;  // 40 MB, above every size that glibc keeps by itself.
 
-long faults() {
+long page_faults() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
   return usage.ru_minflt;
 }
 
-TEST(CpuAllocator, AFreedTensorsMemoryIsUsedAgainWithoutFaults) {
+TEST(CpuAllocator, AFreedTensorsMemoryIsUsedAgainWithoutPageFaults) {
   install_cpu_allocator();
   const auto in_this_thread = [] {
     at::full({kElements}, 1.0);
-    const long before = faults();
-    at::full({kElements - 1000}, 2.0);  // Nearly the same size.
-    EXPECT_LT(faults() - before, 20);
+    const long before = page_faults();
+    at::full({kElements - 1000}, 2.0);  // This tensor has nearly the same size.
+    EXPECT_LT(page_faults() - before, 20);
   };
   in_this_thread();
   std::thread(in_this_thread).join();
@@ -59,7 +59,7 @@ TEST(CpuAllocator, BlocksAreAlignedAndApart) {
     EXPECT_TRUE((tensor == static_cast<double>(tensor.numel())).all().item<bool>());
 }
 
-// Memory that libraries take and give back by the pointer alone (oneDNN's does).
+// Some libraries, such as oneDNN, take memory and give it back by the pointer alone.
 TEST(CpuAllocator, RawMemoryComesAndGoes) {
   install_cpu_allocator();
   for (const size_t bytes : {1, 1000, 100000, 10000000}) {
@@ -69,7 +69,7 @@ TEST(CpuAllocator, RawMemoryComesAndGoes) {
   }
 }
 
-TEST(CpuAllocator, ConvolutionsRunInItsMemory) {
+TEST(CpuAllocator, ConvolutionsRunInTheAllocatorsMemory) {
   install_cpu_allocator();
   torch::nn::Conv2d layer(torch::nn::Conv2dOptions(3, 16, 3).stride(2));
   for (int i = 0; i < 3; ++i) layer(at::randn({8, 3, 32, 32})).sum().backward();

@@ -10,7 +10,7 @@ namespace trireme {
 namespace {
 
 constexpr size_t kBlock = 40 << 20;  // Above every size that glibc keeps by itself.
-constexpr long kFew = 100;           // Of the block's 10,240 pages.
+constexpr long kFew = 100;           // The block has 10,240 pages.
 
 void use_block() {
   void* block = std::malloc(kBlock);
@@ -18,23 +18,23 @@ void use_block() {
   std::free(block);
 }
 
-long faults() {
+long page_faults() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);
   return usage.ru_minflt;
 }
 
-long faults_of_a_block_used_before() {
+long page_faults_of_a_block_used_before() {
   use_block();
-  const long before = faults();
+  const long before = page_faults();
   use_block();
-  return faults() - before;
+  return page_faults() - before;
 }
 
-TEST(KeepMemory, AFreedBlockIsUsedAgainWithoutFaults) {
-  if (!keep_freed_memory()) return;  // Another allocator is at work, such as a sanitizer's.
-  EXPECT_LT(faults_of_a_block_used_before(), kFew);
-  std::thread([] { EXPECT_LT(faults_of_a_block_used_before(), kFew); }).join();
+TEST(KeepMemory, AFreedBlockIsUsedAgainWithoutPageFaults) {
+  if (!keep_freed_memory()) return;  // Another allocator is in use, such as a sanitizer's.
+  EXPECT_LT(page_faults_of_a_block_used_before(), kFew);
+  std::thread([] { EXPECT_LT(page_faults_of_a_block_used_before(), kFew); }).join();
 }
 
 }  // namespace

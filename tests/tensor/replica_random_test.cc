@@ -1,5 +1,5 @@
 #include <torch/torch.h>
-// After torch.h.
+// These headers must come after torch.h.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
 
@@ -23,7 +23,7 @@ at::Tensor drawn_with(uint64_t seed, const std::function<at::Tensor()>& draw) {
   return draw();
 }
 
-// Ways a model or a training loop draws random numbers without naming a generator.
+// The ways in which a model or a training loop draws random numbers without naming a generator.
 const std::map<std::string, std::function<at::Tensor()>>& draws() {
   static const std::map<std::string, std::function<at::Tensor()>> all{
       {"randn", [] { return at::randn({50}); }},
@@ -145,7 +145,7 @@ TEST(ReplicaRandom, OtherThreadsDrawFromTheProcesssGenerator) {
   EXPECT_TRUE(on_another_thread([] { return at::randn({20}); }).equal(expected));
 }
 
-TEST(ReplicaRandom, GivesTheDefaultGeneratorBackAtItsEnd) {
+TEST(ReplicaRandom, RestoresTheDefaultGeneratorAtItsEnd) {
   torch::manual_seed(4);
   const at::Tensor expected = at::randn({20});
   torch::manual_seed(4);
@@ -162,10 +162,10 @@ TEST(ReplicaRandom, InnerObjectsReplaceOuterOnesForAWhile) {
                 return at::randn({20});
               }).equal(drawn_with(9, [] { return at::randn({20}); })));
   EXPECT_TRUE(at::stack({before, at::randn({20})}).equal(whole))
-      << "the outer sequence goes on where it was";
+      << "the outer sequence continues where it was";
 }
 
-TEST(ReplicaRandom, ReseedStartsAnew) {
+TEST(ReplicaRandom, ReseedRestartsTheSequence) {
   ReplicaRandom random(7);
   at::randn({3});
   random.reseed(11);
@@ -194,8 +194,8 @@ TEST(ReplicaRandom, CoversBackward) {
   EXPECT_TRUE(drawn_with(7, gradient).equal(first));
 }
 
-// Whatever this LibTorch calls random: an operation with a generator argument that nobody
-// intercepts would draw from the process's.
+// The test covers all random operations of this LibTorch. An operation with a generator argument
+// that is not intercepted would draw from the process's generator.
 TEST(ReplicaRandom, EveryOperationThatTakesAGeneratorIsCovered) {
   std::vector<std::string> missed;
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {

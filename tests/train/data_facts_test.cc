@@ -34,7 +34,7 @@ TEST(DataFacts, OfTheSameDataAgree) {
   EXPECT_NO_THROW(require_same_data(Json(), Json()));
 }
 
-TEST(DataFacts, MayDifferInWhatDoesNotChooseSamples) {
+TEST(DataFacts, MayDifferInKeysThatDoNotChooseSamples) {
   for (const char* key : {"data.batch", "data.drop_last", "data.classes", "optimizer.lr"})
     EXPECT_NO_THROW(require_same_data(kDigits, with(kDigits, key, "other"))) << key;
 }
@@ -66,7 +66,7 @@ TEST(DataFacts, NameTheKeyRatherThanTheContentThatFollowsFromIt) {
               AllOf(HasSubstr("data.name is text"), Not(HasSubstr("xxh3"))));
 }
 
-TEST(DataFacts, OfAnEarlierTriremeAreComparedAsFarAsTheyGo) {
+TEST(DataFacts, OfAnEarlierVersionAreComparedAsFarAsTheyGo) {
   const Json was = without(kDigits, "data.content");
   EXPECT_NO_THROW(require_same_data(was, kDigits));
   EXPECT_NO_THROW(require_same_data(was, without(kDigits, "data.split_seed")));

@@ -1,5 +1,5 @@
 #include "jobs.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/train/evaluate.h>

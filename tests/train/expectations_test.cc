@@ -1,4 +1,4 @@
-// What must hold after a run that suffered faults.
+// Expectations about a run with injected faults.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The grammar of faults, and when each is due.
+// The grammar of faults, and the places where each fault is due.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,14 +65,14 @@ TEST(FaultGrammar, TakesWordsInAnyOrderAndSpaces) {
   EXPECT_THAT(parse_faults(" ; "), IsEmpty());
 }
 
-TEST(FaultGrammar, NamesWhatIsWrongAndWhatFits) {
+TEST(FaultGrammar, NamesTheErrorAndTheRemedy) {
   EXPECT_THAT(refusal("kill:rank=1@step=2; kil:rank=2@step=40"),
               AllOf(HasSubstr("fault 2, 'kil:rank=2@step=40'"), HasSubstr("no fault 'kil'"),
                     HasSubstr("try: kill")));
   EXPECT_THAT(refusal("kill@step=40"), AllOf(HasSubstr("needs 'rank'"), HasSubstr("try: rank=1")));
   EXPECT_THAT(refusal("kill:rank=2"), HasSubstr("needs 'step'"));
   EXPECT_THAT(refusal("kill:rank=2@stp=40,step=4"),
-              AllOf(HasSubstr("knows no 'stp'"), HasSubstr("try: step")));
+              AllOf(HasSubstr("has no word 'stp'"), HasSubstr("try: step")));
   EXPECT_THAT(refusal("kill:rank=2,rank=3@step=4"), HasSubstr("'rank' is given twice"));
   EXPECT_THAT(refusal("kill:rank=two@step=4"),
               HasSubstr("rank is 'two', which is no whole number"));
@@ -94,12 +94,12 @@ TEST(FaultGrammar, NamesWhatIsWrongAndWhatFits) {
   EXPECT_THAT(refusal("random:seed=7,steps=200"), HasSubstr("needs 'faults'"));
   EXPECT_THAT(refusal("random:seed=7,faults=2,steps=200,kinds=kill+random"),
               HasSubstr("kinds has 'random'"));
-  EXPECT_THAT(refusal("disk-full:rank=0@step=3,for=3s"), HasSubstr("disk-full knows no 'for'"));
+  EXPECT_THAT(refusal("disk-full:rank=0@step=3,for=3s"), HasSubstr("disk-full has no word 'for'"));
 }
 
 TEST(FaultGrammar, NamesThePhaseForAWordOfEarlierVersions) {
   const auto refers = [](std::string_view text, const char* old_word, const char* remedy) {
-    EXPECT_THAT(refusal(text), AllOf(HasSubstr(fmt::format("'{}' is no phase any more", old_word)),
+    EXPECT_THAT(refusal(text), AllOf(HasSubstr(fmt::format("'{}' is no longer a phase", old_word)),
                                      HasSubstr(fmt::format("try: {}", remedy))));
   };
   refers("kill:rank=1@step=3,phase=collective", "collective", "phase=exchange");
@@ -119,7 +119,7 @@ TEST(FaultGrammar, EveryPhaseHasTheNameThatMessagesUse) {
     EXPECT_EQ(one(fmt::format("slow:rank=1,{}=3ms", to_string(phase))).phase, phase);
 }
 
-TEST(FaultSchedule, RefusesWhatTheRunDoesNotHave) {
+TEST(FaultSchedule, RefusesRanksAndStepsThatTheRunLacks) {
   const auto refused = [](std::string_view text, int world_size, int64_t steps) {
     return message_of(ErrorCode::invalid_argument,
                       [&] { schedule_faults(parse_faults(text), world_size, steps); });
@@ -146,7 +146,7 @@ TEST(FaultSchedule, DrawsTheSameFaultsFromTheSameSeed) {
   EXPECT_EQ(to_text(faults), to_text(drawn(7, 3)));
   EXPECT_NE(to_text(faults), to_text(drawn(8, 3)));
   EXPECT_EQ(to_text(parse_faults(to_text(faults))), to_text(faults))
-      << "what is drawn can be written";
+      << "drawn faults can be written as text";
   std::set<FaultKind> kinds;
   std::set<int> ranks;
   std::set<Phase> phases;

@@ -1,6 +1,6 @@
-// Runs that trip a guard, lose a replica's bits, or are told to suffer faults.
+// Runs that trip a guard, in which a replica's bits change, or into which faults are injected.
 #include "jobs.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/monitor/event_json.h>
@@ -21,8 +21,7 @@ using testing::fit;
 using ::testing::HasSubstr;
 using testing::job;
 
-// A job whose loss is what it should be, but for some evaluations of each replica, counted from 1:
-// the loss is multiplied there.
+// A job whose loss is multiplied by `factor` at some evaluations of each replica, counted from 1.
 Job meddled(std::set<int> evaluations, double factor, OptimizerFactory optimizer = {}) {
   Job meddled = optimizer ? job(std::move(optimizer)) : job();
   const auto counts = std::make_shared<std::map<std::thread::id, int>>();
@@ -42,7 +41,7 @@ class GuardedRun : public ::testing::TestWithParam<int> {
   int replicas() const { return GetParam(); }
   TrainerOptions options() const {
     TrainerOptions options = testing::options(replicas());
-    options.epochs = 4;  // 6 steps each.
+    options.epochs = 4;  // 6 steps in each epoch.
     return options;
   }
 };
@@ -77,8 +76,9 @@ TEST_P(GuardedRun, StopsAtASpikeNamingIt) {
                     HasSubstr("times the median of the last 5 steps; nothing was updated")));
 }
 
-// What made the loss so was gone the second time, so the run ends as one that was never disturbed.
-TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndGoesOn) {
+// The cause of the bad loss is gone the second time, so the run ends like one
+// that was never disturbed.
+TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndContinues) {
   const testing::Folder folder;
   TrainerOptions options = this->options();
   options.guard.policy = "rollback";
@@ -87,7 +87,8 @@ TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndGoesOn) {
   options.sinks = {monitor::make_json_lines(log)};
   const Report report = fit(options, meddled({11}, kNan), clouds(90), clouds(30, 2));
   TrainerOptions plain = this->options();
-  plain.guard.policy = "rollback";  // The norm is computed, so that the same code runs.
+  // The norm is computed, so that the same code runs.
+  plain.guard.policy = "rollback";
   const Report usual = fit(plain, job(), clouds(90), clouds(30, 2));
   EXPECT_EQ(report.skipped_steps, 0);
   EXPECT_EQ(report.loss_history, usual.loss_history);
@@ -101,7 +102,7 @@ TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndGoesOn) {
   EXPECT_EQ(audit.taken_back, 2) << "steps 9 and 10";
 }
 
-// The checkpoint was made before the first step, so all that steps leave behind has to go.
+// The checkpoint was made before the first step, so all state that steps leave behind has to go.
 class RolledBack : public GuardedRun {
  protected:
   static TrainerOptions after_one_save(TrainerOptions options, const std::string& folder) {
@@ -109,7 +110,7 @@ class RolledBack : public GuardedRun {
     options.checkpoint.dir = folder;
     return options;
   }
-  // Goes back at the tenth step, and ends as a run to which nothing happened.
+  // Goes back at the tenth step, and expects the same end as in an undisturbed run.
   void expect_nothing_left(const TrainerOptions& options, const OptimizerFactory& optimizer,
                            const TrainerOptions& of_first_save) const {
     const testing::Folder folder, other;
@@ -174,7 +175,7 @@ TEST_P(RolledBack, LeavesNoWindowsAndNoScheduleOfAnotherPast) {
   expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
 }
 
-TEST_P(RolledBack, LeavesNoStepsApart) {
+TEST_P(RolledBack, LeavesNoStateOfLocalSteps) {
   TrainerOptions options = this->options();
   options.local.steps = 4;
   expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
@@ -189,7 +190,7 @@ TEST_P(GuardedRun, WithoutACheckpointThereIsNoWayBack) {
             HasSubstr("checkpoint.every")));
 }
 
-TEST_P(GuardedRun, AResumedRunsLedgerGoesOn) {
+TEST_P(GuardedRun, AResumedRunContinuesItsLedger) {
   const testing::Folder folder;
   TrainerOptions options = this->options();
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 5};
@@ -198,7 +199,8 @@ TEST_P(GuardedRun, AResumedRunsLedgerGoesOn) {
   options.sinks = {monitor::make_json_lines(log)};
   EXPECT_EQ(fit(options, job(), clouds(90)).samples, (SampleCount{154, 154, 0, 0}));
   options.steps = 24;
-  options.batch = 10;  // Another batch from here on.
+  // The batch size changes from here on.
+  options.batch = 10;
   options.sinks = {monitor::make_json_lines(log)};
   const Report report = fit(options, job(), clouds(90));
   EXPECT_EQ(report.resumed_from_step, 10);
@@ -240,12 +242,13 @@ TEST(FullDiskRun, EndsNamingTheDiskAndGoesThroughWhenStartedAgain) {
   const testing::Folder folder;
   TrainerOptions options = testing::options(2);
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 3};
-  options.checkpoint.background =
-      false;  // Else the run may have saved again by the time it hears of the failure.
+  // Otherwise the run may have saved again before it hears of the failure.
+  options.checkpoint.background = false;
   options.inject = {parse_faults("disk-full@step=2"), folder.path() + "/faults"};
   EXPECT_THAT(message_of(ErrorCode::io, [&] { fit(options, job(), clouds(90)); }),
               HasSubstr("No space left on device"));
-  const Report report = fit(options, job(), clouds(90));  // The fault has been suffered.
+  // The fault has already struck.
+  const Report report = fit(options, job(), clouds(90));
   EXPECT_EQ(report.resumed_from_step, 0) << "nothing had been saved";
   EXPECT_TRUE(report.samples.exactly_once());
 }

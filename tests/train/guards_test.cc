@@ -1,4 +1,4 @@
-// What trips a guard, and what each policy makes of it.
+// The values that trip a guard, and the result under each policy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,14 +69,14 @@ TEST(Guard, NothingIsASpikeBeforeTheWindowIsFull) {
   EXPECT_TRUE(guard.accepts(1000, 1000));
 }
 
-TEST(Guard, AMedianThatIsNotPositiveSaysNothing) {
+TEST(Guard, AMedianThatIsNotPositiveIsIgnored) {
   Guard guard = trireme::guard("stop");
   for (int i = 1; i <= 9; ++i)
     EXPECT_EQ(guard.judge(step(i, -1.0 * i)).action, GuardAction::accept);
   EXPECT_TRUE(guard.accepts(100, 1));
 }
 
-TEST(Guard, WhatTrippedIsNoPartOfTheMedian) {
+TEST(Guard, ValuesThatTrippedAreNoPartOfTheMedian) {
   Guard guard = trireme::guard("skip");
   settle(guard);
   for (int i = 6; i < 12; ++i) {
@@ -118,7 +118,7 @@ TEST(Guard, LeavesOverflowsToTheLossScaling) {
   EXPECT_EQ(guard.judge(overflow).action, GuardAction::stop) << "a loss is not scaled";
 }
 
-TEST(Guard, GoesOnFromItsState) {
+TEST(Guard, ContinuesFromItsState) {
   Guard guard = trireme::guard("stop");
   settle(guard);
   Guard again = trireme::guard("stop");
@@ -130,7 +130,7 @@ TEST(Guard, GoesOnFromItsState) {
   EXPECT_TRUE(again.accepts(100, 1));
 }
 
-// A process that joins must judge as the others do.
+// A process that joins must decide as the others do.
 TEST(Guard, IsTheSameInAProcessThatTakesItsState) {
   Guard guard = trireme::guard("rollback");
   settle(guard);
@@ -140,7 +140,8 @@ TEST(Guard, IsTheSameInAProcessThatTakesItsState) {
   EXPECT_EQ(joined.state(), guard.state());
   for (Guard* each : {&guard, &joined}) {
     EXPECT_EQ(each->judge(step(6, std::nan(""))).action, GuardAction::skip);
-    for (int i = 7; i < 14; ++i)  // The third trip in a row to the ninth.
+    // These are the third to the ninth trip in a row.
+    for (int i = 7; i < 14; ++i)
       EXPECT_EQ(each->judge(step(i, std::nan(""))).action, GuardAction::rollback) << i;
     EXPECT_EQ(each->judge(step(14, std::nan(""))).action, GuardAction::stop);
   }
@@ -167,7 +168,7 @@ TEST(Guard, GoesBackThreeTimesWhereReplicasDiffer) {
   EXPECT_FALSE(joined.may_go_back_as_replicas_differ());
 }
 
-TEST(Guard, TakesStateOfBeforeItHadCounts) {
+TEST(Guard, TakesStateThatHasNoCounts) {
   Guard guard = trireme::guard("rollback");
   guard.load({{"losses", {1, "two", 3.0}}, {"norms", Json()}, {"rolled_back_from", {{1}, {0, 5}}}});
   EXPECT_EQ(guard.state()["losses"], Json({1.0, 3.0}));

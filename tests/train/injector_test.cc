@@ -1,4 +1,4 @@
-// What strikes, once a run, and what a process does to itself.
+// Faults strike once in a run; actions of a process on itself.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST_F(InjectorTest, ASlowRankLeavesNoMark) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "faults"));
 }
 
-TEST_F(InjectorTest, RefusesWhatTheRunCannotDo) {
+TEST_F(InjectorTest, RefusesFaultsThatTheRunCannotCause) {
   const auto refused = [](std::string_view text) {
     return message_of(ErrorCode::unsupported,
                       [&] { Injector(parse_faults(text), {}, process_actions()); });
@@ -138,7 +138,7 @@ TEST_F(InjectorTest, WithoutAMarkNothingStrikes) {
   EXPECT_THAT(struck_, IsEmpty());
 }
 
-// What `body` made of a process of its own, within 10 s.
+// Runs `body` in another process, for up to 10 s, and returns how that process ended.
 template <typename Body>
 int status_of(Body body) {
   const pid_t child = fork();
@@ -158,13 +158,13 @@ TEST(FaultActions, KillEndsTheProcessAsKillMinusNineDoes) {
   EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
-TEST(FaultActions, AStoppedProcessGoesOnByItself) {
+TEST(FaultActions, AStoppedProcessContinuesByItself) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(10);
     process_actions().stop(Milliseconds(1));
     process_actions().stop(Milliseconds(50));
-    _exit(waitpid(-1, nullptr, WNOHANG) == -1 ? 7 : 8);  // No child is left over.
+    _exit(waitpid(-1, nullptr, WNOHANG) == -1 ? 7 : 8);  // No child remains.
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
@@ -176,7 +176,7 @@ TEST(FaultActions, AStoppedProcessGoesOnByItself) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
-TEST(FaultActions, WhoeverWakesAStoppedProcessDiesWithIt) {
+TEST(FaultActions, TheWakerOfAStoppedProcessDiesWithIt) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();
@@ -193,7 +193,7 @@ TEST(FaultActions, WhoeverWakesAStoppedProcessDiesWithIt) {
   kill(child, SIGKILL);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   char byte = 0;
-  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "nobody holds the pipe any more";
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "no process holds the pipe any more";
   close(ends[0]);
 }
 

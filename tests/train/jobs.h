@@ -10,7 +10,7 @@
 
 namespace trireme::testing {
 
-// Three overlapping clouds of points: a loss that falls but does not reach zero.
+// Three overlapping clouds of points: the loss falls but does not reach zero.
 inline std::shared_ptr<TensorSource> clouds(int64_t samples, uint64_t seed = 1) {
   const auto generator = at::detail::createCPUGenerator(seed);
   const at::Tensor target = at::randint(3, {samples}, generator, at::kLong);

@@ -1,4 +1,4 @@
-// Proofs from logs: good ones, such as several processes leave behind, and damaged ones.
+// Proofs from logs: good logs, also of several processes, and damaged ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ class LedgerAuditTest : public ::testing::Test {
   }
   ~LedgerAuditTest() override { std::filesystem::remove_all(folder_); }
 
-  // Steps count from 1, four an epoch.
+  // Steps count from 1, with four steps in each epoch.
   static CommitRecord step(int64_t number, int64_t generation = 0, size_t ranks = 2) {
     std::vector<int64_t> shares(ranks, 10 / static_cast<int64_t>(ranks));
     return {generation, number, {(number - 1) / 4, (number - 1) % 4 * 10}, 10, shares, true};
@@ -81,7 +81,8 @@ TEST_F(AuditOfGoodLogs, AnUndisturbedRun) {
 TEST_F(AuditOfGoodLogs, ARankZeroThatTookOverWritesTheNewestRecordsAgain) {
   go_on(0);
   steps(1, 6);
-  steps(5, 6);  // In another process; then the new generation goes on.
+  // Another process writes these again; then the new generation continues.
+  steps(5, 6);
   go_on(6, 1);
   steps(7, 12, 1);
   const LedgerAudit audit = this->audit();
@@ -105,7 +106,8 @@ TEST_F(AuditOfGoodLogs, AnotherHostsRankZeroHasALogOfItsOwn) {
 TEST_F(AuditOfGoodLogs, AResumeFromAnOlderCheckpointTakesStepsBack) {
   go_on(0);
   steps(1, 11);
-  go_on(5);  // The same generation number: a new job.
+  // The same generation number: this is a new job.
+  go_on(5);
   steps(6, 12);
   const LedgerAudit audit = this->audit();
   EXPECT_TRUE(audit.passed()) << audit.describe();
@@ -117,7 +119,8 @@ TEST_F(AuditOfGoodLogs, AResumeFromAnOlderCheckpointTakesStepsBack) {
 TEST_F(AuditOfGoodLogs, TheEndOfAProcessMayTearALine) {
   go_on(0);
   steps(1, 5);
-  append("{\"event\":\"commit\",\"time\":17");  // The next process appends to it.
+  // The next process appends to this line.
+  append("{\"event\":\"commit\",\"time\":17");
   go_on(4);
   steps(5, 8);
   append("{\"event\":\"st");
@@ -126,8 +129,8 @@ TEST_F(AuditOfGoodLogs, TheEndOfAProcessMayTearALine) {
   EXPECT_THAT(audit.notes, ElementsAre(HasSubstr("2 torn lines, the first is line 7")));
 }
 
-// The launcher, or a process that begins, appends to the line of the one that was killed.
-TEST_F(AuditOfGoodLogs, ATornLineMayGoOnWithARecordOfAnotherKind) {
+// The launcher, or a process that starts, appends to the line of the killed process.
+TEST_F(AuditOfGoodLogs, ATornLineMayContinueWithARecordOfAnotherKind) {
   go_on(0);
   steps(1, 5);
   append("{\"event\":\"commit\",\"time\":1700.5,\"generation\":0,\"step\":6,\"shares\":[5,");
@@ -164,7 +167,8 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
   Ledger ledger;
   ledger.go_on({0, 0, {}, kData, {}});
   for (int number = 1; number <= 6; ++number) ledger.commit(step(number));
-  write(step(6));  // Told again by who took over.
+  // The process that took over writes it again.
+  write(step(6));
   go_on(6, 0, "log.jsonl", ledger.to_json());
   steps(7, 8);
   LedgerAudit audit = this->audit();
@@ -178,18 +182,19 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
   audit = this->audit();
   EXPECT_TRUE(audit.passed());
   EXPECT_EQ(audit.samples, (SampleCount{20, 20, 0, 0}));
-  EXPECT_THAT(audit.notes,
-              ElementsAre(HasSubstr("nothing is known of what came before sample 20 of epoch 1")));
+  EXPECT_THAT(
+      audit.notes,
+      ElementsAre(HasSubstr("nothing is known about the steps before sample 20 of epoch 1")));
 }
 
-TEST_F(AuditOfDamagedLogs, AMissingStepIsALoss) {
+TEST_F(AuditOfDamagedLogs, AMissingStepIsFound) {
   go_on(0);
   steps(1, 3);
   steps(5, 12);
   const LedgerAudit audit = this->audit();
   EXPECT_FALSE(audit.passed());
   EXPECT_EQ(audit.samples, (SampleCount{120, 110, 10, 0}));
-  EXPECT_THAT(audit.faults, ElementsAre(HasSubstr("epoch 0: positions 30 to 39"),
+  EXPECT_THAT(audit.errors, ElementsAre(HasSubstr("epoch 0: positions 30 to 39"),
                                         HasSubstr("after step 3 comes step 5")));
   EXPECT_THAT(audit.describe(), HasSubstr("WRONG: epoch 0"));
   EXPECT_EQ(audit.to_json()["samples"]["lost"], 10);
@@ -206,20 +211,21 @@ TEST_F(AuditOfDamagedLogs, TheSameSamplesInAnotherStepAreARepetition) {
   write(after);
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples, (SampleCount{50, 40, 0, 10}));
-  EXPECT_THAT(audit.faults, ElementsAre(HasSubstr("used 2 times, by steps 4 and 5")));
+  EXPECT_THAT(audit.errors, ElementsAre(HasSubstr("used 2 times, by steps 4 and 5")));
 }
 
 TEST_F(AuditOfDamagedLogs, ARegroupingThatRepeatsACommittedStepIsFound) {
   go_on(0);
   steps(1, 6);
-  steps(6, 8, 1);  // Step 6 again on other ranks, without a word that it was taken back.
+  // Step 6 again on other ranks, without a record that it was taken back.
+  steps(6, 8, 1);
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples.repeated, 10);
-  EXPECT_THAT(audit.faults,
+  EXPECT_THAT(audit.errors,
               ElementsAre(HasSubstr("used 2 times"), HasSubstr("after step 6 comes step 6")));
 }
 
-TEST_F(AuditOfDamagedLogs, ATornLineThatNobodyRepeatsIsALoss) {
+TEST_F(AuditOfDamagedLogs, ATornLineThatIsNotRepeatedIsFound) {
   go_on(0);
   steps(1, 2);
   append("{\"event\":\"commit\",\"time\n");
@@ -232,7 +238,7 @@ TEST_F(AuditOfDamagedLogs, ATornLineThatNobodyRepeatsIsALoss) {
 TEST_F(AuditOfDamagedLogs, StepsWithoutABeginningProveNothing) {
   steps(1, 4);
   EXPECT_THAT(
-      audit().faults,
+      audit().errors,
       ElementsAre(HasSubstr("4 records of samples, and none that says where the run begins")));
 }
 
@@ -243,12 +249,12 @@ TEST_F(AuditOfDamagedLogs, RecordsWithWrongFieldsAreNamedByLine) {
   CommitRecord wrong = step(3);
   wrong.shares = {5, 6};
   write(wrong);
-  EXPECT_THAT(audit().faults,
+  EXPECT_THAT(audit().errors,
               ElementsAre(HasSubstr("log.jsonl:4: this record of samples cannot be read"),
                           AllOf(HasSubstr("log.jsonl:5"), HasSubstr("shares make 11"))));
 }
 
-TEST_F(AuditOfDamagedLogs, WhatHoldsNoRecordIsRefused) {
+TEST_F(AuditOfDamagedLogs, AFolderWithoutRecordsIsRefused) {
   EXPECT_THAT(message_of(ErrorCode::not_found, [&] { logs_of(folder_ / "absent"); }),
               HasSubstr("absent"));
   EXPECT_THAT(message_of(ErrorCode::not_found, [&] { logs_of(folder_); }), HasSubstr("no log"));

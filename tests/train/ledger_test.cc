@@ -1,4 +1,4 @@
-// What a run used, recorded as it goes on, fails, rolls back and is resized.
+// The samples of a run, recorded while it continues, fails, rolls back and is resized.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Goes through the data as a run does, and can do it wrongly.
+// Walks through the data like a run, and can make errors on purpose.
 struct Training {
   plan::DataPlanOptions data{.samples = 100, .batch = 16, .seed = 3};
   Ledger ledger;
@@ -51,16 +51,17 @@ struct Training {
 
 TEST(Ledger, AnEmptyOneExpectsNothing) {
   EXPECT_EQ(Ledger().samples(), SampleCount());
-  EXPECT_THAT(Ledger().faults(), IsEmpty());
+  EXPECT_THAT(Ledger().errors(), IsEmpty());
 }
 
 TEST(Ledger, CountsEachSampleOfAnUndisturbedRunOnce) {
   Training training;
   training.go_on();
-  training.take(7 * 3 + 2);  // 7 batches an epoch, the last of 4 samples.
+  // An epoch has 7 batches, the last of 4 samples.
+  training.take(7 * 3 + 2);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{332, 332, 0, 0}));
   EXPECT_EQ(training.ledger.finished_epochs(), 3);
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
   EXPECT_THAT(training.ledger.to_json()["runs"], SizeIs(1)) << "one entry, however long";
 }
 
@@ -74,7 +75,7 @@ TEST(Ledger, LeavesOutTheRestThatThePlanLeavesOut) {
   EXPECT_THAT(training.ledger.to_json()["runs"], SizeIs(1));
 }
 
-TEST(Ledger, GoesOnOverFailuresAndChangesOfSize) {
+TEST(Ledger, ContinuesAcrossFailuresAndChangesOfSize) {
   Training training;
   training.go_on();
   training.take(5);
@@ -85,7 +86,7 @@ TEST(Ledger, GoesOnOverFailuresAndChangesOfSize) {
     training.take(4);
   }
   EXPECT_EQ(training.ledger.samples(), (SampleCount{248, 248, 0, 0}));
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
   EXPECT_THAT(training.ledger.to_json()["runs"], SizeIs(4));
 }
 
@@ -97,10 +98,10 @@ TEST(Ledger, ASkippedBatchIsUsedButNoStep) {
   training.take(4);
   EXPECT_EQ(training.step, 7);
   EXPECT_TRUE(training.ledger.samples().exactly_once());
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
 }
 
-TEST(Ledger, ARollBackTakesBackWhatCameLater) {
+TEST(Ledger, ARollBackTakesBackLaterBatches) {
   Training training;
   training.go_on();
   training.take(4);
@@ -113,7 +114,7 @@ TEST(Ledger, ARollBackTakesBackWhatCameLater) {
   EXPECT_FALSE(training.ledger.newest());
   training.take(10);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{200, 200, 0, 0}));
-  EXPECT_THAT(training.ledger.faults(), IsEmpty());
+  EXPECT_THAT(training.ledger.errors(), IsEmpty());
 }
 
 TEST(Ledger, ABatchThatIsMissingIsNamed) {
@@ -125,7 +126,7 @@ TEST(Ledger, ABatchThatIsMissingIsNamed) {
   training.take(4);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 84, 16, 0}));
   const auto order = plan::DataPlan(training.data).global_batch({0, 32});
-  EXPECT_THAT(training.ledger.faults(),
+  EXPECT_THAT(training.ledger.errors(),
               ElementsAre(AllOf(HasSubstr("epoch 0: positions 32 to 47"),
                                 HasSubstr(fmt::format("(samples {}, {},", order[0], order[1])),
                                 HasSubstr("used by no step")),
@@ -139,7 +140,7 @@ TEST(Ledger, ABatchThatIsUsedTwiceIsNamedWithItsSteps) {
   training.at = {0, 16};
   training.take(6);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 68, 0, 32}));
-  EXPECT_THAT(training.ledger.faults(),
+  EXPECT_THAT(training.ledger.errors(),
               ElementsAre(AllOf(HasSubstr("epoch 0: positions 16 to 47"),
                                 HasSubstr("used 2 times, by steps 2 and 4"))));
 }
@@ -151,7 +152,7 @@ TEST(Ledger, AnEpochThatIsLeftEarlyLosesItsRest) {
   training.at = {2, 0};
   training.take(2);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{232, 80, 152, 0}));
-  EXPECT_THAT(training.ledger.faults(), ElementsAre(HasSubstr("epoch 0: positions 48 to 99"),
+  EXPECT_THAT(training.ledger.errors(), ElementsAre(HasSubstr("epoch 0: positions 48 to 99"),
                                                     HasSubstr("epoch 1: positions 0 to 99")));
 }
 
@@ -166,7 +167,7 @@ TEST(Ledger, ARankThatContributedLessLosesSamples) {
   training.step = 1;
   training.take(6);
   EXPECT_EQ(training.ledger.samples(), (SampleCount{100, 97, 3, 0}));
-  EXPECT_THAT(training.ledger.faults(), ElementsAre(HasSubstr("positions 13 to 15")));
+  EXPECT_THAT(training.ledger.errors(), ElementsAre(HasSubstr("positions 13 to 15")));
 }
 
 TEST(Ledger, AnotherBatchSizeHalfWayKeepsTheOrder) {
@@ -180,7 +181,8 @@ TEST(Ledger, AnotherBatchSizeHalfWayKeepsTheOrder) {
   EXPECT_EQ(training.ledger.finished_epochs(), 1);
 }
 
-// Another seed half-way through an epoch is another order: what was used before may come again.
+// Another seed half-way through an epoch gives another order, so samples that were used
+// before may come again.
 TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
   Training training;
   training.go_on();
@@ -192,11 +194,11 @@ TEST(Ledger, AnotherSeedHalfWayIsFoundOut) {
   EXPECT_EQ(count.expected, 100);
   EXPECT_GT(count.lost, 0);
   EXPECT_EQ(count.lost, count.repeated) << "each repeated one took another's place";
-  EXPECT_THAT(training.ledger.faults(),
+  EXPECT_THAT(training.ledger.errors(),
               ElementsAre(HasSubstr("used by no step"), HasSubstr("more than once")));
 }
 
-TEST(Ledger, BegunHalfWayItExpectsWhatCameSince) {
+TEST(Ledger, BegunHalfWayItExpectsLaterSamplesOnly) {
   Training training;
   training.at = {4, 48};
   training.step = 31;
@@ -224,7 +226,8 @@ TEST(Ledger, ComesBackFromJson) {
   EXPECT_EQ(again.ledger.samples(), training.ledger.samples());
   EXPECT_TRUE(again.ledger.samples().exactly_once());
 
-  Training resumed = training;  // A record brings the ledger along.
+  // The record carries the ledger.
+  Training resumed = training;
   resumed.ledger = Ledger();
   resumed.ledger.go_on({1, training.step, training.at, training.data, training.ledger.to_json()});
   EXPECT_EQ(resumed.ledger.samples(), training.ledger.samples());

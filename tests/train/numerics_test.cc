@@ -1,7 +1,7 @@
-// Precision, averages, batch norm over all replicas, compression and local steps: as the Trainer
-// runs them, saves them, and goes on.
+// Precision, averages, batch norm over all replicas, compression and local steps in the Trainer:
+// how it runs, saves and resumes them.
 #include "jobs.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/checkpoint/folder.h>
@@ -20,7 +20,8 @@ using testing::Folder;
 using ::testing::HasSubstr;
 using testing::job;
 
-// Two values per channel of each sample: torch::nn takes a share of one sample too.
+// Each sample has two values per channel, because torch::nn then accepts a
+// share of one sample too.
 struct PairNormClassifier : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     return out(torch::tanh(norm(in(x).view({-1, 4, 2})).flatten(1)));
@@ -36,7 +37,7 @@ TrainerOptions float_options(int replicas = 1) {
   return options;
 }
 
-// What rank 0 is told.
+// Records rank 0's learning rates.
 class Rates : public Callback {
  public:
   void on_step(TrainContext& context, const monitor::StepRecord& record) override {
@@ -56,7 +57,8 @@ TEST(TrainerBatchNorm, OverAllReplicasGivesTheLossesOfOneDevice) {
     TrainerOptions options = testing::options();
     options.dtype = dtype;
     const auto the_job = job<PairNormClassifier>();
-    // 34 samples in batches of 16: of the last batch's 2 the third and fourth replica get none.
+    // 34 samples in batches of 16: the last batch has 2 samples, so the third and
+    // fourth replica get none.
     const Report reference = fit(options, the_job, clouds(34), clouds(30, 2));
     options.sync_batch_norm = true;
     for (const int replicas : {2, 3, 4}) {
@@ -136,8 +138,8 @@ TEST(TrainerPrecision, SixteenBitParametersHaveMastersThatAreSaved) {
   }
 }
 
-// A job whose gradients, times a loss scale of 65536, overflow on one replica the fourth time it
-// computes a loss.
+// A job whose gradients, times a loss scale of 65536, overflow on one replica when it
+// computes its fourth loss.
 Job overflowing_job(std::shared_ptr<std::atomic<int>> calls, int replicas) {
   Job made = job();
   made.loss = [calls, replicas](const at::Tensor& output, const at::Tensor& target) {
@@ -184,7 +186,7 @@ TEST(TrainerLossScaling, ByStepsTakesAsManyUpdatesAsWereAskedFor) {
   EXPECT_EQ(report.skipped_steps, 1);
 }
 
-TEST(TrainerLossScaling, GoesOnWithTheScaleThatWasSaved) {
+TEST(TrainerLossScaling, ContinuesWithTheSavedScale) {
   TrainerOptions options = float_options(2);
   options.autocast = at::kHalf;
   options.loss_scaling = GradScalerOptions{.initial = 16, .growth_interval = 3};
@@ -209,13 +211,14 @@ TEST(TrainerLossScaling, EndsARunThatOverflowsForEver) {
   Job made = job();
   made.loss = [](const at::Tensor& output, const at::Tensor& target) {
     const at::Tensor loss = torch::nn::functional::cross_entropy(output, target);
-    return loss + (output * 0).sqrt().sum() * 0.0;  // Finite, with a gradient that is not.
+    // The loss is finite, but its gradient is not.
+    return loss + (output * 0).sqrt().sum() * 0.0;
   };
   EXPECT_THAT(message_of(ErrorCode::internal, [&] { fit(options, made, clouds(90)); }),
               ::testing::AllOf(HasSubstr("loss scale"), HasSubstr("optimizer.lr")));
 }
 
-TEST(TrainerAverage, IsWhatIsEvaluatedAndGoesOnBitForBit) {
+TEST(TrainerAverage, IsEvaluatedAndContinuesBitForBit) {
   TrainerOptions options = testing::options(2);
   const auto run = [&](const Folder& folder, int64_t steps) {
     options.checkpoint.dir = folder.path();
@@ -235,7 +238,7 @@ TEST(TrainerAverage, IsWhatIsEvaluatedAndGoesOnBitForBit) {
   EXPECT_EQ(resumed.eval->loss, whole.eval->loss);
   EXPECT_NE(checkpoint::newest_in(interrupted.path())->optimizer->find("engine/ema/in.weight"),
             nullptr);
-  // A run that had none starts its average where it resumes.
+  // A run without an average starts it where it resumes.
   options.ema_decay = 0;
   const Folder late;
   run(late, 12);
@@ -256,7 +259,7 @@ INSTANTIATE_TEST_SUITE_P(Methods, Compressed,
                          ::testing::Values("bf16", "fp16", "int8", "topk", "powersgd"),
                          [](const auto& each) { return each.param; });
 
-TEST_P(Compressed, GoesOnBitForBitWithWhatItHadLeftOut) {
+TEST_P(Compressed, ContinuesBitForBitWithItsErrors) {
   TrainerOptions run_options = options(3);
   const auto run = [&](const Folder& folder, int64_t steps) {
     run_options.checkpoint.dir = folder.path();
@@ -271,7 +274,8 @@ TEST_P(Compressed, GoesOnBitForBitWithWhatItHadLeftOut) {
   EXPECT_EQ(resumed.parameters_sha256, whole.parameters_sha256);
   EXPECT_EQ(whole.compression, GetParam());
   EXPECT_GT(whole.exchange_bytes_per_step, 0);
-  // Another number of replicas, or none: what was left out is shared out, and training goes on.
+  // With another number of replicas, or one, the errors of compression are divided among them, and
+  // training continues.
   for (const int replicas : {2, 1}) {
     run_options.replicas = replicas;
     const Report other = run(interrupted, replicas == 2 ? 15 : 18);
@@ -302,7 +306,8 @@ TEST(TrainerLocalSteps, EndAndSaveAfterAnAveraging) {
     return fit(options, job(), clouds(90), clouds(60, 2));
   };
   const Folder plain_folder, undisturbed, interrupted;
-  options.share_parameters = false;  // Replicas that share memory send nothing.
+  // Replicas that share memory send nothing.
+  options.share_parameters = false;
   const Report plain = run(plain_folder, 12);
   options.local = {.steps = 4, .after = 2};
   const Report whole = run(undisturbed, 12);
@@ -312,7 +317,7 @@ TEST(TrainerLocalSteps, EndAndSaveAfterAnAveraging) {
   EXPECT_LT(whole.loss_history.back(), whole.loss_history.front());
   EXPECT_LT(whole.exchange_bytes_per_step, plain.exchange_bytes_per_step);
   EXPECT_THAT(lines->lines, ::testing::Contains(HasSubstr("averaged every 4 steps, after step 2")));
-  // 2 + 4: an averaging is due there anyway.
+  // 2 + 4: an averaging is due at this step anyway.
   run(interrupted, 6);
   const Report resumed = run(interrupted, 12);
   EXPECT_EQ(resumed.resumed_from_step, 6);
@@ -337,7 +342,7 @@ TEST(TrainerLocalSteps, AreTheSameOnThreadsAndProcesses) {
   workers.leave();
 }
 
-TEST(TrainerRate, FollowsTheBatchByTheRuleAndSaysSo) {
+TEST(TrainerRate, FollowsTheBatchByTheRuleAndReportsIt) {
   TrainerOptions options = testing::options();
   const Report doubled = fit(options, job(SGD{.lr = 0.2}), clouds(90));
   const auto lines = std::make_shared<Lines>();
@@ -362,8 +367,8 @@ TEST(TrainerNumericsOptions, AreRefusedBeforeAnythingConnects) {
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options); }),
                 HasSubstr(part));
   };
-  refused([](TrainerOptions& o) { o.autocast = at::kBFloat16; },
-          "train.dtype");  // The test's dtype is float64.
+  // The test's dtype is float64.
+  refused([](TrainerOptions& o) { o.autocast = at::kBFloat16; }, "train.dtype");
   refused([](TrainerOptions& o) { o.dtype = at::kInt; }, "train.dtype");
   refused([](TrainerOptions& o) { o.ema_decay = 1; }, "decay");
   refused([](TrainerOptions& o) { o.compression.name = "zip"; }, "strategy.compression");

@@ -1,6 +1,6 @@
-// Replicas that are not what they should be are named.
+// Replicas that differ are named.
 #include "jobs.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/train/replica_check.h>
@@ -20,7 +20,8 @@ std::vector<NamedTensor> parameters() {
           {"out.weight", at::linspace(-1, 1, 11, at::kDouble)}};
 }
 
-// What each of `count` ranks hears when the parameters of `broken` had a bit flipped each.
+// Returns the answer that all `count` ranks get after one bit was flipped in the parameters of
+// each rank in `broken`.
 std::string verdict(int count, const std::vector<int>& broken) {
   std::vector<std::string> verdicts(static_cast<size_t>(count));
   testing::on_ranks(testing::thread_groups(count), [&](Group& group) {
@@ -30,15 +31,15 @@ std::string verdict(int count, const std::vector<int>& broken) {
     verdicts[static_cast<size_t>(group.rank())] = differing_replicas(mine, group);
   });
   for (const std::string& each : verdicts)
-    EXPECT_EQ(each, verdicts[0]) << "every rank hears the same";
+    EXPECT_EQ(each, verdicts[0]) << "every rank gets the same answer";
   return verdicts[0];
 }
 
-TEST(ReplicaCheck, IsContentWhereAllAreAlike) {
+TEST(ReplicaCheck, FindsNothingWhereAllAreAlike) {
   for (const int count : {1, 2, 3}) EXPECT_EQ(verdict(count, {}), "");
 }
 
-TEST(ReplicaCheck, NamesWhoDiffersFromTheMajority) {
+TEST(ReplicaCheck, NamesRanksThatDifferFromTheMajority) {
   EXPECT_THAT(verdict(3, {1}),
               AllOf(HasSubstr("the parameters of rank 1 differ from those of the other 2 replicas"),
                     HasSubstr("weight' is the first")));

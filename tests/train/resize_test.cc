@@ -25,7 +25,7 @@ std::string refusal(const ResizeOptions& options, int64_t batch = 64) {
   return "";
 }
 
-TEST(Resize, WhatDoesNotFitIsRefused) {
+TEST(Resize, OptionsThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal(scaling("linear", 10)), "");
   EXPECT_THAT(refusal({"shrink"}), HasSubstr("elastic.batch is 'shrink'"));
@@ -49,7 +49,8 @@ TEST(Resize, KeepsPassesNoLargerThanAtTheStart) {
   resize.set_workers(4, 0);
   EXPECT_EQ(resize.passes(1), 1);
   EXPECT_EQ(resize.passes(2), 2);
-  resize.set_workers(3, 1);  // Shares of 22 in passes of at most 16, or 8.
+  // Shares of 22 in passes of at most 16, or 8.
+  resize.set_workers(3, 1);
   EXPECT_EQ(resize.passes(1), 2);
   EXPECT_EQ(resize.passes(2), 3);
   resize.set_workers(1, 2);
@@ -95,23 +96,25 @@ TEST(Resize, ARisingRateIsWarmedUpAndAFallingOneIsNot) {
   resize.set_workers(1, 20);
   EXPECT_DOUBLE_EQ(resize.rate_factor(20), 0.5);
   resize.set_workers(4, 30);
-  resize.set_workers(3, 32);  // From where the warm-up was: 0.5 + 1.5 * 3/5 = 1.4.
+  // It starts where the warm-up was: 0.5 + 1.5 * 3/5 = 1.4.
+  resize.set_workers(3, 32);
   EXPECT_DOUBLE_EQ(resize.rate_factor(32), 1.4 + 0.1 / 5);
 }
 
-TEST(Resize, ANewcomerWithTheStateGoesOnAlike) {
+TEST(Resize, ANewcomerWithTheStateContinuesAlike) {
   Resize old(scaling("linear", 8), 64);
   old.set_workers(2, 0);
   old.set_workers(4, 10);
   Resize newcomer(scaling("linear", 8, 0), 64);
-  newcomer.set_workers(4, 0);  // As it knows no better at first.
+  // At first it knows only this number.
+  newcomer.set_workers(4, 0);
   newcomer.load(old.state());
   for (int64_t step = 10; step < 20; ++step)
     EXPECT_EQ(newcomer.rate_factor(step), old.rate_factor(step));
   EXPECT_EQ(newcomer.batch(), 128);
 }
 
-// Epochs in which the number of workers, and with it the batch, changes in the middle: each sample
+// Epochs in which the number of workers, and with it the batch, changes in the middle. Each sample
 // is used exactly once.
 class ResizeInTheMiddle : public testing::TestWithParam<bool> {};
 TEST_P(ResizeInTheMiddle, SharesAreACover) {
@@ -126,8 +129,8 @@ TEST_P(ResizeInTheMiddle, SharesAreACover) {
     resize.set_workers(workers, step);
     const plan::DataPlan plan(
         {.samples = kSamples, .batch = resize.batch(), .seed = 3, .drop_last = drop_last});
-    if (plan.global_batch(position).empty())
-      position = {position.epoch + 1, 0};  // As the loader does.
+    // The loader does the same.
+    if (plan.global_batch(position).empty()) position = {position.epoch + 1, 0};
     monitor::ContinueRecord from{.generation = step,
                                  .step = step,
                                  .position = position,
@@ -156,7 +159,7 @@ TEST_P(ResizeInTheMiddle, SharesAreACover) {
   else
     EXPECT_THAT(uses, testing::Each(1));
   EXPECT_TRUE(ledger.samples().exactly_once());
-  EXPECT_THAT(ledger.faults(), testing::IsEmpty());
+  EXPECT_THAT(ledger.errors(), testing::IsEmpty());
 }
 INSTANTIATE_TEST_SUITE_P(All, ResizeInTheMiddle, testing::Bool());
 

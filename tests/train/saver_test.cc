@@ -1,6 +1,6 @@
-// Stopping and going on, and what a checkpoint must fit.
+// Stop and resume, and the facts that a checkpoint must fit.
 #include "jobs.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -42,9 +42,9 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Resumed,
                                            Kind{"Adagrad", Adagrad{}}),
                          [](const auto& each) { return each.param.name; });
 
-// 90 samples in batches of 16 are 6 steps an epoch: 4 is in the middle of the first, 9 of the
-// second.
-TEST_P(Resumed, GoesOnBitForBit) {
+// 90 samples in batches of 16 are 6 steps an epoch: step 4 is in the middle of the first epoch,
+// and step 9 in the middle of the second.
+TEST_P(Resumed, ContinuesBitForBit) {
   for (const int replicas : {1, 2}) {
     const auto the_job = job<testing::DropoutClassifier>(GetParam().optimizer);
     const Folder undisturbed, interrupted;
@@ -59,7 +59,7 @@ TEST_P(Resumed, GoesOnBitForBit) {
   }
 }
 
-TEST_P(Resumed, GoesOnUnderAnotherStrategy) {
+TEST_P(Resumed, ContinuesUnderAnotherStrategy) {
   const auto the_job = job(GetParam().optimizer);
   const Folder undisturbed, interrupted;
   const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
@@ -73,7 +73,7 @@ TEST_P(Resumed, GoesOnUnderAnotherStrategy) {
   EXPECT_LT(testing::difference(last.loss_history, whole.loss_history), 1e-10);
 }
 
-TEST(Saver, SavesEverySoManyStepsAndKeepsTheNewest) {
+TEST(Saver, SavesAtItsIntervalAndKeepsTheNewest) {
   const Folder folder;
   TrainerOptions options = options_in(folder, 12);
   options.checkpoint.every_steps = 5;
@@ -113,7 +113,7 @@ TEST(Saver, RefusesAnotherOrderOfTheSamplesByBothValues) {
   }
 }
 
-TEST(Saver, RefusesDataThatTheConfigurationCallsAnother) {
+TEST(Saver, RefusesOtherDataByItsConfiguration) {
   const Folder folder;
   TrainerOptions options = options_in(folder, 2);
   options.config = {{"data.content", "a"}, {"data.split_seed", "1"}};
@@ -147,7 +147,7 @@ TEST(Saver, RefusesAnotherOptimizerByBothNames) {
 struct Masked : testing::Classifier {
   at::Tensor mask = register_buffer("mask", torch::tensor({true, false, true}));
 };
-TEST(Saver, KeepsBuffersOfTruthValues) {
+TEST(Saver, KeepsBoolBuffers) {
   const Folder folder;
   fit(options_in(folder, 2), job<Masked>(), clouds(90));
   const Report report = fit(options_in(folder, 4), job<Masked>(), clouds(90));
@@ -156,8 +156,8 @@ TEST(Saver, KeepsBuffersOfTruthValues) {
   EXPECT_EQ(saved.model->find("mask")->spec.describe(), "bool[3]");
 }
 
-// As checkpoints had them first.
-TEST(Saver, LoadsBuffersOfTruthValuesFromBytes) {
+// Early checkpoints stored bool buffers as bytes.
+TEST(Saver, LoadsBoolBuffersFromBytes) {
   const Folder folder;
   const Report report = fit(options_in(folder, 2), job<Masked>(), clouds(90));
   {
@@ -170,8 +170,8 @@ TEST(Saver, LoadsBuffersOfTruthValuesFromBytes) {
   EXPECT_EQ(fit(options_in(folder, 4), job<Masked>(), clouds(90)).resumed_from_step, 2);
 }
 
-// Found when the first bytes of the model are in their places already.
-TEST(Saver, ADamagedNewestCheckpointIsPassedOverWithoutATrace) {
+// The damage is found when the first bytes of the model are already in their places.
+TEST(Saver, ADamagedNewestCheckpointIsSkippedWithoutATrace) {
   const Folder undisturbed, damaged;
   const Report whole = fit(options_in(undisturbed, 9), job(), clouds(90));
   TrainerOptions options = options_in(damaged, 6);
@@ -199,7 +199,8 @@ TEST(Saver, EachRankMayWriteItsPart) {
   const Folder folder;
   TrainerOptions options = options_in(folder, 4, 3);
   options.checkpoint.writers = "ranks";
-  options.compression.name = "int8";  // With errors that each rank has for itself.
+  // Each rank has its own errors of compression.
+  options.compression.name = "int8";
   const Report saved = fit(options, job(Adam{}), clouds(90));
   EXPECT_THAT(
       files_of(saved.checkpoint),
@@ -239,7 +240,7 @@ TEST(Saver, TheFirstRankOfEachHostWritesAPart) {
   EXPECT_LT(testing::difference(last.loss_history, whole.loss_history), 1e-10);
 }
 
-// As on hosts without a common file system.
+// Hosts without a common file system behave like this.
 TEST(Saver, RankZeroWritesAloneWhereAnotherRankCannotWrite) {
   const Folder folder;
   class Elsewhere : public FullDisk {

@@ -23,7 +23,7 @@ TEST(Schedule, WarmUpRisesLinearlyBeforeEverythingElse) {
   EXPECT_DOUBLE_EQ(rate_factor(options, 4), 1.0);
 }
 
-TEST(Schedule, StepDecaysEverySoManyStepsAfterTheWarmUp) {
+TEST(Schedule, StepDecaysAtItsIntervalAfterTheWarmUp) {
   const ScheduleOptions options{.name = "step", .gamma = 0.5, .every_steps = 10, .warmup_steps = 2};
   check(options);
   EXPECT_DOUBLE_EQ(rate_factor(options, 2), 1.0);
@@ -47,7 +47,7 @@ TEST(Schedule, CosineOfARunThatIsAllWarmUpIsDefined) {
   EXPECT_NEAR(rate_factor({.name = "cosine", .warmup_steps = 5, .total_steps = 5}, 5), 1.0, 1e-12);
 }
 
-TEST(Schedule, RefusesWhatItDoesNotKnow) {
+TEST(Schedule, RefusesOptionsThatItDoesNotKnow) {
   const auto refusal = [](const ScheduleOptions& options) {
     return message_of(ErrorCode::invalid_argument, [&] { check(options); });
   };

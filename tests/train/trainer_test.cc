@@ -1,6 +1,6 @@
-// The same training by another word, and what ends it early.
+// The same training under other strategies, and the reasons for which it ends early.
 #include "jobs.h"
-// After torch.h.
+// This header must come after torch.h.
 #include <gmock/gmock.h>
 
 #include <trireme/train/evaluate.h>
@@ -119,7 +119,7 @@ TEST(Trainer, AnotherSeedIsAnotherTraining) {
             fit(other, job(), clouds(40)).parameters_sha256);
 }
 
-// Remembers what it was told, by rank.
+// Records the calls, by rank.
 class Listener : public Callback {
  public:
   void on_fit_start(TrainContext& context) override { note(context, "start"); }
@@ -195,7 +195,7 @@ TEST(TrainerSinks, HearOfEachStepOnce) {
   options.schedule_every_epochs = 1;
   const auto told = std::make_shared<Told>();
   options.sinks = {told};
-  fit(options, job(), clouds(40), clouds(10, 2));  // 3 steps an epoch
+  fit(options, job(), clouds(40), clouds(10, 2));  // 3 steps an epoch.
   ASSERT_EQ(told->starts.size(), 1u);
   EXPECT_EQ(told->starts[0].total_steps, 6);
   EXPECT_EQ(told->starts[0].steps_per_epoch, 3);
@@ -215,8 +215,8 @@ TEST(TrainerBatchNorm, RunsOnReplicasAndEvaluatesRankZerosStatistics) {
   options.checkpoint.dir = folder.path();
   const auto test = clouds(30, 2);
   const Report report = fit(options, job<testing::NormClassifier>(), clouds(96), test);
-  // What was saved is what was evaluated: loaded on one device without a step more, it gives the
-  // same.
+  // The saved state is the state that was evaluated: loaded on one device without another step, it
+  // gives the same result.
   TrainerOptions again = testing::options(1);
   again.checkpoint.dir = folder.path();
   const Report alone = fit(again, job<testing::NormClassifier>(), clouds(96), test);
@@ -232,7 +232,7 @@ TEST(TrainerErrors, ANaNLossNamesStepAndRank) {
     TrainerOptions options = testing::options(replicas);
     options.shuffle = false;
     Job the_job = job();
-    // Samples 32..47 are the third batch; its last share holds the bad one.
+    // Samples 32..47 are the third batch; its last share contains the bad sample.
     std::vector<int64_t> all(48);
     std::iota(all.begin(), all.end(), 0);
     Example whole = bad->get_batch(all);
@@ -282,7 +282,7 @@ TEST(TrainerErrors, OfAUsersModelComeOutAsTheyAre) {
   }
 }
 
-// A worker that fails leaves without a goodbye, as a process that ends would.
+// A worker that fails leaves without a farewell message, like a process that ends.
 TEST(TrainerErrors, AWorkersFailureEndsTheOthersInPeerLost) {
   testing::Workers workers(2);
   std::vector<std::string> codes(2);

@@ -24,7 +24,8 @@ double from_half(uint16_t bits) {
          (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
 }
 
-// Four bits of exponent and three of fraction; no infinity, one NaN of either sign.
+// Reads a float8 with four exponent bits and three fraction bits. It has no infinity, and one NaN
+// of either sign.
 double from_e4m3fn(uint8_t bits) {
   const int exponent = bits >> 3 & 15, fraction = bits & 7;
   const double sign = bits >> 7 != 0 ? -1 : 1;
@@ -50,13 +51,14 @@ double value_of(plan::DType dtype, const std::byte* bytes) {
     case plan::DType::uint32: return element<uint32_t>(bytes);
     case plan::DType::uint64: return static_cast<double>(element<uint64_t>(bytes));
     case plan::DType::float8_e4m3fn: return from_e4m3fn(element<uint8_t>(bytes));
-    case plan::DType::float8_e5m2:  // The upper half of a float16.
+    // This type is the upper half of a float16.
+    case plan::DType::float8_e5m2:
       return from_half(static_cast<uint16_t>(element<uint8_t>(bytes) << 8));
   }
   return NAN;
 }
 
-// Of elements, as text; empty if there is none.
+// Returns a sentence about the elements that differ; empty if there are none.
 std::string largest_difference(const TensorView& a, const TensorView& b) {
   if (std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end())) return {};
   const auto width = static_cast<size_t>(plan::bytes_of(a.spec.dtype));

@@ -35,8 +35,9 @@ class XxhState {
   XXH3_state_t* get() const { return state_.get(); }
 
  private:
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{
-      XXH3_createState(), &XXH3_freeState};  // It must be aligned.
+  // XXH3 needs an aligned state, so XXH3_createState() allocates it.
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_{XXH3_createState(),
+                                                                  &XXH3_freeState};
 };
 
 std::string sha256_of(const InputFile& file) {
@@ -83,7 +84,8 @@ void Digest::update(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min(bytes.size(), kDigestPiece - in_piece_));
     bytes = bytes.subspan(part.size());
-    if (part.size() == kDigestPiece) {  // Whole: hashed at once, which is quicker.
+    // A whole piece is hashed at once, which is faster.
+    if (part.size() == kDigestPiece) {
       pieces_.push_back(digest_of_piece(part));
       continue;
     }

@@ -17,8 +17,9 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr size_t kMaxWrite = 4 << 20;  // A signal or an error is heard of after so many bytes.
-constexpr size_t kSmallestDirect = 1 << 20;  // Below it the page cache is quicker.
+// Signals and errors are noticed after at most this number of bytes.
+constexpr size_t kMaxWrite = 4 << 20;
+constexpr size_t kSmallestDirect = 1 << 20;  // Below it the page cache is faster.
 
 bool is_full(int reason) { return reason == ENOSPC || reason == EDQUOT || reason == EFBIG; }
 
@@ -26,7 +27,7 @@ Descriptor opened(const fs::path& path, int flags) {
   return Descriptor(::open(path.c_str(), flags | O_CLOEXEC, 0666));
 }
 
-// A file that nobody else has a name for.
+// Creates a file that no other process has a name for.
 Descriptor created(const fs::path& path) {
   for (;;) {
     Descriptor file = opened(path, O_WRONLY | O_CREAT | O_EXCL);
@@ -49,8 +50,8 @@ class DiskFile : public FileSystem::File {
       if (const ssize_t written = write_some(bytes.first(count)); written > 0)
         return advance(written);
       if (errno != EINVAL) refuse_write(path_, errno, position_);
-      can_be_direct_ =
-          false;  // A disk with larger blocks, or a file system that promises more than it does.
+      // The disk has larger blocks, or the file system promises more than it can do.
+      can_be_direct_ = false;
     }
     set_direct(false);
     const ssize_t written = write_some(bytes.first(std::min(bytes.size(), kMaxWrite)));
@@ -103,8 +104,8 @@ class DiskLock : public FileSystem::Lock {
   DiskLock(fs::path path, Descriptor descriptor)
       : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
   ~DiskLock() override {
-    if (is_the_file_at(descriptor_, path_))
-      ::unlink(path_.c_str());  // Removed before it is let go: nobody else can have it yet.
+    // The name is removed before the lock is released, so no other process can have it yet.
+    if (is_the_file_at(descriptor_, path_)) ::unlink(path_.c_str());
   }
 
  private:
@@ -134,14 +135,14 @@ class Disk : public FileSystem {
   }
   void remove_tree(const fs::path& path) override {
     std::error_code error;
-    fs::remove_all(path, error);  // By openat() and unlinkat(), without following links.
+    fs::remove_all(path, error);  // It uses openat() and unlinkat() and follows no links.
     if (error) refuse("remove", path, error.value());
   }
 
   void sync_folder(const fs::path& path) override {
     const Descriptor folder = opened(path, O_RDONLY | O_DIRECTORY);
     if (!folder) refuse("sync the folder", path, errno);
-    // EINVAL, ENOTSUP: a file system that cannot sync folders, and so needs no such call.
+    // EINVAL and ENOTSUP: the file system cannot sync folders, and therefore needs no such call.
     if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
       refuse("sync the folder", path, errno);
   }
@@ -149,7 +150,7 @@ class Disk : public FileSystem {
   std::vector<Entry> list(const fs::path& folder) override {
     try {
       std::vector<Entry> entries;
-      std::error_code unknown;  // As of a link to itself: no folder.
+      std::error_code unknown;  // A link to itself, for example, is no folder.
       for (const auto& entry : fs::directory_iterator(folder))
         entries.push_back({entry.path().filename(), entry.is_directory(unknown)});
       return entries;
@@ -175,9 +176,9 @@ class Disk : public FileSystem {
         log_warning("{} cannot be locked here ({}): two jobs in its folder would not be noticed",
                     path.string(), std::strerror(errno));
       }
-      if (!is_the_file_at(descriptor, path))
-        continue;  // Its last holder removed it meanwhile: this is nobody's any more.
-      // Only for people: a full disk must not keep a run from going on.
+      // The last holder has removed this file meanwhile, so it belongs to no one.
+      if (!is_the_file_at(descriptor, path)) continue;
+      // The text is only for people. A full disk must not keep a run from continuing.
       if (::ftruncate(descriptor.get(), 0) == 0 &&
           ::pwrite(descriptor.get(), mine.data(), mine.size(), 0) < 0)
         errno = 0;

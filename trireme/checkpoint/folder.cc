@@ -16,8 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each is durable when this returns: a checkpoint in a folder that a loss of power takes away is
-// none.
+// Makes each folder durable before it returns: after a power failure a checkpoint in a missing
+// folder would be lost.
 void make_folders(FileSystem& files, const fs::path& path) {
   std::error_code ignored;
   if (path.empty() || fs::exists(path, ignored)) return;
@@ -26,7 +26,7 @@ void make_folders(FileSystem& files, const fs::path& path) {
   try {
     files.make_folder(path);
   } catch (const Error&) {
-    if (!fs::is_directory(path)) throw;  // Otherwise somebody else was quicker.
+    if (!fs::is_directory(path)) throw;  // Otherwise another process was faster.
   }
   files.sync_folder(above.empty() ? fs::path(".") : above);
 }
@@ -89,15 +89,15 @@ fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& conten
     try {
       files_.remove_tree(unfinished);
     } catch (const Error& error) {
-      log_warning("what was written so far stays until the next start: {}", error.what());
+      log_warning("the unfinished checkpoint stays until the next start: {}", error.what());
     }
     throw;
   }
   known_losses_[manifest.step] = evaluation_loss(manifest);
   try {
     remove_outdated(manifest.step);
-  } catch (
-      const Error& error) {  // The new one is safe: what could not be removed only takes space.
+  } catch (const Error& error) {
+    // The new checkpoint is safe. What could not be removed only takes space.
     log_warning("cannot remove an old checkpoint: {}", error.what());
   }
   return place;
@@ -117,8 +117,8 @@ void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content,
   files_.sync_folder(unfinished);
 }
 
-// Gives `written` its name. One that had the name is moved aside first, so that a crash leaves the
-// old one or the new one to find.
+// Gives `written` its name. A checkpoint that has the name is moved aside first, so that after a
+// crash either the old or the new one is found.
 void Folder::take_place(const fs::path& written, const fs::path& place) {
   const fs::path aside = path_ / replaced_name(place.filename().string());
   const bool replaces = is_there(place);
@@ -133,14 +133,15 @@ void Folder::take_place(const fs::path& written, const fs::path& place) {
   if (!replaces) return;
   try {
     files_.remove_tree(aside);
-  } catch (const Error& error) {  // The new one is safe. By the next process that opens the folder,
-                                  // if not now.
+  } catch (const Error& error) {
+    // The new checkpoint is safe. The next process that opens the folder tries to remove it again.
     log_warning("cannot remove the checkpoint that was replaced: {}", error.what());
   }
 }
 
-// Renamed first, and durably: a removal that is cut off leaves no half checkpoint under a
-// checkpoint's name. One that cannot be removed, as it is another user's, keeps no other one.
+// Each checkpoint is first renamed durably, so an interrupted removal leaves no half checkpoint
+// under a checkpoint's name. If one cannot be removed, for example because another user owns it,
+// the others are removed all the same.
 std::vector<int64_t> Folder::remove_outdated(int64_t saved_step) {
   const auto doomed = [&](int64_t step) { return path_ / writing_name(name_of_step(step)); };
   std::vector<int64_t> renamed;
@@ -182,7 +183,7 @@ Losses Folder::losses() {
         if (retention_.keep_best > 0)
           loss = evaluation_loss(manifest_from_text(read_file(manifest), manifest.string()));
       } catch (const Error&) {
-        loss.reset();  // Damaged: not the best of anything.
+        loss.reset();  // A damaged checkpoint cannot be the best.
       }
       known = known_losses_.emplace(step, loss).first;
     }

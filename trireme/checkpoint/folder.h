@@ -1,9 +1,10 @@
-// A folder of checkpoints: step-000000120/{manifest.json, model.safetensors, optimizer.safetensors,
-// optimizer-1.safetensors ...}. No torch.
+// A folder of checkpoints: step-000000120/{manifest.json, model.safetensors,
+// optimizer.safetensors, optimizer-1.safetensors ...}. No torch.
 //
-// A checkpoint is written under another name, fsynced and renamed, so one that can be seen is
-// whole; its manifest carries each file's hash and its own, so one that was damaged later is never
-// chosen. One job at a time writes into a folder, by one thread.
+// A checkpoint is written under another name, fsynced and then renamed, so every visible
+// checkpoint is whole. Its manifest holds the hash of each file and its own hash, so a
+// checkpoint that was damaged later is never chosen. Only one job at a time writes into a
+// folder, with one thread.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/checkpoint/file_system.h>
@@ -29,14 +30,14 @@ struct Saved {
   std::unique_ptr<SafetensorsFiles> model, optimizer;
 };
 
-// How model.safetensors is laid out: with the metadata that says its tensors have PyTorch's layout.
+// Lays out model.safetensors. Its metadata says that the tensors have PyTorch's layout.
 SafetensorsLayout lay_out_model(const std::vector<TensorView>& tensors);
 
-// The files of a part, straight from tensors, which stay as they are meanwhile. The model is the
-// first part's alone.
+// The files of a part, written directly from the tensors. The tensors must not change while this
+// object lives. Only the first part contains the model.
 class TensorFiles {
  public:
-  // Throws as lay_out() does.
+  // Throws the errors of lay_out().
   TensorFiles(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
               int part = 0);
   TensorFiles(const TensorFiles&) = delete;
@@ -52,27 +53,31 @@ class TensorFiles {
 
 class Folder {
  public:
-  // Creates the folder and takes its lock, so that no other job writes there as long as this lives;
-  // waits `lock_timeout` for another to let go of it. Removes leftovers of writes that were cut
-  // off. Throws Error(io) with path and reason, Error(invalid_argument) naming who has the folder.
+  // Creates the folder and holds its lock while this object lives, so that no other job writes
+  // there. Waits up to `lock_timeout` for another holder to release it. Removes leftovers of
+  // interrupted writes. Throws Error(io) with path and reason, and Error(invalid_argument) that
+  // names the holder of the folder.
   explicit Folder(std::filesystem::path path, RetentionOptions retention = {},
                   FileSystem& files = disk(), Milliseconds lock_timeout = Milliseconds(0));
-  // Returns the checkpoint's path once it is durable; only then those that have outlived their time
-  // are removed. Throws Error(io) (no space, ...): older checkpoints stay as they were. One of the
-  // same step is replaced. With more than one part this is the first of them, and waits for the
-  // others: Error(io), Error(peer_lost) as collect_parts() does.
+  // Returns the checkpoint's path once the checkpoint is durable. A checkpoint of the same step is
+  // replaced. Checkpoints that retention does not keep are removed only afterwards. Throws
+  // Error(io), for example if the disk is full: older checkpoints then stay as they were. With
+  // more than one part, this process writes the first part and waits for the others; it then
+  // throws the errors of collect_parts() too.
   std::filesystem::path save(Manifest manifest, const std::vector<TensorView>& model,
                              const std::vector<TensorView>& optimizer);
   std::filesystem::path save(Manifest manifest, const std::vector<OutgoingFile>& content,
                              const Part& part = {}, const GoOnWaiting& go_on_waiting = {});
   std::filesystem::path path_of(int64_t step) const;
-  // Removes what `retention` does not keep, as save() does; never the newest whole one, and nothing
-  // newer. Returns the steps removed. Throws Error(corrupt) and removes nothing if none is whole.
+  // Removes the checkpoints that `retention` does not keep, as save() does, but never the newest
+  // whole checkpoint or anything newer. Returns the removed steps. Throws Error(corrupt) and
+  // removes nothing if no checkpoint is whole.
   std::vector<int64_t> prune();
-  // The newest checkpoint whose hashes hold; damaged newer ones are logged by name with what is
-  // wrong, and skipped. Empty if the folder holds none at all. Throws Error(corrupt) naming each if
-  // all are damaged: starting anew silently would be a loss. Throws Error(unsupported) if the
-  // newest is of a newer Trireme: it is whole, and going on from an older one would be a loss too.
+  // Returns the newest checkpoint whose hashes are right. Newer damaged checkpoints are skipped,
+  // and the log names each with its damage. Returns nothing if the folder holds no checkpoint.
+  // Throws Error(corrupt) that names each checkpoint if all are damaged, because a silent start
+  // from step 0 would lose work. Throws Error(unsupported) if a newer version of Trireme wrote the
+  // newest checkpoint: it is whole, and to continue from an older one would lose work too.
   std::optional<Saved> newest() const;
   const std::filesystem::path& path() const { return path_; }
 
@@ -87,15 +92,16 @@ class Folder {
   RetentionOptions retention_;
   FileSystem& files_;
   std::unique_ptr<FileSystem::Lock> lock_;
-  Losses known_losses_;  // Read once: a long run's manifests are long.
+  // These are read only once, because the manifests of a long run are long.
+  Losses known_losses_;
 };
 
-// Folder::newest() of a folder that is only read. Throws likewise.
+// Folder::newest() for a folder that is only read. Throws the same errors.
 std::optional<Saved> newest_in(const std::filesystem::path& folder);
-// Opens one checkpoint (its own folder, step-...) and verifies it. Throws Error(not_found | corrupt
-// | unsupported | io).
+// Opens one checkpoint and verifies it. `path` is its own folder, step-... Throws Error(not_found
+// | corrupt | unsupported | io).
 Saved open_checkpoint(const std::filesystem::path& path);
-// True if `path` is a folder with at least one checkpoint in it; writes nothing.
+// Returns true if `path` is a folder with at least one checkpoint. Writes nothing.
 bool has_checkpoints(const std::filesystem::path& path);
 
 }  // namespace trireme::checkpoint

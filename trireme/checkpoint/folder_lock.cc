@@ -23,10 +23,12 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLockFile = ".lock";
 constexpr Milliseconds kLookAgain{10};
-// A holder that was killed a moment ago still seems to live; a lock that was just taken has the
-// text of its last holder still; a look at a lock keeps others from taking it for a moment.
+// Time until the state of a lock is reliable. A holder that was killed a moment ago still seems to
+// be alive. A lock that was just taken still has the text of its last holder. A process that looks
+// at a lock keeps others from taking it for a moment.
 constexpr Milliseconds kSettle{500};
-constexpr Milliseconds kUntilGone{10'000};  // For a holder that will go by itself.
+// Time for a holder that will release the lock by itself.
+constexpr Milliseconds kUntilGone{10'000};
 
 struct Holder {
   ProcessId process;
@@ -68,17 +70,19 @@ struct Holder {
   bool is_orphan() const {
     return mark.launcher.pid != 0 && mark.launcher.is_here() && !mark.launcher.lives();
   }
-  // Its job is known to live: with its launcher, or as a process that no launcher started.
+  // The job is known to be alive: its launcher is, or the process itself if
+  // no launcher started it.
   bool lives() const { return mark.launcher.pid != 0 ? mark.launcher.lives() : process.lives(); }
 };
 
 struct Look {
   bool is_held = false;
-  std::optional<Holder> holder;  // Also the last one, if its process was killed.
+  // The last holder too, if its process was killed.
+  std::optional<Holder> holder;
 };
 
-// A look takes a lock that others may have at the same time, so that two that look do not see each
-// other.
+// Takes a lock that others may have at the same time, so that two processes that look do not
+// disturb each other.
 Look look_at(const fs::path& lock_file) {
   const Descriptor file(::open(lock_file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return {};
@@ -86,28 +90,29 @@ Look look_at(const fs::path& lock_file) {
   std::string text;
   try {
     text = read_file(lock_file);
-  } catch (const Error&) {  // Its holder has just let go of it.
+  } catch (const Error&) {
+    // The holder has just released it.
   }
   return {is_held, Holder::from(text)};
 }
 
-std::string who(const std::optional<Holder>& holder) {
-  return holder ? holder->describe() : "who did not say";
+std::string name_of(const std::optional<Holder>& holder) {
+  return holder ? holder->describe() : "an unknown process";
 }
 
 [[noreturn]] void refuse_in_use(const fs::path& folder, const std::optional<Holder>& holder) {
   throw Error(
       ErrorCode::invalid_argument, "checkpoint",
-      fmt::format("the folder {} is in use by another job: {}", folder.string(), who(holder)),
+      fmt::format("the folder {} is in use by another job: {}", folder.string(), name_of(holder)),
       "another checkpoint.dir, or wait until that job has ended");
 }
 
 [[noreturn]] void give_up_on(const fs::path& folder, const std::optional<Holder>& holder) {
   throw Error(ErrorCode::peer_lost, "checkpoint",
-              fmt::format("the folder {} is still held: {}, of which this process cannot tell "
-                          "whether its job lives",
-                          folder.string(), who(holder)),
-              "again in a while, or another checkpoint.dir if it is another job");
+              fmt::format("the folder {} is still held: {}, and this process cannot tell whether "
+                          "its job is alive",
+                          folder.string(), name_of(holder)),
+              "again later, or another checkpoint.dir if it is another job");
 }
 
 }  // namespace
@@ -134,12 +139,12 @@ FolderUse make_way(const fs::path& folder, const launch::JobMark& job, Milliseco
     const Look look = look_at(folder / kLockFile);
     const auto& holder = look.holder;
     const bool is_of_own = holder && holder->belongs_to(job);
-    // On several nodes other launchers may carry on the job of a dead one.
+    // On several nodes other launchers may continue the job of a dead one.
     const bool ends = holder && holder->is_orphan() && holder->mark.nodes == 1;
     if (ends && !launch::processes_of(holder->mark).empty()) {
       log_warning(
-          "the launcher (process {}) of {}, which uses the folder {}, is gone: what it left "
-          "behind is asked to save and to end",
+          "the launcher (process {}) of {}, which uses the folder {}, is gone: its remaining "
+          "processes are asked to save and to end",
           holder->mark.launcher.pid, holder->describe(), folder.string());
       if (!launch::end_orphans(holder->mark, grace)) give_up_on(folder, holder);
       continue;

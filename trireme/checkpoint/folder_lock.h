@@ -1,7 +1,7 @@
-// One job at a time writes into a folder of checkpoints. No torch.
+// The lock that lets only one job at a time write into a folder of checkpoints. No torch.
 //
-// The lock file says which process has the lock, and which job and launcher it belongs to: so a job
-// knows its own members, and the processes that a dead launcher left behind (orphans).
+// The lock file names the process that has the lock, its job and its launcher. Therefore a job
+// recognises its own members, and orphans: processes that a dead launcher left behind.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/checkpoint/file_system.h>
@@ -11,19 +11,19 @@
 
 namespace trireme::checkpoint {
 
-// Held until the value is destroyed or its process is gone, however it ended: a run that is started
-// again has the folder at once. Waits so long for another holder to go. Throws
-// Error(invalid_argument) that names the holder (process, host, since when) if it belongs to
-// another job that lives; Error(peer_lost) if it will go by itself, or may: trying again helps;
-// Error(io).
+// Returns a lock that is held until the value is destroyed or its process ends, however it ends. A
+// run that is started again therefore gets the folder at once. Waits up to `wait` for another
+// holder to release it. Throws Error(invalid_argument) that names the holder (process, host, since
+// when) if it belongs to another job that is alive. Throws Error(peer_lost) if the holder will or
+// may release it by itself, so that another attempt helps. Throws Error(io).
 std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files,
                                               const std::filesystem::path& folder,
                                               Milliseconds wait = Milliseconds(0));
 
-// For the launcher of a job, before it starts its workers: returns once `folder` is free, or a
-// member of the same job has it. Orphans of another launcher are asked to save and to end, and
-// killed after `grace`. Takes nothing, and the folder need not exist. Throws likewise; nothing is
-// done to a job whose launcher lives.
+// Makes `folder` free for the launcher of a job, before it starts its workers. Returns once the
+// folder is free, or held by a member of the same job. Orphans of another launcher are asked to
+// save and to end, and are killed after `grace`. A job whose launcher is alive is left alone. Does
+// not take the lock, and the folder need not exist. Throws the errors of lock_folder().
 struct FolderUse {
   bool by_own_job = false;
 };

@@ -21,8 +21,8 @@ namespace {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  descriptor_ = Descriptor(
-      ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // A pipe must not block.
+  // O_NONBLOCK: a pipe must not block.
+  descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!descriptor_) fail("open", path_, errno);
   struct stat status {};
   const int reason = ::fstat(descriptor_.get(), &status) != 0 ? errno

@@ -1,4 +1,5 @@
-// A file that is read, not mapped: a disk that fails then gives an error, not a signal. No torch.
+// A file that is read and not mapped, so that a failing disk gives an error and
+// not a signal. No torch.
 #pragma once
 #include <trireme/base/descriptor.h>
 #include <cstddef>
@@ -10,15 +11,15 @@ namespace trireme::checkpoint {
 
 class InputFile {
  public:
-  // Throws Error(not_found) or Error(io), also for what is no regular file.
+  // Throws Error(not_found), or Error(io), also if `path` is not a regular file.
   explicit InputFile(std::filesystem::path path);
 
   uint64_t size() const { return size_; }
   int descriptor() const { return descriptor_.get(); }
-  // Fills `bytes` from `offset` on. Throws Error(io), or Error(corrupt) if the file ends before.
-  // Any number of threads.
+  // Fills `bytes` with the file's bytes from `offset`. Throws Error(io), or Error(corrupt) if the
+  // file ends too early. Any number of threads.
   void read(uint64_t offset, std::span<std::byte> bytes) const;
-  // Likewise, one part after the other.
+  // Does the same for several blocks of memory, one after the other.
   void read(uint64_t offset, std::span<const std::span<std::byte>> parts) const;
 
  private:

@@ -13,7 +13,7 @@ constexpr std::string_view kWriting = ".writing-";
 constexpr std::string_view kReplaced = ".replaced-";
 constexpr char kAttempt = '+';
 
-// The name of the checkpoint behind `kind`; empty if it is none.
+// Returns the name of the checkpoint that follows `kind`; empty if there is none.
 std::optional<std::string> checkpoint_behind(std::string_view kind, std::string_view file_name) {
   if (!file_name.starts_with(kind)) return {};
   file_name.remove_prefix(kind.size());
@@ -24,7 +24,8 @@ std::optional<std::string> checkpoint_behind(std::string_view kind, std::string_
 void remove_leftover(FileSystem& files, const fs::path& path) {
   try {
     files.remove_tree(path);
-  } catch (const Error& error) {  // It only takes space.
+  } catch (const Error& error) {
+    // The leftover only takes space.
     log_warning("a leftover stays: {}", error.what());
   }
 }
@@ -52,10 +53,12 @@ void clean_leftovers(FileSystem& files, const fs::path& folder) {
     if (fs::exists(folder / *replaced, ignored)) {
       remove_leftover(files, folder / entry.name);
     } else {
-      if (is_there(folder / *replaced)) files.remove(folder / *replaced);  // A link to nowhere.
+      // A link that leads nowhere may be in the way.
+      if (is_there(folder / *replaced)) files.remove(folder / *replaced);
       files.rename(folder / entry.name, folder / *replaced);
       files.sync_folder(folder);
-      log_warning("put {} back: its replacement was cut off", (folder / *replaced).string());
+      log_warning("put {} back, because its replacement was not finished",
+                  (folder / *replaced).string());
     }
   }
 }

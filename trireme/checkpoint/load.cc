@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A stretch of a file and where it goes.
+// A range of bytes of a file, and its place in memory.
 struct Stretch {
   uint64_t begin = 0;
   std::span<std::byte> to;
@@ -28,7 +28,8 @@ std::vector<Stretch> stretches_of(const SafetensorsFile& file,
   std::vector<Stretch> stretches;
   for (const auto& [tensor, bytes] : destinations) {
     const TensorView* const own = file.find(tensor->spec.name);
-    if (own == nullptr || own->bytes.data() != tensor->bytes.data()) continue;  // Of another file.
+    // The tensor is in another file.
+    if (own == nullptr || own->bytes.data() != tensor->bytes.data()) continue;
     if (tensor->bytes.size() != bytes.size())
       throw Error(ErrorCode::invalid_argument, "checkpoint",
                   fmt::format("the tensor {} has {} bytes, its place {}", tensor->spec.name,
@@ -41,7 +42,7 @@ std::vector<Stretch> stretches_of(const SafetensorsFile& file,
   return stretches;
 }
 
-// Reads [begin, end) to its places, what has none into `scratch`, and hashes it there.
+// Reads [begin, end) to its places and hashes it there. Bytes without a place go to `scratch`.
 PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end,
                        const std::vector<Stretch>& stretches, std::span<std::byte> scratch) {
   auto next = std::partition_point(stretches.begin(), stretches.end(),
@@ -102,12 +103,12 @@ Saved load_checkpoint(const fs::path& path, const Place& place) {
     open_files(saved);
     destinations = place(saved);
   } catch (const std::exception&) {
-    verify(saved);  // Damage would explain it.
+    verify(saved);  // Damage would explain the error.
     throw;
   }
-  if (!std::ranges::all_of(saved.manifest.files, [](const auto& file) {
-        return is_tree_digest(file.second);
-      })) {  // Of our first weeks.
+  if (!std::ranges::all_of(saved.manifest.files,
+                           [](const auto& file) { return is_tree_digest(file.second); })) {
+    // Checkpoints of early versions have SHA-256 hashes.
     verify(saved);
     for (const auto& [tensor, bytes] : destinations)
       std::copy(tensor->bytes.begin(), tensor->bytes.end(), bytes.begin());

@@ -1,9 +1,10 @@
-// Reads a checkpoint into tensors that exist already: one pass from the disk to their places,
-// verified while it is in the cache. No torch.
+// Reads a checkpoint into existing tensors in one pass: each block goes from the disk to its place
+// and is verified while it is in the cache. No torch.
 //
-// Verifying first and copying then costs two passes over memory, twice the time of a loader that
-// trusts its file. So damage may show only when some bytes are in place: load_newest() then fills
-// the same places from an older checkpoint, or throws; it never returns with damage in them.
+// To verify first and to copy then would cost two passes over memory, twice the time of a
+// loader that does not verify. Therefore damage may be found when some bytes are already in
+// place. load_newest() then fills the same places from an older checkpoint, or throws; it never
+// returns damaged tensors.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <cstddef>
@@ -17,20 +18,21 @@
 namespace trireme::checkpoint {
 
 struct Destination {
-  const TensorView* tensor;    // Of Saved::model or Saved::optimizer.
-  std::span<std::byte> bytes;  // As many as the tensor has.
+  const TensorView* tensor;    // One of Saved::model or Saved::optimizer.
+  std::span<std::byte> bytes;  // The destination has as many bytes as the tensor.
 };
 
-// Says where the tensors of a checkpoint go, by their headers; their bytes are not to be read yet.
-// Tensors that are not mentioned are verified only. May throw what it likes if the checkpoint does
-// not fit: that comes out if the checkpoint is whole, and not if its header was damaged.
+// A function that decides from the headers where the tensors of a checkpoint go. It must not read
+// the tensors' bytes. Tensors without a destination are only verified. It may throw any error if
+// the checkpoint does not fit; the caller gets this error if the checkpoint is whole, but not if
+// its header was damaged.
 using Place = std::function<std::vector<Destination>(const Saved&)>;
 
-// newest_in() and reading in one. Throws likewise, and Error(invalid_argument) for a destination of
-// another size.
+// Finds the checkpoint as newest_in() does, and reads it. Throws the same errors, and
+// Error(invalid_argument) for a destination of another size.
 std::optional<Saved> load_newest(const std::filesystem::path& folder, const Place& place);
-// One checkpoint, its own folder. Throws Error(corrupt): the destinations' content is of no use
-// then.
+// Reads one checkpoint; `path` is its own folder. Throws the errors of open_checkpoint(). After
+// Error(corrupt) the content of the destinations is undefined.
 Saved load_checkpoint(const std::filesystem::path& path, const Place& place);
 
 }  // namespace trireme::checkpoint

@@ -19,7 +19,7 @@ Error corrupt(const std::string& where, std::string_view what) {
                "use an older checkpoint");
 }
 
-// Numbers print in their shortest exact form; what JSON cannot say becomes text that strtod and
+// Prints numbers in their shortest exact form. Values that JSON lacks become text that strtod and
 // Python's float() understand.
 Json loss_to_json(double loss) {
   if (std::isfinite(loss)) return loss;
@@ -90,8 +90,8 @@ std::string to_text(const Manifest& manifest) {
   for (const auto& [name, value] : fields) {
     text += text.size() > 1 ? ",\n  \"" : "\n  \"";
     text += name;
-    // A path in the configuration may hold bytes that are no UTF-8; that must not cost the run its
-    // checkpoint.
+    // A path in the configuration may hold bytes that are not UTF-8; this must not cost
+    // the run its checkpoint.
     text += "\": " + value.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
   const std::string digest = sha256_hex(text);

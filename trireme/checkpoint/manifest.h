@@ -1,7 +1,7 @@
-// What a checkpoint says of itself: manifest.json. No torch.
+// The description of a checkpoint: manifest.json. No torch.
 //
-// One line per field, so that people can read it; the last field is the SHA-256 of all text before
-// it, so damage anywhere shows.
+// Each field has a line, so that people can read it. The last field is the SHA-256 of all text
+// before it, so damage anywhere is noticed.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/plan/data_plan.h>
@@ -15,30 +15,33 @@
 namespace trireme::checkpoint {
 
 struct Manifest {
-  // 1: one file of the optimizer; 2: one of each part. A newer one than this build knows is refused
-  // with Error(unsupported).
+  // 1: one file with optimizer state. 2: one such file for each part. A format that is newer than
+  // this build is refused with Error(unsupported).
   int format = 2;
-  std::string version;          // Of Trireme. Filled by save().
-  int64_t step = 0;             // Optimizer steps committed.
-  plan::DataPosition position;  // Of the next batch.
-  std::map<std::string, std::string>
-      aliases;  // Tied weights: other name -> the name stored (safetensors has no aliases).
-  std::vector<double>
-      loss_history;  // Global mean loss of every step so far. Exact; a NaN keeps its sign alone.
-  // JSON has no NaN and no infinity: keep those as text in the three below.
-  Json optimizer = Json::object();  // Kind and scalar state, e.g. {"name": "Adam", "steps": {...}}.
-  Json config = Json::object();     // The configuration the run had.
-  Json extra = Json::object();      // Whatever else the engine keeps.
-  std::map<std::string, std::string> files;  // File -> digest (digest.h). Filled by save().
+  std::string version;          // The version of Trireme. save() fills it in.
+  int64_t step = 0;             // The number of committed optimizer steps.
+  plan::DataPosition position;  // The position of the next batch.
+  // Tied weights: other name -> the stored name (safetensors has no aliases).
+  std::map<std::string, std::string> aliases;
+  // The global mean loss of every step so far. Values are exact, but a NaN keeps only its sign.
+  std::vector<double> loss_history;
+  // JSON has neither NaN nor infinity: store those as text in the next three fields.
+
+  // Kind and scalar state, e.g. {"name": "Adam", "steps": {...}}.
+  Json optimizer = Json::object();
+  Json config = Json::object();              // The configuration of the run.
+  Json extra = Json::object();               // Other state of the engine.
+  std::map<std::string, std::string> files;  // File -> digest (digest.h). save() fills it in.
 };
 
-// The loss of an evaluation at the manifest's step, if there was one: extra["evaluation"]["loss"].
+// Returns the loss of an evaluation at the manifest's step,
+// extra["evaluation"]["loss"], if there was one.
 std::optional<double> evaluation_loss(const Manifest& manifest);
 
-// The text of manifest.json.
+// Returns the text of manifest.json.
 std::string to_text(const Manifest& manifest);
-// Reads it back. `where` names the file in messages. Throws Error(corrupt) saying what is wrong, or
-// Error(unsupported) for a newer format.
+// Reads the text back. `where` names the file in messages. Throws Error(corrupt) that says what is
+// wrong, or Error(unsupported) for a newer format.
 Manifest manifest_from_text(std::string_view text, const std::string& where);
 
 }  // namespace trireme::checkpoint

@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By the name that its parent has for it: "a/b" of "a/b/", "a/b/." and "a/c/../b". Links before
-// the last name are resolved.
+// Returns the folder by its name in its parent: "a/b" for "a/b/", "a/b/." and "a/c/../b". Links
+// before the last name are resolved.
 fs::path own_path(const fs::path& folder) {
   try {
     fs::path path = fs::absolute(folder);
@@ -40,7 +40,7 @@ bool move_whole(FileSystem& files, const fs::path& folder, const fs::path& to) {
   try {
     files.rename(folder, to);
   } catch (const Error& error) {
-    log_debug("the folder stays, what it holds is moved: {}", error.what());
+    log_debug("the folder stays, and its checkpoints are moved: {}", error.what());
     return false;
   }
   files.sync_folder(to.parent_path());
@@ -61,7 +61,8 @@ fs::path move_aside(FileSystem& files, const fs::path& folder,
     if (step_of_name(entry.name) || is_leftover_name(entry.name) ||
         std::find(others.begin(), others.end(), entry.name) != others.end())
       names.push_back(entry.name);
-  std::sort(names.begin(), names.end());  // If it is cut off, the newest are still in their place.
+  // If the move is interrupted, the newest checkpoints are still in their place.
+  std::sort(names.begin(), names.end());
   for (const std::string& name : names) files.rename(own / name, aside / name);
   files.sync_folder(aside);
   files.sync_folder(own);

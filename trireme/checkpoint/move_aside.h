@@ -1,4 +1,5 @@
-// Checkpoints that a run is not to go on from are moved, never removed. No torch.
+// Moves checkpoints aside when a run must not continue from them. They are
+// never removed. No torch.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <filesystem>
@@ -7,10 +8,11 @@
 
 namespace trireme::checkpoint {
 
-// Moves the folder to "<folder>.old-1", or the next number that is free, and returns where it is
-// now. A link that stands for the folder is moved, not what it points to. A folder that cannot be
-// moved (the working directory, or one around it; the root of a file system) stays, and what it
-// holds of checkpoints is moved to "old-1" in it, `others` too. Durable. Throws Error(io).
+// Moves the folder to "<folder>.old-1", or to the next free number, and returns its new place. If
+// the folder is a link, the link is moved and not its target. The working directory, a folder
+// around it and the root of a file system cannot be moved: such a folder stays, and its
+// checkpoints and the names in `others` are moved to "old-1" inside it. The move is durable.
+// Throws Error(io).
 std::filesystem::path move_aside(FileSystem& files, const std::filesystem::path& folder,
                                  const std::vector<std::string>& others = {});
 

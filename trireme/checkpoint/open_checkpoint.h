@@ -1,5 +1,5 @@
-// Opening and verifying a checkpoint in steps, for who reads in another way than open_checkpoint().
-// No torch.
+// Opens and verifies a checkpoint in separate steps, for callers that read it in another way than
+// open_checkpoint(). No torch.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <filesystem>
@@ -9,20 +9,20 @@
 
 namespace trireme::checkpoint {
 
-// The manifest, which is sealed, of a checkpoint whose files are all there. Throws as
-// open_checkpoint() does.
+// Returns the manifest of a checkpoint whose files all exist. The manifest's own hash is checked.
+// Throws the errors of open_checkpoint().
 Saved open_manifest(const std::filesystem::path& path);
-// The tensors, as the files' headers tell: Error(corrupt | unsupported) may be damage that only
-// verify() is sure of.
+// Opens the tensors as the headers of the files describe them. Error(corrupt | unsupported) may
+// come from damage; only verify() can tell.
 void open_files(Saved& saved);
 // Reads every file and compares its hash. Throws Error(corrupt | io | unsupported).
 void verify(const Saved& saved);
-// Throws Error(corrupt) if they differ.
+// Throws Error(corrupt) if the digests differ.
 void require_digest(const std::filesystem::path& file, const std::string& actual,
                     const std::string& expected);
 
-// What `open` makes of the newest checkpoint that it does not find damaged (Error(corrupt),
-// Error(io), Error(not_found)); see newest_in().
+// Calls `open` on the checkpoints from the newest on, until one is not damaged, and returns its
+// result. Error(corrupt), Error(io) and Error(not_found) count as damage; see newest_in().
 std::optional<Saved> newest_whole(const std::filesystem::path& folder,
                                   const std::function<Saved(const std::filesystem::path&)>& open);
 

@@ -1,4 +1,4 @@
-// A file that is hashed while it is written, unless its digest is known. No torch.
+// A file that is hashed while it is written, unless its digest is already known. No torch.
 #pragma once
 #include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/file_system.h>
@@ -13,15 +13,15 @@ namespace trireme::checkpoint {
 
 class OutputFile {
  public:
-  // Creates `path`, or empties it. Throws Error(io).
+  // Creates an empty file `path`; a file of that name is unlinked first. Throws Error(io).
   OutputFile(FileSystem& files, const std::filesystem::path& path, std::string digest = {})
       : file_(files.create(path)), known_(std::move(digest)) {}
-  // Throws Error(io) naming path, reason (such as "No space left on device") and the bytes written
-  // so far.
+  // Throws Error(io) that names the path, the reason (such as "No space left on device") and the
+  // number of bytes written so far.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
-  // Makes the bytes durable; the name is so once the folder is synced. Returns the digest. Throws
-  // Error(io). Call it once, last.
+  // Makes the bytes durable and returns their digest. The name becomes durable when the folder is
+  // synced. Throws Error(io). Call it once, as the last call.
   std::string finish();
 
  private:

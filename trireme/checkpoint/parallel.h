@@ -1,4 +1,4 @@
-// A loop over several threads. No torch.
+// A loop that runs on several threads. No torch.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace trireme::checkpoint {
 
-// body(from, to) for even parts of [0, count), the first on the calling thread. Rethrows the error
-// of the lowest part that had one.
+// Calls body(from, to) for equal parts of [0, count), and runs the first part on the calling
+// thread. If several parts throw, rethrows the error of the lowest one.
 template <typename Body>
 void in_parallel(size_t count, int threads, Body body) {
   const size_t parts =

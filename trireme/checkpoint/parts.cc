@@ -32,7 +32,7 @@ std::string_view stem_of(std::string_view file) {
   return file.substr(0, file.size() - kExtension.size());
 }
 
-// "optimizer-2.safetensors" is a part of "optimizer.safetensors".
+// Returns true for "optimizer-2.safetensors" and "optimizer.safetensors".
 bool is_part_of(std::string_view file, std::string_view name) {
   const std::string_view stem = stem_of(file);
   if (name == file) return true;
@@ -45,7 +45,7 @@ bool is_part_of(std::string_view file, std::string_view name) {
   return error == std::errc() && stop == end && name == file_of_part(file, index);
 }
 
-// Under its name once it is whole, so that who looks for it never finds half of it.
+// Writes the note under another name and then renames it, so that no reader finds half of it.
 void leave_note(FileSystem& files, const fs::path& unfinished, int index, const Json& note) {
   const fs::path path = unfinished / note_of(index),
                  written = unfinished / (note_of(index) + ".new");
@@ -73,7 +73,8 @@ fs::path unfinished_path(const fs::path& folder, int64_t step, const Part& part)
 }
 
 void open_unfinished(FileSystem& files, const fs::path& unfinished) {
-  const auto is_folder = [&] {  // And no link to one: nothing is written behind links.
+  // A link to a folder does not count, because nothing is written through links.
+  const auto is_folder = [&] {
     std::error_code ignored;
     return fs::is_directory(fs::symlink_status(unfinished, ignored));
   };
@@ -81,7 +82,7 @@ void open_unfinished(FileSystem& files, const fs::path& unfinished) {
   try {
     files.make_folder(unfinished);
   } catch (const Error&) {
-    if (!is_folder()) throw;  // Otherwise another part was quicker.
+    if (!is_folder()) throw;  // Otherwise another part was faster.
   }
 }
 

@@ -1,11 +1,11 @@
-// A checkpoint that several processes write together, each its part of the tensors, in a folder
-// that all of them see. No torch.
+// A checkpoint that several processes write together into a folder that all of them see. Each
+// process writes its part of the tensors. No torch.
 //
-// The first part has the manifest. Each other part writes its file, makes it durable, and says so
-// by a note beside it; the first one waits for all notes before it gives the checkpoint its name,
-// so what can be seen is whole here too. Nothing but the folder is needed for it: no message, and
-// so no order with what training sends. PyTorch's distributed checkpoints have a file for each rank
-// in the same way.
+// The first part contains the manifest. Each other part writes its file, makes it durable and
+// leaves a note beside it. The first part waits for all notes before it gives the checkpoint its
+// name, so a visible checkpoint is whole here too. The processes need only the folder for this.
+// They send no messages, so a save needs no order relative to the messages of training. PyTorch's
+// distributed checkpoints have one file for each rank in the same way.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <trireme/checkpoint/manifest.h>
@@ -24,43 +24,46 @@ namespace trireme::checkpoint {
 // One of the processes that save a checkpoint.
 struct Part {
   int index = 0, count = 1;
-  std::string attempt;  // Of more than one part: the same in all parts of one save, and in no other
-                        // save of this folder.
-  std::vector<int> ranks;  // By index: who writes it. For messages; may be empty.
+  // With more than one part: the same text in all parts of one save, and in no
+  // other save of this folder.
+  std::string attempt;
+  // The rank that writes each part, by index. Used in messages; may be empty.
+  std::vector<int> ranks;
 };
 
-// A file of a checkpoint: its bytes in pieces, in order.
+// A file of a checkpoint. Its bytes are given in pieces, in order.
 struct OutgoingFile {
   std::string name;
   std::vector<std::span<const std::byte>> pieces;
-  std::string digest = {};  // Of all of them; empty: to be found while they are written.
+  // The digest of all pieces. If empty, it is computed while they are written.
+  std::string digest = {};
 };
 
-// Asked again and again while other parts are not ready: false when they are not to be waited for
-// any more. May throw.
+// A function that is called repeatedly while other parts are not ready. It returns false to stop
+// waiting, and may throw.
 using GoOnWaiting = std::function<bool()>;
 
-// "optimizer.safetensors" of the first part, "optimizer-2.safetensors" of the third.
+// "optimizer.safetensors" for the first part, "optimizer-2.safetensors" for the third.
 std::string file_of_part(std::string_view file, int index);
-// Those of all parts that the manifest lists.
+// Returns the files of all parts that the manifest lists.
 std::vector<std::string> files_of_parts(const Manifest& manifest, std::string_view file);
-// Where a checkpoint is written until it has its name.
+// Returns the place where a checkpoint is written before it gets its name.
 std::filesystem::path unfinished_path(const std::filesystem::path& folder, int64_t step,
                                       const Part& part);
-// Makes that folder unless another part has.
+// Creates that folder unless another part has already created it.
 void open_unfinished(FileSystem& files, const std::filesystem::path& unfinished);
-// Writes files, durably, and returns their digests. Throws Error(io).
+// Writes files durably and returns their digests. Throws Error(io).
 std::map<std::string, std::string> write_files(FileSystem& files,
                                                const std::filesystem::path& unfinished,
                                                const std::vector<OutgoingFile>& content);
 
-// Of another part than the first: writes `content` and the note. Throws Error(io) only if not even
-// a note of the failure could be left.
+// Writes `content` and the note, for a part after the first. Throws Error(io) only if it cannot
+// even leave a note of the failure.
 void write_part(FileSystem& files, const std::filesystem::path& folder, int64_t step,
                 const Part& part, const std::vector<OutgoingFile>& content);
-// Of the first one: waits for all notes, removes them, and returns the digests of the other parts'
-// files. Throws Error(io) with what a part could not do, Error(peer_lost) naming the parts that did
-// not come.
+// Waits for all notes and removes them, for the first part. Returns the digests of the other
+// parts' files. Throws Error(io) with the failure that a part noted, and Error(peer_lost) that
+// names the parts that did not arrive.
 std::map<std::string, std::string> collect_parts(FileSystem& files,
                                                  const std::filesystem::path& unfinished,
                                                  const Part& part,

@@ -9,8 +9,8 @@ namespace {
 
 using Kind = PickleNode::Kind;
 
-constexpr size_t kLongestName =
-    1000;  // Of a class: a file cannot make us keep many copies of a long one.
+// The limit for a class's name, so that a file cannot cause many copies of a long name.
+constexpr size_t kLongestName = 1000;
 
 class Machine {
  public:
@@ -65,7 +65,8 @@ class Machine {
 
   void push(PickleValue value) { stack_.push_back(value); }
   PickleValue pop() {
-    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) fail("it takes what is not there");
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back()))
+      fail("it takes a value from an empty stack");
     const PickleValue value = stack_.back();
     stack_.pop_back();
     return value;
@@ -103,7 +104,7 @@ class Machine {
     push(node);
   }
   void push_global(const std::string& module, const std::string& name) {
-    if (module.size() + name.size() > kLongestName) fail("it has an endless name");
+    if (module.size() + name.size() > kLongestName) fail("it has a name that is too long");
     const PickleValue node = make(Kind::global);
     node->text = module + "." + name;
     push(node);
@@ -118,26 +119,27 @@ class Machine {
 
   void set_items(const std::vector<PickleValue>& items) {
     const PickleValue target = top();
-    if (items.size() % 2 != 0 || target->kind != Kind::dict) fail("it fills what is no dict");
+    if (items.size() % 2 != 0 || target->kind != Kind::dict)
+      fail("it adds entries to a value that is no dict");
     for (size_t i = 0; i < items.size(); i += 2)
       target->entries.emplace_back(items[i], items[i + 1]);
   }
   void append(const std::vector<PickleValue>& items) {
     const PickleValue target = top();
-    if (target->kind != Kind::list) fail("it appends to what is no list");
+    if (target->kind != Kind::list) fail("it appends to a value that is no list");
     target->items.insert(target->items.end(), items.begin(), items.end());
   }
   void construct() {
     const PickleValue arguments = pop(), callable = pop();
     if (arguments->kind != Kind::list || callable->kind != Kind::global)
-      fail("it constructs what is no class");
+      fail("it constructs a value that is no class");
     const PickleValue object =
         make(callable->text == "collections.OrderedDict" ? Kind::dict : Kind::object);
     object->text = callable->text;
     object->arguments = arguments;
     push(object);
   }
-  // The attributes of a dict (PyTorch's _metadata) say nothing of tensors.
+  // The attributes of a dict (PyTorch's _metadata) contain no tensors.
   void build() {
     const PickleValue state = pop(), target = top();
     if (target->kind == Kind::object) target->state = state;
@@ -220,7 +222,7 @@ class Machine {
   }
   void recall(uint64_t index) {
     const auto found = memo_.find(index);
-    if (found == memo_.end()) fail("it recalls what it never kept");
+    if (found == memo_.end()) fail("it recalls a value that it never stored");
     push(found->second);
   }
 

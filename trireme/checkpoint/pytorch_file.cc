@@ -16,8 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = PickleNode::Kind;
 
-constexpr int kDeepest = 64;      // Modules in modules.
-constexpr size_t kMostDims = 64;  // As many as LibTorch can work on.
+constexpr int kDeepest = 64;      // The limit for modules in modules.
+constexpr size_t kMostDims = 64;  // LibTorch's own limit.
 
 constexpr std::pair<std::string_view, plan::DType> kStorages[] = {
     {"FloatStorage", plan::DType::float32}, {"DoubleStorage", plan::DType::float64},
@@ -26,8 +26,8 @@ constexpr std::pair<std::string_view, plan::DType> kStorages[] = {
     {"ByteStorage", plan::DType::uint8},    {"BoolStorage", plan::DType::boolean},
     {"CharStorage", plan::DType::int8},     {"ShortStorage", plan::DType::int16},
 };
-// The types without a storage class of their own lie in bytes, and a tensor names its type by
-// itself.
+// Types without a storage class of their own are stored as bytes, and the tensor
+// itself names its type.
 constexpr plan::DType kInBytes[] = {plan::DType::uint16, plan::DType::uint32, plan::DType::uint64,
                                     plan::DType::float8_e4m3fn, plan::DType::float8_e5m2};
 constexpr std::string_view kBytes = "UntypedStorage";
@@ -35,7 +35,8 @@ constexpr std::string_view kBytes = "UntypedStorage";
 class PytorchReader {
  public:
   explicit PytorchReader(const fs::path& path) : path_(path), zip_(path) {
-    // Every entry lies in one folder, called as the file was when it was written.
+    // All entries lie in one folder. It is named after the file as it was
+    // called when it was written.
     for (const auto& [name, entry] : zip_.entries())
       if (name.ends_with("/data.pkl")) folder_ = name.substr(0, name.size() - 8);
     if (folder_.empty()) fail(ErrorCode::corrupt, "it has no data.pkl");
@@ -74,12 +75,12 @@ class PytorchReader {
     if (value->text.starts_with("torch._utils._rebuild"))
       fail(ErrorCode::unsupported, fmt::format("'{}' is no plain tensor", name));
     if (value->state != nullptr && value->state->kind == Kind::dict)
-      walk_entries(*value->state, name, depth);  // A module.
+      walk_entries(*value->state, name, depth);  // This is a module.
   }
 
   void walk_entries(const PickleNode& dict, const std::string& name, int depth) {
     if ((visited_ += dict.entries.size()) > kMostVisits)
-      fail(ErrorCode::corrupt, "its dicts hold each other");
+      fail(ErrorCode::corrupt, "its dicts contain each other");
     for (const auto& [key, value] : dict.entries) {
       std::string part = key->kind == Kind::integer ? std::to_string(key->integer) : key->text;
       walk(value, name.empty() ? part : name + "." + part, depth + 1);
@@ -134,12 +135,12 @@ class PytorchReader {
     const auto storage = storage_of(key.text);
     const PickleNode& offset = *argument(tensor, 1);
     if (offset.kind != Kind::integer || offset.integer < 0)
-      fail(ErrorCode::corrupt, fmt::format("'{}' starts nowhere", name));
+      fail(ErrorCode::corrupt, fmt::format("'{}' starts outside its storage", name));
     gather(*storage, offset.integer, numbers(*argument(tensor, 3)), loaded);
     tensors_.push_back(std::move(loaded));
   }
 
-  // Tensors that share a storage read it once.
+  // Returns a storage; tensors that share it read it only once.
   std::shared_ptr<const std::vector<std::byte>> storage_of(const std::string& key) {
     if (key != last_key_ || !last_storage_) {
       last_storage_ = std::make_shared<std::vector<std::byte>>(zip_.read(folder_ + "data/" + key));
@@ -148,7 +149,8 @@ class PytorchReader {
     return last_storage_;
   }
 
-  // Copies what shape, stride and offset name, once it is certain that all of it is there.
+  // Copies the elements that shape, stride and offset select, after a check
+  // that all of them exist.
   void gather(const std::vector<std::byte>& storage, int64_t offset,
               const std::vector<int64_t>& strides, LoadedTensor& tensor) {
     const std::vector<int64_t>& shape = tensor.spec.shape;

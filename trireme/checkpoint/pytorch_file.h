@@ -1,9 +1,9 @@
-// Tensors in PyTorch's own files (.pt, .pth): the zip archives of torch.save, torch::save and
-// TorchScript. No torch.
+// Reads and writes tensors in PyTorch's own files (.pt, .pth): the zip archives of torch.save,
+// torch::save and TorchScript. No torch.
 //
-// Such a file is a zip of plain entries: a pickle, and the bytes of each storage. The pickle is
-// read by a small machine that knows containers, numbers, text and tensors; it calls nothing that
-// the file names, so a file from anywhere is safe to read.
+// Such a file is a zip of uncompressed entries: a pickle, and the bytes of each storage. A small
+// interpreter reads the pickle. It knows containers, numbers, text and tensors, and it calls
+// nothing that the file names, so files from untrusted sources are safe to read.
 #pragma once
 #include <trireme/checkpoint/safetensors.h>
 #include <cstddef>
@@ -19,14 +19,15 @@ struct LoadedTensor {
   TensorView view() const { return {spec, bytes}; }
 };
 
-// All tensors of a state dict (nested dicts and modules: names joined by dots), each name once, in
-// the file's order. Throws Error(not_found | io), Error(corrupt) for what is no such
-// archive or lies about itself, Error(unsupported) for the format before PyTorch 1.6, other byte
-// orders, sparse or quantised tensors, and dtypes that Trireme has no name for.
+// Returns all tensors of a state dict in the file's order, each name once. The names of nested
+// dicts and modules are joined by dots. Throws Error(not_found | io), and Error(corrupt) for a
+// file that is no such archive or contradicts itself. Throws Error(unsupported) for the format
+// before PyTorch 1.6, other byte orders, sparse or quantised tensors, and dtypes that Trireme has
+// no name for.
 std::vector<LoadedTensor> read_pytorch(const std::filesystem::path& path);
 
-// A state dict that torch.load(path, weights_only=True) reads. Durable when it returns; what was
-// there stays until then. Throws Error(io).
+// Writes a state dict that torch.load(path, weights_only=True) reads. The file is durable when the
+// function returns; an older file stays until then. Throws Error(io).
 void write_pytorch(const std::filesystem::path& path, const std::vector<TensorView>& tensors);
 
 }  // namespace trireme::checkpoint

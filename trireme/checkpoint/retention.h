@@ -1,4 +1,4 @@
-// Which checkpoints of a folder stay. Pure.
+// Decides which checkpoints of a folder stay. Pure.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -8,16 +8,20 @@
 namespace trireme::checkpoint {
 
 struct RetentionOptions {
-  int keep = 2;            // The newest so many. At least 1.
-  int64_t keep_every = 0;  // Those of steps that are a multiple of it stay for ever; 0: none.
-  int keep_best = 0;       // So many of the lowest evaluation loss.
+  // The number of newest checkpoints that stay. At least 1.
+  int keep = 2;
+  // Checkpoints of steps that are a multiple of it stay for ever; 0: none.
+  int64_t keep_every = 0;
+  // The number of checkpoints with the lowest evaluation loss that stay.
+  int keep_best = 0;
 };
 
 // Step -> evaluation loss at that step, if there was one.
 using Losses = std::map<int64_t, std::optional<double>>;
 
-// The steps that may go once `saved` is durable. Never `saved`, nor one of a later step (damaged,
-// or of another run). Of equal losses the older one is the better. NaN and infinity are no losses.
+// Returns the steps that may be removed once `saved` is durable. They never include `saved` or a
+// later step, which may be damaged or belong to another run. If two losses are equal, the older
+// checkpoint counts as better. NaN and infinity do not count as losses.
 std::vector<int64_t> outdated(const Losses& checkpoints, int64_t saved,
                               const RetentionOptions& options);
 

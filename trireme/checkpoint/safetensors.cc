@@ -39,7 +39,7 @@ class Mapping {
   size_t size_ = 0;
 };
 
-// The header's JSON and the data after it.
+// Splits a file into the header's JSON and the data after it.
 std::pair<std::string_view, std::span<const std::byte>> cut(std::span<const std::byte> file,
                                                             const std::string& where) {
   const auto damaged = [&](const std::string& what) {

@@ -1,9 +1,9 @@
-// Reads and writes the safetensors format (8 bytes header length, JSON header, tensor bytes). No
-// torch.
+// Reads and writes the safetensors format: the header's length in 8 bytes, a JSON header, the
+// tensors' bytes. No torch.
 //
-// Format: https://github.com/huggingface/safetensors, "Format". A header is checked before any of
-// it is believed: a file that lies about sizes, overlaps or lengths ends in Error(corrupt), never
-// in a read or allocation beyond the file.
+// Format: https://github.com/huggingface/safetensors, "Format". A header is checked completely
+// before it is used. A file with wrong sizes, overlaps or lengths ends in Error(corrupt), never in
+// a read or an allocation beyond the file.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <cstddef>
@@ -22,38 +22,39 @@ struct TensorView {
   std::span<const std::byte> bytes;
 };
 
-// A file of these tensors before it is written: the header, then each tensor's bytes in `order`.
-// Those with wide elements come first, so that each lies at a multiple of its element size, which
-// readers want.
+// The layout of a file of these tensors: the header, then each tensor's bytes in `order`. Tensors
+// with wide elements come first, so that each tensor starts at a multiple of its element size.
+// Readers want that.
 struct SafetensorsLayout {
   std::string header;
   std::vector<size_t> order;  // Indices of the tensors.
-  uint64_t bytes = 0;         // Of the whole file.
+  uint64_t bytes = 0;         // The size of the whole file.
 };
-// Throws Error(invalid_argument) for a view whose bytes do not fit its spec, or a name that the
-// format cannot hold.
+// Throws Error(invalid_argument) for a view whose bytes do not fit its spec, or for a name that
+// the format cannot hold.
 SafetensorsLayout lay_out(const std::vector<TensorView>& tensors,
                           const std::map<std::string, std::string>& metadata = {});
 
-// Writes a file by itself, under another name until it is whole and durable: what was there stays
-// until then. Returns its digest (digest.h). Throws Error(io) with path, reason and bytes written,
-// and as lay_out() does.
+// Writes a file that is not in a checkpoint. It has another name until it is whole and durable,
+// and an older file stays until then. Returns its digest (digest.h). Throws Error(io) with path,
+// reason and bytes written, and the errors of lay_out().
 std::string write_safetensors(const std::filesystem::path& path,
                               const std::vector<TensorView>& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 
-// A file mapped into memory (read-only, private); views stay valid as long as it lives.
+// A file that is mapped into memory (read-only, private). Its views are valid while it lives.
 class SafetensorsFile {
  public:
-  // Throws Error(not_found), Error(io), Error(corrupt) naming the file and what is wrong with it,
-  // or Error(unsupported) for a dtype we lack.
+  // Throws Error(not_found), Error(io), Error(corrupt) that names the file and what is wrong with
+  // it, or Error(unsupported) for a dtype that Trireme lacks.
   explicit SafetensorsFile(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
-  const std::vector<TensorView>& tensors() const;  // In the order of their bytes.
+  // The tensors in the order of their bytes.
+  const std::vector<TensorView>& tensors() const;
   const TensorView* find(const std::string& name) const;
-  uint64_t offset_of(
-      const TensorView& tensor) const;  // Of one of tensors(): its first byte's place in the file.
+  // Returns the place in the file of the first byte of `tensor`, one of tensors().
+  uint64_t offset_of(const TensorView& tensor) const;
   const std::map<std::string, std::string>& metadata() const;
 
  private:

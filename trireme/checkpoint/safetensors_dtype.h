@@ -1,4 +1,4 @@
-// How the safetensors format calls our dtypes. No torch.
+// The names that the safetensors format has for Trireme's dtypes. No torch.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <optional>

@@ -1,4 +1,4 @@
-// Tensors that lie in several safetensors files, as if they were in one. No torch.
+// Tensors of several safetensors files, presented as one file. No torch.
 #pragma once
 #include <trireme/checkpoint/safetensors.h>
 #include <filesystem>
@@ -10,15 +10,14 @@ namespace trireme::checkpoint {
 
 class SafetensorsFiles {
  public:
-  // Throws as SafetensorsFile does, and Error(corrupt) for a tensor that is in two of them.
+  // Throws the errors of SafetensorsFile, and Error(corrupt) for a tensor that
+  // is in two of the files.
   explicit SafetensorsFiles(const std::vector<std::filesystem::path>& paths);
-  const std::vector<TensorView>& tensors() const {
-    return tensors_;
-  }  // File by file, in the order of their bytes.
+  // The tensors of all files, file by file, in the order of their bytes.
+  const std::vector<TensorView>& tensors() const { return tensors_; }
   const TensorView* find(const std::string& name) const;
-  const std::vector<SafetensorsFile>& files() const {
-    return files_;
-  }  // In the order of the paths.
+  // The files in the order of the paths.
+  const std::vector<SafetensorsFile>& files() const { return files_; }
 
  private:
   std::vector<SafetensorsFile> files_;

@@ -1,5 +1,5 @@
-// Reads a header event by event: what does not belong is refused where it stands, so a hostile
-// header costs no memory beyond its own size.
+// Reads a header event by event. Anything invalid is refused where it stands, so a hostile header
+// costs no memory beyond its own size.
 #include <trireme/checkpoint/safetensors_header.h>
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr size_t kMaxDims = 64;  // As many as LibTorch can work on.
+constexpr size_t kMaxDims = 64;  // LibTorch's own limit.
 
-// A name for a message: escaped, and short whatever the file says.
+// Returns a name for a message: escaped, and shortened if the file has a very long one.
 std::string shown(const std::string& name) {
   return Json(name.substr(0, 100)).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -25,8 +25,8 @@ std::string shown(const std::string& name) {
               "an older checkpoint or a fresh copy");
 }
 
-// Bytes a tensor of this shape takes; empty if they, or the strides of a shape with zeros in it,
-// are beyond 63 bits.
+// Returns the number of bytes of a tensor of this shape. Empty if it exceeds 63 bits, or if the
+// strides do (for a shape with zeros).
 std::optional<uint64_t> checked_bytes(const plan::TensorSpec& spec) {
   int64_t extent = plan::bytes_of(spec.dtype);
   bool empty = false;
@@ -165,7 +165,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   SafetensorsHeader header_;
   At at_ = At::start;
   std::unordered_set<std::string> names_;
-  std::string name_, metadata_key_, dtype_;  // Of the entry being read.
+  std::string name_, metadata_key_, dtype_;  // The entry that is being read.
   std::vector<std::string> fields_;
   std::vector<uint64_t> offsets_;
   HeaderTensor tensor_;

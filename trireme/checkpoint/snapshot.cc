@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kHugePage = 2 << 20;
 
-// How a file's image is put together.
+// The plan from which a file's image is put together.
 class Assembly {
  public:
   Assembly(const SafetensorsLayout& layout, const std::vector<TensorView>& tensors,
@@ -23,7 +23,7 @@ class Assembly {
   }
   size_t pieces() const { return digests_.size(); }
 
-  // Any thread; each piece once.
+  // Any thread may call it, once for each piece.
   void copy_and_hash(size_t piece) {
     const size_t begin = piece * kDigestPiece, end = std::min(image_.size(), begin + kDigestPiece);
     auto part = std::partition_point(parts_.begin(), parts_.end(), [&](const Part& each) {
@@ -41,7 +41,7 @@ class Assembly {
 
  private:
   struct Part {
-    size_t at;  // In the image.
+    size_t at;  // The place in the image.
     std::span<const std::byte> from;
   };
   void add(std::span<const std::byte> from) {
@@ -68,7 +68,8 @@ std::span<std::byte> PageBuffer::resize(size_t bytes) {
     void* start =
         ::mmap(nullptr, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw std::bad_alloc();
-    ::madvise(start, capacity, MADV_HUGEPAGE);  // Only advice: it may be refused.
+    // This is only a hint, and the system may refuse it.
+    ::madvise(start, capacity, MADV_HUGEPAGE);
     if (start_ != nullptr) ::munmap(start_, capacity_);
     start_ = static_cast<std::byte*>(start);
     capacity_ = capacity;

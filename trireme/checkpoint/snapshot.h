@@ -1,5 +1,5 @@
-// A copy in memory of the files that a checkpoint will have, each in one piece as it will lie on
-// the disk. No torch.
+// A copy in memory of the files of a future checkpoint, each in one piece as it will lie on the
+// disk. No torch.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace trireme::checkpoint {
 
-// Pages that stay from one snapshot to the next: the system takes several times as long to hand
-// them out as to copy into them.
+// Pages that are kept from one snapshot to the next, because the system takes several times as
+// long to allocate them as a copy into them takes.
 class PageBuffer {
  public:
   PageBuffer() = default;
   ~PageBuffer();
   PageBuffer(const PageBuffer&) = delete;
   PageBuffer& operator=(const PageBuffer&) = delete;
-  // At least so many bytes, at a multiple of the page size; what was in it is lost when it grows.
-  // Throws std::bad_alloc.
+  // Returns at least `bytes` bytes at a multiple of the page size. The old content is lost when
+  // the buffer grows. Throws std::bad_alloc.
   std::span<std::byte> resize(size_t bytes);
   std::span<const std::byte> bytes() const { return {start_, size_}; }
 
@@ -29,12 +29,13 @@ class PageBuffer {
 
 class Snapshot {
  public:
-  // Copies the tensors on `threads` threads, and hashes each piece while it is in the cache:
-  // reading all of it once more later would take memory's bandwidth from training. Throws as
-  // lay_out() does, with nothing copied.
+  // Copies the tensors on `threads` threads, and hashes each piece while it is in the cache.
+  // Another pass for the hash would take memory bandwidth from training. Throws the errors of
+  // lay_out(); nothing has been copied then.
   void take(const std::vector<TensorView>& model, const std::vector<TensorView>& optimizer,
             int threads);
-  // As TensorFiles has them, for Folder::save() and write_part(); they point into the snapshot.
+  // Returns files like those of TensorFiles, for Folder::save() and write_part(). They
+  // point into the snapshot.
   std::vector<OutgoingFile> files(int part = 0) const;
 
  private:

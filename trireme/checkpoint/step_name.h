@@ -1,4 +1,4 @@
-// How the checkpoint of a step is called: step-000000120. No torch.
+// The name of a step's checkpoint: step-000000120. No torch.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <cstdint>
@@ -10,8 +10,9 @@
 namespace trireme::checkpoint {
 
 std::string name_of_step(int64_t step);
-std::optional<int64_t> step_of_name(const std::string& name);  // Empty if it is no such name.
-// The steps of the checkpoints in a folder, newest first. Throws Error(io).
+// Returns the step, or nothing if `name` is not the name of a checkpoint.
+std::optional<int64_t> step_of_name(const std::string& name);
+// Returns the steps of the checkpoints in a folder, newest first. Throws Error(io).
 std::vector<int64_t> steps_in(FileSystem& files, const std::filesystem::path& folder);
 
 }  // namespace trireme::checkpoint

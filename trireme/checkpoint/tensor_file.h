@@ -1,4 +1,4 @@
-// The tensors of whatever file or folder holds some: a checkpoint of ours, a safetensors file, a
+// The tensors of any supported file or folder: a checkpoint of Trireme, a safetensors file, or a
 // file of PyTorch. No torch.
 #pragma once
 #include <trireme/checkpoint/folder.h>
@@ -12,26 +12,28 @@
 
 namespace trireme::checkpoint {
 
-// `path` is one checkpoint, or a folder whose newest whole one is taken. Throws Error(not_found) if
-// it is neither, or as they do.
+// Opens a checkpoint, or the newest whole checkpoint of a folder. Throws Error(not_found) if
+// `path` is neither, and the errors of open_checkpoint() and newest_in().
 Saved open_saved(const std::filesystem::path& path);
 
-// A model's tensors; views point into it.
+// A model's tensors. The views point into the other members.
 struct TensorFile {
   std::vector<TensorView> tensors;
-  std::map<std::string, std::string> aliases;  // As in a Manifest.
-  // What they point into.
+  // Tied weights, as in Manifest.
+  std::map<std::string, std::string> aliases;
+  // The owners of the bytes.
   std::optional<Saved> saved;
   std::unique_ptr<SafetensorsFile> safetensors;
   std::vector<LoadedTensor> loaded;
 };
-// A folder: open_saved(). A file: by its first bytes. Throws Error(not_found | io | corrupt |
-// unsupported).
+// Opens a folder with open_saved(), and a file by its first bytes. Throws Error(not_found | io |
+// corrupt | unsupported).
 TensorFile open_tensors(const std::filesystem::path& path);
 
-// How two sets of tensors differ, one line each: missing in one, another shape or type, other
-// values (with the largest difference of two elements; NaN differs from every number and from no
-// NaN). Empty if they are equal.
+// Returns the differences between two sets of tensors, one line for each: a tensor that is
+// missing in one, another shape or type, or other values. For values the line has the
+// largest difference between two elements; NaN differs from every number but not from NaN.
+// Empty if the sets are equal.
 std::vector<std::string> differences(const TensorFile& a, const TensorFile& b);
 
 }  // namespace trireme::checkpoint

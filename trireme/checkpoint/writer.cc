@@ -16,10 +16,11 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr int kNice = 10;
-constexpr std::chrono::milliseconds kLookAgain{20};  // Whether the others live.
+// The interval at which save() and wait() ask whether the other writers are still there.
+constexpr std::chrono::milliseconds kLookAgain{20};
 
-// Training goes first. Linux counts both by thread; ioprio_set(2) has no wrapper: the lowest of the
-// best-effort class. No matter if refused.
+// Gives training priority over this thread. Linux counts both priorities by thread. ioprio_set(2)
+// has no wrapper; the value is the lowest of the best-effort class. A refusal does no harm.
 void lower_priority() {
   const auto self = static_cast<id_t>(::syscall(SYS_gettid));
   ::setpriority(PRIO_PROCESS, self, kNice);
@@ -66,8 +67,7 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   snapshot.take(model, optimizer, std::min(options_.copy_threads, usable_cores()));
   lock.lock();
   pending_.push_back({std::move(manifest), &snapshot, std::move(part),
-                      Deadline::after(options_.timeout).at(), /*may_fail=*/false,
-                      std::move(mark)});
+                      Deadline::after(options_.timeout).at(), /*may_fail=*/false, std::move(mark)});
   if (!thread_.joinable())
     thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
   changed_.notify_all();
@@ -115,8 +115,8 @@ std::vector<std::filesystem::path> Writer::take_saved() {
   return std::exchange(saved_, {});
 }
 
-// The one that is not pending; the first if neither is, so that the second one is made only when it
-// is needed.
+// Returns the snapshot that is not pending. If neither is, it returns the first one, so that the
+// second is only allocated when it is needed.
 Snapshot& Writer::idle_snapshot(std::unique_lock<std::mutex>& lock) {
   const auto idle = [&]() -> Snapshot* {
     for (Snapshot& snapshot : snapshots_)
@@ -137,15 +137,15 @@ void Writer::wait_until(std::unique_lock<std::mutex>& lock, Condition condition)
     if (deadline.expired())
       throw Error(
           ErrorCode::timeout, "checkpoint",
-          fmt::format("the disk has not taken {} in {} s",
+          fmt::format("the disk has not stored {} within {} s",
                       (path_ / name_of_step(pending_.front().manifest.step)).string(),
                       std::chrono::duration_cast<std::chrono::seconds>(options_.timeout).count()),
-          "a look at the disk (or its network): it may hang");
+          "check the disk or its network; it may hang");
     if (!all_live || !options_.others_live) continue;
     lock.unlock();
     all_live = options_.others_live();
     lock.lock();
-    if (!all_live) hurry(kAfterALoss);
+    if (!all_live) hurry(kAfterALostWorker);
   }
 }
 
@@ -153,7 +153,7 @@ void Writer::throw_if_failed() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-// Writes all that is pending, also after a request to stop.
+// Writes everything that is pending, also after a request to stop.
 void Writer::write_on(std::stop_token stop) {
   lower_priority();
   std::unique_lock lock(mutex_);
@@ -167,9 +167,10 @@ void Writer::write_on(std::stop_token stop) {
   }
 }
 
-// The first that is pending; it stays there. Returns what training has to hear of.
+// Writes the first pending save, which stays in the queue. Returns an error that
+// training has to be told.
 std::exception_ptr Writer::write_first() {
-  Pending& pending = pending_.front();  // Stays where it is when others come.
+  Pending& pending = pending_.front();  // The reference stays valid when others are added.
   const auto may_go_on = [&] {
     const std::lock_guard lock(mutex_);
     return std::chrono::steady_clock::now() < pending.patience;
@@ -182,7 +183,7 @@ std::exception_ptr Writer::write_first() {
     const std::lock_guard lock(mutex_);
     const bool was_left = !folder_ && pending.may_fail;
     if (!was_left && error.code() != ErrorCode::peer_lost) return std::current_exception();
-    log_warning("the checkpoint of step {} is given up: {}", pending.manifest.step, error.what());
+    log_warning("the checkpoint of step {} is abandoned: {}", pending.manifest.step, error.what());
   } catch (const std::exception&) {
     return std::current_exception();
   }

@@ -16,7 +16,7 @@ constexpr uint64_t kLocalSize = 30, kCentralSize = 46, kEndSize = 22, kLocatorSi
 constexpr uint32_t kMax32 = std::numeric_limits<uint32_t>::max();
 constexpr uint64_t kAlignment = 64;
 
-// A number of `size` bytes, little-endian. The caller has checked that they are there.
+// Reads a little-endian number of `size` bytes. The caller has checked that they exist.
 uint64_t number(std::span<const std::byte> bytes, uint64_t at, int size) {
   uint64_t value = 0;
   for (int i = size - 1; i >= 0; --i)
@@ -42,7 +42,7 @@ void ZipReader::fail(const std::string& what) const {
 }
 
 ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(path) {
-  // The end record is the last one; a comment of up to 64 KiB may follow.
+  // The end record is the last one. A comment of up to 64 KiB may follow it.
   std::vector<std::byte> tail(std::min<uint64_t>(file_.size(), kEndSize + kLocatorSize + 65'535));
   const uint64_t tail_begin = file_.size() - tail.size();
   file_.read(tail_begin, tail);
@@ -78,7 +78,7 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
                            name_size);
     uint64_t packed = number(list, at + 20, 4), size = number(list, at + 24, 4),
              header = number(list, at + 42, 4);
-    // Values that do not fit stand in an extra field, in this order.
+    // Values that do not fit are in an extra field, in this order.
     for (uint64_t extra = at + kCentralSize + name_size, stop = extra + extra_size;
          stop - extra >= 4;) {
       const uint64_t field = number(list, extra + 2, 2), next = extra + 4 + field;
@@ -96,8 +96,8 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
     }
     if (header > file_.size() || packed > file_.size() - header)
       fail(fmt::format("'{}' lies outside", name));
-    const bool is_stored =
-        number(list, at + 10, 2) == 0;  // TorchScript compresses its code, which nobody needs.
+    // TorchScript compresses its code; nothing here reads it.
+    const bool is_stored = number(list, at + 10, 2) == 0;
     if (is_stored && packed != size) fail(fmt::format("'{}' lies outside", name));
     if (is_stored) entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
     at += kCentralSize + name_size + extra_size + comment_size;
@@ -131,13 +131,13 @@ void ZipWriter::add(const std::string& name, std::span<const std::byte> bytes) {
   const uint64_t padding = (kAlignment - unpadded % kAlignment) % kAlignment;
   std::string header;
   put(header, kLocal, 4);
-  put(header, 20, 2);      // Version of zip that is needed.
+  put(header, 20, 2);      // The required version of zip.
   header.append(8, '\0');  // Flags, stored, time, date.
   for (const uint32_t value : {entry.crc, entry.bytes, entry.bytes}) put(header, value, 4);
   put(header, name.size(), 2);
   put(header, 4 + padding, 2);
   header += name;
-  header += "FB";  // The padding that PyTorch knows.
+  header += "FB";  // The id of the padding that PyTorch writes.
   put(header, padding, 2);
   header.append(padding, 'Z');
   file_.write(header);

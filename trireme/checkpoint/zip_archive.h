@@ -1,4 +1,4 @@
-// Zip files of entries that are stored as they are, as PyTorch writes them. No torch.
+// Zip files with uncompressed entries, as PyTorch writes them. No torch.
 //
 // Format: APPNOTE.TXT of PKWARE, sections 4.3 and 4.5.3 (zip64).
 #pragma once
@@ -16,15 +16,15 @@ namespace trireme::checkpoint {
 
 class ZipReader {
  public:
-  // Throws Error(not_found | io), Error(corrupt) naming the file for what is no zip.
+  // Throws Error(not_found | io), and Error(corrupt) that names the file if it is no zip.
   explicit ZipReader(const std::filesystem::path& path);
   struct Entry {
     uint64_t header = 0, bytes = 0;
     uint32_t crc = 0;
   };
   const std::map<std::string, Entry>& entries() const { return entries_; }
-  // The whole entry, its checksum compared. Throws Error(corrupt), also if there is none of that
-  // name.
+  // Returns the whole entry after a check of its checksum. Throws Error(corrupt), also if there is
+  // no entry of that name.
   std::vector<std::byte> read(const std::string& name) const;
 
  private:
@@ -34,13 +34,13 @@ class ZipReader {
   std::map<std::string, Entry> entries_;
 };
 
-// Writes entries one after the other; each one's bytes start at a multiple of 64. Sizes beyond 32
+// Writes entries one after the other. The bytes of each start at a multiple of 64. Sizes beyond 32
 // bits are refused.
 class ZipWriter {
  public:
   explicit ZipWriter(OutputFile& file) : file_(file) {}
   void add(const std::string& name, std::span<const std::byte> bytes);
-  void finish();  // The list of entries.
+  void finish();  // Writes the list of entries.
 
  private:
   struct Entry {

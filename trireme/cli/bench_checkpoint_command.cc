@@ -105,7 +105,7 @@ double raw_seconds(const fs::path& path, const std::vector<std::byte>& bytes) {
   return seconds;
 }
 
-void check(const BenchArguments& arguments) {
+void check_checkpoint(const BenchArguments& arguments) {
   if (arguments.repeats < 1)
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--repeats {} is below 1", arguments.repeats), "1 or more");
@@ -117,7 +117,7 @@ void check(const BenchArguments& arguments) {
 }  // namespace
 
 int bench_checkpoint(const BenchArguments& arguments) {
-  check(arguments);
+  check_checkpoint(arguments);
   const int64_t mb = 1'000'000 / (4 * kTensors) * (4 * kTensors);
   const Tensors model("", arguments.model_mb * mb),
       optimizer(".moments", 2 * arguments.model_mb * mb);

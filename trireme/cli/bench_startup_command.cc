@@ -19,7 +19,7 @@ double unix_now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-void check(const BenchArguments& arguments) {
+void check_startup(const BenchArguments& arguments) {
   models::resolve({.name = arguments.model});
   check_ranks(arguments);
   if (arguments.repeats < 1)
@@ -71,7 +71,7 @@ void print(const BenchArguments& arguments, std::vector<double> seconds) {
 }  // namespace
 
 int bench_startup(const BenchArguments& arguments) {
-  check(arguments);
+  check_startup(arguments);
   launch::SupervisorOptions job = job_of(arguments);
   std::vector<double> seconds;
   for (int i = 0; i < arguments.repeats; ++i) {

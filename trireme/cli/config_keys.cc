@@ -8,9 +8,6 @@
 namespace trireme::cli {
 namespace {
 
-constexpr double kLargestInt =
-    std::numeric_limits<int>::max();  // A limit of storage, not worth telling.
-
 std::string_view section_of(std::string_view name) { return name.substr(0, name.find('.')); }
 std::string_view last_part_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 

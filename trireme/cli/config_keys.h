@@ -15,6 +15,9 @@ enum class Kind { text, choice, flag, whole, number, list, duration, bytes };
 using Slot = std::variant<std::string*, bool*, int*, int64_t*, double*, std::vector<int64_t>*,
                           Milliseconds*>;
 
+// The upper limit that an int sets to a key. Messages and documents do not mention it.
+inline constexpr double kLargestInt = std::numeric_limits<int>::max();
+
 // The allowed values of a number (of every entry of a list; of milliseconds; of bytes).
 struct Range {
   double least = -std::numeric_limits<double>::infinity();

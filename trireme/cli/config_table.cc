@@ -5,8 +5,6 @@ namespace {
 
 #define TRIREME_SLOT(member) [](Config& c) -> Slot { return &c.member; }
 
-constexpr double kLargestInt = std::numeric_limits<int>::max();
-
 Range at_least(double least) { return {.least = least}; }
 Range count_from(double least) { return {.least = least, .most = kLargestInt}; }
 Range from_to(double least, double most) { return {.least = least, .most = most}; }

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/text.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/config_value.h>
 #include <array>
@@ -11,14 +12,6 @@ namespace trireme::cli {
 namespace {
 
 constexpr std::string_view kAuto = "auto";
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpace);
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
 
 std::string shortened(const std::string& text) {
   constexpr size_t kLongest = 80;

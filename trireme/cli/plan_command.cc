@@ -128,8 +128,8 @@ void add_plan(Command app) {
   auto arguments = std::make_shared<PlanArguments>();
   Command command = app.subcommand(
       "plan", "Print the plans of a configuration for any world size, without running it");
-  command.repeated("config", arguments->source.file, "YAML file");
-  command.option("--set", arguments->source.set, "key=value, after the file; may be repeated");
+  command.option("config", arguments->source.file, "YAML file");
+  command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
   command.option("--workers", arguments->workers, "Worker processes to plan for");
   command.option("--batches", arguments->batches,
                  "Also list the samples of the first so many global batches");

@@ -65,9 +65,9 @@ struct Seen {
 std::vector<double> timed_steps(Training& training, int64_t steps, Seen& seen) {
   // No barrier between steps: ranks keep step by the exchange itself, as in training.
   std::vector<double> seconds;
-  constexpr int64_t kWarmUp = 5;
+  constexpr int64_t kWarmUpSteps = 5;
   double cpu_start = 0;
-  for (int64_t i = -kWarmUp; i < steps; ++i) {
+  for (int64_t i = -kWarmUpSteps; i < steps; ++i) {
     if (i == 0) cpu_start = monitor::process_cpu_seconds();
     const auto start = SteadyClock::now();
     seen.bytes_sent = training.step().bytes_sent;

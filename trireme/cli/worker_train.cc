@@ -256,8 +256,8 @@ int train(const WorkerTrainArguments& arguments) {
 void add_worker_train(Command app) {
   auto arguments = std::make_shared<WorkerTrainArguments>();
   Command command = app.subcommand("train", "One worker of a training run");
-  command.repeated("config", arguments->source.file);
-  command.option("--set", arguments->source.set);
+  command.option("config", arguments->source.file);
+  command.repeated("--set", arguments->source.set);
   command.option("--report", arguments->report);
   command.flag("--quiet", arguments->quiet);
   command.flag("--json", arguments->json);

@@ -14,7 +14,7 @@ namespace trireme::comm {
 namespace {
 
 // The interval at which a wait checks whether a worker was lost.
-constexpr Milliseconds kSlice{100};
+constexpr Milliseconds kWorkSlice{100};
 
 c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
   switch (op) {
@@ -58,7 +58,7 @@ class CollectiveWork : public Work {
  private:
   bool finished_within_slice() {
     try {
-      work_->wait(kSlice);
+      work_->wait(kWorkSlice);
       return true;
     } catch (const std::exception& error) {
       if (!work_->isCompleted()) return false;
@@ -99,7 +99,7 @@ class PairwiseWaits {
  private:
   void watch() {
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kSlice, [this] { return ended_; })) {
+    while (!changed_.wait_for(lock, kWorkSlice, [this] { return ended_; })) {
       if (!limits_->is_lost()) continue;
       for (c10d::Work* work : waits_) work->abort();
     }

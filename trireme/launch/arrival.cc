@@ -25,7 +25,7 @@ struct Arrival::Impl {
   std::condition_variable changed;
   std::optional<Json> noted, placed;
   std::optional<std::string> closed;
-  std::unique_ptr<net::ControlClient> client;  // The last member: its thread uses all of the above.
+  std::unique_ptr<net::ControlClient> client;  // The last: its thread uses all of the above.
 
   net::ClientEvents events() {
     return {.received =

@@ -67,7 +67,7 @@ struct Member::Impl {
   bool heart_stopped = false;
 
   std::thread heart;
-  std::unique_ptr<net::ControlClient> client;  // The last member: its thread uses all of the above.
+  std::unique_ptr<net::ControlClient> client;  // The last: its thread uses all of the above.
 };
 
 net::ClientEvents Member::Impl::events() {

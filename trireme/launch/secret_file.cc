@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
+#include <trireme/base/text.h>
 #include <trireme/launch/secret_file.h>
 #include <unistd.h>
 #include <cerrno>
@@ -18,12 +19,6 @@ constexpr size_t kMaxBytes = 4096;
   throw Error(
       code, "launch",
       fmt::format("cannot read the token file {}: {}", path.string(), std::strerror(errno)));
-}
-
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
 }  // namespace
@@ -57,7 +52,7 @@ std::string read_secret_file(const std::filesystem::path& path, Symlink symlink)
   if (content.size() > kMaxBytes)
     throw Error(ErrorCode::invalid_argument, "launch",
                 fmt::format("the token file {} is longer than {} bytes", path.string(), kMaxBytes));
-  content = trimmed(content);
+  content = std::string(trimmed(content));
   if (content.empty())
     throw Error(ErrorCode::invalid_argument, "launch",
                 fmt::format("the token file {} is empty", path.string()));

@@ -7,9 +7,9 @@
 namespace trireme::models {
 namespace {
 
-class Block : public torch::nn::Module {
+class GptBlock : public torch::nn::Module {
  public:
-  Block(int64_t width, int64_t heads) : heads_(heads) {
+  GptBlock(int64_t width, int64_t heads) : heads_(heads) {
     attention_norm_ = register_module("attention_norm",
                                       torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
     qkv_ = register_module("qkv", torch::nn::Linear(width, 3 * width));
@@ -51,7 +51,7 @@ class Gpt : public torch::nn::Module {
         register_module("position_embedding", torch::nn::Embedding(options.context, options.width));
     const auto list = register_module("blocks", torch::nn::ModuleList());
     for (int64_t layer = 0; layer < options.layers; ++layer) {
-      blocks_.push_back(std::make_shared<Block>(options.width, options.heads));
+      blocks_.push_back(std::make_shared<GptBlock>(options.width, options.heads));
       list->push_back(blocks_.back());
     }
     final_norm_ = register_module(
@@ -70,7 +70,7 @@ class Gpt : public torch::nn::Module {
 
  private:
   torch::nn::Embedding token_embedding_{nullptr}, position_embedding_{nullptr};
-  std::vector<std::shared_ptr<Block>> blocks_;
+  std::vector<std::shared_ptr<GptBlock>> blocks_;
   torch::nn::LayerNorm final_norm_{nullptr};
   torch::nn::Linear head_{nullptr};
 };

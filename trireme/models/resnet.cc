@@ -16,9 +16,10 @@ torch::nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t side, int
 
 // The layers are conv1, bn1, conv2, bn2, ... A ReLU follows every pair but the last; after the
 // last pair the input of the block is added.
-class Block : public torch::nn::Module {
+class ResidualBlock : public torch::nn::Module {
  public:
-  Block(const ResnetLayout& layout, int stage, int64_t block, int64_t inputs, bool zero_init) {
+  ResidualBlock(const ResnetLayout& layout, int stage, int64_t block, int64_t inputs,
+                bool zero_init) {
     const int64_t width = layout.width(stage), outputs = layout.outputs(stage),
                   stride = layout.stride(stage, block);
     if (layout.bottleneck) {
@@ -70,8 +71,8 @@ class Resnet : public torch::nn::Module {
     for (int stage = 0; stage < ResnetLayout::kStages; ++stage) {
       torch::nn::Sequential blocks;
       for (int64_t block = 0; block < layout.blocks[static_cast<size_t>(stage)]; ++block) {
-        blocks->push_back(
-            std::make_shared<Block>(layout, stage, block, channels, options.zero_init == 1));
+        blocks->push_back(std::make_shared<ResidualBlock>(layout, stage, block, channels,
+                                                          options.zero_init == 1));
         channels = layout.outputs(stage);
       }
       stages_.push_back(register_module("layer" + std::to_string(stage + 1), blocks));

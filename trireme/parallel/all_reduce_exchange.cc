@@ -20,7 +20,8 @@
 namespace trireme {
 namespace {
 
-// Half precision could not count samples: then the facts travel apart.
+// Whether a bucket of this type can carry the facts. Half precision cannot count samples: the
+// facts then travel apart.
 bool carries_facts(plan::DType dtype) {
   return dtype == plan::DType::float32 || dtype == plan::DType::float64;
 }
@@ -50,14 +51,14 @@ class AllReduceExchange : public Exchange {
     if (watch_ && !in_ready_order_) order_by_readiness();
     StepOutcome outcome = group_->size() > 1 ? reduce(mine) : alone(mine);
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
-      const double too_large =
-          compressed_ ? 1.0 : mine.gradient_scale;  // Compressed gradients were scaled back before.
+      // Compressed gradients were scaled back before.
+      const double too_large = compressed_ ? 1.0 : mine.gradient_scale;
       const double factor =
           1.0 / (weighted_ ? too_large : too_large * static_cast<double>(outcome.samples));
       finish_step(parameters_, trainable_, factor, options_, update, outcome);
     }
-    // Undefined, so that the next backward leaves its gradients where it makes them: nothing is
-    // zeroed.
+    // An undefined .grad lets the next backward leave its gradients where it makes them, and
+    // nothing has to be zeroed.
     for (const int parameter : trainable_) parameters_[parameter].tensor.mutable_grad().reset();
     works_.clear();
     if (compressed_) compressed_->end_step(outcome.updated);
@@ -88,8 +89,8 @@ class AllReduceExchange : public Exchange {
     watch_ = std::make_unique<GradientWatch>(tensors, [this](int parameter) { ready(parameter); });
   }
 
-  // In backward: full buckets leave, in the plan's order on every rank. The last one waits for the
-  // facts of the step.
+  // Runs in backward. Sends full buckets, in the plan's order on every rank. The last bucket waits
+  // for the facts of the step.
   void ready(int parameter) {
     progress_->ready(parameter);
     if (!in_ready_order_) return;
@@ -115,9 +116,8 @@ class AllReduceExchange : public Exchange {
       works_.push_back(group_->all_reduce_async(flats_[flat]));
   }
 
-  // Buckets follow the order in which rank 0 saw gradients become ready in the first step. Nothing
-  // was sent in that step before, so that every step, also the first of a resumed run, adds in the
-  // same order.
+  // Orders buckets as rank 0 saw gradients become ready in the first step. Nothing was sent before
+  // in that step. Thus every step, also the first of a resumed run, adds in the same order.
   void order_by_readiness() {
     in_ready_order_ = true;
     at::Tensor order = at::full({static_cast<int64_t>(trainable_.size())}, -1, at::kLong);
@@ -147,7 +147,7 @@ class AllReduceExchange : public Exchange {
     if (!compressed) flats_.push_back(fact_values_);
   }
 
-  // What was kept, or loaded, before the buckets were ordered anew stays with its parameters.
+  // Errors that were kept or loaded before the buckets were reordered stay with their parameters.
   void compress() {
     auto made = std::make_unique<compression::CompressedBuckets>(group_, plan_, parameters_,
                                                                  options_.compression);
@@ -177,11 +177,13 @@ class AllReduceExchange : public Exchange {
     return facts.outcome;
   }
 
-  // The facts travel behind the last bucket's gradients, so that they cost no message of their own.
+  // The facts travel behind the last bucket's gradients, so that they need no message of their
+  // own.
   StepFacts::Summed reduce_plainly(const Contribution& mine) {
     facts_.write(mine, group_->rank(), has_gradient(parameters_), /*gradients_are_finite=*/true,
                  fact_values_);
-    for (size_t i = sent(); i < flats_.size(); ++i) {  // What did not leave during backward.
+    // Sends the buckets that did not leave during backward.
+    for (size_t i = sent(); i < flats_.size(); ++i) {
       if (i < plan_.buckets.size()) prepare(i);
       send(i);
     }
@@ -194,8 +196,8 @@ class AllReduceExchange : public Exchange {
     return facts;
   }
 
-  // Whether all gradients are finite is known to all ranks only now, when most have been sent: a
-  // step that does not count leaves what compression keeps as it was.
+  // The ranks learn only now, when most gradients have been sent, whether all gradients are
+  // finite. In a step that does not count, compression keeps its old errors.
   StepFacts::Summed reduce_compressed(const Contribution& mine) {
     for (size_t i = sent(); i < flats_.size(); ++i) prepare(i);
     facts_.write(mine, group_->rank(), has_gradient(parameters_), compressed_->is_finite(),
@@ -210,24 +212,25 @@ class AllReduceExchange : public Exchange {
   std::shared_ptr<Group> group_;
   std::vector<NamedTensor> parameters_;
   ExchangeOptions options_;
-  std::vector<plan::TensorSpec> specs_;  // As they were when the engine was made.
+  std::vector<plan::TensorSpec> specs_;  // The specs at the time the engine was made.
   plan::BucketPlan plan_;
   std::vector<int> trainable_;
-  bool weighted_ =
-      false;  // This step's gradients are weighted by 1 / total already; else they are sums.
-  std::vector<at::Tensor>
-      flats_;  // One a bucket (and one for the facts where no bucket can carry them).
+  // This step's gradients are already weighted by 1 / total; otherwise they are sums.
+  bool weighted_ = false;
+  // One tensor for each bucket, and one for the facts if no bucket can carry them.
+  std::vector<at::Tensor> flats_;
   StepFacts facts_;
-  at::Tensor fact_values_;  // A view of the flat that carries the facts; with compression a tensor
-                            // of its own.
-  std::unique_ptr<compression::CompressedBuckets>
-      compressed_;                        // Null: gradients travel as they are.
-  std::unique_ptr<GradientWatch> watch_;  // Where the carrier works while backward does.
+  // A view of the flat that carries the facts. With compression it is a tensor of its own.
+  at::Tensor fact_values_;
+  // Null if gradients are not compressed.
+  std::unique_ptr<compression::CompressedBuckets> compressed_;
+  // Null unless the backend works while backward does.
+  std::unique_ptr<GradientWatch> watch_;
   bool in_ready_order_ = false;
-  // Of the step under way.
+  // The state of the current step follows.
   double gradient_scale_ = 1;
   std::unique_ptr<BucketProgress> progress_;
-  std::vector<WorkPtr> works_;  // Buckets on their way, in the plan's order.
+  std::vector<WorkPtr> works_;  // The sent buckets, in the plan's order.
 };
 
 }  // namespace

@@ -20,9 +20,9 @@ void BucketProgress::ready(int parameter) {
     throw Error(
         ErrorCode::unsupported, "parallel",
         fmt::format(
-            "parameter '{}' got a second gradient in one backward, when the first was on its way",
+            "parameter '{}' got a second gradient in one backward, after the first one was sent",
             parameters_[i].name),
-        "backward() and step() apart, which send nothing before step()");
+        "separate calls of backward() and step(), which send nothing before step()");
   is_ready_[i] = true;
   order_.push_back(parameter);
   --missing_[bucket_of_[i]];

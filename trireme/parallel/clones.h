@@ -1,6 +1,6 @@
-// For loops over numbers: compiled for several generations of processors, the best of which is
-// chosen when the programme is loaded. Clones are made of plain functions only, into which
-// templates are inlined; not under sanitizers, which cannot resolve them.
+// TRIREME_CLONES marks loops over numbers. The compiler makes a version for each of several
+// generations of processors, and the loader picks the best one. Only plain functions are cloned;
+// templates are inlined into them. Sanitizers cannot resolve clones, so there are none under them.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \

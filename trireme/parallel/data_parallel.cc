@@ -44,7 +44,7 @@ std::map<std::string, std::string> facts_of(const ModuleState& state,
   return facts;
 }
 
-// A step that overflowed is known by its norm.
+// An overflow shows in the norm, so loss scaling needs the norm.
 ExchangeOptions exchange_options(const DataParallelOptions& options) {
   return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(),
           options.buckets,   options.compression,
@@ -57,8 +57,8 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return tensors;
 }
 
-// Tied by their storage (set_data of another one's), not by being one tensor: the shared copy would
-// part them.
+// Whether parameters are tied by their storage (one has the storage of another by set_data)
+// instead of being one tensor. The shared copy would separate them.
 bool share_memory(const std::vector<NamedTensor>& parameters) {
   std::map<const std::byte*, size_t> bytes_at;
   for (const auto& [name, tensor] : parameters)
@@ -73,8 +73,8 @@ bool share_memory(const std::vector<NamedTensor>& parameters) {
   return false;
 }
 
-// What is reduced and updated: the module's parameters, or the float32 masters of those that are
-// kept in 16 bits.
+// The tensors that are reduced and updated: the module's parameters, or the float32 masters of
+// those that are kept in 16 bits.
 struct Updated {
   ModuleState state;
   MasterWeights masters;
@@ -103,9 +103,9 @@ struct DataParallel::Impl : Updated {
   std::shared_ptr<torch::nn::Module> module;
   ParameterForms forms;
   std::unique_ptr<Exchange> exchange;
-  ReproducibleExchange* shards = nullptr;  // The exchange, with virtual shards.
-  std::unique_ptr<fused::FusedOptimizer>
-      own_update;  // Null: optimizer->step() is the way, or the exchange has it.
+  ReproducibleExchange* shards = nullptr;  // The exchange, if there are virtual shards.
+  // Null if optimizer->step() updates, or if the exchange has the fused optimizer.
+  std::unique_ptr<fused::FusedOptimizer> own_update;
   std::optional<GradScaler> scaler;
   Contribution pending;
   bool told_unused = false;
@@ -129,11 +129,11 @@ struct DataParallel::Impl : Updated {
   void make_exchange(const DataParallelOptions& options) {
     own_update = fused::FusedOptimizer::of(*optimizer, parameters);
     if (options.virtual_shards > 0) return make_reproducible_exchange(options);
-    // Compression is between hosts, each of which has one sum of gradients; between the ranks of
-    // one it is for who wants to try it.
+    // Compression is meant for the links between hosts, each of which sends one sum of gradients.
+    // With a single host it takes the place of sharing, so that it can be tried.
     const bool apart =
         (options.compression.name != "none" && group->hosts() == 1) || options.local.steps > 1;
-    // The same answer on every rank, also where a host has only one.
+    // This is the same on every rank, even if some host has only one rank.
     const bool can_share = group->hosts() < group->size() && group->host_team();
     const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise()) &&
                             !share_memory(parameters);
@@ -147,8 +147,8 @@ struct DataParallel::Impl : Updated {
   void make_reproducible_exchange(const DataParallelOptions& options) {
     if (options.local.steps > 1)
       throw Error(ErrorCode::invalid_argument, "parallel",
-                  fmt::format("virtual shards with {} local steps: what replicas do apart depends "
-                              "on how many there are",
+                  fmt::format("virtual shards with {} local steps: the result of local steps "
+                              "depends on the number of replicas",
                               options.local.steps),
                   "one of them");
     auto made = std::make_unique<ReproducibleExchange>(group, parameters, exchange_options(options),
@@ -164,7 +164,8 @@ struct DataParallel::Impl : Updated {
     return *shards;
   }
 
-  // A change of form on any rank ends all of them: memory and messages have the old form's size.
+  // A change of form on any rank ends all ranks, because memory and messages have the
+  // old form's size.
   void refuse_new_forms() const {
     const ParameterChange mine = forms.find_new_form();
     const at::Tensor own = at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
@@ -190,7 +191,7 @@ struct DataParallel::Impl : Updated {
     broadcast(state.buffers);
   }
 
-  // Those that have masters: each replica has its own copy.
+  // The parameters that have masters: each replica has its own copy of them.
   std::vector<NamedTensor> kept_in_16_bits() const {
     std::vector<NamedTensor> kept;
     for (size_t i = 0; i < parameters.size(); ++i)
@@ -199,7 +200,7 @@ struct DataParallel::Impl : Updated {
     return kept;
   }
 
-  // The update of an exchange that leaves it to each replica.
+  // The update on each replica, for an exchange that does not update itself.
   void update(std::span<const int> reduced) {
     launch::mark_phase(Phase::optimizer);
     if (own_update)
@@ -216,8 +217,9 @@ struct DataParallel::Impl : Updated {
     for (const int p : outcome.unused)
       names +=
           fmt::format("{}'{}'", names.empty() ? "" : ", ", parameters[static_cast<size_t>(p)].name);
-    log_warning("the loss of the first step depends on no replica's {}: they are not trained",
-                names);
+    log_warning(
+        "the loss of the first step does not depend on {} on any replica: they are not trained",
+        names);
   }
 
   void broadcast(const std::vector<NamedTensor>& tensors) {
@@ -225,8 +227,8 @@ struct DataParallel::Impl : Updated {
     const torch::NoGradGuard no_grad;
     for (const auto& [name, tensor] : tensors) {
       const at::Tensor whole = tensor.detach().contiguous();
-      group->broadcast(whole.view({-1}).view(at::kByte),
-                       0);  // As bytes: buffers may be of types that groups do not reduce.
+      // Broadcasts bytes, because buffers may have types that groups do not reduce.
+      group->broadcast(whole.view({-1}).view(at::kByte), 0);
       if (whole.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(whole);
     }
   }
@@ -279,10 +281,10 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
   if (samples < 0)
     throw Error(ErrorCode::invalid_argument, "parallel",
                 fmt::format("backward with {} samples", samples),
-                "how many samples the loss is the mean of");
+                "the number of samples in the mean loss");
   impl_->pending.total_samples = total_samples;
-  // A mean over nothing is NaN: contributes nothing, not 0 x NaN. Where batch norms wait for each
-  // other, zeros go backward.
+  // A mean over no samples is NaN. Such a call contributes nothing, because 0 x NaN would be NaN.
+  // If batch norms wait for each other, zeros go backward.
   if (samples == 0 && !(loss.defined() && SyncBatchNorm::active())) return;
   if (loss.numel() != 1)
     throw Error(ErrorCode::invalid_argument, "parallel",
@@ -291,8 +293,8 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
   if (samples > 0)
     impl_->pending.loss_sum += loss.detach().item<double>() * static_cast<double>(samples);
   impl_->pending.samples += samples;
-  // The weight enters where backward starts, so that micro-batches add up without another pass over
-  // the gradients.
+  // The weight enters where backward starts, so that micro-batches add up without another pass
+  // over the gradients.
   const double weight = total_samples > 0
                             ? static_cast<double>(samples) / static_cast<double>(total_samples)
                             : static_cast<double>(samples);
@@ -318,12 +320,12 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
                 "an optimizer that needs no closure");
   StepOutcome first;
   bool evaluated = false;
-  // The optimizer's own loop asks for losses; each answer is the global mean, with the reduced
-  // gradients in place.
+  // The optimizer's own loop asks for losses. Each answer is the global mean, and the reduced
+  // gradients are in place.
   impl_->optimizer->step([&]() -> at::Tensor {
     impl_->masters.publish();
-    for (const auto& [name, tensor] : impl_->parameters)
-      tensor.mutable_grad().reset();  // The last evaluation's answer.
+    // Clears the gradients of the last evaluation.
+    for (const auto& [name, tensor] : impl_->parameters) tensor.mutable_grad().reset();
     backward(closure(), samples);
     std::vector<at::Tensor> gradients(impl_->parameters.size());
     const StepOutcome outcome = impl_->finish([&](std::span<const int> parameters) {

@@ -1,13 +1,14 @@
-// Data parallelism for a user's own training loop: every replica keeps the same parameters, because
-// each step's gradients are averaged over all replicas, weighted by their samples (Li et al. 2020,
-// "PyTorch Distributed", section 3).
+// Data parallelism for a user's own training loop. Every replica keeps the same parameters,
+// because each step's gradients are averaged over all replicas, weighted by their samples (Li et
+// al. 2020, "PyTorch Distributed", section 3).
 //
-// Any torch::nn module, any torch::optim optimizer. Frozen parameters stay as they are, tied ones
-// are exchanged once, parameters without a gradient on every replica are skipped. Parameters of
-// bfloat16 and float16 have float32 masters, unless the caller made the optimizer. Batch norm
-// normalises each replica's own samples and keeps running statistics per replica; rank 0's are the
-// ones that sync_buffers() hands out (sync_batch_norm.h: over the samples of all replicas). Dropout
-// draws other numbers on every replica. Several engines in one programme are fine.
+// It takes any torch::nn module and any torch::optim optimizer. Frozen parameters stay as they
+// are. Tied parameters are exchanged once. A parameter is skipped if no replica has a gradient for
+// it. Parameters of bfloat16 and float16 have float32 masters, unless the caller made the
+// optimizer. Batch norm normalises each replica's own samples and keeps running statistics per
+// replica; sync_buffers() hands out those of rank 0. sync_batch_norm.h normalises over the samples
+// of all replicas. Dropout draws different numbers on every replica. One programme may have
+// several engines.
 #pragma once
 #include <trireme/comm/world.h>
 #include <trireme/parallel/exchange.h>
@@ -22,109 +23,118 @@
 namespace trireme {
 
 struct DataParallelOptions {
-  double clip_norm = 0;        // Global L2 norm; 0: never.
+  double clip_norm = 0;        // The largest global L2 norm; 0 means no clipping.
   bool gradient_norm = false;  // Report the norm in every StepOutcome.
-  // One copy of parameters and optimizer state for all replicas of a host
-  // (shared/shared_exchange.h), where the optimizer is one of SGD, Adam, AdamW, RMSprop, Adagrad,
-  // Lars and Lamb and the carrier shares memory; else this does nothing. Code that writes
-  // parameters then does so inside modify_parameters().
+  // All replicas of a host use one copy of parameters and optimizer state
+  // (shared/shared_exchange.h). This needs an optimizer that is one of SGD, Adam, AdamW, RMSprop,
+  // Adagrad, Lars and Lamb, and a backend that shares memory; otherwise the option does nothing.
+  // Code must then write parameters inside modify_parameters().
   bool share_parameters = false;
-  // Where parameters are shared: an update in which a rank dies is finished by the others of its
-  // host (shared/update_guard.h), and costs a copy of what it writes. Optimizers whose step depends
-  // on whole layers (Lars, Lamb) then keep a copy for each replica.
+  // Guards the update of shared parameters: if a rank dies in an update, the other ranks of its
+  // host finish it (shared/update_guard.h). The guard costs a copy of all memory that the
+  // update writes. Optimizers whose step depends on whole layers (Lars, Lamb) then keep a copy
+  // for each replica.
   shared::UpdateGuardOptions guard;
   plan::BucketOptions buckets;
   CompressionOptions compression;
-  LocalSgdOptions local;  // Replicas take several steps apart.
-  // Above 0: the global batch is cut into so many pieces, each computed apart, and any number of
-  // replicas ends with the same bits (reproducible_exchange.h). Each replica computes those of
-  // shards(). Not with compression, local steps or a closure; parameters are not shared.
+  LocalSgdOptions local;  // Replicas may take several steps apart.
+  // Above 0, each global batch is cut into so many pieces, each computed apart, and any number
+  // of replicas ends with the same bits (reproducible_exchange.h). Each replica computes the
+  // pieces of shards(). This excludes compression, local steps and closures, and parameters
+  // are not shared.
   int virtual_shards = 0;
-  std::optional<GradScalerOptions> loss_scaling;  // For float16: losses are scaled up, gradients
-                                                  // back; a step that overflows is skipped.
-  // ExchangeOptions::accept. Not asked while local steps keep replicas apart.
+  // Losses are scaled up for float16, and gradients are scaled back. A step that
+  // overflows is skipped.
+  std::optional<GradScalerOptions> loss_scaling;
+  // See ExchangeOptions::accept. It is not called while local steps keep replicas apart.
   std::function<bool(double loss, double gradient_norm)> accept;
 };
 
-// One thread at a time.
+// One thread at a time may use it.
 class DataParallel {
  public:
-  // COLLECTIVE. One replica a process. Connects the world, compares the model's names, shapes and
-  // options over all ranks (Error(invalid_argument) names two ranks and what differs), then takes
-  // rank 0's parameters and buffers.
+  // COLLECTIVE. For one replica in each process. Connects the world and compares the model's
+  // names, shapes and options over all ranks: Error(invalid_argument) names two ranks and the
+  // difference. Then every rank takes rank 0's parameters and buffers.
   DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                const OptimizerFactory& optimizer, DataParallelOptions options = {});
-  // The same with an optimizer made by the caller, e.g. with parameter groups.
+  // Does the same with an optimizer that the caller made, e.g. with parameter groups.
   DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                std::shared_ptr<torch::optim::Optimizer> optimizer,
                DataParallelOptions options = {});
-  // COLLECTIVE over `group`: one of its replicas, which may be a thread. Compares nothing.
+  // COLLECTIVE over `group`. The replica is one of the group's and may be a thread.
+  // Compares nothing.
   DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module,
                const OptimizerFactory& optimizer, DataParallelOptions options = {});
   ~DataParallel();
   DataParallel(DataParallel&&) noexcept;
 
-  // Backward of `loss`, a mean over `samples` samples; several calls before a step accumulate
-  // (micro-batches). With 0 samples nothing is computed, unless a SyncBatchNorm lives.
-  // `total_samples`: of this step over all replicas and micro-batches, if the caller knows it;
-  // needed for 16-bit gradients, and the same choice on every rank.
+  // Runs backward of `loss`, a mean over `samples` samples. Several calls before a step accumulate
+  // (micro-batches). With 0 samples it computes nothing, unless a SyncBatchNorm lives.
+  // `total_samples` is the number of this step's samples over all replicas and micro-batches, if
+  // the caller knows it. 16-bit gradients need it, and either all ranks give it or none does.
   void backward(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0);
-  // COLLECTIVE. Exchanges what backward() left, updates the parameters, and clears the gradients.
+  // COLLECTIVE. Exchanges the gradients of backward(), updates the parameters, and
+  // clears the gradients.
   StepOutcome step();
-  // COLLECTIVE. Both in one.
-  // Gradients travel while backward runs, where the carrier can.
+  // COLLECTIVE. Runs last_backward() and step(). Gradients travel while backward runs if the
+  // backend can do so.
   StepOutcome step(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0) {
     last_backward(loss, samples, total_samples);
     return step();
   }
-  // backward() of the last micro-batch before step(): its gradients may travel while it runs.
+  // Runs backward() for the last micro-batch before step(): its gradients may travel while it
+  // runs.
   void last_backward(const at::Tensor& loss, int64_t samples, int64_t total_samples = 0);
-  // COLLECTIVE. For optimizers that evaluate the loss several times (LBFGS): `closure` computes the
-  // mean loss over this replica's `samples` samples; every evaluation is exchanged, so all replicas
-  // take the same path.
+  // COLLECTIVE. For optimizers that evaluate the loss several times (LBFGS). `closure` computes
+  // the mean loss over this replica's `samples` samples. Every evaluation is exchanged, so all
+  // replicas take the same path.
   StepOutcome step(const std::function<at::Tensor()>& closure, int64_t samples);
 
-  // After an error: parameters and optimizer state may be of no step at all, since several ranks
-  // died in one update.
+  // True after an error if several ranks died in one update: parameters and optimizer state may
+  // then belong to no step at all.
   bool is_torn() const;
-  // With virtual_shards: those that this replica computes, of plan::DataPlan::share(batch, shard,
-  // virtual_shards) each. After a shard's backward() calls, or without any for one that has no
-  // samples, end_shard() keeps its gradients apart; after the last comes step().
+  // With virtual_shards: the shards that this replica computes. Each has the samples of
+  // plan::DataPlan::share(batch, shard, virtual_shards). Call end_shard() after a shard's
+  // backward() calls, also for a shard without samples; it keeps the shard's gradients apart. Call
+  // step() after the last shard.
   plan::ShardRange shards() const;
   void end_shard();
 
-  // Asks that all replicas stop after the next step: its outcome says so everywhere.
+  // Asks all replicas to stop after the next step; its outcome says so on every replica.
   void request_stop();
-  // Likewise, that all leave this generation for the next (World::regroup).
+  // Asks all replicas to leave this generation for the next one (World::regroup)
+  // after the next step.
   void request_regroup();
-  // COLLECTIVE. Parameters that local steps drove apart are averaged: before they are evaluated,
-  // saved, or used.
+  // COLLECTIVE. Averages parameters that local steps drove apart. Call it before they are
+  // evaluated, saved or used.
   void synchronise();
-  // COLLECTIVE. Every replica's buffers become rank 0's (before evaluating or saving).
+  // COLLECTIVE. Makes every replica's buffers rank 0's. Call it before evaluating or saving.
   void sync_buffers();
-  // COLLECTIVE. Runs `change` on rank 0, then sync_state(): to load, initialise or rewrite
+  // COLLECTIVE. Runs `change` on rank 0, then sync_state(). Use it to load, initialise or rewrite
   // parameters, whether they are shared or not.
   void modify_parameters(const std::function<void()>& change);
-  // COLLECTIVE. Every replica's parameters and buffers become rank 0's (after rank 0 has changed or
-  // loaded them).
+  // COLLECTIVE. Makes every replica's parameters and buffers rank 0's, after rank 0 has changed
+  // or loaded them.
   void sync_state();
 
   double loss_scale() const;  // 1 without loss_scaling.
-  // What the engine keeps between steps beside parameters and optimizer state, for checkpoints.
-  // Counters and masters are the same on every rank, the rest is this rank's own; tensors are
-  // filled in place when a run goes on.
+  // Checkpoints save the next members: the state that the engine keeps between steps besides
+  // parameters and optimizer state. Counters and masters are the same on every rank; own_state()
+  // is this rank's own. A resumed run fills the tensors in place.
   Json counters() const;
   void load_counters(const Json& counters);
-  // COLLECTIVE. After masters() were filled: they are taken as rank 0 has them.
+  // COLLECTIVE. Call it after masters() were filled: all ranks then take rank 0's masters.
   void sync_masters();
-  std::vector<NamedTensor> masters()
-      const;  // "master/<parameter>", float32, of parameters that are kept in 16 bits.
-  std::vector<NamedTensor> own_state();  // "error/<parameter>", ...: of compression.
+  // The float32 masters "master/<parameter>" of parameters that are kept in 16 bits.
+  std::vector<NamedTensor> masters() const;
+  // This rank's tensors of compression: "error/<parameter>", ...
+  std::vector<NamedTensor> own_state();
 
   bool shares_parameters() const;  // Whether share_parameters took effect.
   const ModuleState& state() const;
-  // What the optimizer updates, by the module's names: the masters of parameters kept in 16 bits,
-  // the module's own of all others.
+  // The tensors that the optimizer updates, by the module's names: the masters of parameters kept
+  // in 16 bits, and all other parameters themselves.
   const std::vector<NamedTensor>& updated_parameters() const;
   torch::optim::Optimizer& optimizer();
   Group& group();

@@ -1,5 +1,5 @@
-// The seam of every data-parallel step: gradients go in, updated parameters come out. How gradients
-// are reduced, where the update runs and in what order is one implementation's business.
+// The seam of every data-parallel step: gradients go in, updated parameters come out. Each
+// implementation decides how gradients are reduced, and where and in what order the update runs.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/json.h>
@@ -18,83 +18,89 @@
 
 namespace trireme {
 
-// What one replica brings to a step besides its gradients.
+// The input of one replica to a step besides its gradients.
 struct Contribution {
-  double loss_sum = 0;        // Sum over its samples (mean loss x samples).
-  int64_t samples = 0;        // 0: contributes nothing.
-  int64_t total_samples = 0;  // Of all replicas, if known: gradients are then already weighted by 1
-                              // / total. 0: unknown, gradients are sums.
+  double loss_sum = 0;  // The sum over its samples: mean loss x samples.
+  int64_t samples = 0;  // A replica with 0 samples contributes nothing.
+  // The samples of all replicas, if known: gradients are then already weighted by 1 / total. With
+  // 0 (unknown) gradients are sums.
+  int64_t total_samples = 0;
   bool wants_stop = false;
   bool wants_regroup = false;
-  double gradient_scale =
-      1;  // Gradients are so many times too large (loss scaling); the same on all ranks.
-  ParameterChange change;  // One that this rank found; then no rank updates, and all throw.
+  // The factor by which gradients are too large (loss scaling); the same on all ranks.
+  double gradient_scale = 1;
+  // A change that this rank found. If there is one, no rank updates and all ranks throw.
+  ParameterChange change;
 };
 
-// What all replicas know alike after a step.
+// The result of a step, the same on all replicas except for bytes_sent and, in local steps,
+// gradient_norm.
 struct StepOutcome {
-  double loss = 0;  // Mean over all samples.
+  double loss = 0;  // The mean over all samples.
   int64_t samples = 0;
-  double gradient_norm = -1;  // Before clipping; negative if it was not computed.
+  double gradient_norm = -1;  // The norm before clipping; negative if it was not computed.
   bool stop = false;          // Some replica wants to stop after this step.
   bool regroup = false;  // Some replica knows that the members of the job change after this step.
-  std::vector<int>
-      nonfinite_ranks;  // Replicas whose loss was NaN or infinite. If any, nothing was updated.
-  bool nonfinite_gradients = false;  // The gradient norm was NaN or infinite; nothing was updated.
-                                     // Known only where the norm is computed, or with compression.
+  // Replicas whose loss was NaN or infinite. If there are any, nothing was updated.
+  std::vector<int> nonfinite_ranks;
+  // The gradient norm was NaN or infinite, and nothing was updated. Known only if the norm is
+  // computed, or with compression.
+  bool nonfinite_gradients = false;
   bool updated = false;
   std::vector<int> unused;  // Trainable parameters for which no replica had a gradient.
-  int64_t bytes_sent = 0;   // By this rank for this step, as its algorithm counts; a plain
-                            // all-reduce of n ranks: 2 (n-1)/n of the gradients.
+  // The bytes that this rank sent for this step, as its algorithm counts them. A plain all-reduce
+  // of n ranks sends 2 (n-1)/n of the gradients.
+  int64_t bytes_sent = 0;
 };
 
-// Applies the reduced gradients (each parameter's .grad) to the parameters listed, by their
-// indices. Parameters whose .grad is undefined had no gradient on any replica and are left alone,
-// as torch::optim does.
+// Applies the reduced gradients (each parameter's .grad) to the listed parameters, given by index.
+// A parameter with an undefined .grad had no gradient on any replica. The update skips it, as
+// torch::optim does.
 using Update = std::function<void(std::span<const int> parameters)>;
 
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  // COLLECTIVE. Reduces every parameter's .grad over the replicas and calls `update`. Leaves .grad
-  // undefined.
+  // COLLECTIVE. Reduces every parameter's .grad over the replicas and calls `update`. Leaves
+  // .grad undefined.
   virtual StepOutcome exchange(const Contribution& mine, const Update& update) = 0;
-  // What this rank keeps between steps (errors of compression), by name: for checkpoints, and to be
-  // filled from one.
+  // The tensors that this rank keeps between steps (errors of compression), by name. Checkpoints
+  // save them, and a resumed run fills them in place.
   virtual std::vector<NamedTensor> state() { return {}; }
-  // Where it stands, the same on every rank; likewise.
+  // The counters that the exchange keeps between steps, the same on every rank; for checkpoints.
   virtual Json counters() const { return Json::object(); }
   virtual void load_counters(const Json&) {}
-  // Where backward should put its gradients; null: anywhere.
+  // The memory in which backward should put its gradients, or null if any will do.
   virtual std::shared_ptr<AllocationSource> gradient_memory() { return nullptr; }
-  // The gradients that the next backward leaves are those of the step: they may travel while it
-  // runs. `gradient_scale`: as the step's Contribution will have it.
+  // Announces that the next backward leaves the gradients of the step, so that they may travel
+  // while it runs. `gradient_scale` is the one that the step's Contribution will have.
   virtual void expect_last_backward(double gradient_scale) { (void)gradient_scale; }
-  // The replicas of a host have one copy of the parameters; then sync_parameters() is COLLECTIVE
-  // and makes all replicas' parameters rank 0's, after rank 0 has changed or loaded them.
+  // Whether the replicas of a host have one copy of the parameters.
   virtual bool shares_parameters() const { return false; }
+  // COLLECTIVE if shares_parameters(). Makes all replicas' parameters rank 0's, after rank 0 has
+  // changed or loaded them.
   virtual void sync_parameters() {}
-  // After an error of exchange(): parameters and state may be of no step at all.
+  // True after an error of exchange() if parameters and state may belong to no step at all.
   virtual bool is_torn() const { return false; }
-  // COLLECTIVE. Makes the parameters of all replicas equal where they may differ between steps
+  // COLLECTIVE. Makes the parameters of all replicas equal again if they may differ between steps
   // (local_sgd.h). Returns the bytes that this rank sent.
   virtual int64_t synchronise() { return 0; }
 };
 
 struct ExchangeOptions {
-  double clip_norm = 0;    // Gradients are scaled down to this global L2 norm; 0: never.
+  double clip_norm = 0;    // Gradients are scaled down to this global L2 norm; 0 means never.
   bool want_norm = false;  // Compute the norm also without clipping.
   plan::BucketOptions buckets;
   CompressionOptions compression;
-  // Asked on every rank with the same values once loss and gradient norm (negative: not computed)
-  // are known, before the update; where it says no, nothing is updated. It must answer the same on
-  // every rank. Empty: always yes.
+  // Called before the update, with the same values on every rank, once loss and gradient norm
+  // (negative: not computed) are known. If it returns false, nothing is updated. It must return
+  // the same on every rank. An empty function accepts every step.
   std::function<bool(double loss, double gradient_norm)> accept;
-  shared::UpdateGuardOptions guard;  // Of memory that replicas share.
+  shared::UpdateGuardOptions guard;  // Guards the update of memory that replicas share.
 };
 
-// All-reduce into flat buckets, then the update on every replica. Works with every optimizer and
-// every carrier.
+// All-reduces gradients in flat buckets, then updates on every replica. Works with every optimizer
+// and every backend.
 std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group,
                                                    std::vector<NamedTensor> parameters,
                                                    ExchangeOptions options);

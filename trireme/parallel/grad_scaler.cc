@@ -31,7 +31,7 @@ void GradScaler::update(bool overflow) {
   if (overflow) {
     if (scale_ * options_.backoff < kSmallest)
       throw Error(ErrorCode::internal, "parallel",
-                  fmt::format("gradients are NaN or infinite even with a loss scale of {}", scale_),
+                  fmt::format("gradients are NaN or infinite even at a loss scale of {}", scale_),
                   "a smaller optimizer.lr, train.precision=bf16, or a look at the data");
     scale_ *= options_.backoff;
     steps_since_change_ = 0;

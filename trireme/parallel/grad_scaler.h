@@ -1,5 +1,5 @@
-// Dynamic loss scaling for float16, whose small gradients would vanish: losses are multiplied
-// before backward, gradients divided after it (Micikevicius et al. 2018, "Mixed precision
+// Dynamic loss scaling for float16, whose small gradients would vanish. Losses are multiplied
+// before backward, and gradients are divided after it (Micikevicius et al. 2018, "Mixed precision
 // training", section 3.2). Numbers and rules are torch.amp.GradScaler's. No torch.
 #pragma once
 #include <trireme/base/json.h>
@@ -10,18 +10,20 @@ namespace trireme {
 struct GradScalerOptions {
   double initial = 65536;
   double growth = 2, backoff = 0.5;
-  int64_t growth_interval = 2000;  // Steps in a row without overflow after which the scale grows.
+  // The scale grows after so many steps in a row without overflow.
+  int64_t growth_interval = 2000;
 };
 
-// Every replica has one, and all take the same path, since the outcome of a step is known to all
-// alike.
+// Every replica has a scaler. All scalers take the same path, because all replicas know the same
+// outcome of a step.
 class GradScaler {
  public:
-  explicit GradScaler(
-      GradScalerOptions options = {});  // Throws Error(invalid_argument) naming the option.
+  // Throws Error(invalid_argument) naming the option.
+  explicit GradScaler(GradScalerOptions options = {});
   double scale() const { return scale_; }
-  // After each step; `overflow`: reduced gradients were NaN or infinite, and nothing was updated.
-  // Throws Error(internal) where even a scale of 2^-16 is too large: then it is not the scale.
+  // Call it after each step. `overflow` says that reduced gradients were NaN or infinite, and
+  // nothing was updated. Throws Error(internal) if even a scale of 2^-16 overflows: then the scale
+  // is not the cause.
   void update(bool overflow);
 
   Json state() const;

@@ -1,7 +1,5 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 #include <trireme/parallel/gradient_watch.h>
 
 namespace trireme {
@@ -11,8 +9,9 @@ struct GradientWatch::State {
       decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
   std::function<void(int)> ready;
   bool armed = false;
-  std::vector<Accumulator> accumulators;  // A parameter's own reference is weak: without these the
-                                          // hooks would be gone with the first graph.
+  // A parameter's own reference to its accumulator is weak. Without these references the hooks
+  // would vanish with the first graph.
+  std::vector<Accumulator> accumulators;
 };
 
 namespace {

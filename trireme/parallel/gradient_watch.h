@@ -1,4 +1,4 @@
-// Tells, while backward runs, when a parameter's gradient is complete (Li et al. 2020, "PyTorch
+// Reports, while backward runs, when a parameter's gradient is complete (Li et al. 2020, "PyTorch
 // Distributed", section 3.2.3).
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -8,13 +8,13 @@
 
 namespace trireme {
 
-// Used by one thread, the one that calls backward.
+// Only the thread that calls backward uses it.
 class GradientWatch {
  public:
-  // `ready(i)` is called for parameters[i], if it needs a gradient, each time its gradient has been
-  // accumulated while armed. What it throws comes out of backward().
+  // While the watch is armed, `ready(i)` is called each time the gradient of parameters[i] has
+  // been accumulated, if that parameter needs one. Its exceptions come out of backward().
   GradientWatch(const std::vector<at::Tensor>& parameters, std::function<void(int)> ready);
-  ~GradientWatch();  // Graphs that are still alive call nothing any more.
+  ~GradientWatch();  // Graphs that are still alive no longer call anything.
   void arm(bool on);
 
  private:

@@ -33,7 +33,7 @@ double clip_factor(double norm, double clip_norm) {
 int64_t all_reduce_bytes(int64_t bytes, int ranks) { return 2 * (ranks - 1) * bytes / ranks; }
 
 void separate_gradients(const std::vector<NamedTensor>& parameters) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : parameters) {
     const at::Tensor& gradient = tensor.grad();
     if (!gradient.defined() || !gradient.has_storage()) continue;

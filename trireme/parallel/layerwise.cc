@@ -30,7 +30,7 @@ void require(bool holds, const char* optimizer, const std::string& what) {
     throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("{}: {}", optimizer, what));
 }
 
-// One replica alone: the fused kernels on whole parameters.
+// Steps one replica alone, with the fused kernels on whole parameters.
 at::Tensor step_alone(torch::optim::Optimizer& optimizer,
                       const torch::optim::Optimizer::LossClosure& closure) {
   at::Tensor loss;

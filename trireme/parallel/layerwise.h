@@ -6,8 +6,8 @@ namespace trireme {
 
 // LARS: You, Gitman, Ginsburg 2017, "Large Batch Training of Convolutional Networks", algorithm 1.
 // For a parameter w with gradient g: trust = eta |w| / (|g| + weight_decay |w|), v = momentum v +
-// lr trust (g + weight_decay w), w -= v. Parameters of one dimension (biases, norms) have trust 1
-// and no decay unless `adapt_vectors`, as is the custom; trust is 1 also where a norm is 0.
+// lr trust (g + weight_decay w), w -= v. As is the custom, parameters of one dimension (biases,
+// norms) have trust 1 and no decay, unless `adapt_vectors`. Trust is 1 also if a norm is 0.
 struct LarsOptions : public torch::optim::OptimizerCloneableOptions<LarsOptions> {
   LarsOptions(double lr = 0.1) : lr_(lr) {}  // NOLINT: as torch::optim's.
   TORCH_ARG(double, lr);
@@ -37,10 +37,10 @@ class LarsOptimizer : public torch::optim::Optimizer {
   void load(torch::serialize::InputArchive& archive) override;
 };
 
-// LAMB: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes",
-// algorithm 2, with Adam's bias correction: u = m' / (sqrt(v') + eps) + weight_decay w, w -= lr |w|
-// / |u| u. Parameters of one dimension have ratio 1 unless `adapt_vectors`; so has a parameter or
-// direction whose norm is 0.
+// LAMB: You et al. 2020, "Large Batch Optimization for Deep Learning: Training BERT in 76
+// minutes", algorithm 2, with Adam's bias correction: u = m' / (sqrt(v') + eps) + weight_decay w,
+// w -= lr |w| / |u| u. The ratio is 1 for parameters of one dimension, unless `adapt_vectors`, and
+// for a parameter or direction whose norm is 0.
 struct LambOptions : public torch::optim::OptimizerCloneableOptions<LambOptions> {
   LambOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT: as torch::optim's.
   TORCH_ARG(double, lr);

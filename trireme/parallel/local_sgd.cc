@@ -58,7 +58,7 @@ class LocalSgdExchange : public Exchange {
   Json counters() const override { return {{"steps", steps_}}; }
   void load_counters(const Json& counters) override {
     steps_ = counters.value("steps", int64_t{0});
-    steps_apart_ = 0;  // Replicas are together where they are saved.
+    steps_apart_ = 0;  // Replicas are equal when they are saved.
   }
 
  private:
@@ -82,7 +82,8 @@ class LocalSgdExchange : public Exchange {
     outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(values.nbytes()), group_->size());
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       if (mine.samples > 0) {
-        // To the mean over this replica's samples, whatever backward weighted them by.
+        // Turns the gradient into the mean over this replica's samples, for any
+        // weight of backward.
         const double weight = facts.weighted ? static_cast<double>(mine.samples) /
                                                    static_cast<double>(mine.total_samples)
                                              : static_cast<double>(mine.samples);
@@ -119,8 +120,8 @@ class LocalSgdExchange : public Exchange {
     return bytes;
   }
 
-  // A replica that had no samples so far may have no momentum yet: then all keep their own until
-  // the next averaging.
+  // A replica that has had no samples may have no momentum yet. Then all replicas keep their own
+  // until the next averaging.
   int64_t average_momentum() const {
     const OptimizerState state = state_of(*optimizer_, parameters_);
     if (state.kind == "opaque")
@@ -149,7 +150,7 @@ class LocalSgdExchange : public Exchange {
   StepFacts facts_;
   std::vector<int> trainable_;
   int64_t steps_ = 0;        // Updates so far.
-  int64_t steps_apart_ = 0;  // Since the last averaging.
+  int64_t steps_apart_ = 0;  // Updates since the last averaging.
 };
 
 }  // namespace

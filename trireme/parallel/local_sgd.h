@@ -1,7 +1,7 @@
-// Local SGD: replicas take several steps apart, then average their parameters, which divides what
-// is sent by the number of steps (Stich 2018, "Local SGD converges fast and communicates little").
-// Post-local SGD (Lin et al. 2018, "Don't use large mini-batches, use local SGD") starts so only
-// after a while, when parameters change less.
+// Local SGD: replicas take several steps apart, then average their parameters. This divides the
+// bytes sent by the number of steps (Stich 2018, "Local SGD converges fast and communicates
+// little"). Post-local SGD (Lin et al. 2018, "Don't use large mini-batches, use local SGD") begins
+// it later, when parameters change less.
 #pragma once
 #include <trireme/parallel/exchange.h>
 #include <memory>
@@ -13,18 +13,18 @@ class Optimizer;
 namespace trireme {
 
 struct LocalSgdOptions {
-  int64_t steps = 1;      // Between two averagings; 1: replicas are never apart.
+  int64_t steps = 1;      // The steps between two averagings; with 1 replicas are never apart.
   int64_t after = 0;      // Gradients are reduced in each step up to this one.
   bool momentum = false;  // The optimizer's state is averaged with the parameters.
 };
 // Throws Error(invalid_argument) naming option, value and rule.
 void check(const LocalSgdOptions& options);
 
-// Every replica updates its own parameters from the mean over its own samples; clipping is by its
-// own norm. The facts of each step still travel (a few numbers): the loss is the mean over all
-// replicas, a stop or a NaN concerns all at the same step, and a lost peer is noticed at once.
-// `together` reduces gradients until options.after. Losses are not those of one_device; replicas
-// are bit-identical only after an averaging, which synchronise() brings about.
+// Every replica updates its own parameters from the mean over its own samples, and clips by its
+// own norm. The facts of each step (a few numbers) still travel: the reported loss is the mean
+// over all replicas, a stop or a NaN takes effect on all of them in the same step, and a lost peer
+// is noticed at once. `together` reduces gradients until options.after. Losses differ from those
+// of one_device. Replicas are bit-identical only after an averaging, which synchronise() performs.
 std::unique_ptr<Exchange> make_local_sgd_exchange(
     std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
     std::shared_ptr<torch::optim::Optimizer> optimizer, std::unique_ptr<Exchange> together,

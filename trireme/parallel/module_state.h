@@ -1,5 +1,5 @@
-// A module's parameters and buffers as the engines see them: each tensor once, tied ones by their
-// first name.
+// A module's parameters and buffers as the engines see them: each tensor once, and a tied tensor
+// by its first name.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/plan/tensor_spec.h>
@@ -14,27 +14,30 @@ class Module;
 namespace trireme {
 
 struct NamedTensor {
-  std::string name;  // As PyTorch's state_dict has it.
+  std::string name;  // The name in PyTorch's state_dict.
   at::Tensor tensor;
 };
 
 struct ModuleState {
-  std::vector<NamedTensor> parameters;  // In the order of named_parameters(), frozen ones included.
-  std::vector<NamedTensor> buffers;     // Likewise; without undefined ones.
-  std::map<std::string, std::string>
-      aliases;  // Second and later names of a tied tensor -> its first name.
+  // The parameters in the order of named_parameters(), frozen ones included.
+  std::vector<NamedTensor> parameters;
+  // The buffers in the order of named_buffers(), without undefined ones.
+  std::vector<NamedTensor> buffers;
+  // Maps the second and later names of a tied tensor to its first name.
+  std::map<std::string, std::string> aliases;
 };
 ModuleState state_of(const torch::nn::Module& module);
 
-// Gives the module this type and training mode; batch norms keep float32, since 16 bits are too
+// Gives the module this type and training mode. Batch norms keep float32, since 16 bits are too
 // coarse for their statistics.
 void prepare_for_training(torch::nn::Module& module, at::ScalarType dtype);
 
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
-// What must be alike on all ranks, for World::agree: names, shapes, types, frozen or not.
+// The facts that must be alike on all ranks, for World::agree: names, shapes, types, frozen or
+// not.
 std::map<std::string, std::string> facts_of(const ModuleState& state);
-// SHA-256 over names in order, dtype, shape and bytes: equal exactly when two models are
-// bit-identical.
+// SHA-256 over names in order, dtype, shape and bytes. Two hashes are equal exactly when the two
+// models are bit-identical.
 std::string sha256_of(const std::vector<NamedTensor>& tensors);
 
 }  // namespace trireme

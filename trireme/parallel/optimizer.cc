@@ -16,7 +16,7 @@ std::vector<at::Tensor> trainable(const std::vector<NamedTensor>& parameters) {
     if (tensor.requires_grad()) tensors.push_back(tensor);
   if (tensors.empty())
     throw Error(ErrorCode::invalid_argument, "parallel", "the model has no trainable parameter",
-                "requires_grad(true) on what should learn");
+                "requires_grad(true) on the parameters to train");
   return tensors;
 }
 

@@ -1,4 +1,4 @@
-// Optimizers by value, and their state by name.
+// Optimizers that are chosen by options, and optimizer state by name.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/json.h>
@@ -14,13 +14,13 @@ class Optimizer;
 
 namespace trireme {
 
-// Makes an optimizer over a replica's trainable parameters. Write one for parameter groups or for
-// an optimizer of your own.
+// Makes an optimizer over a replica's trainable parameters. Write a factory of your own for
+// parameter groups or for an optimizer of your own.
 using OptimizerFactory = std::function<std::shared_ptr<torch::optim::Optimizer>(
     const std::vector<NamedTensor>& parameters)>;
 
-// The common ones by their options, with torch::optim's meaning and defaults: `SGD{.lr = 0.1,
-// .momentum = 0.9}`.
+// The common optimizers by their options, with torch::optim's meaning and defaults: `SGD{.lr =
+// 0.1, .momentum = 0.9}`.
 struct SGD {
   double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
@@ -45,7 +45,7 @@ struct Adagrad {
   double lr = 1e-2, lr_decay = 0, weight_decay = 0, eps = 1e-10;
   operator OptimizerFactory() const;
 };
-// layerwise.h
+// layerwise.h defines Lars and Lamb.
 struct Lars {
   double lr = 0.1, momentum = 0.9, weight_decay = 0, trust = 1e-3;
   operator OptimizerFactory() const;
@@ -55,9 +55,10 @@ struct Lamb {
   operator OptimizerFactory() const;
 };
 
-// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. SGD, Adam, AdamW,
-// RMSprop, Adagrad, Lars and Lamb are taken apart by name, so that other tools can read them; any
-// other optimizer is one opaque tensor of its archive's bytes, loadable into the same kind only.
+// An optimizer's state: tensors named "exp_avg/<parameter>", and counters. The state of SGD, Adam,
+// AdamW, RMSprop, Adagrad, Lars and Lamb is split into named tensors, so that other tools can read
+// it. Any other optimizer's state is one opaque tensor with the bytes of its archive, and loads
+// into the same kind only.
 struct OptimizerState {
   std::string kind;  // "SGD", "Adam", ... or "opaque"
   std::vector<NamedTensor> tensors;
@@ -65,9 +66,9 @@ struct OptimizerState {
 };
 OptimizerState state_of(torch::optim::Optimizer& optimizer,
                         const std::vector<NamedTensor>& parameters);
-// The parameters' state is then what was saved: those that had none have none. Throws
-// Error(invalid_argument) naming the kind or parameter if the state is another optimizer's or
-// model's.
+// Replaces the parameters' state by the saved one: a parameter without saved state then has none.
+// Throws Error(invalid_argument) naming the kind or parameter if the state belongs to another
+// optimizer or model.
 void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>& parameters,
                 const OptimizerState& state);
 

@@ -11,8 +11,8 @@
 namespace trireme {
 namespace {
 
-// The parts of one parameter's state, visited in the same way when saving and loading: visit(name,
-// value, setter).
+// Visits the parts of one parameter's state, in the same way for saving and loading, by
+// visit(name, value, setter).
 template <typename Visit>
 void visit_parts(torch::optim::SGDParamState& s, Visit visit) {
   visit("momentum_buffer", s.momentum_buffer(), [&](at::Tensor t) { s.momentum_buffer(t); });
@@ -122,12 +122,12 @@ void load_as(torch::optim::Optimizer& optimizer, const std::vector<NamedTensor>&
     if (found)
       optimizer.state()[key] = std::move(state);
     else
-      optimizer.state().erase(key);  // It had none when that was saved.
+      optimizer.state().erase(key);  // It had no state when the checkpoint was saved.
   }
 }
 
-// LBFGS leaves a list with undefined tensors in its state, which its archive cannot hold; each step
-// fills it anew before reading it.
+// LBFGS leaves a list with undefined tensors in its state, which its archive cannot hold. Each
+// step fills the list again before reading it.
 void drop_scratch(torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<torch::optim::LBFGS*>(&optimizer) == nullptr) return;
   for (auto& [parameter, state] : optimizer.state())
@@ -148,16 +148,16 @@ OptimizerState save_opaque(torch::optim::Optimizer& optimizer) {
 
 void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved) {
   if (saved.tensors.size() != 1 || saved.tensors[0].tensor.scalar_type() != at::kByte)
-    throw Error(
-        ErrorCode::invalid_argument, "parallel",
-        fmt::format("an opaque optimizer state of {} tensors is no archive", saved.tensors.size()),
-        "the state that the same optimizer saved");
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("an opaque optimizer state of {} tensors is not an archive",
+                            saved.tensors.size()),
+                "the state that the same optimizer saved");
   const at::Tensor blob = saved.tensors[0].tensor.contiguous();
   std::istringstream stream(
       std::string(static_cast<const char*>(blob.const_data_ptr()), blob.nbytes()));
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
-  optimizer.state().clear();  // load() adds to it.
+  optimizer.state().clear();  // load() adds to the state.
   optimizer.load(archive);
 }
 
@@ -194,10 +194,10 @@ void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTenso
                 const OptimizerState& state) {
   const std::string kind = kind_of(optimizer);
   if (kind != state.kind)
-    throw Error(
-        ErrorCode::invalid_argument, "parallel",
-        fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
-        fmt::format("optimizer.name of the checkpoint ({}), or --fresh to start anew", state.kind));
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
+                fmt::format("optimizer.name of the checkpoint ({}), or --fresh to start again",
+                            state.kind));
   if (kind == "SGD") return load_as<torch::optim::SGDParamState>(optimizer, parameters, state);
   if (kind == "Adam") return load_as<torch::optim::AdamParamState>(optimizer, parameters, state);
   if (kind == "AdamW") return load_as<torch::optim::AdamWParamState>(optimizer, parameters, state);

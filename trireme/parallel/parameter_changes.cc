@@ -45,7 +45,7 @@ Error change_error(int rank, ParameterChange found, std::span<const std::string>
                                 rank, index + 1),
                     kNewEngine);
     case Change::moved:
-      return changed_while_shared(whose, "was given another storage (module.to(), load, set_data)");
+      return changed_while_shared(whose, "now has another storage (module.to(), load, set_data)");
     case Change::rewritten: return changed_while_shared(whose, "was written in place");
     case Change::none: break;
   }
@@ -92,7 +92,7 @@ ParameterChange ParameterForms::find_change() {
   return {};
 }
 
-// A walk over the module costs more than all other looks together.
+// A walk over the module costs more than all other checks together.
 ParameterChange ParameterForms::find_unknown() const {
   std::unordered_set<const void*> known;
   for (const auto& [name, tensor] : parameters_) known.insert(tensor.unsafeGetTensorImpl());

@@ -1,5 +1,5 @@
-// Changes of parameters that an engine cannot follow, because user code made them after the engine
-// was made. Each rank looks for them before a step; what it found travels with the facts of the
+// Changes of parameters that user code made after the engine was made, and that the engine cannot
+// follow. Each rank looks for them before a step. A found change travels with the facts of the
 // step, so that every rank ends with the same message.
 #pragma once
 #include <trireme/base/error.h>
@@ -15,19 +15,20 @@ enum class Change : int {
   type,
   shape,
   device,
-  layout,     // No longer contiguous.
-  unfrozen,   // It has a gradient, and was frozen.
-  unknown,    // The module has a trainable parameter that the engine was not given.
-  moved,      // Shared parameters only, from here on: its storage is another one.
-  rewritten,  // Its values are others.
+  layout,    // It is no longer contiguous.
+  unfrozen,  // It was frozen and has a gradient.
+  unknown,   // The module has a trainable parameter that the engine was not given.
+  // The next changes are those of shared parameters only.
+  moved,      // It has another storage.
+  rewritten,  // It has other values.
 };
 
 struct ParameterChange {
   Change change = Change::none;
-  int parameter = 0;  // Index in the engine's list; of an unknown one in the module's list.
+  int parameter = 0;  // An index in the engine's list; for `unknown`, in the module's list.
 };
 
-// `names`: of the engine's list.
+// `names` are those of the engine's list.
 Error change_error(int rank, ParameterChange found, std::span<const std::string> names);
 std::vector<std::string> names_of(const std::vector<NamedTensor>& tensors);
 
@@ -36,11 +37,12 @@ class ParameterForms {
  public:
   // Keeps a reference to the module. `parameters` are the module's own, each once.
   ParameterForms(const torch::nn::Module& module, std::vector<NamedTensor> parameters);
-  // Another type, shape, device or layout than before; some comparisons for each parameter.
+  // Finds a type, shape, device or layout that differs from before, with a few comparisons for
+  // each parameter.
   ParameterChange find_new_form() const;
-  // Those, and a gradient of a frozen parameter, and parameters that were registered or replaced;
-  // these are looked for when the gradients that are missing become more or fewer, and else in one
-  // step of kStepsBetweenWalks. Once before each step, on every rank.
+  // Finds those changes, a gradient of a frozen parameter, and parameters that were registered or
+  // replaced. It looks for the latter in one of kStepsBetweenWalks steps, and whenever the number
+  // of parameters without a gradient changes. Call it once before each step, on every rank.
   ParameterChange find_change();
   static constexpr int64_t kStepsBetweenWalks = 16;
 
@@ -57,7 +59,7 @@ class ParameterForms {
   std::vector<NamedTensor> parameters_;
   std::vector<Form> forms_;
   int64_t looks_ = 0;
-  int without_gradient_ = 0;  // Parameters, at the last look.
+  int without_gradient_ = 0;  // The number of such parameters at the last look.
 };
 
 }  // namespace trireme

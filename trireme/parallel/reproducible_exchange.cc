@@ -18,7 +18,7 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kAlignedElements = 16;  // Ranges of elements begin at multiples.
+constexpr int64_t kAlignedElements = 16;  // Ranges of elements begin at its multiples.
 
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "parallel", what, remedy);
@@ -26,13 +26,13 @@ constexpr int64_t kAlignedElements = 16;  // Ranges of elements begin at multipl
 
 }  // namespace
 
-// A bucket on its way.
+// A bucket on its way between the ranks.
 struct ReproducibleExchange::Travel {
   std::vector<at::Tensor> sent;
-  std::map<int, at::Tensor>
-      nodes;  // Of my range, by first shard; mine and those that are being received.
+  // By first shard: the nodes of this rank's range, both its own and received ones.
+  std::map<int, at::Tensor> nodes;
   std::vector<WorkPtr> messages;
-  at::Tensor sum;  // Of my range.
+  at::Tensor sum;  // The sum of this rank's range.
   WorkPtr gathered;
   int64_t bytes = 0;
 };
@@ -47,12 +47,12 @@ ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
       tree_(plan::plan_shard_tree(virtual_shards, group_->size())),
       threads_(at::get_num_threads()) {
   if (options_.compression.name != "none")
-    refuse(fmt::format("virtual shards with compression {}: what compression leaves out depends on "
-                       "who computed it",
+    refuse(fmt::format("virtual shards with compression {}: the part that compression leaves out "
+                       "depends on the rank that computed it",
                        options_.compression.name),
            "one of them");
   plan::check(tree_);
-  // Not in the order in which gradients become ready, which rank 0 alone would say.
+  // The plan does not follow the order in which gradients become ready: only rank 0 would know it.
   const std::vector<plan::TensorSpec> specs = specs_of(parameters_);
   plan_ = plan::plan_buckets(specs, options_.buckets);
   plan::check(plan_, specs);
@@ -69,7 +69,7 @@ ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
 void ReproducibleExchange::end_shard(const Contribution& of_shard) {
   const at::NoGradGuard no_grad;
   if (next_shard_ >= shards().last)
-    refuse(fmt::format("end_shard() a {}. time in a step, and rank {} has shards {} to {}",
+    refuse(fmt::format("call {} of end_shard() in one step, but rank {} has shards {} to {}",
                        shards_.size() + 1, group_->rank(), shards().first, shards().last - 1),
            "one call for each of DataParallel::shards()");
   const Flats& flats = nodes_[next_shard_++] = take_flats();
@@ -109,8 +109,8 @@ StepOutcome ReproducibleExchange::exchange(const Contribution& mine, const Updat
   if (next_shard_ != shards().last)
     refuse(fmt::format("step() with {} of {} shards computed", shards_.size(),
                        shards().last - shards().first),
-           "end_shard() after each of DataParallel::shards(), also after one without samples");
-  StepOutcome outcome = share_facts(mine);
+           "end_shard() after each of DataParallel::shards(), even if a shard has no samples");
+  StepOutcome outcome = sum_facts(mine);
   if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
     outcome.bytes_sent += reduce();
     const double samples = weighted_ ? 1.0 : static_cast<double>(outcome.samples);
@@ -121,8 +121,8 @@ StepOutcome ReproducibleExchange::exchange(const Contribution& mine, const Updat
   return outcome;
 }
 
-// A sum in which each loss has its own place, so that its order does not matter.
-StepOutcome ReproducibleExchange::share_facts(const Contribution& mine) {
+// Each loss has its own place in the sum, so that the order of summation does not matter.
+StepOutcome ReproducibleExchange::sum_facts(const Contribution& mine) {
   const at::Tensor values = at::zeros({facts_.size() + tree_.shards}, at::kDouble);
   double* const losses = values.mutable_data_ptr<double>() + facts_.size();
   Contribution whole = mine;
@@ -250,11 +250,10 @@ void ReproducibleExchange::load_counters(const Json& counters) {
             threads = counters.value("threads", threads_);
   if (shards == tree_.shards && threads == threads_) return;
   refuse(
-      fmt::format("what this run goes on from was computed with {} virtual shards and {} threads a "
-                  "replica, and it has {} and {}: with "
-                  "others sums are made in another order, and the bits would be others",
+      fmt::format("the saved state was computed with {} virtual shards and {} threads per replica,"
+                  " but this run has {} and {}: it would add in another order and get other bits",
                   shards, threads, tree_.shards, threads_),
-      fmt::format("reproducible.virtual_shards={} and device.threads={}, or --fresh to start anew",
+      fmt::format("reproducible.virtual_shards={} and device.threads={}, or --fresh for a new run",
                   shards, threads));
 }
 

@@ -1,12 +1,12 @@
-// An exchange whose result does not depend on the number of ranks: the global batch is cut into
-// virtual shards, whose gradients and losses are kept apart and added up by a tree of fixed order
-// (plan/shard_tree.h), whoever computed them. With the same threads per rank and the same kind of
-// processor every world size ends with the same bits.
+// An exchange whose result does not depend on the number of ranks. The global batch is cut into
+// virtual shards. Their gradients and losses are kept apart and added up by a tree of fixed order
+// (plan/shard_tree.h), on whichever rank they were computed. With the same threads per rank and
+// the same kind of processor, every world size ends with the same bits.
 //
-// Each rank adds up the subtrees of its own shards while it computes them. What is left travels by
-// ranges of elements: each rank gets all nodes of its range, adds them in the tree's order and
-// hands out the sum. Loss, norm, clipping and update are computed alike on every rank from what is
-// the same on all.
+// Each rank adds up the subtrees of its own shards while it computes them. The remaining nodes
+// travel by ranges of elements: each rank gets all nodes of its range, adds them in the tree's
+// order and hands out the sum. Every rank computes loss, norm, clipping and update in the same way
+// from values that are the same on all ranks.
 #pragma once
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/step_facts.h>
@@ -17,33 +17,33 @@ namespace trireme {
 
 class ReproducibleExchange : public Exchange {
  public:
-  // Throws Error(invalid_argument) if shards are below 1 or gradients are to be compressed.
-  // Remembers the calling thread's number of threads, which must stay: operators add in another
-  // order with another number.
+  // Throws Error(invalid_argument) if virtual_shards is below 1 or compression is wanted.
+  // Remembers the calling thread's number of threads, which must not change: with another number,
+  // operators add in another order.
   ReproducibleExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
                        ExchangeOptions options, int virtual_shards);
 
   plan::ShardRange shards() const { return tree_.ranks[static_cast<size_t>(group_->rank())].own; }
-  // What .grad has is the gradient of this rank's next shard, in order; leaves it undefined.
-  // `of_shard`: its loss and samples, possibly 0. Throws Error(invalid_argument) beyond the last
-  // one.
+  // Takes .grad as the gradient of this rank's next shard, in order, and leaves it undefined.
+  // `of_shard` has the shard's loss and samples, possibly 0. Throws Error(invalid_argument) after
+  // the last shard.
   void end_shard(const Contribution& of_shard);
 
-  // As Exchange says; loss and samples are those of the shards, not of `mine`. Throws
+  // See Exchange. Loss and samples are those of the shards, not of `mine`. Throws
   // Error(invalid_argument) if a shard is missing.
   StepOutcome exchange(const Contribution& mine, const Update& update) override;
-  // Shards and threads. load_counters() throws Error(invalid_argument) where a checkpoint has
-  // others.
+  // The numbers of shards and threads. load_counters() throws Error(invalid_argument) if a
+  // checkpoint has others.
   Json counters() const override;
   void load_counters(const Json& counters) override;
 
  private:
-  using Flats = std::vector<at::Tensor>;  // One a bucket.
+  using Flats = std::vector<at::Tensor>;  // One tensor for each bucket.
   struct Travel;
 
   Flats take_flats();
   void add(const plan::ShardSum& sum);
-  StepOutcome share_facts(const Contribution& mine);
+  StepOutcome sum_facts(const Contribution& mine);
   double sum_of_losses(const double* losses) const;
   int64_t reduce();
   Travel send(size_t bucket);
@@ -59,12 +59,12 @@ class ReproducibleExchange : public Exchange {
   int threads_;
   plan::BucketPlan plan_;
   std::vector<int> trainable_;
-  Flats reduced_;            // Where the sums arrive.
-  std::vector<Flats> free_;  // Memory of nodes that were added to others.
-  // Of the step under way.
+  Flats reduced_;            // The reduced gradients.
+  std::vector<Flats> free_;  // The memory of nodes that were added to others.
+  // The state of the current step follows.
   int next_shard_ = 0;
   size_t next_sum_ = 0;
-  std::map<int, Flats> nodes_;  // By first shard.
+  std::map<int, Flats> nodes_;  // The nodes by their first shard.
   std::vector<Contribution> shards_;
   std::vector<bool> used_;
   bool weighted_ = false;

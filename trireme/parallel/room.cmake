@@ -1,5 +1,5 @@
-# Sums of squares, maxima and square roots in vectors: errno and traps are not looked at here. No contraction: every generation of
-# processors computes the same bits.
+# These files use sums of squares, maxima and square roots in vectors; no code looks at errno or
+# traps. Without contraction the clones for all generations of processors compute the same bits.
 foreach(kernels fused/kernels.cc compression/kernels.cc shared/content_watch.cc)
   set_source_files_properties(
     ${PROJECT_SOURCE_DIR}/trireme/parallel/${kernels} PROPERTIES SKIP_PRECOMPILE_HEADERS ON

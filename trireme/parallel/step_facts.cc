@@ -35,7 +35,7 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
       throw change_error(rank, {found, static_cast<int>(std::lround(fact[change(rank) + 1]))},
                          names_);
   Summed summed;
-  // A rank without samples has no say: it may not have called backward() at all.
+  // A rank without samples does not count here: it may not have called backward() at all.
   summed.weighted = fact[kOfKnownTotal] > 0;
   if (summed.weighted && fact[kOfKnownTotal] != fact[kSamples])
     throw Error(ErrorCode::invalid_argument, "parallel",

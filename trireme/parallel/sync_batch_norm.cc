@@ -25,7 +25,7 @@ thread_local const SyncBatchNorm* CurrentSyncBatchNorm::innermost = nullptr;
 
 namespace {
 
-// Statistics are kept in at least this precision; half types are too coarse for sums.
+// The type of the statistics. Half types are too coarse for sums.
 at::ScalarType statistics_type(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
@@ -36,7 +36,7 @@ std::vector<int64_t> all_but_channels(const at::Tensor& input) {
   return dims;
 }
 
-// A value per channel, shaped to be combined with [samples, channels, ...].
+// Shapes one value per channel so that it combines with [samples, channels, ...].
 at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
   std::vector<int64_t> shape(static_cast<size_t>(input.dim()), 1);
   shape[1] = -1;
@@ -44,12 +44,12 @@ at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
 }
 
 struct Statistics {
-  double count = 0;    // Values per channel, over all replicas.
+  double count = 0;    // The number of values per channel, over all replicas.
   at::Tensor mean;     // float64 [channels]
-  at::Tensor squares;  // Sum of squared deviations from the mean; likewise.
+  at::Tensor squares;  // The sums of squared deviations from the mean, float64 [channels].
 };
 
-// COLLECTIVE. The same bits on every replica: each combines all parts in rank order.
+// COLLECTIVE. Every replica gets the same bits, because each combines all parts in rank order.
 Statistics statistics_over(Group& group, const at::Tensor& input) {
   const int64_t channels = input.size(1);
   const double count = channels == 0 ? 0.0 : static_cast<double>(input.numel() / channels);
@@ -79,8 +79,9 @@ Statistics statistics_over(Group& group, const at::Tensor& input) {
   if (total.count < 2)
     throw Error(
         ErrorCode::invalid_argument, "parallel",
-        fmt::format("batch norm over all replicas has {} values per channel, a variance needs 2",
-                    total.count),
+        fmt::format(
+            "batch norm over all replicas has {} values per channel, but a variance needs 2",
+            total.count),
         "a larger data.batch, or evaluation mode");
   return total;
 }
@@ -104,16 +105,16 @@ class Normalise : public torch::autograd::Function<Normalise> {
                             const at::Tensor& mean, const at::Tensor& inverse_deviation,
                             double count, std::shared_ptr<Group> group) {
     const at::Tensor output = normalised(input, mean, inverse_deviation);
-    context->save_for_backward(
-        {input, mean, inverse_deviation});  // Not the output: an activation in place may follow.
+    // The output is not saved, because an activation in place may follow.
+    context->save_for_backward({input, mean, inverse_deviation});
     context->saved_data["count"] = count;
     context->saved_data["group"] =
         c10::IValue::make_capsule(c10::make_intrusive<Holder>(std::move(group)));
     return output;
   }
 
-  // Ioffe, Szegedy 2015, "Batch normalization", the chain rule of section 3; its sums run over all
-  // replicas.
+  // The chain rule of Ioffe, Szegedy 2015, "Batch normalization", section 3; its sums run
+  // over all replicas.
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& grads) {
     if (at::GradMode::is_enabled())
@@ -169,7 +170,7 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
   return output.to(input.scalar_type());
 }
 
-// Is made of batch norms over each sample apart, which are nobody else's business.
+// Instance norm consists of batch norms over each single sample, which need no other replica.
 at::Tensor instance_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
                          const std::optional<at::Tensor>& bias,
                          const std::optional<at::Tensor>& running_mean,

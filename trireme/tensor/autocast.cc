@@ -9,8 +9,8 @@ Autocast::Autocast(std::optional<at::ScalarType> type) : changes_(type.has_value
   previous_type_ = at::autocast::get_autocast_dtype(at::kCPU);
   at::autocast::set_autocast_enabled(at::kCPU, true);
   at::autocast::set_autocast_dtype(at::kCPU, *type);
-  // LibTorch's cache of converted weights is one for all threads: replicas would clear each other's
-  // at times of their own.
+  // LibTorch has one cache of converted weights for all threads. Replicas clear it at different
+  // times, so each would clear the weights of the others.
   was_caching_ = at::autocast::is_autocast_cache_enabled();
   at::autocast::set_autocast_cache_enabled(false);
 }

@@ -1,17 +1,20 @@
-// Mixed precision: chosen operations of forward compute in 16 bits while parameters, and what is
-// sensitive, stay float32.
+// Mixed precision: chosen operations of forward compute in 16 bits. Parameters and sensitive
+// operations stay float32.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <optional>
 
 namespace trireme {
 
-// While one lives, the calling thread's CPU operations run as under torch.autocast("cpu", type);
-// nothing changes without a type. Forward and loss belong inside, backward outside. Objects nest.
+// While an Autocast lives, the calling thread's CPU operations run as under
+// torch.autocast("cpu", type). Without a type nothing changes. Forward and loss belong inside,
+// backward outside. Objects nest.
 class Autocast {
  public:
-  explicit Autocast(std::optional<at::ScalarType> type);  // at::kBFloat16 or at::kHalf
-  ~Autocast();                                            // On the thread that made it.
+  // `type` is at::kBFloat16 or at::kHalf.
+  explicit Autocast(std::optional<at::ScalarType> type);
+  // Runs on the thread that made the object.
+  ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 

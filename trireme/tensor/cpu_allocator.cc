@@ -14,13 +14,13 @@
 namespace trireme {
 namespace {
 
-constexpr size_t kSmallest = size_t{64} << 10;  // Smaller blocks glibc itself keeps.
+constexpr size_t kSmallest = size_t{64} << 10;  // glibc itself keeps smaller blocks.
 constexpr size_t kHugePage = size_t{2} << 20;
 
 thread_local std::shared_ptr<AllocationSource> this_threads_source;
 
-// Blocks are of sizes an eighth of a power of two apart, so that one serves slightly different
-// tensors.
+// Rounds a size up to a multiple of an eighth of a power of two, so that one block serves tensors
+// of slightly different sizes.
 size_t rounded(size_t bytes) {
   const size_t step = std::max(kSmallest, std::bit_floor(bytes) / 8);
   return (bytes + step - 1) / step * step;
@@ -28,11 +28,12 @@ size_t rounded(size_t bytes) {
 
 class Kept;
 
-// In front of what the tensor sees: the deleter is told nothing else.
+// The header in front of the tensor's memory. The deleter gets only a pointer, so all else is
+// here.
 struct Header {
   alignas(64) size_t bytes;
   const Kept* taken_by;
-  std::shared_ptr<AllocationSource>* source;  // Null for memory of our own.
+  std::shared_ptr<AllocationSource>* source;  // Null for the allocator's own memory.
 };
 static_assert(sizeof(Header) == kBlockHeaderBytes);
 Header* header_of(void* data) {
@@ -43,14 +44,16 @@ void* from_system(size_t bytes) {
   void* block = nullptr;
   const size_t whole = bytes + sizeof(Header);
   if (posix_memalign(&block, whole >= kHugePage ? kHugePage : 64, whole) != 0) return nullptr;
-  if (whole >= kHugePage) madvise(block, whole, MADV_HUGEPAGE);  // A wish; any answer will do.
+  // This is only a hint: an error changes nothing.
+  if (whole >= kHugePage) madvise(block, whole, MADV_HUGEPAGE);
   static_cast<Header*>(block)->bytes = bytes;
   static_cast<Header*>(block)->source = nullptr;
   return block;
 }
 
-// Blocks that wait to be used again, by size. A thread's own need no lock; what another thread
-// frees goes to all, so that a loader that makes tensors for a trainer gets them back.
+// Blocks that wait for reuse, by size. A thread's own blocks need no lock. A block that another
+// thread frees goes to a list for all threads, so that a loader that makes tensors for a trainer
+// gets its memory back.
 class Kept {
  public:
   void* take(size_t bytes) {
@@ -80,7 +83,7 @@ struct Common {
   std::mutex mutex;
   Kept kept;
 };
-// Never destroyed: tensors in static variables are freed after everything else.
+// This object is never destroyed: tensors in static variables are freed after everything else.
 Common& common() {
   static auto* const instance = new Common;
   return *instance;
@@ -111,8 +114,8 @@ void* take_block(size_t bytes) {
   return from_system(bytes);
 }
 
-// LibTorch's way back for every block; also by raw_deallocate(), which knows nothing but the
-// pointer.
+// LibTorch frees every block through this function, also through raw_deallocate(), which knows
+// only the pointer.
 void give_back(void* data) {
   if (data == nullptr) return;
   Header* const header = header_of(data);
@@ -174,7 +177,7 @@ void release_kept_memory() {
     const std::lock_guard lock(common().mutex);
     common().kept.release();
   }
-  malloc_trim(0);  // glibc would keep what it was given back.
+  malloc_trim(0);  // Without this call glibc would keep the memory that it got back.
 }
 
 }  // namespace trireme

@@ -1,10 +1,10 @@
-// The memory of CPU tensors: freed blocks are kept for the next step, and a thread may say where
-// its next tensors should lie.
+// The memory of CPU tensors. Freed blocks stay with the process for the next step, and a thread
+// can choose where its next tensors lie.
 //
-// glibc gives large blocks back to the kernel, so every training step faults its activations and
-// gradients in anew: about 0.4 ms a MB, often more than the exchange between replicas costs.
-// LibTorch asks one allocator for all CPU tensors of a process; this one takes its place and
-// consults the calling thread's state.
+// glibc gives large blocks back to the kernel, so every training step takes page faults for its
+// activations and gradients again: about 0.4 ms a MB, often more than the exchange between
+// replicas costs. LibTorch asks one allocator for all CPU tensors of a process. This allocator
+// takes its place and consults the calling thread's state.
 #pragma once
 #include <c10/core/Allocator.h>
 #include <cstddef>
@@ -12,27 +12,28 @@
 
 namespace trireme {
 
-// For the whole process, from now on; later calls do nothing. `trireme-worker` does it before its
-// first tensor, engines that share memory do it when they are made. The process's resident size
-// stays at its peak. Any thread.
+// Replaces the allocator of the whole process from now on; later calls do nothing.
+// `trireme-worker` calls it before its first tensor, and an engine that shares memory calls it
+// when it is made. The process's resident size stays at its peak. Any thread.
 void install_cpu_allocator();
 
-// Bytes in front of every block that belong to the allocator.
+// The bytes in front of every block that belong to the allocator.
 constexpr size_t kBlockHeaderBytes = 64;
 
-// Somewhere else that tensors may lie. It lives until the last of them is freed.
+// Another place for tensors. It lives until the last tensor in it is freed.
 class AllocationSource {
  public:
   virtual ~AllocationSource() = default;
-  // Memory for exactly `bytes`, 64-byte aligned, with kBlockHeaderBytes in front that are writable
-  // too; or null to leave it to the ordinary memory.
+  // Returns memory for exactly `bytes`, 64-byte aligned, with kBlockHeaderBytes in front that are
+  // writable too; or null, and the tensor then lies in ordinary memory.
   virtual void* try_allocate(size_t bytes) = 0;
-  virtual void give_back(void* data) = 0;  // Any thread.
+  // Any thread.
+  virtual void give_back(void* data) = 0;
 };
 
-// While it lives, this thread's CPU tensors are offered to `source` first (on CPU, backward runs on
-// the thread that calls it). Does nothing before install_cpu_allocator(). Scopes nest; the
-// innermost alone is asked.
+// While a scope lives, this thread's CPU tensors are offered to `source` first. On CPU, backward
+// runs on the thread that calls it. A scope does nothing before install_cpu_allocator(). Scopes
+// nest; only the innermost one is asked.
 class AllocationScope {
  public:
   explicit AllocationScope(std::shared_ptr<AllocationSource> source);
@@ -43,7 +44,7 @@ class AllocationScope {
   std::shared_ptr<AllocationSource> previous_;
 };
 
-// Gives the blocks this thread keeps back to the system.
+// Gives the blocks that this thread keeps back to the system.
 void release_kept_memory();
 
 }  // namespace trireme

@@ -1,6 +1,6 @@
-// A dispatch key of our own: operations of LibTorch that a kernel is registered for under it pass
-// through that kernel first, on the threads that ask for it. All other operations, and all other
-// threads, pay nothing.
+// A dispatch key of Trireme's own. On the threads that ask for it, an operation of LibTorch with a
+// kernel registered under this key passes through that kernel first. All other operations and
+// threads pay nothing.
 #pragma once
 #include <c10/core/DispatchKey.h>
 
@@ -8,8 +8,8 @@ namespace trireme {
 
 inline constexpr c10::DispatchKey kInterceptionKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// While one lives, the calling thread's operations are intercepted. Objects nest in any order; each
-// ends on the thread that made it.
+// While an Interception lives, the calling thread's operations are intercepted. Objects nest in
+// any order; each ends on the thread that made it.
 class Interception {
  public:
   Interception();

@@ -2,7 +2,7 @@
 
 #include <climits>
 #include <cstdlib>
-// Sanitizers bring an allocator of their own.
+// Sanitizers have an allocator of their own.
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define TRIREME_USES_GLIBC_MALLOC 1
 #include <malloc.h>
@@ -12,12 +12,13 @@ namespace trireme {
 
 bool keep_freed_memory() {
 #ifdef TRIREME_USES_GLIBC_MALLOC
-  // Blocks of any size come from the heap, not from a mapping of their own that goes with them ...
+  // Blocks of any size come from the heap: a block with its own mapping would go back to the
+  // kernel.
   const bool from_heap = mallopt(M_MMAP_MAX, 0) == 1;
-  // ... the heap never shrinks ...
+  // The heap never shrinks.
   const bool stays = mallopt(M_TRIM_THRESHOLD, INT_MAX) == 1;
-  // ... and neither do those of other threads, which glibc unmaps whole unless the one before has
-  // less room than this.
+  // The heaps of other threads do not shrink either. glibc unmaps such a heap unless the one
+  // before it has less free room than this.
   constexpr int kLargestThreadHeap = 64 << 20;
   const bool threads_too = mallopt(M_TOP_PAD, kLargestThreadHeap) == 1;
   return from_heap && stays && threads_too;

@@ -1,6 +1,7 @@
-// float32 masters of parameters that are kept in 16 bits: a small update would vanish in the
-// rounding of a sum with a large weight (Micikevicius et al. 2018, "Mixed precision training",
-// section 3.1). Reduction and update work on the masters; the model gets their rounded copies.
+// float32 masters of parameters that are kept in 16 bits. Without a master, a small update would
+// vanish in the rounding of its sum with a large weight (Micikevicius et al. 2018, "Mixed
+// precision training", section 3.1). Reduction and update work on the masters; the model gets
+// rounded copies of them.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <vector>
@@ -9,17 +10,18 @@ namespace trireme {
 
 class MasterWeights {
  public:
-  // Parameters of bfloat16 and float16 get masters; others are their own.
+  // Parameters of bfloat16 and float16 get masters; every other parameter is its own master.
   explicit MasterWeights(const std::vector<at::Tensor>& parameters);
   bool any() const { return any_; }
-  const std::vector<at::Tensor>& masters() const {
-    return masters_;
-  }  // In the order of the parameters; requires_grad as theirs.
+  // The masters in the order of the parameters, with the same requires_grad.
+  const std::vector<at::Tensor>& masters() const { return masters_; }
 
-  void adopt()
-      const;  // Masters become what the parameters are: after these were loaded or received.
-  void take_gradients() const;  // Each 16-bit parameter's .grad moves to its master, as float32.
-  void publish() const;         // Parameters become their masters, rounded.
+  // Copies the parameters into their masters, after they were loaded or received.
+  void adopt() const;
+  // Moves each 16-bit parameter's .grad to its master, as float32.
+  void take_gradients() const;
+  // Copies the masters into their parameters, rounded.
+  void publish() const;
 
  private:
   std::vector<at::Tensor> parameters_, masters_;

@@ -1,5 +1,5 @@
-// An exponential moving average of parameters, which often generalises better than the last ones
-// (Polyak, Juditsky 1992; Tan, Le 2019 use 0.9999).
+// An exponential moving average of parameters, which often generalises better than the parameters
+// of the last step (Polyak, Juditsky 1992; Tan, Le 2019 use 0.9999).
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <vector>
@@ -8,21 +8,21 @@ namespace trireme {
 
 class ParameterAverage {
  public:
-  // Starts as a copy. Throws Error(invalid_argument) unless decay lies between 0 and 1, both
-  // excluded.
+  // The averages start as copies of the parameters. Throws Error(invalid_argument)
+  // unless 0 < decay < 1.
   ParameterAverage(double decay, std::vector<at::Tensor> parameters);
-  void update()
-      const;  // After each step that updated: average = decay average + (1 - decay) parameters.
-  void reset() const;  // The averages become the parameters.
-  const std::vector<at::Tensor>& averages() const {
-    return averages_;
-  }  // In the order of the parameters, at least float32.
+  // average = decay average + (1 - decay) parameters. Call it after each step that updated.
+  void update() const;
+  // Copies the parameters into the averages.
+  void reset() const;
+  // The averages in the order of the parameters, at least float32.
+  const std::vector<at::Tensor>& averages() const { return averages_; }
 
-  // While one lives, the parameters are the averages. Their own memory is left as it is: others may
-  // share it.
+  // While an InUse lives, the parameters are the averages. The parameters' own memory does not
+  // change, because other tensors may share it.
   class InUse {
    public:
-    explicit InUse(const ParameterAverage* average);  // Null: nothing changes.
+    explicit InUse(const ParameterAverage* average);  // With null nothing changes.
     ~InUse();
     InUse(const InUse&) = delete;
     InUse& operator=(const InUse&) = delete;

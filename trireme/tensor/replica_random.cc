@@ -9,7 +9,7 @@ namespace {
 
 thread_local at::Generator* current = nullptr;
 
-// Puts the thread's generator where the caller gave none, then runs the operation as usual.
+// Fills in the thread's generator if the caller gave none, then runs the operation as usual.
 void with_generator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
@@ -30,8 +30,8 @@ bool takes_generator(const c10::FunctionSchema& schema) {
 
 }  // namespace
 
-// All of them, not only those that others are composed of: some kernels hand a missing generator on
-// without a further dispatch.
+// Registers a kernel for every operation that takes a generator, composite ones included: some
+// kernels pass a missing generator on without another dispatch.
 TORCH_LIBRARY_IMPL(aten, TESTING_ONLY_GenericMode, library) {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {

@@ -1,9 +1,9 @@
-// Random numbers of one replica. LibTorch has one default CPU generator a process, which threads of
-// `mirrored` would share and whose order of use would depend on timing.
+// The random numbers of one replica. LibTorch has one default CPU generator for each process. The
+// threads of `mirrored` would share it, and their order of use would depend on timing.
 //
-// While a ReplicaRandom lives, every random operation of the calling thread that names no generator
-// (dropout, initialisation, randn, ...) draws from this object's generator instead; also in
-// backward, which runs on the same thread on CPU.
+// While a ReplicaRandom lives, every random operation of the calling thread that names no
+// generator (dropout, initialisation, randn, ...) draws from this object's generator instead. This
+// holds in backward too, which runs on the same thread on CPU.
 #pragma once
 #include <ATen/core/Generator.h>
 #include <trireme/tensor/interception.h>
@@ -14,12 +14,12 @@ namespace trireme {
 class ReplicaRandom {
  public:
   explicit ReplicaRandom(uint64_t seed);
-  ~ReplicaRandom();  // On the thread that made it. Objects nest.
+  ~ReplicaRandom();  // Runs on the thread that made the object. Objects nest.
   ReplicaRandom(const ReplicaRandom&) = delete;
   ReplicaRandom& operator=(const ReplicaRandom&) = delete;
 
-  // Starts the sequence anew: the Trainer does it before each step from (seed, step, rank), so that
-  // no generator state has to be saved and a resumed run draws the same numbers.
+  // Restarts the sequence. The Trainer reseeds before each step from (seed, step, rank): no
+  // generator state has to be saved, and a resumed run draws the same numbers.
   void reseed(uint64_t seed);
 
  private:

@@ -1,4 +1,4 @@
-// What a user may hook into training.
+// The functions that a user can hook into training.
 #pragma once
 #include <trireme/monitor/sink.h>
 #include <cstdint>
@@ -10,17 +10,17 @@ class Module;
 
 namespace trireme {
 
-// What a callback sees of the replica it is called on.
+// The view that a callback has of the replica on which it is called.
 struct TrainContext {
   int rank = 0;
   int world_size = 1;
   torch::nn::Module& module;
-  bool stop = false;  // Set it: all replicas stop after the next step.
+  bool stop = false;  // Set it to stop all replicas after the next step.
 };
 
-// One object serves all replicas of a process: each calls it from its own thread, so shared state
-// needs a lock. The calls are made at the same points on every rank; a callback that communicates
-// must do so on every rank.
+// One object serves all replicas of a process. Each replica calls it from its own thread, so
+// shared state needs a lock. The calls are made at the same points on every rank, and a callback
+// that communicates must do so on every rank.
 class Callback {
  public:
   virtual ~Callback() = default;
@@ -28,7 +28,8 @@ class Callback {
   virtual void on_step(TrainContext&, const monitor::StepRecord&) {}
   virtual void on_epoch_end(TrainContext&, int64_t /*epoch*/) {}
   virtual void on_evaluate(TrainContext&, const monitor::EvalRecord&) {}
-  virtual void on_checkpoint(TrainContext&, const std::string& /*path*/) {}  // On rank 0 only.
+  // Called only on rank 0.
+  virtual void on_checkpoint(TrainContext&, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainContext&) {}
 };
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "data.";
 constexpr const char* kContent = "data.content";
-// A run may go on with another one of these: they cut the same order of samples otherwise. What
-// data.classes decides is in the model's shapes.
+// A run may continue with other values of these keys: they only cut the same order of samples in
+// another way. The effect of data.classes is visible in the model's shapes.
 constexpr std::string_view kMayChange[] = {"data.batch", "data.drop_last", "data.classes",
                                            "data.threads", "data.prefetch"};
 
@@ -65,8 +65,8 @@ void require_same_data(const Json& was, const Json& now) {
                 "the data as it was, or --fresh to start anew");
   if (knows && !knew)
     log_warning(
-        "the checkpoint is of an earlier Trireme and has no digest of its data: whether the data "
-        "is the same cannot be told");
+        "the checkpoint comes from an earlier version and has no digest of its data: this run "
+        "cannot check that the data is the same");
 }
 
 }  // namespace trireme

@@ -25,7 +25,7 @@ bool fits(const std::map<std::string, at::Tensor>& saved, const std::string& nam
          found->second.scalar_type() == tensor.scalar_type();
 }
 
-// Whether rank 0 found every rank's own tensors.
+// Returns true if rank 0 found the own tensors of every rank.
 bool all_fit(const EngineState& state, const std::map<std::string, at::Tensor>& saved,
              int saved_ranks) {
   for (const auto& [name, tensor] : state.own)
@@ -49,8 +49,8 @@ void scatter(const std::vector<NamedTensor>& own, const std::map<std::string, at
   }
 }
 
-void share_out(const std::vector<NamedTensor>& own, const std::map<std::string, at::Tensor>& saved,
-               int saved_ranks, Group& group) {
+void divide_evenly(const std::vector<NamedTensor>& own,
+                   const std::map<std::string, at::Tensor>& saved, int saved_ranks, Group& group) {
   for (const auto& [name, tensor] : own) {
     at::Tensor value = at::zeros_like(tensor, at::MemoryFormat::Contiguous);
     if (group.rank() == 0) {
@@ -110,7 +110,7 @@ std::set<std::string> restore(EngineState& state, const std::map<std::string, at
                 {"shared", Json::array()}};
   for (const auto& [name, tensor] : state.shared)
     if (fits(saved, shared_name(name), tensor)) found["shared"].push_back(name);
-  found = share(group, found);
+  found = broadcast_value(group, found);
   const std::set<std::string> shared = found["shared"];
   for (const auto& [name, tensor] : state.shared) {
     if (!shared.contains(name)) continue;
@@ -124,17 +124,17 @@ std::set<std::string> restore(EngineState& state, const std::map<std::string, at
   if (!found["own"].get<bool>()) {
     if (group.rank() == 0)
       log_warning(
-          "the checkpoint has no state of this compression: what was left out of steps before is "
-          "lost");
+          "the checkpoint has no state of this compression: gradients that earlier steps held back "
+          "are dropped");
   } else if (found["ranks"] == group.size()) {
     scatter(state.own, saved, group);
   } else {
-    share_out(state.own, saved, found["ranks"], group);
+    divide_evenly(state.own, saved, found["ranks"], group);
   }
   return shared;
 }
 
-Json share(Group& group, const Json& value) {
+Json broadcast_value(Group& group, const Json& value) {
   if (group.size() == 1) return value;
   std::vector<std::uint8_t> bytes = Json::to_cbor(value);
   at::Tensor length = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);

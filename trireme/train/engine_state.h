@@ -1,5 +1,5 @@
-// What a run keeps beside model, buffers and optimizer state, and its way into a checkpoint and
-// back.
+// The state of a run beside the model, its buffers and the optimizer. It is stored in checkpoints
+// and restored from them.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/comm/group.h>
@@ -12,29 +12,34 @@
 namespace trireme {
 
 struct EngineState {
-  Json counters =
-      Json::object();  // Equal on every rank: the loss scale, how many steps there were.
-  std::vector<NamedTensor> shared;  // Equal on every rank: averages, masters. Filled in place.
-  std::vector<NamedTensor> own;     // Of this rank, with the same names and sizes on every rank:
-                                    // errors of compression. Likewise.
+  // Equal on every rank: the loss scale and the number of steps.
+  Json counters = Json::object();
+  // Tensors that are equal on every rank: averages and masters. They are filled in place.
+  std::vector<NamedTensor> shared;
+  // This rank's own tensors: errors of compression. Names and sizes are equal on every rank. They
+  // are filled in place.
+  std::vector<NamedTensor> own;
 };
 
-// By names of a file: "engine/<shared>", "rank3/<own>".
+// These two functions return the tensors under their names in a file:
+// "engine/<shared>", "rank3/<own>".
 std::vector<NamedTensor> shared_in_file(const EngineState& state);
 std::vector<NamedTensor> own_in_file(const EngineState& state, int rank);
-// COLLECTIVE. On rank 0 every rank's own tensors at once, by those names; elsewhere none.
+// COLLECTIVE. Returns the own tensors of every rank on rank 0, under those names, and
+// nothing on other ranks.
 std::vector<NamedTensor> collect_own(const EngineState& state, Group& group);
 std::string shared_name(const std::string& name);  // "engine/<name>"
-bool belongs_to_engine(const std::string& name);   // One of the names above.
+bool belongs_to_engine(const std::string& name);   // True for the names above.
 
-// COLLECTIVE. Fills `state` from what rank 0 read (by name; others pass nothing), written by
-// `saved_ranks` ranks. Returns the shared names that were there, the same on every rank. With
-// another number of ranks "error/..." are added up and shared out evenly, of all else everybody
-// takes rank 0's. Own tensors that do not fit (another compression) start anew, which rank 0 says.
+// COLLECTIVE. Fills `state` from the tensors that rank 0 has read, by name; other ranks pass
+// nothing. The checkpoint was written by `saved_ranks` ranks. Returns the shared names that were
+// found, the same on every rank. If the number of ranks differs, tensors "error/..." are added up
+// and divided evenly among the ranks; for all other own tensors every rank takes those of rank 0.
+// Own tensors that do not fit (another compression) start anew, and rank 0 logs that.
 std::set<std::string> restore(EngineState& state, const std::map<std::string, at::Tensor>& saved,
                               int saved_ranks, Group& group);
 
-// COLLECTIVE. Rank 0's value becomes everybody's.
-Json share(Group& group, const Json& value);
+// COLLECTIVE. Returns rank 0's value on every rank.
+Json broadcast_value(Group& group, const Json& value);
 
 }  // namespace trireme

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
+#include <torch/nn/module.h>
 
 #include <trireme/plan/data_plan.h>
 #include <trireme/train/evaluate.h>
@@ -12,13 +13,12 @@ namespace trireme {
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
   if (job.loss) return job.loss(output, target);
   const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
-  return at::cross_entropy_loss(half ? output.to(at::kFloat) : output,
-                                              target.reshape({-1}));
+  return at::cross_entropy_loss(half ? output.to(at::kFloat) : output, target.reshape({-1}));
 }
 
 int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
   if (job.correct) return job.correct(output, target);
-  if (output.dim() != 2) return 0;  // Not a classifier.
+  if (output.dim() != 2) return 0;  // It is not a classifier.
   return output.argmax(1).eq(target.reshape({-1})).sum().item<int64_t>();
 }
 

@@ -1,4 +1,4 @@
-// Exact evaluation over all replicas: each sample counted once, sums in float64.
+// Exact evaluation over all replicas: each sample counts once, and sums are in float64.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/data/source.h>
@@ -9,11 +9,12 @@
 
 namespace trireme {
 
-// COLLECTIVE. The module is left in training mode. `batch`: samples a replica computes at once.
+// COLLECTIVE. Leaves the module in training mode. `batch` is the number of samples that a replica
+// computes at once.
 Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch,
                     at::ScalarType dtype, Group& group);
 
-// Job's defaults made explicit.
+// The functions of the job, or their defaults.
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target);
 int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target);
 

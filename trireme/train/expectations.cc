@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/text.h>
 #include <trireme/base/units.h>
 #include <trireme/train/expectations.h>
 #include <algorithm>
@@ -18,12 +19,6 @@ double allowed(size_t steps_since, bool is_float64) {
   return std::min(kMost, kFirst * std::exp2(std::min(late, 100.0)));
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
 }  // namespace
 
 std::string_view to_string(Expectation expectation) {
@@ -40,7 +35,7 @@ std::vector<Expectation> parse_expectations(std::string_view text) {
     if (found == kNames.end()) {
       const std::string near = nearest_word(name, kNames.data(), kNames.size());
       throw Error(ErrorCode::invalid_argument, "inject",
-                  fmt::format("'{}' is nothing that can be expected", name),
+                  fmt::format("'{}' is not an expectation", name),
                   near.empty() ? "same-loss, exactly-once" : near);
     }
     const auto expectation = static_cast<Expectation>(found - kNames.begin());
@@ -67,7 +62,8 @@ Finding same_loss(const Json& report, const Json& undisturbed, bool is_float64) 
             fmt::format("{} steps, {} without faults", losses.size(), usual.size())};
   const double first =
       usual.empty() || !usual[0].is_number() ? 0 : std::abs(usual[0].get<double>());
-  size_t parted = losses.size();  // Where the first difference is.
+  // The index of the first difference.
+  size_t parted = losses.size();
   double largest = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
     if (losses[i] == usual[i]) continue;
@@ -75,7 +71,8 @@ Finding same_loss(const Json& report, const Json& undisturbed, bool is_float64) 
     const bool numbers = losses[i].is_number() && usual[i].is_number();
     const double a = numbers ? losses[i].get<double>() : NAN,
                  b = numbers ? usual[i].get<double>() : NAN;
-    // A loss that has all but vanished is no measure of itself.
+    // A loss close to zero is no measure for its own difference, so the first
+    // loss sets a lower limit.
     const double relative = std::abs(a - b) / std::max({std::abs(b), 0.01 * first, 1e-30}),
                  tolerance = allowed(i - parted, is_float64);
     if (!(relative <= tolerance))

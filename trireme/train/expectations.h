@@ -1,5 +1,5 @@
-// What a run that suffered faults must still have kept (`trireme train --expect`), judged from its
-// report. Pure; no torch.
+// What must still hold after a run with injected faults (`trireme train --expect`), judged from
+// its report. Pure; no torch.
 #pragma once
 #include <trireme/base/json.h>
 #include <string>
@@ -9,12 +9,12 @@
 namespace trireme {
 
 enum class Expectation {
-  same_loss,     // The losses of the same training without faults.
-  exactly_once,  // Each sample of each epoch used by exactly one step.
+  same_loss,     // The losses equal those of the same training without faults.
+  exactly_once,  // Exactly one step used each sample of each epoch.
 };
 std::string_view to_string(Expectation expectation);
-// "same-loss,exactly-once"; "none" and nothing are none. Throws Error(invalid_argument) naming the
-// word and what fits.
+// Parses a list such as "same-loss,exactly-once". "none" and an empty text give an empty list.
+// Throws Error(invalid_argument) that names the word and the words that are allowed.
 std::vector<Expectation> parse_expectations(std::string_view text);
 
 struct Finding {
@@ -25,13 +25,13 @@ struct Finding {
   Json to_json() const;
 };
 
-// `report` beside the one of the undisturbed run. While both are bit-identical nothing is allowed;
-// from the first loss that differs (a run that changed size adds in another order) 1e-10 relative
-// for float64, else 1e-5 over 50 steps and from there on twice as much every 15 steps, at most 5 %:
-// rounding grows so in float32. A step that was lost, repeated or fed with other samples differs by
-// far more at once.
+// Compares `report` with the report of the undisturbed run. Up to the first loss that differs,
+// losses must be equal to the last bit. From there on (a run that changed its size adds in another
+// order) the relative tolerance for float64 is 1e-10. For other types it is 1e-5 over the first 50
+// steps and then doubles every 15 steps, up to 5 %, because rounding grows like that in float32. A
+// step that was missed, repeated or given other samples differs by far more at once.
 Finding same_loss(const Json& report, const Json& undisturbed, bool is_float64);
-// By the report's `samples`.
+// Judges by `samples` of the report.
 Finding exactly_once(const Json& report);
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
+#include <trireme/base/text.h>
 #include <trireme/base/units.h>
 #include <trireme/train/faults.h>
 #include <trireme/train/faults_words.h>
@@ -12,13 +13,7 @@
 namespace trireme {
 namespace {
 
-using faults::kKinds, faults::kPlaces, faults::kSlowParts;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\n") - first + 1);
-}
+using faults::kKinds, faults::kPlaces, faults::kSlowParts, faults::names_of;
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separators) {
   std::vector<std::string_view> parts;
@@ -30,7 +25,8 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
   }
 }
 
-// One fault's text, taken apart; each word is asked for once, and what nobody asked for is refused.
+// The words of one fault's text. Each word is asked for once; a word that was never
+// asked for is refused.
 class Words {
  public:
   Words(size_t number, std::string_view text) : number_(number), text_(text) {
@@ -56,12 +52,12 @@ class Words {
                 fmt::format("fault {}, '{}': {}", number_, text_, what), remedy);
   }
 
-  // Earlier versions had words of their own for phases.
+  // Earlier versions had their own words for phases.
   void refuse_old_word(std::string_view word, const std::string& behind,
                        const std::string& before = "") const {
     for (const auto& old : faults::kOldWords)
       if (word == old.word)
-        refuse(fmt::format("'{}' is no phase any more; this phase is '{}'", word,
+        refuse(fmt::format("'{}' is no longer a phase; this phase is '{}'", word,
                            to_string(old.phase)),
                fmt::format("{}{}{}", before, to_string(old.phase), behind));
   }
@@ -101,12 +97,12 @@ class Words {
     refuse(fmt::format("{} is '{}', which is no duration of 1 ms or more", key, text),
            fmt::format("{}=20ms", key));
   }
-  // Before the end: every word must have been asked for.
+  // Called at the end: every word must have been asked for.
   void finish() const {
     for (const Word& word : words_) {
       if (std::find(asked_.begin(), asked_.end(), word.key) != asked_.end()) continue;
       const std::string near = nearest_word(word.key, asked_.data(), asked_.size());
-      refuse(fmt::format("{} knows no '{}'", kind, word.key),
+      refuse(fmt::format("{} has no word '{}'", kind, word.key),
              near.empty() ? fmt::format("{}", fmt::join(asked_, ", ")) : near);
     }
   }
@@ -155,9 +151,9 @@ void read_slow(Words& words, Fault& fault) {
     ++given;
   }
   if (given != 1)
-    words.refuse(fmt::format("it needs one of {} with the time that it takes longer",
-                             fmt::join(names_of(kSlowParts), ", ")),
-                 "forward=20ms");
+    words.refuse(
+        fmt::format("it needs one of {} with the delay", fmt::join(names_of(kSlowParts), ", ")),
+        "forward=20ms");
 }
 
 void read_link(Words& words, Fault& fault) {
@@ -214,7 +210,8 @@ Fault parse_fault(size_t number, std::string_view text) {
       break;
     case FaultKind::slow: read_slow(words, fault); break;
     case FaultKind::corrupt:
-      words.flag("exchange");  // Where it received the bytes; the word may be left out.
+      // The word says where the rank received the bytes, and may be left out.
+      words.flag("exchange");
       fault.phase = Phase::optimizer;
       break;
     case FaultKind::drop:
@@ -242,7 +239,8 @@ std::vector<Fault> parse_faults(std::string_view text) {
   size_t number = 0;
   for (const std::string_view part : split(text, ";")) {
     ++number;
-    if (!part.empty()) faults.push_back(parse_fault(number, part));  // A ; at the end is no fault.
+    // A ; at the end makes no fault.
+    if (!part.empty()) faults.push_back(parse_fault(number, part));
   }
   return faults;
 }

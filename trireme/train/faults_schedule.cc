@@ -7,7 +7,7 @@
 namespace trireme {
 namespace {
 
-// Numbers from one seed, one after the other.
+// A sequence of numbers from one seed.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : seed_(seed) {}
@@ -28,8 +28,8 @@ Fault draw_fault(Draw& draw, const Fault& random, int world_size) {
   Fault fault;
   fault.kind =
       random.kinds[static_cast<size_t>(draw.below(static_cast<int64_t>(random.kinds.size())))];
-  fault.step = 2 + draw.below(random.steps -
-                              1);  // Something must have run before anything can be recovered.
+  // Step 1 must be complete before anything can be recovered.
+  fault.step = 2 + draw.below(random.steps - 1);
   fault.rank = static_cast<int>(draw.below(world_size));
   fault.phase = kPhases[draw.below(std::size(kPhases))];
   switch (fault.kind) {

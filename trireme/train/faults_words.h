@@ -1,5 +1,5 @@
-// The words of the grammar of faults, and what they stand for. Phases have the names that
-// heartbeats and messages use (launch/phase.h).
+// The words of the grammar of faults and their meanings. Phases have the names that heartbeats and
+// messages use (launch/phase.h).
 #pragma once
 #include <trireme/launch/phase.h>
 #include <array>
@@ -7,16 +7,16 @@
 
 namespace trireme::faults {
 
-// In the order of FaultKind.
+// The kinds in the order of FaultKind.
 inline constexpr std::array<std::string_view, 7> kKinds{"kill", "stop",      "slow",  "corrupt",
                                                         "drop", "disk-full", "random"};
 
-// Where a fault can strike, in the order in which a step passes the phases. A run is idle after its
-// last step.
+// The phases at which a fault can strike, in the order in which a step passes them. A run is idle
+// after its last step.
 inline constexpr std::array kPlaces = {Phase::data,     Phase::forward,   Phase::backward,
                                        Phase::exchange, Phase::optimizer, Phase::checkpoint,
                                        Phase::idle};
-// Where a slow rank loses its time.
+// The phases in which a slow rank can be delayed.
 inline constexpr std::array kSlowParts = {Phase::forward, Phase::data, Phase::exchange,
                                           Phase::checkpoint};
 

@@ -42,7 +42,7 @@ std::vector<std::string> first_lines(const TrainerOptions& options, int world_si
     lines.push_back("gradients are compressed by " + options.compression.name);
   if (options.local.steps > 1)
     lines.push_back(fmt::format(
-        "replicas step apart and are averaged every {} steps{}", options.local.steps,
+        "replicas take steps separately and are averaged every {} steps{}", options.local.steps,
         options.local.after > 0 ? fmt::format(", after step {}", options.local.after) : ""));
   return lines;
 }

@@ -1,12 +1,12 @@
-// A disk that is full for the next write of a checkpoint: for the fault disk-full. No torch.
+// A disk that is full for the next write of a checkpoint, for the fault disk-full. No torch.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <atomic>
 
 namespace trireme {
 
-// Everything goes to `files`, but for the write that follows fill(): it fails as it does where no
-// space is left.
+// Passes everything on to `files`, except the first write after fill(): that one fails as on a
+// disk without space.
 class FullDisk : public checkpoint::FileSystem {
  public:
   explicit FullDisk(checkpoint::FileSystem& files = checkpoint::disk()) : files_(files) {}

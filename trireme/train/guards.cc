@@ -10,7 +10,7 @@ namespace {
 constexpr int kMostInARow = 10, kMostTimesDiffered = 3;
 constexpr const char* kRemedy = "a smaller optimizer.lr, train.clip_norm, or a look at the data";
 
-// Of the lower middle; 0 if there are not yet `window` values.
+// The lower median of the window, or 0 before the window is full.
 double median(const std::deque<double>& values, int64_t window) {
   if (static_cast<int64_t>(values.size()) < window) return 0;
   std::vector<double> sorted(values.begin(), values.end());
@@ -24,7 +24,7 @@ void keep(std::deque<double>& values, double value, int64_t window) {
   while (static_cast<int64_t>(values.size()) > window) values.pop_front();
 }
 
-// The parts of a list that are of type T.
+// Returns the elements of a list that have type T.
 template <typename T>
 std::vector<T> read(const Json& state, const char* key) {
   std::vector<T> values;

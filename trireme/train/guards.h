@@ -1,5 +1,5 @@
-// Guards of a training: what happens to a step whose loss or gradients are not finite, or far above
-// what they were. Pure; no torch.
+// Guards decide about a step whose loss or gradients are not finite, or far above the usual
+// values. Pure; no torch.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -14,18 +14,20 @@
 namespace trireme {
 
 struct GuardOptions {
-  // stop: the run ends with what happened. skip: the batch counts as used, nothing is updated.
-  // rollback: the newest checkpoint is taken up again; the batch that trips a second time is
+  // stop: the run ends with a message. skip: the batch counts as used and nothing is updated.
+  // rollback: all load the newest checkpoint again, and a batch that trips a second time is
   // skipped. With skip and rollback the gradient norm is computed in every step.
   std::string policy = "stop";
-  // Above 0: a loss or gradient norm above so many times the median of the last `window` steps
-  // trips too. A median that is not positive says nothing.
+  // If above 0, a loss or gradient norm above this multiple of the median of the last `window`
+  // steps trips the guard too. A median that is not positive is ignored.
   double spike = 0;
-  int64_t window = 32;  // Nothing is a spike before so many steps were seen.
-  int64_t check_replicas_every =
-      0;  // Steps between comparisons of all replicas' parameters (replica_check.h); 0: never.
+  // The number of steps that must be known before a value counts as a spike.
+  int64_t window = 32;
+  // The number of steps between comparisons of all replicas' parameters
+  // (replica_check.h); 0: never.
+  int64_t check_replicas_every = 0;
 };
-// Throws Error(invalid_argument) naming option, value and rule.
+// Throws Error(invalid_argument) that names option, value and rule.
 void check(const GuardOptions& options);
 
 enum class GuardAction { accept, skip, rollback, stop };
@@ -37,41 +39,44 @@ struct GuardVerdict {
   Error error() const { return {ErrorCode::internal, "train", reason, remedy}; }
 };
 
-// The same on every replica: all see the same steps. One thread.
+// All replicas see the same steps and therefore decide alike. One thread.
 class Guard {
  public:
   explicit Guard(GuardOptions options);
 
-  // What is known of a step before and after its update, alike on all replicas.
+  // The facts of a step before and after its update, equal on all replicas.
   struct Step {
-    int64_t number = 0;           // Counted from 1.
-    plan::DataPosition position;  // Of its batch.
+    int64_t number = 0;           // Steps count from 1.
+    plan::DataPosition position;  // The position of its batch.
     double loss = 0;
     double gradient_norm = -1;         // Negative: not computed.
-    std::vector<int> nonfinite_ranks;  // Whose loss is NaN or infinite.
+    std::vector<int> nonfinite_ranks;  // Ranks whose loss is NaN or infinite.
     bool nonfinite_gradients = false;
-    bool overflow_is_expected = false;  // Under loss scaling: the scaler takes care of it.
+    bool overflow_is_expected = false;  // True under loss scaling: the scaler handles overflows.
   };
-  // Whether the update may be made: asked once loss and norm are known, before it. Changes nothing.
+  // Returns true if the update may be made. Called before the update, once loss and norm are
+  // known. Changes nothing.
   bool accepts(double loss, double gradient_norm) const;
-  // After the step. What was accepted becomes part of the median. Ten batches in a row that trip
-  // end the run under every policy.
+  // Judges the step afterwards. Accepted values become part of the median. Ten batches in a row
+  // that trip end the run under every policy.
   GuardVerdict judge(const Step& step);
 
-  // Otherwise gradients that are not finite would be found only by the next loss, with the
-  // parameters spoilt.
+  // True if the norm is needed before the update. Without the norm, gradients that are not finite
+  // are only noticed at the next loss, when the parameters are already spoilt.
   bool needs_norm() const { return options_.spike > 0 || options_.policy != "stop"; }
-  // Replicas were found to differ. True if all may go back to the newest checkpoint: policy
+  // Called when replicas differ. Returns true if all may return to the newest checkpoint; policy
   // rollback allows that three times.
   bool may_go_back_as_replicas_differ();
 
-  // All that later judgements depend on: the values behind the medians, the batches that were gone
-  // back from, and how often something tripped. For checkpoints, and for processes that join, which
-  // must judge as the others do. Broken or missing state is none.
+  // Everything that later decisions depend on: the values behind the medians, the batches that
+  // were rolled back, and how often something tripped. It is stored in checkpoints and given to
+  // processes that join, because these must decide as the others do. Missing or broken state
+  // counts as empty.
   Json state() const;
   void load(const Json& state);
-  // After all have gone back to a checkpoint that holds `state`: the values behind the medians are
-  // those of then. That a batch tripped is not forgotten, or it would be gone back from for ever.
+  // Called after all have returned to a checkpoint that holds `state`. Restores the values behind
+  // the medians from it. Batches that tripped stay known; otherwise the run would roll back from
+  // them for ever.
   void go_back(const Json& state);
 
  private:

@@ -18,8 +18,8 @@
 namespace trireme {
 namespace {
 
-// A process that is stopped cannot wake itself. The child does nothing but wait, holds no
-// descriptor of ours, and dies with us.
+// A stopped process cannot wake itself, so a child does that. The child only waits, holds none of
+// our descriptors, and ends with us.
 void stop_for(Milliseconds duration) {
   const pid_t self = getpid();
   const timespec wait{duration.count() / 1000, duration.count() % 1000 * 1'000'000};
@@ -29,15 +29,15 @@ void stop_for(Milliseconds duration) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != self) _exit(0);
     nanosleep(&wait, nullptr);
-    // The first one may come before the stop.
+    // The first SIGCONT may come before the stop.
     for (const timespec again{0, 10'000'000}; getppid() == self; nanosleep(&again, nullptr))
       kill(self, SIGCONT);
     _exit(0);
   }
   if (waker < 0)
     throw Error(ErrorCode::io, "inject",
-                fmt::format("no process that would end a stop of {} ms: {}", duration.count(),
-                            std::strerror(errno)),
+                fmt::format("cannot start the process that ends a stop of {} ms: {}",
+                            duration.count(), std::strerror(errno)),
                 "a higher limit of processes (ulimit -u)");
   raise(SIGSTOP);
   if (waker <= 0) return;
@@ -72,7 +72,7 @@ Injector::Injector(std::vector<Fault> schedule, std::filesystem::path marks, Fau
   for (Fault& fault : schedule) {
     if (fault.kind == FaultKind::drop)
       require(fault, static_cast<bool>(actions_.drop_link),
-              "a carrier with connections: comm.backend=tcp");
+              "a backend with connections: comm.backend=tcp");
     if (fault.kind == FaultKind::disk_full)
       require(fault, static_cast<bool>(actions_.fill_disk), "a run that writes checkpoints");
     if (fault.kind == FaultKind::corrupt)
@@ -91,7 +91,8 @@ void Injector::at(int rank, Phase phase, int64_t step) {
   }
 }
 
-// Whoever makes the file is the one that the fault strikes. Both ends of a link shut their side.
+// The process that creates the file is the one that the fault strikes. Both ends of a
+// link shut their side.
 bool Injector::claim(Entry& entry, int rank) {
   entry.struck = true;
   if (marks_.empty()) return true;
@@ -105,8 +106,8 @@ bool Injector::claim(Entry& entry, int rank) {
   if (file < 0 && errno == EEXIST) return false;
   if (file < 0) refuse_mark(mark, std::strerror(errno));
   const std::string text = entry.fault.text() + "\n";
-  const bool written = write(file, text.data(), text.size()) ==
-                       static_cast<ssize_t>(text.size());  // For people only.
+  // The text is only for people.
+  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   close(file);
   if (!written) log_warning("the mark {} is empty", mark.string());
   return true;

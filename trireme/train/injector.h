@@ -1,9 +1,9 @@
 // Makes the faults of a schedule happen in this process. No torch.
 //
-// Once a run: before a fault strikes, a mark is left in `marks`, which the worker's replacement,
-// the next generation and a run that resumes in the same checkpoint folder find; what has a mark
-// does not strike again. So a step that is done again after its kill goes through. (slow is a state
-// and not an event: it has no mark.)
+// A fault strikes once in a run: before it strikes, it leaves a mark in `marks`. The worker's
+// replacement, the next generation and a run that resumes in the same checkpoint folder find the
+// mark, and the fault does not strike again. Therefore a step that is repeated after its kill
+// succeeds. (slow is a state and not an event, so it has no mark.)
 #pragma once
 #include <trireme/train/faults.h>
 #include <filesystem>
@@ -12,36 +12,37 @@
 
 namespace trireme {
 
-// What strikes. Those of the process are given; the run brings what reaches into its carrier,
-// checkpoint and parameters.
+// The actions of the faults. process_actions() gives those that concern the process; the run adds
+// those that concern its connections, checkpoints and parameters.
 struct FaultActions {
-  std::function<void()> kill;              // SIGKILL to itself.
-  std::function<void(Milliseconds)> stop;  // SIGSTOP to itself, SIGCONT after the time; 0: never.
+  std::function<void()> kill;  // Sends SIGKILL to this process.
+  // Sends SIGSTOP to this process, and SIGCONT after the time; 0: never.
+  std::function<void(Milliseconds)> stop;
   std::function<void(Milliseconds)> sleep;
-  std::function<void(int64_t step)>
-      corrupt;  // One bit of what this rank got of the step's collective.
-  std::function<void(int peer)> drop_link;  // The connection to that rank is shut.
-  std::function<void()>
-      fill_disk;  // The next write of a checkpoint fails as if the disk were full.
+  // Flips one bit of this rank's result of the step's collective.
+  std::function<void(int64_t step)> corrupt;
+  std::function<void(int peer)> drop_link;  // Shuts the connection to that rank.
+  // Makes the next write of a checkpoint fail as if the disk were full.
+  std::function<void()> fill_disk;
 };
 FaultActions process_actions();
 
-// One for each replica; its thread alone calls it.
+// Each replica has its own injector, and only the replica's thread calls it.
 class Injector {
  public:
-  // `marks` is made when the first fault strikes; empty: this object alone remembers. Throws
-  // Error(unsupported) naming a fault whose action is not there.
+  // The folder `marks` is created when the first fault strikes. If it is empty, only this object
+  // remembers the marks. Throws Error(unsupported) that names a fault without an action.
   Injector(std::vector<Fault> schedule, std::filesystem::path marks, FaultActions actions);
 
-  // The replica `rank` comes to `phase` of `step`; what is due there strikes now. Cheap where
-  // nothing is due. Throws Error(io) if no mark can be left: without it the fault would strike for
-  // ever.
+  // Called when replica `rank` enters `phase` of `step`; faults that are due there strike now.
+  // Cheap if none is due. Throws Error(io) if no mark can be left, because the fault would then
+  // strike for ever.
   void at(int rank, Phase phase, int64_t step);
 
  private:
   struct Entry {
     Fault fault;
-    std::string mark;  // Name of its file.
+    std::string mark;  // The name of its file.
     bool struck = false;
   };
   bool claim(Entry& entry, int rank);

@@ -36,12 +36,12 @@ DataPosition after(const DataPlanOptions& data, DataPosition at, int64_t samples
   return epoch_is_over(data, consumed) ? DataPosition{at.epoch + 1, 0}
                                        : DataPosition{at.epoch, consumed};
 }
-// Where an epoch that is entered at `consumed` ends.
+// Returns the end of an epoch that is entered at `consumed`.
 int64_t end_of_epoch(const DataPlanOptions& data, int64_t consumed) {
   return data.drop_last ? consumed + (data.samples - consumed) / data.batch * data.batch
                         : data.samples;
 }
-// From one position to a later one on the same grid.
+// Counts the batches from one position to a later one on the same grid.
 int64_t batches_between(const DataPlanOptions& data, DataPosition from, DataPosition to) {
   const auto batches = [&](int64_t samples) { return (samples + data.batch - 1) / data.batch; };
   if (from.epoch == to.epoch) return batches(to.consumed - from.consumed);
@@ -50,7 +50,7 @@ int64_t batches_between(const DataPlanOptions& data, DataPosition from, DataPosi
          (to.epoch - from.epoch - 1) * whole + batches(to.consumed);
 }
 
-// A damaged record must not keep anybody busy for ever.
+// A limit, so that a damaged record cannot keep a process busy for ever.
 constexpr int64_t kMostEpochs = 1'000'000;
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -70,7 +70,7 @@ std::vector<int64_t> order_of(const DataPlanOptions& data, int64_t epoch) {
       .global_batch({epoch, 0});
 }
 
-// "12, 993, 4, ..."
+// Returns text such as "12, 993, 4, ...".
 std::string some(const std::vector<int64_t>& samples) {
   const size_t shown = std::min<size_t>(samples.size(), 5);
   return fmt::format(
@@ -87,7 +87,7 @@ Json SampleCount::to_json() const {
 void Ledger::go_on(const monitor::ContinueRecord& from) {
   check(from.data, from.position);
   if (!begun_ && from.ledger.is_object())
-    *this = from_json(from.ledger, "the record that a run goes on");
+    *this = from_json(from.ledger, "the record with which a run continues");
   if (!begun_ || before(from.position, begin_)) begin_ = from.position;
   begun_ = true;
   std::erase_if(runs_, [&](const Run& run) { return !before(run.from, from.position); });
@@ -124,7 +124,8 @@ void Ledger::commit(const monitor::CommitRecord& commit) {
                        last->generation == commit.generation && last->world_size == world_size &&
                        last->to == at && last->steps_to == step_before;
   newest_ = commit;
-  if (commit.samples == 0) return;  // Its samples are lost, which shows once later ones are used.
+  // Its samples are missing, which shows once later ones are used.
+  if (commit.samples == 0) return;
   if (follows) {
     last->to = next;
     last->steps_to = commit.step;
@@ -134,7 +135,7 @@ void Ledger::commit(const monitor::CommitRecord& commit) {
   }
 }
 
-// A run's part of one epoch: positions [begin, end) of its order.
+// A run's part of one epoch: positions [begin, end) of the epoch's order.
 struct Ledger::Use {
   int64_t begin = 0, end = 0;
   const DataPlanOptions* data = nullptr;
@@ -146,9 +147,12 @@ struct Ledger::Stretch {
 struct Ledger::Epoch {
   SampleCount count;
   bool finished = false;
-  std::vector<Stretch> wrong;                           // Where all uses went by the same order.
-  std::vector<int64_t> lost_samples, repeated_samples;  // Where they did not.
-  const DataPlanOptions* data = nullptr;                // Of its uses; null: there are none.
+  // The positions that are wrong, if all uses followed the same order.
+  std::vector<Stretch> wrong;
+  // The samples that are wrong, if they did not.
+  std::vector<int64_t> lost_samples, repeated_samples;
+  // The data of its uses; null: there are none.
+  const DataPlanOptions* data = nullptr;
 };
 
 int64_t Ledger::last_epoch() const {
@@ -162,11 +166,12 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   Epoch epoch;
   std::vector<Use> uses;
   bool one_order = true, ended = false;
-  const DataPlanOptions* left_by =
-      nullptr;  // Whose batch was larger than the rest, should it drop that.
+  // The data of the run that left this epoch, whose batch may have been larger than the
+  // rest that it dropped.
+  const DataPlanOptions* left_by = nullptr;
   for (const Run& run : runs_) {
-    if (run.from.epoch > number)
-      epoch.finished = true;  // Whoever is in a later epoch has left this one.
+    // A run in a later epoch has left this one.
+    if (run.from.epoch > number) epoch.finished = true;
     if (run.from == DataPosition{number + 1, 0} && left_by == nullptr) left_by = &data_of(run);
     if (run.from.epoch > number || run.to.epoch < number) continue;
     const int64_t begin = run.from.epoch == number ? run.from.consumed : 0;
@@ -211,7 +216,7 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
     }
     return epoch;
   }
-  // Another order half-way (another seed): only the samples themselves tell.
+  // The order changed half-way (another seed), so only the samples themselves can be compared.
   std::vector<int> times(static_cast<size_t>(epoch.data->samples), 0);
   for (const Use& use : uses) {
     const std::vector<int64_t> order = order_of(*use.data, number);
@@ -252,7 +257,7 @@ int64_t Ledger::finished_epochs() const {
   return finished;
 }
 
-// ", by steps 71 and 75": who used this position.
+// Returns ", by steps 71 and 75": the steps that used this position.
 std::string Ledger::steps_at(int64_t epoch, int64_t position) const {
   std::vector<std::string> steps;
   for (const Run& run : runs_) {
@@ -272,11 +277,11 @@ std::string Ledger::steps_at(int64_t epoch, int64_t position) const {
                                      fmt::join(steps, " and "));
 }
 
-std::vector<std::string> Ledger::faults(size_t most) const {
-  std::vector<std::string> faults;
+std::vector<std::string> Ledger::errors(size_t most) const {
+  std::vector<std::string> errors;
   size_t more = 0;
-  const auto add = [&](std::string fault) {
-    faults.size() < most ? faults.push_back(std::move(fault)) : void(++more);
+  const auto add = [&](std::string error) {
+    errors.size() < most ? errors.push_back(std::move(error)) : void(++more);
   };
   for (int64_t number = begin_.epoch; !runs_.empty() && number <= last_epoch(); ++number) {
     const Epoch epoch = this->epoch(number);
@@ -305,8 +310,8 @@ std::vector<std::string> Ledger::faults(size_t most) const {
       add(fmt::format("after step {} comes step {}", runs_[i - 1].steps_to,
                       runs_[i].step_before + 1));
   }
-  if (more > 0) faults.push_back(fmt::format("and {} more", more));
-  return faults;
+  if (more > 0) errors.push_back(fmt::format("and {} more", more));
+  return errors;
 }
 
 Json Ledger::to_json() const {

@@ -28,9 +28,9 @@ bool speaks_of_samples(const Json& json) {
   return json["event"] == "commit" || json["event"] == "continue";
 }
 
-// A process that dies can leave a record without its end, or without the end of its line. Others
-// append to that line, so it holds several records, of which some are torn. Quotes within a text
-// are escaped: the start of a record is found in no other place.
+// A process that is killed can leave a record without its end, or without the end of its line.
+// Other processes append to that line, so it holds several records, of which some are torn. Quotes
+// within a text are escaped, so the start of a record appears nowhere else.
 std::vector<Json> records_of(std::string_view line) {
   constexpr std::string_view kStart = "{\"event\":";
   const auto parsed = [](std::string_view text) {
@@ -73,17 +73,17 @@ class Auditor {
   }
 
   LedgerAudit finish() {
-    if (records_.empty() && audit_.faults.empty())
+    if (records_.empty() && audit_.errors.empty())
       throw Error(ErrorCode::not_found, "ledger", "the logs hold no record of samples",
                   "the folder of a run that had monitor.json_lines on");
-    // One file is in order as it is; between files only the time tells.
+    // One file is in order as it is. Between files only the time decides.
     if (logs_ > 1)
       std::stable_sort(records_.begin(), records_.end(),
                        [](const Record& a, const Record& b) { return a.time < b.time; });
     for (const Record& record : records_)
       std::visit([&](const auto& what) { take(what, record); }, record.what);
     if (!begun_)
-      audit_.faults.push_back(
+      audit_.errors.push_back(
           fmt::format("{} records of samples, and none that says where the run begins", early_));
     replay();
     return std::move(audit_);
@@ -93,7 +93,7 @@ class Auditor {
   void take(const Json& json, std::string where) {
     const auto event = monitor::event_of(json);
     if (!event)
-      return audit_.faults.push_back(
+      return audit_.errors.push_back(
           fmt::format("{}: this record of samples cannot be read", where));
     Record record{monitor::read_number(json.value("time", Json(0))).value_or(0), {}, {}};
     record.where = std::move(where);
@@ -114,7 +114,8 @@ class Auditor {
     counted_.push_back(&record);
   }
   void take(const CommitRecord& commit, const Record& record) {
-    if (!begun_) return void(++early_);  // Of a predecessor, told again by who took over.
+    // The record of a predecessor; the process that took over writes it again.
+    if (!begun_) return void(++early_);
     for (auto counted = counted_.rbegin(); counted != counted_.rend(); ++counted) {
       const auto* known = std::get_if<CommitRecord>(&(*counted)->what);
       if (known && known->step < commit.step) break;
@@ -129,32 +130,33 @@ class Auditor {
       try {
         if (const auto* from = std::get_if<ContinueRecord>(&record->what)) {
           if (ledger.empty() && from->ledger.is_object() && from->step > 0)
-            audit_.notes.push_back(fmt::format(
-                "{}: up to step {} the checkpoint's ledger speaks for logs that are not here",
-                record->where, from->step));
+            audit_.notes.push_back(
+                fmt::format("{}: up to step {} only the checkpoint's ledger records the samples",
+                            record->where, from->step));
           ledger.go_on(*from);
         } else {
           ledger.commit(std::get<CommitRecord>(record->what));
           ++audit_.batches;
         }
       } catch (const Error& error) {
-        audit_.faults.push_back(fmt::format("{}: {}", record->where, brief(error)));
+        audit_.errors.push_back(fmt::format("{}: {}", record->where, brief(error)));
       }
     }
     if (const auto begin = ledger.begin();
         !ledger.empty() && (begin.epoch > 0 || begin.consumed > 0))
       audit_.notes.push_back(
-          fmt::format("nothing is known of what came before sample {} of epoch {}", begin.consumed,
-                      begin.epoch));
+          fmt::format("nothing is known about the steps before sample {} of epoch {}",
+                      begin.consumed, begin.epoch));
     audit_.samples = ledger.samples();
     audit_.finished_epochs = ledger.finished_epochs();
-    for (std::string& fault : ledger.faults()) audit_.faults.push_back(std::move(fault));
+    for (std::string& error : ledger.errors()) audit_.errors.push_back(std::move(error));
   }
 
   LedgerAudit audit_;
   int logs_ = 0;
   bool begun_ = false;
-  int64_t early_ = 0;  // Records before the first one that says where training goes on.
+  // Records before the first one that says where training continues.
+  int64_t early_ = 0;
   std::vector<Record> records_;
   std::vector<const Record*> counted_;
 };
@@ -191,10 +193,10 @@ std::string LedgerAudit::describe() const {
       samples.seen_once, samples.lost, samples.repeated);
   if (continuations > 0 || written_twice > 0)
     text += fmt::format(
-        "gone on {} time{}: {} batches taken back and done again, {} records written twice\n",
+        "continued {} time{}: {} batches taken back and repeated, {} records written twice\n",
         continuations, continuations == 1 ? "" : "s", taken_back, written_twice);
   for (const std::string& note : notes) text += fmt::format("note: {}\n", note);
-  for (const std::string& fault : faults) text += fmt::format("WRONG: {}\n", fault);
+  for (const std::string& error : errors) text += fmt::format("WRONG: {}\n", error);
   if (passed()) text += "each sample was used exactly once\n";
   return text;
 }
@@ -207,7 +209,7 @@ Json LedgerAudit::to_json() const {
           {"written_twice", written_twice},
           {"taken_back", taken_back},
           {"continuations", continuations},
-          {"faults", faults},
+          {"errors", errors},
           {"notes", notes}};
 }
 

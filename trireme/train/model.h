@@ -1,4 +1,4 @@
-// A module together with the call that runs it: torch::nn::Module itself has no forward().
+// A module together with the call that runs it, because torch::nn::Module itself has no forward().
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <functional>
@@ -15,12 +15,12 @@ struct Model {
   std::function<at::Tensor(const at::Tensor& data)> forward;
 };
 
-// Makes one replica's model. Called once per replica, from that replica's thread, with torch's
-// generator seeded alike everywhere.
+// Makes one replica's model. Called once for each replica from that replica's thread, with the
+// same seed of torch's generator everywhere.
 using ModelFactory = std::function<Model()>;
 
-// For any module class with `at::Tensor forward(at::Tensor)`: model_factory<Net>(constructor
-// arguments...).
+// A factory for any module class with `at::Tensor forward(at::Tensor)`:
+// model_factory<Net>(constructor arguments...).
 template <typename Net, typename... Args>
 ModelFactory model_factory(Args... args) {
   return [args...] {

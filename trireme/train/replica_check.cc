@@ -16,7 +16,7 @@ namespace {
 
 using checkpoint::kDigestPiece, checkpoint::PieceDigest;
 
-// A tree of two levels: the digests of the pieces, hashed.
+// A tree of two levels: the pieces are hashed, and then their digests.
 PieceDigest digest_of(const at::Tensor& tensor) {
   const at::Tensor whole = tensor.detach().contiguous();
   const std::span<const std::byte> bytes(static_cast<const std::byte*>(whole.const_data_ptr()),
@@ -28,7 +28,7 @@ PieceDigest digest_of(const at::Tensor& tensor) {
   return checkpoint::digest_of_piece(std::as_bytes(std::span(pieces)));
 }
 
-// Everybody's digests, rank after rank.
+// Returns the digests of all ranks, rank after rank.
 std::vector<PieceDigest> gather(std::span<const PieceDigest> mine, Group& group) {
   const auto bytes = static_cast<int64_t>(mine.size_bytes());
   const at::Tensor input = at::empty({bytes}, at::kByte),
@@ -71,7 +71,8 @@ bool differ(const std::vector<PieceDigest>& digests) {
                      [&](const PieceDigest& digest) { return digest != digests.front(); });
 }
 
-// Bits of the fraction's upper half: the number changes visibly, its exponent stays.
+// Returns a bit in the upper half of the fraction: the number changes visibly,
+// and its exponent stays.
 int bit_of(at::ScalarType type, uint64_t draw) {
   switch (type) {
     case at::kDouble: return static_cast<int>(40 + draw % 12);
@@ -114,8 +115,8 @@ std::string flip_a_bit(const std::vector<NamedTensor>& tensors, uint64_t seed) {
   const auto size = static_cast<uint64_t>(target.tensor.element_size());
   const uint64_t element = mix64(seed, 2) % static_cast<uint64_t>(target.tensor.numel());
   const int bit = bit_of(target.tensor.scalar_type(), mix64(seed, 3));
-  // Not mutable_data_ptr(), which a tensor that shares its storage by copy-on-write would answer
-  // with a copy.
+  // mutable_data_ptr() does not fit here: a tensor that shares its storage by copy-on-write would
+  // return a copy.
   auto* const bytes = static_cast<uint8_t*>(const_cast<void*>(target.tensor.const_data_ptr()));
   bytes[element * size + static_cast<uint64_t>(bit / 8)] ^= static_cast<uint8_t>(1u << (bit % 8));
   return target.name;

@@ -2,6 +2,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
@@ -57,7 +59,8 @@ struct ReplicaRun::Impl {
     if (begins_to_tell) announce_start();
     go_on(begins_to_tell);
     if (!std::exchange(started_, true)) start();
-    if (went_on_ && (is_done() || stopping_)) {  // The last generation may have been cut off in it.
+    // The last generation may have been interrupted while it ended.
+    if (went_on_ && (is_done() || stopping_)) {
       save_at_the_end();
       announce_saved();
     }
@@ -69,20 +72,20 @@ struct ReplicaRun::Impl {
 
   bool is_torn() const { return replica_ && replica_->is_torn(); }
   int64_t committed() const { return has_state_ ? progress_.step : -1; }
-  // What does not outlive a generation.
+  // Releases everything that lasts only one generation.
   void unbind() {
     if (replica_ && replica_->is_torn()) {
-      bound_ = has_state_ = false;  // Who calls does not go on with it.
+      bound_ = has_state_ = false;  // The caller does not continue with this object.
     } else if (std::exchange(bound_, false)) {
       kept_ = keep();
       if (in_step_) restore_buffers();
     } else {
       put_back();
     }
-    for (auto* const writer :
-         {&writer_, &part_writer_})  // Who has been lost may show only when all meet again.
+    // A loss of a worker may only show when all meet again.
+    for (auto* const writer : {&writer_, &part_writer_})
       if (*writer)
-        (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALoss
+        (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALostWorker
                                                          : kPartsAfterAGeneration);
     saver_.reset();
     loader_.reset();
@@ -96,12 +99,12 @@ struct ReplicaRun::Impl {
   }
 
  private:
-  // A generation's engine, loader and saver; then the state of rank 0, from its memory or the
-  // newest checkpoint, becomes everybody's.
+  // Makes a generation's engine, loader and saver. Then every replica gets the state of rank 0,
+  // from its memory or from the newest checkpoint.
   void bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     group_ = std::move(group);
     norm_group_ = std::move(norm_group);
-    // An elastic job's workers have compared this before they met.
+    // The workers of an elastic job have already compared this, before they met.
     if (leads_worker_ && !world_.is_elastic()) world_.agree("model", facts_of_model());
     regroup_ = in_step_ = false;
     is_first_step_ = true;
@@ -133,7 +136,8 @@ struct ReplicaRun::Impl {
     bound_ = has_state_ = true;
   }
 
-  // For checkpoints. Programmes that give no configuration have the order of their samples in it.
+  // Returns the configuration for checkpoints. Programs that give none still have the order of
+  // their samples in it.
   Json config() const {
     Json config = options_.config;
     if (!config.contains("data.shuffle"))
@@ -141,17 +145,19 @@ struct ReplicaRun::Impl {
     return config;
   }
 
-  // COLLECTIVE. Nothing that an engine before it had kept is in it: optimizer state, errors of
-  // compression, the loss scale.
+  // COLLECTIVE. Makes a new engine. It contains nothing of the old one: no optimizer state, errors
+  // of compression or loss scale.
   void make_engine() {
     replica_.reset();
     for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters)
-      tensor.mutable_grad().reset();  // Of a step given up.
+      // The gradients may come from a step that was abandoned.
+      tensor.mutable_grad().reset();
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
   }
 
-  // A rank 0 that was ended a moment ago may not be gone yet. One that came too late for this
-  // generation has the folder, and newer state: it comes to the next.
+  // Waits for the lock, because a rank 0 that was ended a moment ago may still exist. If another
+  // rank 0 came too late for this generation, it holds the folder and has newer state; it joins
+  // the next generation.
   checkpoint::Folder open_folder() {
     const CheckpointOptions& keep = options_.checkpoint;
     const checkpoint::RetentionOptions retention{keep.keep, keep.keep_every, keep.keep_best};
@@ -165,8 +171,8 @@ struct ReplicaRun::Impl {
     }
   }
 
-  // Rank 0 has it from one generation to the next: what is being written then is written on while
-  // the job regroups. Empty: rank 0 writes alone.
+  // Returns the parts of saves; empty: rank 0 writes alone. Rank 0 keeps the folder from one
+  // generation to the next, so a save in progress continues while the job regroups.
   std::optional<PartsOfSaves> take_folder() {
     const CheckpointOptions& keep = options_.checkpoint;
     if (!first()) writer_.reset();
@@ -177,7 +183,8 @@ struct ReplicaRun::Impl {
         .mark = [this](int64_t step) { return world_.mark_save(step); },
         .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
     if (first() && !writer_) writer_.emplace(open_folder(), writing);
-    // With local steps momentum differs from rank to rank, and parts of several would fit no one's.
+    // With local steps momentum differs from rank to rank, and parts of several ranks
+    // would not fit together.
     if (options_.local.steps > 1) return {};
     const auto parts = agree_on_parts(keep.writers == "ranks", keep.dir, disk_, *group_);
     const bool has_one = parts && parts->index > 0;
@@ -186,7 +193,7 @@ struct ReplicaRun::Impl {
     return parts;
   }
 
-  // Tensors stay where they are.
+  // Keeps the state. The tensors stay where they are.
   RunState keep() {
     RunState kept;
     kept.progress = progress_;
@@ -199,8 +206,8 @@ struct ReplicaRun::Impl {
     return kept;
   }
 
-  // What rank 0's newer state is about to overwrite: should that be lost on the way, this replica's
-  // is whole.
+  // Copies the state that rank 0's newer state will overwrite. If rank 0 is lost during the
+  // transfer, this replica's state is still whole.
   void put_aside() {
     aside_.clear();
     const ModuleState state = trireme::state_of(*model_.module);
@@ -215,7 +222,7 @@ struct ReplicaRun::Impl {
     aside_.clear();
   }
 
-  // A step that was given up may have moved running statistics.
+  // Copies the buffers, because an abandoned step may have moved running statistics.
   void remember_buffers() {
     if (!world_.is_elastic()) return;
     before_step_ = copies_of_buffers();
@@ -228,7 +235,7 @@ struct ReplicaRun::Impl {
   }
 
   bool first() const { return group_->rank() == 0; }
-  // By steps, or by the data: a skipped step uses data and is none.
+  // Counts steps or data, because a skipped step uses data and has no number.
   bool is_done() const {
     return options_.steps >= 0 ? progress_.step >= total_steps_
                                : progress_.position.epoch >= options_.epochs;
@@ -242,13 +249,14 @@ struct ReplicaRun::Impl {
   void phase(Phase phase, int64_t step) {
     if (leads_worker_) world_.set_phase(phase, step);
   }
-  void phase(Phase now) { phase(now, progress_.step); }  // Between steps: the last one committed.
-  // Within the step under way; steps count from 1.
+  // Announces a phase between steps. It belongs to the last committed step.
+  void phase(Phase now) { phase(now, progress_.step); }
+  // Announces a phase of the step under way. Steps count from 1.
   void step_phase(Phase now) {
     phase(now, progress_.step + 1);
     strike(now, progress_.step + 1);
   }
-  // Injected faults that are due here.
+  // Applies injected faults that are due here.
   void strike(Phase now, int64_t step) {
     if (injector_) injector_->at(group_->rank(), now, step);
   }
@@ -265,8 +273,8 @@ struct ReplicaRun::Impl {
     return actions;
   }
 
-  // The same initial weights on every replica and under every strategy: drawn from the seed alone,
-  // then converted.
+  // Makes the model. The initial weights are the same on every replica and under every strategy:
+  // they are drawn from the seed alone and then converted.
   Model make_model() {
     Model model = job_.model();
     if (!model.module || !model.forward)
@@ -288,7 +296,7 @@ struct ReplicaRun::Impl {
             .loss_scaling = options_.loss_scaling,
             .accept = accept()};
   }
-  // Without spikes to look for, the update need not wait until loss and norm are known.
+  // Empty if no spikes are looked for: then the update need not wait for the loss and the norm.
   std::function<bool(double loss, double gradient_norm)> accept() const {
     if (options_.guard.spike == 0) return {};
     return
@@ -327,14 +335,14 @@ struct ReplicaRun::Impl {
             .virtual_shards = options_.virtual_shards};
   }
 
-  // The generation's workers. True if the batch or the learning rate is another one.
+  // Sets the generation's number of workers. Returns true if the batch or the
+  // learning rate changes.
   bool resize() {
     const bool changes = resize_.set_workers(group_->size(), progress_.step);
     progress_.resize = resize_.state();
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
-    const bool is_cut_otherwise =
-        options_.virtual_shards > 0 ||
-        options_.sync_batch_norm;  // By shards; norms are over a whole pass.
+    // Virtual shards are cut by shard, and synchronised batch norms cover a whole pass.
+    const bool is_cut_otherwise = options_.virtual_shards > 0 || options_.sync_batch_norm;
     passes_ = is_cut_otherwise ? options_.accumulate : resize_.passes(options_.accumulate);
     return changes;
   }
@@ -347,10 +355,10 @@ struct ReplicaRun::Impl {
     check(schedule_);
   }
 
-  // Those that a checkpoint does not have are the parameters, as when training begins.
+  // Averages that the checkpoint lacks become the parameters, as at the start of training.
   void begin_averages_anew_but(const std::set<std::string>& found) {
     if (!average_) return;
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     size_t next = 0;
     for (const auto& [name, tensor] : replica_->state().parameters)
       if (tensor.requires_grad())
@@ -359,14 +367,15 @@ struct ReplicaRun::Impl {
           average.copy_(tensor);
   }
 
-  // False: there is nothing to go on from. `goes_back`: to an earlier state of this same run.
+  // Returns false if there is no state to continue from. `goes_back`: to an
+  // earlier state of this run.
   bool resume(bool goes_back = false) {
     phase(Phase::checkpoint);
     EngineState engine = engine_state();
     if (auto found = saver_->restore(*replica_, engine, kept_)) {
       replica_->load_counters(engine.counters);
-      for (const auto& [name, tensor] :
-           engine.own)  // Rank 0 has only its own: each keeps what it has.
+      // Rank 0 has only its own tensors, so each rank keeps what it has.
+      for (const auto& [name, tensor] : engine.own)
         for (const auto& [kept_name, kept] : own_)
           if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes())
             tensor.copy_(kept);
@@ -380,8 +389,8 @@ struct ReplicaRun::Impl {
           sink.on_message(fmt::format("from step {}: {}", progress_.step + 1, resize_.describe()));
         });
       loader_->seek(progress_.position);
-      progress_.position =
-          loader_->position();  // The rest of an epoch may be too small for a larger batch.
+      // The rest of an epoch may be too small for a larger batch.
+      progress_.position = loader_->position();
       stopping_ = progress_.stopping;
       went_on_ = found->from_memory;
       if (found->from_memory) return true;
@@ -399,8 +408,9 @@ struct ReplicaRun::Impl {
     return false;
   }
 
-  // Tells where training goes on: what the log has of later steps does not count any more. A rank 0
-  // that took over tells the newest commit again, as its predecessor may have died before it did.
+  // Tells where training continues; the log's records of later steps no longer count. A rank 0
+  // that took over tells the newest commit again, because its predecessor may have been lost
+  // before it did.
   void go_on(bool begins_to_tell) {
     monitor::ContinueRecord from{world_.identity().generation,
                                  progress_.step,
@@ -431,23 +441,25 @@ struct ReplicaRun::Impl {
     tell([&](monitor::Sink& sink) { sink.on_commit(commit); });
   }
 
-  // The newest checkpoint's state becomes everybody's, as if nothing had come after it.
+  // Gives all replicas the newest checkpoint's state, as if nothing had come after it.
   void roll_back(const std::string& reason) {
     tell([&](monitor::Sink& sink) { sink.on_message("back to the newest checkpoint: " + reason); });
     const int64_t resumed_from_step = result_.report.resumed_from_step;
-    has_state_ = bound_ = false;  // Until all of it is there: a loss on the way leaves none.
-    make_engine();                // The old one keeps what the checkpoint may not have.
+    // There is no state until the new one is complete, in case a worker is lost meanwhile.
+    has_state_ = bound_ = false;
+    // The old engine may have state that the checkpoint lacks.
+    make_engine();
     if (!resume(/*goes_back=*/true))
       throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
                   "checkpoint.every=\"100 steps\"");
     has_state_ = bound_ = true;
-    evaluated_step_ = -1;  // It was of another past.
+    evaluated_step_ = -1;  // That evaluation belongs to steps that were taken back.
     result_.report.resumed_from_step = resumed_from_step;
     go_on(/*begins_to_tell=*/false);
   }
 
-  // Every so many steps. True if replicas differed, and all have gone back to the newest
-  // checkpoint.
+  // Compares the replicas every check_replicas_every steps. Returns true if they differed and all
+  // have returned to the newest checkpoint.
   bool replicas_differed() {
     const int64_t every = options_.guard.check_replicas_every;
     const bool have_one_copy = replica_->shares_parameters() && group_->hosts() == 1;
@@ -462,7 +474,8 @@ struct ReplicaRun::Impl {
     return true;
   }
 
-  // To who listens on rank 0; in an elastic job that may be another process later.
+  // Announces the start to the sinks on rank 0; in an elastic job rank 0 may be
+  // another process later.
   void announce_start() {
     monitor::RunStart start;
     start.name = job_.name;
@@ -482,8 +495,8 @@ struct ReplicaRun::Impl {
 
   void start() {
     call([&](Callback& callback) { callback.on_fit_start(*context_); });
-    if (total_steps_ == 0 && !went_on_)
-      save_at_the_end();  // Nothing to train: the initial weights are what was asked for.
+    // There is nothing to train, and the user asked for the initial weights.
+    if (total_steps_ == 0 && !went_on_) save_at_the_end();
     announce_saved();
   }
 
@@ -508,7 +521,7 @@ struct ReplicaRun::Impl {
     if (verdict.action == GuardAction::stop) throw verdict.error();
     if (verdict.action == GuardAction::rollback) return roll_back(verdict.reason);
 
-    // Without an update it was no step, but its data is used.
+    // A batch without an update is no step, but its data is used.
     progress_.position = batch.next;
     if (outcome.updated) {
       ++progress_.step;
@@ -554,7 +567,8 @@ struct ReplicaRun::Impl {
     refuse_moved_buffers(before);
   }
 
-  // In memory of its own: operators may add in another order where data is aligned otherwise.
+  // Copies the part into its own memory, because operators may add in another order if data is
+  // aligned differently.
   static Batch part_of(const Batch& batch, int64_t from, int64_t count) {
     return {batch.data.narrow(0, from, count).clone(),
             batch.target.narrow(0, from, count).clone(),
@@ -570,7 +584,8 @@ struct ReplicaRun::Impl {
     return copies;
   }
 
-  // Running statistics would depend on which replica saw which shard.
+  // Refuses buffers that change, because running statistics would depend on which
+  // replica saw which shard.
   void refuse_moved_buffers(const std::vector<at::Tensor>& before) const {
     for (size_t i = 0; i < before.size(); ++i)
       if (const auto& [name, tensor] = replica_->state().buffers[i]; !tensor.equal(before[i]))
@@ -613,7 +628,8 @@ struct ReplicaRun::Impl {
     return std::optional<SyncBatchNorm>(std::in_place, norm_group_);
   }
 
-  // A replica without samples keeps silent, unless other replicas' batch norms wait for it.
+  // Computes nothing on a replica without samples, unless the batch norms of other
+  // replicas wait for it.
   void compute_nothing(const Batch& batch) {
     const auto together = norms_together();
     if (!together) return replica_->backward({}, 0, batch.global_size);
@@ -621,7 +637,7 @@ struct ReplicaRun::Impl {
     replica_->backward(model_.forward(batch.data.narrow(0, 0, 0)).sum(), 0, batch.global_size);
   }
 
-  // Steps of another batch are as much of an epoch's schedule as their samples are.
+  // With another batch size, the number of samples decides how far an epoch's schedule is.
   int64_t schedule_step() const {
     if (options_.steps >= 0 || !resize_.scales()) return progress_.step;
     return progress_.position.epoch * batches_per_epoch_ +
@@ -709,17 +725,20 @@ struct ReplicaRun::Impl {
     saver_->save(*replica_, progress_, engine_state(), evaluation);
   }
 
-  // Which checkpoints are the best is in them, so there the last one is evaluated first.
+  // Saves at the end. Retention of the best checkpoints needs their evaluations, so the last one
+  // is evaluated first.
   void save_at_the_end() {
     if (options_.checkpoint.keep_best > 0 && is_done() && !stopping_) evaluate_now(last_epoch());
     save();
   }
 
-  // What has become durable meanwhile; at the end of a run, and for who asks it to stop, all of it.
+  // Announces checkpoints that have become durable. At the end of a run, or after a request to
+  // stop, it waits for all of them.
   void announce_saved() {
     const bool is_end = is_done() || stopping_;
     if (is_end && !options_.checkpoint.dir.empty())
-      saver_->wait_for_all(world_.options().timeout / 4);  // Less than a rank may be waited for.
+      // Shorter than the time that the group waits for a rank.
+      saver_->wait_for_all(world_.options().timeout / 4);
     for (const std::string& path : saver_->saved(is_end)) {
       result_.report.checkpoint = path;
       tell([&](monitor::Sink& sink) { sink.on_message("checkpoint saved: " + path); });
@@ -727,13 +746,14 @@ struct ReplicaRun::Impl {
     }
   }
 
-  // Also after a regrouping, when a worker was lost before all had finished.
+  // Also called after a regrouping, if a worker was lost before all had finished.
   void finish() {
     Report& report = result_.report;
     report.train_loss = 0;
     report.parameters = 0;
     replica_->synchronise();
-    // Who asks to stop is waiting; the checkpoint holds all that an evaluation needs.
+    // After a request to stop the user is waiting, and the checkpoint holds everything that an
+    // evaluation needs.
     if (!stopping_ && evaluated_step_ != progress_.step) evaluate_now(last_epoch());
     if (!std::exchange(ended_, true))
       call([&](Callback& callback) { callback.on_fit_end(*context_); });
@@ -773,7 +793,7 @@ struct ReplicaRun::Impl {
             {"learning_rate_factor", resize_.rate_target()}};
   }
 
-  // What the coordinator noted; a job that is not elastic has one.
+  // Returns the generations that the coordinator noted. A job that is not elastic has one.
   Json generations() {
     if (world_.is_elastic()) return world_.generations();
     Json only = {{"generation", world_.identity().generation},
@@ -787,7 +807,7 @@ struct ReplicaRun::Impl {
     return Json::array({only});
   }
 
-  // Sums over processes: one replica of each speaks for it.
+  // Adds sums over processes; one replica of each process reports for it.
   void add_process_totals(Report& report) {
     at::Tensor sums = at::zeros({2}, at::kDouble);
     if (leads_worker_) {
@@ -819,39 +839,46 @@ struct ReplicaRun::Impl {
   Guard guard_{options_.guard};
   Resize resize_{options_.resize, options_.batch};
   std::optional<Injector> injector_;
-  FullDisk disk_;                                  // Before the writer, which writes to it.
-  std::optional<checkpoint::Writer> writer_;       // On rank 0.
-  std::optional<checkpoint::Writer> part_writer_;  // On the others.
-  ReplicaRandom random_;                           // Before the model, which is drawn from it.
+  // Declared before the writer, which uses it.
+  FullDisk disk_;
+  std::optional<checkpoint::Writer> writer_;       // Exists on rank 0.
+  std::optional<checkpoint::Writer> part_writer_;  // Exists on the other writers.
+  // Declared before the model, whose weights are drawn from it.
+  ReplicaRandom random_;
   Model model_;
-  // Of a generation (of the whole run, if the job is not elastic).
+  // Members that live for a generation, or for the whole run if the job is not elastic.
   std::shared_ptr<Group> group_, norm_group_;
   std::optional<DataParallel> replica_;
   std::optional<Loader> loader_;
   std::optional<Saver> saver_;
   std::optional<TrainContext> context_;
   bool is_first_step_ = true;
-  bool regroup_ = false;  // All agreed to after this step.
+  bool regroup_ = false;  // All have agreed to regroup after this step.
   bool in_step_ = false;
-  bool buffers_judged_ = false;          // With virtual shards.
-  std::vector<at::Tensor> before_step_;  // Buffers.
-  // Between two generations.
+  bool buffers_judged_ = false;  // Used with virtual shards.
+  // The buffers before the step.
+  std::vector<at::Tensor> before_step_;
+  // Members that are used between two generations.
   std::optional<RunState> kept_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and what it held.
-  bool bound_ = false;                                    // To a generation, with its state.
-  bool has_state_ = false;                                // Of progress_.step committed steps.
+  std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and its old value.
+  bool bound_ = false;                                    // Bound to a generation, with its state.
+  // True if this replica has the state after progress_.step committed steps.
+  bool has_state_ = false;
   std::vector<NamedTensor> own_;
-  // Of the run.
-  bool went_on_ = false;  // From the memory of another generation.
+  // Members that live for the whole run.
+
+  // The run continues from the memory of another generation.
+  bool went_on_ = false;
   bool announced_ = false, started_ = false, ended_ = false;
   ScheduleOptions schedule_;
   std::vector<double> base_rates_;
-  int64_t total_steps_ = 0, batches_per_epoch_ = 0;  // With the batch that the run was given.
-  int passes_ = 1;                                   // Of each step, one after the other.
+  // Both are counted with the batch size that the run was given.
+  int64_t total_steps_ = 0, batches_per_epoch_ = 0;
+  int passes_ = 1;  // The passes of a step run one after the other.
   Progress progress_;
   std::optional<ParameterAverage> average_;
   double sent_bytes_ = 0, exchanges_ = 0;
-  int64_t evaluated_step_ = -1;  // Of the report's evaluation.
+  int64_t evaluated_step_ = -1;  // The step of the report's evaluation.
   bool stopping_ = false;
   ReplicaResult result_;
 };

@@ -9,7 +9,7 @@ namespace trireme {
 
 struct ReplicaResult {
   int rank = 0;
-  Report report;  // All but wall time, speed and cost.
+  Report report;  // Everything except wall time, speed and cost.
   double train_seconds = 0;
   int64_t train_samples = 0;
 };
@@ -20,31 +20,36 @@ struct ReplicaSetting {
   const Job& job;
   std::shared_ptr<const Source> train;
   std::shared_ptr<const Source> test;  // May be null.
-  monitor::PssSampler& pss;            // Of this process.
-  bool leads_worker =
-      true;  // The first replica of its process tells heartbeats what is being done.
+  // Measures the memory of this process.
+  monitor::PssSampler& pss;
+  // True for the first replica of its process: it tells heartbeats the current phase.
+  bool leads_worker = true;
 };
 
-// Used by one thread, the one that makes it; model and progress live as long as it does, all else
-// as long as a generation.
+// Used only by the thread that makes it. Model and progress live as long as this object,
+// everything else as long as a generation.
 class ReplicaRun {
  public:
   explicit ReplicaRun(const ReplicaSetting& setting);  // Makes the model.
   ~ReplicaRun();
 
   enum class End { finished, regroup };
-  // COLLECTIVE over the group. Trains to the end, or until all agreed to regroup after a step
-  // (elastic jobs). norm_group: of batch norms over all replicas; null: each normalises its own
-  // samples. After an error of a lost peer, unbind() and run() in the next generation's groups goes
-  // on behind the newest step that a survivor has committed.
+  // COLLECTIVE over the group. Trains to the end, or in an elastic job until all ranks have agreed
+  // to regroup after a step. `norm_group` is for batch norms over all replicas; if null, each
+  // replica normalises its own samples. After an error that a peer was lost, call unbind(), then
+  // run() with the groups of the next generation: training continues after the newest step that a
+  // survivor has committed.
   End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
-  void
-  unbind();  // Keeps the state in memory, and lets go of the groups and of the checkpoint folder.
-  bool is_torn() const;  // After an error, before unbind(): its state is of no step; nobody shall
-                         // go on from it.
-  int64_t committed() const;  // Steps that it has the state of; -1: none yet.
+  // Keeps the state in memory, and releases the groups and the checkpoint folder.
+  void unbind();
+  // True after an error, before unbind(), if the state belongs to no step. No process
+  // may continue from it.
+  bool is_torn() const;
+  // The number of committed steps in its state; -1: none yet.
+  int64_t committed() const;
   const ReplicaResult& result() const;
-  std::map<std::string, std::string> facts_of_model() const;  // What all replicas must have alike.
+  // Facts that must be equal in all replicas.
+  std::map<std::string, std::string> facts_of_model() const;
 
  private:
   struct Impl;

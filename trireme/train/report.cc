@@ -4,7 +4,7 @@
 
 namespace trireme {
 namespace {
-// JSON has no NaN: null stands for it.
+// JSON has no NaN, so null stands for it.
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 }  // namespace
 
@@ -24,7 +24,7 @@ Json Report::to_json() const {
                              {"accuracy", number(eval->accuracy)},
                              {"samples", eval->samples}}
                       : Json(nullptr);
-  // No figure where no step was run.
+  // A figure is null if no step was run.
   const auto measured = [](double value) { return value > 0 ? number(value) : Json(nullptr); };
   json["skipped_steps"] = skipped_steps;
   json["samples"] = samples.to_json();

@@ -1,4 +1,4 @@
-// What a run was and what it took. Scripts read its JSON: keys stay as they are.
+// The report: what a run was, and what it cost. Scripts read its JSON, so keys must not change.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/train/ledger.h>
@@ -11,49 +11,50 @@ namespace trireme {
 
 struct Evaluation {
   double loss = 0;      // Mean over the samples.
-  double accuracy = 0;  // Fraction of targets that the largest logit names.
+  double accuracy = 0;  // The fraction of samples whose largest logit is the target.
   int64_t samples = 0;
 };
 
 struct Report {
-  int64_t steps = 0;   // Committed, those before a resume included.
-  int64_t epochs = 0;  // Finished.
+  int64_t steps = 0;   // Committed steps, also those before a resume.
+  int64_t epochs = 0;  // Finished epochs.
   int workers = 1;
   int world_size = 1;
   std::string strategy;
-  std::vector<double> loss_history;  // Global mean loss of each step, from the very first.
-  int64_t skipped_steps =
-      0;                // Whose gradients overflowed under loss scaling, or that a guard skipped.
-  SampleCount samples;  // What the ledger proves (ledger.h).
-  std::string precision =
-      "float32";  // What forward computes in, and what parameters are: "bf16 (parameters float32)".
-  double loss_scale = 1;             // At the end.
-  double learning_rate_scale = 1;    // By optimizer.scale_lr.
-  std::string compression = "none";  // Of gradients.
-  int64_t local_steps = 1;           // Between two averagings of parameters.
-  double exchange_bytes_per_step =
-      0;                  // What rank 0 sent to the others, mean over the steps of this process.
-  double train_loss = 0;  // Mean over the last epoch's worth of steps.
-  std::optional<Evaluation> eval;  // Of the end.
-  double samples_per_second = 0;   // Training steps alone, all replicas.
+  std::vector<double> loss_history;  // Global mean loss of each step since step 1.
+  // Batches whose gradients overflowed under loss scaling, or that a guard skipped.
+  int64_t skipped_steps = 0;
+  SampleCount samples;  // The counts that the ledger proves (ledger.h).
+  // The type in which forward computes, and that of the parameters: "bf16 (parameters float32)".
+  std::string precision = "float32";
+  double loss_scale = 1;             // The scale at the end.
+  double learning_rate_scale = 1;    // The factor from optimizer.scale_lr.
+  std::string compression = "none";  // The compression of gradients.
+  int64_t local_steps = 1;           // The steps between two averagings of parameters.
+  // The bytes that rank 0 sent to the others, as a mean over the steps of this process.
+  double exchange_bytes_per_step = 0;
+  double train_loss = 0;           // Mean over the last steps, as many as an epoch has.
+  std::optional<Evaluation> eval;  // The evaluation at the end.
+  double samples_per_second = 0;   // Speed of training steps alone, for all replicas together.
   double wall_seconds = 0;
-  double seconds_to_first_step =
-      0;  // From the start of the command (or of this process) to the end of the first step.
-  double cpu_seconds = 0;      // All processes.
-  int64_t peak_pss_bytes = 0;  // Sum over processes.
+  // The time from the start of the command (or of this process) to the end of the first step.
+  double seconds_to_first_step = 0;
+  double cpu_seconds = 0;      // The sum over all processes.
+  int64_t peak_pss_bytes = 0;  // The sum over all processes.
   double cost = 0;
-  std::string checkpoint;  // Path of the newest; empty if none was written.
+  std::string checkpoint;  // The path of the newest one; empty if none was written.
   std::string parameters_sha256;
   int64_t parameters = 0;
   int64_t resumed_from_step = 0;
-  bool stopped = false;  // Asked to stop before its end; state was saved.
-  // Of an elastic job: {generation, world_size, first_step, cause, lost_ranks, phase,
-  // seconds_to_first_step} each; else one.
+  bool stopped = false;  // The run was asked to stop before its end, and saved its state.
+  // {generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step} for each
+  // generation of an elastic job. Other jobs have one.
   Json generations = Json::array();
-  Json times = Json::object();  // {"phases": [...], "stragglers": [...]}: where the time of steps
-                                // went, and who made the others wait.
-  bool dismissed =
-      false;  // This process's help was not wanted any more; the job goes on without it.
+  // {"phases": [...], "stragglers": [...]}: the time of each phase of the steps, and the ranks
+  // that made the others wait.
+  Json times = Json::object();
+  // The job no longer needs this process and continues without it.
+  bool dismissed = false;
   Json files = Json::object();  // {"report": ..., "events": ..., "log": ...}
 
   Json to_json() const;

@@ -1,43 +1,39 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/train/refuse.h>
 #include <trireme/train/resize.h>
 #include <algorithm>
 #include <cmath>
 
 namespace trireme {
-namespace {
-
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
-  throw Error(ErrorCode::invalid_argument, "train", what, remedy);
-}
-
-}  // namespace
-
 void check(const ResizeOptions& options, int64_t batch) {
   if (options.batch != "keep" && options.batch != "scale")
-    refuse(fmt::format("elastic.batch is '{}'", options.batch), "keep or scale");
+    refuse_option(fmt::format("elastic.batch is '{}'", options.batch), "keep or scale");
   if (options.rate != "none" && options.rate != "linear" && options.rate != "sqrt")
-    refuse(fmt::format("elastic.lr is '{}'", options.rate), "none, linear or sqrt");
+    refuse_option(fmt::format("elastic.lr is '{}'", options.rate), "none, linear or sqrt");
   if (options.rate != "none" && options.batch == "keep")
-    refuse(fmt::format("elastic.lr is {}, but elastic.batch is keep: the learning rate follows the "
-                       "batch, and that stays",
-                       options.rate),
-           "elastic.batch=scale, or elastic.lr=none");
+    refuse_option(
+        fmt::format("elastic.lr is {}, but elastic.batch is keep: the learning rate follows the "
+                    "batch, and that stays",
+                    options.rate),
+        "elastic.batch=scale, or elastic.lr=none");
   if (options.warmup_steps < 0)
-    refuse(fmt::format("elastic.warmup_steps is {}", options.warmup_steps), "0 or more");
+    refuse_option(fmt::format("elastic.warmup_steps is {}", options.warmup_steps), "0 or more");
   if (options.warmup_steps > 0 && options.rate == "none")
-    refuse(fmt::format(
-               "elastic.warmup_steps is {}, but elastic.lr is none: there is nothing to warm up to",
-               options.warmup_steps),
-           "elastic.lr=linear or sqrt");
+    refuse_option(
+        fmt::format(
+            "elastic.warmup_steps is {}, but elastic.lr is none: there is nothing to warm up to",
+            options.warmup_steps),
+        "elastic.lr=linear or sqrt");
   if (options.workers < 0)
-    refuse(fmt::format("elastic.workers is {}", options.workers),
-           "0 (those that the run begins with) or more");
+    refuse_option(fmt::format("elastic.workers is {}", options.workers),
+                  "0 (those that the run begins with) or more");
   if (options.batch == "scale" && options.workers > 0 && batch % options.workers != 0)
-    refuse(fmt::format("elastic.batch is scale, but a global batch of {} is no multiple of {} "
-                       "workers: each has a share of its own",
-                       batch, options.workers),
-           fmt::format("data.batch={}", (batch / options.workers + 1) * options.workers));
+    refuse_option(
+        fmt::format("elastic.batch is scale, but a global batch of {} is no multiple of {} "
+                    "workers: each has a share of its own",
+                    batch, options.workers),
+        fmt::format("data.batch={}", (batch / options.workers + 1) * options.workers));
 }
 
 bool Resize::set_workers(int workers, int64_t step) {
@@ -92,7 +88,8 @@ Json Resize::state() const {
 }
 
 void Resize::load(const Json& state) {
-  if (!state.is_object()) return;  // Of a run that knew nothing of sizes.
+  // The checkpoint of a run that did not know sizes.
+  if (!state.is_object()) return;
   base_ = state.at("base").get<int>();
   workers_ = state.at("workers").get<int>();
   from_ = state.at("from").get<double>();

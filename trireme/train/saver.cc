@@ -17,7 +17,7 @@
 namespace trireme {
 namespace {
 
-// Contiguous copies where needed, kept alive while views point into them.
+// Views of tensors, with contiguous copies where needed. The copies live as long as the views.
 struct Views {
   std::vector<at::Tensor> kept;
   std::vector<checkpoint::TensorView> views;
@@ -49,10 +49,10 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
   const checkpoint::TensorView* view = saved.model->find(name);
   if (view == nullptr)
     refuse(fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
-  // Another type would be converted silently, and the promises that come with a type broken.
+  // A tensor of another type would be converted silently, and would lose what its type promises.
   const plan::DType type = to_stored(tensor.scalar_type());
   const bool same_type = view->spec.dtype == type ||
-                         // As checkpoints had it first; the bytes are the same.
+                         // Early checkpoints store bool as uint8; the bytes are the same.
                          (type == plan::DType::boolean && view->spec.dtype == plan::DType::uint8);
   if (view->spec.shape != tensor.sizes().vec() || !same_type)
     refuse(fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name,
@@ -61,8 +61,8 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
   return *view;
 }
 
-// Where a checkpoint's tensors go: the model's straight to their places, the others to tensors of
-// their own.
+// The places for a checkpoint's tensors: the model's are read directly into the module, the others
+// into new tensors.
 class Places {
  public:
   explicit Places(const ModuleState& state) : state_(state) {}
@@ -82,7 +82,7 @@ class Places {
       }
     for (const auto& view : saved.model->tensors())
       if (!known.contains(view.spec.name))
-        refuse(fmt::format("{} holds '{}', which this model has not", saved.path.string(),
+        refuse(fmt::format("{} holds '{}', which this model does not have", saved.path.string(),
                            view.spec.name));
     if (saved.optimizer)
       for (const auto& view : saved.optimizer->tensors()) {
@@ -92,13 +92,13 @@ class Places {
     return destinations;
   }
 
-  // Once all bytes are there.
+  // Called once all bytes are in place.
   void settle() {
     const at::NoGradGuard no_grad;
     for (const auto& [tensor, read] : detours_) tensor.copy_(read);
     for (const auto* const part : {&state_.parameters, &state_.buffers})
       for (const auto& [name, tensor] : *part)
-        tensor.unsafeGetTensorImpl()->bump_version();  // Written behind its back.
+        tensor.unsafeGetTensorImpl()->bump_version();  // Autograd did not see the write.
   }
 
   std::vector<NamedTensor> others;
@@ -130,9 +130,9 @@ Json describe(const OptimizerState& state) {
   return {{"kind", state.kind}, {"counters", state.counters}, {"tensors", tensors}};
 }
 
-// Rank 0's optimizer state becomes everybody's.
-OptimizerState share(Group& group, OptimizerState state) {
-  const Json described = share(group, describe(state));
+// COLLECTIVE. Returns rank 0's optimizer state on every rank.
+OptimizerState broadcast_value(Group& group, OptimizerState state) {
+  const Json described = broadcast_value(group, describe(state));
   if (group.rank() != 0) {
     state.kind = described["kind"];
     state.counters = described["counters"];
@@ -149,7 +149,7 @@ OptimizerState share(Group& group, OptimizerState state) {
   return state;
 }
 
-// What a part holds beside the model: of the tensors that all ranks have, each goes to the part
+// Returns the tensors of a part beside the model. Each tensor that all ranks have goes to the part
 // that has the fewest bytes so far.
 std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerState& optimizer,
                                   const EngineState& engine, const ModuleState& model) {
@@ -164,9 +164,9 @@ std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerS
       if (fewest - bytes.begin() == part.index) mine.push_back(each);
     }
   };
-  if (optimizer.kind != "opaque")
-    deal(optimizer.tensors);
-  else if (part.index == 0)  // An archive, whose size may differ from rank to rank.
+  if (optimizer.kind != "opaque") deal(optimizer.tensors);
+  // An archive, whose size may differ from rank to rank.
+  else if (part.index == 0)
     mine = optimizer.tensors;
   deal(shared_in_file(engine));
   return mine;
@@ -189,7 +189,7 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
     parts.count = group.hosts();
   }
   if (parts.count == 1) return {};
-  // What is there when a loss cuts this short goes when a process opens the folder again.
+  // If a lost worker ends this early, the probe stays until a process opens the folder again.
   const auto probe = [&] {
     return checkpoint::unfinished_path(parts.folder, 0, {0, 1, parts.name});
   };
@@ -200,10 +200,11 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
     parts.name = fmt::format("{:08x}{:08x}", random(), random());
     checkpoint::open_unfinished(files, probe());
   }
-  const Json told = share(group, {{"folder", parts.folder.string()}, {"name", parts.name}});
+  const Json told =
+      broadcast_value(group, {{"folder", parts.folder.string()}, {"name", parts.name}});
   parts.folder = told["folder"].get<std::string>();
   parts.name = told["name"];
-  // By part: who writes it, and whether it cannot.
+  // The rank that writes each part; the last element counts the ranks that cannot write.
   at::Tensor writers = at::zeros({parts.count + 1}, at::kLong);
   if (parts.index >= 0) {
     writers[parts.index] = group.rank();
@@ -248,9 +249,10 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
     log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
-// The newest checkpoint; parameters and buffers go straight into the replica.
+// Reads the newest checkpoint. Parameters and buffers go directly into the replica.
 std::optional<RunState> Saver::read(DataParallel& replica) {
-  writer_->wait();  // A run may go back to what it has just saved.
+  // A run may return to the checkpoint that it has just saved.
+  writer_->wait();
   Places places(replica.state());
   const auto saved =
       checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
@@ -307,14 +309,15 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
             {"ranks", state->ranks},
             {"epoch", state->progress.position.epoch},
             {"consumed", state->progress.position.consumed}};
-  head = share(group_, head);
+  head = broadcast_value(group_, head);
   if (!head.contains("found")) return std::nullopt;
   if (!state) state.emplace();
   Restored restored;
   restored.from_memory = head["from_memory"];
-  if (!restored.from_memory) replica.sync_state();  // A new engine has rank 0's parameters already.
+  // A new engine already has rank 0's parameters.
+  if (!restored.from_memory) replica.sync_state();
   load_state(replica.optimizer(), replica.updated_parameters(),
-             share(group_, std::move(state->optimizer)));
+             broadcast_value(group_, std::move(state->optimizer)));
   engine.counters = head["counters"];
   std::vector<NamedTensor> of_single_ranks;
   if (restored.from_memory) of_single_ranks.swap(engine.own);

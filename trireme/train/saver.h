@@ -1,5 +1,5 @@
-// Between the engine and the checkpoint room: what a replica's state is, written by the ranks, each
-// a part, and handed to all by rank 0.
+// Connects the engine with the checkpoint room. The ranks write the state of a replica, each a
+// part of it, and rank 0 hands it out to all.
 #pragma once
 #include <trireme/checkpoint/writer.h>
 #include <trireme/parallel/data_parallel.h>
@@ -13,89 +13,98 @@
 
 namespace trireme {
 
-// Where a run stands; equal on every replica (loss_history: on rank 0).
+// The progress of a run, equal on every replica; only rank 0 has loss_history.
 struct Progress {
-  int64_t step = 0;  // Committed.
-  int64_t skipped_steps =
-      0;  // Whose gradients overflowed or that a guard skipped: data was used, nothing updated.
-  plan::DataPosition position;  // Of the next batch.
-  bool stopping = false;        // All agreed to stop; not in checkpoints, where a run goes on.
+  int64_t step = 0;  // Committed steps.
+  // Batches whose gradients overflowed or that a guard skipped: their data was used,
+  // but nothing was updated.
+  int64_t skipped_steps = 0;
+  plan::DataPosition position;  // The position of the next batch.
+  // All have agreed to stop. Not in checkpoints, because a resumed run continues.
+  bool stopping = false;
   std::vector<double> loss_history;
   Ledger ledger;
-  Json guard;   // Guard's state.
-  Json resize;  // Resize's.
+  Json guard;   // The guard's state.
+  Json resize;  // The state of Resize.
 };
 
-// All that a run goes on from, as one rank has it: read from a checkpoint, or kept in memory while
-// a job regroups.
+// Everything that a run continues from, as one rank has it: read from a checkpoint, or kept in
+// memory while a job regroups.
 struct RunState {
   Progress progress;
   OptimizerState optimizer;
-  Json counters = Json::object();  // EngineState's.
-  std::map<std::string, at::Tensor>
-      engine;        // Its tensors by their names in a file (engine_state.h).
-  int ranks = 0;     // That wrote them; 0: those of single ranks are not there.
-  std::string path;  // Of the checkpoint; empty: from memory.
+  Json counters = Json::object();  // The counters of EngineState.
+  // The engine's tensors by their names in a file (engine_state.h).
+  std::map<std::string, at::Tensor> engine;
+  // The number of ranks that wrote them; 0: tensors of single ranks are missing.
+  int ranks = 0;
+  // The path of the checkpoint; empty if the state comes from memory.
+  std::string path;
 };
 
 // Facts of the data and the run that a checkpoint must fit.
 struct RunFacts {
-  int64_t samples = 0;  // Of the training set.
+  int64_t samples = 0;  // The number of training samples.
   uint64_t seed = 0;
   int64_t batch = 0;
   Json config = Json::object();
 };
 
-// Where a generation writes checkpoints in parts (checkpoint/parts.h), and which of them is this
-// rank's.
+// The place where a generation writes checkpoints in parts (checkpoint/parts.h),
+// and this rank's part.
 struct PartsOfSaves {
-  std::filesystem::path folder;  // Rank 0's; each may know the folder by a name of its own, or
-                                 // another one by the same.
-  std::string name;           // Of this generation's saves, in the names of what is not finished.
+  // Rank 0's name for the folder. Other ranks may know the folder by another name, or another
+  // folder by this name.
+  std::filesystem::path folder;
+  // The name of this generation's saves; it is part of the names of unfinished checkpoints.
+  std::string name;
   int index = -1, count = 1;  // -1: this rank writes nothing.
-  bool of_all_ranks = false;  // Otherwise of the first rank of each host.
-  std::vector<int> ranks;     // By part: who writes it.
+  // True if every rank writes; otherwise the first rank of each host does.
+  bool of_all_ranks = false;
+  std::vector<int> ranks;  // The rank that writes each part.
 };
-bool has_host_to_itself(Group& group);  // Each rank of it; also where the carrier does not tell.
-// COLLECTIVE. Empty if there is one writer only, or if one of them cannot write where rank 0 does:
+// Returns true if each rank of the group has a host to itself, or if the backend does not know.
+bool has_host_to_itself(Group& group);
+// COLLECTIVE. Empty if there is only one writer, or if a writer cannot write into rank 0's folder:
 // then rank 0 writes alone.
 std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder,
                                            checkpoint::FileSystem& files, Group& group);
 
 class Saver {
  public:
-  // `writer` is rank 0's, and null elsewhere; null there too: nothing is saved or found. With
-  // `parts` each rank that has one has a writer: the model is rank 0's, the rest is dealt out so
-  // that all write as many bytes.
+  // Only rank 0 has a `writer`; others pass null. If rank 0 passes null too, nothing is saved or
+  // found. With `parts`, each rank that has a part has a writer. Rank 0 then writes the model, and
+  // the rest is divided so that all write the same number of bytes.
   Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts,
         Group& group);
 
-  // COLLECTIVE. What rank 0 has `kept`, else its newest whole checkpoint, becomes the state of
-  // every replica (kept parameters and buffers are in rank 0's module; what other ranks kept does
-  // not count). Empty if there is neither. Of what is kept, tensors of single ranks stay as they
-  // are. Throws Error(invalid_argument) naming the tensor or the fact in which checkpoint and run
-  // differ.
+  // COLLECTIVE. Gives every replica the state that rank 0 has `kept`, or else rank 0's newest
+  // whole checkpoint. Kept parameters and buffers are in rank 0's module; states that other ranks
+  // kept are ignored. Returns nothing if there is neither. With a kept state, tensors of single
+  // ranks stay as they are. Throws Error(invalid_argument) that names the tensor or the fact in
+  // which checkpoint and run differ.
   struct Restored {
     Progress progress;
-    std::set<std::string> shared;  // Which of the engine's shared tensors the checkpoint had.
-    std::string path;              // On rank 0.
+    // The engine's shared tensors that the checkpoint contained.
+    std::set<std::string> shared;
+    std::string path;  // Set only on rank 0.
     bool from_memory = false;
   };
   std::optional<Restored> restore(DataParallel& replica, EngineState& engine,
                                   std::optional<RunState> kept = std::nullopt);
-  // COLLECTIVE (buffers are handed out; every rank's own state is collected, unless all ranks
-  // write). A rank goes on once its tensors are copied. `evaluation` (JSON with a loss, or null) is
-  // of this step. Throws Error(internal) naming the tensor, and leaves older checkpoints alone, if
-  // a parameter is NaN or infinite: resuming from that would fail for ever. Throws Error(io) for
-  // this save or an earlier one that failed.
+  // COLLECTIVE: buffers are broadcast, and every rank's own state is collected unless all ranks
+  // write. A rank continues once its tensors are copied. `evaluation` belongs to this step; it is
+  // JSON with a loss, or null. Throws Error(internal) that names the tensor if a parameter is NaN
+  // or infinite, because a resume from such a checkpoint would fail for ever; older checkpoints
+  // then stay. Throws Error(io) if this save or an earlier one failed.
   void save(DataParallel& replica, const Progress& progress, const EngineState& engine,
             const Json& evaluation = {});
-  bool writes() const { return writer_ != nullptr; }  // This rank.
-  // COLLECTIVE. Until every rank's part is on its disk, however long that takes: a rank that has
-  // nothing to write waits no longer than `at_once` for an answer, and asks again.
+  bool writes() const { return writer_ != nullptr; }  // True if this rank writes.
+  // COLLECTIVE. Waits until every rank's part is on its disk, however long that takes. A rank
+  // without a part waits for an answer no longer than `at_once`, and then asks again.
   void wait_for_all(Milliseconds at_once);
-  // The checkpoints that have become durable since the last call, on rank 0; with `all`, waits
-  // until each is. Throws Error(io) likewise.
+  // Returns, on rank 0, the checkpoints that have become durable since the last call. With `all`
+  // it waits until every save is durable. Throws Error(io) if a save failed.
   std::vector<std::string> saved(bool all);
 
  private:

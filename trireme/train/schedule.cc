@@ -1,41 +1,37 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/train/refuse.h>
 #include <trireme/train/schedule.h>
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace trireme {
-namespace {
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
-  throw Error(ErrorCode::invalid_argument, "train", what, remedy);
-}
-}  // namespace
-
 void check(const ScheduleOptions& options) {
   if (options.name != "constant" && options.name != "step" && options.name != "cosine")
-    refuse(fmt::format("schedule '{}' is not known", options.name), "constant, step or cosine");
+    refuse_option(fmt::format("schedule '{}' is not known", options.name),
+                  "constant, step or cosine");
   if (options.warmup_steps < 0)
-    refuse(fmt::format("schedule.warmup_steps of {}", options.warmup_steps), "0 or more");
+    refuse_option(fmt::format("schedule.warmup_steps of {}", options.warmup_steps), "0 or more");
   if (options.name == "step" && options.every_steps < 1)
-    refuse(fmt::format("schedule 'step' decays every {} steps", options.every_steps),
-           "schedule.every of at least 1");
+    refuse_option(fmt::format("schedule 'step' decays every {} steps", options.every_steps),
+                  "schedule.every of at least 1");
   if (options.name == "cosine" && (options.minimum < 0 || options.minimum > 1))
-    refuse(fmt::format("schedule.minimum of {}", options.minimum), "a fraction in 0..1");
+    refuse_option(fmt::format("schedule.minimum of {}", options.minimum), "a fraction in 0..1");
 }
 
 void check(const RateScaling& scaling) {
   if (scaling.rule != "none" && scaling.rule != "linear" && scaling.rule != "sqrt")
-    refuse(fmt::format("optimizer.scale_lr is '{}'", scaling.rule), "none, linear or sqrt");
+    refuse_option(fmt::format("optimizer.scale_lr is '{}'", scaling.rule), "none, linear or sqrt");
   if (scaling.rule != "none" && scaling.base_batch < 1)
-    refuse(fmt::format("optimizer.scale_lr is {}, but optimizer.base_batch is {}", scaling.rule,
-                       scaling.base_batch),
-           "the global batch that optimizer.lr was found for");
+    refuse_option(fmt::format("optimizer.scale_lr is {}, but optimizer.base_batch is {}",
+                              scaling.rule, scaling.base_batch),
+                  "the global batch that optimizer.lr was found for");
   if (scaling.rule == "none" && scaling.base_batch != 0)
-    refuse(fmt::format("optimizer.base_batch is {}, but optimizer.scale_lr is none",
-                       scaling.base_batch),
-           "optimizer.scale_lr=linear");
+    refuse_option(fmt::format("optimizer.base_batch is {}, but optimizer.scale_lr is none",
+                              scaling.base_batch),
+                  "optimizer.scale_lr=linear");
 }
 
 double rate_scale(const RateScaling& scaling, int64_t batch) {

@@ -1,4 +1,4 @@
-// Learning rate as a function of the step alone, so that a resumed run needs no state for it.
+// The learning rate as a function of the step alone, so that a resumed run needs no state for it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -7,31 +7,32 @@ namespace trireme {
 
 struct ScheduleOptions {
   std::string name = "constant";  // constant, step, cosine
-  double gamma = 0.1;             // step: factor at each decay.
-  int64_t every_steps = 0;        // step: optimizer steps between decays.
-  double minimum = 0;             // cosine: final fraction of the base rate.
-  int64_t warmup_steps =
-      0;  // Rises linearly to the base rate over so many steps, before everything else.
-  int64_t total_steps = 0;  // cosine: where it ends.
+  double gamma = 0.1;             // step: the factor at each decay.
+  int64_t every_steps = 0;        // step: the number of optimizer steps between decays.
+  double minimum = 0;             // cosine: the final fraction of the base rate.
+  // The number of steps over which the rate first rises linearly to the base rate.
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 0;  // cosine: the step at which it ends.
 };
 
-// Throws Error(invalid_argument) naming the option.
+// Throws Error(invalid_argument) that names the option.
 void check(const ScheduleOptions& options);
 
-// The fraction of the base rate at `step` (0 is the first). Cosine: Loshchilov, Hutter 2017 (SGDR),
-// equation 5, without restarts.
+// Returns the fraction of the base rate at `step`; 0 is the first step. Cosine: Loshchilov, Hutter
+// 2017 (SGDR), equation 5, without restarts.
 double rate_factor(const ScheduleOptions& options, int64_t step);
 
-// A learning rate that was found for another global batch. linear: in proportion to it (Goyal et
-// al. 2017, "Accurate, large minibatch SGD", section 2.1, with warm-up as in section 2.2); sqrt: to
-// its root, as the noise of gradients (Krizhevsky 2014, section 5).
+// Scales a learning rate that was found for another global batch. linear: in proportion to the
+// batch (Goyal et al. 2017, "Accurate, large minibatch SGD", section 2.1, with warm-up as in
+// section 2.2). sqrt: in proportion to its square root, as the noise of gradients (Krizhevsky
+// 2014, section 5).
 struct RateScaling {
   std::string rule = "none";  // none, linear, sqrt
   int64_t base_batch = 0;     // The global batch that the rate was found for.
 };
-// Throws Error(invalid_argument) naming the option.
+// Throws Error(invalid_argument) that names the option.
 void check(const RateScaling& scaling);
-double rate_scale(const RateScaling& scaling,
-                  int64_t batch);  // What the base rate is multiplied by.
+// Returns the factor for the base rate.
+double rate_scale(const RateScaling& scaling, int64_t batch);
 
 }  // namespace trireme

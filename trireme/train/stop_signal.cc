@@ -8,7 +8,7 @@ namespace trireme {
 namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP};
-// Process managers may send the first one twice: only a later second one means "at once".
+// Process managers may send the first signal twice. Only a later second one means "at once".
 constexpr double kSecondAfter = 0.5;
 
 volatile std::sig_atomic_t stop_requested = 0;
@@ -23,11 +23,11 @@ double now() {
 }
 
 extern "C" void trireme_on_stop_signal(int signal, siginfo_t* info, void*) {
-  // A worker without a launcher asks itself (launch/orphan_watch.h), and may have been asked
-  // before.
+  // A worker without a launcher signals itself (launch/orphan_watch.h), possibly
+  // after an earlier request.
   const bool from_itself = info->si_code <= 0 && info->si_pid == ::getpid();
   if (stop_requested && !from_itself && now() - first_at > kSecondAfter) {
-    // Asked twice: the one that asks does not want to wait for a checkpoint.
+    // Two requests mean that the sender does not want to wait for a checkpoint.
     ::signal(signal, SIG_DFL);
     ::raise(signal);
   }
@@ -46,7 +46,7 @@ StopSignal::StopSignal() {
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < std::size(kSignals); ++i) {
     sigaction(kSignals[i], nullptr, &previous[i]);
-    // A programme started with nohup goes on when its terminal is closed.
+    // A program that was started with nohup continues when its terminal is closed.
     if (previous[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
   }
 }

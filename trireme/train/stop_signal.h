@@ -1,11 +1,11 @@
-// SIGTERM, SIGINT and SIGHUP as a question the training loop can ask.
+// SIGTERM, SIGINT and SIGHUP as a flag that the training loop can ask for.
 #pragma once
 
 namespace trireme {
 
-// While one lives, the first of these signals only sets a flag; a second one (half a second later
-// or more) ends the process as it would have without us. Objects nest; made and destroyed on one
-// thread at a time.
+// While an object lives, the first of these signals only sets a flag. A second one, half a second
+// later or more, ends the process as it would without this class. Objects may be nested. They are
+// made and destroyed on one thread at a time.
 class StopSignal {
  public:
   StopSignal();

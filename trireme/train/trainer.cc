@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/launch/arrival.h>
 #include <trireme/tensor/parameter_average.h>
+#include <trireme/train/refuse.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
@@ -17,34 +18,30 @@ namespace {
 
 constexpr int kGenerationsInVain = 20;
 
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
-  throw Error(ErrorCode::invalid_argument, "train", what, remedy);
-}
-
 bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 void check_precision(const TrainerOptions& o) {
   if (o.dtype != at::kFloat && o.dtype != at::kDouble && !is_half(o.dtype))
-    refuse(fmt::format("train.dtype of {}", c10::toString(o.dtype)),
-           "float32, float64, bfloat16 or float16");
+    refuse_option(fmt::format("train.dtype of {}", c10::toString(o.dtype)),
+                  "float32, float64, bfloat16 or float16");
   if (!o.autocast) return;
   if (!is_half(*o.autocast))
-    refuse(fmt::format("train.precision of {}", c10::toString(*o.autocast)),
-           "float32, bf16 or fp16");
+    refuse_option(fmt::format("train.precision of {}", c10::toString(*o.autocast)),
+                  "float32, bf16 or fp16");
   if (o.dtype != at::kFloat)
-    refuse(fmt::format("train.precision of {} with train.dtype {}", c10::toString(*o.autocast),
-                       c10::toString(o.dtype)),
-           "train.dtype=float32");
+    refuse_option(fmt::format("train.precision of {} with train.dtype {}",
+                              c10::toString(*o.autocast), c10::toString(o.dtype)),
+                  "train.dtype=float32");
 }
 
-// What makes a result depend on the number of replicas, whatever the order of sums.
+// Refuses options that make results depend on the number of replicas, whatever the order of sums.
 void check_shards(const TrainerOptions& o) {
   if (o.virtual_shards < 0)
-    refuse(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
+    refuse_option(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
   if (o.virtual_shards == 0) return;
   const auto refuse_with = [&](const std::string& what) {
-    refuse(
-        fmt::format("{} virtual shards with {}: what comes of it depends on the number of replicas",
+    refuse_option(
+        fmt::format("{} virtual shards with {}: the result depends on the number of replicas",
                     o.virtual_shards, what),
         "one of them");
   };
@@ -54,72 +51,78 @@ void check_shards(const TrainerOptions& o) {
 }
 
 void check_numbers(const TrainerOptions& o) {
-  if (o.replicas < 1) refuse(fmt::format("{} replicas a worker", o.replicas), "at least 1");
-  if (o.batch < 1) refuse(fmt::format("a global batch of {}", o.batch), "at least 1");
-  if (o.steps < 0 && o.epochs < 0) refuse("neither epochs nor steps are given", "one of them");
-  if (o.accumulate < 1) refuse(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
+  if (o.replicas < 1) refuse_option(fmt::format("{} replicas a worker", o.replicas), "at least 1");
+  if (o.batch < 1) refuse_option(fmt::format("a global batch of {}", o.batch), "at least 1");
+  if (o.steps < 0 && o.epochs < 0)
+    refuse_option("neither epochs nor steps are given", "one of them");
+  if (o.accumulate < 1)
+    refuse_option(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
   if (o.clip_norm < 0)
-    refuse(fmt::format("train.clip_norm of {}", o.clip_norm), "0 (never) or a norm above it");
+    refuse_option(fmt::format("train.clip_norm of {}", o.clip_norm),
+                  "0 (never) or a norm above it");
   if (o.checkpoint.keep < 1)
-    refuse(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
+    refuse_option(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
   if (o.checkpoint.keep_every < 0)
-    refuse(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
+    refuse_option(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
   if (o.checkpoint.writers != "hosts" && o.checkpoint.writers != "ranks")
-    refuse(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers),
-           "hosts or ranks");
+    refuse_option(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers),
+                  "hosts or ranks");
   if (o.checkpoint.keep_best < 0)
-    refuse(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
+    refuse_option(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
   if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
   check(o.guard);
   check(o.rate_scaling);
   check(o.resize, o.batch);
   if (o.resize.batch == "scale" && o.virtual_shards > 0)
-    refuse(fmt::format("elastic.batch scale with {} virtual shards: what comes of it depends on "
-                       "the number of workers",
-                       o.virtual_shards),
-           "one of them");
+    refuse_option(
+        fmt::format("elastic.batch scale with {} virtual shards: the result depends on the "
+                    "number of workers",
+                    o.virtual_shards),
+        "one of them");
   check(o.compression);
   check(o.local);
   if (o.local.steps > 1 && (o.guard.spike > 0 || o.guard.check_replicas_every > 0))
-    refuse(fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every",
-                       o.local.steps),
-           "one of them: replicas go apart between averagings");
+    refuse_option(
+        fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every",
+                    o.local.steps),
+        "one of them: replicas differ between averagings");
   if (o.local.steps > 1 && o.compression.name != "none")
-    refuse(fmt::format("strategy.local_steps of {} with strategy.compression {}", o.local.steps,
-                       o.compression.name),
-           "one of them: local steps send no gradients that could be compressed");
+    refuse_option(fmt::format("strategy.local_steps of {} with strategy.compression {}",
+                              o.local.steps, o.compression.name),
+                  "one of them: local steps send no gradients that could be compressed");
   check_shards(o);
   check_precision(o);
   ScheduleOptions schedule = o.schedule;
-  if (schedule.every_steps == 0 && o.schedule_every_epochs > 0)
-    schedule.every_steps = 1;  // Filled in once the epoch's length is known.
+  // It is set once the epoch's length is known.
+  if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;
   check(schedule);
-  if (o.threads < 1) refuse(fmt::format("{} threads a replica", o.threads), "at least 1");
+  if (o.threads < 1) refuse_option(fmt::format("{} threads a replica", o.threads), "at least 1");
 }
 
 void check_elastic(const TrainerOptions& o) {
   if (o.replicas > 1)
-    refuse(fmt::format("{} replicas a worker in an elastic job", o.replicas),
-           "one replica a worker: a worker is what can be lost");
+    refuse_option(fmt::format("{} replicas a worker in an elastic job", o.replicas),
+                  "one replica in each worker");
   if (o.local.steps > 1)
-    refuse(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
-           "1: between averagings no worker has the whole state");
+    refuse_option(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
+                  "1: between averagings no worker has the whole state");
 }
 
-// The strategy's name once workers and replicas are known; what contradicts it is refused with what
-// would fit.
+// Returns the strategy's name once the numbers of workers and replicas are known. Refuses a
+// strategy that contradicts them, and names those that fit.
 std::string resolve_strategy(const TrainerOptions& o, int workers) {
   if (o.strategy == "auto")
     return workers > 1 ? "multi_worker" : o.replicas > 1 ? "mirrored" : "one_device";
   if (o.strategy == "one_device" && (workers > 1 || o.replicas > 1))
-    refuse(fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas),
-           "mirrored (threads) or multi_worker (processes)");
+    refuse_option(
+        fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas),
+        "mirrored (threads) or multi_worker (processes)");
   if (o.strategy == "mirrored" && workers > 1)
-    refuse(fmt::format("strategy mirrored with {} workers", workers),
-           "multi_worker, or one worker with replicas");
+    refuse_option(fmt::format("strategy mirrored with {} workers", workers),
+                  "multi_worker, or one worker with replicas");
   if (o.strategy != "one_device" && o.strategy != "mirrored" && o.strategy != "multi_worker")
-    refuse(fmt::format("strategy '{}' is not known", o.strategy),
-           "auto, one_device, mirrored or multi_worker");
+    refuse_option(fmt::format("strategy '{}' is not known", o.strategy),
+                  "auto, one_device, mirrored or multi_worker");
   return o.strategy;
 }
 
@@ -133,7 +136,7 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   facts["global batch"] = std::to_string(o.batch);
   facts["seed"] = std::to_string(o.seed);
   facts["steps or epochs"] = fmt::format("{} {}", o.steps, o.epochs);
-  // What decides which collectives run, and what they hold.
+  // These options decide which collectives run, and their content.
   facts["accumulate, clip_norm"] = fmt::format("{} {}", o.accumulate, o.clip_norm);
   facts["dtype, shuffle, drop_last"] =
       fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
@@ -161,7 +164,8 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
 }
 
 struct Groups {
-  std::shared_ptr<Group> group, norms;  // norms: of batch norms over all replicas, or null.
+  // `norms` is for batch norms over all replicas, or null.
+  std::shared_ptr<Group> group, norms;
 };
 
 std::vector<Groups> make_groups(World& world, const TrainerOptions& options) {
@@ -174,7 +178,7 @@ std::vector<Groups> make_groups(World& world, const TrainerOptions& options) {
   return groups;
 }
 
-// Whether the others are to be met again after this error, rather than the run be ended.
+// Returns true if the worker must meet the others again after this error; otherwise the run ends.
 bool is_of_lost_peer(const std::exception& error, const World& world) {
   if (world.lost_a_worker()) return true;
   const auto* const known = dynamic_cast<const Error*>(&error);
@@ -182,7 +186,7 @@ bool is_of_lost_peer(const std::exception& error, const World& world) {
                    known->code() == ErrorCode::aborted);
 }
 
-// The first error of several replicas: the others' are its consequences.
+// Holds the first error of several replicas. The errors of the others are its consequences.
 class FirstError {
  public:
   void keep(std::exception_ptr error) {
@@ -226,17 +230,20 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
   return results;
 }
 
-// One generation after the other. Each begins with the newest state that a member has in memory; a
-// member that was lost inside a step takes nothing with it, as the others give that step up or have
-// committed it.
+// Runs one generation after the other. Each begins with the newest state that a member has in
+// memory. A worker that is lost inside a step takes no state with it, because the others either
+// abandon that step or have committed it.
 std::optional<Report> run_through_generations(const ReplicaSetting& setting,
                                               std::map<std::string, std::string> terms,
                                               const std::function<Report(ReplicaResult)>& publish) {
-  ReplicaRun run(setting);  // Before the others are met: they lose no time by this one's start.
+  // The model is made before the workers meet, so that the others do not wait
+  // for this one's start.
+  ReplicaRun run(setting);
   World& world = setting.world;
   terms.merge(run.facts_of_model());
   world.set_terms(std::move(terms));
-  int in_vain = 0;  // Generations in a row without a committed step.
+  // Generations in a row without a committed step.
+  int in_vain = 0;
   int64_t before = -1;
   std::string reason;
   for (;;) {
@@ -254,15 +261,15 @@ std::optional<Report> run_through_generations(const ReplicaSetting& setting,
         throw;
       if (run.is_torn())
         throw Error(ErrorCode::peer_lost, "train",
-                    fmt::format("step {} was cut off inside its update, and a worker that was in "
-                                "it neither ended nor went on: {}",
+                    fmt::format("step {} was interrupted inside its update, and a worker in it "
+                                "neither ended nor continued: {}",
                                 run.committed() + 1, brief(error)),
-                    "nothing: another process goes on from the newest checkpoint");
+                    "nothing: another process continues from the newest checkpoint");
       reason = brief(error);
       in_vain = run.committed() > before ? 0 : in_vain + 1;
       before = run.committed();
       if (in_vain == kGenerationsInVain) throw;
-      log_warning("step {} given up: {}", run.committed() + 1, reason);
+      log_warning("step {} abandoned: {}", run.committed() + 1, reason);
     }
     run.unbind();
   }
@@ -281,20 +288,21 @@ Trainer::Trainer(World& world, TrainerOptions options)
 Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
                     std::shared_ptr<const Source> test) {
   if (!train || train->size() == 0)
-    refuse("the training set is empty", "a source with at least one sample");
-  if (!job.model) refuse("the job has no model", "Job::model");
+    refuse_option("the training set is empty", "a source with at least one sample");
+  if (!job.model) refuse_option("the job has no model", "Job::model");
   const int world_size = world_.workers() * options_.replicas;
   if (options_.batch < world_size)
-    refuse(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size),
-           "a batch of at least one sample a replica");
+    refuse_option(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size),
+                  "a batch of at least one sample a replica");
   if (options_.virtual_shards > 0 && options_.virtual_shards < world_size && !world_.is_elastic())
-    refuse(fmt::format("{} virtual shards for {} replicas: some would have nothing to compute",
-                       options_.virtual_shards, world_size),
-           fmt::format("reproducible.virtual_shards of at least {}", world_size));
+    refuse_option(
+        fmt::format("{} virtual shards for {} replicas: some would have nothing to compute",
+                    options_.virtual_shards, world_size),
+        fmt::format("reproducible.virtual_shards of at least {}", world_size));
   if (world_.is_elastic()) check_elastic(options_);
   if (!world_.is_elastic() && options_.resize.batch != "keep")
-    refuse("elastic.batch scale in a job whose number of workers stays",
-           "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+    refuse_option("elastic.batch scale in a job whose number of workers stays",
+                  "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   const auto started = std::chrono::steady_clock::now();
   const double began = options_.started_at;
   monitor::PssSampler pss;
@@ -333,8 +341,8 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
   world_.connect(options_.replicas);
   world_.agree("configuration", facts);
   const std::vector<Groups> groups = make_groups(world_, options_);
-  // A single replica runs on the caller's own thread, where its thread-local settings (grad mode,
-  // device guards) hold.
+  // A single replica runs on the caller's thread, so that its thread-local settings (grad mode,
+  // device guards) apply.
   return publish(settings.size() == 1 ? run_to_the_end(settings[0], groups[0])
                                       : run_in_threads(settings, groups)[0]);
 }

@@ -11,7 +11,7 @@ namespace trireme::comm {
 namespace {
 
 // The interval at which a wait checks for lost workers from which it expects no message.
-constexpr Milliseconds kSlice{20};
+constexpr Milliseconds kMessageSlice{20};
 
 }  // namespace
 
@@ -216,7 +216,7 @@ void Messages::Mailroom::wait(Delivery& delivery, const char* operation, const s
   const Deadline deadline = Deadline::after(limits->timeout());
   std::unique_lock lock(mutex);
   const auto over = [&] { return delivery.done || ended || !delivery.broken.empty(); };
-  while (!changed.wait_for(lock, std::min(kSlice, deadline.remaining() + Milliseconds(1)), over)) {
+  while (!changed.wait_for(lock, std::min(kMessageSlice, deadline.remaining() + Milliseconds(1)), over)) {
     limits->throw_if_lost();
     if (!deadline.expired()) continue;
     lanes[static_cast<size_t>(delivery.peer)].receives.remove_if(

@@ -20,8 +20,8 @@ class Bfloat16 : public Codec {
   }
 };
 
-// Blocks of codes behind one float32 scale each. The block's size is a multiple of four bytes, so
-// that all lies where its type wants it.
+// Blocks of codes, each behind one float32 scale. The block's size is a multiple of four bytes, so
+// that everything is aligned for its type.
 template <typename Code>
 class Scaled : public Codec {
  public:
@@ -49,8 +49,8 @@ class Scaled : public Codec {
 
  protected:
   static constexpr int64_t kScaleBytes = sizeof(float);
-  static constexpr float kSmallest = 1e-37F;  // A scale below would be no normal float.
-  // Of a block whose largest value is `most`. A block of zeros keeps a scale of 1.
+  static constexpr float kSmallest = 1e-37F;  // A smaller scale would not be a normal float.
+  // The scale of a block whose largest value is `most`. A block of zeros has a scale of 1.
   virtual float scale_of(float most) const = 0;
   virtual void to_codes(const float* values, float scale, Code* codes, float* left) const = 0;
   virtual void from_codes(const Code* codes, float scale, float* values) const = 0;
@@ -80,7 +80,7 @@ class Float16 : public Scaled<uint16_t> {
   Float16() : Scaled(1024) {}
 
  private:
-  // A power of two costs no precision. The largest value comes to lie in (16384, 32768], which
+  // A power of two costs no precision. It brings the largest value into (16384, 32768], which
   // leaves room for rounding.
   float scale_of(float most) const override {
     if (most == 0) return 1;

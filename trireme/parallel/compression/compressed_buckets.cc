@@ -19,8 +19,8 @@ CompressedBucket layout_of(const plan::Bucket& bucket, const std::vector<plan::T
 bool all_finite(const at::Tensor& flat) {
   if (flat.scalar_type() == at::kFloat)
     return is_finite(flat.const_data_ptr<float>(), flat.numel());
-  return is_finite(flat.const_data_ptr<double>(),
-                   flat.numel());  // make_compressor() refuses all others.
+  // make_compressor() refuses all other types.
+  return is_finite(flat.const_data_ptr<double>(), flat.numel());
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ CompressedBuckets::CompressedBuckets(std::shared_ptr<Group> group, const plan::B
 }
 
 CompressedBuckets::~CompressedBuckets() {
-  if (!works_.empty()) group_->abort("a step was given up while its gradients travelled");
+  if (!works_.empty()) group_->abort("a step was abandoned while its gradients travelled");
 }
 
 void CompressedBuckets::prepare(const at::Tensor& flat, double scale) {

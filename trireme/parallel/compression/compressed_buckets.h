@@ -1,7 +1,7 @@
-// Buckets of a step on their way through their compressors: one after another, in the plan's order
-// on every rank. Where the carrier works in the background they are compressed in a thread of their
-// own, while backward makes the next ones. The thread alone uses the group between the first send()
-// of a step and the end of finish().
+// The buckets of a step on their way through their compressors: one after another, in the plan's
+// order on every rank. If the backend works in the background, a separate thread compresses
+// buckets while backward makes the next ones. That thread alone uses the group between the first
+// send() of a step and the end of finish().
 #pragma once
 #include <trireme/comm/operation_queue.h>
 #include <trireme/parallel/compression/compressor.h>
@@ -11,48 +11,50 @@
 
 namespace trireme::compression {
 
-// One rank's. Used by one thread.
+// The buckets of one rank. One thread uses it.
 class CompressedBuckets {
  public:
   CompressedBuckets(std::shared_ptr<Group> group, const plan::BucketPlan& plan,
                     const std::vector<NamedTensor>& parameters, const CompressionOptions& options);
-  ~CompressedBuckets();  // Aborts the group if buckets are under way: they cannot be taken back.
+  // Aborts the group if buckets are on their way: they cannot be taken back.
+  ~CompressedBuckets();
 
-  // Divides by `scale`, so that what is kept between steps knows no loss scale, and looks for NaN
-  // and infinities: they become zeros, and the step must not count.
+  // Divides by `scale`, so that errors kept between steps do not depend on the loss scale.
+  // Replaces NaN and infinities by zeros; the step must then not count.
   void prepare(const at::Tensor& flat, double scale);
-  bool is_finite() const { return is_finite_; }  // All that were prepared in this step.
-  // The next bucket, prepared, is let go; `flat` becomes the sum, and is not touched before
-  // finish().
+  // Whether all buckets that were prepared in this step are finite.
+  bool is_finite() const { return is_finite_; }
+  // Sends the next bucket, which is prepared. `flat` becomes the sum; do not touch it
+  // before finish().
   void send(at::Tensor flat);
-  size_t sent() const { return sent_; }  // Buckets of this step.
-  bool may_send_early() const {
-    return sent_ + 1 < compressors_.size();
-  }  // The last one waits for finish().
+  size_t sent() const { return sent_; }  // The number of buckets sent in this step.
+  // False for the last bucket, which waits for finish().
+  bool may_send_early() const { return sent_ + 1 < compressors_.size(); }
 
-  // Lets go what is left, prepared, and waits until all has arrived. `facts` are added up over all
-  // ranks; they travel ahead of the last bucket, at one place in the order of operations however
-  // many buckets a rank sent early. Returns how many bytes this rank sent.
+  // Sends the remaining buckets, which are prepared, and waits until all have arrived. `facts` are
+  // added up over all ranks. They travel before the last bucket: this is the same place in the
+  // order of operations on every rank, however many buckets it sent early. Returns the bytes that
+  // this rank sent.
   int64_t finish(const std::vector<at::Tensor>& rest, const at::Tensor& facts);
-  // The step that was finished counted, or everything that is kept stays as it was before it.
+  // Ends the step. If it did not count, the kept errors stay as they were before it.
   void end_step(bool counted);
 
   std::vector<NamedTensor> state() const;
-  // Takes what another plan's buckets of the same parameters have kept.
+  // Takes over the kept errors of `other`, whose plan orders the same parameters differently.
   void take_state(const CompressedBuckets& other);
 
  private:
   void add(std::function<void()> operation);
 
   std::shared_ptr<Group> group_;
-  std::vector<std::unique_ptr<Compressor>> compressors_;  // By bucket.
-  // Of the step under way.
+  std::vector<std::unique_ptr<Compressor>> compressors_;  // One for each bucket.
+  // The state of the current step follows.
   bool is_finite_ = true;
   size_t sent_ = 0;
-  int64_t bytes_sent_ = 0;  // Added to by the queue's operations.
-  WorkPtr facts_;           // Likewise.
+  int64_t bytes_sent_ = 0;  // The queue's operations add to it.
+  WorkPtr facts_;           // The queue's operations set it.
   std::vector<WorkPtr> works_;
-  comm::OperationQueue queue_;  // Last: its thread uses all of the above.
+  comm::OperationQueue queue_;  // The last member, because its thread uses all of the above.
 };
 
 }  // namespace trireme::compression

@@ -1,11 +1,10 @@
 // Compressed reduction of gradients, for links slower than the step: an interface, and a registry
-// by name that a user can add to.
+// by name to which users can add.
 //
-// What is promised: the result has the same bits on every replica, and a run repeated is
-// bit-identical. What is not: the losses of one_device. Methods with error feedback keep what they
-// left out of a step and add it to the next one (Seide et al. 2014, "1-bit stochastic gradient
-// descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD"), so that nothing is lost, only
-// late.
+// The result has the same bits on every replica, and a repeated run is bit-identical. The losses
+// differ from those of one_device. Methods with error feedback keep what they left out of a step
+// and add it to the next one, so that it arrives late instead of never (Seide et al. 2014, "1-bit
+// stochastic gradient descent"; Karimireddy et al. 2019, "Error feedback fixes SignSGD").
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/comm/group.h>
@@ -19,9 +18,10 @@
 namespace trireme {
 
 struct CompressionOptions {
-  std::string name = "none";  // none, bf16, fp16, int8, topk, powersgd, or one that was registered.
-  int rank = 2;               // powersgd: columns of each factor. Higher: closer and dearer.
-  double ratio = 0.01;        // topk: share of the values that travel.
+  // none, bf16, fp16, int8, topk, powersgd, or a registered name.
+  std::string name = "none";
+  int rank = 2;         // powersgd: the columns of each factor. More are more exact and cost more.
+  double ratio = 0.01;  // topk: the fraction of the values that travel.
 };
 // Throws Error(invalid_argument) naming option, value and rule.
 void check(const CompressionOptions& options);
@@ -35,30 +35,30 @@ struct CompressedBucket {
   at::ScalarType dtype = at::kFloat;
 };
 
-// One replica's end of the reduction of one bucket. One thread at a time.
+// One replica's end of the reduction of one bucket. One thread at a time uses it.
 class Compressor {
  public:
   virtual ~Compressor() = default;
   // COLLECTIVE. `flat` (finite on every rank) becomes nearly the sum over all ranks, with the same
-  // bits everywhere. Returns how many bytes this rank sent. What is kept between steps stays as it
-  // was until commit(): buckets travel before it is known whether the step counts. While backward
-  // runs, another thread than the one that made it may call it.
+  // bits everywhere. Returns the bytes that this rank sent. The kept state does not change before
+  // commit(), because buckets travel before it is known whether the step counts. While backward
+  // runs, another thread than the one that made the object may call it.
   virtual int64_t all_reduce(const at::Tensor& flat) = 0;
-  // The step counts: what the last all_reduce() left out is kept. Without this call the next
-  // all_reduce() starts from what it started from.
+  // Says that the step counts: the object keeps what the last all_reduce() left out. Without this
+  // call the next all_reduce() starts from the same state as the last one.
   virtual void commit() {}
-  // What is kept between steps, by parameter ("error/conv1.weight"): for checkpoints, and to be
-  // filled from one.
+  // The state kept between steps, by parameter ("error/conv1.weight"). Checkpoints save it, and a
+  // resumed run fills it in place.
   virtual std::vector<NamedTensor> state() { return {}; }
 };
 
 using CompressorFactory = std::function<std::unique_ptr<Compressor>(
     std::shared_ptr<Group> group, const CompressedBucket& bucket, const CompressionOptions&)>;
 
-// Makes `name` known, to CompressionOptions too. Before training, on every rank. Throws
-// Error(invalid_argument) if the name is taken.
+// Adds `name` to the known methods, for CompressionOptions too. Call it before training, on every
+// rank. Throws Error(invalid_argument) if the name is taken.
 void register_compressor(const std::string& name, CompressorFactory factory);
-std::vector<std::string> compressor_names();  // In order, without `none`.
+std::vector<std::string> compressor_names();  // The names in order, without `none`.
 std::unique_ptr<Compressor> make_compressor(std::shared_ptr<Group> group,
                                             const CompressedBucket& bucket,
                                             const CompressionOptions& options);

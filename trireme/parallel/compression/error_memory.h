@@ -1,5 +1,6 @@
-// What compression left out of earlier steps, in one flat tensor beside a bucket's gradients: of
-// the steps that counted, and of the one under way, which may not count.
+// The errors that compression left out of earlier steps, in one flat tensor beside a
+// bucket's gradients. There are two: one of the steps that counted, and one of the current
+// step, which may not count.
 #pragma once
 #include <trireme/parallel/compression/compressor.h>
 
@@ -8,9 +9,11 @@ namespace trireme::compression {
 class ErrorMemory {
  public:
   explicit ErrorMemory(const CompressedBucket& bucket);
-  // Both in the bucket's layout.
-  const at::Tensor& kept() const { return kept_; }  // Of earlier steps.
-  const at::Tensor& left() const { return left_; }  // Of this one; zeros before it is written.
+  // Both tensors have the bucket's layout.
+  // The errors of earlier steps.
+  const at::Tensor& kept() const { return kept_; }
+  // The errors of this step; zeros before they are written.
+  const at::Tensor& left() const { return left_; }
   void commit() { std::swap(kept_, left_); }
   std::vector<NamedTensor> state() const;  // "error/<parameter>", views of kept().
 

@@ -1,6 +1,6 @@
-// Without contraction to fused multiply-adds and with a fixed number of partial sums, so that the
-// clones for all generations of processors compute the same bits: replicas may run on different
-// ones.
+// This file is compiled without contraction to fused multiply-adds and uses a fixed number of
+// partial sums. Thus the clones for all generations of processors compute the same bits: replicas
+// may run on different processors.
 #include <trireme/parallel/clones.h>
 #include <trireme/parallel/compression/kernels.h>
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace trireme::compression {
 namespace {
 
-constexpr int kLanes = 32;  // Partial sums of a dot product.
+constexpr int kLanes = 32;  // The partial sums of a dot product.
 constexpr uint32_t kMagnitude = 0x7fffffff, kSign = 0x80000000;
-constexpr int kHalfShift = 13;  // A float's mantissa has so many bits more than a float16's.
+constexpr int kHalfShift = 13;  // A float's mantissa has so many more bits than a float16's.
 constexpr float kSmallestNormalHalf = 6.103515625e-05F;  // 2^-14
 
 TRIREME_INLINE uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
@@ -28,7 +28,7 @@ TRIREME_INLINE float from_bf16_code(uint16_t code) {
   return float_of(static_cast<uint32_t>(code) << 16);
 }
 
-// Below the smallest normal number the float addition itself rounds to multiples of 2^-24.
+// Below the smallest normal number, the float addition itself rounds to multiples of 2^-24.
 TRIREME_INLINE uint16_t fp16_of(float value) {
   const uint32_t bits = bits_of(value), magnitude = bits & kMagnitude, sign = (bits & kSign) >> 16;
   const uint32_t rebias = static_cast<uint32_t>(15 - 127) << 23;
@@ -37,8 +37,7 @@ TRIREME_INLINE uint16_t fp16_of(float value) {
   const uint32_t small = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
   return static_cast<uint16_t>(sign | (float_of(magnitude) < kSmallestNormalHalf ? small : normal));
 }
-// The exponent is put right by a multiplication, which numbers below the smallest normal one need
-// too.
+// A multiplication corrects the exponent; numbers below the smallest normal one need it too.
 TRIREME_INLINE float from_fp16_code(uint16_t code) {
   const uint32_t bits = code;
   const float magnitude =
@@ -98,7 +97,7 @@ TRIREME_INLINE void project_columns(const Thin<T>& thin) {
 }
 
 template <typename T>
-TRIREME_INLINE void restore_rows(const Thin<T>& thin, T share, T* __restrict error) {
+TRIREME_INLINE void restore_rows(const Thin<T>& thin, T fraction, T* __restrict error) {
   const int64_t n = thin.columns;
   for (int64_t i = 0; i < thin.rows; ++i) {
     T* const __restrict row = thin.matrix + i * n;
@@ -112,11 +111,11 @@ TRIREME_INLINE void restore_rows(const Thin<T>& thin, T share, T* __restrict err
       else
         for (int64_t j = 0; j < n; ++j) row[j] += p * q[j];
     }
-    for (int64_t j = 0; j < n; ++j) left[j] -= share * row[j];
+    for (int64_t j = 0; j < n; ++j) left[j] -= fraction * row[j];
   }
 }
 
-// In double, so that neither tiny nor huge gradients leave its range.
+// Adds in double, so that neither tiny nor huge gradients leave its range.
 template <typename T>
 double product_of(const T* a, const T* b, int64_t count) {
   double sum = 0;
@@ -128,7 +127,7 @@ double length_of(const T* column, int64_t rows) {
   return std::sqrt(product_of(column, column, rows));
 }
 
-// Takes the directions of the columns before it out of column k. Returns its length after that.
+// Removes the directions of the earlier columns from column k. Returns the length that is left.
 template <typename T>
 double leave_own_direction(const Thin<T>& thin, int64_t k) {
   T* const column = thin.p + k * thin.rows;
@@ -150,8 +149,8 @@ void orthogonalise_columns(const Thin<T>& thin) {
     const double whole = length_of(column, thin.rows);
     double length = leave_own_direction(thin, k);
     if (length <= whole * kRounding) {
-      // Of the unit vectors, one at least has so much of its length outside the k directions
-      // before.
+      // At least one of the unit vectors has so much of its length outside the k
+      // earlier directions.
       const double enough =
           std::sqrt(static_cast<double>(thin.rows - k) / static_cast<double>(2 * thin.rows));
       length = 0;
@@ -166,8 +165,8 @@ void orthogonalise_columns(const Thin<T>& thin) {
   }
 }
 
-// As whole numbers, magnitudes are ordered as they are as floats, and their maximum needs no care
-// for NaN.
+// As whole numbers, magnitudes have the same order as floats, and their maximum needs no
+// special case for NaN.
 TRIREME_CLONES uint32_t largest_of(const float* values, int64_t count) {
   uint32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) largest = std::max(largest, bits_of(values[i]) & kMagnitude);
@@ -239,11 +238,11 @@ void orthogonalise(const Thin<float>& thin) { orthogonalise_columns(thin); }
 void orthogonalise(const Thin<double>& thin) { orthogonalise_columns(thin); }
 TRIREME_CLONES void project_back(const Thin<float>& thin) { project_columns(thin); }
 TRIREME_CLONES void project_back(const Thin<double>& thin) { project_columns(thin); }
-TRIREME_CLONES void restore(const Thin<float>& thin, float share, float* error) {
-  restore_rows(thin, share, error);
+TRIREME_CLONES void restore(const Thin<float>& thin, float fraction, float* error) {
+  restore_rows(thin, fraction, error);
 }
-TRIREME_CLONES void restore(const Thin<double>& thin, double share, double* error) {
-  restore_rows(thin, share, error);
+TRIREME_CLONES void restore(const Thin<double>& thin, double fraction, double* error) {
+  restore_rows(thin, fraction, error);
 }
 
 }  // namespace trireme::compression

@@ -15,12 +15,12 @@
 namespace trireme::compression {
 namespace {
 
-// A parameter seen as a matrix: the first dimension by all others. Factors are kept transposed, a
-// column in one piece.
+// A parameter seen as a matrix: the first dimension by all others. Its factors are kept
+// transposed, so that a column is contiguous.
 struct Matrix {
   std::string name;
   int64_t offset = 0, rows = 0, columns = 0, rank = 0;
-  int64_t p = 0, q = 0;  // Where its factors begin among those of all matrices.
+  int64_t p = 0, q = 0;  // The beginnings of its factors among those of all matrices.
 };
 
 class PowerSgd : public Compressor {
@@ -69,17 +69,17 @@ class PowerSgd : public Compressor {
   }
 
  private:
-  // Travels as it is.
+  // A parameter that travels uncompressed.
   struct Whole {
     int64_t offset, length;
-    int64_t place;  // Behind the P factors.
+    int64_t place;  // Its place behind the P factors.
   };
 
   at::Tensor q_of(const Matrix& matrix) const {
     return q_.narrow(0, matrix.q, matrix.rank * matrix.columns).view({matrix.rank, matrix.columns});
   }
 
-  // Random, but drawn from the parameter's name: alike on every replica, in every run.
+  // A random matrix that is drawn from the parameter's name: equal on every replica, in every run.
   static at::Tensor first_q(const Matrix& matrix, const at::TensorOptions& type) {
     const auto generator = at::detail::createCPUGenerator(
         std::stoull(sha256_hex(matrix.name).substr(0, 15), nullptr, 16));
@@ -100,7 +100,7 @@ class PowerSgd : public Compressor {
   int64_t reduce(const at::Tensor& flat) {
     const T* const kept = errors_.kept().const_data_ptr<T>();
     T* const left = errors_.left().mutable_data_ptr<T>();
-    // P = M Q, and with it what is not compressed.
+    // P = M Q. The uncompressed parameters travel with it.
     for (const Matrix& matrix : matrices_) project(thin<T>(matrix, flat, q_), kept + matrix.offset);
     for (const auto& [offset, length, place] : whole_)
       p_.narrow(0, place, length).copy_(flat.narrow(0, offset, length));
@@ -113,7 +113,8 @@ class PowerSgd : public Compressor {
       project_back(thin<T>(matrix, flat, next_q_));
     }
     sent += add_up(next_q_);
-    // Everybody puts P Q^T in the place of the sum; each keeps its own part less its share of that.
+    // Every rank replaces the sum by P Q^T. Each rank keeps as error its own part less 1 /
+    // ranks of P Q^T.
     for (const Matrix& matrix : matrices_)
       restore(thin<T>(matrix, flat, next_q_), T(1) / static_cast<T>(group_->size()),
               left + matrix.offset);
@@ -129,9 +130,10 @@ class PowerSgd : public Compressor {
   std::shared_ptr<Group> group_;
   std::vector<Matrix> matrices_;
   std::vector<Whole> whole_;
-  at::Tensor p_;           // Of all matrices, then what travels whole.
-  at::Tensor q_, next_q_;  // Of all matrices: of the last step that counted, and of the one under
-                           // way. The same on every replica.
+  at::Tensor p_;  // The P factors of all matrices, then the uncompressed parameters.
+  // The Q factors of all matrices, the same on every replica: those of the last step that counted,
+  // and those of the current step.
+  at::Tensor q_, next_q_;
   ErrorMemory errors_;
 };
 

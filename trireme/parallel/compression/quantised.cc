@@ -1,3 +1,4 @@
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -11,15 +12,16 @@
 namespace trireme::compression {
 namespace {
 
-constexpr int64_t kPieceElements = 128
-                                   << 10;  // Small for a core's caches, and large for a message.
+// Small enough for a core's caches, and large enough for a message.
+constexpr int64_t kPieceElements = 128 << 10;
 
 class Quantised : public Compressor {
  public:
   Quantised(std::shared_ptr<Group> group, const CompressedBucket& bucket,
             std::unique_ptr<Codec> codec, bool error_feedback)
       : group_(std::move(group)), codec_(std::move(codec)), elements_(bucket.elements) {
-    // Chunks of whole blocks, one a rank, alike in size: the last ones are filled up with zeros.
+    // Each rank has a chunk of whole blocks. Chunks have the same size: zeros fill up the last
+    // ones.
     const int64_t unit = codec_->block() * group_->size();
     chunk_ = (elements_ + unit - 1) / unit * codec_->block();
     piece_ = std::max<int64_t>(1, kPieceElements / codec_->block()) * codec_->block();
@@ -33,7 +35,8 @@ class Quantised : public Compressor {
       pieces.push_back(scatter(flat, start, std::min(piece_, chunk_ - start)));
     for (Piece& piece : pieces) reduce(flat, piece);
     for (const Piece& piece : pieces) finish(piece, flat);
-    // To each other rank its part of mine, and the sum of my chunk.
+    // This rank sends each other rank its part of this rank's gradients, and the sum
+    // of its own chunk.
     return 2 * (group_->size() - 1) * bytes_of(chunk_);
   }
 
@@ -45,12 +48,13 @@ class Quantised : public Compressor {
   }
 
  private:
-  // A part of every rank's chunk: while one is on its way, others are encoded, summed and decoded.
-  // All messages have one tag, and every rank sends and receives them in one order: of all pieces
-  // the parts, then of all pieces the sums.
+  // A part of every rank's chunk. While one piece is on its way, others are encoded, summed and
+  // decoded. All messages have one tag, so every rank sends and receives them in one order: the
+  // parts of all pieces, then the sums of all pieces.
   struct Piece {
-    int64_t start = 0, length = 0;        // In a chunk, in elements.
-    std::vector<at::Tensor> parts, sums;  // [rank], encoded; of parts my own is not there.
+    int64_t start = 0, length = 0;  // The place in a chunk, in elements.
+    // The encoded parts and sums by rank. `parts` has no entry for this rank.
+    std::vector<at::Tensor> parts, sums;
     std::vector<WorkPtr> scattering, gathering;
   };
 
@@ -75,15 +79,15 @@ class Quantised : public Compressor {
     return piece;
   }
 
-  // Of my chunk; the sum goes to everybody.
+  // Sums this rank's chunk and sends the sum to all other ranks.
   void reduce(const at::Tensor& flat, Piece& piece) {
     const int ranks = group_->size(), self = group_->rank();
     for (const WorkPtr& message : piece.scattering) message->wait();
     const at::Tensor sum = at::zeros({piece.length}, at::kFloat);
     for (int rank = 0; rank < ranks; ++rank)  // The owner's own part needs no encoding.
       sum.add_(rank == self ? values_of(flat, piece, self) : decode(piece, piece.parts[rank]));
-    // The sum's own error is its owner's; the place in the memory is free, as the owner's part was
-    // not encoded.
+    // The owner of the sum keeps its error. The place in the error memory is free, because the
+    // owner's part was not encoded.
     piece.sums[self] = encode(piece, self, sum);
     for (int distance = 1; distance < ranks; ++distance) {
       const int to = (self + distance) % ranks, from = (self - distance + ranks) % ranks;
@@ -116,13 +120,14 @@ class Quantised : public Compressor {
     return values;
   }
 
-  // Where a piece lies in a tensor of the bucket's layout, without what fills up the last chunks.
+  // The place of a piece in a tensor of the bucket's layout, without the zeros that
+  // fill up chunks.
   at::Tensor place_of(const at::Tensor& flat, int rank, const Piece& piece) const {
     const int64_t start = std::min(elements_, rank * chunk_ + piece.start);
     return flat.narrow(0, start, std::min(elements_ - start, piece.length));
   }
 
-  // What this rank brings: its gradients, and what was left out of them before.
+  // This rank's values: its gradients and what was left out of them before.
   at::Tensor values_of(const at::Tensor& flat, const Piece& piece, int rank) const {
     at::Tensor values = place_of(flat, rank, piece);
     if (errors_) values = values + place_of(errors_->kept(), rank, piece);
@@ -140,8 +145,8 @@ class Quantised : public Compressor {
 
   std::shared_ptr<Group> group_;
   std::unique_ptr<Codec> codec_;
-  int64_t elements_, chunk_ = 0,
-                     piece_ = 0;  // piece_: at most so many elements of a chunk travel together.
+  // At most piece_ elements of a chunk travel together.
+  int64_t elements_, chunk_ = 0, piece_ = 0;
   std::optional<ErrorMemory> errors_;
 };
 

@@ -37,7 +37,7 @@ void register_compressor(const std::string& name, CompressorFactory factory) {
   if (name.empty() || name == "none" || !factory)
     refuse(fmt::format("a compressor cannot be named '{}'", name), "another name, and a factory");
   if (!known.factories.emplace(name, std::move(factory)).second)
-    refuse(fmt::format("there is a compressor '{}' already", name), "another name");
+    refuse(fmt::format("a compressor '{}' already exists", name), "another name");
 }
 
 std::vector<std::string> compressor_names() {
@@ -51,7 +51,7 @@ std::vector<std::string> compressor_names() {
 void check(const CompressionOptions& options) {
   const std::vector<std::string> names = compressor_names();
   if (options.name != "none" && std::find(names.begin(), names.end(), options.name) == names.end())
-    refuse(fmt::format("strategy.compression is '{}', which is not known", options.name),
+    refuse(fmt::format("strategy.compression is '{}', which is unknown", options.name),
            fmt::format("none, {}", fmt::join(names, ", ")));
   if (options.rank < 1)
     refuse(fmt::format("strategy.compression_rank is {}", options.rank), "1 or more");

@@ -26,10 +26,10 @@ class TopK : public Compressor {
     const at::Tensor chosen =
         std::get<1>(flat.abs().topk(count_, 0, /*largest=*/true, /*sorted=*/false));
     const at::Tensor values = flat.index_select(0, chosen).to(at::kFloat);
-    // What travels is a float: of a double the rest stays in the memory.
+    // The values travel as floats. The rest of a double stays in the error memory.
     errors_.left().copy_(flat).index_add_(0, chosen, values.to(flat.scalar_type()), -1);
 
-    // Places, then values: 8 bytes each.
+    // Places come first, then values: 8 bytes for each pair.
     const at::Tensor mine = at::cat({chosen.to(at::kInt), values.view(at::kInt)});
     const at::Tensor all = at::empty({group_->size() * 2 * count_}, at::kInt);
     group_->all_gather(mine, all);

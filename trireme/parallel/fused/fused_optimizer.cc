@@ -1,4 +1,6 @@
 #include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
@@ -14,9 +16,9 @@
 namespace trireme::fused {
 namespace {
 
-// One rule per optimizer: its torch types, where its state tensors are, and how a step's options
-// become a kernel's. State tensors are listed in a fixed order, so that a place has the same
-// meaning on every rank.
+// There is one rule for each optimizer: its torch types, the places of its state tensors, and the
+// way from a step's options to a kernel's. State tensors are listed in a fixed order, so that a
+// place has the same meaning on every rank.
 struct SgdRule {
   static constexpr bool kLayerwise = false;
   using State = torch::optim::SGDParamState;
@@ -73,7 +75,7 @@ struct RmsPropRule {
   using State = torch::optim::RMSpropParamState;
   using Options = torch::optim::RMSpropOptions;
   using Kernel = RmsProp;
-  // In the order of get(): a later one brings the earlier ones with it.
+  // The tensors are in the order of get(). A later one needs the places of all earlier ones.
   static int tensors(const Options& o) { return o.centered() ? 3 : o.momentum() > 0 ? 2 : 1; }
   static std::array<at::Tensor, 3> get(const State& s) {
     return {s.square_avg(), s.momentum_buffer(), s.grad_avg()};
@@ -111,7 +113,8 @@ struct AdagradRule {
   }
 };
 
-// A layerwise rule's kernel, with what becomes known between measuring and updating.
+// A layerwise rule's kernel also holds the values that become known between measuring and
+// updating.
 struct LarsRule {
   static constexpr bool kLayerwise = true;
   using State = LarsParamState;
@@ -190,8 +193,8 @@ class Fused : public FusedOptimizer {
     for (const auto& [name, tensor] : parameters) parts_.push_back({name, tensor});
   }
 
-  // Reads the groups. Whether every parameter of the optimizer is one of the list, and of a kind
-  // that kernels know.
+  // Reads the groups. Returns whether every parameter of the optimizer is in the list and of a
+  // kind that kernels know.
   bool fits() {
     group_sizes_ = sizes_of_groups();
     for (Part& part : parts_) part.group = -1;
@@ -228,7 +231,7 @@ class Fused : public FusedOptimizer {
       if (values[i].defined())
         mine.places[i].copy_(values[i].view_as(mine.places[i]));
       else if (mine.has_state)
-        mine.places[i].zero_();  // Of state that is gone.
+        mine.places[i].zero_();  // The old state was taken away.
     }
     if (state) Rule::set(*state, mine.places);
     mine.has_state = state != nullptr;
@@ -263,9 +266,9 @@ class Fused : public FusedOptimizer {
         throw Error(
             ErrorCode::unsupported, "parallel",
             fmt::format(
-                "the optimizer's options for '{}' now need {} state tensors, and {} were planned",
+                "the optimizer's options for '{}' now need {} state tensors, but {} were planned",
                 mine.name, needed, mine.places.size()),
-            "momentum, amsgrad and the like from the start, as the engine is made");
+            "momentum, amsgrad and similar options set before the engine is made");
       const bool first = state == nullptr;
       if (first) {
         auto made = std::make_unique<typename Rule::State>();
@@ -306,10 +309,10 @@ class Fused : public FusedOptimizer {
   struct Part {
     std::string name;
     at::Tensor tensor;
-    int group = -1;  // Of the optimizer; -1: not optimized.
+    int group = -1;  // The optimizer's group, or -1 if it has no such parameter.
     std::vector<at::Tensor> places;
-    bool has_state = false;  // In the places.
-    // Of the step under way.
+    bool has_state = false;  // The places hold state.
+    // The state of the current step follows.
     typename Rule::Kernel kernel{};
     std::array<void*, 3> state{};
     void* data = nullptr;
@@ -334,7 +337,7 @@ class Fused : public FusedOptimizer {
                : static_cast<typename Rule::State*>(found->second.get());
   }
 
-  // Nobody gave places: the state is this replica's own, as in torch::optim.
+  // If no places were given, the state is this replica's own, as in torch::optim.
   static std::vector<at::Tensor> own_places(const Part& mine, typename Rule::State* state,
                                             size_t needed) {
     std::array<at::Tensor, 3> values;
@@ -385,7 +388,7 @@ std::unique_ptr<FusedOptimizer> make(torch::optim::Optimizer& optimizer,
 std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& optimizer,
                                                    const std::vector<NamedTensor>& parameters) {
   namespace optim = torch::optim;
-  // Exactly these types: a class derived from one may do something else in its step().
+  // The type must be exactly one of these: a derived class may do something else in its step().
   const std::type_info& type = typeid(optimizer);
   if (type == typeid(optim::SGD)) return make<SgdRule>(optimizer, parameters);
   if (type == typeid(optim::Adam))

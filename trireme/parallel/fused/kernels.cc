@@ -1,5 +1,4 @@
-// Each template is inlined into a plain function for float and one for double, of which clones are
-// made.
+// Each template is inlined into plain functions for float and double, which the compiler clones.
 #include <trireme/parallel/clones.h>
 #include <trireme/parallel/fused/kernels.h>
 #include <algorithm>
@@ -110,7 +109,7 @@ TRIREME_INLINE void lars(const Lars& rule, T* __restrict p, const T* __restrict 
   }
 }
 
-// Eight running sums, so that the loop is vectors wide; the order depends on the index alone.
+// Eight running sums, so that the loop fills a vector. The order depends on the index alone.
 template <typename T, typename Value>
 TRIREME_INLINE double sum_over(int64_t n, Value value) {
   double sums[8] = {};
@@ -175,7 +174,7 @@ TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* 
     for (int64_t i = 0; i < n; ++i) target[i] = scale * (a[i] + b[i]);
     return;
   }
-  // In blocks that stay in the first-level cache while the sources stream past.
+  // Works in blocks that stay in the first-level cache while the sources stream past.
   constexpr int64_t kBlock = 1024;
   T total[kBlock];
   for (int64_t start = 0; start < n; start += kBlock) {

@@ -1,8 +1,8 @@
 // The arithmetic of optimizers on a range of one parameter, for float and double. No torch.
 //
-// Every element is computed by itself and without contraction to fused multiply-adds, so the bits
-// do not depend on how a parameter is cut into ranges. All pointers are to the range's first
-// element.
+// Every element is computed by itself and without contraction to fused multiply-adds, so the
+// bits do not depend on how a parameter is cut into ranges. All pointers point to the
+// range's first element.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,7 +13,7 @@ namespace trireme::fused {
 struct Sgd {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
-  bool first = false;  // The buffer holds nothing yet and becomes the gradient.
+  bool first = false;  // The momentum buffer holds nothing yet and becomes the gradient.
 };
 // torch::optim::Adam (Kingma, Ba 2015), amsgrad (Reddi et al. 2018), AdamW's decoupled decay
 // (Loshchilov, Hutter 2019).
@@ -32,8 +32,8 @@ struct Adagrad {
   double lr = 0, lr_decay = 0, weight_decay = 0, eps = 0;
   int64_t step = 1;
 };
-// LARS (You, Gitman, Ginsburg 2017, algorithm 1): lr is already multiplied by the layer's trust
-// ratio.
+// LARS (You, Gitman, Ginsburg 2017, algorithm 1). lr is already multiplied by the
+// layer's trust ratio.
 struct Lars {
   double lr = 0, momentum = 0, weight_decay = 0;
 };
@@ -42,7 +42,7 @@ struct Lamb {
   double beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   int64_t step = 1;
 };
-// Sums of squares over a range.
+// The sums of squares over a range.
 struct Squares {
   double parameter = 0, direction = 0;
 };
@@ -62,17 +62,17 @@ template <typename T>
 Squares measure(const Lars& rule, const T* parameter, const T* gradient, int64_t count);
 template <typename T>
 void update(const Lars& rule, T* parameter, const T* gradient, T* momentum, int64_t count);
-// Advances the averages, and measures parameter and direction.
+// Advances the averages and returns the sums of squares of parameter and direction.
 template <typename T>
 Squares advance(const Lamb& rule, const T* parameter, const T* gradient, T* average,
                 T* average_square, int64_t count);
-// Steps by `rate` (learning rate x trust ratio) along the direction.
+// Steps along the direction by `rate` (learning rate x trust ratio).
 template <typename T>
 void update(const Lamb& rule, double rate, T* parameter, const T* average, const T* average_square,
             int64_t count);
 
 // target[i] = factor * (sources[0][i] + sources[1][i] + ...), added in that order. `target` may be
-// one of them.
+// one of the sources.
 template <typename T>
 void sum_scaled(std::span<const T* const> sources, double factor, T* target, int64_t count);
 template <typename T>

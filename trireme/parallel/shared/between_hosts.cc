@@ -6,21 +6,23 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/shared/between_hosts.h>
+#include <trireme/parallel/shared/layout.h>
 #include <atomic>
 
 namespace trireme::shared {
 namespace {
 
-constexpr size_t kLine = 64;
-size_t whole_lines(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+size_t whole_lines(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
 }  // namespace
 
-// In the memory's beginning, one line a bucket.
-struct alignas(kLine) BetweenHosts::Flags {
-  std::atomic<int> arrived;   // Ranks that have it complete in backward.
-  std::atomic<bool> reduced;  // By the last of them.
-  bool travels_in_backward;   // Of bucket 0 only: the first rank's carrier works in the background.
+// The flags of one bucket. They lie at the beginning of the memory, one cache line
+// for each bucket.
+struct alignas(kCacheLine) BetweenHosts::Flags {
+  std::atomic<int> arrived;   // The number of ranks that completed the bucket in backward.
+  std::atomic<bool> reduced;  // The last of these ranks has reduced it.
+  // Only bucket 0's is used: the first rank's backend works in the background.
+  bool travels_in_backward;
 };
 
 BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters,

@@ -1,14 +1,14 @@
-// Gradients of a host on their way to the other hosts: reduced over the host's ranks into buckets,
-// which its first rank all-reduces with the first ranks of the other hosts (hierarchical
-// all-reduce; Goyal et al. 2017, section 4), while backward runs where that is possible.
+// The gradients of a host on their way to the other hosts. The host's ranks reduce them into
+// buckets, and the host's first rank all-reduces the buckets with the first ranks of the other
+// hosts, if possible while backward runs (hierarchical all-reduce; Goyal et al. 2017, section 4).
 //
 // In backward, the last of the host's ranks to complete a bucket reduces it, and the first rank
-// sends it at its own next gradient. Buckets that were not complete on all ranks before the step
-// are reduced by all ranks together, each its shard. All hosts send buckets in the plan's order, so
-// how far each came in backward is its own business.
+// sends it at its own next gradient. Some buckets are not complete on all ranks before the step:
+// all ranks reduce them together, each its own shard. All hosts send buckets in the plan's order,
+// so hosts need not be equally far when backward ends.
 //
-// Compression is between the hosts only: the first ranks have the compressors, and what these keep
-// between steps.
+// Compression is between the hosts only: the first ranks have the compressors and
+// their kept state.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/comm/host/host_team.h>
@@ -21,16 +21,16 @@
 
 namespace trireme::shared {
 
-// One rank's. Used by the thread that calls backward and step.
+// One rank's part. The thread that calls backward and step uses it.
 class BetweenHosts {
  public:
   struct Actions {
-    std::function<void(int parameter)>
-        publish;  // The other ranks of the host can read this rank's gradient from now on.
-    std::function<void(int parameter)>
-        reduce;  // Adds all ranks' gradients of a parameter up, into reduced().
+    // Lets the other ranks of the host read this rank's gradient from now on.
+    std::function<void(int parameter)> publish;
+    // Adds up all ranks' gradients of a parameter, into reduced().
+    std::function<void(int parameter)> reduce;
   };
-  // COLLECTIVE over all ranks. `parameters` must outlive it.
+  // COLLECTIVE over all ranks. `parameters` must outlive the object.
   BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters,
                const plan::BucketOptions& options, const CompressionOptions& compression,
                Actions actions);
@@ -39,30 +39,32 @@ class BetweenHosts {
     return memory_->data() + place_[static_cast<size_t>(parameter)];
   }
   bool is_published(int parameter) const { return progress_.is_ready(parameter); }
-  bool compresses() const {
-    return compresses_;
-  }  // Then reduced() has no gradient scale when it comes back from the other hosts.
+  // Whether gradients are compressed. reduced() then comes back from the other hosts without the
+  // gradient scale.
+  bool compresses() const { return compresses_; }
 
-  // The next backward is the step's last, with this scale of its gradients.
+  // Announces that the next backward is the step's last, with this scale of its gradients.
   void expect_last_backward(double gradient_scale);
   void backward_ended(double gradient_scale);
-  int buckets_in_backward() const { return arrived_; }  // Those that this rank had complete.
-  // Whether a parameter is still to be reduced when all ranks of the host had the first
-  // `in_backward` buckets complete.
+  // The number of buckets that this rank completed in backward.
+  int buckets_in_backward() const { return arrived_; }
+  // Whether a parameter must still be reduced if all ranks of the host completed the first
+  // `in_backward` buckets.
   bool is_left(int parameter, int in_backward) const {
     return bucket_of_[static_cast<size_t>(parameter)] >= in_backward;
   }
-  // The host's first rank, when all is reduced on this host: everything that is left travels, and
-  // `facts`, which hear before of gradients that are not finite where compression looks for them.
-  // Returns the bytes it sent.
+  // Only the host's first rank calls it, when all is reduced on this host. Sends the remaining
+  // buckets and `facts`. If compression finds gradients that are not finite, `not_finite` runs
+  // before `facts` are sent. Returns the bytes that this rank sent.
   int64_t all_reduce(Group& leaders, const at::Tensor& facts,
                      const std::function<void()>& not_finite);
-  // When all have met in the step.
+  // Call it when all ranks of the host have met in the step.
   void next_step();
-  // After the update, or where there was none: what compression left out is kept, or forgotten.
+  // Call it after the update, or when there was none. Keeps what compression left out if the step
+  // counted, and forgets it otherwise.
   void end_step(bool counted);
-  // Of compression, by the same names on every rank; those that keep nothing get zeros, which lead
-  // nowhere.
+  // The state of compression, with the same names on every rank. Ranks without compressors return
+  // zeros that nothing reads.
   std::vector<NamedTensor> state() const;
 
  private:
@@ -80,18 +82,19 @@ class BetweenHosts {
   Actions actions_;
   plan::BucketPlan plan_;
   BucketProgress progress_;
-  std::vector<size_t> place_;   // By parameter: offset in the memory.
-  std::vector<int> bucket_of_;  // By parameter.
-  std::vector<size_t> begin_;   // By bucket: offset in the memory.
+  std::vector<size_t> place_;   // By parameter: its offset in the memory.
+  std::vector<int> bucket_of_;  // By parameter: its bucket.
+  std::vector<size_t> begin_;   // By bucket: its offset in the memory.
   std::shared_ptr<net::SharedMemory> memory_;
-  std::unique_ptr<GradientWatch> watch_;  // Null where nothing can travel in backward.
+  std::unique_ptr<GradientWatch> watch_;  // Null if nothing can travel in backward.
   bool compresses_;
-  std::unique_ptr<compression::CompressedBuckets> compressed_;  // The first rank's.
-  std::vector<NamedTensor> forms_;  // The other ranks': what state() is like, without its memory.
-  // Of the step under way.
+  std::unique_ptr<compression::CompressedBuckets> compressed_;  // Only on the first rank.
+  // Only on the other ranks: the names, shapes and types of state(), without memory.
+  std::vector<NamedTensor> forms_;
+  // The state of the current step follows.
   double gradient_scale_ = 1;
   int arrived_ = 0;
-  std::vector<WorkPtr> works_;  // The first rank's, without compression: buckets sent.
+  std::vector<WorkPtr> works_;  // Only on the first rank, without compression: the sent buckets.
 };
 
 }  // namespace trireme::shared

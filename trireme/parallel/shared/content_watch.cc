@@ -7,8 +7,8 @@
 namespace trireme::shared {
 namespace {
 
-// As XXH3 does it: products of neighbouring words under keys that depend on the place, so that
-// words that change alike, or change places, do not cancel each other.
+// The method is XXH3's: products of neighbouring words under keys that depend on the place. Words
+// that change in the same way, or that swap places, thus do not cancel each other.
 constexpr int kLanes = 16;
 constexpr uint32_t kKeyStep = 0x9e3779b1;
 

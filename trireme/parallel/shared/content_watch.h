@@ -1,7 +1,7 @@
 // Notices writes to shared parameters that no version counter shows, such as `p.data().mul_(2)`:
 // each rank of the host would apply them to the one copy. Each rank keeps checksums of its part of
-// the parameters, run by run, and compares a run just before it updates it, while the run comes
-// into the cache anyway.
+// the parameters, run by run. It compares a run just before it updates it, when the run must be
+// loaded into the cache anyway.
 #pragma once
 #include <trireme/parallel/shared/layout.h>
 #include <cstddef>
@@ -12,24 +12,26 @@
 
 namespace trireme::shared {
 
-// Equal for equal bytes; for others almost surely another number. A multiple of 4 bytes.
+// The same number for the same bytes, and almost surely another number for others. The size must
+// be a multiple of 4 bytes.
 uint64_t checksum(std::span<const std::byte> bytes);
 
-// One rank's; one thread.
+// The watch of one rank; one thread uses it.
 class ContentWatch {
  public:
   using BytesOf = std::function<std::span<const std::byte>(const Piece&)>;
-  // `pieces`: at most one of each parameter. A run has `run` elements, the last one of a piece
-  // fewer.
+  // `pieces` has at most one piece of each parameter. A run has `run` elements; the last run of a
+  // piece may have fewer.
   ContentWatch(std::vector<Piece> pieces, int64_t run, BytesOf bytes_of);
 
   void remember_all();
-  // Of a run: a part of a piece that begins at a multiple of `run` from the piece's beginning.
+  // Remembers a run: a part of a piece that begins at a multiple of `run` from the
+  // piece's beginning.
   void remember(const Piece& run) { sum_of(run) = checksum(bytes_of_(run)); }
   bool is_as_left(const Piece& run) const { return sum_of(run) == checksum(bytes_of_(run)); }
-  // The parameter of the next run, in turn, if its content changed; else -1. Looks at one run.
+  // Looks at one run, in turn, and returns its parameter if its content changed, else -1.
   int look_at_next();
-  // The first parameter whose content changed, or -1. Looks at all runs.
+  // Looks at all runs and returns the first parameter whose content changed, or -1.
   int look_at_all() const;
 
  private:
@@ -48,10 +50,10 @@ class ContentWatch {
   std::vector<Piece> pieces_;
   int64_t run_;
   BytesOf bytes_of_;
-  std::vector<Place> places_;  // By parameter.
+  std::vector<Place> places_;  // The places by parameter.
   std::vector<uint64_t> sums_;
-  size_t next_piece_ = 0;  // Of look_at_next().
-  int64_t next_from_ = 0;  // Counted from the beginning of the piece.
+  size_t next_piece_ = 0;  // The piece and place of the next look_at_next().
+  int64_t next_from_ = 0;  // The place counts from the beginning of the piece.
 };
 
 }  // namespace trireme::shared

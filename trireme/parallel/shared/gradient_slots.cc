@@ -34,7 +34,7 @@ void GradientSlots::give_back(void* data) {
   taken_[slot_at(data).value()].store(false, std::memory_order_release);
 }
 
-// The slot that begins there.
+// The slot that begins at `data`, if there is one.
 std::optional<size_t> GradientSlots::slot_at(const void* data) const {
   const auto place = static_cast<const std::byte*>(data) - memory_->data();
   const auto found = slot_at_.find(static_cast<size_t>(place) - begin_);

@@ -1,11 +1,11 @@
-// Where one replica's gradients lie in memory that the other ranks of its host see. While backward
-// runs, a tensor of exactly a parameter's size is allocated in a free slot of that size: most
-// gradients are thus written where the exchange reads them, and nothing is copied. That is luck
-// (autograd may clone, a temporary may be faster), so the exchange publishes every gradient, which
-// copies the ones that lie elsewhere.
+// The places of one replica's gradients in memory that the other ranks of its host see. While
+// backward runs, a tensor of exactly a parameter's size is allocated in a free slot of that size.
+// Most gradients are thus written where the exchange reads them, without a copy. There is no
+// guarantee: autograd may clone, or a temporary may take the slot. Therefore the exchange
+// publishes every gradient, which copies those that lie elsewhere.
 //
-// From publish() to end_step() the other ranks may read a place: no tensor and no other gradient
-// gets it, also when the tensor that was there is freed.
+// From publish() to end_step() the other ranks may read a place. No tensor and no other gradient
+// gets it in that time, even if the tensor in it is freed.
 #pragma once
 #include <trireme/net/shared_memory.h>
 #include <trireme/tensor/cpu_allocator.h>
@@ -18,23 +18,23 @@
 
 namespace trireme::shared {
 
-// One thread at a time; what was allocated here may be freed by any thread.
+// One thread at a time uses it; any thread may free what was allocated here.
 class GradientSlots : public AllocationSource {
  public:
-  // `offsets`: where each parameter's slot begins in `memory`, behind `begin`, with
-  // kBlockHeaderBytes free in front of it; `bytes`: its size (0: none). Behind `spill` there is
-  // room for the same again that is not reserved yet: for gradients whose slot is taken by
-  // something else.
+  // `offsets` are the beginnings of the parameters' slots in `memory`, counted from `begin`, with
+  // kBlockHeaderBytes free in front of each. `bytes` are their sizes (0 for none). From `spill` on
+  // there is room for as much again, which is not reserved yet. It is for gradients whose slot is
+  // taken by something else.
   GradientSlots(std::shared_ptr<net::SharedMemory> memory, size_t begin, size_t spill,
                 std::vector<size_t> offsets, std::vector<size_t> bytes);
 
   void* try_allocate(size_t bytes) override;
   void give_back(void* data) override;
-  // Offset in the memory at which the others find parameter `index`'s gradient; `data` holds
-  // `bytes` of it now. Each parameter gets a place of its own, also where two gradients lie in the
-  // same memory. Throws Error(io) when there is no memory for a copy.
+  // Returns the offset in the memory at which the other ranks find the gradient of parameter
+  // `index`; `data` holds its `bytes` now. Each parameter gets its own place, even if two
+  // gradients lie in the same memory. Throws Error(io) when there is no memory for a copy.
   size_t publish(int index, const void* data);
-  // Nobody reads what was published in this step any more.
+  // Call it when no rank reads this step's published gradients any more.
   void end_step();
 
  private:
@@ -43,11 +43,12 @@ class GradientSlots : public AllocationSource {
   std::shared_ptr<net::SharedMemory> memory_;
   size_t begin_, spill_;
   std::vector<size_t> offsets_, bytes_;
-  std::vector<bool> spilled_;                   // By parameter: its part of the spill is reserved.
-  std::vector<bool> published_;                 // By slot: the others may read it.
+  // By parameter: its part of the spill is reserved.
+  std::vector<bool> spilled_;
+  std::vector<bool> published_;                 // By slot: the other ranks may read it.
   std::unique_ptr<std::atomic<bool>[]> taken_;  // By slot: a tensor lies there.
   std::unordered_map<size_t, std::vector<size_t>> by_size_;
-  std::unordered_map<size_t, size_t> slot_at_;  // By offset.
+  std::unordered_map<size_t, size_t> slot_at_;  // The slots by offset.
 };
 
 }  // namespace trireme::shared

@@ -4,12 +4,10 @@
 namespace trireme::shared {
 namespace {
 
-constexpr size_t kLine = 64;
-
 size_t take(size_t& end, size_t bytes, size_t in_front = 0) {
   end += in_front;
   const size_t place = end;
-  end += (bytes + kLine - 1) / kLine * kLine;
+  end += (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
   return place;
 }
 
@@ -36,17 +34,17 @@ Layout lay_out(const std::vector<Entry>& entries, int ranks) {
   Layout layout;
   for (const Entry& entry : entries) {
     layout.parameters.push_back(take(layout.model_bytes, entry.bytes()));
-    layout.gradients.push_back(entry.trainable ? take(layout.gradient_bytes, entry.bytes(), kLine)
-                                               : 0);
+    layout.gradients.push_back(
+        entry.trainable ? take(layout.gradient_bytes, entry.bytes(), kCacheLine) : 0);
   }
-  // State behind the parameters, in the same order: a rank's shard is then one run of each.
+  // State lies behind the parameters, in the same order: a rank's shard is then one run of each.
   layout.states.resize(entries.size());
   for (int tensor = 0; tensor < 3; ++tensor)
     for (size_t i = 0; i < entries.size(); ++i)
       if (tensor < entries[i].state_tensors)
         layout.states[i].push_back(take(layout.model_bytes, entries[i].bytes()));
-  const size_t each =
-      (layout.gradient_bytes / static_cast<size_t>(ranks) + kLine - 1) / kLine * kLine;
+  const size_t each = (layout.gradient_bytes / static_cast<size_t>(ranks) + kCacheLine - 1) /
+                      kCacheLine * kCacheLine;
   for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) {
     const bool last = rank + 1 == static_cast<size_t>(ranks);
     layout.shards.push_back(pieces_between(

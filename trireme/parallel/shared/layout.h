@@ -1,5 +1,5 @@
-// Where parameters, optimizer state and gradients lie in the memory that the ranks of a host share.
-// Pure.
+// The layout of parameters, optimizer state and gradients in the memory that the ranks of a
+// host share. Pure.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +7,8 @@
 #include <vector>
 
 namespace trireme::shared {
+
+inline constexpr size_t kCacheLine = 64;  // Bytes.
 
 struct Entry {
   int64_t elements = 0;
@@ -23,15 +25,18 @@ struct Piece {
 };
 
 struct Layout {
-  std::vector<size_t>
-      parameters;  // Offset of each parameter in the model's memory; multiples of 64.
-  std::vector<std::vector<size_t>> states;  // Of each of its state tensors, likewise.
+  // By parameter: its offset in the model's memory, a multiple of 64.
+  std::vector<size_t> parameters;
+  // By parameter: the offsets of its state tensors in the model's memory, multiples of 64.
+  std::vector<std::vector<size_t>> states;
   size_t model_bytes = 0;
-  std::vector<size_t> gradients;  // Offset of each trainable parameter in one rank's gradient
-                                  // memory; 64 bytes in front of each are free.
-  size_t gradient_bytes = 0;      // Of one rank.
-  std::vector<std::vector<Piece>> shards;  // By rank: its part of all trainable elements, about
-                                           // equal in bytes; cut at cache lines.
+  // By trainable parameter: its offset in one rank's gradient memory, with 64 free
+  // bytes before it.
+  std::vector<size_t> gradients;
+  size_t gradient_bytes = 0;  // The gradient memory of one rank.
+  // By rank: its part of all trainable elements. Parts are about equal in bytes and are cut
+  // at cache lines.
+  std::vector<std::vector<Piece>> shards;
 };
 
 Layout lay_out(const std::vector<Entry>& entries, int ranks);

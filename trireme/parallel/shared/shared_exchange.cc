@@ -27,10 +27,10 @@ namespace {
 using shared::Piece;
 using shared::StepTable;
 
-// Elements that are reduced and updated at once: with momentum, a piece's values fill a quarter of
-// a small second-level cache, and the reduced gradient stays in the first.
+// The elements that are reduced and updated at once. With momentum, a run's values fill a quarter
+// of a small second-level cache, and the reduced gradient stays in the first-level cache.
 constexpr int64_t kRun = 4096;
-constexpr int kMostStates = 3;  // Of any fused optimizer.
+constexpr int kMostStates = 3;  // No fused optimizer has more state tensors.
 
 class SharedExchange : public Exchange {
  public:
@@ -49,7 +49,7 @@ class SharedExchange : public Exchange {
     allocate();
     watch_contents();
     move_in();
-    release_kept_memory();  // The parameters' former storage, which no step would use again.
+    release_kept_memory();  // No step would use the parameters' former storage again.
   }
 
   std::shared_ptr<AllocationSource> gradient_memory() override { return slots_; }
@@ -74,10 +74,8 @@ class SharedExchange : public Exchange {
     updating_ = false;
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       find_used(facts.used, outcome);
-      const double too_large =
-          between_ && between_->compresses()
-              ? 1.0
-              : mine.gradient_scale;  // Compressed ones were scaled back before.
+      // Compressed gradients were scaled back before.
+      const double too_large = between_ && between_->compresses() ? 1.0 : mine.gradient_scale;
       const double factor =
           1.0 / (too_large * (facts.weighted ? 1.0 : static_cast<double>(outcome.samples)));
       if (is_fused())
@@ -97,7 +95,7 @@ class SharedExchange : public Exchange {
     const at::NoGradGuard no_grad;
     team_->meet({"sync parameters", count(), "shared"});
     if (team_->rank() == 0)
-      for (int p = 0; p < count(); ++p)  // Loading may have given it a storage of its own.
+      for (int p = 0; p < count(); ++p)  // Loading may have given a parameter its own storage.
         if (!is_at_home(p)) shared_view(p).copy_(parameter(p));
     const launch::CollectiveMark mark("parameters of all hosts");
     lead([&](Group& leaders) {
@@ -107,7 +105,7 @@ class SharedExchange : public Exchange {
     for (int p = 0; p < count(); ++p)
       if (!is_at_home(p)) parameter(p).set_data(shared_view(p));
     remember_contents();
-    team_->barrier("sync parameters");  // Nobody writes before all have moved.
+    team_->barrier("sync parameters");  // No rank writes before all have moved.
   }
 
  private:
@@ -133,8 +131,8 @@ class SharedExchange : public Exchange {
   void allocate() {
     model_ = team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes,
                              "parameters and optimizer state");
-    // Slots of all ranks, then room for all ranks' copies of gradients that lie elsewhere, which is
-    // reserved when it is needed.
+    // The slots of all ranks come first. The room behind them is for copies of gradients that lie
+    // elsewhere; it is reserved when it is needed.
     const size_t ranks = static_cast<size_t>(team_->size()),
                  one = std::max<size_t>(64, layout_.gradient_bytes);
     gradients_ = team_->allocate(2 * ranks * one, ranks * one, "gradients");
@@ -154,7 +152,7 @@ class SharedExchange : public Exchange {
       guard_ = std::make_unique<shared::UpdateGuard>(
           team_, (1 + kMostStates) * kRun * sizeof(double), options_.guard);
 
-    // Where facts of all hosts arrive, behind the table.
+    // The facts of all hosts arrive behind the table.
     const size_t table_bytes = StepTable::bytes_for(team_->size(), count(), facts_.size());
     const size_t whole = table_bytes + static_cast<size_t>(facts_.size()) * sizeof(double);
     table_memory_ = team_->allocate(whole, whole, "facts of a step");
@@ -173,8 +171,8 @@ class SharedExchange : public Exchange {
     return view(model_, layout_.parameters[static_cast<size_t>(p)], parameter(p));
   }
 
-  // The team's first rank brings the values; then all ranks' modules and optimizers look at the
-  // shared ones.
+  // The team's first rank brings the values. Then the modules and optimizers of all ranks use
+  // the shared values.
   void move_in() {
     const at::NoGradGuard no_grad;
     if (team_->rank() == 0)
@@ -195,7 +193,7 @@ class SharedExchange : public Exchange {
     }
   }
 
-  // This rank looks after its shard of what is updated, and after its part of the rest.
+  // This rank watches its shard of the trainable parameters and its part of the frozen ones.
   void watch_contents() {
     const auto bytes_of = [this](const Piece& run) {
       const auto element = entry(run.parameter).element_bytes;
@@ -227,8 +225,8 @@ class SharedExchange : public Exchange {
       versions_.push_back(static_cast<int64_t>(parameter(p)._version()));
   }
 
-  // Before the meeting: what the others must know, and a look at whether the user's code left the
-  // parameters alone.
+  // Runs before the meeting. Writes what the other ranks must know, and checks that user code did
+  // not change the parameters.
   void post(Contribution mine) {
     if (guard_) guard_->begin_step();
     if (mine.change.change == Change::none) mine.change = find_change();
@@ -249,7 +247,7 @@ class SharedExchange : public Exchange {
                                at::TensorOptions().dtype(at::kDouble)));
   }
 
-  // In backward the shape may be one that the exchange does not know yet; post() finds it.
+  // In backward the shape may be one that the exchange does not know yet; post() finds it later.
   void publish(int p) {
     const at::Tensor& gradient = parameter(p).grad();
     if (gradient.numel() != entry(p).elements) return;
@@ -274,13 +272,13 @@ class SharedExchange : public Exchange {
         return {Change::rewritten, p};
     }
     if (const int p = frozen_contents_->look_at_next(); p >= 0) return {Change::rewritten, p};
-    // All hosts must hear of it in this step, before the update.
+    // All hosts must know of a change in this step, before the update.
     if (const int p = between_ ? contents_->look_at_all() : -1; p >= 0)
       return {Change::rewritten, p};
     return {};
   }
 
-  // A write that the update found on some rank, on a single host.
+  // Returns a write that the update found on some rank. This happens only on a single host.
   std::optional<Error> find_rewritten() const {
     for (int rank = 0; rank < team_->size(); ++rank)
       if (const int64_t p = table_.head(rank).rewritten; p != StepTable::kNone)
@@ -288,8 +286,8 @@ class SharedExchange : public Exchange {
     return std::nullopt;
   }
 
-  // After load_state() every rank's optimizer has state of its own: the first rank's becomes the
-  // common one.
+  // After load_state() every rank's optimizer has its own state. The first rank's becomes
+  // the common one.
   void adopt_new_state() {
     bool is_new = false;
     for (int rank = 0; rank < team_->size(); ++rank)
@@ -311,8 +309,8 @@ class SharedExchange : public Exchange {
     return sum;
   }
 
-  // What the host's first rank does with the other hosts; if it fails, the others of its host must
-  // not wait for it.
+  // Runs `action` on the host's first rank, with the first ranks of the other hosts. If it fails,
+  // the host's other ranks must not wait for it.
   template <typename Action>
   void lead(Action action) {
     const auto leaders = group_->between_hosts();
@@ -337,7 +335,7 @@ class SharedExchange : public Exchange {
     is_used_ = used;
   }
 
-  // All replicas' gradients of parameter p that there are, in the order of ranks.
+  // The existing gradients of parameter p, in the order of ranks.
   void sources_of(int p, std::vector<const std::byte*>& sources) const {
     sources.clear();
     for (int rank = 0; rank < team_->size(); ++rank)
@@ -359,8 +357,8 @@ class SharedExchange : public Exchange {
   const std::vector<Piece>& shard() const { return shard_of(team_->rank()); }
 
   // Calls visit(range, scaled gradient of the range) for the runs of a shard whose parameters are
-  // in `wanted`, which some replica of the job has a gradient for. `sources_for` fills in the
-  // gradients that are added up for a parameter, in the order of ranks.
+  // in `wanted`; some replica of the job must have a gradient for these. `sources_for` fills in
+  // the gradients to add up for a parameter, in the order of ranks.
   template <typename SourcesFor, typename Visit>
   void for_runs(const std::vector<Piece>& shard, const std::vector<bool>& wanted, double factor,
                 SourcesFor sources_for, Visit visit) const {
@@ -406,7 +404,7 @@ class SharedExchange : public Exchange {
     for (const int p : updated_) is_updated_[static_cast<size_t>(p)] = true;
   }
 
-  // Nothing was written to parameters and state before.
+  // Before this call nothing of this step has been written to parameters and state.
   void update_shards(double factor) {
     launch::mark_phase(Phase::optimizer);
     update_factor_ = factor;
@@ -439,7 +437,7 @@ class SharedExchange : public Exchange {
     if (guard_) guard_->end_shard(rank);
   }
 
-  // The memory of a run's parameter and state.
+  // The memory that a run writes: a part of the parameter and of each state tensor.
   std::span<const std::span<std::byte>> written_by(const fused::Range& range,
                                                    std::span<std::span<std::byte>> regions) const {
     const auto p = static_cast<size_t>(range.parameter);
@@ -454,9 +452,9 @@ class SharedExchange : public Exchange {
     return regions.first(count);
   }
 
-  // All ranks passed the last meeting before the update, or none did. A rank that is lost in it or
-  // behind it left gradients and stamps: the step is committed without it, and the next meeting
-  // tells of the loss.
+  // Either all ranks passed the last meeting before the update, or none did. A rank that is lost
+  // later has left its gradients and stamps in shared memory. The step is committed without that
+  // rank, and the next meeting reports it.
   void end_update() {
     try {
       team_->barrier("update");
@@ -467,8 +465,8 @@ class SharedExchange : public Exchange {
     updating_ = false;
   }
 
-  // Where something about the whole gradient must be known before the update, or other hosts have a
-  // part in it. Returns whether there was one.
+  // Updates when something about the whole gradient must be known first, or when other hosts have
+  // a part in it. Returns whether there was an update.
   bool update_agreed(double factor, StepOutcome& outcome) {
     if (!between_) reduce_left(0);
     if (wants_norm()) {
@@ -476,20 +474,23 @@ class SharedExchange : public Exchange {
       outcome.nonfinite_gradients = !std::isfinite(outcome.gradient_norm);
       if (outcome.nonfinite_gradients) return false;
     } else if (guard_ && !between_) {
-      team_->barrier("reduced");  // Who takes a shard over needs it reduced.
+      // A rank that takes over a shard needs the reduced gradient.
+      team_->barrier("reduced");
     }
     if (options_.accept && !options_.accept(outcome.loss, outcome.gradient_norm)) return false;
     factor *= clip_factor(outcome.gradient_norm, options_.clip_norm);
-    begin_update();  // Not before: a step that overflowed is none, also for the optimizer's
-                     // counters.
+    // A step that overflowed must not reach begin_step(), because it does not count for the
+    // optimizer either.
+    begin_update();
     if (optimizer_->layerwise()) agree_on_layers(factor);
     from_all_ranks_ = false;
     update_shards(factor);
     return true;
   }
 
-  // Where the reduced gradient of parameter p arises: over the first replica's own, which nobody
-  // else reads in this shard; between hosts in the bucket that travels.
+  // The place of the reduced gradient of parameter p. On a single host it overwrites the first
+  // replica's own gradient, which no other rank reads in this shard. Between hosts it is the
+  // bucket that travels.
   std::byte* reduced(int p) const {
     if (between_) return between_->reduced(p);
     for (int rank = 0; rank < team_->size(); ++rank)
@@ -508,15 +509,15 @@ class SharedExchange : public Exchange {
       std::vector<const T*> sources;
       for (const std::byte* source : whole)
         sources.push_back(reinterpret_cast<const T*>(source) + piece.from);
-      if (sources.empty())  // Only other hosts have one.
+      if (sources.empty())  // Only other hosts have a gradient.
         std::memset(target, 0, static_cast<size_t>(piece.to - piece.from) * sizeof(T));
       else
         fused::sum_scaled(std::span<const T* const>(sources), 1.0, target, piece.to - piece.from);
     });
   }
 
-  // This rank's shard of what was not reduced while backward ran, where each rank had so many
-  // buckets complete.
+  // Reduces this rank's shard of the buckets that were not reduced in backward. Each rank
+  // completed `in_backward` buckets there.
   void reduce_left(int in_backward) {
     for (const Piece& piece : shard())
       if (between_ ? between_->is_left(piece.parameter, in_backward)
@@ -524,8 +525,8 @@ class SharedExchange : public Exchange {
         reduce(piece);
   }
 
-  // Gradients travel before it is known whether the step counts: they left while others still
-  // worked on theirs.
+  // Gradients travel before it is known whether the step counts: some were sent while other ranks
+  // still ran backward.
   StepFacts::Summed reduce_between_hosts() {
     int64_t in_backward = table_.head(0).buckets_in_backward;
     for (int rank = 1; rank < team_->size(); ++rank)
@@ -575,13 +576,13 @@ class SharedExchange : public Exchange {
   }
 
   void finish(bool updated) {
-    // Undefined, so that the next backward leaves its gradients where it makes them: nothing is
-    // zeroed.
+    // An undefined .grad lets the next backward leave its gradients where it makes them, and
+    // nothing has to be zeroed.
     for (int p = 0; p < count(); ++p) parameter(p).mutable_grad().reset();
     slots_->end_step();
     table_.next_step();
     if (!updated) return;
-    // Autograd cannot see a write through another tensor.
+    // Autograd does not see a write through another tensor.
     for (const int p : updated_) parameter(p).unsafeGetTensorImpl()->bump_version();
     remember_versions();
   }
@@ -592,24 +593,25 @@ class SharedExchange : public Exchange {
   std::unique_ptr<fused::FusedOptimizer> optimizer_;
   ExchangeOptions options_;
   StepFacts facts_;
-  std::vector<shared::Entry> entries_;  // By parameter, when the engine was made.
+  std::vector<shared::Entry> entries_;  // By parameter, as it was when the engine was made.
   shared::Layout layout_;
   std::shared_ptr<net::SharedMemory> model_, gradients_, table_memory_;
   std::shared_ptr<shared::GradientSlots> slots_;
   StepTable table_;
   at::Tensor all_facts_;
-  std::unique_ptr<shared::BetweenHosts> between_;  // Null: there is no other host.
-  std::unique_ptr<shared::UpdateGuard> guard_;     // Null: the loss of a rank ends the job.
+  std::unique_ptr<shared::BetweenHosts> between_;  // Null if there is no other host.
+  std::unique_ptr<shared::UpdateGuard> guard_;     // Null if a lost rank ends the job.
   std::vector<int64_t> versions_;
-  std::unique_ptr<shared::ContentWatch> contents_;         // Of this rank's shard.
-  std::unique_ptr<shared::ContentWatch> frozen_contents_;  // Of its part of frozen parameters.
-  // Of the step under way.
-  int64_t bytes_between_hosts_ = 0;  // Sent by this rank.
-  std::vector<int> used_, updated_;  // Those of the first that the optimizer has.
+  std::unique_ptr<shared::ContentWatch> contents_;         // Watches this rank's shard.
+  std::unique_ptr<shared::ContentWatch> frozen_contents_;  // Its part of frozen parameters.
+  // The state of the current step follows.
+  int64_t bytes_between_hosts_ = 0;  // The bytes that this rank sent.
+  std::vector<int> used_, updated_;  // updated_ is the part of used_ that the optimizer has.
   std::vector<bool> is_used_, is_updated_;
-  double update_factor_ = 1;     // Of reduced gradients in the update.
-  bool from_all_ranks_ = false;  // The update adds all ranks' gradients up itself.
-  bool updating_ = false;        // Some rank may have written, and it is not known that all have.
+  double update_factor_ = 1;     // The factor for gradients in the update.
+  bool from_all_ranks_ = false;  // The update itself adds up all ranks' gradients.
+  // Some rank may have written, and it is not known that all have.
+  bool updating_ = false;
 };
 
 }  // namespace

@@ -1,13 +1,13 @@
 // One copy of parameters and optimizer state for all replicas of a host, updated inside the
-// exchange: each replica reads all replicas' gradients of its shard where they lie, reduces them
-// and updates the shard, in pieces that stay in cache.
+// exchange. Each replica owns a shard: it reads all replicas' gradients of the shard in place,
+// reduces them and updates the shard, in pieces that stay in cache.
 //
-// Two ways, chosen by what is asked for:
+// There are two ways, chosen by the options:
 //   fused     reduce and update in one pass over memory;
 //   agreed    reduce; agree on what depends on all gradients (norm, overflow, trust ratios, the
-//   other hosts' gradients); update.
-// The sum's order depends on the replica's place and the number of replicas only, so runs repeat
-// bit for bit.
+//             other hosts' gradients); update.
+// The order of the sum depends only on the replica's place and the number of replicas, so runs
+// repeat bit for bit.
 #pragma once
 #include <trireme/comm/host/host_team.h>
 #include <trireme/parallel/exchange.h>
@@ -18,8 +18,8 @@
 namespace trireme {
 
 // COLLECTIVE. `group` has a host_team(). The parameters' storage becomes the shared one, with the
-// values of the team's first rank; every rank's optimizer must be alike. Between hosts, reduced
-// gradients are all-reduced by each host's first rank.
+// values of the team's first rank. The optimizers of all ranks must be alike. Between hosts, each
+// host's first rank all-reduces the reduced gradients.
 std::unique_ptr<Exchange> make_shared_exchange(std::shared_ptr<Group> group,
                                                std::vector<NamedTensor> parameters,
                                                std::unique_ptr<fused::FusedOptimizer> optimizer,

@@ -1,4 +1,5 @@
-// What the ranks of a host tell each other in a step besides gradients; lies in shared memory.
+// The facts that the ranks of a host tell each other in a step besides gradients, in shared
+// memory.
 #pragma once
 #include <trireme/net/shared_memory.h>
 #include <trireme/parallel/fused/kernels.h>
@@ -7,7 +8,7 @@
 
 namespace trireme::shared {
 
-// One row a rank, twice: rows of successive steps are different memory, so that a fast rank does
+// There are two rows for each rank. Successive steps use different rows, so that a fast rank does
 // not overwrite what a slow one reads.
 class StepTable {
  public:
@@ -17,17 +18,19 @@ class StepTable {
 
   static constexpr int64_t kNoGradient = -1, kNone = -1;
   struct Head {
-    int64_t state_is_new;  // The optimizer's state does not lie in the shared memory (any more).
-    int64_t rewritten;     // A parameter that this rank found so in its update, or kNone.
-    double squares;        // Of this rank's shard of the reduced gradient.
-    int64_t buckets_in_backward;  // Complete before the step, for other hosts (between_hosts.h).
+    // 1 if the optimizer's state does not lie in the shared memory (any more).
+    int64_t state_is_new;
+    int64_t rewritten;  // A parameter that this rank found rewritten in its update, or kNone.
+    double squares;     // The sum of squares of this rank's shard of the reduced gradient.
+    // The buckets that were complete before the step, for other hosts (between_hosts.h).
+    int64_t buckets_in_backward;
   };
   void next_step() { set_ = 1 - set_; }
   Head& head(int rank) const { return *reinterpret_cast<Head*>(row(rank)); }
   double* facts(int rank) const { return reinterpret_cast<double*>(row(rank) + sizeof(Head)); }
-  // Where in the shared memory each parameter's gradient begins, or kNoGradient.
+  // The offset of each parameter's gradient in the shared memory, or kNoGradient.
   int64_t* gradients(int rank) const { return reinterpret_cast<int64_t*>(facts(rank) + facts_); }
-  // Of this rank's part of each parameter (layerwise optimizers).
+  // The squares of this rank's part of each parameter, for layerwise optimizers.
   fused::Squares* squares(int rank) const {
     return reinterpret_cast<fused::Squares*>(gradients(rank) + parameters_);
   }

@@ -1,6 +1,7 @@
 #include <sys/stat.h>
 #include <trireme/base/deadline.h>
 #include <trireme/base/files.h>
+#include <trireme/parallel/shared/layout.h>
 #include <trireme/parallel/shared/update_guard.h>
 #include <unistd.h>
 #include <atomic>
@@ -12,16 +13,15 @@
 namespace trireme::shared {
 namespace {
 
-constexpr size_t kLine = 64;
 constexpr Milliseconds kFinishTimeout{5000};
 
-// Process numbers mean nothing across these.
+// The namespace of process numbers. Numbers of different namespaces cannot be compared.
 uint64_t process_namespace() {
   struct stat facts {};
   return ::stat("/proc/self/ns/pid", &facts) == 0 ? facts.st_ino : 0;
 }
 
-// A zombie does nothing any more.
+// Whether the process can still act; a zombie cannot.
 bool process_lives(pid_t process) {
   if (::kill(process, 0) != 0) return false;
   try {
@@ -36,22 +36,22 @@ bool process_lives(pid_t process) {
 
 }  // namespace
 
-struct alignas(kLine) UpdateGuard::Stamp {
-  std::atomic<int64_t> copied;   // Runs whose memory was copied aside.
-  std::atomic<int64_t> done;     // Runs.
-  std::atomic<int32_t> is_over;  // All of them.
-  std::atomic<int32_t> owner;    // Rank that does them.
-  std::atomic<int32_t> process;  // Of this rank.
+struct alignas(kCacheLine) UpdateGuard::Stamp {
+  std::atomic<int64_t> copied;   // The number of runs whose memory was copied aside.
+  std::atomic<int64_t> done;     // The number of finished runs.
+  std::atomic<int32_t> is_over;  // 1 if all runs are finished.
+  std::atomic<int32_t> owner;    // The rank that does the runs.
+  std::atomic<int32_t> process;  // The process of the stamp's rank.
   uint64_t process_namespace;
 };
 
 UpdateGuard::UpdateGuard(std::shared_ptr<comm::HostTeam> team, size_t run_bytes,
                          UpdateGuardOptions options)
     : team_(std::move(team)),
-      run_bytes_((run_bytes + kLine - 1) / kLine * kLine),
+      run_bytes_((run_bytes + kCacheLine - 1) / kCacheLine * kCacheLine),
       options_(std::move(options)) {
   const size_t bytes = static_cast<size_t>(team_->size()) * (2 * sizeof(Stamp) + run_bytes_);
-  memory_ = team_->allocate(bytes, bytes, "a copy of what is being updated");
+  memory_ = team_->allocate(bytes, bytes, "a copy of the memory in an update");
 }
 
 UpdateGuard::Stamp& UpdateGuard::stamp(int rank) const {
@@ -98,11 +98,12 @@ void UpdateGuard::end_shard(int rank) { stamp(rank).is_over.store(1, std::memory
 bool UpdateGuard::lives(int rank) const {
   if (options_.lives) return options_.lives(rank);
   const Stamp& its = stamp(rank);
-  if (its.process_namespace != stamp(team_->rank()).process_namespace) return true;  // Who knows.
+  // The guard cannot look into another namespace, so it takes the process as alive.
+  if (its.process_namespace != stamp(team_->rank()).process_namespace) return true;
   return process_lives(its.process.load(std::memory_order_acquire));
 }
 
-// Whoever takes it over may die as well: then the next one does.
+// Takes over a shard. The rank that takes it over may die as well; then another rank does.
 bool UpdateGuard::claim(int rank) {
   int32_t owner = stamp(rank).owner.load(std::memory_order_acquire);
   return !lives(owner) && stamp(rank).owner.compare_exchange_strong(owner, team_->rank());

@@ -1,10 +1,10 @@
-// An update of shared memory that can be finished by others when the rank that ran it dies in the
-// middle.
+// Guards an update of shared memory: if a rank dies in the middle of its part, other
+// ranks finish it.
 //
-// Each rank updates its shard run by run. Before a run, the memory that it will write is copied
-// aside, and two stamps say how far it came: a run that was begun is put back and done again, one
-// that was not is done. Gradients lie in shared memory too, so any rank of the host has all that it
-// takes.
+// Each rank updates its shard run by run. Before a run, it copies the memory that the run will
+// write, and two stamps record its progress. To finish a shard, another rank restores and repeats
+// a run that was begun, and does the runs that were not. Gradients lie in shared memory too, so
+// any rank of the host has all that it needs.
 #pragma once
 #include <trireme/comm/host/host_team.h>
 #include <cstddef>
@@ -15,13 +15,14 @@
 
 namespace trireme::shared {
 
-// How the guard is used; the functions are for tests.
+// The options of the guard; the functions are for tests.
 struct UpdateGuardOptions {
   bool wanted = false;
-  enum class Moment { copied, updated };  // Within a run.
-  std::function<void(int64_t run, Moment moment)>
-      at_moment;                        // May throw, as a process that dies would.
-  std::function<bool(int rank)> lives;  // Empty: asks the system whether its process is there.
+  enum class Moment { copied, updated };  // A moment within a run.
+  // May throw, to imitate a process that dies.
+  std::function<void(int64_t run, Moment moment)> at_moment;
+  // If empty, the guard asks the system whether the rank's process exists.
+  std::function<bool(int rank)> lives;
 };
 
 class UpdateGuard {
@@ -29,10 +30,10 @@ class UpdateGuard {
   // COLLECTIVE over the host. A run writes at most `run_bytes`.
   UpdateGuard(std::shared_ptr<comm::HostTeam> team, size_t run_bytes, UpdateGuardOptions options);
 
-  // This rank, before the meeting in front of the update.
+  // Each rank calls it before the meeting that precedes the update.
   void begin_step();
-  // Run `number` of `rank`'s shard, counted from 0 and in order: done by `update`, which writes
-  // `regions` and nothing else; passed over if it was done before.
+  // Does run `number` of `rank`'s shard, counted from 0 and in order. `update` writes `regions`
+  // and nothing else. Skips the run if it was done before.
   template <typename Update>
   void run(int rank, int64_t number, std::span<const std::span<std::byte>> regions, Update update) {
     if (!begin_run(rank, number, regions)) return;
@@ -43,9 +44,9 @@ class UpdateGuard {
   }
   void end_shard(int rank);
 
-  // When a rank was lost behind the meeting: calls finish(rank) for each shard whose rank is gone
-  // and that nobody else finishes. True when all shards are done; false when that is not so in
-  // time: the memory is torn then.
+  // Call it if a rank was lost after the meeting. Calls finish(rank) for each shard whose rank is
+  // gone and that no other rank finishes. Returns true when all shards are done, and false if they
+  // are not done in time: the memory is then torn.
   bool finish_for_the_lost(const std::function<void(int rank)>& finish);
 
  private:
@@ -64,8 +65,9 @@ class UpdateGuard {
   const size_t run_bytes_;
   const UpdateGuardOptions options_;
   std::shared_ptr<net::SharedMemory> memory_;
-  int set_ = 0;  // Of stamps, in turn: who is in the next step already leaves those that slower
-                 // ranks look at.
+  // The stamps of two steps alternate: a rank in the next step must not change the stamps that
+  // slower ranks still read.
+  int set_ = 0;
 };
 
 }  // namespace trireme::shared
