@@ -33,7 +33,8 @@ int train(const char* file) {
       auto loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
       outcome = replica.step(loss, batch.size());  // Backward, exchange, update.
     }
-    if (world.rank() == 0) std::cout << "epoch " << epoch << ": loss " << outcome.loss << std::endl;
+    if (world.rank() == 0)
+      std::cout << "epoch " << epoch << ": loss " << outcome.loss << std::endl;
   }
   world.leave();  // Without it, the end of this process looks like a crash to the others.
   return 0;

@@ -188,8 +188,9 @@ TEST_F(Files, KeepThePermissionsOfTheReplacedFile) {
 }
 
 TEST_F(Files, NameThePathAndReasonWhenTheyCannotBeWritten) {
-  EXPECT_THAT(message_of(ErrorCode::io, [&] { write_file_atomically(folder / "none" / "a", "x"); }),
-              AllOf(HasSubstr("none/a"), HasSubstr("No such file or directory")));
+  EXPECT_THAT(
+      message_of(ErrorCode::io, [&] { write_file_atomically(folder / "none" / "a", "x"); }),
+      AllOf(HasSubstr("none/a"), HasSubstr("No such file or directory")));
   EXPECT_THAT(message_of(ErrorCode::io, [&] { write_file_atomically(folder, "x"); }),
               AllOf(HasSubstr(folder.string()), HasSubstr("Is a directory")));
   EXPECT_THAT(names(), testing::IsEmpty());

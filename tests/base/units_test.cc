@@ -27,8 +27,8 @@ TEST(Duration, IsReadWithItsUnit) {
 }
 
 TEST(Duration, IsRefusedWithoutUnitOrNumber) {
-  for (const char* text :
-       {"", "5", "s", "5 minutes", "-5s", "1e3s", "5  s", "1.s", ".5s", "1.2.3s", "inf s", "5s "}) {
+  for (const char* text : {"", "5", "s", "5 minutes", "-5s", "1e3s", "5  s", "1.s", ".5s",
+                           "1.2.3s", "inf s", "5s "}) {
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { parse_duration(text); }),
                 AllOf(HasSubstr("'" + std::string(text) + "'"), HasSubstr("250ms")));
   }

@@ -35,7 +35,9 @@ inline void crash_into(const std::filesystem::path& state, const std::filesystem
                        const std::function<bool(size_t)>& survives) {
   namespace fs = std::filesystem;
   using Kind = Operation::Kind;
-  const auto here = [&](const fs::path& path) { return state / path.lexically_relative(recorded); };
+  const auto here = [&](const fs::path& path) {
+    return state / path.lexically_relative(recorded);
+  };
   std::map<size_t, std::string> contents;
   // The present places of the files that exist.
   std::map<size_t, fs::path> places;
@@ -52,7 +54,8 @@ inline void crash_into(const std::filesystem::path& state, const std::filesystem
         break;
       case Kind::write: {
         std::string& content = contents[operation.file];
-        content.resize(std::max<size_t>(content.size(), operation.offset + operation.bytes.size()));
+        content.resize(
+            std::max<size_t>(content.size(), operation.offset + operation.bytes.size()));
         std::copy_n(reinterpret_cast<const char*>(operation.bytes.data()), operation.bytes.size(),
                     content.begin() + static_cast<long>(operation.offset));
         break;

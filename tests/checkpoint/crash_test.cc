@@ -201,7 +201,8 @@ TEST_F(Crash, AFullDiskIsReportedWhateverFits) {
                            [&] { save(folder, 3); }))
         << room;
     EXPECT_EQ(newest_step(folder), 2);
-    EXPECT_THAT(names_in(runs_), testing::ElementsAre(".lock", "step-000000001", "step-000000002"));
+    EXPECT_THAT(names_in(runs_),
+                testing::ElementsAre(".lock", "step-000000001", "step-000000002"));
   }
   files.free_bytes = whole;
   save(folder, 3);

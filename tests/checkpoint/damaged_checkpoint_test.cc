@@ -76,10 +76,10 @@ TEST_F(DamagedCheckpoint, WhenAllAreDamagedEachIsNamed) {
   overwrite(file(30, "manifest.json"), "garbage");
   std::filesystem::remove(file(20, "optimizer.safetensors"));
   flip_bit(file(10, "model.safetensors"), 20);
-  EXPECT_TRUE(fails_with(
-      ErrorCode::corrupt,
-      {file(30, "manifest.json"), file(20, "optimizer.safetensors"), file(10, "model.safetensors")},
-      [&] { checkpoints_.newest(); }));
+  EXPECT_TRUE(fails_with(ErrorCode::corrupt,
+                         {file(30, "manifest.json"), file(20, "optimizer.safetensors"),
+                          file(10, "model.safetensors")},
+                         [&] { checkpoints_.newest(); }));
   EXPECT_TRUE(has_checkpoints(runs_));
 }
 

@@ -32,8 +32,8 @@ class FileDigest : public TemporaryFolder {
 };
 
 TEST_F(FileDigest, IsTheSameForAnyPartsAndThreads) {
-  for (const size_t count : {size_t{0}, size_t{1}, kDigestPiece - 1, kDigestPiece, kDigestPiece + 1,
-                             5 * kDigestPiece + 77}) {
+  for (const size_t count : {size_t{0}, size_t{1}, kDigestPiece - 1, kDigestPiece,
+                             kDigestPiece + 1, 5 * kDigestPiece + 77}) {
     const auto bytes = bytes_of(count);
     const std::string expected = of(bytes, 1);
     for (const int threads : {2, 3, 8}) EXPECT_EQ(of(bytes, threads), expected) << count;

@@ -37,7 +37,8 @@ class FolderLock : public CheckpointFolder {
     ::close(ready[1]);
     return child;
   }
-  static launch::JobMark mark_of(const std::string& job, const ProcessId& launcher, int nodes = 1) {
+  static launch::JobMark mark_of(const std::string& job, const ProcessId& launcher,
+                                 int nodes = 1) {
     return {job, nodes, launcher};
   }
   static ProcessId dead() {
@@ -121,8 +122,8 @@ TEST_F(FolderLock, OfADeadLauncherIsWaitedForAndAnotherAttemptHelps) {
     std::this_thread::sleep_for(Milliseconds(100));
     ::kill(other, SIGKILL);
   });
-  EXPECT_FALSE(
-      make_way(folder_, mark_of("next", ProcessId::of_this_process()), Milliseconds(0)).by_own_job);
+  EXPECT_FALSE(make_way(folder_, mark_of("next", ProcessId::of_this_process()), Milliseconds(0))
+                   .by_own_job);
   ::waitpid(other, nullptr, 0);
 }
 

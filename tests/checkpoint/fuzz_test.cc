@@ -158,7 +158,8 @@ TEST_F(Fuzz, PicklesAndArchivesOfPytorch) {
   write_pytorch(path, {a.view(), b.view()});
   const std::string whole = read_file(path);
   const auto pickle_bytes = ZipReader(path).read("archive/data.pkl");
-  const std::string pickle(reinterpret_cast<const char*>(pickle_bytes.data()), pickle_bytes.size());
+  const std::string pickle(reinterpret_cast<const char*>(pickle_bytes.data()),
+                           pickle_bytes.size());
   size_t tensors = 0;
   for (int round = 0; round < 3'000; ++round) {
     if (below(2) == 0) {

@@ -109,9 +109,11 @@ TEST(ManifestText, AnyTornOneIsFound) {
 }
 
 TEST(ManifestText, GarbageIsRefused) {
-  for (const std::string text : {"", "null", "[]", "{}", "{\"format\": \"1\"}", "{\"format\": 1.5}",
-                                 "{\"format\": 1}", "\xff\xfe", "{\"format\": 1}}"})
-    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {}, [&] { manifest_from_text(text, "m"); })) << text;
+  for (const std::string text :
+       {"", "null", "[]", "{}", "{\"format\": \"1\"}", "{\"format\": 1.5}", "{\"format\": 1}",
+        "\xff\xfe", "{\"format\": 1}}"})
+    EXPECT_TRUE(fails_with(ErrorCode::corrupt, {}, [&] { manifest_from_text(text, "m"); }))
+        << text;
   EXPECT_TRUE(fails_with(ErrorCode::corrupt, {},
                          [&] { manifest_from_text(std::string(1'000'000, '['), "m"); }));
 }

@@ -27,10 +27,10 @@ class PytorchFile : public TemporaryFolder {
   }
   static std::string tensor(int offset, const std::string& shape, const std::string& stride,
                             const std::string& type = "FloatStorage") {
-    return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07" + std::string(3, '\0') + "storagectorch\n" +
-           type + "\nX\x01" + std::string(3, '\0') + "0X\x03" + std::string(3, '\0') +
-           "cpuK\x06tQK" + std::string(1, static_cast<char>(offset)) + shape + stride + "\x89" +
-           "ccollections\nOrderedDict\n)RtR";
+    return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07" + std::string(3, '\0') +
+           "storagectorch\n" + type + "\nX\x01" + std::string(3, '\0') + "0X\x03" +
+           std::string(3, '\0') + "cpuK\x06tQK" + std::string(1, static_cast<char>(offset)) +
+           shape + stride + "\x89" + "ccollections\nOrderedDict\n)RtR";
   }
   static std::string dict(const std::string& name, const std::string& value) {
     return std::string("\x80\x02}X", 4) + static_cast<char>(name.size()) + std::string(3, '\0') +
@@ -81,12 +81,13 @@ TEST_F(PytorchFile, PutsStridedTensorsInOrder) {
 }
 
 TEST_F(PytorchFile, RefusesTensorsBeyondTheirStorage) {
-  for (const auto& [shape, stride] : {std::pair<std::string, std::string>{"K\x07\x85", "K\x01\x85"},
-                                      {"K\x02\x85", "K\x06\x85"},
-                                      {"K\x02K\x03\x86", "K\x01\x85"},
-                                      {"J\xff\xff\xff\x7f\x85", "J\xff\xff\xff\x7f\x85"},
-                                      {"J\xff\xff\xff\xff\x85", "K\x01\x85"},
-                                      {"K\x02\x85", "J\xff\xff\xff\xff\x85"}}) {
+  for (const auto& [shape, stride] :
+       {std::pair<std::string, std::string>{"K\x07\x85", "K\x01\x85"},
+        {"K\x02\x85", "K\x06\x85"},
+        {"K\x02K\x03\x86", "K\x01\x85"},
+        {"J\xff\xff\xff\x7f\x85", "J\xff\xff\xff\x7f\x85"},
+        {"J\xff\xff\xff\xff\x85", "K\x01\x85"},
+        {"K\x02\x85", "J\xff\xff\xff\xff\x85"}}) {
     write(dict("w", tensor(0, shape, stride)));
     EXPECT_TRUE(fails_with(ErrorCode::corrupt, {path_}, [&] { read_pytorch(path_); }));
   }

@@ -89,7 +89,8 @@ TEST_F(ConfigReading, TakesValuesWithUnits) {
 
 TEST_F(ConfigReading, TakesAutoForKeysThatTheProgramCanChoose) {
   const Config config = load(
-      "strategy.replicas: auto\nmodel.batch_norm: auto\nmodel.channels: auto\ntrain.steps: auto\n");
+      "strategy.replicas: auto\nmodel.batch_norm: auto\nmodel.channels: auto\ntrain.steps: "
+      "auto\n");
   EXPECT_EQ(config.strategy.replicas, -1);
   EXPECT_EQ(config.model.batch_norm, -1);
   EXPECT_TRUE(config.model.channels.empty());
@@ -129,14 +130,15 @@ TEST_F(ConfigReading, PrintsGivenValues) {
 }
 
 TEST_F(ConfigErrors, NameFileLineAndNearestKey) {
-  EXPECT_THAT(
-      message("model:\n  nmae: cnn\n"),
-      AllOf(HasSubstr("run.yaml:2: there is no key \"model.nmae\""), HasSubstr("try: model.name")));
+  EXPECT_THAT(message("model:\n  nmae: cnn\n"),
+              AllOf(HasSubstr("run.yaml:2: there is no key \"model.nmae\""),
+                    HasSubstr("try: model.name")));
   EXPECT_THAT(message("modle:\n  name: cnn\n"),
               AllOf(HasSubstr("run.yaml:1:"), HasSubstr("try: model")));
   EXPECT_THAT(message("lr: 0.1\n"), HasSubstr("try: optimizer.lr"));
-  EXPECT_THAT(message("", {"data.bach=3"}), AllOf(HasSubstr("--set: there is no key \"data.bach\""),
-                                                  HasSubstr("try: data.batch")));
+  EXPECT_THAT(
+      message("", {"data.bach=3"}),
+      AllOf(HasSubstr("--set: there is no key \"data.bach\""), HasSubstr("try: data.batch")));
   EXPECT_THAT(message("", {"train.lr=3"}), HasSubstr("try: optimizer.lr"));
   EXPECT_THAT(message("zzzzzzzz: 1\n"), HasSubstr("--keys"));
   EXPECT_THAT(message("", {std::string(100000, 'k') + "=1"}), HasSubstr("there is no key"));
@@ -167,9 +169,10 @@ TEST_F(ConfigErrors, NameTheFaultAndTheExpectation) {
                     HasSubstr("try: stop")));
   EXPECT_THAT(message("", {"inject.faults=drop:link=0-1@step=4"}),
               AllOf(HasSubstr("comm.backend is auto"), HasSubstr("comm.backend=tcp")));
-  EXPECT_EQ(load("comm.backend: tcp\n", {"inject.faults=random:seed=1,faults=2,steps=9,kinds=drop"})
-                .comm.backend,
-            "tcp");
+  EXPECT_EQ(
+      load("comm.backend: tcp\n", {"inject.faults=random:seed=1,faults=2,steps=9,kinds=drop"})
+          .comm.backend,
+      "tcp");
   EXPECT_THAT(message("inject.expect: same\n"),
               AllOf(HasSubstr("run.yaml:1: inject.expect"), HasSubstr("'same'")));
   EXPECT_EQ(load("inject: {faults: \"kill:rank=1@step=4\", expect: none}\n").inject.faults,
@@ -208,11 +211,13 @@ TEST_F(ConfigErrors, NameTheNearestChoice) {
 }
 
 TEST_F(ConfigErrors, RefuseAKeyGivenTwiceInAFile) {
-  EXPECT_THAT(message("data:\n  batch: 1\n  batch: 2\n"),
-              AllOf(HasSubstr("run.yaml:3: data.batch was given before"), HasSubstr("run.yaml:2")));
+  EXPECT_THAT(
+      message("data:\n  batch: 1\n  batch: 2\n"),
+      AllOf(HasSubstr("run.yaml:3: data.batch was given before"), HasSubstr("run.yaml:2")));
   EXPECT_THAT(message("data:\n  batch: 1\ndata.batch: 2\n"),
               HasSubstr("data.batch was given before"));
-  EXPECT_THAT(message("data:\n  batch: 1\ndata:\n  seed: 2\n"), HasSubstr("data was given before"));
+  EXPECT_THAT(message("data:\n  batch: 1\ndata:\n  seed: 2\n"),
+              HasSubstr("data was given before"));
 }
 
 TEST_F(ConfigErrors, NameTheLineOfBadYaml) {
@@ -253,8 +258,9 @@ TEST_F(ConfigLayers, LetStepsOfTheCommandLineReplaceEpochsOfTheFile) {
 }
 
 TEST_F(ConfigLayers, DropTheOptionsOfAModelThatSetReplaces) {
-  const Config config = load("model: {name: cnn, channels: [8], batch_norm: false, dropout: 0.1}\n",
-                             {"model.name=mlp", "model.hidden=32"});
+  const Config config =
+      load("model: {name: cnn, channels: [8], batch_norm: false, dropout: 0.1}\n",
+           {"model.name=mlp", "model.hidden=32"});
   EXPECT_TRUE(config.model.channels.empty());
   EXPECT_EQ(config.model.batch_norm, -1);
   EXPECT_EQ(config.model.hidden, (std::vector<int64_t>{32}));
@@ -309,8 +315,9 @@ TEST_F(ConfigRules, CheckModelHeartbeatAndCheckpoint) {
 }
 
 TEST_F(ConfigRules, CheckTheTableOfCollectivesBeforeAnythingStarts) {
-  EXPECT_THAT(message("comm.table: /no/such/table.json\n"),
-              AllOf(HasSubstr("comm.table is /no/such/table.json"), HasSubstr("there is no file")));
+  EXPECT_THAT(
+      message("comm.table: /no/such/table.json\n"),
+      AllOf(HasSubstr("comm.table is /no/such/table.json"), HasSubstr("there is no file")));
   const auto table = [this](const std::string& rows) {
     return "comm.table: " + file("{\"rows\": [" + rows + "]}", "table.json").string() + "\n";
   };

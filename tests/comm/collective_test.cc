@@ -125,8 +125,8 @@ TEST_P(Collective, SharedTensorsAreReducedInPlace) {
     for (int repeat = 0; repeat < 3; ++repeat) {
       tensor.copy_(part_of(group.rank(), tensor.numel(), at::kFloat).view(tensor.sizes()));
       group.all_reduce(tensor);
-      ASSERT_TRUE(
-          tensor.view({-1}).equal(reduction_of(size(), tensor.numel(), at::kFloat, ReduceOp::sum)));
+      ASSERT_TRUE(tensor.view({-1}).equal(
+          reduction_of(size(), tensor.numel(), at::kFloat, ReduceOp::sum)));
     }
     const at::Tensor row = tensor[1];
     row.fill_(group.rank());

@@ -75,8 +75,8 @@ void expect_peer_lost(Workers& workers, const Groups& groups, const Wait& wait, 
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::peer_lost)) << ending.what;
     EXPECT_THAT(ending.what, HasSubstr("worker 1"));
   }
-  ASSERT_TRUE(workers.coordinator().first_loss().has_value());
-  EXPECT_EQ(workers.coordinator().first_loss()->worker, 1);
+  ASSERT_TRUE(workers.coordinator().first_lost().has_value());
+  EXPECT_EQ(workers.coordinator().first_lost()->worker, 1);
 }
 
 TEST_P(LostPeer, EndsEveryWaitOfTheOthersWhenItsExitIsReported) {

@@ -73,7 +73,8 @@ at::Tensor part_of(int rank, int64_t count, at::ScalarType type) {
 template <typename Body>
 std::vector<at::Tensor> outcomes(const Groups& groups, Body body) {
   std::vector<at::Tensor> results(groups.size());
-  on_ranks(groups, [&](Group& group) { results[static_cast<size_t>(group.rank())] = body(group); });
+  on_ranks(groups,
+           [&](Group& group) { results[static_cast<size_t>(group.rank())] = body(group); });
   return results;
 }
 
@@ -200,7 +201,8 @@ TEST_P(ShmPlans, MixWithOtherCollectives) {
       group.barrier();
       ASSERT_TRUE(sum.equal(at::full({count}, size_ * (size_ + 1) / 2, at::kFloat))) << repeat;
       ASSERT_TRUE(root.equal(at::full({count}, repeat % size_, at::kInt))) << repeat;
-      ASSERT_TRUE(group.rank() != 0 || all.equal(at::arange(size_, at::kLong).repeat_interleave(3)))
+      ASSERT_TRUE(group.rank() != 0 ||
+                  all.equal(at::arange(size_, at::kLong).repeat_interleave(3)))
           << repeat;
     }
   });
@@ -246,8 +248,8 @@ TEST(ShmPlanChoice, FollowsTheRequestedName) {
   for (const int64_t count : {100, 100000}) {
     expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::ring), count),
                      fmt::format("{} elements", count));
-    EXPECT_FALSE(
-        sums(groups, count)[0].equal(sums(testing::thread_groups(3, Algorithm::direct), count)[0]));
+    EXPECT_FALSE(sums(groups, count)[0].equal(
+        sums(testing::thread_groups(3, Algorithm::direct), count)[0]));
   }
   workers.leave();
 }

@@ -110,8 +110,9 @@ TEST_F(TcpMesh, AProofForAnythingElseDoesNotServe) {
     EXPECT_EQ(decision(net::Purpose::mesh, link(other)), net::Decision::wrong_purpose) << other;
   EXPECT_EQ(decision(net::Purpose::mesh, right), net::Decision::accepted);
   // It leaves without proof, and its place is free.
-  message_of(ErrorCode::timeout,
-             [&] { net::ControlClient(endpoint, kToken, {}, Deadline::after(Milliseconds(200))); });
+  message_of(ErrorCode::timeout, [&] {
+    net::ControlClient(endpoint, kToken, {}, Deadline::after(Milliseconds(200)));
+  });
   const Mesh one = connect(1), zero = meeting.get();
   expect_bytes_pass(zero.messages[1], one.messages[0]);
 }

@@ -169,7 +169,9 @@ TEST_P(ThreadGroupFailure, AbortInTheMiddleOfCollectivesHarmsNoOtherRank) {
 INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadGroupFailure,
                          ::testing::ValuesIn(plan::all_algorithms().begin(),
                                              plan::all_algorithms().end()),
-                         [](const auto& each) { return std::string(plan::to_string(each.param)); });
+                         [](const auto& each) {
+                           return std::string(plan::to_string(each.param));
+                         });
 
 }  // namespace
 }  // namespace trireme

@@ -41,7 +41,8 @@ TEST(ThreadHub, RanksSumEachOthersBuffersInParts) {
   ThreadHub hub(kRanks, kTimeout);
   on_each(kRanks, [&](int rank) {
     for (int round = 0; round < 100; ++round) {
-      std::vector<float> mine(kElements, static_cast<float>(rank + round)), sum(kElements / kRanks);
+      std::vector<float> mine(kElements, static_cast<float>(rank + round)),
+          sum(kElements / kRanks);
       hub.meet(rank, {.operation = "sum", .data = mine.data(), .elements = kElements});
       std::vector<const void*> sources;
       for (int other = 0; other < kRanks; ++other)

@@ -101,8 +101,8 @@ TEST_P(ThreadPlans, GiveEachRankItsBlockOfTheSum) {
         const at::Tensor input = part_of(group.rank(), count * size_, type);
         const at::Tensor output = at::empty({count}, type);
         group.reduce_scatter(input, output);
-        ASSERT_TRUE(
-            output.equal(sum_of(size_, count * size_, type).narrow(0, group.rank() * count, count)))
+        ASSERT_TRUE(output.equal(
+            sum_of(size_, count * size_, type).narrow(0, group.rank() * count, count)))
             << count << " " << type;
         ASSERT_TRUE(input.equal(part_of(group.rank(), count * size_, type)))
             << "the input is only read";
@@ -155,7 +155,8 @@ TEST_P(ThreadPlans, LeaveTheSameBitsOnAllRanksAndInEveryRun) {
           const at::Tensor sum = parts[rank].clone();
           group.all_reduce(sum);
           if (repetition == 0) sums[rank] = sum;
-          EXPECT_EQ(std::memcmp(sum.const_data_ptr(), sums[rank].const_data_ptr(), sum.nbytes()), 0)
+          EXPECT_EQ(std::memcmp(sum.const_data_ptr(), sums[rank].const_data_ptr(), sum.nbytes()),
+                    0)
               << "another sum in another run";
         });
       }

@@ -58,8 +58,8 @@ TEST_P(Verdicts, NameTheWorkerThatDoesNotComeToACollective) {
   });
   EXPECT_THAT(text, HasSubstr("stalled: worker 1 (host "));
   EXPECT_THAT(text, HasSubstr(" has been in forward of step 40 for "));
-  EXPECT_THAT(text,
-              HasSubstr("wait for it in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
+  EXPECT_THAT(
+      text, HasSubstr("wait for it in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
 }
 
 // The worker uses two groups in another order than the others, which no backend can notice.
@@ -73,8 +73,8 @@ TEST_P(Verdicts, NameTheWorkerThatCalledSomethingElse) {
     first[static_cast<size_t>(worker)]->all_reduce(at::ones({1000}));
   });
   EXPECT_THAT(text, HasSubstr("worker 1 (host "));
-  EXPECT_THAT(text, HasSubstr("called something else than the others: it waits in exchange of step "
-                              "40 (collective 1: all_reduce of 8 B)"));
+  EXPECT_THAT(text, HasSubstr("called a different operation than the others: it has waited in "
+                              "exchange of step 40 (collective 1: all_reduce of 8 B)"));
   EXPECT_THAT(text, HasSubstr("in exchange of step 40 (collective 1: all_reduce of 4.0 KB)"));
 }
 

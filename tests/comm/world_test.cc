@@ -143,7 +143,8 @@ TEST(World, AgreeNamesTwoWorkersAndTheDifference) {
 
 TEST(World, WorkersWithOtherReplicasAreRefusedByBothNumbers) {
   Workers workers(2);
-  const auto endings = endings_of(workers, [](World& world) { world.connect(world.worker() + 1); });
+  const auto endings =
+      endings_of(workers, [](World& world) { world.connect(world.worker() + 1); });
   for (const Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument));
     EXPECT_THAT(ending.what, HasSubstr("replicas a worker"));

@@ -52,7 +52,8 @@ inline std::string idx(uint32_t magic, const std::vector<uint32_t>& sizes,
                        const std::string& values) {
   std::string bytes;
   const auto append = [&bytes](uint32_t number) {
-    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(number >> shift & 0xff);
+    for (int shift = 24; shift >= 0; shift -= 8)
+      bytes += static_cast<char>(number >> shift & 0xff);
   };
   append(magic);
   for (const uint32_t size : sizes) append(size);

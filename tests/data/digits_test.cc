@@ -107,8 +107,8 @@ TEST(ImageTableSelect, TakesRowsInTheRequestedOrder) {
   const ImageTable all = read_digits(kShipped), some = select(all, {7, 3, 7});
   EXPECT_EQ(some.count, 3);
   EXPECT_THAT(some.labels, testing::ElementsAre(all.labels[7], all.labels[3], all.labels[7]));
-  EXPECT_TRUE(
-      std::equal(some.pixels.begin() + 64, some.pixels.begin() + 128, all.pixels.begin() + 3 * 64));
+  EXPECT_TRUE(std::equal(some.pixels.begin() + 64, some.pixels.begin() + 128,
+                         all.pixels.begin() + 3 * 64));
   EXPECT_EQ(some.classes, all.classes);
   EXPECT_EQ(some.scale, all.scale);
   EXPECT_EQ(select(all, {}).count, 0);

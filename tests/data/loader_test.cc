@@ -220,9 +220,10 @@ TEST(LoaderIterator, CoversTheRestOfAnEpoch) {
 }
 
 TEST(LoaderOptionsCheck, RefusesAGlobalBatchSmallerThanTheReplicas) {
-  expect_error([] { Loader(numbered(10), {.batch = 2}, 0, 3); }, ErrorCode::invalid_argument,
-               {"[data] global batch 2 is smaller than the 3 replicas; try: data.batch of at least "
-                "3, or fewer replicas"});
+  expect_error(
+      [] { Loader(numbered(10), {.batch = 2}, 0, 3); }, ErrorCode::invalid_argument,
+      {"[data] global batch 2 is smaller than the 3 replicas; try: data.batch of at least "
+       "3, or fewer replicas"});
 }
 
 TEST(LoaderOptionsCheck, NamesEachWrongOption) {
@@ -230,7 +231,8 @@ TEST(LoaderOptionsCheck, NamesEachWrongOption) {
     return [=] { Loader(numbered(10), options, rank, world_size); };
   };
   expect_error(making({.batch = 0}), ErrorCode::invalid_argument, {"global batch 0"});
-  expect_error(making({.batch = 20, .drop_last = true}), ErrorCode::invalid_argument, {"20", "10"});
+  expect_error(making({.batch = 20, .drop_last = true}), ErrorCode::invalid_argument,
+               {"20", "10"});
   expect_error(making({.threads = -1}), ErrorCode::invalid_argument, {"data.threads", "-1"});
   expect_error(making({.threads = 100000}), ErrorCode::invalid_argument,
                {"data.threads", "100000"});

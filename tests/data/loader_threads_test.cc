@@ -83,7 +83,8 @@ TEST(LoaderThreads, GiveTheSameBatchesForAnyNumberOfThreads) {
     for (const int prefetch : {0, 1, 7}) {
       Loader loader(numbered(50),
                     {.batch = 8, .seed = 4, .threads = threads, .prefetch = prefetch});
-      EXPECT_EQ(next_samples(loader, 30), expected) << threads << " threads, prefetch " << prefetch;
+      EXPECT_EQ(next_samples(loader, 30), expected)
+          << threads << " threads, prefetch " << prefetch;
     }
   }
 }

@@ -19,9 +19,9 @@ using Clock = Deadline::Clock;
 
 constexpr ClaimTimes kShort{.lease = 2s, .margin = 500ms, .renewal = 100ms};
 constexpr ClaimTimes kLong{.lease = 60s};
-const net::Endpoint kNobody{"127.0.0.1", 1};  // Nobody listens there.
+const net::Endpoint kNobody{"127.0.0.1", 1};  // Nothing listens there.
 
-// A claim and what it told.
+// A claim that records its events.
 class Claimant {
  public:
   Claimant(const net::EtcdServer& server, const net::Endpoint& self, Claim::For whom,
@@ -42,7 +42,7 @@ class Claimant {
             times)) {}
   Claim& operator*() { return *claim_; }
   Claim* operator->() { return claim_.get(); }
-  void vanish() { claim_.reset(); }  // As a process that was killed.
+  void vanish() { claim_.reset(); }  // Acts like a killed process.
   Clock::time_point until() const {
     const std::lock_guard lock(mutex_);
     return until_;
@@ -71,7 +71,7 @@ TEST(Claim, PublishesItsHolderUntilItIsGivenBack) {
   claimant->wait_until_held();
   EXPECT_EQ(published(*server), kNobody.describe());
   const auto until = claimant.until();
-  EXPECT_TRUE(eventually([&] { return claimant.until() > until; }));  // Renewed.
+  EXPECT_TRUE(eventually([&] { return claimant.until() > until; }));  // It was renewed.
   claimant->withdraw(soon());
   EXPECT_EQ(published(*server), "");
 }
@@ -85,8 +85,8 @@ TEST(Claim, ASecondJobOfTheNameIsRefusedAtOnceWhateverItsToken) {
     Claimant second(*server, kNobody, Claim::For::new_job, kLong, token);
     const Error refused = error_of([&] { second->wait_until_held(); });
     EXPECT_EQ(refused.code(), ErrorCode::invalid_argument);
-    EXPECT_THAT(refused.what(),
-                AllOf(HasSubstr("the name 'job' lives"), HasSubstr(first.endpoint().describe())));
+    EXPECT_THAT(refused.what(), AllOf(HasSubstr("the name 'job' is running"),
+                                      HasSubstr(first.endpoint().describe())));
   }
 }
 
@@ -105,7 +105,7 @@ TEST(Claim, WaitsForAnEtcdThatIsSilentAtFirst) {
   server->stop();
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   std::jthread later([&] {
-    std::this_thread::sleep_for(1500ms);  // Longer than it waits for one answer.
+    std::this_thread::sleep_for(1500ms);  // The silence outlasts the time-out of one request.
     server->go_on();
   });
   claimant->wait_until_held();
@@ -118,14 +118,14 @@ TEST(Claim, AStopEndsTheWaitForEtcd) {
   EXPECT_EQ(stopped.code(), ErrorCode::aborted);
 }
 
-TEST(Claim, WhereEtcdDoesNotAnswerForTooLongThatIsSaid) {
+TEST(Claim, ReportsThatEtcdDoesNotAnswer) {
   Claim claim({{kNobody}, "job"}, kNobody, kToken, Claim::For::new_job, {});
   const Error failed = error_of([&] { claim.wait_until_held(200ms); });
   EXPECT_EQ(failed.code(), ErrorCode::timeout);
   EXPECT_THAT(failed.what(), AllOf(HasSubstr("etcd does not answer"), HasSubstr("127.0.0.1:1")));
 }
 
-TEST(Claim, ASuccessorFollowsAtOnceWhereNobodyListensAnyMore) {
+TEST(Claim, ASuccessorFollowsAtOnceWhenNothingListensAnyMore) {
   TRIREME_START_ETCD(server);
   Claimant dead(*server, kNobody, Claim::For::new_job, kLong);
   dead->wait_until_held();
@@ -135,7 +135,7 @@ TEST(Claim, ASuccessorFollowsAtOnceWhereNobodyListensAnyMore) {
   EXPECT_EQ(published(*server), "127.0.0.1:2");
 }
 
-TEST(Claim, ASuccessorOfASilentOneHoldsTheNameOnlyWhenThatOneTakesItForLost) {
+TEST(Claim, ASuccessorOfASilentHolderWaitsUntilThatOneCountsItsNameAsLost) {
   TRIREME_START_ETCD(server);
   const net::SilentPort silent;
   Claimant stopped(*server, silent.endpoint(), Claim::For::new_job);
@@ -156,7 +156,7 @@ TEST(Claim, ASuccessorGivesWayToOneThatLives) {
   EXPECT_FALSE(second.holds());
 }
 
-TEST(Claim, OfTwoSuccessorsOneHoldsTheName) {
+TEST(Claim, OnlyOneOfTwoSuccessorsHoldsTheName) {
   TRIREME_START_ETCD(server);
   const net::ControlServer one({"127.0.0.1", 0}, kToken, {}), other({"127.0.0.1", 0}, kToken, {});
   Claimant first(*server, one.endpoint(), Claim::For::successor),
@@ -165,7 +165,7 @@ TEST(Claim, OfTwoSuccessorsOneHoldsTheName) {
   EXPECT_TRUE(eventually([&] { return first.holds() != second.holds(); }));
 }
 
-TEST(Claim, WhatIsNotRenewedIsOverAndHeldAgainWhenEtcdIsBack) {
+TEST(Claim, EndsWithoutRenewalAndIsHeldAgainWhenEtcdIsBack) {
   TRIREME_START_ETCD(server);
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   claimant->wait_until_held();
@@ -176,7 +176,7 @@ TEST(Claim, WhatIsNotRenewedIsOverAndHeldAgainWhenEtcdIsBack) {
   EXPECT_EQ(published(*server), kNobody.describe());
 }
 
-TEST(Claim, WhoFindsItsNameAnothersIsTold) {
+TEST(Claim, ReportsThatAnotherCoordinatorHasItsName) {
   TRIREME_START_ETCD(server);
   Claimant claimant(*server, kNobody, Claim::For::new_job);
   claimant->wait_until_held();

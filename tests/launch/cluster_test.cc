@@ -1,8 +1,8 @@
-// A cluster of threads that train in play: each is a process of an elastic job with a coordinator
-// that stands by, and is lost now and then.
+// A cluster of threads that pretend to train. Each thread plays a process of an elastic job with a
+// coordinator that stands by, and is lost now and then.
 //
 // A step is a barrier (all gave their gradients) and a commit; the state is a chain of hashes over
-// the steps. TRIREME_SOAK sets the number of faults (`make soak`).
+// the steps. TRIREME_SOAK sets the number of deaths (`make soak`).
 #include "job.h"
 
 #include <trireme/base/hash.h>
@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kProcesses = 4;
 constexpr Milliseconds kWait{20000};
-constexpr Milliseconds kNewcomerWait{500};  // Then it asks again where the coordinator is.
+constexpr Milliseconds kNewcomerWait{500};  // A newcomer then asks for the coordinator again.
 const MemberOptions kMember{.timeout = kWait, .heartbeat_interval = Milliseconds(50)};
 
-int faults_wanted() {
+int deaths_wanted() {
   const char* const text = std::getenv("TRIREME_SOAK");
   return text ? std::max(20, 10 * std::atoi(text)) : 20;
 }
@@ -32,14 +32,15 @@ uint64_t next_state(uint64_t state, int64_t step) {
 }
 
 struct Cluster {
-  explicit Cluster(int wanted) : faults(wanted), first(new_coordinator()) {}
+  explicit Cluster(int wanted) : wanted_deaths(wanted), first(new_coordinator()) {}
 
   std::unique_ptr<Coordinator> new_coordinator() const {
     return std::make_unique<Coordinator>(
         kAnyPort, kToken, MembershipOptions{.workers = kProcesses},
         RosterOptions{.minimum = 1, .maximum = kProcesses, .target = kProcesses});
   }
-  // A newcomer does not know who has taken over: it asks around, as a launcher would tell it.
+  // A newcomer does not know which process has taken over. It asks here, as it would ask a
+  // launcher.
   net::Endpoint coordinator() const {
     const std::lock_guard lock(mutex);
     return known;
@@ -49,21 +50,21 @@ struct Cluster {
     known = where;
   }
 
-  // Whether a member may die now: at least one of each generation lives on, as nothing is saved
-  // here. The coordinator in the launcher, too, does not see the end.
+  // Whether a member dies now. At least one member of each generation survives, because nothing is
+  // saved here. The launcher's coordinator dies too, after half of the deaths.
   bool strikes(int generation, int workers, int64_t step) {
     const std::lock_guard lock(mutex);
-    if (happened >= faults || deaths[generation] >= workers - 1) return false;
+    if (happened >= wanted_deaths || deaths[generation] >= workers - 1) return false;
     ++deaths[generation];
-    if (++happened == faults / 2) first.reset();
-    if (happened == faults) last_step = step + 20;
+    if (++happened == wanted_deaths / 2) first.reset();
+    if (happened == wanted_deaths) last_step = step + 20;
     return true;
   }
 
-  const int faults;
+  const int wanted_deaths;
   std::atomic<int64_t> last_step{std::numeric_limits<int64_t>::max()};
   int happened = 0;
-  std::map<int, int> deaths;  // By generation.
+  std::map<int, int> deaths;  // The number of deaths in each generation.
   std::atomic<int64_t> next_process{0};
   std::atomic<bool> finished{false};
   mutable std::mutex mutex;
@@ -95,13 +96,13 @@ class Player {
     generation_ = -1;
     state_ = 0;
     former_.reset();
-    member_.reset();  // The one before it goes without a word.
+    member_.reset();  // The process before it ends without a goodbye.
     arrival_.reset();
     standby_ = std::make_unique<Coordinator>(kAnyPort, kToken);
     coordinator_ = cluster_.coordinator();
   }
 
-  // False: it was killed, or is not wanted.
+  // Returns false if the process was killed or is not wanted.
   bool lives_through_a_generation() {
     try {
       const auto place = arrive();
@@ -117,14 +118,14 @@ class Player {
         member_->barrier(std::to_string(step_));
         state_ = next_state(state_, step_++);
         if (!member_->regroup_wanted()) continue;
-        reason_ = "asked to";  // Who has not seen it yet gives the next step up.
+        reason_ = "asked to";  // Members that have not seen the request give up the next step.
         return true;
       }
       member_->leave();
       cluster_.finished = true;
       return false;
     } catch (const NoGeneration&) {
-      return false;  // As where a launcher starts another process.
+      return false;  // A launcher would start another process.
     } catch (const Error& error) {
       if (error.code() != ErrorCode::peer_lost && error.code() != ErrorCode::timeout &&
           error.code() != ErrorCode::aborted)
@@ -140,7 +141,7 @@ class Player {
         Arrival::Newcomer{process_, step_, std::exchange(reason_, {}),
                           [this](const auto&) { return standby_->endpoint(); }},
         former_, Deadline::after(former_ ? kWait : kNewcomerWait));
-    member_.reset();  // Only now: before, it would be taken for lost.
+    member_.reset();  // Not earlier: the process would count as lost.
     arrival_ = std::move(arrival);
     coordinator_ = arrival_->coordinator();
     auto place = arrival_->wait(Deadline::after(kWait));
@@ -175,7 +176,7 @@ class Player {
   std::mt19937_64 random_;
   std::unique_ptr<Coordinator> standby_;
   std::unique_ptr<Member> member_;
-  std::unique_ptr<Arrival> arrival_;  // Until the next one.
+  std::unique_ptr<Arrival> arrival_;  // The last arrival.
   net::Endpoint coordinator_;
   std::optional<Former> former_;
   int64_t process_ = 0, step_ = -1;
@@ -184,17 +185,17 @@ class Player {
   std::string reason_, trouble_;
 };
 
-TEST(ElasticCluster, GoesOnThroughRandomDeathsOfProcessesAndCoordinators) {
+TEST(ElasticCluster, ContinuesThroughRandomDeathsOfProcessesAndCoordinators) {
   const uint64_t seed = std::random_device()();
   RecordProperty("seed", std::to_string(seed));
-  Cluster cluster(faults_wanted());
+  Cluster cluster(deaths_wanted());
   std::vector<Player> players;
   for (int i = 0; i < kProcesses; ++i)
     players.emplace_back(cluster, mix64(seed, static_cast<uint64_t>(i)));
   on_each(kProcesses, [&](int i) { players[static_cast<size_t>(i)].play(); });
 
   for (const Player& player : players) EXPECT_EQ(player.trouble(), "") << "seed " << seed;
-  ASSERT_EQ(cluster.happened, cluster.faults) << "seed " << seed;
+  ASSERT_EQ(cluster.happened, cluster.wanted_deaths) << "seed " << seed;
   uint64_t expected = 0;
   for (int64_t step = 0; step < cluster.last_step; ++step) expected = next_state(expected, step);
   int finished = 0;

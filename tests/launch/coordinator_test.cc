@@ -21,24 +21,24 @@ TEST(Coordinator, ListensWhereItWasTold) {
   EXPECT_THAT(error.what(), HasSubstr(coordinator.endpoint().describe()));
 }
 
-TEST(Coordinator, OfNoWorkersIsRefused) {
+TEST(Coordinator, AJobOfNoWorkersIsRefused) {
   EXPECT_EQ(error_of([] { Coordinator(kAnyPort, kToken, options_for(0)); }).code(),
             ErrorCode::invalid_argument);
 }
 
 TEST(Coordinator, KnowsThePhaseOfEachWorker) {
-  Job job(2);
+  TestJob job(2);
   job.join_all();
   EXPECT_FALSE(job.coordinator.any_step_finished());
   job[1].phases().set(Phase::exchange, 7);
-  EXPECT_TRUE(
-      eventually([&] { return job.coordinator.last_phase(1).describe() == "exchange of step 7"; }));
+  EXPECT_TRUE(eventually(
+      [&] { return job.coordinator.last_phase(1).describe() == "exchange of step 7"; }));
   EXPECT_TRUE(job.coordinator.any_step_finished());
   EXPECT_EQ(job.coordinator.last_phase(0).step, -1);
 }
 
-TEST(Coordinator, TellsOthersOfALossThatTheSupervisorSaw) {
-  Job job(3);
+TEST(Coordinator, TellsOthersOfALostWorkerThatTheSupervisorReports) {
+  TestJob job(3);
   job.join_all();
   job.coordinator.report_lost(1, "killed by signal 9 (SIGKILL)");
   for (const int other : {0, 2}) {
@@ -50,7 +50,7 @@ TEST(Coordinator, TellsOthersOfALossThatTheSupervisorSaw) {
 }
 
 TEST(Coordinator, EndsTheJoinOfOthersWhenAWorkerDiedBeforeItsOwn) {
-  Job job(2);
+  TestJob job(2);
   std::thread joining([&] {
     const Error error = error_of([&] { job.join(0); });
     EXPECT_EQ(error.code(), ErrorCode::peer_lost);
@@ -79,7 +79,7 @@ TEST(Coordinator, CallsAStoppedWorkerSilent) {
   EXPECT_EQ(quiet->lost()->worker, 1);
 }
 
-TEST(Coordinator, MayGoWhileWorkersSpeak) {
+TEST(Coordinator, MayBeDestroyedWhileWorkersSpeak) {
   for (int round = 0; round < 20; ++round) {
     auto coordinator = std::make_unique<Coordinator>(kAnyPort, kToken, options_for(2));
     std::atomic<int> calls{0};
@@ -116,21 +116,21 @@ class CoordinatorWithOddClient : public testing::Test {
   }
   void TearDown() override {
     job.join_all();
-    on_each(2, [&](int worker) { job[worker].barrier("the job goes on"); });
+    on_each(2, [&](int worker) { job[worker].barrier("the job continues"); });
   }
-  Job job{2};
+  TestJob job{2};
 };
 
-TEST_F(CoordinatorWithOddClient, WhoSpeaksBeforeJoiningIsCutOff) {
+TEST_F(CoordinatorWithOddClient, ASenderThatHasNotJoinedIsCutOff) {
   EXPECT_THAT(ending({{"op", "set"}, {"generation", 5}, {"id", 1}, {"key", "k"}}),
               HasSubstr("connection"));
 }
 
-TEST_F(CoordinatorWithOddClient, WhoJoinsWithoutSayingWhoIsCutOff) {
+TEST_F(CoordinatorWithOddClient, AJoinWithoutAWorkerNumberCutsItsSenderOff) {
   EXPECT_THAT(ending({{"op", "join"}, {"generation", 5}}), HasSubstr("connection"));
 }
 
-TEST_F(CoordinatorWithOddClient, WhoAsksForWhatItsPurposeDoesNotCoverIsCutOff) {
+TEST_F(CoordinatorWithOddClient, AMessageThatItsPurposeDoesNotCoverCutsItsSenderOff) {
   const Json join{
       {"op", "join"}, {"generation", 0}, {"worker", 0},     {"workers", 2},
       {"host", "h"},  {"pid", 1},        {"timeout_ms", 5}, {"must_agree", Json::object()}};
@@ -146,7 +146,7 @@ TEST_F(CoordinatorWithOddClient, AMessageWithoutOperationCutsItsSenderOff) {
   EXPECT_THAT(ending(Json::object()), HasSubstr("connection"));
 }
 
-TEST_F(CoordinatorWithOddClient, WhoIsRefusedIsToldAndCutOff) {
+TEST_F(CoordinatorWithOddClient, ARefusedWorkerIsToldAndCutOff) {
   EXPECT_THAT(ending({{"op", "join"},
                       {"generation", 5},
                       {"worker", 9},

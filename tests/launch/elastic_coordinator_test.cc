@@ -11,9 +11,9 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const net::Endpoint kNowhere{"127.0.0.1", 1};  // Nobody listens there.
+const net::Endpoint kNowhere{"127.0.0.1", 1};  // Nothing listens there.
 
-// As a process that has nothing yet.
+// The arrival of a process that has no state yet.
 Arrival arrive(const Coordinator& coordinator, int64_t process) {
   return {coordinator.endpoint(),
           kToken,
@@ -23,7 +23,7 @@ Arrival arrive(const Coordinator& coordinator, int64_t process) {
 }
 
 struct ElasticJob {
-  // Two are wanted; the first generation forms with one.
+  // Two workers are wanted; the first generation forms with one.
   ElasticJob()
       : coordinator(
             kAnyPort, kToken, {.workers = 2},
@@ -38,7 +38,7 @@ struct ElasticJob {
   Coordinator coordinator;
 };
 
-TEST(ElasticCoordinator, PlacesWhoArrives) {
+TEST(ElasticCoordinator, PlacesAProcessThatArrives) {
   ElasticJob job;
   Arrival arrival = arrive(job.coordinator, 7);
   const auto place = arrival.wait(soon());
@@ -48,18 +48,18 @@ TEST(ElasticCoordinator, PlacesWhoArrives) {
   EXPECT_EQ(place->worker, 0);
 }
 
-TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupHearsOfItToo) {
+TEST(ElasticCoordinator, AWorkerThatJoinsAfterTheOthersWereAskedToRegroupIsAskedToo) {
   ElasticJob job;
   Arrival arrival = arrive(job.coordinator, 0);
   const auto place = arrival.wait(soon());
   ASSERT_TRUE(place);
-  const Arrival newcomer =
-      arrive(job.coordinator, 1);  // Before anybody has joined whom it could ask to come.
+  // The newcomer comes before any worker has joined that could be asked to regroup.
+  const Arrival newcomer = arrive(job.coordinator, 1);
   const auto member = job.join(*place);
   EXPECT_TRUE(eventually([&] { return member->regroup_wanted(); }));
 }
 
-TEST(ElasticCoordinator, HandsOutWhoWasLostWhileItWaited) {
+TEST(ElasticCoordinator, ReportsAProcessThatWasLostWhileItWaited) {
   ElasticJob job;
   Arrival arrival = arrive(job.coordinator, 0);
   const auto place = arrival.wait(soon());
@@ -105,7 +105,7 @@ struct JobOfThree {
   std::array<Standing, 3> processes{Standing(10), Standing(11), Standing(12)};
 };
 
-TEST(ElasticCoordinator, OneThatDiesAfterItToldAPlaceIsNotCalledForLong) {
+TEST(ElasticCoordinator, JoiningEndsSoonWhenTheCoordinatorDiedAfterItToldThePlace) {
   JobOfThree job;
   Standing& one = job.processes[0];
   job.first.reset();
@@ -118,7 +118,7 @@ TEST(ElasticCoordinator, OneThatDiesAfterItToldAPlaceIsNotCalledForLong) {
   EXPECT_THAT(error.what(), HasSubstr("joining the next generation: the coordinator at"));
 }
 
-TEST(Standby, TakesOverWhereTheCoordinatorIsLost) {
+TEST(Standby, TakesOverWhenTheCoordinatorIsLost) {
   JobOfThree job;
   job.first.reset();
   for (Standing& each : job.processes) each.arrive(4);
@@ -141,20 +141,20 @@ TEST(Standby, TheNextOneTakesOverIfThatIsLostToo) {
   job.first.reset();
   job.processes[0].standby.reset();  // Was killed with it.
   for (const int survivor : {1, 2}) job.processes[static_cast<size_t>(survivor)].arrive(survivor);
-  EXPECT_EQ(job.processes[2].place().worker, 0);  // It has the newer state.
+  EXPECT_EQ(job.processes[2].place().worker, 0);  // This process has the newer state.
   const Arrival::Place place = job.processes[1].place();
   EXPECT_EQ(place.worker, 1);
   EXPECT_EQ(place.former.history.back()["lost_ranks"], Json::array({0}));
   EXPECT_EQ(job.processes[1].coordinator.port, job.processes[1].standby->endpoint().port);
 
-  job.processes[1].standby.reset();  // And the one after it.
+  job.processes[1].standby.reset();  // The second coordinator is lost too.
   job.processes[2].arrive(3);
   EXPECT_EQ(job.processes[2].place().generation, 2);
 }
 
 TEST(Standby, DoesNotTakeOverFromACoordinatorThatMayLive) {
   JobOfThree job;
-  const net::SilentPort silent;  // As of a launcher that is stopped.
+  const net::SilentPort silent;  // It acts like a stopped launcher.
   Standing& one = job.processes[2];
   one.coordinator = silent.endpoint();
   const Error error = error_of([&] { one.arrive(4, Deadline::after(Milliseconds(300))); });
@@ -163,7 +163,7 @@ TEST(Standby, DoesNotTakeOverFromACoordinatorThatMayLive) {
   for (const Standing& each : job.processes) EXPECT_FALSE(each.standby->has_taken_over());
 }
 
-TEST(Standby, TheJobEndsWhereAMemberNeitherComesNorEnds) {
+TEST(Standby, TheJobEndsWhenAMemberNeitherComesNorEnds) {
   JobOfThree job;
   job.first.reset();
   job.processes[0].arrive(4);
@@ -172,7 +172,7 @@ TEST(Standby, TheJobEndsWhereAMemberNeitherComesNorEnds) {
               HasSubstr("neither came nor ended"));
 }
 
-// All members are to choose the same one: a worker that is only slow to answer is waited for.
+// All members must choose the same process: they wait for a worker that is only slow to answer.
 TEST(Standby, MembersGoToTheFirstThatIsNotGone) {
   JobOfThree job;
   job.first.reset();
@@ -184,7 +184,7 @@ TEST(Standby, MembersGoToTheFirstThatIsNotGone) {
   EXPECT_FALSE(job.processes[1].standby->has_taken_over());
 }
 
-TEST(Standby, OnSeveralNodesNobodyTakesOverWithoutEtcd) {
+TEST(Standby, OnSeveralNodesNoProcessTakesOverWithoutEtcd) {
   JobOfThree job(/*nodes=*/2);
   job.first.reset();
   const auto error = error_of([&] { job.processes[1].arrive(4); });

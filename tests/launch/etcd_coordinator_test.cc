@@ -35,12 +35,12 @@ struct JobOfTwo {
   Standing one{10, where}, other{11, where};
 };
 
-TEST(EtcdRendezvous, WhoTakesOverIsPublishedAndFoundByNewcomers) {
+TEST(EtcdRendezvous, TheSuccessorIsPublishedAndFoundByNewcomers) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
   EXPECT_EQ(published(*server), job.first->endpoint().describe());
   job.first.reset();
-  job.one.standby.reset();  // Both were killed.
+  job.one.standby.reset();  // The launcher and this worker were killed.
   job.other.arrive(4);
   const Arrival::Place alone = job.other.place();
   EXPECT_EQ(alone.generation, 1);
@@ -48,13 +48,13 @@ TEST(EtcdRendezvous, WhoTakesOverIsPublishedAndFoundByNewcomers) {
   EXPECT_EQ(published(*server), job.other.standby->endpoint().describe());
 
   Standing newcomer(12, job.where);
-  newcomer.arrive(-1);  // It knows etcd alone.
+  newcomer.arrive(-1);  // The newcomer knows only etcd.
   job.other.arrive(5);
   EXPECT_EQ(job.other.place().workers, 2);
   EXPECT_EQ(newcomer.place().worker, 1);
 }
 
-TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
+TEST(EtcdRendezvous, HalfOfAJobContinuesOnceTheLeaseOfTheOtherHalfHasRunOut) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
   const net::SilentPort silent;
@@ -69,7 +69,7 @@ TEST(EtcdRendezvous, HalfOfAJobGoesOnOnceTheLeaseOfTheOtherHalfHasRunOut) {
   EXPECT_EQ(published(*server), job.other.standby->endpoint().describe());
 }
 
-TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
+TEST(EtcdRendezvous, NoPartOfAJobContinuesWhileAnotherHoldsTheName) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server, Milliseconds(500));
   const net::SilentPort silent;
@@ -77,14 +77,14 @@ TEST(EtcdRendezvous, NoPartOfAJobGoesOnWhileAnotherHoldsTheName) {
   publish(*server, silent.endpoint(), 60s);
   for (Standing* each : {&job.one, &job.other}) {
     each->coordinator = each->former->coordinator = silent.endpoint();
-    each->arrive(4);  // Both: most of the job, and yet.
+    each->arrive(4);  // Even both members, the whole job, may not continue.
   }
   EXPECT_THAT(std::string(error_of([&] { job.other.place(); }).what()),
               HasSubstr("does not hold the job's name in etcd"));
 }
 
-// Neither sees the other's stand-by at first.
-TEST(EtcdRendezvous, OfTwoWhoStandByOneTakesOverAndTheOtherSendsItsMembersThere) {
+// At first neither process sees the other's standby.
+TEST(EtcdRendezvous, OneOfTwoStandbysTakesOverAndTheOtherSendsItsMembersThere) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server, Milliseconds(10000), Milliseconds(10000));
   const net::SilentPort silent;
@@ -111,17 +111,17 @@ TEST(EtcdRendezvous, OfTwoWhoStandByOneTakesOverAndTheOtherSendsItsMembersThere)
   EXPECT_NE(job.one.standby->has_taken_over(), job.other.standby->has_taken_over());
 }
 
-TEST(EtcdRendezvous, ACoordinatorWhoseNameIsAnothersTurnsEverybodyAway) {
+TEST(EtcdRendezvous, ACoordinatorThatLostItsNameClosesAllConnections) {
   TRIREME_START_ETCD(server);
   JobOfTwo job(*server);
-  Arrival waiting(job.first->endpoint(), kToken, {12, -1, "", [](const auto&) { return kAnyPort; }},
-                  {}, soon());
+  Arrival waiting(job.first->endpoint(), kToken,
+                  {12, -1, "", [](const auto&) { return kAnyPort; }}, {}, soon());
   publish(*server, job.one.standby->endpoint(), 60s);
   EXPECT_TRUE(eventually([&] { return job.first->was_superseded(); }));
   EXPECT_EQ(error_of([&] { waiting.wait(soon()); }).code(), ErrorCode::peer_lost);
 }
 
-TEST(CoordinatorLookup, SaysWhichEtcdWhichKeyAndWhatWasWrongLast) {
+TEST(CoordinatorLookup, NamesEtcdTheKeyAndTheLastFailure) {
   TRIREME_START_ETCD(server);
   const auto waits_in_vain = [](const net::EtcdUrl& where) {
     const Error error = error_of(
@@ -133,12 +133,12 @@ TEST(CoordinatorLookup, SaysWhichEtcdWhichKeyAndWhatWasWrongLast) {
   };
   EXPECT_THAT(waits_in_vain({{{"127.0.0.1", 1}}, "job"}), HasSubstr("etcd does not answer"));
   EXPECT_THAT(waits_in_vain(server->url("job")),
-              AllOf(HasSubstr("nobody has published"), HasSubstr("try: start node 0")));
+              AllOf(HasSubstr("no coordinator is published"), HasSubstr("try: start node 0")));
   publish(*server, {"127.0.0.1", 1}, 60s);
-  EXPECT_THAT(waits_in_vain(server->url("job")), HasSubstr("nobody listens at it any more"));
+  EXPECT_THAT(waits_in_vain(server->url("job")), HasSubstr("nothing listens there any more"));
 }
 
-TEST(CoordinatorLookup, WaitsForWhoComesLater) {
+TEST(CoordinatorLookup, WaitsForACoordinatorThatComesLater) {
   TRIREME_START_ETCD(server);
   std::unique_ptr<Coordinator> coordinator;
   std::thread later([&] {

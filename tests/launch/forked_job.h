@@ -1,5 +1,4 @@
-// A supervisor in a process of its own, so that a test can read what it prints, send it signals and
-// kill it.
+// A supervisor in a process of its own. A test can read its output, send it signals and kill it.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -58,16 +57,17 @@ class ForkedJob {
   pid_t pid() const { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
 
-  // Reads on until the whole output so far has `count` lines with `text`; fails the test at the
+  // Reads until the whole output so far contains `text` `count` times. Fails the test at the
   // deadline.
   const std::string& wait_for(const std::string& text, int count = 1) {
     printed += read_until(output_, [&](const std::string& more) {
       return occurrences(printed + more, text) >= count;
     });
-    EXPECT_GE(occurrences(printed, text), count) << "missing: " << text << "\nprinted: " << printed;
+    EXPECT_GE(occurrences(printed, text), count)
+        << "missing: " << text << "\nprinted: " << printed;
     return printed;
   }
-  // The number printed after `text`.
+  // Returns the number printed after `text`.
   int number_after(const std::string& text) {
     wait_for(text);
     printed += read_until(output_, [&](const std::string& more) {

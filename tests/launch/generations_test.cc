@@ -16,7 +16,7 @@ using Time = Roster::Time;
 
 constexpr Time kStart{};
 
-// Generations whose actions are written down. Process p speaks on connection 100 + p.
+// Generations whose actions are recorded. Process p speaks on connection 100 + p.
 struct Recorded {
   explicit Recorded(int minimum, int maximum, int target)
       : generations(
@@ -35,7 +35,7 @@ struct Recorded {
              .rules = [] { return Former{.coordinator = {"127.0.0.1", 29500}}; },
              .is_own = [this](Roster::Process process) { return own.contains(process); }}) {}
 
-  // With these terms.
+  // The process arrives with these facts.
   void arrive(int process, const std::string& rate, Time now) {
     generations.arrive(static_cast<net::ConnectionId>(100 + process),
                        {{"process", process},
@@ -78,7 +78,7 @@ std::vector<int64_t> processes_of(const std::vector<LostProcess>& lost) {
   return processes;
 }
 
-TEST(Generations, EachWhoComesIsNotedAndLaterToldItsPlace) {
+TEST(Generations, EachProcessThatArrivesIsNotedAndLaterToldItsPlace) {
   Recorded job(1, 2, 2);
   job.arrive(0, -1, kStart);
   EXPECT_EQ(job.answers[0].at("op"), "noted");
@@ -95,8 +95,8 @@ TEST(Generations, EachWhoComesIsNotedAndLaterToldItsPlace) {
                                   {"step", -1},
                                   {"cause", "start"}}));
   EXPECT_EQ(job.answers[0].at("worker"), 0);
-  EXPECT_TRUE(
-      job.closed.empty());  // Their ends are heard of by these connections until they have joined.
+  // Until the processes have joined, these connections tell if they end.
+  EXPECT_TRUE(job.closed.empty());
   job.generations.joined(1);
   EXPECT_THAT(job.closed, ElementsAre(1));
   EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
@@ -121,7 +121,7 @@ TEST(Generations, ANewcomerThatDiffersFromTheJobIsTurnedAwayAlone) {
   EXPECT_EQ(job.interrupts, 1);
 }
 
-TEST(Generations, BeforeTheFirstGenerationAProcessOfTheOwnLauncherKnowsBest) {
+TEST(Generations, BeforeTheFirstGenerationAProcessOfTheOwnLauncherSetsTheTerms) {
   Recorded job(1, 2, 2);
   job.own = {1, 2};
   job.arrive(0, "0.2", kStart);
@@ -134,7 +134,7 @@ TEST(Generations, BeforeTheFirstGenerationAProcessOfTheOwnLauncherKnowsBest) {
   EXPECT_THAT(job.started, ElementsAre(std::pair(0, 2)));
 }
 
-TEST(Generations, WhoWaitsForAnotherToJoinHearsOfItsEnd) {
+TEST(Generations, AWorkerThatWaitsForAnotherToJoinHearsOfItsEnd) {
   Recorded job(1, 3, 3);
   job.start(3);
   job.generations.joined(0);
@@ -159,7 +159,7 @@ TEST(Generations, TheHistoryBeginsWithTheStart) {
                                                      {"learning_rate_factor", nullptr}}}));
 }
 
-TEST(Generations, ALossIsTheCauseOfTheNextWithRankAndPhase) {
+TEST(Generations, ALostWorkerIsTheCauseOfTheNextGenerationWithRankAndPhase) {
   Recorded job(1, 3, 3);
   job.start(3);
   job.generations.lost_worker(1, {Phase::backward, 7}, {.text = "worker 1 was lost: killed"},
@@ -192,7 +192,7 @@ TEST(Generations, AllLostRanksAreListedAndTheFirstIsTheCause) {
   EXPECT_EQ(job.last().at("phase"), "exchange of step 4");
 }
 
-TEST(Generations, ALossWhileANewcomerIsTakenInIsTheCause) {
+TEST(Generations, AWorkerLostWhileANewcomerIsAdmittedIsTheCause) {
   Recorded job(1, 3, 3);
   job.start(2);
   job.generations.tick(kStart + 100s);
@@ -206,7 +206,7 @@ TEST(Generations, ALossWhileANewcomerIsTakenInIsTheCause) {
   EXPECT_EQ(job.last().at("world_size"), 2);
 }
 
-TEST(Generations, ATimeOfTheFirstStepCountsFromItsCauseNotFromASpareThatWaited) {
+TEST(Generations, TheTimeToTheFirstStepCountsFromTheCauseNotFromAWaitingSpare) {
   Recorded job(1, 3, 2);
   job.start(2);
   job.arrive(30, -1, kStart + 10s);
@@ -216,7 +216,7 @@ TEST(Generations, ATimeOfTheFirstStepCountsFromItsCauseNotFromASpareThatWaited) 
   EXPECT_EQ(job.last().at("seconds_to_first_step"), 1.0);
 }
 
-TEST(Generations, AStepThatWasGivenUpIsTheCauseIfNobodyIsLost) {
+TEST(Generations, AStepThatWasGivenUpIsTheCauseIfNoWorkerIsLost) {
   Recorded job(1, 2, 2);
   job.start(2);
   job.arrive(0, 5, kStart, "the exchange timed out");
@@ -250,7 +250,7 @@ TEST(Generations, ANewcomerLostWhileItWaitsIsNoLostRank) {
   EXPECT_THAT(job.last().at("lost_ranks"), IsEmpty());
 }
 
-TEST(Generations, WhoDoesNotComeIsALostRankAndIsToBeEnded) {
+TEST(Generations, AMemberThatDoesNotComeIsALostRankAndMustBeEnded) {
   Recorded job(1, 2, 2);
   job.start(2);
   job.arrive(0, 5, kStart);
@@ -260,7 +260,7 @@ TEST(Generations, WhoDoesNotComeIsALostRankAndIsToBeEnded) {
   EXPECT_EQ(job.last().at("cause"), "it did not come to the regrouping");
 }
 
-TEST(Generations, ALostProcessIsHandedOutOnceAndLostOnce) {
+TEST(Generations, ALostProcessIsReportedOnce) {
   Recorded job(1, 2, 2);
   job.start(2);
   job.generations.lost_worker(1, {}, {.text = "killed"}, kStart);
@@ -269,7 +269,7 @@ TEST(Generations, ALostProcessIsHandedOutOnceAndLostOnce) {
   EXPECT_THAT(job.generations.take_lost(), IsEmpty());
 }
 
-TEST(Generations, WhoseConnectionClosedMayBeEndingByItself) {
+TEST(Generations, AProcessWhoseConnectionClosedMayBeEndingByItself) {
   Recorded job(1, 3, 3);
   job.start(3);
   job.arrive(2, 5, kStart);
@@ -283,7 +283,7 @@ TEST(Generations, WhoseConnectionClosedMayBeEndingByItself) {
   EXPECT_TRUE(job.generations.takes_part(0));
 }
 
-TEST(Generations, AReplacementMakesTheNextOneThatItsJoiningCaused) {
+TEST(Generations, AReplacementCausesTheNextGeneration) {
   Recorded job(1, 2, 2);
   job.start(2);
   job.generations.lost_worker(1, {}, {.text = "killed"}, kStart);
@@ -313,7 +313,7 @@ TEST(Generations, FewerWorkersAreDismissedAndKnownAsSuch) {
   EXPECT_THAT(job.generations.take_lost(), IsEmpty());
 }
 
-TEST(Generations, AFailureIsToldToAllWhoWaitAndToThoseWhoComeLater) {
+TEST(Generations, AFailureIsToldToWaitingAndLaterProcesses) {
   Recorded job(2, 2, 2);
   job.start(2);
   job.generations.lost_worker(0, {}, {.text = "killed"}, kStart);
@@ -327,10 +327,10 @@ TEST(Generations, AFailureIsToldToAllWhoWaitAndToThoseWhoComeLater) {
   EXPECT_EQ(job.answers[30].at("op"), "failed");
 }
 
-// Two workers, one of which dies in each generation: what the other brings, and where it died.
+// Two workers, one of which dies in each generation.
 struct Repeated : Recorded {
   Repeated() : Recorded(1, 2, 2) { start(2); }
-  // Its launcher tells how it ended.
+  // The process dies in `step`, and its launcher tells how. The other one has `newest` steps.
   void die(int process, int64_t step, int64_t newest, const std::string& how) {
     const int worker = generations.worker_of(process).value();
     generations.lost_worker(worker, {Phase::backward, step},
@@ -349,7 +349,7 @@ struct Repeated : Recorded {
   int next = 2;
 };
 
-TEST(Generations, AStepThatCostsAWorkerEachTimeEndsTheJob) {
+TEST(Generations, AStepThatLosesAWorkerEachTimeEndsTheJob) {
   Repeated job;
   for (int i = 0; i < UnfinishedSteps::kMostTimes - 1; ++i) {
     job.die(job.next - 1, 7, 6, "killed by signal 11 (SIGSEGV)");
@@ -369,7 +369,7 @@ TEST(Generations, AStepThatCostsAWorkerEachTimeEndsTheJob) {
   EXPECT_EQ(job.answers[job.next - 1].at("op"), "failed");
 }
 
-TEST(Generations, WorkersLostInOneStepAfterTheOtherEndNothing) {
+TEST(Generations, WorkersLostInDifferentStepsDoNotEndTheJob) {
   Repeated job;
   for (int i = 0; i < 4 * UnfinishedSteps::kMostTimes; ++i) {
     job.die(job.next - 1, 7 + i, 6 + i, "killed by signal 9 (SIGKILL)");
@@ -379,8 +379,8 @@ TEST(Generations, WorkersLostInOneStepAfterTheOtherEndNothing) {
   }
 }
 
-// All die of the step, whichever rank has its data, and new ones come to it from a checkpoint.
-TEST(Generations, AStepThatCostsAllWorkersIsCountedAcrossTheCheckpoint) {
+// All workers die in the step, whichever rank has its data. New ones come to it from a checkpoint.
+TEST(Generations, AStepThatLosesAllWorkersIsCountedAcrossTheCheckpoint) {
   Recorded job(1, 1, 1);
   job.start(1);
   int process = 0;

@@ -61,7 +61,7 @@ TEST(Identity, IsAloneWithoutALauncher) {
                identity.token);
 }
 
-TEST(Identity, ReadsWhatTriremeLaunchSays) {
+TEST(Identity, ReadsTheVariablesOfTriremeLaunch) {
   const Identity identity = resolve(kTrireme);
   EXPECT_EQ(identity.launcher, Launcher::trireme);
   EXPECT_EQ(identity.worker, 2);
@@ -127,7 +127,8 @@ TEST(Identity, MpirunGivesNumbersAndAJobButNoRendezvous) {
   EXPECT_TRUE(
       resolve(with(with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "0"), "OMPI_COMM_WORLD_LOCAL_RANK", "0"))
           .hosts_coordinator);
-  EXPECT_THAT(worker.describe(), AllOf(HasSubstr("worker 3 of 4"), HasSubstr("started by mpirun")));
+  EXPECT_THAT(worker.describe(),
+              AllOf(HasSubstr("worker 3 of 4"), HasSubstr("started by mpirun")));
 }
 
 TEST(Identity, MpichsMpirunIsUnderstood) {
@@ -138,13 +139,13 @@ TEST(Identity, MpichsMpirunIsUnderstood) {
   EXPECT_EQ(worker.local_workers, 2);
 }
 
-TEST(Identity, MpirunMayStartWhatAnotherLauncherHasNumbered) {
+TEST(Identity, TriremesNumbersCountMoreThanMpiruns) {
   auto both = kOpenMpi;
   both.insert({{"TRIREME_WORKER", "0"}, {"TRIREME_WORKERS", "1"}});
   EXPECT_EQ(resolve(both).launcher, Launcher::trireme);
 }
 
-TEST(Identity, OneWorkerMeetsNobody) {
+TEST(Identity, OneWorkerNeedsNoRendezvous) {
   const Identity torchrun = resolve({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
   EXPECT_EQ(torchrun.launcher, Launcher::torchrun);
   EXPECT_FALSE(torchrun.rendezvous || torchrun.agent_store || torchrun.hosts_coordinator);
@@ -153,7 +154,7 @@ TEST(Identity, OneWorkerMeetsNobody) {
   EXPECT_FALSE(trireme.rendezvous);
 }
 
-TEST(Identity, TriremesWordCountsMoreThanTorchruns) {
+TEST(Identity, TriremesNumbersCountMoreThanTorchruns) {
   Variables both = kTorchrun;
   both.insert(kTrireme.begin(), kTrireme.end());
   EXPECT_EQ(resolve(both).launcher, Launcher::trireme);
@@ -175,7 +176,8 @@ TEST(Identity, NamesTheVariableThatIsMalformedOrOutOfRange) {
   expect_refused(with(kTrireme, "TRIREME_LOCAL_WORKER", "2"), "TRIREME_LOCAL_WORKER=2");
   expect_refused(with(kTrireme, "TRIREME_LOCAL_WORKERS", "5"), "TRIREME_LOCAL_WORKERS=5");
   expect_refused(with(kTrireme, "TRIREME_GENERATION", "x"), "TRIREME_GENERATION='x'");
-  expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1"), "TRIREME_RENDEZVOUS='10.0.0.1'");
+  expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1"),
+                 "TRIREME_RENDEZVOUS='10.0.0.1'");
   expect_refused(with(kTrireme, "TRIREME_RENDEZVOUS", "10.0.0.1:0"),
                  "TRIREME_RENDEZVOUS='10.0.0.1:0'");
   expect_refused(with(kTrireme, "TRIREME_JOB_TOKEN", ""), "TRIREME_JOB_TOKEN");
@@ -210,20 +212,20 @@ TEST_F(IdentityTokenFile, IsReadWhenOnlyItsOwnerMay) {
   }
 }
 
-TEST_F(IdentityTokenFile, ThatOthersMayReadIsRefusedNamingItsMode) {
+TEST_F(IdentityTokenFile, AFileThatOthersMayReadIsRefusedNamingItsMode) {
   for (const mode_t mode : {0640, 0604, 0620}) {
     ASSERT_EQ(::chmod(path.c_str(), mode), 0);
     expect_refused(variables(), fmt::format("mode {:04o}", mode));
   }
 }
 
-TEST_F(IdentityTokenFile, ThatIsEmptyIsRefused) {
+TEST_F(IdentityTokenFile, AnEmptyFileIsRefused) {
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   std::ofstream(path) << "\n";
   expect_refused(variables(), path);
 }
 
-TEST_F(IdentityTokenFile, ThatIsShortIsRefusedNamingItsLengthAndTheRule) {
+TEST_F(IdentityTokenFile, AShortTokenIsRefusedNamingItsLengthAndTheRule) {
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   std::ofstream(path) << "  15 bytes only.  \n";
   expect_refused(variables(),
@@ -246,7 +248,7 @@ TEST(Identity, ATokenThatIsShortIsRefusedWithoutShowingIt) {
             "16 bytes exactly");
 }
 
-TEST_F(IdentityTokenFile, ThatDoesNotExistIsNamed) {
+TEST_F(IdentityTokenFile, AMissingFileIsNamed) {
   try {
     resolve({{"TRIREME_JOB_TOKEN_FILE", "/nowhere/token"}});
     ADD_FAILURE();

@@ -23,9 +23,10 @@ void on_each(int workers, Body body) {
   for (auto& thread : threads) thread.join();
 }
 
-struct Job {
-  explicit Job(int workers, MemberOptions member_options = {.timeout = Milliseconds(10000),
-                                                            .heartbeat_interval = Milliseconds(20)})
+struct TestJob {
+  explicit TestJob(int workers,
+                   MemberOptions member_options = {.timeout = Milliseconds(10000),
+                                                   .heartbeat_interval = Milliseconds(20)})
       : options(member_options),
         members(static_cast<size_t>(workers)),
         coordinator(kAnyPort, kToken, options_for(workers)) {}
@@ -46,7 +47,7 @@ struct Job {
   Coordinator coordinator;
 };
 
-// The error that `call` ends in.
+// Returns the error that `call` throws.
 template <typename Call>
 Error error_of(Call call) {
   try {
@@ -58,7 +59,7 @@ Error error_of(Call call) {
   return Error(ErrorCode::internal, "test", "no error");
 }
 
-// True once `condition` holds; false after ten seconds.
+// Waits until `condition` holds. Returns false after ten seconds.
 template <typename Condition>
 bool eventually(Condition condition) {
   for (const Deadline deadline = soon(); !deadline.expired();

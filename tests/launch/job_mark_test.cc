@@ -21,7 +21,7 @@ SupervisorOptions on_nodes(int nodes, int port) {
   return options;
 }
 
-// A process that was started with this mark, and does what the shell is told.
+// Starts a process with this mark that runs `script` in a shell.
 pid_t start_marked(const JobMark& mark, const std::string& script) {
   int ready[2];
   if (::pipe(ready) != 0) return -1;
@@ -34,7 +34,7 @@ pid_t start_marked(const JobMark& mark, const std::string& script) {
     ::_exit(127);
   }
   char ignored = 0;
-  (void)!::read(ready[0], &ignored, 1);  // It has set its trap.
+  (void)!::read(ready[0], &ignored, 1);  // The script has set its trap.
   ::close(ready[0]);
   ::close(ready[1]);
   return child;
@@ -62,7 +62,7 @@ TEST(JobMark, TravelsAsText) {
   for (const char* text : {"", "no json", "[1, 2]", "{}"}) EXPECT_FALSE(JobMark::from_text(text));
 }
 
-TEST(JobMark, FindsTheProcessesOfItsLauncherAlone) {
+TEST(JobMark, FindsOnlyTheProcessesOfItsLauncher) {
   const JobMark one = mark_of_job({}, ""), other = mark_of_job({}, "");
   const pid_t child = start_marked(one, "echo; exec sleep 1000");
   EXPECT_THAT(processes_of(one), ElementsAre(child));

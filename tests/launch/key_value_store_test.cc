@@ -55,7 +55,7 @@ TEST_F(KeyValue, FindsWithoutWaiting) {
   EXPECT_FALSE(reply({{"op", "find"}, {"key", "k"}}).contains("value"));
 }
 
-TEST_F(KeyValue, AnswersAllWhoWaitWhenTheKeyIsSet) {
+TEST_F(KeyValue, AnswersAllWaitingGetsWhenTheKeyIsSet) {
   EXPECT_THAT(send(1, get("k")), IsEmpty());
   EXPECT_THAT(send(2, get("k")), IsEmpty());
   EXPECT_THAT(send(2, get("other")), IsEmpty());
@@ -67,7 +67,7 @@ TEST_F(KeyValue, AnswersAllWhoWaitWhenTheKeyIsSet) {
   EXPECT_EQ(messages[2].to, 0);
 }
 
-TEST_F(KeyValue, AddAndCompareSetAnswerThoseWhoWaitToo) {
+TEST_F(KeyValue, AddAndCompareSetAnswerWaitingGetsToo) {
   send(1, get("sum"));
   EXPECT_THAT(send(0, add("sum", 3)), SizeIs(2));
   send(1, get("flag"));
@@ -86,7 +86,7 @@ TEST_F(KeyValue, AddsToNumbersOnly) {
 }
 
 TEST_F(KeyValue, ComparesBeforeItSets) {
-  EXPECT_EQ(value(reply(compare_set("k", "x", "y"))), "x");  // Absent: nothing is set.
+  EXPECT_EQ(value(reply(compare_set("k", "x", "y"))), "x");  // The key is absent and stays so.
   EXPECT_FALSE(reply({{"op", "find"}, {"key", "k"}}).contains("value"));
   EXPECT_EQ(value(reply(compare_set("k", "", "y"))), "y");
   EXPECT_EQ(value(reply(compare_set("k", "x", "z"))), "y");
@@ -112,7 +112,7 @@ TEST_F(KeyValue, EndsAWaitAtItsDeadlineNamingTheKey) {
   EXPECT_THAT(send(0, set("k", "v")), SizeIs(1));
 }
 
-TEST_F(KeyValue, EndsTheWaitsOfThoseWhoWaitInVain) {
+TEST_F(KeyValue, EndsWaitsThatCannotSucceed) {
   send(1, get("k"));
   send(2, get("k"));
   const auto messages = store.fail_waits([](int worker) -> std::optional<Failure> {

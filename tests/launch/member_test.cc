@@ -11,7 +11,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(Member, LearnsOfAllPeers) {
-  Job job(3);
+  TestJob job(3);
   job.join_all();
   for (int worker = 0; worker < 3; ++worker) {
     const auto& peers = job[worker].peers();
@@ -26,7 +26,7 @@ TEST(Member, LearnsOfAllPeers) {
 }
 
 TEST(Member, OneWorkerIsAJob) {
-  Job job(1);
+  TestJob job(1);
   job.join_all();
   job[0].agree("model", {{"layers", "3"}});
   job[0].barrier("end");
@@ -35,8 +35,8 @@ TEST(Member, OneWorkerIsAJob) {
   EXPECT_GT(job[0].coordinator_cpu_seconds(), 0);
 }
 
-TEST(Member, WhatMustAgreeAndDoesNotIsNamedOnEveryWorker) {
-  Job job(3);
+TEST(Member, AFactThatMustAgreeAndDoesNotIsNamedOnEveryWorker) {
+  TestJob job(3);
   on_each(3, [&](int worker) {
     const Error error =
         error_of([&] { job.join(worker, {{"replicas", worker == 1 ? "2" : "1"}}); });
@@ -45,33 +45,33 @@ TEST(Member, WhatMustAgreeAndDoesNotIsNamedOnEveryWorker) {
                                     HasSubstr("replicas"), HasSubstr("'2'")));
   });
   EXPECT_TRUE(job.coordinator.wait_until_all_left(soon()));
-  EXPECT_FALSE(job.coordinator.first_loss());
+  EXPECT_FALSE(job.coordinator.first_lost());
 }
 
 TEST(Member, MissingWorkersAreNamedAtTheDeadline) {
-  Job job(3, {.timeout = Milliseconds(200)});
+  TestJob job(3, {.timeout = Milliseconds(200)});
   const Error error = error_of([&] { job.join(1); });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), AllOf(HasSubstr("worker 0 and worker 2 of 3"), HasSubstr("ms")));
 }
 
-TEST(Member, OfAnotherGenerationIsRefused) {
-  Job job(1);
+TEST(Member, AJoinOfAnotherGenerationIsRefused) {
+  TestJob job(1);
   const Error error =
       error_of([&] { Member(job.coordinator.endpoint(), kToken, 0, 1, 4, {}, job.options); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.what(), AllOf(HasSubstr("generation 4"), HasSubstr("generation 5")));
 }
 
-TEST(Member, OfATakenNumberIsRefusedAndTheJobGoesOn) {
-  Job job(2);
+TEST(Member, AJoinWithATakenNumberIsRefusedAndTheJobContinues) {
+  TestJob job(2);
   job.join_all();
   EXPECT_EQ(error_of([&] { job.join(1); }).code(), ErrorCode::invalid_argument);
   on_each(2, [&](int worker) { job[worker].barrier("still here"); });
 }
 
 TEST(Member, FactsThatDifferAreNamedOnEveryWorker) {
-  Job job(3);
+  TestJob job(3);
   job.join_all();
   on_each(3, [&](int worker) {
     job[worker].agree("model", {{"layers", "3"}});
@@ -84,8 +84,8 @@ TEST(Member, FactsThatDifferAreNamedOnEveryWorker) {
   });
 }
 
-TEST(Member, NobodyPassesABarrierBeforeAllHaveCome) {
-  Job job(4);
+TEST(Member, NoWorkerPassesABarrierBeforeAllHaveCome) {
+  TestJob job(4);
   job.join_all();
   std::atomic<int> arrived{0};
   on_each(4, [&](int worker) {
@@ -99,7 +99,7 @@ TEST(Member, NobodyPassesABarrierBeforeAllHaveCome) {
 }
 
 TEST(Member, AGetWaitsForAnotherWorkersSet) {
-  Job job(2);
+  TestJob job(2);
   job.join_all();
   const std::string anything("\0\xff\n", 3);
   on_each(2, [&](int worker) {
@@ -112,7 +112,7 @@ TEST(Member, AGetWaitsForAnotherWorkersSet) {
 }
 
 TEST(Member, TheStoreIsOneForAll) {
-  Job job(3);
+  TestJob job(3);
   job.join_all();
   on_each(3, [&](int worker) {
     for (int i = 0; i < 20; ++i) job[worker].add("sum", worker);
@@ -126,7 +126,7 @@ TEST(Member, TheStoreIsOneForAll) {
 }
 
 TEST(Member, ManyThreadsOfOneWorkerMayCallAtOnce) {
-  Job job(2);
+  TestJob job(2);
   job.join_all();
   on_each(8, [&](int thread) {
     Member& member = job[thread % 2];
@@ -141,7 +141,7 @@ TEST(Member, ManyThreadsOfOneWorkerMayCallAtOnce) {
 }
 
 TEST(Member, AGetEndsAtItsDeadlineNamingTheKey) {
-  Job job(2);
+  TestJob job(2);
   job.join_all();
   const Deadline limit = soon();
   const Error error = error_of([&] { job[0].get("never", Deadline::after(Milliseconds(100))); });
@@ -150,8 +150,8 @@ TEST(Member, AGetEndsAtItsDeadlineNamingTheKey) {
   EXPECT_THAT(error.what(), AllOf(HasSubstr("'never'"), HasSubstr("ms")));
 }
 
-TEST(Member, ABarrierEndsAtItsDeadlineNamingWhoDidNotCome) {
-  Job job(3, {.timeout = Milliseconds(1500), .heartbeat_interval = Milliseconds(20)});
+TEST(Member, ABarrierEndsAtItsDeadlineNamingTheMissingWorkers) {
+  TestJob job(3, {.timeout = Milliseconds(1500), .heartbeat_interval = Milliseconds(20)});
   job.join_all();
   on_each(2, [&](int worker) {
     const Error error = error_of([&] { job[worker].barrier("end"); });
@@ -161,14 +161,14 @@ TEST(Member, ABarrierEndsAtItsDeadlineNamingWhoDidNotCome) {
   });
 }
 
-TEST(Member, AfterALossEveryWaitOfTheOthersEnds) {
-  Job job(4);
+TEST(Member, AfterAWorkerIsLostEveryWaitOfTheOthersEnds) {
+  TestJob job(4);
   job.join_all();
   job[3].phases().set(Phase::backward, 40);
   ASSERT_TRUE(eventually([&] { return job.coordinator.last_phase(3).step == 40; }));
   on_each(4, [&](int worker) {
     if (worker == 3) {
-      job.members[3].reset();  // Without goodbye.
+      job.members[3].reset();  // It does not say goodbye.
       return;
     }
     const Error error = error_of([&] {
@@ -186,16 +186,16 @@ TEST(Member, AfterALossEveryWaitOfTheOthersEnds) {
   });
 }
 
-TEST(Member, WithoutALossNothingIsThrown) {
-  Job job(2);
+TEST(Member, WithoutALostWorkerNothingIsThrown) {
+  TestJob job(2);
   job.join_all();
   EXPECT_FALSE(job[0].is_lost());
   EXPECT_FALSE(job[0].lost());
   EXPECT_NO_THROW(job[0].throw_if_lost());
 }
 
-TEST(Member, AGoodbyeIsNoLossButEndsTheWaitsForIt) {
-  Job job(2);
+TEST(Member, AWorkerThatSaysGoodbyeIsNotLostButEndsTheWaitsForIt) {
+  TestJob job(2);
   job.join_all();
   on_each(2, [&](int worker) {
     if (worker == 1) {
@@ -215,26 +215,26 @@ TEST(Member, AGoodbyeIsNoLossButEndsTheWaitsForIt) {
   job.members[1].reset();
   job[0].leave();
   EXPECT_TRUE(job.coordinator.wait_until_all_left(soon()));
-  EXPECT_FALSE(job.coordinator.first_loss());
+  EXPECT_FALSE(job.coordinator.first_lost());
 }
 
-TEST(Member, WhatIsSetBeforeLeavingStays) {
-  Job job(2);
+TEST(Member, ValuesThatAreSetBeforeLeavingStay) {
+  TestJob job(2);
   job.join_all();
   job[1].set("last words", "bye");
   job[1].leave();
   EXPECT_EQ(job[0].get("last words", soon()), "bye");
 }
 
-TEST(Member, ThatHasLeftMakesNoMoreCalls) {
-  Job job(1);
+TEST(Member, MakesNoCallsAfterItHasLeft) {
+  TestJob job(1);
   job.join_all();
   job[0].leave();
   EXPECT_EQ(error_of([&] { job[0].set("k", "v"); }).code(), ErrorCode::invalid_argument);
 }
 
 TEST(Member, LeavingEndsTheCallsOfItsOtherThreads) {
-  Job job(2);
+  TestJob job(2);
   job.join_all();
   std::thread waiting([&] {
     EXPECT_THAT(error_of([&] { job[0].get("never", soon()); }).what(), HasSubstr("left"));
@@ -243,7 +243,7 @@ TEST(Member, LeavingEndsTheCallsOfItsOtherThreads) {
   waiting.join();
 }
 
-TEST(Member, NamesTheCoordinatorWhenThatIsLost) {
+TEST(Member, NamesTheCoordinatorWhenItIsLost) {
   auto coordinator = std::make_unique<Coordinator>(kAnyPort, kToken, options_for(1));
   const net::Endpoint endpoint = coordinator->endpoint();
   Member member(endpoint, kToken, 0, 1, 5, {}, {.timeout = Milliseconds(10000)});

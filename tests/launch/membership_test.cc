@@ -32,7 +32,7 @@ JoinRequest joiner(int worker, int workers) {
           .pid = 100 + worker,
           .must_agree = {{"replicas", "2"}}};
 }
-// A job that all of its workers have joined.
+// A job whose workers have all joined.
 struct Running : Membership {
   explicit Running(int workers) : Membership(options_for(workers)) {
     for (int worker = 0; worker < workers; ++worker) join(joiner(worker, workers), kStart);
@@ -100,8 +100,8 @@ TEST(Membership, InEveryOrderOfJoinsADifferenceNamesTwoWorkersAndBothValues) {
     }
     std::sort(refused.begin(), refused.end());
     EXPECT_THAT(refused, ElementsAre(0, 1, 2));
-    EXPECT_THAT(what, AllOf(HasSubstr("worker 1 (host b)"), HasSubstr("replicas"), HasSubstr("'2'"),
-                            HasSubstr("'4'")));
+    EXPECT_THAT(what, AllOf(HasSubstr("worker 1 (host b)"), HasSubstr("replicas"),
+                            HasSubstr("'2'"), HasSubstr("'4'")));
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
@@ -116,7 +116,7 @@ TEST(Membership, AWorkerBeyondTheJobIsNamed) {
   }
 }
 
-TEST(Membership, ASecondWorkerOfOneNumberIsNamedAndTheFirstGoesOn) {
+TEST(Membership, ASecondWorkerOfOneNumberIsNamedAndTheFirstContinues) {
   Membership membership(options_for(2));
   membership.join(joiner(1, 2), kStart);
   JoinRequest twin = joiner(1, 2);
@@ -129,7 +129,7 @@ TEST(Membership, ASecondWorkerOfOneNumberIsNamedAndTheFirstGoesOn) {
   EXPECT_THAT(receivers(membership.join(joiner(0, 2), kStart), "joined"), ElementsAre(0, 1));
 }
 
-TEST(Membership, AnotherIdeaOfTheNumberOfWorkersIsRefused) {
+TEST(Membership, ADifferentNumberOfWorkersIsRefused) {
   Membership membership(options_for(2));
   const auto messages = membership.join(joiner(1, 3), kStart);
   EXPECT_THAT(what_of(messages, kSender),
@@ -147,7 +147,7 @@ TEST(Membership, AnotherGenerationIsRefused) {
   EXPECT_FALSE(membership.refuse_generation(5));
 }
 
-TEST(Membership, WhoIsMissingAtTheJoinTimeoutIsNamed) {
+TEST(Membership, MissingWorkersAreNamedAtTheJoinTimeout) {
   Membership membership(options_for(4));
   membership.join(joiner(0, 4), kStart + 1s);
   membership.join(joiner(2, 4), kStart + 30s);
@@ -174,7 +174,7 @@ TEST(Membership, AJoinersOwnDeadlineCountsToo) {
               AllOf(HasSubstr("worker 1 of 2"), HasSubstr("2.0 s")));
 }
 
-TEST(Membership, ARefusalIsPartOfTheExplanationOfWhoIsMissing) {
+TEST(Membership, ARefusalIsNamedWithTheMissingWorkers) {
   Membership membership(options_for(2));
   membership.join(joiner(0, 2), kStart);
   membership.join(joiner(1, 3), kStart);
@@ -183,7 +183,7 @@ TEST(Membership, ARefusalIsPartOfTheExplanationOfWhoIsMissing) {
               AllOf(HasSubstr("worker 1 of 2"), HasSubstr("a job of 3 workers")));
 }
 
-TEST(Membership, ALossIsToldToAllOthersAtOnceAndRemembered) {
+TEST(Membership, ALostWorkerIsToldToAllOthersAtOnceAndRemembered) {
   Running membership(3);
   membership.beat(1, {{Phase::backward, 40}, kStart + 1s, {}}, kStart + 1s);
   membership.beat(2, {{Phase::exchange, 40, {1, true, true, "gradients", 2048}}, kStart + 2s, {}},
@@ -191,28 +191,29 @@ TEST(Membership, ALossIsToldToAllOthersAtOnceAndRemembered) {
   const auto messages = membership.lost(1, "connection closed");
   EXPECT_THAT(receivers(messages, "lost"), ElementsAre(0, 2));
   const LostWorker told = lost_from(messages.front().message);
-  EXPECT_EQ(told.describe(),
-            "worker 1 (host b, pid 101) was lost in backward of step 40: connection closed; it had "
-            "been there for 2.0 s, and worker 2 (host "
-            "c) waits for it in exchange of step 40 (collective 1: gradients of 2.0 KB)");
+  EXPECT_EQ(
+      told.describe(),
+      "worker 1 (host b, pid 101) was lost in backward of step 40: connection closed; it had "
+      "been there for 2.0 s, and worker 2 (host "
+      "c) waits for it in exchange of step 40 (collective 1: gradients of 2.0 KB)");
   EXPECT_EQ(membership.first_lost()->describe(), told.describe());
 }
 
-TEST(Membership, OnlyTheFirstLossIsTold) {
+TEST(Membership, OnlyTheFirstLostWorkerIsTold) {
   Running membership(3);
   membership.lost(1, "connection closed");
   EXPECT_THAT(membership.lost(2, "connection closed"), IsEmpty());
   EXPECT_EQ(membership.first_lost()->worker, 1);
 }
 
-TEST(Membership, ALaterReportOfTheSameLossKnowsMore) {
+TEST(Membership, ALaterReportOfALostWorkerReplacesTheReason) {
   Running membership(2);
   membership.lost(1, "connection closed");
   EXPECT_THAT(membership.lost(1, "killed by signal 9 (SIGKILL)"), IsEmpty());
   EXPECT_EQ(membership.first_lost()->reason, "killed by signal 9 (SIGKILL)");
 }
 
-TEST(Membership, AWorkerLostBeforeItJoinedEndsTheWaitOfThoseWhoHave) {
+TEST(Membership, AWorkerLostBeforeItJoinedEndsTheWaitOfJoinedWorkers) {
   Membership membership(options_for(3));
   membership.join(joiner(0, 3), kStart);
   const auto messages = membership.lost(2, "exited with code 1");
@@ -223,7 +224,7 @@ TEST(Membership, AWorkerLostBeforeItJoinedEndsTheWaitOfThoseWhoHave) {
   EXPECT_EQ(code_of(membership.join(joiner(1, 3), kStart), kSender), ErrorCode::peer_lost);
 }
 
-TEST(Membership, SilenceIsALossThatTheSilentOneLearnsOf) {
+TEST(Membership, ASilentWorkerIsLostAndIsTold) {
   Running membership(3);
   for (int second = 1; second <= 11; ++second) {
     const Time now = kStart + std::chrono::seconds(second);
@@ -247,7 +248,7 @@ TEST(Membership, APauseOfTheCoordinatorIsNotTheWorkersSilence) {
   EXPECT_FALSE(membership.first_lost());
 }
 
-TEST(Membership, ALossAfterGoodbyeIsNone) {
+TEST(Membership, AWorkerCannotBeLostAfterItsGoodbye) {
   Running membership(2);
   EXPECT_THAT(membership.goodbye(1), IsEmpty());
   EXPECT_TRUE(membership.said_goodbye(1));
@@ -302,7 +303,7 @@ TEST(MembershipMeeting, TheSameNameServesAgainAndAgain) {
   }
 }
 
-TEST(MembershipMeeting, NamesAreMeetingsApart) {
+TEST(MembershipMeeting, MeetingsOfDifferentNamesAreSeparate) {
   Running membership(2);
   EXPECT_THAT(membership.barrier(0, 1, "a", kStart, kNever), IsEmpty());
   EXPECT_THAT(membership.barrier(1, 1, "b", kStart, kNever), IsEmpty());
@@ -357,7 +358,7 @@ TEST(MembershipMeeting, EnteringTwiceIsAnErrorOfThatWorkerOnly) {
   EXPECT_THAT(membership.barrier(1, 1, "end", kStart, kNever), SizeIs(2));
 }
 
-TEST(MembershipMeeting, ALossEndsWaitsNowAndLater) {
+TEST(MembershipMeeting, ALostWorkerEndsWaitsNowAndLater) {
   Running membership(3);
   membership.barrier(0, 1, "end", kStart, kNever);
   membership.agree(2, 2, "model", {}, kStart, kNever);
@@ -381,7 +382,7 @@ TEST(MembershipMeeting, AGoodbyeEndsWaitsNowAndLater) {
               HasSubstr("worker 1 (host b) left"));
 }
 
-TEST(MembershipMeeting, ADeadlineEndsOneWaitAndNamesWhomItWaitedFor) {
+TEST(MembershipMeeting, ADeadlineEndsOneWaitAndNamesTheMissingWorkers) {
   Running membership(4);
   membership.barrier(0, 1, "end", kStart, kStart + 2s);
   membership.barrier(2, 2, "end", kStart + 1s, kNever);
@@ -392,7 +393,7 @@ TEST(MembershipMeeting, ADeadlineEndsOneWaitAndNamesWhomItWaitedFor) {
   EXPECT_EQ(what_of(messages, 0),
             "worker 1 (host b) and worker 3 (host d) did not come to barrier 'end' within 2.0 s");
 
-  // Its arrival counts no longer, but it may come again.
+  // The arrival of worker 0 no longer counts, but it may come again.
   membership.barrier(1, 3, "end", kStart + 3s, kNever);
   EXPECT_THAT(membership.barrier(3, 4, "end", kStart + 3s, kNever), IsEmpty());
   EXPECT_THAT(membership.barrier(0, 5, "end", kStart + 3s, kNever), SizeIs(4));

@@ -28,18 +28,19 @@ PhaseAt works_in(int64_t step, int64_t number, const std::string& operation) {
   return {Phase::exchange, step, {number, true, false, operation, 0}};
 }
 
-TEST(Stalls, NameWhoKeepsTheOthersWaiting) {
+TEST(Stalls, NameTheWorkerThatKeepsTheOthersWaiting) {
   Stalls stalls(10s);
   const std::vector<WorkerNow> present{worker(0, waits(40, 1)), worker(1, in(Phase::forward, 40)),
                                        worker(2, waits(40, 1))};
   EXPECT_THAT(stalls.judge(present, kStart + 9999ms), IsEmpty());
   const auto notices = stalls.judge(present, kStart + 10'200ms);
   ASSERT_THAT(notices, SizeIs(1));
-  EXPECT_EQ(notices[0].text,
-            "stalled: worker 1 (host b, pid 101) has been in forward of step 40 for 10.2 s; worker "
-            "0 (host a) and worker 2 (host c) wait "
-            "for it in "
-            "exchange of step 40 (collective 1: gradients)");
+  EXPECT_EQ(
+      notices[0].text,
+      "stalled: worker 1 (host b, pid 101) has been in forward of step 40 for 10.2 s; worker "
+      "0 (host a) and worker 2 (host c) wait "
+      "for it in "
+      "exchange of step 40 (collective 1: gradients)");
   EXPECT_EQ(notices[0].pid, 101);
   EXPECT_EQ(notices[0].record.at("kind"), "stalled");
   EXPECT_EQ(notices[0].record.at("rank"), 1);
@@ -49,28 +50,30 @@ TEST(Stalls, NameWhoKeepsTheOthersWaiting) {
   EXPECT_THAT(stalls.judge(present, kStart + 20s), IsEmpty()) << "once in a place";
 }
 
-TEST(Stalls, TellWorkInsideACollectiveFromWaitingInIt) {
+TEST(Stalls, DistinguishWorkInACollectiveFromWaitingInIt) {
   Stalls stalls(10s);
   const auto notices = stalls.judge(
       {worker(0, waits(40, 3, "update")), worker(1, in(Phase::optimizer, 40))}, kStart + 11s);
   ASSERT_THAT(notices, SizeIs(1));
-  EXPECT_THAT(notices[0].text, HasSubstr("worker 1 (host b, pid 101) has been in optimizer of step "
-                                         "40 for 11.0 s; worker 0 (host a) waits "
-                                         "for it in exchange of step 40 (collective 3: update)"));
+  EXPECT_THAT(notices[0].text,
+              HasSubstr("worker 1 (host b, pid 101) has been in optimizer of step "
+                        "40 for 11.0 s; worker 0 (host a) waits "
+                        "for it in exchange of step 40 (collective 3: update)"));
   Stalls inside(10s);
   const auto reducing = inside.judge(
       {worker(0, waits(40, 2, "all_reduce")), worker(1, works_in(40, 2, "all_reduce"))},
       kStart + 11s);
   ASSERT_THAT(reducing, SizeIs(1));
-  EXPECT_THAT(reducing[0].text, HasSubstr("worker 1 (host b, pid 101) has been in exchange of step "
-                                          "40 (collective 2: all_reduce) for"));
+  EXPECT_THAT(reducing[0].text,
+              HasSubstr("worker 1 (host b, pid 101) has been in exchange of step "
+                        "40 (collective 2: all_reduce) for"));
 }
 
-TEST(Stalls, AreNoneWhereNobodyWaitsOrNotForLong) {
+TEST(Stalls, AreNotReportedWhenNoWorkerWaitsForLong) {
   Stalls stalls(10s);
-  EXPECT_THAT(
-      stalls.judge({worker(0, in(Phase::data, 1)), worker(1, in(Phase::forward, 1))}, kStart + 60s),
-      IsEmpty());
+  EXPECT_THAT(stalls.judge({worker(0, in(Phase::data, 1)), worker(1, in(Phase::forward, 1))},
+                           kStart + 60s),
+              IsEmpty());
   EXPECT_THAT(
       stalls.judge({worker(0, waits(1, 1), 55s), worker(1, in(Phase::forward, 1))}, kStart + 60s),
       IsEmpty());
@@ -83,7 +86,7 @@ TEST(Stalls, AreNoneWhereNobodyWaitsOrNotForLong) {
       << "it is further";
 }
 
-TEST(Stalls, NameWhoCalledSomethingElse) {
+TEST(Stalls, NameTheWorkerThatCalledADifferentOperation) {
   Stalls stalls(10s);
   const auto notices = stalls.judge(
       {worker(0, waits(40, 2, "all_reduce", 4000)), worker(1, waits(40, 2, "broadcast", 8)),
@@ -91,15 +94,15 @@ TEST(Stalls, NameWhoCalledSomethingElse) {
       kStart + 12s);
   ASSERT_THAT(notices, SizeIs(1));
   EXPECT_EQ(notices[0].text,
-            "worker 1 (host b, pid 101) called something else than the others: it waits in "
-            "exchange of step 40 (collective 2: broadcast of "
-            "8 B), and has for 12.0 s; worker 0 (host a) in exchange of step 40 (collective 2: "
-            "all_reduce of 4.0 KB) for 12.0 s and worker 2 "
-            "(host c) in exchange of step 40 (collective 2: all_reduce of 4.0 KB) for 12.0 s");
+            "worker 1 (host b, pid 101) called a different operation than the others: it has "
+            "waited in exchange of step 40 (collective 2: broadcast of 8 B) for 12.0 s; "
+            "worker 0 (host a) in exchange of step 40 (collective 2: all_reduce of 4.0 KB) for "
+            "12.0 s and worker 2 (host c) in exchange of step 40 (collective 2: all_reduce of "
+            "4.0 KB) for 12.0 s");
   EXPECT_EQ(notices[0].record.at("kind"), "mismatched");
 }
 
-TEST(Stalls, OfTwoInDifferentPlacesNameBoth) {
+TEST(Stalls, NameBothOfTwoWorkersInDifferentPlaces) {
   Stalls stalls(10s);
   const auto notices =
       stalls.judge({worker(0, waits(40, 2)), worker(1, waits(41, 1))}, kStart + 12s);
@@ -111,18 +114,18 @@ TEST(Stalls, OfTwoInDifferentPlacesNameBoth) {
               HasSubstr("worker 1 (host b) in exchange of step 41 (collective 1: gradients)"));
 }
 
-TEST(Stalls, WithoutAGuiltyOneNameTheConnection) {
+TEST(Stalls, NameTheConnectionsWhenAllWorkersAreInOnePlace) {
   Stalls stalls(10s);
   const std::vector<WorkerNow> present{worker(0, waits(40, 2, "all_reduce")),
                                        worker(1, waits(40, 2, "all_reduce"))};
   const auto notices = stalls.judge(present, kStart + 12s);
   ASSERT_THAT(notices, SizeIs(1));
-  EXPECT_THAT(notices[0].text, HasSubstr("what connects them does not work"));
+  EXPECT_THAT(notices[0].text, HasSubstr("the connections between them do not work"));
   EXPECT_EQ(notices[0].record.at("kind"), "unconnected");
   EXPECT_THAT(stalls.judge(present, kStart + 13s), IsEmpty());
 }
 
-TEST(Circumstances, SayWhoWaitsWhere) {
+TEST(Circumstances, TellWhichWorkerWaitsAndWhere) {
   EXPECT_EQ(
       circumstances({in(Phase::backward, 40), kStart, {}},
                     {worker(0, waits(40, 1)), worker(2, in(Phase::forward, 40))}, kStart + 310ms),

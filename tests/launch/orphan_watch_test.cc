@@ -11,8 +11,8 @@
 namespace trireme::launch {
 namespace {
 
-// A launcher that is killed once its worker watches it; how the worker ended comes by a pipe from a
-// process between the two.
+// The launcher is killed once its worker watches it. The worker tells through a pipe whether it
+// was asked to stop.
 TEST(OrphanWatch, AsksTheWorkerToStopSomeTimeAfterItsLauncherIsGone) {
   int told[2], watching[2];
   ASSERT_EQ(::pipe(told), 0);
@@ -41,8 +41,8 @@ TEST(OrphanWatch, AsksTheWorkerToStopSomeTimeAfterItsLauncherIsGone) {
   for (const int end : {told[0], told[1], watching[0], watching[1]}) ::close(end);
 }
 
-// A worker that heeds no signal, watched from when its launcher is killed: how long it lives on, up
-// to `at_most`.
+// Returns how long a worker that ignores SIGTERM lives after its launcher was killed, up to
+// `at_most`.
 Milliseconds lives_on(bool is_member, Milliseconds at_most) {
   int lives[2], watching[2];
   EXPECT_EQ(::pipe2(lives, O_CLOEXEC), 0);
@@ -67,7 +67,7 @@ Milliseconds lives_on(bool is_member, Milliseconds at_most) {
   const auto since = std::chrono::steady_clock::now();
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
-  pollfd end{lives[0], POLLIN, 0};  // The worker alone holds the other end now.
+  pollfd end{lives[0], POLLIN, 0};  // Now only the worker holds the other end.
   if (::poll(&end, 1, static_cast<int>(at_most.count())) == 0) ::kill(worker, SIGKILL);
   for (const int each : {lives[0], watching[0], watching[1]}) ::close(each);
   return std::chrono::duration_cast<Milliseconds>(std::chrono::steady_clock::now() - since);

@@ -104,7 +104,8 @@ TEST(LineWriter, KeepsLinesForAReaderThatDoesNotRead) {
   std::string got;
   while (writer.has_pending()) {
     const size_t before = got.size();
-    got += testing::read_until(pipe.ends[0], [](const std::string& text) { return !text.empty(); });
+    got +=
+        testing::read_until(pipe.ends[0], [](const std::string& text) { return !text.empty(); });
     ASSERT_GT(got.size(), before);
     writer.write_pending();
   }

@@ -47,7 +47,7 @@ TEST(PhasePage, TellsOfASaveUntilTheLastOneHasEnded) {
   PhasePage page;
   EXPECT_FALSE(page.read()->saving);
   page.begin_save(40);
-  page.set(Phase::forward, 41);  // It goes on in the background.
+  page.set(Phase::forward, 41);  // The save continues in the background.
   EXPECT_EQ(page.read()->saving, 40);
   page.begin_save(45);
   page.end_save();
@@ -56,9 +56,11 @@ TEST(PhasePage, TellsOfASaveUntilTheLastOneHasEnded) {
   EXPECT_FALSE(page.read()->saving);
 }
 
-TEST(PhasePage, OfNobodyIsNotRead) { EXPECT_FALSE(PhasePage::for_child()->read()); }
+TEST(PhasePage, IsNotReadBeforeAProcessHasWritten) {
+  EXPECT_FALSE(PhasePage::for_child()->read());
+}
 
-// The last word of a process that dies at any moment is whole.
+// A process may die at any moment: its last place is readable as a whole.
 TEST(PhasePage, OutlivesItsWriter) {
   for (int round = 0; round < 20; ++round) {
     const auto page = PhasePage::for_child();
@@ -84,7 +86,7 @@ TEST(PhasePage, OutlivesItsWriter) {
   }
 }
 
-TEST(PhasePage, OfAnotherFileIsNotTaken) {
+TEST(PhasePage, IsNotTakenByTheHandleOfAnotherFile) {
   const pid_t child = ::fork();
   if (child == 0) {
     const auto page = PhasePage::for_child();
@@ -129,13 +131,13 @@ TEST(PhasePage, SumsTimeByPhaseOverWholeSteps) {
     page.leave();
   }
   const PhaseTimes times = page.read()->times;
-  EXPECT_EQ(times.steps, 2);  // The third has not ended.
+  EXPECT_EQ(times.steps, 2);  // The third step has not ended.
   EXPECT_GE(times.of(Phase::forward), 0.010);
   EXPECT_LT(times.of(Phase::exchange), times.waiting);
   EXPECT_GE(times.waiting, 0.010);
 }
 
-TEST(PhaseMarks, AreOfTheThreadThatWasAsked) {
+TEST(PhaseMarks, ComeOnlyFromTheThreadThatMarks) {
   const auto page = std::make_shared<PhasePage>();
   page->set(Phase::exchange, 7);
   {
@@ -150,7 +152,7 @@ TEST(PhaseMarks, AreOfTheThreadThatWasAsked) {
       const CollectiveMark inner("barrier");
       EXPECT_EQ(said(*page), "exchange of step 7 (collective 1: gradients)");
     }
-    EXPECT_FALSE(page->read()->at.collective.waits);  // It works on, in the same collective.
+    EXPECT_FALSE(page->read()->at.collective.waits);  // It works again, in the same collective.
     EXPECT_EQ(next_collective(), 0);
   }
   EXPECT_EQ(next_collective(), 2);

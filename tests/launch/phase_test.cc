@@ -14,7 +14,7 @@ TEST(Phase, IsReadBackFromItsName) {
   EXPECT_EQ(to_string(Phase::leaving), "leaving");
 }
 
-TEST(Phase, OfAnotherNameIsAnError) { EXPECT_THROW(phase_from_string("dreaming"), Error); }
+TEST(Phase, AnUnknownNameIsAnError) { EXPECT_THROW(phase_from_string("dreaming"), Error); }
 
 TEST(Phase, IsDescribedWithItsStepOnceThereIsOne) {
   EXPECT_EQ((PhaseAt{Phase::backward, 40}.describe()), "backward of step 40");

@@ -97,7 +97,7 @@ TEST(ChildProcess, LeadsAProcessGroup) {
 
 TEST(ChildProcess, InheritsNoDescriptor) {
   constexpr int kOpen = 77;
-  ASSERT_EQ(::dup2(STDERR_FILENO, kOpen), kOpen);  // Not close-on-exec.
+  ASSERT_EQ(::dup2(STDERR_FILENO, kOpen), kOpen);  // This descriptor is not close-on-exec.
   ChildProcess child = start_shell("[ -e /proc/$$/fd/77 ] && echo open || echo closed");
   ::close(kOpen);
   const int output = child.release_output();
@@ -133,7 +133,7 @@ TEST(ChildProcess, SignalsItsDescendantsToo) {
   ::close(output);
 }
 
-TEST(ChildProcess, LeavesNobodyOfItsGroupBehindAtItsEnd) {
+TEST(ChildProcess, LeavesNoProcessOfItsGroupBehindAtItsEnd) {
   ChildProcess child = start_shell("sleep 1000 & echo $!");
   const int output = child.release_output();
   const pid_t grandchild = std::stoi(first_line(output));

@@ -12,7 +12,7 @@
 
 namespace trireme::launch::testing {
 
-// A zombie that nobody has reaped yet counts as gone.
+// A zombie that has not been reaped counts as gone.
 inline bool is_alive(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
@@ -21,7 +21,7 @@ inline bool is_alive(pid_t pid) {
   return state < line.size() && line[state] != 'Z' && line[state] != 'X';
 }
 
-// Looks again and again until it holds; false at the deadline.
+// Waits until `holds` returns true. Returns false at the deadline.
 inline bool becomes_true(const std::function<bool()>& holds,
                          Milliseconds within = Milliseconds(8000)) {
   for (const Deadline deadline = Deadline::after(within); !holds();) {
@@ -31,7 +31,7 @@ inline bool becomes_true(const std::function<bool()>& holds,
   return true;
 }
 
-// What comes until `enough` holds for all of it, the stream ends, or the deadline.
+// Reads until `enough` is true of the whole text, the stream ends, or the deadline has passed.
 inline std::string read_until(int fd, const std::function<bool(const std::string&)>& enough,
                               Milliseconds within = Milliseconds(8000)) {
   std::string text;

@@ -1,4 +1,4 @@
-// Who etcd says coordinates the job "job" of a test.
+// The coordinator that etcd names for the job "job" of a test.
 #pragma once
 #include <trireme/launch/lookup.h>
 #include <trireme/net/etcd.h>
@@ -13,7 +13,7 @@ inline std::string published(const net::EtcdServer& server) {
   return entry ? entry->value : "";
 }
 
-// As another coordinator would that takes the name, whoever has it.
+// Takes the name like another coordinator, even from a holder.
 inline void publish(const net::EtcdServer& server, const net::Endpoint& who,
                     std::chrono::seconds lease) {
   net::Etcd etcd({server.endpoint()});

@@ -1,5 +1,5 @@
-// All that can happen to a few processes, in every order: each state of the roster together with
-// the processes' own is visited once.
+// Explores all events that can happen to a few processes, in every order. Each state of the
+// roster, together with the states of the processes, is visited once.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <trireme/launch/roster.h>
@@ -21,15 +21,14 @@ using Decisions = Roster::Decisions;
 constexpr int kMost = 4;
 constexpr auto kTick = 1s;
 constexpr auto kLease = 2 * kTick;
-constexpr int64_t kOldestThatCounts = 1;  // Steps behind the newest one.
+constexpr int64_t kOldestThatCounts = 1;  // The steps behind the newest one that still count.
 
-// What a process is, whatever the roster takes it for.
+// The true state of a process. The roster may take it for another.
 enum class Life {
   unborn,
   waiting,
   working,
-  given_up_on,  // The roster was told, or found, that it was lost; it may still live, and come
-                // late.
+  given_up_on,  // The roster takes it for lost. It may still live and come late.
   dead,
   dismissed,
   left,
@@ -38,8 +37,8 @@ enum class Life {
 struct Process {
   Life life = Life::unborn;
   int64_t step = -1;
-  bool arrived = false;    // Since its last generation.
-  bool told_gone = false;  // To the coordinator that took over.
+  bool arrived = false;    // It has arrived since its last generation.
+  bool told_gone = false;  // The coordinator that took over was told that it is gone.
 };
 
 struct World {
@@ -47,14 +46,14 @@ struct World {
   Roster roster;
   Time now{};
   std::array<Process, kMost> processes;
-  std::vector<int64_t> generation;  // The members of the current one.
+  std::vector<int64_t> generation;  // The members of the current generation.
   bool ending = true;               // One of them is lost, or has arrived again.
   bool finishing = false;
   bool failed = false;
-  Time claimed_until = Time::min();  // No other coordinator forms generations before.
-  // Since the coordinator was lost and another took over, until it has formed a generation.
+  Time claimed_until = Time::min();  // Until then no other coordinator forms generations.
+  // A coordinator has taken over and has not formed a generation yet.
   bool took_over = false;
-  bool has_taken_over = false;  // Once in a trail.
+  bool has_taken_over = false;  // A coordinator has taken over; at most once in a trail.
 };
 
 struct Event {
@@ -70,7 +69,7 @@ struct Event {
     claim_taken,
     tick
   } kind = tick;
-  int value = 0;  // The process, or how many are wanted.
+  int value = 0;  // The process, or the number of processes that are wanted.
 };
 
 std::string describe(const Event& event) {
@@ -80,7 +79,7 @@ std::string describe(const Event& event) {
                                    : fmt::format(" {} {},", kNames[event.kind], event.value);
 }
 
-// What is explored. Each kind of event multiplies the states.
+// The space to explore. Each kind of event multiplies the states.
 struct Space {
   int processes, minimum, maximum, target;
   bool late_arrivals, resizes, time, take_over = false, by_claim = false;
@@ -123,8 +122,8 @@ class Exploration {
       if (life == Life::working && may_leave(world, p)) follow(world, {Event::left, p});
       if (life == Life::unborn || (life == Life::left && !world.has_taken_over)) continue;
       if (space_.late_arrivals && life != Life::left) follow(world, {Event::lost, p});
-      follow(world,
-             {Event::dead, p});  // Told again of one that is gone, or that was dismissed, too.
+      // The roster may hear again of a process that is gone, or was dismissed.
+      follow(world, {Event::dead, p});
     }
     for (int target = space_.minimum; space_.resizes && target <= space_.maximum; ++target)
       if (target != world.roster.target()) follow(world, {Event::resize, target});
@@ -169,7 +168,7 @@ class Exploration {
     open_.emplace_back(std::move(world), static_cast<int>(trails_.size()) - 1);
   }
 
-  // The events up to now.
+  // Describes the events up to now.
   std::string where() const {
     std::string text = describe(last_);
     for (int at = trail_; at > 0; at = trails_[static_cast<size_t>(at)].first)
@@ -188,7 +187,7 @@ class Exploration {
       const bool counts = process.life != Life::dead && process.life != Life::dismissed &&
                           process.life != Life::left;
       const bool member = std::ranges::count(world.generation, p) > 0;
-      // A dead member's step still says which steps the others can commit.
+      // The step of a dead member still limits the steps that the others can commit.
       const int64_t behind =
           !counts && !member ? -2
           : process.step < 0 ? -1
@@ -210,7 +209,7 @@ class Exploration {
       return world.processes[static_cast<size_t>(q)].step >= step;
     });
   }
-  // After the last step, which all members have committed and nobody is beyond.
+  // Whether this is after the last step: all members have committed it, and none is beyond it.
   static bool may_leave(const World& world, int p) {
     const int64_t step = world.processes[static_cast<size_t>(p)].step;
     return may_commit(world, p) &&
@@ -235,8 +234,8 @@ class Exploration {
     process.told_gone = true;
     return world.roster.lost(p, world.now);
   }
-  // Members that had come to the coordinator's regrouping have to come again; newcomers were never
-  // known to who takes over.
+  // Members that had come to the lost coordinator's regrouping have to come again. The successor
+  // does not know the newcomers.
   Decisions take_over(World& world) const {
     RosterOptions options = options_;
     options.target = world.roster.target();
@@ -250,7 +249,7 @@ class Exploration {
     }
     world.ending = world.took_over = world.has_taken_over = true;
     world.finishing = false;
-    world.claimed_until = Time::min();  // The claim was the other's.
+    world.claimed_until = Time::min();  // The claim belonged to the lost coordinator.
     return {};
   }
   static Decisions leave(World& world, int p) {
@@ -263,7 +262,7 @@ class Exploration {
   void judge(World& world, int generation_before, const Decisions& decisions) {
     for (const int64_t p : decisions.missed) {
       EXPECT_TRUE(!world.took_over || space_.by_claim)
-          << where() << ": it may go on with another coordinator";
+          << where() << ": it may continue with another coordinator";
       EXPECT_TRUE(at(world, p).life == Life::working || world.took_over) << where();
       if (at(world, p).life == Life::working) at(world, p).life = Life::given_up_on;
       world.ending = true;
@@ -306,7 +305,7 @@ class Exploration {
       EXPECT_GT(world.claimed_until, world.now) << where() << ": another one may form generations";
     } else if (world.took_over) {
       for (const int64_t p : world.generation)
-        EXPECT_TRUE(is_accounted_for(world, p)) << where() << ": a member may go on elsewhere";
+        EXPECT_TRUE(is_accounted_for(world, p)) << where() << ": a member may continue elsewhere";
     }
     world.took_over = false;
     for (const int64_t p : formed.members) at(world, p) = {Life::working, formed.step, false};
@@ -314,7 +313,7 @@ class Exploration {
     world.ending = false;
   }
 
-  // Once all have come, and they are enough, nothing is waited for.
+  // Once all have come and they are enough, no process waits.
   void expect_no_needless_wait(const World& world) const {
     const bool at_work = count(world, Life::working) > 0;
     const int enough = world.finishing                 ? 1
@@ -327,11 +326,11 @@ class Exploration {
         });
     if (world.failed || at_work || members_are_missing || may_not) return;
     EXPECT_LT(count(world, Life::waiting), enough)
-        << where() << ": nobody is missing, and they wait";
+        << where() << ": no member is missing, and they wait";
   }
 
-  // If nothing happens but that time passes, who waits comes into a generation, is dismissed, or
-  // hears of a failure; unless the others are at work without a reason to end.
+  // If only time passes, each waiting process gets a place in a generation, is dismissed, or hears
+  // of a failure. It may wait on while the others are at work without a reason to end.
   void expect_an_end_of_all_waits(World world) {
     const auto somebody_waits_in_vain = [&] {
       const bool others_work = count(world, Life::working) > 0 && !world.ending;
@@ -342,10 +341,10 @@ class Exploration {
       const int generation = world.roster.generation();
       judge(world, generation, world.roster.tick(world.now += kTick));
     }
-    EXPECT_FALSE(somebody_waits_in_vain()) << where() << ": they wait for ever";
+    EXPECT_FALSE(somebody_waits_in_vain()) << where() << ": they wait forever";
   }
 
-  // After a take-over: it has come to this coordinator, or is known to be gone.
+  // Whether a member has come to the coordinator that took over, or is known to be gone.
   static bool is_accounted_for(const World& world, int64_t p) {
     const Process& process = world.processes[static_cast<size_t>(p)];
     return process.told_gone || process.life == Life::waiting || process.life == Life::dismissed;
@@ -357,7 +356,7 @@ class Exploration {
 
   const Space space_;
   const RosterOptions options_;
-  std::deque<std::pair<World, int>> open_;  // And its place in trails_.
+  std::deque<std::pair<World, int>> open_;  // The worlds to follow, with their places in trails_.
   std::vector<std::pair<int, Event>> trails_;
   std::unordered_set<std::string> seen_;
   int trail_ = -1;

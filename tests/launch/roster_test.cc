@@ -41,7 +41,7 @@ TEST(Roster, TheFirstGenerationWaitsForAllThatAreWanted) {
   EXPECT_TRUE(roster.arrive(7, -1, kStart).empty());
   EXPECT_TRUE(roster.arrive(4, -1, kStart).empty());
   const Decisions decisions = roster.arrive(9, -1, kStart);
-  EXPECT_THAT(members(decisions), ElementsAre(7, 4, 9));  // As they came.
+  EXPECT_THAT(members(decisions), ElementsAre(7, 4, 9));  // The order in which they came.
   EXPECT_EQ(decisions.formed[0].number, 0);
   EXPECT_EQ(decisions.formed[0].step, -1);
 }
@@ -84,7 +84,7 @@ TEST(Roster, MembersOfTheSameStepKeepTheirOrderAndNewcomersComeLast) {
   EXPECT_THAT(members(roster.arrive(1, 5, kStart)), ElementsAre(1, 2, 30));
 }
 
-TEST(Roster, ALossIsFollowedByAGenerationOnceAllOthersHaveCome) {
+TEST(Roster, AfterAMemberIsLostAGenerationFormsOnceAllOthersHaveCome) {
   Roster roster = at_work(3);
   EXPECT_TRUE(roster.lost(1, kStart).empty());
   EXPECT_TRUE(roster.arrive(0, 4, kStart).empty());
@@ -93,7 +93,7 @@ TEST(Roster, ALossIsFollowedByAGenerationOnceAllOthersHaveCome) {
   EXPECT_EQ(decisions.formed[0].number, 1);
 }
 
-TEST(Roster, ALossWhileOthersWaitForItFormsTheGenerationAtOnce) {
+TEST(Roster, AGenerationFormsAtOnceWhenTheMissingMemberIsLost) {
   Roster roster = at_work(2);
   EXPECT_TRUE(roster.arrive(0, 4, kStart).empty());
   EXPECT_THAT(members(roster.lost(1, kStart)), ElementsAre(0));
@@ -108,17 +108,17 @@ TEST(Roster, AMemberThatDoesNotComeToTheRegroupingIsLost) {
   EXPECT_THAT(members(decisions), ElementsAre(0));
 }
 
-TEST(Roster, TheTimeToComeBeginsAnewWhenAllWhoHadComeAreLost) {
+TEST(Roster, TheTimeToComeBeginsAnewWhenAllThatHadComeAreLost) {
   Roster roster = at_work(3);
   roster.arrive(0, 4, kStart);
   roster.lost(0, kStart + 9s);
-  EXPECT_TRUE(roster.tick(kStart + 20s).empty());  // Nobody waits.
+  EXPECT_TRUE(roster.tick(kStart + 20s).empty());  // No process waits.
   EXPECT_TRUE(roster.arrive(1, 4, kStart + 25s).empty());
   EXPECT_TRUE(roster.tick(kStart + 34s).empty());
   EXPECT_THAT(roster.tick(kStart + 35s).missed, ElementsAre(2));
 }
 
-TEST(Roster, TooFewWaitForMoreFromWhenNobodyIsAtWork) {
+TEST(Roster, TooFewProcessesWaitForMoreOnceNoMemberIsAtWork) {
   Roster roster =
       at_work(3, {.minimum = 3, .maximum = 3, .regroup_timeout = 60s, .refill_timeout = 60s});
   roster.lost(0, kStart);
@@ -129,7 +129,7 @@ TEST(Roster, TooFewWaitForMoreFromWhenNobodyIsAtWork) {
   EXPECT_THAT(members(roster.arrive(31, -1, kStart + 119s)), ElementsAre(1, 30, 31));
 }
 
-TEST(Roster, AFailureIsToldToThoseWhoComeLater) {
+TEST(Roster, AFailureIsToldToLaterProcesses) {
   Roster roster = at_work(2, options_for(2, 2, 2));
   roster.lost(0, kStart);
   roster.arrive(1, 4, kStart);
@@ -158,7 +158,7 @@ TEST(Roster, AnInterruptedGenerationMayTakeItsTimeForTheStep) {
   EXPECT_TRUE(roster.is_member(0));
 }
 
-TEST(Roster, ASpareWaitsUntilSomebodyIsLost) {
+TEST(Roster, ASpareWaitsUntilAMemberIsLost) {
   Roster roster = at_work(2, options_for(1, 3, 2));
   EXPECT_TRUE(roster.arrive(30, -1, kStart).empty());
   EXPECT_TRUE(roster.tick(kStart + 3600s).empty());
@@ -166,7 +166,7 @@ TEST(Roster, ASpareWaitsUntilSomebodyIsLost) {
   EXPECT_THAT(members(roster.arrive(1, 8, kStart + 3600s)), ElementsAre(1, 30));
 }
 
-TEST(Roster, FewerAreWantedTheLastOnesAreDismissed) {
+TEST(Roster, TheLastWorkersAreDismissedWhenFewerAreWanted) {
   Roster roster = at_work(3);
   EXPECT_THAT(roster.resize(1, kStart).interrupt, ElementsAre(0, 1, 2));
   roster.arrive(2, 4, kStart);
@@ -174,10 +174,10 @@ TEST(Roster, FewerAreWantedTheLastOnesAreDismissed) {
   const Decisions decisions = roster.arrive(1, 4, kStart);
   EXPECT_THAT(members(decisions), ElementsAre(0));
   EXPECT_THAT(decisions.dismissed, ElementsAre(2, 1));
-  EXPECT_TRUE(roster.lost(2, kStart).empty());  // Its end is nothing new.
+  EXPECT_TRUE(roster.lost(2, kStart).empty());  // The end of a dismissed process changes nothing.
 }
 
-TEST(Roster, AfterAGoodbyeNobodyIsTakenInAndFewerThanTheMinimumGoOn) {
+TEST(Roster, AfterAGoodbyeNoNewcomerIsAdmittedAndFewerThanTheMinimumContinue) {
   Roster roster = at_work(3, options_for(3, 3, 3));
   roster.left(0, kStart);
   EXPECT_THAT(roster.arrive(30, -1, kStart).dismissed, ElementsAre(30));
@@ -192,7 +192,7 @@ TEST(Roster, AProcessThatWasLostWronglyMayComeAgain) {
   EXPECT_THAT(members(roster.arrive(0, 3, kStart)), ElementsAre(1, 0));
 }
 
-TEST(Roster, AProcessThatComesAfterTheOthersWentOnIsANewcomer) {
+TEST(Roster, AProcessThatComesAfterTheOthersContinuedIsANewcomer) {
   Roster roster = at_work(2);
   roster.lost(0, kStart);
   EXPECT_THAT(members(roster.arrive(1, 4, kStart)), ElementsAre(1));
@@ -208,7 +208,7 @@ TEST(Roster, AnUnknownOrLostProcessCannotBeLost) {
   EXPECT_TRUE(roster.left(99, kStart).empty());
 }
 
-TEST(Roster, ATakeOverGoesOnWithAllMembersThatCome) {
+TEST(Roster, ATakeOverContinuesWithAllMembersThatCome) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(12, 7, kStart);
   roster.arrive(10, 6, kStart);
@@ -217,23 +217,23 @@ TEST(Roster, ATakeOverGoesOnWithAllMembersThatCome) {
   EXPECT_EQ(decisions.formed[0].number, 5);
 }
 
-TEST(Roster, ATakeOverGoesOnWithoutMembersThatAreKnownToBeGone) {
+TEST(Roster, ATakeOverContinuesWithoutMembersThatAreKnownToBeGone) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(12, 7, kStart);
   EXPECT_TRUE(roster.lost(10, kStart).empty());
   EXPECT_THAT(members(roster.lost(11, kStart)), ElementsAre(12));
 }
 
-TEST(Roster, ATakeOverFailsWhereAMemberNeitherComesNorEnds) {
+TEST(Roster, ATakeOverFailsWhenAMemberNeitherComesNorEnds) {
   Roster roster(options_for(1, 3, 3), 4, {10, 11, 12});
   roster.arrive(10, 7, kStart);
-  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());  // Most of them, and yet.
+  EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());  // Even most of the members are not enough.
   EXPECT_TRUE(roster.tick(kStart + 9s).empty());
   EXPECT_THAT(roster.tick(kStart + 10s).failure,
               HasSubstr("1 of its workers neither came nor ended"));
 }
 
-TEST(Roster, AfterATakeOverASilentMemberIsLostAsEver) {
+TEST(Roster, AfterATakeOverASilentMemberIsLostAsUsual) {
   Roster roster(options_for(1, 2, 2), 4, {10, 11});
   roster.arrive(10, 7, kStart);
   roster.arrive(11, 7, kStart);
@@ -254,21 +254,21 @@ RosterOptions by_claim(int minimum, int maximum) {
   return options;
 }
 
-TEST(Roster, WhoHoldsTheClaimGoesOnWithFewOfThem) {
+TEST(Roster, TheHolderOfTheClaimContinuesWithFewMembers) {
   Roster roster(by_claim(1, 4), 4, {10, 11, 12, 13});
   roster.arrive(13, 7, kStart);
-  EXPECT_TRUE(roster.claimed(kStart + 20s, kStart).empty());  // The others may come still.
+  EXPECT_TRUE(roster.claimed(kStart + 20s, kStart).empty());  // The others may still come.
   EXPECT_THAT(members(roster.tick(kStart + 10s)), ElementsAre(13));
 }
 
-TEST(Roster, WithoutTheClaimNobodyGoesOnHoweverManyTheyAre) {
+TEST(Roster, WithoutTheClaimNoGenerationFormsHoweverManyCome) {
   Roster roster(by_claim(1, 2), 4, {10, 11});
   roster.arrive(10, 7, kStart);
   EXPECT_TRUE(roster.arrive(11, 7, kStart).empty());
   EXPECT_THAT(members(roster.claimed(kStart + 5s, kStart)), ElementsAre(10, 11));
 }
 
-TEST(Roster, AClaimThatWasNotRenewedInTimeCountsNoMore) {
+TEST(Roster, AClaimThatWasNotRenewedInTimeNoLongerCounts) {
   Roster roster(by_claim(1, 2));
   roster.claimed(kStart + 4s, kStart);
   roster.arrive(0, -1, kStart);
@@ -278,11 +278,12 @@ TEST(Roster, AClaimThatWasNotRenewedInTimeCountsNoMore) {
   EXPECT_THAT(members(roster.claimed(kStart + 9s, kStart + 5s)), ElementsAre(0));
 }
 
-TEST(Roster, WhoNeverGetsTheClaimFails) {
+TEST(Roster, ARosterThatNeverGetsTheClaimFails) {
   Roster roster(by_claim(1, 2), 4, {10, 11});
   roster.arrive(10, 7, kStart);
   roster.arrive(11, 7, kStart);
-  EXPECT_THAT(roster.tick(kStart + 60s).failure, HasSubstr("does not hold the job's name in etcd"));
+  EXPECT_THAT(roster.tick(kStart + 60s).failure,
+              HasSubstr("does not hold the job's name in etcd"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A process of an elastic job of which only the rendezvous is of interest.
+// A process of an elastic job that only takes part in the rendezvous.
 #pragma once
 #include <trireme/launch/arrival.h>
 #include <trireme/launch/lookup.h>
@@ -26,7 +26,7 @@ struct Standing {
     return *told;
   }
   const int64_t process;
-  net::Endpoint coordinator;  // Where it goes first; with etcd, that says.
+  net::Endpoint coordinator;  // The coordinator that it asks first, unless etcd names one.
   std::optional<CoordinatorLookup> lookup;
   std::optional<Former> former;
   std::unique_ptr<Coordinator> standby;

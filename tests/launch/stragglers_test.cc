@@ -12,8 +12,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Workers that step together: `cost(worker, phase)` is the seconds that a phase takes one, the rest
-// of the slowest one's step is waiting.
+// Workers that step together. `cost(worker, phase)` is the time in seconds that a phase takes a
+// worker. The worker waits for the rest of the slowest worker's step.
 struct Steps {
   explicit Steps(int workers, StragglerOptions options = {})
       : stragglers(options, workers), times(static_cast<size_t>(workers)) {}
@@ -26,7 +26,8 @@ struct Steps {
       std::vector<double> work;
       for (size_t worker = 0; worker < times.size(); ++worker) {
         work.push_back(0);
-        for (const Phase phase : {Phase::data, Phase::forward, Phase::backward, Phase::optimizer}) {
+        for (const Phase phase :
+             {Phase::data, Phase::forward, Phase::backward, Phase::optimizer}) {
           const double seconds = cost(static_cast<int>(worker), phase);
           times[worker].seconds[static_cast<size_t>(phase)] += seconds;
           work.back() += seconds;
@@ -60,7 +61,7 @@ double slow_forward_of_two(int worker, Phase phase) {
   return even(worker, phase) + (worker == 2 && phase == Phase::forward ? 0.023 : 0);
 }
 
-TEST(Stragglers, AreToldOnceWithThePhaseThatCostsThem) {
+TEST(Stragglers, AreReportedOnceWithTheirSlowPhase) {
   Steps steps(4);
   EXPECT_THAT(steps.run(50, even), IsEmpty());
   const auto found = steps.run(200, slow_forward_of_two);
@@ -73,13 +74,13 @@ TEST(Stragglers, AreToldOnceWithThePhaseThatCostsThem) {
   EXPECT_EQ(found[0].to_json(2).at("phase"), "forward");
 }
 
-TEST(Stragglers, AreToldOfAgainWhenItIsOver) {
+TEST(Stragglers, AreReportedAgainWhenTheyAreOver) {
   Steps steps(4);
   steps.run(100, slow_forward_of_two);
   const auto over = steps.run(200, even);
   ASSERT_THAT(over, SizeIs(1));
   EXPECT_THAT(over[0].describe("rank 2"),
-              HasSubstr("rank 2 is no straggler any more, since step "));
+              HasSubstr("rank 2 has not been a straggler since step "));
   EXPECT_THAT(steps.stragglers.found(), SizeIs(1));
   EXPECT_GT(steps.stragglers.found()[0].to_step, 100);
 }
@@ -96,8 +97,8 @@ TEST(Stragglers, AreComparedWithTheOtherOfTwo) {
 
 TEST(Stragglers, AreNotMadeByNoise) {
   std::mt19937 random(7);
-  std::lognormal_distribution<double> factor(
-      0, 0.8);  // Every twentieth step takes four times as long as usual, or longer.
+  // Every twentieth step takes four times as long as usual, or longer.
+  std::lognormal_distribution<double> factor(0, 0.8);
   Steps steps(4);
   EXPECT_THAT(steps.run(20'000, [&](int worker,
                                     Phase phase) { return even(worker, phase) * factor(random); }),
@@ -116,7 +117,7 @@ TEST(Stragglers, AreNotMadeByOneLongStep) {
   }
 }
 
-TEST(Stragglers, AreNoneWhereTheDifferenceIsNothingToTheStep) {
+TEST(Stragglers, AreNotFoundWhenTheDifferenceIsSmallBesideTheStep) {
   Steps steps(2);
   EXPECT_THAT(steps.run(5000,
                         [](int worker, Phase phase) {
@@ -125,12 +126,12 @@ TEST(Stragglers, AreNoneWhereTheDifferenceIsNothingToTheStep) {
               IsEmpty());
 }
 
-TEST(Stragglers, AreNoneWhereTheFactorIsZero) {
+TEST(Stragglers, AreNotFoundWhenTheFactorIsZero) {
   Steps steps(4, {.factor = 0});
   EXPECT_THAT(steps.run(500, slow_forward_of_two), IsEmpty());
 }
 
-TEST(Stragglers, OfAShortRunAreFoundAtItsEnd) {
+TEST(Stragglers, AreFoundAtTheEndOfAShortRun) {
   Steps steps(4);
   EXPECT_THAT(steps.run(15, slow_forward_of_two), IsEmpty());
   const auto found = steps.stragglers.conclude();

@@ -1,5 +1,5 @@
-// Workers that join: what the supervisor learns from the coordinator. This test program is also the
-// workers' program.
+// Workers that join: the supervisor learns from the coordinator what they do. This test program is
+// also the workers' program.
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
@@ -21,7 +21,7 @@ using testing::ForkedJob;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What a worker does after all have joined, by its number; the others wait until one is lost.
+// The part that a worker plays after all have joined, given for each worker number.
 enum class Role {
   leave,
   wait_until_lost,
@@ -31,7 +31,7 @@ enum class Role {
   save_for_a_while
 };
 
-constexpr Milliseconds kSlowSave{2500};  // Longer than the others' end takes.
+constexpr Milliseconds kSlowSave{2500};  // It takes longer than the end of the others.
 
 void say_line(const std::string& line) {
   const std::string text = line + "\n";
@@ -45,8 +45,8 @@ int run_worker(const Identity& identity, Role role) {
                  .heartbeat_interval = Milliseconds(20),
                  .phases = PhasePage::of_this_process()});
   member.phases().set(Phase::backward, role == Role::crash_in_step_zero ? 0 : 40);
-  // No answer says that a heartbeat has arrived, which a launcher on another node needs: fifteen
-  // intervals are ample.
+  // A launcher on another node needs the heartbeat, which has no answer. Fifteen intervals are
+  // enough for it.
   std::this_thread::sleep_for(Milliseconds(300));
   member.barrier("all have told their phase");
   say_line("joined" + std::to_string(identity.worker) + " " + std::to_string(::getpid()));
@@ -59,7 +59,7 @@ int run_worker(const Identity& identity, Role role) {
       ::raise(SIGSEGV);
       return 0;
     case Role::wait_until_lost: break;
-    case Role::save_for_a_while:  // On a slow disk: the others' end comes in the middle of it.
+    case Role::save_for_a_while:  // The disk is slow: the others end during the save.
       ::signal(SIGTERM, SIG_IGN);
       member.phases().begin_save(40);
       say_line("saving");
@@ -74,7 +74,7 @@ int run_worker(const Identity& identity, Role role) {
   return 0;
 }
 
-// Before any test: this process may be a worker that a test below has started.
+// Runs before any test: this process may be a worker that a test below has started.
 class BecomeWorker : public ::testing::Environment {
   void SetUp() override {
     const char* roles = std::getenv("TRIREME_TEST_ROLES");
@@ -121,7 +121,7 @@ TEST(SupervisedMembers, AreNamedWithTheirPhaseWhenTheyAreKilled) {
       AllOf(HasSubstr(
                 "was killed by signal 9 (SIGKILL) in backward of step 40 (it had been there for "),
             HasSubstr("); job ends with 138")));
-  // The others saw it too, and ended by themselves.
+  // The others saw the lost worker too, and ended by themselves.
   EXPECT_THAT(job.complained, HasSubstr("[0] [launch]"));
   EXPECT_THAT(job.complained, HasSubstr("[2] [launch]"));
 }
@@ -162,7 +162,7 @@ TEST(SupervisedMembers, AreLostWhenTheyFallSilent) {
   EXPECT_FALSE(testing::is_alive(pid));
 }
 
-TEST(SupervisedMembers, FinishASaveAfterALossWhileThereIsTime) {
+TEST(SupervisedMembers, FinishASaveAfterAWorkerWasLostIfThereIsTime) {
   for (const bool has_time : {true, false}) {
     SupervisorOptions options = member_job({Role::save_for_a_while, Role::wait_until_lost});
     options.loss_grace = Milliseconds(100);
@@ -172,7 +172,8 @@ TEST(SupervisedMembers, FinishASaveAfterALossWhileThereIsTime) {
     ::kill(job.number_after("joined1 "), SIGKILL);
     EXPECT_EQ(job.finish(), 138);
     const auto saved = HasSubstr("[0] saved");
-    const auto cut_off = HasSubstr("the checkpoint of step 40 was cut off while worker 0 wrote it");
+    const auto cut_off =
+        HasSubstr("the checkpoint of step 40 was cut off while worker 0 wrote it");
     if (has_time) {
       EXPECT_THAT(job.printed, saved);
       EXPECT_THAT(job.complained, Not(cut_off));

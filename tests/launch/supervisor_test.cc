@@ -60,7 +60,7 @@ TEST(Supervisor, LetsTheCallerSwallowLines) {
   EXPECT_EQ(job.printed, "keep\n");
 }
 
-TEST(Supervisor, LetsOtherWorkersGoOnAfterOneIsDone) {
+TEST(Supervisor, LetsOtherWorkersContinueAfterOneIsDone) {
   ForkedJob job(shell_job(2, "[ $TRIREME_WORKER = 0 ] && exit 0; sleep 0.4; echo done"));
   EXPECT_EQ(job.finish(), 0);
   EXPECT_THAT(job.printed, HasSubstr("[1] done"));
@@ -87,7 +87,7 @@ TEST(Supervisor, ACrashBeforeTheFirstStepIsFinal) {
   EXPECT_THAT(job.complained, HasSubstr("SIGSEGV"));
 }
 
-TEST(Supervisor, KillsWhoIgnoresTheEndAfterALoss) {
+TEST(Supervisor, KillsWorkersThatIgnoreSigtermAfterAFailure) {
   ForkedJob job(shell_job(2, "trap '' TERM; [ $TRIREME_WORKER = 1 ] && exit 5; sleep 1000"));
   EXPECT_EQ(job.finish(), 5);
 }
@@ -169,13 +169,13 @@ TEST(Supervisor, TakesItsWorkersWithItWhenItIsKilled) {
 TEST(Supervisor, DoesNotLoseOutputForASlowReader) {
   ForkedJob job(shell_job(
       2, "i=0; while [ $i -lt 500 ]; do printf '%01500d\\n' $i; i=$((i+1)); done; echo last"));
-  std::this_thread::sleep_for(
-      Milliseconds(300));  // More than a pipe and the supervisor hold is waiting by now.
+  // After this time the job has printed more than a pipe and the supervisor hold.
+  std::this_thread::sleep_for(Milliseconds(300));
   EXPECT_EQ(job.finish(), 0);
   EXPECT_EQ(job.printed.size(), 2 * (500 * (4 + 1501) + std::string("[0] last\n").size()));
 }
 
-TEST(Supervisor, DealsWorkersOutToNodes) {
+TEST(Supervisor, DistributesWorkersOverNodes) {
   SupervisorOptions first = shell_job(
       3, "echo $TRIREME_WORKER $TRIREME_LOCAL_WORKER $TRIREME_LOCAL_WORKERS $TRIREME_RENDEZVOUS");
   first.nodes = 2;

@@ -29,7 +29,7 @@ class TokenFileTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root); }
 
-  // A file as a process that has died would leave it.
+  // Leaves a file like that of a process that was killed.
   fs::path leave_stale() {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -91,18 +91,18 @@ TEST_F(TokenFileTest, IsNotWaitedForBeyondTheDeadline) {
   EXPECT_FALSE(TokenFile::wait(folder, "job", Deadline::after(Milliseconds(30))));
 }
 
-TEST_F(TokenFileTest, OfADeadProcessCountsAsAbsentAndIsReplaced) {
+TEST_F(TokenFileTest, AFileOfADeadProcessCountsAsAbsentAndIsReplaced) {
   leave_stale();
   EXPECT_FALSE(TokenFile::wait(folder, "job", now()));
   const TokenFile file = TokenFile::create(folder, "job", kContents);
   EXPECT_EQ(TokenFile::wait(folder, "job", now())->token, "secret");
 }
 
-TEST_F(TokenFileTest, TheNextRunRemovesThoseOfTheDeadAndNoOthers) {
+TEST_F(TokenFileTest, TheNextRunRemovesOnlyTheFilesOfDeadProcesses) {
   const Environment environment({{"XDG_RUNTIME_DIR", root.string()}});
   const fs::path stale = leave_stale();
-  std::ofstream(folder / "elastic-4711.0123.token.4711") << "{";  // Killed while it was written.
-  std::ofstream(folder / "elastic-1.0123.token");                 // Of another version, perhaps.
+  std::ofstream(folder / "elastic-4711.0123.token.4711") << "{";  // Its writer was killed.
+  std::ofstream(folder / "elastic-1.0123.token");  // Another version of Trireme may own it.
   const TokenFile living = TokenFile::create(folder, "living", kContents);
   leave_stale();
   TokenFile::clear_abandoned(environment);
@@ -114,31 +114,31 @@ TEST_F(TokenFileTest, TheNextRunRemovesThoseOfTheDeadAndNoOthers) {
   TokenFile::clear_abandoned(Environment({{"XDG_RUNTIME_DIR", "/nowhere"}}));
 }
 
-TEST_F(TokenFileTest, OfAWriterThatCannotBeSeenFromHereStays) {
+TEST_F(TokenFileTest, TheFileOfAWriterThatCannotBeSeenFromHereStays) {
   const fs::path path = leave_stale();
   std::string text;
   std::getline(std::ifstream(path), text);
-  text.replace(text.find("pid:["), 5, "pid:[9");  // Of another container.
+  text.replace(text.find("pid:["), 5, "pid:[9");  // A process of another container.
   std::ofstream(path) << text;
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
   TokenFile::clear_abandoned(Environment({{"XDG_RUNTIME_DIR", root.string()}}));
   EXPECT_TRUE(fs::exists(path));
 }
 
-TEST_F(TokenFileTest, OfANumberThatAnotherProcessHasNowCountsAsAbsent) {
+TEST_F(TokenFileTest, AFileWhoseProcessIdBelongsToAnotherProcessNowCountsAsAbsent) {
   const fs::path path = leave_stale();
   std::ofstream(path) << R"({"token":"old","host":"h","port":1,"started":1,"pid":)" << ::getpid()
                       << "}";
   EXPECT_FALSE(TokenFile::wait(folder, "job", now()));
 }
 
-TEST_F(TokenFileTest, ThatIsDamagedIsReplaced) {
+TEST_F(TokenFileTest, ADamagedFileIsReplaced) {
   std::ofstream(leave_stale()) << "{\"token\":";
   EXPECT_FALSE(TokenFile::wait(folder, "job", now()));
   EXPECT_NO_THROW(TokenFile::create(folder, "job", kContents));
 }
 
-TEST_F(TokenFileTest, OfALivingJobIsNotTakenOver) {
+TEST_F(TokenFileTest, TheFileOfALivingJobIsNotReplaced) {
   const TokenFile file = TokenFile::create(folder, "job", kContents);
   try {
     TokenFile::create(folder, "job", {"other", {"127.0.0.1", 2}});
@@ -159,7 +159,7 @@ TEST_F(TokenFileTest, KeepsJobsApart) {
   EXPECT_EQ(outside.path().parent_path(), folder);
 }
 
-TEST_F(TokenFileTest, ThatOthersMayReadIsNotBelieved) {
+TEST_F(TokenFileTest, AFileThatOthersMayReadIsRefused) {
   const TokenFile file = TokenFile::create(folder, "job", kContents);
   ASSERT_EQ(::chmod(file.path().c_str(), 0644), 0);
   EXPECT_THROW(TokenFile::wait(folder, "job", now()), Error);
@@ -176,7 +176,7 @@ TEST_F(TokenFileTest, AFolderThatOthersMayEnterIsRefused) {
   }
 }
 
-TEST_F(TokenFileTest, WithoutARuntimeFolderLiesInTmp) {
+TEST_F(TokenFileTest, LiesInTmpWithoutARuntimeFolder) {
   EXPECT_EQ(token_folder(Environment()), "/tmp/trireme-" + std::to_string(::geteuid()));
 }
 

@@ -1,5 +1,5 @@
-// Elastic jobs of real processes that crash in one step: in the same one each time, or in a later
-// one each time. This test program is also the workers' program.
+// Elastic jobs of real processes that crash: in the same step each time, or in a later step each
+// time. This test program is also the workers' program.
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
@@ -25,11 +25,11 @@ constexpr int64_t kSteps = 40;
 constexpr int64_t kPoisoned = 7;
 constexpr Milliseconds kPatience{20000};
 
-// Which worker crashes, in which step and how.
+// The crash of a job: which worker crashes, in which step and how.
 struct Crash {
-  char which = '0';  // 0: worker 0. 1: worker 1. g: another one in each generation.
-  bool always_there =
-      1;  // In step 7 of each generation; else each generation in a step of its own.
+  char which = '0';  // 0: worker 0. 1: worker 1. g: another worker in each generation.
+  // True: each generation crashes in step 7. False: each generation crashes in another step.
+  bool always_there = 1;
   int signal = SIGKILL;
   std::string text() const {
     return std::string{which, always_there ? 'y' : 'n'} + std::to_string(signal);
@@ -64,7 +64,7 @@ class ElasticWorker {
   }
 
  private:
-  // False: the job does without it.
+  // Returns false if the job does not need this process.
   bool live_through_a_generation() {
     auto next = std::make_unique<Arrival>(
         coordinator_, *identity_.token,
@@ -77,8 +77,8 @@ class ElasticWorker {
     if (!place) return false;
     former_ = place->former;
     member_ = std::make_unique<Member>(
-        arrival_->coordinator(), *identity_.token, place->worker, place->workers, place->generation,
-        std::map<std::string, std::string>{},
+        arrival_->coordinator(), *identity_.token, place->worker, place->workers,
+        place->generation, std::map<std::string, std::string>{},
         MemberOptions{
             .timeout = kPatience, .heartbeat_interval = Milliseconds(20), .phases = phases_});
     take_state(place->worker);
@@ -115,7 +115,7 @@ class ElasticWorker {
   std::string reason_;
 };
 
-// Before any test: this process may be a worker that a test below has started.
+// Runs before any test: this process may be a worker that a test below has started.
 class BecomeElasticWorker : public ::testing::Environment {
   void SetUp() override {
     const char* crash = std::getenv("TRIREME_TEST_CRASH");
@@ -165,12 +165,12 @@ TEST(UnfinishedStep, AllWorkersThatCrashThereOneAfterTheOtherEndTheJob) {
   expect_an_end_at_the_step(run({.which = '0', .signal = SIGABRT}, 1, 3), "6 (SIGABRT)");
 }
 
-TEST(UnfinishedStep, WhicheverRankHasItsDataTheJobEnds) {
+TEST(UnfinishedStep, TheJobEndsWhicheverRankHasTheData) {
   expect_an_end_at_the_step(run({.which = 'g', .signal = SIGKILL}, 1, 2), "9 (SIGKILL)");
   expect_an_end_at_the_step(run({.which = 'g', .signal = SIGKILL}, 3, 3), "9 (SIGKILL)");
 }
 
-TEST(UnfinishedStep, WorkersThatDieInOtherStepsEachTimeEndNothing) {
+TEST(UnfinishedStep, WorkersThatDieInDifferentStepsDoNotEndTheJob) {
   const Ended job = run({.which = 'g', .always_there = false, .signal = SIGKILL}, 2, 2);
   EXPECT_EQ(job.code, kExitOk) << job.complained;
   EXPECT_THAT(job.complained, Not(HasSubstr("is never finished")));

@@ -49,7 +49,7 @@ struct Row {
   const char* fact;
   JobEnd job;
   int exit_code;
-  const char* text;  // Part of it; nullptr: nothing is said.
+  const char* text;  // A part of the text; nullptr: the text is empty.
 };
 
 const Failure kTooFew{ErrorCode::peer_lost, "1 of at least 2 processes are there", "again"};
@@ -58,7 +58,7 @@ const Failure kUnfinished{ErrorCode::internal, "step 7 is never finished", "mend
 // Job ends are {workers, stop_signal, any_step_finished, lost, failure}.
 std::vector<Row> rows() {
   return {
-      {"all is well", {{exited(0, 0), exited(1, 0)}}, 0, nullptr},
+      {"all workers succeeded", {{exited(0, 0), exited(1, 0)}}, 0, nullptr},
       {"all ended with 0 though one left without goodbye",
        {{exited(0, 0), exited(1, 0)}, 0, true, lost(0)},
        0,
@@ -75,7 +75,7 @@ std::vector<Row> rows() {
        "worker 1 (pid 101, host a) was killed by signal 9 (SIGKILL) in backward of step 40; job "
        "ends with 138 "
        "(try again: the job can be restarted)"},
-      {"a lost worker seen by others is no cause, in whatever order",
+      {"a lost worker seen by others is not the cause, in any order",
        {{exited(0, 138, 5), killed(1, SIGKILL, 10)}, 0, true},
        138,
        "worker 1"},
@@ -87,19 +87,19 @@ std::vector<Row> rows() {
        {{exited(0, 138, 5), exited(1, 138, 6)}, 0, true},
        138,
        "worker 0"},
-      {"what we terminated is no cause",
+      {"a worker that the supervisor terminated is not the cause",
        {{after_signal(SIGTERM, killed(0, SIGTERM, 1)), exited(1, 1, 2)}},
        1,
        "worker 1"},
-      {"what we killed is no cause",
+      {"a worker that the supervisor killed is not the cause",
        {{after_signal(SIGKILL, killed(0, SIGKILL, 1)), exited(1, 3, 2)}},
        3,
        "worker 1"},
-      {"an exit with 143 after our signal is no cause",
+      {"an exit with 143 after the supervisor's signal is not the cause",
        {{after_signal(SIGTERM, exited(0, 143, 1)), exited(1, 1, 2)}},
        1,
        "worker 1"},
-      {"somebody else's SIGTERM is a cause", {{killed(0, SIGTERM)}}, 138, "SIGTERM"},
+      {"SIGTERM from outside is a cause", {{killed(0, SIGTERM)}}, 138, "SIGTERM"},
       {"the first failure wins", {{exited(0, 1, 9000), exited(1, 7, 2000)}}, 7, "worker 1"},
       {"a kill beats an abort at the same moment",
        {{killed(0, SIGABRT, 10), killed(1, SIGKILL, 12)}, 0, true},
@@ -113,7 +113,7 @@ std::vector<Row> rows() {
        {{killed(0, SIGABRT, 10), exited(1, 1, 12)}, 0, true},
        1,
        "worker 1"},
-      {"the coordinator's order decides between like ones",
+      {"the coordinator's order decides between failures of one kind",
        {{exited(0, 1, 10), exited(1, 3, 10)}, 0, true, lost(1)},
        3,
        "worker 1"},
@@ -125,7 +125,10 @@ std::vector<Row> rows() {
       {"an abort before the first step is final", {{killed(0, SIGABRT)}}, 1, "SIGABRT"},
       {"a bus error before the first step is final", {{killed(0, SIGBUS)}}, 1, "SIGBUS"},
       {"a division error before the first step is final", {{killed(0, SIGFPE)}}, 1, "SIGFPE"},
-      {"an illegal instruction before the first step is final", {{killed(0, SIGILL)}}, 1, "SIGILL"},
+      {"an illegal instruction before the first step is final",
+       {{killed(0, SIGILL)}},
+       1,
+       "SIGILL"},
       {"a kill before the first step can be tried again", {{killed(0, SIGKILL)}}, 138, "SIGKILL"},
       {"stopped with state saved",
        {{exited(0, 143), exited(1, 143)}, SIGTERM},
@@ -144,7 +147,8 @@ std::vector<Row> rows() {
        143,
        "asked to stop"},
       {"stopped by force",
-       {{exited(0, 143), after_signal(SIGKILL, in_phase(Phase::checkpoint, 7, killed(1, SIGKILL)))},
+       {{exited(0, 143),
+         after_signal(SIGKILL, in_phase(Phase::checkpoint, 7, killed(1, SIGKILL)))},
         SIGTERM},
        143,
        "worker 1 (pid 101, host a) did not end in time and was killed in checkpoint of step 7"},
@@ -169,7 +173,7 @@ std::vector<Row> rows() {
        {{killed(0, SIGABRT)}, 0, true, lost(3)},
        138,
        "worker 3"},
-      {"a worker fell silent and we killed it",
+      {"a worker fell silent and the supervisor killed it",
        {{exited(0, 138), after_signal(SIGKILL, killed(1, SIGKILL))},
         0,
         true,
@@ -180,7 +184,7 @@ std::vector<Row> rows() {
        {{exited(0, 0), exited(1, 138)}, 0, true, lost(0)},
        1,
        "without saying goodbye"},
-      {"the lost worker that the coordinator saw is the failure that we saw",
+      {"the lost worker that the coordinator saw is the failure that the supervisor saw",
        {{killed(1, SIGKILL), exited(0, 138)}, 0, true, lost(1)},
        138,
        "worker 1 (pid 101, host a) was killed by signal 9"},
@@ -188,11 +192,11 @@ std::vector<Row> rows() {
        {{killed(1, SIGKILL), exited(0, 138)}, 0, true, {}, kTooFew},
        138,
        "1 of at least 2 processes are there; job ends with 138 (try again"},
-      {"too few were left, as one had failed for good",
+      {"too few were left because one had failed for good",
        {{exited(1, 1), exited(0, 138)}, 0, true, {}, kTooFew},
        1,
        "worker 1"},
-      {"the same step costs a worker each time",
+      {"the same step loses a worker each time",
        {{killed(1, SIGSEGV), exited(0, 1)}, 0, true, {}, kUnfinished},
        1,
        "step 7 is never finished; job ends with 1 (try: mend it)"},
@@ -236,7 +240,7 @@ TEST(Verdict, NamesACheckpointThatWasCutOff) {
   EXPECT_THAT(stopped.text,
               HasSubstr("the checkpoint of step 40 was cut off while worker 0 wrote"));
   EXPECT_THAT(stopped.text, HasSubstr("try: a longer launch.stop_grace"));
-  writer.signal_sent = 0;  // Killed from outside.
+  writer.signal_sent = 0;  // It was killed from outside.
   const Verdict lost = judge({.workers = {writer, exited(1, 138)}});
   EXPECT_EQ(lost.exit_code, 138);
   EXPECT_THAT(lost.text, HasSubstr("the checkpoint of step 40 was cut off"));

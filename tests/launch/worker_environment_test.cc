@@ -28,7 +28,7 @@ SupervisorOptions options_for(int workers, int nodes = 1, int node = 0) {
   return options;
 }
 
-TEST(LocalWorkers, AreACoverInOrderForAnyNumberOfNodes) {
+TEST(LocalWorkers, CoverAllWorkersInOrderForAnyNumberOfNodes) {
   for (int workers = 1; workers <= 17; ++workers) {
     for (int nodes = 1; nodes <= workers; ++nodes) {
       int next = 0;
@@ -44,7 +44,7 @@ TEST(LocalWorkers, AreACoverInOrderForAnyNumberOfNodes) {
   }
 }
 
-TEST(WorkerEnvironment, SaysWhoTheWorkerIs) {
+TEST(WorkerEnvironment, NamesTheWorker) {
   const auto environment = worker_environment(options_for(5, 2, 1), kFacts, 1, {});
   for (const char* entry : {"TRIREME_WORKER=4", "TRIREME_WORKERS=5", "TRIREME_LOCAL_WORKER=1",
                             "TRIREME_LOCAL_WORKERS=2", "TRIREME_RENDEZVOUS=127.0.0.1:4000",
@@ -64,7 +64,7 @@ TEST(WorkerEnvironment, KeepsWhatItInheritsAndAddsTheOptions) {
   EXPECT_THAT(environment, Not(Contains("TRIREME_WORKER=9")));
 }
 
-TEST(WorkerEnvironment, SharesTheCoresOut) {
+TEST(WorkerEnvironment, DividesTheCores) {
   const auto environment = worker_environment(options_for(3), kFacts, 0, {});
   EXPECT_THAT(environment, Contains("OMP_NUM_THREADS=2"));
   EXPECT_THAT(environment, Contains("MKL_NUM_THREADS=2"));
@@ -113,7 +113,7 @@ TEST(SupervisorOptions, AreCheckedBeforeAnythingStarts) {
   EXPECT_EQ(refusal_of(no_port), "");
 }
 
-TEST(JobToken, IsTheUsersOrFresh) {
+TEST(JobToken, IsTheUsersOrNew) {
   const Environment given(
       std::map<std::string, std::string>{{"TRIREME_JOB_TOKEN", "mine-and-long-enough"}});
   EXPECT_EQ(token_of_job(options_for(1), given), "mine-and-long-enough");

@@ -56,11 +56,12 @@ TEST(ModelShapes, NameTheParametersOfAResnetAsTorchvisionDoes) {
       testing::ElementsAre("conv1.weight", "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
                            "layer1.0.bn1.weight", "layer1.0.bn1.bias", "layer1.0.conv2.weight",
                            "layer1.0.bn2.weight", "layer1.0.bn2.bias"));
-  EXPECT_THAT(small, testing::IsSupersetOf({"layer2.0.downsample.0.weight",
-                                            "layer4.0.downsample.1.bias", "fc.weight", "fc.bias"}));
+  EXPECT_THAT(small,
+              testing::IsSupersetOf({"layer2.0.downsample.0.weight", "layer4.0.downsample.1.bias",
+                                     "fc.weight", "fc.bias"}));
   EXPECT_THAT(small, testing::Not(testing::Contains("layer1.0.downsample.0.weight")));
-  EXPECT_THAT(large, testing::IsSupersetOf({"layer1.0.downsample.0.weight", "layer3.5.conv3.weight",
-                                            "layer4.2.bn3.bias"}));
+  EXPECT_THAT(large, testing::IsSupersetOf({"layer1.0.downsample.0.weight",
+                                            "layer3.5.conv3.weight", "layer4.2.bn3.bias"}));
 }
 
 TEST(ModelShapes, KnowTheBatchPerRankOfTheSuite) {
@@ -144,7 +145,8 @@ TEST(ModelOptionsResolution, RefusesInputThatDoesNotFit) {
   EXPECT_THAT(message_of({.name = "cnn"}, {{64}, 10}),
               AllOf(HasSubstr("[64]"), HasSubstr("[channels, height, width]")));
   EXPECT_THAT(message_of({.name = "gpt"}, {{1, 8, 8}, 10}), HasSubstr("a row of tokens"));
-  EXPECT_THAT(message_of({.name = "resnet18"}, {{64}, 10}), HasSubstr("[channels, height, width]"));
+  EXPECT_THAT(message_of({.name = "resnet18"}, {{64}, 10}),
+              HasSubstr("[channels, height, width]"));
   EXPECT_THAT(message_of({.name = "gpt"}, {{129}, 10}), HasSubstr("model.context=129"));
   EXPECT_THAT(message_of({.name = "gpt", .vocabulary = 50}, {{64}, 65}),
               testing::AllOf(HasSubstr("model.vocabulary is 50"), HasSubstr("65 different tokens"),

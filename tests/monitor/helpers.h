@@ -47,7 +47,8 @@ class TextStream {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "trireme-monitor-XXXXXX").string();
+    std::string name =
+        (std::filesystem::temp_directory_path() / "trireme-monitor-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   ~TemporaryFolder() {

@@ -18,7 +18,8 @@ std::vector<Json> read_json_lines(const std::filesystem::path& file) {
   return lines;
 }
 double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 TEST(JsonLines, EachEventIsOnDiskAsOneObjectWhenTheCallReturns) {
@@ -64,8 +65,9 @@ TEST(JsonLines, TheSamplesOfAStepAreReadBack) {
   ASSERT_EQ(lines.size(), 3u);
   Json text = lines[1];
   text.erase("time");
-  EXPECT_EQ(text, Json::parse(R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,)"
-                              R"("samples":64,"shares":[22,21,21]})"));
+  EXPECT_EQ(text,
+            Json::parse(R"({"event":"commit","generation":1,"step":41,"epoch":2,"first":640,)"
+                        R"("samples":64,"shares":[22,21,21]})"));
   const auto read = std::get<ContinueRecord>(*event_of(lines[0]));
   EXPECT_EQ(read.generation, 1);
   EXPECT_EQ(read.step, 40);

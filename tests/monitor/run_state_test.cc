@@ -37,8 +37,10 @@ TEST(RateMeter, IgnoresStepsWithoutAMeasuredTime) {
 TEST(RunState, CountsEpochsFromOneAndRoundsThemUp) {
   EXPECT_EQ(RunState({.total_steps = 45, .steps_per_epoch = 10}).view().epochs, 5);
   EXPECT_EQ(RunState({.total_steps = 45, .steps_per_epoch = 10}).view().epoch, 1);
-  EXPECT_EQ(RunState({.total_steps = 45, .first_step = 25, .steps_per_epoch = 10}).view().epoch, 3);
-  EXPECT_EQ(RunState({.total_steps = 40, .first_step = 40, .steps_per_epoch = 10}).view().epoch, 4);
+  EXPECT_EQ(RunState({.total_steps = 45, .first_step = 25, .steps_per_epoch = 10}).view().epoch,
+            3);
+  EXPECT_EQ(RunState({.total_steps = 40, .first_step = 40, .steps_per_epoch = 10}).view().epoch,
+            4);
   EXPECT_EQ(RunState({.steps_per_epoch = 10}).view().epochs, 0);
 }
 

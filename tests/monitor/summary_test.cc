@@ -76,7 +76,8 @@ TEST(Summary, TheTensorBoardCommandQuotesAFolderForAShell) {
   };
   EXPECT_THAT(command("runs/my run/events"), HasSubstr("--logdir 'runs/my run/events'"));
   EXPECT_THAT(command("it's"), HasSubstr("--logdir 'it'\\''s'"));
-  EXPECT_THAT(command("runs/a/events.out.tfevents.1.host.2"), testing::EndsWith("--logdir runs/a"));
+  EXPECT_THAT(command("runs/a/events.out.tfevents.1.host.2"),
+              testing::EndsWith("--logdir runs/a"));
   EXPECT_THAT(command("events.out.tfevents.1.host.2"), testing::EndsWith("--logdir ."));
 }
 

@@ -24,7 +24,8 @@ struct Field {
 
 uint64_t little_endian(std::string_view bytes) {
   uint64_t value = 0;
-  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  for (size_t i = bytes.size(); i-- > 0;)
+    value = value << 8 | static_cast<unsigned char>(bytes[i]);
   return value;
 }
 

@@ -173,9 +173,10 @@ TEST_F(Control, APortThatIsTakenIsNamedWithTheRemedy) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::io);
-    EXPECT_EQ(error.what(),
-              "[net] cannot listen on " + server->endpoint().describe() +
-                  ": Address already in use; try: another port, or stop the program that holds it");
+    EXPECT_EQ(
+        error.what(),
+        "[net] cannot listen on " + server->endpoint().describe() +
+            ": Address already in use; try: another port, or stop the program that holds it");
   }
 }
 

@@ -55,7 +55,8 @@ class EtcdServer {
       return stat.find(") T ") != std::string::npos;
     };
     for (int i = 0; i < 1000; ++i, std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
-      const std::filesystem::directory_iterator threads("/proc/" + std::to_string(etcd_) + "/task");
+      const std::filesystem::directory_iterator threads("/proc/" + std::to_string(etcd_) +
+                                                        "/task");
       if (std::ranges::all_of(threads,
                               [&](const auto& thread) { return is_stopped(thread.path()); }))
         return;

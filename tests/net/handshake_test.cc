@@ -120,9 +120,10 @@ TEST_F(HandshakeWithServer, OnlyThePurposesOfControlConnectionsAreExpected) {
   for (const Purpose purpose : {Purpose::mesh, Purpose{0}, Purpose{77}})
     EXPECT_EQ(HandMade(server.endpoint(), "secret", purpose).greet().decision,
               Decision::wrong_purpose);
-  EXPECT_EQ(
-      HandMade(server.endpoint(), "secret", Purpose::worker, subject_of("a link")).greet().decision,
-      Decision::wrong_purpose);
+  EXPECT_EQ(HandMade(server.endpoint(), "secret", Purpose::worker, subject_of("a link"))
+                .greet()
+                .decision,
+            Decision::wrong_purpose);
 }
 
 TEST_F(HandshakeWithServer, AProofForOnePurposeIsWorthNothingForAnother) {

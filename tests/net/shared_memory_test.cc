@@ -53,11 +53,13 @@ class Child {
 TEST(SharedMemory, IsSeenByAProcessThatReceivedItsDescriptor) {
   DescriptorListener listener;
   Child child([&] {
-    DescriptorSocket socket = DescriptorSocket::connect(listener.name(), Deadline::after(kTimeout));
+    DescriptorSocket socket =
+        DescriptorSocket::connect(listener.name(), Deadline::after(kTimeout));
     SharedMemory memory =
         SharedMemory::open(socket.receive_descriptor(Deadline::after(kTimeout)), "a test");
-    const bool good = std::strcmp(reinterpret_cast<char*>(memory.data()), "from the parent") == 0 &&
-                      memory.bytes() == 1 << 20;
+    const bool good =
+        std::strcmp(reinterpret_cast<char*>(memory.data()), "from the parent") == 0 &&
+        memory.bytes() == 1 << 20;
     std::strcpy(reinterpret_cast<char*>(memory.data()), "from the child");
     socket.send_number(1, Deadline::after(kTimeout));
     return good;

@@ -104,8 +104,8 @@ TEST_P(CompressedSteps, WithReplicasWithoutSamplesDoNotBlock) {
       for (int step = 0; step < 6; ++step) {
         const bool works = group.rank() == step % 3;
         const Data data = data_of(4, step);
-        const auto outcome =
-            trainee.replica.step(works ? loss_on(*trainee.net, data) : at::Tensor(), works ? 4 : 0);
+        const auto outcome = trainee.replica.step(
+            works ? loss_on(*trainee.net, data) : at::Tensor(), works ? 4 : 0);
         EXPECT_TRUE(outcome.updated);
         EXPECT_EQ(outcome.samples, 4);
       }

@@ -196,8 +196,10 @@ TEST_P(Replicas, TheNormIsReportedOnlyOnRequest) {
   run([&](DataParallel& replica, Mlp& net, Group&) {
     EXPECT_LT(replica.step(loss_on(net, data), 3).gradient_norm, 0);
   });
-  run([&](DataParallel& replica, Mlp& net,
-          Group&) { EXPECT_NEAR(replica.step(loss_on(net, data), 3).gradient_norm, norm, kClose); },
+  run(
+      [&](DataParallel& replica, Mlp& net, Group&) {
+        EXPECT_NEAR(replica.step(loss_on(net, data), 3).gradient_norm, norm, kClose);
+      },
       {.gradient_norm = true});
 }
 
@@ -462,7 +464,8 @@ TEST_P(Replicas, LbfgsTakesThePathOfOneDevice) {
       [&](DataParallel& replica, Mlp& net, Group& group) {
         const Data mine = whole.share(group.rank(), group.size());
         for (const double loss : losses) {
-          const StepOutcome outcome = replica.step([&] { return loss_on(net, mine); }, mine.size());
+          const StepOutcome outcome =
+              replica.step([&] { return loss_on(net, mine); }, mine.size());
           EXPECT_NEAR(outcome.loss, loss, 1e-9);
           EXPECT_TRUE(outcome.updated);
           for (const auto& parameter : net.parameters()) EXPECT_FALSE(parameter.grad().defined());
@@ -560,7 +563,8 @@ TEST(DataParallel, OverAWorldTakesAnOptimizerWithParameterGroups) {
   const auto grouped = [](Mlp& net) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
     groups.emplace_back(net.first->parameters(), std::make_unique<torch::optim::SGDOptions>(0.5));
-    groups.emplace_back(net.second->parameters(), std::make_unique<torch::optim::SGDOptions>(0.05));
+    groups.emplace_back(net.second->parameters(),
+                        std::make_unique<torch::optim::SGDOptions>(0.05));
     return std::make_shared<torch::optim::SGD>(groups, torch::optim::SGDOptions(0.1));
   };
   const auto optimizer = grouped(reference);

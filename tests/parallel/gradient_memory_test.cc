@@ -111,8 +111,8 @@ TEST_P(Aliased, TrainAsOneDevice) {
   for (const OptimizerFactory& optimizer :
        {OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Adam{.lr = 0.01})}) {
     Embedded reference;
-    const std::vector<double> expected = testing::train_alone(reference, optimizer, kSteps, 36,
-                                                              way.options.clip_norm, embedded_loss);
+    const std::vector<double> expected = testing::train_alone(
+        reference, optimizer, kSteps, 36, way.options.clip_norm, embedded_loss);
     testing::run(
         way, [] { return std::make_shared<Embedded>(); }, optimizer,
         [&, parts = parts](DataParallel& replica, Embedded& net, Group& group) {

@@ -47,7 +47,8 @@ Ran train(int replicas, int steps, const DataParallelOptions& options, bool weig
     DataParallel replica(groups[rank], net, optimizer, options);
     for (int step = 0; step < steps; ++step) {
       const Data mine = data_of(12, step).share(group.rank(), replicas);
-      const StepOutcome outcome = replica.step(loss_on(*net, mine), mine.size(), weighted ? 12 : 0);
+      const StepOutcome outcome =
+          replica.step(loss_on(*net, mine), mine.size(), weighted ? 12 : 0);
       if (rank > 0) continue;
       ran.bytes.push_back(outcome.bytes_sent);
       ran.losses.push_back(outcome.loss);

@@ -84,9 +84,11 @@ std::vector<Kind> known_kinds() {
             .weight_decay = 0.1,
             .amsgrad = true},
        [](Tensors p) {
-         return std::make_shared<optim::Adam>(
-             p,
-             optim::AdamOptions(0.01).betas({0.8, 0.95}).eps(1e-6).weight_decay(0.1).amsgrad(true));
+         return std::make_shared<optim::Adam>(p, optim::AdamOptions(0.01)
+                                                     .betas({0.8, 0.95})
+                                                     .eps(1e-6)
+                                                     .weight_decay(0.1)
+                                                     .amsgrad(true));
        }},
       {"AdamW", AdamW{}, [](Tensors p) { return std::make_shared<optim::AdamW>(p); }},
       {"AdamW_amsgrad", AdamW{.lr = 0.01, .weight_decay = 0.3, .amsgrad = true},

@@ -141,7 +141,8 @@ TEST(BetweenHosts, BucketsThatAllRanksOfAHostCompleteAreReducedAndSentInBackward
       EXPECT_EQ(between->buckets_in_backward(), 4);
       group.host_team()->barrier("test");
       at::Tensor facts = at::ones({1}, at::kDouble);
-      if (group.between_hosts()) between->all_reduce(*group.between_hosts(), facts, [] { FAIL(); });
+      if (group.between_hosts())
+        between->all_reduce(*group.between_hosts(), facts, [] { FAIL(); });
       between->next_step();
       group.host_team()->barrier("test");
       // The sum is 2 from host a and 1 from host b.

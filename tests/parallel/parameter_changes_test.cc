@@ -121,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, Changed,
                          ::testing::Combine(::testing::ValuesIn(every_way()),
                                             ::testing::ValuesIn(changes())),
                          [](const auto& each) {
-                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                           return std::get<0>(each.param).name + "_" +
+                                  std::get<1>(each.param).name;
                          });
 
 class ChangedInEveryWay : public ::testing::TestWithParam<Way> {};
@@ -197,7 +198,8 @@ TEST_P(ChangedInEveryWay, StateThatIsTakenFromAChangedModuleIsRefusedOnEveryRank
         try {
           replica.modify_parameters([&] { net.to(at::kFloat); });
         } catch (const Error& error) {
-          EXPECT_THAT(error.what(), HasSubstr("rank 0: parameter 'first.weight' has another type"));
+          EXPECT_THAT(error.what(),
+                      HasSubstr("rank 0: parameter 'first.weight' has another type"));
           ++told;
         }
       });

@@ -166,11 +166,12 @@ TEST_P(PartialInEveryWay, AFrozenBodyUnderATrainedHead) {
         over<torch::optim::Adam>(names, torch::optim::AdamOptions(0.01).weight_decay(0.1));
     const auto reference = frozen();
     testing::train_alone(*reference, optimizer, kSteps, 36, 0, loss_of);
-    testing::run(GetParam(), frozen, optimizer, [&](DataParallel& replica, Mlp& net, Group& group) {
-      for (int step = 0; step < kSteps; ++step)
-        take_step(replica, net, data_of(36, step), group, loss_of);
-      EXPECT_LT(testing::difference(net, *reference), kClose);
-    });
+    testing::run(GetParam(), frozen, optimizer,
+                 [&](DataParallel& replica, Mlp& net, Group& group) {
+                   for (int step = 0; step < kSteps; ++step)
+                     take_step(replica, net, data_of(36, step), group, loss_of);
+                   EXPECT_LT(testing::difference(net, *reference), kClose);
+                 });
   }
 }
 

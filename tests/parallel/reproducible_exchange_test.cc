@@ -240,9 +240,9 @@ TEST(ReproducibleExchange, ContinuesOnlyWithTheSameShardsAndThreads) {
   Json counters = replica.counters();
   EXPECT_NO_THROW(replica.load_counters(counters));
   counters["exchange"]["threads"] = 2;
-  EXPECT_THAT(
-      message_of(ErrorCode::invalid_argument, [&] { replica.load_counters(counters); }),
-      ::testing::AllOf(HasSubstr("8 virtual shards and 2 threads"), HasSubstr("device.threads=2")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { replica.load_counters(counters); }),
+              ::testing::AllOf(HasSubstr("8 virtual shards and 2 threads"),
+                               HasSubstr("device.threads=2")));
   EXPECT_NO_THROW(replica.load_counters(Json::object()));  // A run without shards has no counters.
 }
 

@@ -139,7 +139,8 @@ INSTANTIATE_TEST_SUITE_P(Settings, Shared,
                          ::testing::Combine(::testing::ValuesIn(settings()),
                                             ::testing::ValuesIn(rules())),
                          [](const auto& each) {
-                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                           return std::get<0>(each.param).name + "_" +
+                                  std::get<1>(each.param).name;
                          });
 
 class SharedBy : public ::testing::TestWithParam<Setting> {};
@@ -287,7 +288,8 @@ INSTANTIATE_TEST_SUITE_P(Ways, Meddled,
                                                               Setting{"processes", 2, 1}),
                                             ::testing::ValuesIn(meddlings())),
                          [](const auto& each) {
-                           return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+                           return std::get<0>(each.param).name + "_" +
+                                  std::get<1>(each.param).name;
                          });
 
 TEST_P(SharedBy, LoadingInsideModifyParametersIsTaken) {

@@ -30,7 +30,8 @@ using Visit = std::function<void(CollectivePlan, size_t round, size_t rank, size
 void for_each_transfer(const Visit& visit) {
   for_each_plan(8, [&](const CollectivePlan& plan) {
     SCOPED_TRACE(std::string(to_string(plan.collective)) + " " +
-                 std::string(to_string(plan.algorithm)) + " of " + std::to_string(plan.world_size));
+                 std::string(to_string(plan.algorithm)) + " of " +
+                 std::to_string(plan.world_size));
     for (size_t round = 0; round < plan.rounds.size(); ++round) {
       for (size_t rank = 0; rank < plan.rounds[round].size(); ++rank) {
         for (size_t i = 0; i < plan.rounds[round][rank].receives.size(); ++i)
@@ -141,7 +142,8 @@ TEST(CollectiveCheck, RejectsRoundsInTheWrongOrder) {
       for (size_t round = 0; round + 1 < right.rounds.size(); ++round) {
         CollectivePlan plan = right;
         std::swap(plan.rounds[round], plan.rounds[round + 1]);
-        EXPECT_NE(rejection(plan), "") << to_string(collective) << " n=" << n << " round " << round;
+        EXPECT_NE(rejection(plan), "")
+            << to_string(collective) << " n=" << n << " round " << round;
       }
     }
   }
@@ -225,10 +227,12 @@ TEST(CollectiveCheck, RejectsRanksAndChunksThatDoNotExist) {
   EXPECT_THAT(broken([](auto& plan) { plan.rounds[3].pop_back(); }),
               HasSubstr("round 3: has actions for 3 of 4 ranks"));
   EXPECT_THAT(broken([](auto& plan) { plan.root = 7; }), HasSubstr("root: names rank 7 of 4"));
-  EXPECT_THAT(broken([](auto& plan) { plan.hosts = {0, 1}; }), HasSubstr("hosts for 2 of 4 ranks"));
+  EXPECT_THAT(broken([](auto& plan) { plan.hosts = {0, 1}; }),
+              HasSubstr("hosts for 2 of 4 ranks"));
   EXPECT_THAT(broken([](auto& plan) { plan.world_size = 0; }), HasSubstr("0 ranks"));
-  EXPECT_THAT(broken([](auto& plan) { plan.collective = Collective::all_gather, plan.chunks = 2; }),
-              HasSubstr("needs one for each of 4 ranks"));
+  EXPECT_THAT(
+      broken([](auto& plan) { plan.collective = Collective::all_gather, plan.chunks = 2; }),
+      HasSubstr("needs one for each of 4 ranks"));
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ TEST(CollectivePicture, SaysThatOneRankHasNothingToExchange) {
 }
 
 TEST(CollectivePicture, StaysReadableForManyRanks) {
-  const std::string text = plan_collective(Collective::all_reduce, Algorithm::ring, 100).describe();
+  const std::string text =
+      plan_collective(Collective::all_reduce, Algorithm::ring, 100).describe();
   EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 45);
   EXPECT_THAT(text, HasSubstr("... -> 99 -."));
   EXPECT_THAT(text, HasSubstr("\n  ...\n  197"));
@@ -75,13 +76,14 @@ TEST(CollectivePicture, ShowsPartnersRoundByRound) {
 }
 
 TEST(CollectivePicture, ShowsHostsWithTheirLeaders) {
-  EXPECT_THAT(plan_collective(Collective::broadcast, Algorithm::hierarchical, 5, 3, {0, 0, 1, 1, 1})
-                  .describe(),
-              HasSubstr("  host 1: [3] 2 4\n"
-                        "  host 0: [0] 1\n"
-                        "\n"
-                        "  round 0  0 <-- 3\n"
-                        "  round 1  0 --> 1   2 <-- 3   3 --> 4\n"));
+  EXPECT_THAT(
+      plan_collective(Collective::broadcast, Algorithm::hierarchical, 5, 3, {0, 0, 1, 1, 1})
+          .describe(),
+      HasSubstr("  host 1: [3] 2 4\n"
+                "  host 0: [0] 1\n"
+                "\n"
+                "  round 0  0 <-- 3\n"
+                "  round 1  0 --> 1   2 <-- 3   3 --> 4\n"));
 }
 
 TEST(CollectivePicture, IsInTheDocumentationAsThePlanPrintsIt) {

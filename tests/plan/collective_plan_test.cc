@@ -89,7 +89,8 @@ TEST(CollectivePlan, LeavesTheSameBitsOnEveryRank) {
       }
     }
     const Tensors<float> results = execute(plan, tensors);
-    for (const std::vector<float>& result : results) ASSERT_EQ(result, results[0]) << name_of(plan);
+    for (const std::vector<float>& result : results)
+      ASSERT_EQ(result, results[0]) << name_of(plan);
   });
 }
 
@@ -162,7 +163,8 @@ TEST(CollectivePlan, TakesLogarithmicRoundsWithPartnersAndTrees) {
     const int core = std::has_single_bit(static_cast<unsigned>(n)) ? n : 1 << (ceil_log2(n) - 1);
     const int extra = n - core, lg = ceil_log2(core), around = extra > 0 ? 2 : 0;
     const int64_t folded = extra > 0 ? kBytes : 0;
-    const auto doubling = plan_collective(Collective::all_reduce, Algorithm::recursive_doubling, n);
+    const auto doubling =
+        plan_collective(Collective::all_reduce, Algorithm::recursive_doubling, n);
     EXPECT_EQ(doubling.rounds.size(), static_cast<size_t>(lg + around));
     EXPECT_EQ(doubling.bytes_received(0, kBytes), lg * kBytes + folded);
     EXPECT_EQ(doubling.bytes_received(n - 1, kBytes), lg * kBytes)
@@ -193,8 +195,8 @@ TEST(CollectivePlan, PassesEachHostsNetworkOnceEachWayInAHierarchy) {
     for (const int each : {1, 2, 4}) {
       std::vector<int> layout;
       for (int rank = 0; rank < hosts * each; ++rank) layout.push_back(rank / each);
-      const auto plan =
-          plan_collective(Collective::all_reduce, Algorithm::hierarchical, hosts * each, 0, layout);
+      const auto plan = plan_collective(Collective::all_reduce, Algorithm::hierarchical,
+                                        hosts * each, 0, layout);
       EXPECT_EQ(plan.rounds.size(), static_cast<size_t>(2 * (hosts - 1) + (each > 1 ? 3 : 0)));
       std::vector<int64_t> in(static_cast<size_t>(hosts));
       for (const auto& round : plan.rounds) {
@@ -202,13 +204,15 @@ TEST(CollectivePlan, PassesEachHostsNetworkOnceEachWayInAHierarchy) {
           for (const auto& [chunk, receiver] : round[static_cast<size_t>(rank)].sends) {
             if (layout[static_cast<size_t>(rank)] == layout[static_cast<size_t>(receiver)])
               continue;
-            EXPECT_EQ(rank % each + receiver % each, 0) << "only leaders exchange with other hosts";
+            EXPECT_EQ(rank % each + receiver % each, 0)
+                << "only leaders exchange with other hosts";
             in[static_cast<size_t>(layout[static_cast<size_t>(receiver)])] += kBytes / plan.chunks;
           }
         }
       }
       for (const int64_t bytes : in)
-        EXPECT_LE(bytes, 2 * kBytes * (hosts - 1) / hosts + kBytes / plan.chunks * 2 * (hosts - 1));
+        EXPECT_LE(bytes,
+                  2 * kBytes * (hosts - 1) / hosts + kBytes / plan.chunks * 2 * (hosts - 1));
     }
   }
 }
@@ -284,15 +288,17 @@ TEST(CollectivePlan, RefusesAnAlgorithmThatDoesNotFitAndNamesThoseThatDo) {
                     HasSubstr("naive, ring, tree, hierarchical")));
   EXPECT_THAT(
       message_of(ErrorCode::unsupported, plan(Collective::reduce_scatter, Algorithm::tree)),
-      AllOf(HasSubstr("'tree'"), HasSubstr("naive, direct, ring, halving_doubling, hierarchical")));
-  EXPECT_THAT(
-      message_of(ErrorCode::unsupported, plan(Collective::all_gather, Algorithm::halving_doubling)),
-      HasSubstr("naive, direct, ring, recursive_doubling, hierarchical"));
+      AllOf(HasSubstr("'tree'"),
+            HasSubstr("naive, direct, ring, halving_doubling, hierarchical")));
+  EXPECT_THAT(message_of(ErrorCode::unsupported,
+                         plan(Collective::all_gather, Algorithm::halving_doubling)),
+              HasSubstr("naive, direct, ring, recursive_doubling, hierarchical"));
 }
 
 TEST(CollectivePlan, KnowsWhichAlgorithmsDoTheSame) {
-  EXPECT_THAT(distinct_algorithms_of(Collective::reduce_scatter, 4),
-              testing::ElementsAre(Algorithm::naive, Algorithm::ring, Algorithm::halving_doubling));
+  EXPECT_THAT(
+      distinct_algorithms_of(Collective::reduce_scatter, 4),
+      testing::ElementsAre(Algorithm::naive, Algorithm::ring, Algorithm::halving_doubling));
   EXPECT_THAT(distinct_algorithms_of(Collective::broadcast, 1),
               testing::ElementsAre(Algorithm::naive));
 }

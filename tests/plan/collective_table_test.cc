@@ -103,8 +103,9 @@ TEST(CollectiveTable, NamesTheFileTheRowTheFieldAndTheWrongValue) {
               HasSubstr("nothing is chosen for tensors from 0 bytes"));
   EXPECT_THAT(refusal(with("8192", "0")), HasSubstr("from_bytes 0 does not come after 0"));
   EXPECT_THAT(refusal(with("8192", "1.5")), HasSubstr("row 0, choice 1: from_bytes is 1.5"));
-  EXPECT_THAT(refusal(with(R"("ring")", R"("rign")")),
-              AllOf(HasSubstr("row 0, choice 1: algorithm is 'rign'"), HasSubstr("naive, direct")));
+  EXPECT_THAT(
+      refusal(with(R"("ring")", R"("rign")")),
+      AllOf(HasSubstr("row 0, choice 1: algorithm is 'rign'"), HasSubstr("naive, direct")));
   EXPECT_THAT(refusal(with("all_reduce", "all_gather")),
               AllOf(HasSubstr("no all_gather by algorithm 'tree'"), HasSubstr("naive, direct")));
   const std::string row = R"({"path":"tcp","collective":"broadcast","ranks":2,"hosts":1,)"
@@ -196,7 +197,8 @@ TEST(CollectiveDefaults, PassTheNetworkOncePerHost) {
 TEST(CollectiveDefaults, AvoidSeveralSendersToOneHostForLargeTensors) {
   const Algorithm large =
       chosen(default_choices("tcp", Collective::all_reduce, 4, {0, 1, 2, 3}), 25 << 20);
-  EXPECT_TRUE(large == Algorithm::ring || large == Algorithm::halving_doubling) << to_string(large);
+  EXPECT_TRUE(large == Algorithm::ring || large == Algorithm::halving_doubling)
+      << to_string(large);
 }
 
 // The shared-memory backend runs that plan with the fewest barriers.

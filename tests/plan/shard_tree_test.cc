@@ -91,9 +91,9 @@ TEST(ShardTree, CheckerFindsEachMistake) {
                            std::swap(tree.combine[0], tree.combine[1]);
                          })),
               HasSubstr("not neighbours"));
-  EXPECT_THAT(
-      message_of(ErrorCode::internal, damaged([](ShardTree& tree) { tree.ranks[1].own.last = 5; })),
-      HasSubstr("out of order"));
+  EXPECT_THAT(message_of(ErrorCode::internal,
+                         damaged([](ShardTree& tree) { tree.ranks[1].own.last = 5; })),
+              HasSubstr("out of order"));
   EXPECT_THAT(message_of(ErrorCode::internal,
                          damaged([](ShardTree& tree) { tree.ranks[1].own.first = 2; })),
               HasSubstr("or two"));

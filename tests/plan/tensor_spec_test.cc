@@ -34,9 +34,9 @@ TEST(TensorSpec, RefusesAnImpossibleShape) {
 
 TEST(DType, NamesReadBackAsTheSameDType) {
   for (const DType dtype :
-       {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32, DType::int64,
-        DType::uint8, DType::boolean, DType::int8, DType::int16, DType::uint16, DType::uint32,
-        DType::uint64, DType::float8_e4m3fn, DType::float8_e5m2}) {
+       {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int32,
+        DType::int64, DType::uint8, DType::boolean, DType::int8, DType::int16, DType::uint16,
+        DType::uint32, DType::uint64, DType::float8_e4m3fn, DType::float8_e5m2}) {
     EXPECT_EQ(dtype_from_string(to_string(dtype)), dtype);
   }
 }

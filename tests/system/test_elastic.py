@@ -198,7 +198,7 @@ class Elastic(ElasticTest):
                                        *words, "--set", f"run.dir={self.run_dir}",
                                        env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
         self.assert_nothing_left()
-        return code, err, len(re.findall("the job goes on", err))
+        return code, err, len(re.findall("the job continues", err))
 
     def test_a_loss_that_is_not_finite_ends_the_job_for_good(self):
         code, err, replaced = self.end_of_failing("--set", "optimizer.lr=1e30", "--set",

@@ -104,9 +104,9 @@ class Etcd(ElasticTest):
             launcher.send_signal(signal.SIGTERM)
         errors = [launcher.communicate(timeout=30)[1] for launcher in launchers]
         self.assertEqual([launcher.returncode for launcher in launchers], [143, 143], errors)
-        self.assertIn("another coordinator has taken over; this launcher goes on with its workers",
-                      errors[0])
-        self.assertNotIn("it is ended", errors[0])
+        self.assertIn("another coordinator has taken over; this launcher continues with its "
+                      "workers", errors[0])
+        self.assertNotIn("it is killed", errors[0])
         report = json.loads((self.run_dir / "report.json").read_text())
         self.assert_undisturbed(report)
         self.assertEqual(sum(len(each["lost_ranks"]) for each in report["generations"]), 2,
@@ -209,7 +209,7 @@ class Etcd(ElasticTest):
         self.assertIn("no job token", err)
         code, _, err = self.scale_by_etcd(2, TRIREME_JOB_TOKEN=TOKEN)
         self.assertEqual(code, 138, err)
-        for part in (self.rendezvous, f"/trireme/{self.job}/coordinator", "nobody has published"):
+        for part in (self.rendezvous, f"/trireme/{self.job}/coordinator", "no coordinator is published"):
             self.assertIn(part, err)
 
     def test_a_wrong_token_is_refused(self):

@@ -52,7 +52,7 @@ class Newcomers(ElasticTest):
         job.send_signal(signal.SIGTERM)
         _, err = job.communicate(timeout=60)
         self.assertEqual(job.returncode, 143, err)
-        self.assertIn("the job goes on without it, and no other is started in its place", err)
+        self.assertIn("the job continues without it, and no other process replaces it", err)
         self.assertEqual(err.count("no other is started"), 1)
         report = json.loads((self.run_dir / "report.json").read_text())
         self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")

@@ -71,9 +71,10 @@ TEST_P(GuardedRun, SkipsASpikeBeforeItUpdatesAnything) {
 TEST_P(GuardedRun, StopsAtASpikeNamingIt) {
   TrainerOptions options = this->options();
   options.guard = {.spike = 50, .window = 5};
-  EXPECT_THAT(message_of(ErrorCode::internal, [&] { fit(options, meddled({9}, 1e6), clouds(90)); }),
-              AllOf(HasSubstr("the loss of step 9 is"),
-                    HasSubstr("times the median of the last 5 steps; nothing was updated")));
+  EXPECT_THAT(
+      message_of(ErrorCode::internal, [&] { fit(options, meddled({9}, 1e6), clouds(90)); }),
+      AllOf(HasSubstr("the loss of step 9 is"),
+            HasSubstr("times the median of the last 5 steps; nothing was updated")));
 }
 
 // The cause of the bad loss is gone the second time, so the run ends like one

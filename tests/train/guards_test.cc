@@ -103,7 +103,8 @@ TEST(Guard, RollsBackOnceFromABatchAndThenSkipsIt) {
 
 TEST(Guard, TenBatchesInARowEndTheRun) {
   Guard guard = trireme::guard("skip");
-  for (int i = 1; i < 10; ++i) EXPECT_EQ(guard.judge(step(i, kInfinity)).action, GuardAction::skip);
+  for (int i = 1; i < 10; ++i)
+    EXPECT_EQ(guard.judge(step(i, kInfinity)).action, GuardAction::skip);
   const GuardVerdict verdict = guard.judge(step(10, kInfinity));
   EXPECT_EQ(verdict.action, GuardAction::stop);
   EXPECT_THAT(verdict.reason, HasSubstr("for the 10th batch in a row"));
@@ -170,7 +171,8 @@ TEST(Guard, GoesBackThreeTimesWhereReplicasDiffer) {
 
 TEST(Guard, TakesStateThatHasNoCounts) {
   Guard guard = trireme::guard("rollback");
-  guard.load({{"losses", {1, "two", 3.0}}, {"norms", Json()}, {"rolled_back_from", {{1}, {0, 5}}}});
+  guard.load(
+      {{"losses", {1, "two", 3.0}}, {"norms", Json()}, {"rolled_back_from", {{1}, {0, 5}}}});
   EXPECT_EQ(guard.state()["losses"], Json({1.0, 3.0}));
   EXPECT_EQ(guard.state()["rolled_back_from"], Json::parse("[[0,5]]"));
   EXPECT_EQ(guard.state()["tripped_in_a_row"], 0);

@@ -239,7 +239,8 @@ TEST(Ledger, RefusesJsonThatItDidNotMake) {
   training.take(3);
   const Json whole = training.ledger.to_json();
   const auto refused = [](const Json& json) {
-    return message_of(ErrorCode::corrupt, [&] { Ledger::from_json(json, "step-3/manifest.json"); });
+    return message_of(ErrorCode::corrupt,
+                      [&] { Ledger::from_json(json, "step-3/manifest.json"); });
   };
   EXPECT_THAT(refused(Json::array()), HasSubstr("step-3/manifest.json"));
   for (const char* part : {"begin", "plans", "runs"}) {

@@ -316,7 +316,8 @@ TEST(TrainerLocalSteps, EndAndSaveAfterAnAveraging) {
   EXPECT_NE(whole.loss_history[4], plain.loss_history[4]);
   EXPECT_LT(whole.loss_history.back(), whole.loss_history.front());
   EXPECT_LT(whole.exchange_bytes_per_step, plain.exchange_bytes_per_step);
-  EXPECT_THAT(lines->lines, ::testing::Contains(HasSubstr("averaged every 4 steps, after step 2")));
+  EXPECT_THAT(lines->lines,
+              ::testing::Contains(HasSubstr("averaged every 4 steps, after step 2")));
   // 2 + 4: an averaging is due at this step anyway.
   run(interrupted, 6);
   const Report resumed = run(interrupted, 12);
@@ -373,7 +374,8 @@ TEST(TrainerNumericsOptions, AreRefusedBeforeAnythingConnects) {
   refused([](TrainerOptions& o) { o.ema_decay = 1; }, "decay");
   refused([](TrainerOptions& o) { o.compression.name = "zip"; }, "strategy.compression");
   refused([](TrainerOptions& o) { o.local.steps = 0; }, "strategy.local_steps");
-  refused([](TrainerOptions& o) { o.local.steps = 4, o.compression.name = "int8"; }, "one of them");
+  refused([](TrainerOptions& o) { o.local.steps = 4, o.compression.name = "int8"; },
+          "one of them");
   refused([](TrainerOptions& o) { o.rate_scaling.rule = "cubic"; }, "optimizer.scale_lr");
   refused([](TrainerOptions& o) { o.rate_scaling.rule = "linear"; }, "optimizer.base_batch");
   refused([](TrainerOptions& o) { o.rate_scaling.base_batch = 4; }, "optimizer.scale_lr");

@@ -40,9 +40,10 @@ TEST(ReplicaCheck, FindsNothingWhereAllAreAlike) {
 }
 
 TEST(ReplicaCheck, NamesRanksThatDifferFromTheMajority) {
-  EXPECT_THAT(verdict(3, {1}),
-              AllOf(HasSubstr("the parameters of rank 1 differ from those of the other 2 replicas"),
-                    HasSubstr("weight' is the first")));
+  EXPECT_THAT(
+      verdict(3, {1}),
+      AllOf(HasSubstr("the parameters of rank 1 differ from those of the other 2 replicas"),
+            HasSubstr("weight' is the first")));
   EXPECT_THAT(verdict(5, {0, 3}),
               HasSubstr("ranks 0, 3 differ from those of the other 3 replicas"));
 }

@@ -11,9 +11,10 @@ TEST(Report, HasTheKeysThatScriptsRead) {
   report.loss_history = {1.5, 0.5};
   report.eval = Evaluation{.loss = 0.25, .accuracy = 0.75, .samples = 8};
   const Json json = report.to_json();
-  for (const char* key : {"steps", "epochs", "workers", "world_size", "strategy", "loss_history",
-                          "train_loss", "eval", "samples_per_second", "wall_seconds", "cpu_seconds",
-                          "peak_pss_bytes", "checkpoint", "parameters_sha256", "cost"})
+  for (const char* key :
+       {"steps", "epochs", "workers", "world_size", "strategy", "loss_history", "train_loss",
+        "eval", "samples_per_second", "wall_seconds", "cpu_seconds", "peak_pss_bytes",
+        "checkpoint", "parameters_sha256", "cost"})
     EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["eval"], (Json{{"loss", 0.25}, {"accuracy", 0.75}, {"samples", 8}}));
   EXPECT_EQ(json["loss_history"], (Json{1.5, 0.5}));

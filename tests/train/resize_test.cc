@@ -142,7 +142,8 @@ TEST_P(ResizeInTheMiddle, SharesAreACover) {
       monitor::CommitRecord commit{
           from.generation, ++step, position, static_cast<int64_t>(batch.size()), {}, true};
       for (int rank = 0; rank < workers; ++rank) {
-        const auto [first, last] = plan.share_of(static_cast<int64_t>(batch.size()), rank, workers);
+        const auto [first, last] =
+            plan.share_of(static_cast<int64_t>(batch.size()), rank, workers);
         commit.shares.push_back(last - first);
         EXPECT_LE(last - first, 32) << "a worker's share never grows";
         if (position.epoch == 0)

@@ -202,10 +202,10 @@ TEST(Saver, EachRankMayWriteItsPart) {
   // Each rank has its own errors of compression.
   options.compression.name = "int8";
   const Report saved = fit(options, job(Adam{}), clouds(90));
-  EXPECT_THAT(
-      files_of(saved.checkpoint),
-      ::testing::UnorderedElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors",
-                                      "optimizer-1.safetensors", "optimizer-2.safetensors"));
+  EXPECT_THAT(files_of(saved.checkpoint),
+              ::testing::UnorderedElementsAre("manifest.json", "model.safetensors",
+                                              "optimizer.safetensors", "optimizer-1.safetensors",
+                                              "optimizer-2.safetensors"));
   const checkpoint::SafetensorsFile second(std::filesystem::path(saved.checkpoint) /
                                            "optimizer-1.safetensors");
   for (const auto& tensor : second.tensors())

@@ -24,7 +24,8 @@ TEST(Schedule, WarmUpRisesLinearlyBeforeEverythingElse) {
 }
 
 TEST(Schedule, StepDecaysAtItsIntervalAfterTheWarmUp) {
-  const ScheduleOptions options{.name = "step", .gamma = 0.5, .every_steps = 10, .warmup_steps = 2};
+  const ScheduleOptions options{
+      .name = "step", .gamma = 0.5, .every_steps = 10, .warmup_steps = 2};
   check(options);
   EXPECT_DOUBLE_EQ(rate_factor(options, 2), 1.0);
   EXPECT_DOUBLE_EQ(rate_factor(options, 11), 1.0);

@@ -93,7 +93,8 @@ TEST_P(SameTraining, OnProcesses) {
   for (const auto& [count, replicas] : {std::pair{2, 1}, {3, 1}, {2, 2}}) {
     testing::Workers workers(count);
     workers.on_each([&, each = replicas](World& world) {
-      const Report report = Trainer(world, options(each)).fit(the_job(), clouds(90), clouds(31, 2));
+      const Report report =
+          Trainer(world, options(each)).fit(the_job(), clouds(90), clouds(31, 2));
       if (world.worker() != 0) return;
       EXPECT_EQ(report.strategy, "multi_worker");
       EXPECT_EQ(report.workers, world.workers());

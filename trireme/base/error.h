@@ -24,7 +24,8 @@ std::string_view to_string(ErrorCode code);
 // remedy". The rank is the calling thread's (see base/log.h). It is left out while it is unknown.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, std::string_view room, std::string_view what, std::string_view remedy = {});
+  Error(ErrorCode code, std::string_view room, std::string_view what,
+        std::string_view remedy = {});
   ErrorCode code() const { return code_; }
 
  private:

@@ -111,7 +111,8 @@ Temporary create_temporary(const fs::path& folder, const std::string& name) {
   static std::atomic<int> counter{0};
   remove_leftovers(folder, name);
   for (;;) {
-    fs::path path = folder / fmt::format(".{}.{}-{}{}", name, ::getpid(), counter++, kTemporaryEnd);
+    fs::path path =
+        folder / fmt::format(".{}.{}-{}{}", name, ::getpid(), counter++, kTemporaryEnd);
     File file(path, O_WRONLY | O_CREAT | O_EXCL);
     if (!file && errno == EEXIST) continue;  // A process of another host with our number made it.
     struct stat status {};
@@ -169,7 +170,8 @@ void write_file_atomically(const fs::path& path, std::string_view content) {
   if (exists && S_ISDIR(before.st_mode)) fail("write", path, EISDIR);
   if (exists && !S_ISREG(before.st_mode)) return write_in_place(path, content);
 
-  auto [temporary, file, lock] = create_temporary(target.parent_path(), target.filename().string());
+  auto [temporary, file, lock] =
+      create_temporary(target.parent_path(), target.filename().string());
   if (!file) fail("write", path, errno);
   int reason = 0;
   if (exists && ::fchmod(file.fd(), before.st_mode & 07777) != 0) reason = errno;

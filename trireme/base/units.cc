@@ -51,7 +51,8 @@ std::optional<int64_t> parse_with_unit(std::string_view text, std::span<const Un
   const std::string_view whole = number.substr(0, dot);
   const std::string_view decimals =
       dot == std::string_view::npos ? std::string_view() : number.substr(dot + 1);
-  const bool well_formed = !whole.empty() && (dot == std::string_view::npos || !decimals.empty()) &&
+  const bool well_formed = !whole.empty() &&
+                           (dot == std::string_view::npos || !decimals.empty()) &&
                            std::all_of(decimals.begin(), decimals.end(), is_digit);
   if (!well_formed) return std::nullopt;
 

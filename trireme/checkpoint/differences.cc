@@ -65,7 +65,8 @@ std::string largest_difference(const TensorView& a, const TensorView& b) {
   double largest = 0;
   size_t differing = 0, nans = 0;
   for (size_t at = 0; at < a.bytes.size(); at += width) {
-    const double x = value_of(a.spec.dtype, &a.bytes[at]), y = value_of(b.spec.dtype, &b.bytes[at]);
+    const double x = value_of(a.spec.dtype, &a.bytes[at]),
+                 y = value_of(b.spec.dtype, &b.bytes[at]);
     if (std::isnan(x) && std::isnan(y)) continue;
     if (x == y && std::memcmp(&a.bytes[at], &b.bytes[at], width) == 0) continue;
     ++differing;

@@ -116,8 +116,8 @@ std::string digest_of_file(const std::filesystem::path& path, std::string_view l
   in_parallel(pieces.size(), threads, [&](size_t from, size_t to) {
     std::vector<std::byte> buffer(std::min<uint64_t>(file.size(), kDigestPiece));
     for (size_t i = from; i < to; ++i) {
-      const auto part =
-          std::span(buffer).first(std::min<uint64_t>(kDigestPiece, file.size() - i * kDigestPiece));
+      const auto part = std::span(buffer).first(
+          std::min<uint64_t>(kDigestPiece, file.size() - i * kDigestPiece));
       file.read(i * kDigestPiece, part);
       pieces[i] = digest_of_piece(part);
     }

@@ -56,9 +56,9 @@ Folder::Folder(fs::path path, RetentionOptions retention, FileSystem& files,
   if (retention.keep < 1)
     refuse(fmt::format("keep is {}, at least 1 checkpoint has to be kept", retention.keep), "2");
   if (retention.keep_every < 0 || retention.keep_best < 0)
-    refuse(
-        fmt::format("keep_every is {} and keep_best {}", retention.keep_every, retention.keep_best),
-        "0 or more");
+    refuse(fmt::format("keep_every is {} and keep_best {}", retention.keep_every,
+                       retention.keep_best),
+           "0 or more");
   make_folders(files_, path_);
   lock_ = lock_folder(files_, path_, lock_timeout);
   clean_leftovers(files_, path_);
@@ -75,8 +75,8 @@ fs::path Folder::save(Manifest manifest, const std::vector<TensorView>& model,
   return save(std::move(manifest), TensorFiles(model, optimizer).content());
 }
 
-fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& content, const Part& part,
-                      const GoOnWaiting& go_on_waiting) {
+fs::path Folder::save(Manifest manifest, const std::vector<OutgoingFile>& content,
+                      const Part& part, const GoOnWaiting& go_on_waiting) {
   if (manifest.step < 0)
     throw Error(ErrorCode::invalid_argument, "checkpoint",
                 fmt::format("a checkpoint of step {} was asked for", manifest.step), "0 or more");

@@ -41,7 +41,8 @@ void InputFile::read(uint64_t offset, std::span<std::byte> bytes) const {
     if (count < 0) fail("read", path_, errno);
     if (count == 0)
       throw Error(ErrorCode::corrupt, "checkpoint",
-                  fmt::format("{} ends at byte {}", path_.string(), offset), "an older checkpoint");
+                  fmt::format("{} ends at byte {}", path_.string(), offset),
+                  "an older checkpoint");
     offset += static_cast<uint64_t>(count);
     bytes = bytes.subspan(static_cast<size_t>(count));
   }

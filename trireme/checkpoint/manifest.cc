@@ -59,7 +59,8 @@ void require_seal(std::string_view text, const std::string& where) {
   const std::string_view digest = text.substr(text.size() - kSealEnd.size() - 64, 64);
   const std::string actual = sha256_hex(text.substr(0, text.size() - kSealSize));
   if (digest != actual)
-    throw corrupt(where, fmt::format("was changed: its SHA-256 is {}, it says {}", actual, digest));
+    throw corrupt(where,
+                  fmt::format("was changed: its SHA-256 is {}, it says {}", actual, digest));
 }
 
 }  // namespace

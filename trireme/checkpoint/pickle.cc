@@ -78,7 +78,8 @@ class Machine {
   }
   std::vector<PickleValue> pop_to_mark() {
     if (marks_.empty()) fail("it has no mark");
-    std::vector<PickleValue> items(stack_.begin() + static_cast<long>(marks_.back()), stack_.end());
+    std::vector<PickleValue> items(stack_.begin() + static_cast<long>(marks_.back()),
+                                   stack_.end());
     stack_.resize(marks_.back());
     marks_.pop_back();
     return items;

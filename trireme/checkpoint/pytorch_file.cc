@@ -113,7 +113,8 @@ class PytorchReader {
     for (const auto& [storage_name, dtype] : kStorages)
       if (is(storage, "torch.", storage_name) || is(storage, "torch.storage.", storage_name))
         return dtype;
-    const bool is_of_bytes = is(storage, "torch.", kBytes) || is(storage, "torch.storage.", kBytes);
+    const bool is_of_bytes =
+        is(storage, "torch.", kBytes) || is(storage, "torch.storage.", kBytes);
     if (!is_of_bytes)
       fail(ErrorCode::unsupported, fmt::format("'{}' lies in a {}", name, storage.text));
     const PickleNode& named = *argument(tensor, 6);

@@ -15,7 +15,8 @@ std::string quoted(const std::string& text) {
   } catch (const Json::exception&) {
     throw Error(ErrorCode::invalid_argument, "checkpoint",
                 "the name or metadata " +
-                    Json(text).dump(-1, ' ', true, Json::error_handler_t::replace) + " is no UTF-8",
+                    Json(text).dump(-1, ' ', true, Json::error_handler_t::replace) +
+                    " is no UTF-8",
                 "another name");
   }
 }

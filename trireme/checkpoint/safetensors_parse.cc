@@ -128,7 +128,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     misplaced("the number " + shown(text));
   }
   bool binary(binary_t&) override { misplaced("binary data"); }
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::json::exception&) override {
     fail(where_, fmt::format("its header is no JSON at byte {}", position));
   }
 
@@ -156,8 +157,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       fail(where_, fmt::format("{} has the impossible shape [{}]", shown(name_),
                                fmt::join(tensor_.spec.shape, ", ")));
     if (tensor_.begin > tensor_.end || tensor_.end - tensor_.begin != *bytes)
-      fail(where_, fmt::format("{} needs {} bytes, its offsets are {} and {}", shown(name_), *bytes,
-                               tensor_.begin, tensor_.end));
+      fail(where_, fmt::format("{} needs {} bytes, its offsets are {} and {}", shown(name_),
+                               *bytes, tensor_.begin, tensor_.end));
     header_.tensors.push_back(std::move(tensor_));
   }
 

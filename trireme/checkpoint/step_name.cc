@@ -23,7 +23,8 @@ std::optional<int64_t> step_of_name(const std::string& name) {
 std::vector<int64_t> steps_in(FileSystem& files, const std::filesystem::path& folder) {
   std::vector<int64_t> steps;
   for (const auto& entry : files.list(folder))
-    if (const auto step = step_of_name(entry.name); step && entry.is_folder) steps.push_back(*step);
+    if (const auto step = step_of_name(entry.name); step && entry.is_folder)
+      steps.push_back(*step);
   std::sort(steps.begin(), steps.end(), std::greater<>());
   return steps;
 }

@@ -54,8 +54,9 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   auto mark = options_.mark ? options_.mark(manifest.step) : nullptr;
   if (!options_.background) {
     const Deadline deadline = Deadline::after(options_.timeout);
-    write(manifest, TensorFiles(model, optimizer, part.index).content(), part,
-          [&] { return !deadline.expired() && (!options_.others_live || options_.others_live()); });
+    write(manifest, TensorFiles(model, optimizer, part.index).content(), part, [&] {
+      return !deadline.expired() && (!options_.others_live || options_.others_live());
+    });
     if (folder_) saved_.push_back(path);
     return path;
   }
@@ -67,7 +68,8 @@ std::filesystem::path Writer::save(Manifest manifest, const std::vector<TensorVi
   snapshot.take(model, optimizer, std::min(options_.copy_threads, usable_cores()));
   lock.lock();
   pending_.push_back({std::move(manifest), &snapshot, std::move(part),
-                      Deadline::after(options_.timeout).at(), /*may_fail=*/false, std::move(mark)});
+                      Deadline::after(options_.timeout).at(), /*may_fail=*/false,
+                      std::move(mark)});
   if (!thread_.joinable())
     thread_ = std::jthread([this](std::stop_token stop) { write_on(std::move(stop)); });
   changed_.notify_all();

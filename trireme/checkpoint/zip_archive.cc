@@ -99,7 +99,8 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
     // TorchScript compresses its code; nothing here reads it.
     const bool is_stored = number(list, at + 10, 2) == 0;
     if (is_stored && packed != size) fail(fmt::format("'{}' lies outside", name));
-    if (is_stored) entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
+    if (is_stored)
+      entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
     at += kCentralSize + name_size + extra_size + comment_size;
   }
 }

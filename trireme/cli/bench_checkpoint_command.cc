@@ -58,7 +58,8 @@ class Work {
     for (int unit = 0; unit < units; ++unit) {
       if (unit == units / 2 && in_between) in_between();
       std::vector<std::jthread> others;
-      for (size_t i = 1; i < cores_.size(); ++i) others.emplace_back([this, i] { run(cores_[i]); });
+      for (size_t i = 1; i < cores_.size(); ++i)
+        others.emplace_back([this, i] { run(cores_[i]); });
       run(cores_[0]);
     }
     return seconds_since(start);

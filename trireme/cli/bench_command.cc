@@ -72,11 +72,11 @@ void check_algorithm(const BenchArguments& arguments) {
   if (arguments.algorithm == "auto") return;
   const plan::Algorithm algorithm = plan::algorithm_from_string(arguments.algorithm);
   if (!runs_plans(arguments.path))
-    throw Error(
-        ErrorCode::unsupported, "cli",
-        fmt::format("--algorithm {}: path {} has an algorithm of its own", arguments.algorithm,
-                    arguments.path),
-        fmt::format("--path {}, or --algorithm auto", fmt::join(plan::paths_with_plans(), " or ")));
+    throw Error(ErrorCode::unsupported, "cli",
+                fmt::format("--algorithm {}: path {} has an algorithm of its own",
+                            arguments.algorithm, arguments.path),
+                fmt::format("--path {}, or --algorithm auto",
+                            fmt::join(plan::paths_with_plans(), " or ")));
   plan::plan_collective(plan::collective_from_string(arguments.op), algorithm,
                         std::max(1, arguments.workers));
 }

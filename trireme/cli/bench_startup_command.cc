@@ -17,7 +17,8 @@ namespace trireme::cli {
 namespace {
 
 double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 void check_startup(const BenchArguments& arguments) {

@@ -155,10 +155,11 @@ void add_ckpt(Command app) {
                  "A checkpoint folder (checkpoint.dir) or one checkpoint in it");
   added.flag("--json", arguments->json, "Print JSON");
 
-  added = add("verify",
-              "Compare every file of a checkpoint, or of all of a folder, with its hash; exit code "
-              "1 if one is damaged",
-              "verify runs/mine/checkpoint", verify);
+  added =
+      add("verify",
+          "Compare every file of a checkpoint, or of all of a folder, with its hash; exit code "
+          "1 if one is damaged",
+          "verify runs/mine/checkpoint", verify);
   added.required("path", arguments->path, "A checkpoint folder or one checkpoint in it");
 
   added = add("diff", "Compare the tensors of two models; exit code 1 if they differ",

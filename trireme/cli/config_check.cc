@@ -53,9 +53,10 @@ class Checker {
     if (data.name == "text") return text();
     if (data.name != "idx") return;
     if (data.path.empty() && (data.images.empty() || data.labels.empty())) {
-      refuse("data.name",
-             "data.name is idx, but data.images and data.labels do not name the two training files",
-             "data.images=FILE and data.labels=FILE, or data.path=FOLDER that holds both");
+      refuse(
+          "data.name",
+          "data.name is idx, but data.images and data.labels do not name the two training files",
+          "data.images=FILE and data.labels=FILE, or data.path=FOLDER that holds both");
     }
     if (data.path.empty() && data.test_images.empty() != data.test_labels.empty()) {
       refuse(data.test_images.empty() ? "data.test_labels" : "data.test_images",
@@ -151,8 +152,8 @@ class Checker {
           {"guard.check_replicas_every", guard.check_replicas_every != 0}}) {
       if (is_on)
         refuse(key,
-               fmt::format("{} is given, but strategy.local_steps is {}: replicas differ then", key,
-                           config_.strategy.local_steps),
+               fmt::format("{} is given, but strategy.local_steps is {}: replicas differ then",
+                           key, config_.strategy.local_steps),
                "strategy.local_steps=1");
     }
   }
@@ -228,11 +229,12 @@ class Checker {
     }
     const auto expected = parse_expectations(config_.inject.expect);
     if (std::find(expected.begin(), expected.end(), Expectation::same_loss) != expected.end()) {
-      refuse("elastic.batch",
-             fmt::format(
-                 "elastic.batch is {} and same-loss is expected: losses depend on the workers then",
-                 elastic.batch),
-             "elastic.batch=keep, or --expect exactly-once");
+      refuse(
+          "elastic.batch",
+          fmt::format(
+              "elastic.batch is {} and same-loss is expected: losses depend on the workers then",
+              elastic.batch),
+          "elastic.batch=keep, or --expect exactly-once");
     }
   }
 
@@ -267,13 +269,13 @@ class Checker {
   void comm() const {
     if (config_.comm.heartbeat_timeout > Milliseconds(0) &&
         config_.comm.heartbeat_timeout <= config_.comm.heartbeat_interval) {
-      refuse(
-          "comm.heartbeat_timeout",
-          fmt::format("comm.heartbeat_timeout is {} ms and comm.heartbeat_interval is {} ms: the "
-                      "timeout must be longer",
-                      config_.comm.heartbeat_timeout.count(),
-                      config_.comm.heartbeat_interval.count()),
-          fmt::format("comm.heartbeat_timeout={}ms", 10 * config_.comm.heartbeat_interval.count()));
+      refuse("comm.heartbeat_timeout",
+             fmt::format(
+                 "comm.heartbeat_timeout is {} ms and comm.heartbeat_interval is {} ms: the "
+                 "timeout must be longer",
+                 config_.comm.heartbeat_timeout.count(), config_.comm.heartbeat_interval.count()),
+             fmt::format("comm.heartbeat_timeout={}ms",
+                         10 * config_.comm.heartbeat_interval.count()));
     }
   }
 

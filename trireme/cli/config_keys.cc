@@ -26,8 +26,8 @@ std::string Range::describe() const {
   std::string text;
   if (has_least) text = fmt::format("{} {}", least_excluded ? "above" : "at least", least);
   if (has_most)
-    text += fmt::format("{}{} {}", text.empty() ? "" : " and ", most_excluded ? "below" : "at most",
-                        most);
+    text += fmt::format("{}{} {}", text.empty() ? "" : " and ",
+                        most_excluded ? "below" : "at most", most);
   return text;
 }
 

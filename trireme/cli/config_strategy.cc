@@ -34,10 +34,11 @@ void check_backend(const std::string& backend, const ResolvedStrategy& strategy)
            "comm.backend=auto, shm, tcp or gloo");
   }
   if (backend != "auto" && backend != "threads" && strategy.name == "mirrored") {
-    refuse(fmt::format(
-               "comm.backend is {}, which connects processes, but strategy mirrored is one process",
-               backend),
-           "comm.backend=threads or auto, or strategy.name=multi_worker with --workers 2");
+    refuse(
+        fmt::format(
+            "comm.backend is {}, which connects processes, but strategy mirrored is one process",
+            backend),
+        "comm.backend=threads or auto, or strategy.name=multi_worker with --workers 2");
   }
 }
 
@@ -66,11 +67,12 @@ ResolvedStrategy check_with_workers(const Config& config, int workers, int cores
   }
   if (const int shards = config.reproducible.virtual_shards;
       shards > 0 && shards < resolved.world_size) {
-    refuse(fmt::format("reproducible.virtual_shards is {}, but there are {} replicas ({} workers x "
-                       "{}): some would have nothing to compute",
-                       shards, resolved.world_size, workers, resolved.replicas_per_worker),
-           fmt::format("reproducible.virtual_shards={}, or fewer workers or replicas",
-                       resolved.world_size));
+    refuse(
+        fmt::format("reproducible.virtual_shards is {}, but there are {} replicas ({} workers x "
+                    "{}): some would have nothing to compute",
+                    shards, resolved.world_size, workers, resolved.replicas_per_worker),
+        fmt::format("reproducible.virtual_shards={}, or fewer workers or replicas",
+                    resolved.world_size));
   }
   return resolved;
 }

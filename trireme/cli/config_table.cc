@@ -249,21 +249,24 @@ std::vector<Key> make_key_table() {
       {.name = "optimizer.scale_lr",
        .kind = Kind::choice,
        .slot = TRIREME_SLOT(optimizer.scale_lr),
-       .meaning = "How the learning rate follows data.batch / optimizer.base_batch: not at all, in "
-                  "proportion, or as its square root.",
+       .meaning =
+           "How the learning rate follows data.batch / optimizer.base_batch: not at all, in "
+           "proportion, or as its square root.",
        .choices = {"none", "linear", "sqrt"}},
       {.name = "optimizer.base_batch",
        .kind = Kind::whole,
        .slot = TRIREME_SLOT(optimizer.base_batch),
-       .meaning = "The global batch for which optimizer.lr was found; optimizer.scale_lr needs it.",
+       .meaning =
+           "The global batch for which optimizer.lr was found; optimizer.scale_lr needs it.",
        .range = at_least(0),
        .only_for = {"optimizer.scale_lr", {"linear", "sqrt"}}},
 
       {.name = "schedule.name",
        .kind = Kind::choice,
        .slot = TRIREME_SLOT(schedule.name),
-       .meaning = "How the learning rate changes: not at all, in steps, or along a cosine over the "
-                  "whole run.",
+       .meaning =
+           "How the learning rate changes: not at all, in steps, or along a cosine over the "
+           "whole run.",
        .choices = {"constant", "step", "cosine"}},
       {.name = "schedule.gamma",
        .kind = Kind::number,
@@ -389,8 +392,9 @@ std::vector<Key> make_key_table() {
       {.name = "train.precision",
        .kind = Kind::choice,
        .slot = TRIREME_SLOT(train.precision),
-       .meaning = "The precision of forward and backward where that is safe (autocast); parameters "
-                  "stay float32. fp16 turns loss scaling on.",
+       .meaning =
+           "The precision of forward and backward where that is safe (autocast); parameters "
+           "stay float32. fp16 turns loss scaling on.",
        .choices = {"float32", "bf16", "fp16"}},
       {.name = "train.loss_scale",
        .kind = Kind::number,
@@ -422,15 +426,16 @@ std::vector<Key> make_key_table() {
       {.name = "guard.policy",
        .kind = Kind::choice,
        .slot = TRIREME_SLOT(guard.policy),
-       .meaning =
-           "What happens after a loss or gradient that is NaN, infinite or a spike: the run stops, "
-           "skips the batch, or goes back to the newest checkpoint (docs/recovery.md).",
+       .meaning = "What happens after a loss or gradient that is NaN, infinite or a spike: the "
+                  "run stops, "
+                  "skips the batch, or goes back to the newest checkpoint (docs/recovery.md).",
        .choices = {"stop", "skip", "rollback"}},
       {.name = "guard.spike",
        .kind = Kind::number,
        .slot = TRIREME_SLOT(guard.spike),
-       .meaning = "A loss or gradient norm above this many times the median of the last steps is a "
-                  "spike; 0: no value is.",
+       .meaning =
+           "A loss or gradient norm above this many times the median of the last steps is a "
+           "spike; 0: no value is.",
        .range = at_least(0)},
       {.name = "guard.window",
        .kind = Kind::whole,
@@ -467,9 +472,10 @@ std::vector<Key> make_key_table() {
       {.name = "elastic.batch",
        .kind = Kind::choice,
        .slot = TRIREME_SLOT(elastic.batch),
-       .meaning = "What happens when the number of workers changes (docs/recovery.md). keep: "
-                  "data.batch stays, and fewer workers take larger shares in more passes. scale: "
-                  "each worker's share stays, so the global batch is that share times the workers.",
+       .meaning =
+           "What happens when the number of workers changes (docs/recovery.md). keep: "
+           "data.batch stays, and fewer workers take larger shares in more passes. scale: "
+           "each worker's share stays, so the global batch is that share times the workers.",
        .choices = {"keep", "scale"}},
       {.name = "elastic.lr",
        .kind = Kind::choice,
@@ -513,8 +519,8 @@ std::vector<Key> make_key_table() {
       {.name = "comm.interface",
        .kind = Kind::text,
        .slot = TRIREME_SLOT(comm.interface),
-       .meaning =
-           "Network interface or address to use; empty: loopback, or the route to the rendezvous."},
+       .meaning = "Network interface or address to use; empty: loopback, or the route to the "
+                  "rendezvous."},
       {.name = "comm.table",
        .kind = Kind::text,
        .slot = TRIREME_SLOT(comm.table),
@@ -544,8 +550,9 @@ std::vector<Key> make_key_table() {
       {.name = "comm.stall_timeout",
        .kind = Kind::duration,
        .slot = TRIREME_SLOT(comm.stall_timeout),
-       .meaning = "A worker for which the others wait this long is named with its phase and place; "
-                  "nothing is ended.",
+       .meaning =
+           "A worker for which the others wait this long is named with its phase and place; "
+           "nothing is ended.",
        .range = at_least(1)},
       {.name = "comm.straggler_factor",
        .kind = Kind::number,
@@ -570,8 +577,9 @@ std::vector<Key> make_key_table() {
       {.name = "checkpoint.dir",
        .kind = Kind::text,
        .slot = TRIREME_SLOT(checkpoint.dir),
-       .meaning = "Folder of the checkpoints. A run that finds one there continues from it; empty: "
-                  "a folder of the run."},
+       .meaning =
+           "Folder of the checkpoints. A run that finds one there continues from it; empty: "
+           "a folder of the run."},
       {.name = "checkpoint.every",
        .kind = Kind::text,
        .slot = TRIREME_SLOT(checkpoint.every),

@@ -139,7 +139,9 @@ std::string bytes_text(int64_t bytes) {
 }
 
 // The slot of a key, for reading only: a Config has no const accessor of its own.
-Slot slot_of(const Config& config, const Key& key) { return key.slot(const_cast<Config&>(config)); }
+Slot slot_of(const Config& config, const Key& key) {
+  return key.slot(const_cast<Config&>(config));
+}
 
 }  // namespace
 

@@ -54,9 +54,9 @@ void add_launch(Command app) {
   Command command =
       app.subcommand("launch", "Start a programme as the workers of one job, and watch them");
   command.option("--workers", arguments->workers, "Worker processes of the whole job (default 2)");
-  command.option(
-      "--threads", arguments->threads,
-      "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of this host)");
+  command.option("--threads", arguments->threads,
+                 "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of "
+                 "this host)");
   command.flag("--no-prefix", arguments->no_prefix, "Print output without the worker's number");
   command.option("--stop-grace", arguments->stop_grace,
                  "After a request to stop, workers have this long to save and end; then they are "

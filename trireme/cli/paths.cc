@@ -35,8 +35,8 @@ fs::path shipped_digits() {
 
 std::string make_run_dir(const Config& config) {
   if (!config.run.dir.empty()) return config.run.dir;
-  const std::string stem =
-      fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", config.data.name, fmt::localtime(std::time(nullptr)));
+  const std::string stem = fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", config.data.name,
+                                       fmt::localtime(std::time(nullptr)));
   std::string dir = stem;
   for (int again = 2; fs::exists(dir); ++again) dir = fmt::format("{}-{}", stem, again);
   return dir;

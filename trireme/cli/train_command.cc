@@ -289,7 +289,8 @@ void add_train(Command app) {
                "Print the report as JSON at the end, and nothing else on standard output");
   command.flag("--keys", arguments->keys, "List every configuration key and end");
   arguments->node.add_to(command);
-  command.footer("Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
+  command.footer(
+      "Example: trireme train examples/digits.yaml --workers 2 --set optimizer.lr=0.05");
   command.action([arguments] { return train(*arguments); });
 }
 

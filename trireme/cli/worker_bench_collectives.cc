@@ -22,7 +22,8 @@ constexpr int kWarmUp = 3;
 class Operation {
  public:
   Operation(plan::Collective collective, int64_t bytes, Group& group, bool shared)
-      : collective_(collective), part_(at::ones({std::max<int64_t>(1, bytes / 4 / group.size())})) {
+      : collective_(collective),
+        part_(at::ones({std::max<int64_t>(1, bytes / 4 / group.size())})) {
     const int64_t elements = part_.numel() * group.size();
     whole_ = shared ? group.shared_tensor({elements}, at::kFloat).fill_(1) : at::ones({elements});
   }
@@ -176,7 +177,8 @@ int tune_collectives(const WorkerBenchArguments& arguments) {
   if (writes && !arguments.output.empty() && std::filesystem::exists(arguments.output))
     table = plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
   for (const plan::Collective collective : plan::all_collectives()) {
-    if (!arguments.op.empty() && plan::collective_from_string(arguments.op) != collective) continue;
+    if (!arguments.op.empty() && plan::collective_from_string(arguments.op) != collective)
+      continue;
     const plan::SizeChoices choices =
         tune(world, threads_of(arguments), collective, arguments.steps);
     table.set({arguments.path, collective, arguments.workers, hosts_of(world)}, choices);

@@ -60,11 +60,12 @@ Json findings() {
       {"mpi", state(comm::mpi_is_compiled_in(),
                     "not compiled in (libopenmpi-dev was missing, or TRIREME_MPI off)")},
       {"nccl", state(comm::nccl_is_compiled_in(), "not compiled in (TRIREME_NCCL was off)")}};
-  json["threads"] = {{"operators", at::get_num_threads()},
-                     {"OMP_NUM_THREADS",
-                      std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "not set"},
-                     {"MKL_NUM_THREADS",
-                      std::getenv("MKL_NUM_THREADS") ? std::getenv("MKL_NUM_THREADS") : "not set"}};
+  json["threads"] = {
+      {"operators", at::get_num_threads()},
+      {"OMP_NUM_THREADS",
+       std::getenv("OMP_NUM_THREADS") ? std::getenv("OMP_NUM_THREADS") : "not set"},
+      {"MKL_NUM_THREADS",
+       std::getenv("MKL_NUM_THREADS") ? std::getenv("MKL_NUM_THREADS") : "not set"}};
   json["devices"] = {{"cpu", true}, {"cuda", torch::cuda::is_available()}};
   json["digits"] = digits_place();
   return json;

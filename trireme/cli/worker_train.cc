@@ -28,8 +28,10 @@ struct WorkerTrainArguments {
 OptimizerFactory optimizer_of(const Config& config) {
   const auto& o = config.optimizer;
   if (o.name == "sgd")
-    return SGD{
-        .lr = o.lr, .momentum = o.momentum, .weight_decay = o.weight_decay, .nesterov = o.nesterov};
+    return SGD{.lr = o.lr,
+               .momentum = o.momentum,
+               .weight_decay = o.weight_decay,
+               .nesterov = o.nesterov};
   if (o.name == "adam")
     return Adam{.lr = o.lr,
                 .beta1 = o.beta1,
@@ -118,7 +120,8 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   if (config.train.precision == "fp16" || config.train.dtype == "float16")
     options.loss_scaling = {.initial = config.train.loss_scale};
   options.ema_decay = config.train.ema_decay;
-  options.inject = {parse_faults(config.inject.faults), marks_dir(checkpoint_dir(config)).string()};
+  options.inject = {parse_faults(config.inject.faults),
+                    marks_dir(checkpoint_dir(config)).string()};
   // Replicas that share one copy cannot differ from each other.
   const bool corrupts =
       std::any_of(options.inject.faults.begin(), options.inject.faults.end(),
@@ -162,7 +165,8 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   identify_data(options.config, config, data);
   options.config["input"] =
       fmt::format("{} of {} classes", fmt::join(data.input.shape, "x"), data.input.classes);
-  if (const char* started = std::getenv("TRIREME_STARTED")) options.started_at = std::atof(started);
+  if (const char* started = std::getenv("TRIREME_STARTED"))
+    options.started_at = std::atof(started);
   return options;
 }
 

@@ -23,10 +23,11 @@ auto with_store(const net::Endpoint& store, Deadline deadline, Action action) {
     return action(*client_of(store, deadline));
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    throw Error(ErrorCode::timeout, "comm",
-                fmt::format("torchrun's store at {} did not answer within {}: {}", store.describe(),
-                            format_duration(deadline.allowed()), what.substr(0, what.find('\n'))),
-                "check that torchrun still runs and that MASTER_ADDR can be reached");
+    throw Error(
+        ErrorCode::timeout, "comm",
+        fmt::format("torchrun's store at {} did not answer within {}: {}", store.describe(),
+                    format_duration(deadline.allowed()), what.substr(0, what.find('\n'))),
+        "check that torchrun still runs and that MASTER_ADDR can be reached");
   }
 }
 

@@ -225,8 +225,9 @@ class C10dGroup : public Group {
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     limits_->throw_if_lost();
     std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>(
-        "send", limits_, waits_, started("send", [&] { return backend_->send(tensors, to, tag); }));
+    return std::make_unique<PairwiseWork>("send", limits_, waits_, started("send", [&] {
+                                            return backend_->send(tensors, to, tag);
+                                          }));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     limits_->throw_if_lost();

@@ -65,9 +65,10 @@ void check_blocks(std::string_view operation, const at::Tensor& small, const at:
                        c10::toString(small.scalar_type()), c10::toString(large.scalar_type())),
            "the same type");
   if (large.numel() != small.numel() * size)
-    refuse(operation,
-           fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()),
-           "a tensor of size() blocks");
+    refuse(
+        operation,
+        fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()),
+        "a tensor of size() blocks");
 }
 
 // The values alone: autograd neither records a collective nor forbids it on a leaf.

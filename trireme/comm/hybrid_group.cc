@@ -1,6 +1,6 @@
-#include <fmt/format.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/hybrid_group.h>

@@ -30,7 +30,8 @@ PlanChoice::PlanChoice(const std::string& path, int ranks, std::vector<int> host
   }
 }
 
-const PreparedPlan& PlanChoice::choose(plan::Collective collective, int64_t bytes, int root) const {
+const PreparedPlan& PlanChoice::choose(plan::Collective collective, int64_t bytes,
+                                       int root) const {
   const Choice& choice = choices_.at(collective);
   const size_t i = plan::choose(choice.sizes, bytes);
   return root == 0 ? choice.plans[i] : with_root(choice.sizes[i].algorithm, root);

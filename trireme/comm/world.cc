@@ -198,8 +198,8 @@ std::pair<net::Endpoint, std::string> World::Impl::host_coordinator() {
   const std::string token = identity.token ? *identity.token : net::make_token();
   const net::Endpoint endpoint = start_coordinator(token);
   if (meets_by_file())
-    token_file.emplace(launch::TokenFile::create(launch::token_folder(environment), identity.job_id,
-                                                 {token, endpoint}));
+    token_file.emplace(launch::TokenFile::create(launch::token_folder(environment),
+                                                 identity.job_id, {token, endpoint}));
   else if (identity.agent_store)
     comm::publish(*identity.agent_store, store_key(), endpoint.describe(),
                   Deadline::after(options.timeout));
@@ -235,8 +235,8 @@ std::pair<net::Endpoint, std::string> World::Impl::meet_by_mpi() {
           found.at("token").get<std::string>()};
 }
 
-// The address the other processes reach this one by: the named interface's, else the one that faces
-// the rendezvous.
+// The address the other processes reach this one by: the named interface's, else the one that
+// faces the rendezvous.
 std::string World::Impl::bind_address() const {
   if (!options.interface.empty()) return net::address_of_interface(options.interface);
   return member->peers()[identity.worker].address;
@@ -265,10 +265,11 @@ const comm::HostMap& World::Impl::host_map() {
     hosts = shares ? map_of_places() : comm::each_alone(identity.workers);
   }
   if (options.backend == "shm" && !hosts->one_host())
-    throw Error(ErrorCode::unsupported, "comm",
-                fmt::format("comm.backend shm joins the processes of one host, and these are on {}",
-                            hosts->hosts.size()),
-                "comm.backend: auto, which takes shared memory inside each host");
+    throw Error(
+        ErrorCode::unsupported, "comm",
+        fmt::format("comm.backend shm joins the processes of one host, and these are on {}",
+                    hosts->hosts.size()),
+        "comm.backend: auto, which takes shared memory inside each host");
   return *hosts;
 }
 
@@ -358,7 +359,8 @@ World World::join(WorldOptions options, const Environment& environment) {
   choose_by_name(impl->table, options.all_reduce);
   impl->environment = environment;
   impl->options = std::move(options);
-  if (impl->options.host.empty()) impl->options.host = environment.get("TRIREME_HOST").value_or("");
+  if (impl->options.host.empty())
+    impl->options.host = environment.get("TRIREME_HOST").value_or("");
   if (const auto& etcd = impl->identity.etcd) impl->lookup.emplace(*etcd);
   if (const auto& elastic = impl->identity.elastic; elastic && elastic->launcher > 0)
     impl->orphan_watch.emplace(elastic->launcher, elastic->launcher_grace, elastic->stop_grace);
@@ -411,7 +413,8 @@ void World::connect(int replicas) {
   impl_->replicas = replicas;
   const int world_size = workers() * replicas;
   if (world_size > 1)
-    set_process_rank(worker() * replicas, world_size);  // Its first replica speaks for the process.
+    set_process_rank(worker() * replicas,
+                     world_size);  // Its first replica speaks for the process.
 }
 
 void World::set_terms(std::map<std::string, std::string> facts) {
@@ -426,7 +429,8 @@ bool World::lost_a_worker() const { return impl_->member && impl_->member->is_lo
 int64_t World::step_of_generation() const { return impl_->first_step; }
 
 // Empty: the job does without this process.
-std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step, const std::string& reason) {
+std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step,
+                                                          const std::string& reason) {
   const launch::Arrival::Newcomer self{
       identity.elastic->process, step, reason,
       [this](const std::string& address) { return stand_by(address); }, terms};

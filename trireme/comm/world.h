@@ -14,8 +14,8 @@
 namespace trireme {
 
 struct WorldOptions {
-  std::string backend =
-      "auto";  // Between processes: auto, shm, tcp, gloo, mpi, nccl. Between threads always memory.
+  std::string backend = "auto";     // Between processes: auto, shm, tcp, gloo, mpi, nccl. Between
+                                    // threads always memory.
   std::string all_reduce = "auto";  // How sums are made where plans of ours are run
                                     // (docs/collectives.md): an algorithm, or by the table.
   std::string table;  // File that `trireme bench collectives --tune` wrote; empty: defaults. All
@@ -31,8 +31,8 @@ struct WorldOptions {
   double straggler_factor = 1.5;          // launch/stragglers.h
 };
 
-// Passed by reference, never global. Movable. Threads may share it after connect(); connect, agree,
-// groups and leave belong to one.
+// Passed by reference, never global. Movable. Threads may share it after connect(); connect,
+// agree, groups and leave belong to one.
 class World {
  public:
   // Who am I: `trireme launch`, torchrun, mpirun, or alone. Connects nothing yet. Throws
@@ -61,7 +61,8 @@ class World {
   // Before the first regroup(): what this process must have in common with the other members of an
   // elastic job. A newcomer that differs is turned away, and the job goes on.
   void set_terms(std::map<std::string, std::string> facts);
-  // Elastic jobs (`trireme train --elastic MIN:MAX`): the number of workers changes while they run.
+  // Elastic jobs (`trireme train --elastic MIN:MAX`): the number of workers changes while they
+  // run.
   bool is_elastic() const;
   // The members of this generation shall meet again after this step, since somebody joins or the
   // job shrinks. Cheap; any thread.
@@ -85,8 +86,8 @@ class World {
   // this one; the same on every worker.
   void set_table(plan::CollectiveTable table);
   // COLLECTIVE. New groups over all replicas of all workers, one for each of this worker's
-  // `replicas` (connects if that was not done). Each call makes groups of their own: engines do not
-  // share any.
+  // `replicas` (connects if that was not done). Each call makes groups of their own: engines do
+  // not share any.
   std::vector<std::shared_ptr<Group>> make_groups(int replicas = 1);
 
   // What this process does, for heartbeats and its launcher. Cheap. The calling thread speaks for

@@ -50,9 +50,10 @@ class Inflater {
       status = inflate(&stream_, Z_NO_FLUSH);
       out.append(step_.data(), kInflateStep - stream_.avail_out);
       if (status == Z_BUF_ERROR)
-        throw corrupt(file, fmt::format("the gzip data is truncated: {} compressed bytes end after "
-                                        "{} decompressed ones, before the end mark",
-                                        packed.size(), out.size()));
+        throw corrupt(file,
+                      fmt::format("the gzip data is truncated: {} compressed bytes end after "
+                                  "{} decompressed ones, before the end mark",
+                                  packed.size(), out.size()));
       if (status != Z_OK && status != Z_STREAM_END)
         throw corrupt(
             file, fmt::format("the gzip data is damaged near byte {}: {}", fed - stream_.avail_in,

@@ -22,9 +22,10 @@ void check_options(const Source* source, const LoaderOptions& options, int rank,
   require(world_size >= 1 && rank >= 0 && rank < world_size,
           fmt::format("rank {} of {} replicas does not exist", rank, world_size),
           "a rank from 0, below the number of replicas");
-  require(options.batch >= world_size,
-          fmt::format("global batch {} is smaller than the {} replicas", options.batch, world_size),
-          fmt::format("data.batch of at least {}, or fewer replicas", world_size));
+  require(
+      options.batch >= world_size,
+      fmt::format("global batch {} is smaller than the {} replicas", options.batch, world_size),
+      fmt::format("data.batch of at least {}, or fewer replicas", world_size));
   require(options.threads >= 0 && options.threads <= kMostThreads,
           fmt::format("data.threads is {}, but must lie in 0..{}", options.threads, kMostThreads),
           "1");
@@ -46,14 +47,15 @@ at::Tensor converted(const at::Tensor& tensor, at::ScalarType dtype) {
 
 void check_rows(const at::Tensor& tensor, size_t rows, std::string_view part) {
   if (tensor.defined() && tensor.dim() > 0 && tensor.size(0) == static_cast<int64_t>(rows)) return;
-  throw Error(
-      ErrorCode::invalid_argument, "data",
-      fmt::format(
-          "the source's get_batch() gave {} of shape {} for {} samples; the first size must be the "
-          "number of samples",
-          part, tensor.defined() ? fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")) : "nothing",
-          rows),
-      "stacking the samples along a new first dimension");
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("the source's get_batch() gave {} of shape {} for {} samples; the first "
+                          "size must be the "
+                          "number of samples",
+                          part,
+                          tensor.defined() ? fmt::format("[{}]", fmt::join(tensor.sizes(), ", "))
+                                           : "nothing",
+                          rows),
+              "stacking the samples along a new first dimension");
 }
 
 // Loads the tensors of a batch whose indices are known. For an empty share, a sample of the source
@@ -95,7 +97,8 @@ struct Loader::Impl {
   // This replica's share of the global batch at `at`, without its tensors.
   Batch assign(plan::DataPosition at) const {
     const std::vector<int64_t> global = plan.global_batch(at);
-    const auto [first, last] = plan.share_of(static_cast<int64_t>(global.size()), rank, world_size);
+    const auto [first, last] =
+        plan.share_of(static_cast<int64_t>(global.size()), rank, world_size);
     return {.indices = {global.begin() + first, global.begin() + last},
             .global_size = static_cast<int64_t>(global.size()),
             .position = at,

@@ -8,8 +8,9 @@
 namespace trireme::data {
 namespace {
 
-inline __attribute__((always_inline)) void multiply(const uint8_t* __restrict pixels, int64_t count,
-                                                    float high, float low, float* __restrict out) {
+inline __attribute__((always_inline)) void multiply(const uint8_t* __restrict pixels,
+                                                    int64_t count, float high, float low,
+                                                    float* __restrict out) {
   for (int64_t i = 0; i < count; ++i) {
     const auto pixel = static_cast<float>(pixels[i]);
     out[i] = pixel * high + pixel * low;
@@ -19,8 +20,8 @@ inline __attribute__((always_inline)) void multiply(const uint8_t* __restrict pi
 #if defined(__x86_64__)
 // The same statement, compiled for eight floats at a time. It uses no fused operations, so that
 // the bits are those of the plain version.
-__attribute__((target("avx2"))) void multiply_avx2(const uint8_t* pixels, int64_t count, float high,
-                                                   float low, float* out) {
+__attribute__((target("avx2"))) void multiply_avx2(const uint8_t* pixels, int64_t count,
+                                                   float high, float low, float* out) {
   multiply(pixels, count, high, low, out);
 }
 #endif

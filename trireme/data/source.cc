@@ -84,8 +84,8 @@ ImageSource::ImageSource(data::ImageTable table) : table_(std::move(table)), sca
       table_.labels.size() != count)
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("{}: {} pixels and {} labels do not make {} images of {} x {} x {}",
-                            table_.origin, table_.pixels.size(), table_.labels.size(), table_.count,
-                            table_.channels, table_.height, table_.width));
+                            table_.origin, table_.pixels.size(), table_.labels.size(),
+                            table_.count, table_.channels, table_.height, table_.width));
 }
 
 int64_t ImageSource::size() const { return table_.count; }

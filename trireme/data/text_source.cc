@@ -23,8 +23,7 @@ Example TextSource::get(int64_t index) const {
 
 Example TextSource::get_batch(const std::vector<int64_t>& indices) const {
   const int64_t block = text_->block, rows = static_cast<int64_t>(indices.size());
-  Example batch{at::empty({rows, block}, at::kLong),
-                at::empty({rows, block}, at::kLong)};
+  Example batch{at::empty({rows, block}, at::kLong), at::empty({rows, block}, at::kLong)};
   auto* data = batch.data.mutable_data_ptr<int64_t>();
   auto* target = batch.target.mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {

@@ -21,11 +21,11 @@ constexpr Milliseconds kPause{20};
 
 struct Arrival::Impl {
   net::Endpoint coordinator;
-  std::mutex mutex;  // Guards what follows.
+  std::mutex mutex;  // Guards the members below.
   std::condition_variable changed;
   std::optional<Json> noted, placed;
   std::optional<std::string> closed;
-  std::unique_ptr<net::ControlClient> client;  // Last: its thread uses all of the above.
+  std::unique_ptr<net::ControlClient> client;  // The last: its thread uses all of the above.
 
   net::ClientEvents events() {
     return {.received =
@@ -42,7 +42,7 @@ struct Arrival::Impl {
                 }};
   }
 
-  // False: it did not answer, or ended meanwhile.
+  // Returns false if `who` did not answer, or has ended.
   bool talks_to(const net::Endpoint& who, const std::string& token, Deadline deadline) {
     try {
       client = std::make_unique<net::ControlClient>(
@@ -56,7 +56,7 @@ struct Arrival::Impl {
     }
   }
 
-  // As a process of `former`: true once it talks to a coordinator.
+  // Connects a process of `former`. Returns true if it talks to a coordinator.
   bool finds_one(const Former& former, const std::string& token, Deadline deadline,
                  CoordinatorLookup* lookup) {
     const auto look = [&token, wait = std::min(kCandidateTimeout, deadline.remaining())](
@@ -69,15 +69,15 @@ struct Arrival::Impl {
     const net::Reach reached = was_asked ? net::Reach::silent : look(coordinator);
     if (reached == net::Reach::listens) return talks_to(coordinator, token, deadline);
     const bool is_gone = net::is_gone(reached);
-    if (is_gone && !former.may_be_taken_over()) throw nobody_takes_over("is gone");
-    // Without etcd nobody else may coordinate as long as this one may live.
+    if (is_gone && !former.may_be_taken_over()) throw no_take_over("is gone");
+    // Without etcd no other process may coordinate as long as the coordinator may live.
     if (!lookup && !is_gone) return false;
-    // Without etcd all are to go to the same one, also a member that has not heard of the newest
-    // generation: the oldest process that is not gone.
+    // Without etcd all processes must go to the same one: the oldest process that is not gone. A
+    // member that has not heard of the newest generation finds it too.
     std::vector<Former::Place> candidates = former.members;
     if (!lookup) std::ranges::sort(candidates, {}, &Former::Place::process);
-    std::vector<std::future<net::Reach>>
-        answers;  // Asked at once: those of a host that is gone cost one time-out together.
+    // All are asked at once: the processes of a lost host then cost only one time-out.
+    std::vector<std::future<net::Reach>> answers;
     for (const auto& [process, standby] : candidates)
       answers.push_back(std::async(std::launch::async, look, standby));
     for (size_t i = 0; i < answers.size(); ++i) {
@@ -93,15 +93,16 @@ struct Arrival::Impl {
     for (; !deadline.expired(); std::this_thread::sleep_for(kPause))
       if (finds_one(former, token, deadline, lookup)) return;
     const std::string patience = format_duration(deadline.allowed());
-    if (!former.may_be_taken_over()) throw nobody_takes_over("did not answer within " + patience);
+    if (!former.may_be_taken_over()) throw no_take_over("did not answer within " + patience);
     throw NoGeneration(ErrorCode::timeout, "launch",
                        fmt::format("neither the coordinator at {} nor one of {} processes that "
                                    "stand by for it answered within {}",
                                    coordinator.describe(), former.members.size(), patience),
-                       "run the job again; it goes on from its last checkpoint");
+                       "run the job again; it continues from its last checkpoint");
   }
 
-  void connect_as_newcomer(const std::string& token, Deadline deadline, CoordinatorLookup* lookup) {
+  void connect_as_newcomer(const std::string& token, Deadline deadline,
+                           CoordinatorLookup* lookup) {
     try {
       // The address in etcd may be that of a coordinator that ends before it is reached.
       while (lookup)
@@ -121,13 +122,13 @@ struct Arrival::Impl {
     if (const auto refused = failure_in(*placed)) throw refused->error();
   }
 
-  NoGeneration nobody_takes_over(const std::string& why) const {
+  NoGeneration no_take_over(const std::string& why) const {
     return {ErrorCode::peer_lost, "launch",
             fmt::format("the coordinator at {} {}, and no other may take over in a job on several "
                         "nodes without etcd",
                         coordinator.describe(), why),
-            "run the job again, and it goes on from its last checkpoint; with --rendezvous "
-            "etcd://HOST:PORT/NAME it goes on without that host"};
+            "run the job again, and it continues from its last checkpoint; with --rendezvous "
+            "etcd://HOST:PORT/NAME it continues without that host"};
   }
 
   template <typename Ready>
@@ -137,7 +138,7 @@ struct Arrival::Impl {
       throw Error(ErrorCode::timeout, "launch",
                   fmt::format("{}: the coordinator at {} did not answer within {}", what,
                               coordinator.describe(), format_duration(deadline.allowed())),
-                  "look whether enough workers are left to go on");
+                  "check whether enough workers are left to continue");
     if (ready()) return;
     lock.unlock();
     throw_if_closed(what);
@@ -147,9 +148,9 @@ struct Arrival::Impl {
     const std::lock_guard lock(mutex);
     if (closed)
       throw Error(ErrorCode::peer_lost, "launch",
-                  fmt::format("{}: the coordinator at {} is lost: {}", what, coordinator.describe(),
-                              *closed),
-                  "run the job again; it goes on from its last checkpoint");
+                  fmt::format("{}: the coordinator at {} is lost: {}", what,
+                              coordinator.describe(), *closed),
+                  "run the job again; it continues from its last checkpoint");
   }
 };
 
@@ -193,8 +194,9 @@ std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
   const std::string op = message.at("op").get<std::string>();
   if (op == "dismissed") return std::nullopt;
   if (op == "failed") throw NoGeneration(failure_in(message)->error());
-  return Place{message.at("number"), message.at("worker"), message.at("workers"),
-               message.at("step"),   message.at("cause"),  Former::from_json(message.at("former"))};
+  return Place{message.at("number"),  message.at("worker"),
+               message.at("workers"), message.at("step"),
+               message.at("cause"),   Former::from_json(message.at("former"))};
 }
 
 }  // namespace trireme::launch

@@ -1,5 +1,5 @@
-// A process of an elastic job between two generations: it tells the coordinator that it is there,
-// and is told its place.
+// A process of an elastic job between two generations: it reports to the coordinator and gets its
+// place in the next generation.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
@@ -25,37 +25,39 @@ class Arrival {
  public:
   struct Newcomer {
     int64_t process = 0;
-    int64_t step = -1;   // Committed steps that this process has the state of; -1: none.
+    int64_t step = -1;   // The committed steps of this process's state; -1: it has no state.
     std::string reason;  // Why it gave a step up; empty if it did not.
-    // Where this process stands by as a coordinator, told once it is known by which address the
-    // others can reach it.
+    // Returns the address at which this process stands by as a coordinator. It is called with the
+    // address by which the others can reach this process.
     std::function<net::Endpoint(const std::string& own_address)> standby;
-    std::map<std::string, std::string> facts = {};  // What all members must have alike.
+    std::map<std::string, std::string> facts = {};  // The facts that all members must agree on.
   };
-  // Returns once the coordinator knows of it: the generation before may be left then. A process
-  // that comes from a generation (`former`) and finds that the coordinator is gone goes to the
-  // oldest of that generation's processes that is not gone: that one takes over. With several nodes
-  // and without `lookup` none takes over: NoGeneration is thrown. With `lookup`, etcd is asked at
-  // each try and its answer goes before all of these; a process without `former` needs no
-  // `coordinator` then. Throws Error(timeout | peer_lost), and Error(invalid_argument) naming the
-  // first of `facts` in which this process differs from the job; the job continues without it.
+  // Returns once the coordinator knows of this process, which may then leave the generation
+  // before. A process that comes from a generation (`former`) and finds its coordinator gone goes
+  // to the oldest process of that generation that is not gone: that one takes over. With several
+  // nodes and without `lookup` no process takes over, and NoGeneration is thrown. With `lookup`,
+  // each try asks etcd, whose answer takes precedence; a process without `former` then needs no
+  // `coordinator`. Throws Error(timeout | peer_lost), and Error(invalid_argument) naming the first
+  // of `facts` in which this process differs from the job; the job continues without it.
   Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who,
           const std::optional<Former>& former, Deadline deadline,
           CoordinatorLookup* lookup = nullptr);
-  ~Arrival();  // Before the generation is joined (member.h), or the next one arrived for: a loss.
+  // A process that destroys this object before it has joined the generation (member.h), or has
+  // arrived for the next one, is lost.
+  ~Arrival();
 
   struct Place {
     int generation = 0, worker = 0, workers = 1;
-    int64_t step = -1;  // Committed steps that worker 0 has the state of.
+    int64_t step = -1;  // The committed steps of worker 0's state.
     std::string cause;
-    Former former;  // What it will be called when it is over.
+    Former former;  // The description of this generation, for the next arrival.
   };
-  const net::Endpoint& coordinator() const;  // The one that answered.
-  // Throws Error(peer_lost) once the coordinator has closed the connection: it is lost, or does
-  // without this process.
+  const net::Endpoint& coordinator() const;  // The coordinator that answered.
+  // Throws Error(peer_lost) once the coordinator has closed the connection: it is lost, or
+  // continues without this process.
   void throw_if_closed() const;
-  // Until the next generation has formed; empty if it does without this process. Throws
-  // NoGeneration when none can form, Error(peer_lost) when the coordinator is lost,
+  // Waits until the next generation has formed. Returns nothing if this process is not needed in
+  // it. Throws NoGeneration when none can form, Error(peer_lost) when the coordinator is lost,
   // Error(timeout), Error(invalid_argument) as above.
   std::optional<Place> wait(Deadline deadline);
 

@@ -20,7 +20,7 @@ using Clock = Deadline::Clock;
 constexpr Milliseconds kAnswer{2000};
 constexpr Milliseconds kProbe{500};
 constexpr Milliseconds kClaimAgain{100};
-constexpr Milliseconds kPatience{2000};  // Beyond the lease of who is gone.
+constexpr Milliseconds kPatience{2000};  // The wait beyond the lease of a holder that is gone.
 
 }  // namespace
 
@@ -42,12 +42,12 @@ struct Claim::Impl {
   int64_t lease = 0;
   bool was_held = false;
 
-  std::mutex mutex;  // Guards what follows.
+  std::mutex mutex;  // Guards the members below.
   std::condition_variable_any changed;
-  bool held = false;             // As etcd said last.
-  std::string holder;            // Who has the name instead.
-  std::optional<Error> failure;  // Why nothing is known.
-  std::jthread thread;           // Last: it uses all of the above.
+  bool held = false;             // The last answer of etcd.
+  std::string holder;            // The address of another coordinator that has the name.
+  std::optional<Error> failure;  // The reason why etcd's answer is unknown.
+  std::jthread thread;           // The last member: it uses all of the above.
 };
 
 void Claim::Impl::run(const std::stop_token& stop) {
@@ -56,12 +56,12 @@ void Claim::Impl::run(const std::stop_token& stop) {
     try {
       if (!ask(stop)) return;
       const std::lock_guard lock(mutex);
-      failure.reset();  // It has answered, also where somebody else has the name.
+      failure.reset();  // Etcd has answered, even if another process has the name.
       if (held) pause = times.renewal;
     } catch (const Error& error) {
       const std::lock_guard lock(mutex);
       if (!failure)
-        log_warning("launch: the name of job '{}' in etcd is not renewed: {}", where.job,
+        log_warning("launch: cannot renew the name of job '{}' in etcd: {}", where.job,
                     error.what());
       failure = error;
       changed.notify_all();
@@ -71,7 +71,7 @@ void Claim::Impl::run(const std::stop_token& stop) {
   }
 }
 
-// Once. False: the name is another's for good.
+// Asks etcd once. Returns false if another coordinator has the name for good.
 bool Claim::Impl::ask(const std::stop_token& stop) {
   const auto asked = Clock::now();
   const Deadline deadline = Deadline::after(kAnswer);
@@ -84,19 +84,20 @@ bool Claim::Impl::ask(const std::stop_token& stop) {
       events.taken(stop, entry->value);
       return false;
     }
-    if (is == Holder::unknown || whom == For::new_job)
-      return true;  // Until its lease has run out, or another takes the name over.
+    // The claim waits until the holder's lease has run out, or another one takes the name over.
+    if (is == Holder::unknown || whom == For::new_job) return true;
   }
   if (lease == 0 || !etcd.keep_alive(lease, deadline)) lease = etcd.grant(times.lease, deadline);
   const bool lasts = ours && entry->lease == lease;
-  if (!lasts && !etcd.replace(key, self, lease, entry ? entry->revision : 0, deadline)) return true;
+  if (!lasts && !etcd.replace(key, self, lease, entry ? entry->revision : 0, deadline))
+    return true;
   note(/*now=*/true, {});
   events.held(stop, asked + times.lease - times.margin);
   return true;
 }
 
-// Who had the name once and finds it another's has been silent for too long, whatever has become of
-// the other.
+// A claim that once held the name and finds another holder was silent for too long. It does not
+// matter whether that holder still lives.
 Claim::Impl::Holder Claim::Impl::look_at(const std::string& other) const {
   if (was_held) return Holder::lives;
   switch (net::reach(net::parse_endpoint(other), token, Deadline::after(kProbe))) {
@@ -142,25 +143,25 @@ void Claim::wait_until_held(Milliseconds patience, const StopAsked& stop_asked) 
   for (auto free_at = lease_runs_out(); !impl.changed.wait_for(lock, kClaimAgain, decided);) {
     check_stop(stop_asked);
     if (!impl.failure) {
-      if (Clock::now() >= free_at) break;  // Somebody renews it.
+      if (Clock::now() >= free_at) break;  // Another process renews the name.
       continue;
     }
     if (etcd_answers.expired())
-      throw Error(
-          ErrorCode::timeout, "launch",
-          fmt::format("the name of job '{}' could not be taken in {} within {}: {}", impl.where.job,
-                      impl.where.describe(), format_duration(patience), brief(*impl.failure)),
-          "look whether etcd runs, and can be reached from this host");
+      throw Error(ErrorCode::timeout, "launch",
+                  fmt::format("the name of job '{}' could not be taken in {} within {}: {}",
+                              impl.where.job, impl.where.describe(), format_duration(patience),
+                              brief(*impl.failure)),
+                  "check that etcd runs and that this host can reach it");
     free_at = lease_runs_out();
   }
   if (impl.held) return;
-  throw Error(
-      ErrorCode::invalid_argument, "launch",
-      fmt::format("a job of the name '{}' lives: {} holds it in {} (key {})", impl.where.job,
-                  impl.holder.empty() ? "somebody who does not answer"
-                                      : "its coordinator at " + impl.holder,
-                  impl.where.describe(), impl.key),
-      "another name, or wait until that job has ended");
+  throw Error(ErrorCode::invalid_argument, "launch",
+              fmt::format("a job with the name '{}' is running: {} holds it in {} (key {})",
+                          impl.where.job,
+                          impl.holder.empty() ? "a process that does not answer"
+                                              : "its coordinator at " + impl.holder,
+                          impl.where.describe(), impl.key),
+              "another name, or wait until that job has ended");
 }
 
 void Claim::stop() { impl_->thread.request_stop(); }
@@ -172,8 +173,8 @@ void Claim::withdraw(Deadline deadline) {
   try {
     impl_->etcd.revoke(impl_->lease, deadline);
   } catch (const Error& error) {
-    log_warning("launch: the name of job '{}' is left to its lease of {}: {}", impl_->where.job,
-                format_duration(impl_->times.lease), error.what());
+    log_warning("launch: the name of job '{}' stays in etcd until its lease of {} runs out: {}",
+                impl_->where.job, format_duration(impl_->times.lease), error.what());
   }
 }
 

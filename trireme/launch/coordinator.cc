@@ -26,7 +26,8 @@ double process_cpu_seconds() {
   return static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
 }
 
-// What a connection may ask for: no proof serves for another purpose.
+// Whether a connection of this purpose may send this message: its proof holds for no other
+// purpose.
 bool may_say(net::Purpose purpose, const std::string& op) {
   switch (purpose) {
     case net::Purpose::worker: return op != "arrive" && op != "resize";
@@ -42,7 +43,8 @@ Clock::time_point deadline_in(const Json& message, Clock::time_point now) {
   return now + saturated(Milliseconds(message.at("timeout_ms").get<int64_t>()));
 }
 
-JoinRequest join_request_from(const Json& message, const std::string& peer, Clock::time_point now) {
+JoinRequest join_request_from(const Json& message, const std::string& peer,
+                              Clock::time_point now) {
   return {message.at("worker").get<int>(),       message.at("workers").get<int>(),
           message.at("generation").get<int>(),   message.at("host").get<std::string>(),
           net::parse_endpoint(peer).host,        message.at("pid").get<int>(),
@@ -79,25 +81,25 @@ struct Coordinator::Impl {
   void look_at_all(Clock::time_point now);
   Json regroup_message() const { return {{"op", "regroup"}, {"generation", options.generation}}; }
 
-  MembershipOptions options;  // Of the current generation.
+  MembershipOptions options;  // The options of the current generation.
   const LookAt look;          // May be empty.
-  std::mutex mutex;           // Guards what follows.
+  std::mutex mutex;           // Guards the members below.
   std::condition_variable changed;
-  std::unique_ptr<Membership> membership;  // Of the current generation.
-  std::optional<Generations> generations;  // Of an elastic job.
+  std::unique_ptr<Membership> membership;  // The rules of the current generation.
+  std::optional<Generations> generations;  // Set in elastic jobs only.
   KeyValueStore store;
-  std::unordered_map<net::ConnectionId, std::string> peers;  // Addresses of all connections.
+  std::unordered_map<net::ConnectionId, std::string> peers;  // The addresses of all connections.
   std::unordered_map<net::ConnectionId, net::Purpose> purposes;
-  std::unordered_map<net::ConnectionId, int> worker_of;  // Of those that have joined.
+  std::unordered_map<net::ConnectionId, int> worker_of;  // The workers that have joined.
   std::unordered_map<int, net::ConnectionId> connection_of;
-  bool any_step_finished = false;  // In a generation before this one.
+  bool any_step_finished = false;  // A step was finished in an earlier generation.
   std::string token;
   bool stands_by = false;
-  std::optional<net::EtcdUrl> etcd;  // Where who coordinates is decided.
-  bool superseded = false;           // And did not stand by.
+  std::optional<net::EtcdUrl> etcd;  // Decides which process coordinates.
+  bool superseded = false;  // Another coordinator took over, and this one does not stand by.
   std::unique_ptr<net::ControlServer> server;
-  std::vector<std::jthread> probers;           // Last: they use all of the above.
-  std::vector<std::unique_ptr<Claim>> claims;  // So do they. The last one counts.
+  std::vector<std::jthread> probers;           // They use all of the above.
+  std::vector<std::unique_ptr<Claim>> claims;  // They do too. Only the last one counts.
 };
 
 net::ServerEvents Coordinator::Impl::events() {
@@ -130,7 +132,7 @@ net::ServerEvents Coordinator::Impl::events() {
               }};
 }
 
-// Throws for a message that cannot be read: the server closes that connection then.
+// Throws if it cannot read the message: the server then closes the connection.
 void Coordinator::Impl::receive(net::ConnectionId connection, const Json& message) {
   if (superseded) return server->close(connection);
   const auto now = Clock::now();
@@ -143,8 +145,8 @@ void Coordinator::Impl::receive(net::ConnectionId connection, const Json& messag
   }
   if (generations && of_generations(connection, message, now)) return;
   if (message.at("op") == "join") {
-    if (stands_by && !generations)
-      return server->close(connection);  // Of a generation that this one has given up.
+    // The worker comes from a generation that this coordinator has given up.
+    if (stands_by && !generations) return server->close(connection);
     return deliver(join(connection, message, now), connection);
   }
   if (!worker_of.contains(connection))
@@ -172,8 +174,8 @@ Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const
   worker_of[connection] = request.worker;
   connection_of[request.worker] = connection;
   if (generations) generations->joined(request.worker);
-  if (generations && generations->is_interrupted())
-    server->send(connection, regroup_message());  // It was not there when the others were told.
+  // The worker was not there when the others were told to regroup.
+  if (generations && generations->is_interrupted()) server->send(connection, regroup_message());
   return messages;
 }
 
@@ -228,9 +230,9 @@ void Coordinator::Impl::end(net::ConnectionId connection, const std::string& rea
   const int worker = found->second;
   worker_of.erase(found);
   connection_of.erase(worker);
-  if (generations && generations->is_waiting(worker)) return;  // It is done with this generation.
+  if (generations && generations->is_waiting(worker)) return;  // It waits for the next one.
   deliver(membership->lost(worker, reason));
-  // Otherwise the network broke it, and nothing tells whether the process ends.
+  // If the network broke the connection, it is not known whether the process ends.
   note_lost_workers(Clock::now(), {.ending = net::ended_by_peer(reason)});
 }
 
@@ -241,7 +243,7 @@ void Coordinator::Impl::look_at_all(Clock::time_point now) {
       membership->see(worker, *seen, now);
 }
 
-// What the membership's rules found, in an elastic job.
+// Tells an elastic job's generations which workers the membership rules found lost.
 void Coordinator::Impl::note_lost_workers(Clock::time_point now, LostProcess how) {
   if (!generations) return;
   const int generation = options.generation;
@@ -254,7 +256,8 @@ void Coordinator::Impl::note_lost_workers(Clock::time_point now, LostProcess how
   }
 }
 
-// Messages of processes that are between two generations, and about generations.
+// Handles messages of processes between two generations, and messages about generations. Returns
+// false for other messages.
 bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json& message,
                                        Clock::time_point now) {
   const std::string op = message.at("op").get<std::string>();
@@ -267,7 +270,7 @@ bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json&
     const int target = message.at("target").get<int>();
     const std::string refused =
         stands_by && target > generations->target()
-            ? "the launcher that the job was started with is gone, and nobody starts more workers"
+            ? "the launcher that started the job is gone, so no more workers can be started"
             : generations->resize(target, now);
     server->send(connection, {{"op", "resized"},
                               {"generation", options.generation},
@@ -279,8 +282,8 @@ bool Coordinator::Impl::of_generations(net::ConnectionId connection, const Json&
   return true;
 }
 
-// Also once more: what this coordinator knew is old where processes come from a later generation,
-// which another one formed.
+// Takes over the job that `former` describes. This may happen again: if processes come from a
+// later generation, which another coordinator formed, this coordinator's knowledge is old.
 void Coordinator::Impl::take_over(const Former& former, Clock::time_point now) {
   give_up();
   options = former.membership;
@@ -309,11 +312,11 @@ void Coordinator::Impl::claim(Claim::For whom) {
   claims.push_back(std::make_unique<Claim>(*etcd, server->endpoint(), token, whom, events));
 }
 
-// Those who are turned away find the other one.
+// Gives up: the processes whose connections are closed will find the other coordinator.
 void Coordinator::Impl::superseded_by(const std::string& other) {
   if (!generations)
     return log_warning(
-        "launch: the name of job '{}' in etcd is held by {}: nobody finds this job there any more",
+        "launch: the name of job '{}' in etcd is held by {}: this job cannot be found there now",
         etcd->job, other);
   log_warning("launch: the name of job '{}' in etcd is held by {}; {} gives up", etcd->job, other,
               server->endpoint().describe());
@@ -321,7 +324,7 @@ void Coordinator::Impl::superseded_by(const std::string& other) {
   give_up();
 }
 
-// Stands by again.
+// Closes all connections. A coordinator that stood by stands by again.
 void Coordinator::Impl::give_up() {
   for (std::jthread& prober : probers) prober.request_stop();
   for (const auto& each : claims) each->stop();
@@ -333,8 +336,8 @@ void Coordinator::Impl::give_up() {
   if (stands_by) generations.reset();
 }
 
-// Nobody tells this coordinator which members died together with the one before it: their ports
-// refuse connections. Until the first generation has formed.
+// Finds the members that died together with the last coordinator, which cannot report them: their
+// ports refuse connections. Ends when this coordinator's first generation has formed.
 void Coordinator::Impl::look_for_the_missing(const std::stop_token& stop, int generation) {
   for (; !stop.stop_requested(); std::this_thread::sleep_for(kLookAgain)) {
     std::vector<Former::Place> missing;
@@ -370,7 +373,7 @@ Generations::Actions Coordinator::Impl::actions() {
               [this](int generation, int workers) {
                 options.generation = generation;
                 options.workers = workers;
-                worker_of.clear();  // Those of the generation before are strangers from now on.
+                worker_of.clear();  // Connections of the last generation do not count any more.
                 connection_of.clear();
                 any_step_finished = any_step_finished || membership->any_step_finished();
                 membership = std::make_unique<Membership>(options);
@@ -393,7 +396,7 @@ Generations::Actions Coordinator::Impl::actions() {
           .is_own = [this](Roster::Process process) { return look && look(process).has_value(); }};
 }
 
-// Sends, and ends the waits that have become hopeless by what has just happened.
+// Sends the messages, and ends the waits that can no longer succeed.
 void Coordinator::Impl::deliver(const Membership::Messages& messages, net::ConnectionId sender) {
   const auto send = [&](const Membership::Outgoing& outgoing) {
     Json message = outgoing.message;
@@ -420,7 +423,7 @@ Coordinator::Coordinator(const net::Endpoint& listen, std::string token, Members
         fmt::format("a job of {} workers cannot run; at least 1 is needed", options.workers));
   impl_ = std::make_unique<Impl>(options, elastic, std::move(look));
   impl_->token = token;
-  std::lock_guard lock(impl_->mutex);  // The first events may come before `server` is there.
+  std::lock_guard lock(impl_->mutex);  // The first events may come before `server` is set.
   impl_->server = std::make_unique<net::ControlServer>(listen, std::move(token), impl_->events());
 }
 
@@ -435,7 +438,7 @@ Coordinator::Coordinator(const net::Endpoint& listen, std::string token,
 }
 
 Coordinator::~Coordinator() {
-  impl_->server->stop();  // No event comes any more; then the probers end, and the claims.
+  impl_->server->stop();  // No more events come. The probers and the claims end after this.
 }
 
 net::Endpoint Coordinator::endpoint() const { return impl_->server->endpoint(); }

@@ -49,10 +49,10 @@ bool Descendants::end_all(Deadline deadline) const {
   for (std::vector<pid_t> left = left_over(); !left.empty(); left = left_over()) {
     for (const pid_t child : left) ::kill(child, SIGKILL);
     std::erase_if(left, [](pid_t child) { return ::waitpid(child, nullptr, WNOHANG) == child; });
-    if (left.empty()) continue;  // Their own children may have come to us meanwhile.
+    if (left.empty()) continue;  // Their children may have become this process's children.
     if (deadline.expired()) return false;
-    std::this_thread::sleep_for(
-        Milliseconds(2));  // A killed process ends on its own time; nothing else is going on.
+    // A killed process needs some time to end, and there is nothing else to do here.
+    std::this_thread::sleep_for(Milliseconds(2));
   }
   return true;
 }

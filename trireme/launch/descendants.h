@@ -1,5 +1,5 @@
-// Processes the workers leave behind: they become children of this process and are ended with the
-// job.
+// The processes that workers leave behind. They become children of this process, which ends them
+// with the job.
 #pragma once
 #include <sys/types.h>
 #include <trireme/base/deadline.h>
@@ -7,20 +7,20 @@
 
 namespace trireme::launch {
 
-// While it lives, orphaned descendants of this process become its children
+// While this object lives, orphaned descendants of this process become its children
 // (PR_SET_CHILD_SUBREAPER).
 class Descendants {
  public:
   Descendants();
-  ~Descendants();  // end_all(), for the case that an exception came between.
+  ~Descendants();  // Calls end_all(), in case an exception prevented the call.
   Descendants(const Descendants&) = delete;
   Descendants& operator=(const Descendants&) = delete;
 
-  // Reaps those that have ended by themselves; `workers` are somebody else's to reap.
+  // Reaps the children that have ended by themselves, except `workers`: their owner reaps them.
   void reap_ended(const std::vector<pid_t>& workers) const;
-  // Kills and reaps every child that this process did not have at construction, and what those
-  // leave in turn. Call when the workers have ended. Returns false if some are still there at the
-  // deadline (stuck in the kernel).
+  // Kills and reaps every child that this process did not have at construction, and the processes
+  // that those leave behind. Call it when the workers have ended. Returns false if some of them
+  // still exist at the deadline (stuck in the kernel).
   bool end_all(Deadline deadline) const;
 
  private:

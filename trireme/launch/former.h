@@ -1,4 +1,4 @@
-// An elastic job as its members know it: enough for another process to take over as its
+// An elastic job as its members know it. Another process needs no more to take over as its
 // coordinator.
 #pragma once
 #include <trireme/base/json.h>
@@ -13,21 +13,21 @@ namespace trireme::launch {
 struct Former {
   struct Place {
     Roster::Process process = 0;
-    net::Endpoint standby;  // Where this process would be the coordinator.
+    net::Endpoint standby;  // The address at which this process would be the coordinator.
   };
-  net::Endpoint coordinator;  // The one of this generation.
+  net::Endpoint coordinator;  // The coordinator of this generation.
   int generation = -1;
   std::vector<Place> members;    // By worker number.
-  RosterOptions roster;          // With as many workers wanted as now.
-  MembershipOptions membership;  // Its time-outs.
+  RosterOptions roster;          // `target` is the number of workers wanted now.
+  MembershipOptions membership;  // Its time-outs and straggler factor.
   Json history = Json::array();  // Generations::history().
   UnfinishedSteps unfinished;
-  // Without etcd only a job on one node can be taken over: there, a process that is gone is known
-  // to be gone.
+  // Without etcd only a job on one node can be taken over: only there a process can be known to be
+  // gone.
   bool may_be_taken_over() const { return roster.nodes == 1 || roster.by_claim; }
 
   Json to_json() const;
-  static Former from_json(const Json& text);  // Throws nlohmann's errors for what is none.
+  static Former from_json(const Json& text);  // Throws nlohmann's errors if `text` is no Former.
 };
 
 }  // namespace trireme::launch

@@ -50,18 +50,19 @@ void Generations::arrive(net::ConnectionId connection, const Json& message, Time
   actions_.answer(connection, {{"op", "noted"}});
   const Roster::Decisions decisions =
       roster_.arrive(process, message.at("step").get<int64_t>(), now);
-  // The others may wait for it inside the step that it gave up.
+  // The other workers may wait for it inside the step that it gave up.
   const std::string reason = message.at("reason").get<std::string>();
   if (worker && !reason.empty()) {
-    if (given_up_.empty()) given_up_ = fmt::format("worker {} gave a step up: {}", *worker, reason);
+    if (given_up_.empty())
+      given_up_ = fmt::format("worker {} gave a step up: {}", *worker, reason);
     actions_.lose(*worker, "it gave the step up: " + reason);
   }
   act(decisions, now);
 }
 
-// A process that differs from the job is turned away, and nothing else happens. The first one to
-// come says what the job's terms are; until the first generation has formed, one of this
-// coordinator's own launcher knows better.
+// Turns away a process that differs from the job, and returns false. The first process that comes
+// sets the job's terms. Until the first generation has formed, a process of this coordinator's own
+// launcher may replace them.
 bool Generations::accepts(net::ConnectionId connection, Roster::Process process, Terms terms,
                           Time now) {
   const bool knows_better = terms_ && generation() < 0 && terms.is_own && !terms_->is_own;
@@ -100,9 +101,8 @@ void Generations::closed(net::ConnectionId connection, Time now) {
   if (const auto placed = placed_.extract(connection)) {
     const auto worker = worker_of(placed.mapped());
     if (!worker) return;
-    actions_.lose(
-        *worker,
-        "connection closed before it joined its generation");  // The others wait for it to join.
+    // The other workers wait for it to join.
+    actions_.lose(*worker, "connection closed before it joined its generation");
     lost_worker(
         *worker, {},
         {.text = fmt::format(
@@ -209,16 +209,16 @@ void Generations::note_lost(int worker, PhaseAt last, const LostProcess& lost, T
   lost_.push_back(lost);
 }
 
-// A generation is about to form, and its newest state is that of so many steps (-1: none).
+// Called before a generation forms. Its newest state has `committed` steps (-1: no state).
 void Generations::note_progress(int64_t committed) {
   unfinished_.committed(committed);
   if (!first_lost_) return;
   const LostProcess lost = *std::exchange(first_lost_, {});
   const int64_t step = committed >= 0 ? committed + 1 : std::max<int64_t>(first_lost_at_.step, 1);
-  unfinished_.lost(
-      step, lost.process,
-      fmt::format("worker {} in {}", lost_members_.at(lost.process).worker, first_lost_at_.brief()),
-      lost.reason.empty() ? lost.text : lost.reason);
+  unfinished_.lost(step, lost.process,
+                   fmt::format("worker {} in {}", lost_members_.at(lost.process).worker,
+                               first_lost_at_.brief()),
+                   lost.reason.empty() ? lost.text : lost.reason);
   const std::string verdict = unfinished_.verdict();
   if (!verdict.empty()) fail(verdict, ErrorCode::internal);
 }
@@ -228,16 +228,17 @@ void Generations::fail(const std::string& what, ErrorCode code) {
   if (!failure_)
     failure_ = {code, "no next generation: " + what,
                 code == ErrorCode::internal
-                    ? "mend what ends the workers there; the same run would "
+                    ? "fix what ends the workers there; the same run would "
                       "lose them again"
-                    : "run the job again; it goes on from its last checkpoint"};
+                    : "run the job again; it continues from its last checkpoint"};
   for (const auto& [connection, process] : std::exchange(waiting_, {})) {
     actions_.answer(connection, failed(*failure_));
     actions_.close(connection);
   }
 }
 
-// What rank 0 saw of the first step, should the coordinator have taken it along.
+// Takes rank 0's facts of the first step from `history`: a lost coordinator may not have passed
+// them on.
 void Generations::learn(const Json& history) {
   for (size_t i = 0; i < std::min(history.size(), history_.size()); ++i)
     if (history_[i]["seconds_to_first_step"].is_null() &&
@@ -284,8 +285,9 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     const net::ConnectionId connection = found->first;
     waiting_.erase(found);
     actions_.answer(connection, message);
+    // Until the process joins on another connection, this one tells if it ends.
     if (message["op"] == "formed")
-      placed_[connection] = process;  // Its end is heard of by it, until it joins on another one.
+      placed_[connection] = process;
     else
       actions_.close(connection);
   };
@@ -323,7 +325,8 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     given_up_.clear();
     if (!began_) began_ = now;
     terms_of_.clear();
-    for (const auto& [connection, process] : std::exchange(placed_, {})) actions_.close(connection);
+    for (const auto& [connection, process] : std::exchange(placed_, {}))
+      actions_.close(connection);
     actions_.start(formed.number, static_cast<int>(members_.size()));
     const Json known = as_known().to_json();
     for (size_t worker = 0; worker < members_.size(); ++worker)

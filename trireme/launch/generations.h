@@ -1,5 +1,5 @@
-// An elastic job as the coordinator sees it: which process is which worker of which generation, who
-// waits, and what was.
+// An elastic job as the coordinator sees it: which process is which worker of the current
+// generation, which processes wait, and the history of the generations.
 //
 // Not for several threads at once.
 #pragma once
@@ -17,20 +17,20 @@
 
 namespace trireme::launch {
 
-// A process that the job goes on without. The supervisor ends it, should it still live, and starts
+// A process without which the job continues. The supervisor ends it if it still lives, and starts
 // another.
 struct LostProcess {
   Roster::Process process = 0;
-  std::string text;           // For people.
-  std::string reason;         // LostWorker::reason; empty: the text says it.
+  std::string text;           // A line for people.
+  std::string reason;         // LostWorker::reason; empty: `text` tells it.
   std::string circumstances;  // LostWorker::circumstances
-  bool ending = false;  // Its connection closed: it may be on its way to an end, with an exit code
-                        // of its own.
+  // Its connection closed: it may be about to end, with an exit code of its own.
+  bool ending = false;
 };
 
 // A member that was lost.
 struct LostMember {
-  int worker = 0;             // In the generation that it was lost in.
+  int worker = 0;             // Its number in the generation in which it was lost.
   std::string circumstances;  // LostWorker::circumstances
 };
 
@@ -38,56 +38,55 @@ class Generations {
  public:
   using Time = Roster::Time;
   struct Actions {
-    std::function<void(net::ConnectionId, Json)> answer;  // To one that waits.
-    std::function<void(net::ConnectionId)> close;         // After what was answered.
-    std::function<void(int generation, int workers)>
-        start;  // A new Membership takes the place of the last.
-    std::function<void(int worker, const std::string& reason)>
-        lose;                         // A worker of the current generation.
-    std::function<void()> interrupt;  // Tell the current generation's workers.
-    std::function<Former()> rules;    // Where this coordinator is, and its time-outs.
-    // Whether this coordinator's own launcher started it: it knows best how the job was meant.
+    std::function<void(net::ConnectionId, Json)> answer;  // Sends to a process that waits.
+    std::function<void(net::ConnectionId)> close;         // Closes after the answer was sent.
+    // Replaces the Membership by one of the new generation.
+    std::function<void(int generation, int workers)> start;
+    // Declares a worker of the current generation lost.
+    std::function<void(int worker, const std::string& reason)> lose;
+    std::function<void()> interrupt;  // Tells the current generation's workers to regroup.
+    std::function<Former()> rules;    // Returns this coordinator's address and its time-outs.
+    // Whether this coordinator's own launcher started the process. If so, its facts are those of
+    // the job.
     std::function<bool(Roster::Process)> is_own = [](Roster::Process) { return false; };
   };
   Generations(const RosterOptions& options, Actions actions)
       : options_(options), roster_(options), actions_(std::move(actions)) {}
-  // Takes over where the coordinator was lost.
+  // Takes over from a lost coordinator.
   Generations(const Former& former, Actions actions, Time now);
 
   void arrive(net::ConnectionId connection, const Json& message, Time now);
-  void closed(net::ConnectionId connection,
-              Time now);    // Of one that waits, or has not joined yet; others are ignored.
-  void joined(int worker);  // The current generation, on a connection of its own.
-  // Of the current generation; the process is filled in.
+  // The connection of a process that waits, or has not joined yet, was closed. Others are ignored.
+  void closed(net::ConnectionId connection, Time now);
+  void joined(int worker);  // The worker joined the generation, on a connection of its own.
+  // A worker of the current generation was lost. Fills in lost.process.
   void lost_worker(int worker, PhaseAt last, LostProcess lost, Time now);
   void lost_while_waiting(LostProcess lost, Time now);
-  void process_ended(Roster::Process process, const std::string& how,
-                     Time now);  // Of one that is no member, or not any more.
+  // A process that is not a member, or is no longer one, has ended.
+  void process_ended(Roster::Process process, const std::string& how, Time now);
   void left(int worker, Time now);
-  // Empty, or why it cannot be.
+  // Returns why the number cannot be changed to `target`, or an empty text.
   std::string resize(int target, Time now);
   void finish(Time now);
   void tick(Time now);
   void claimed(Time until, Time now) { act(roster_.claimed(until, now), now); }
   bool is_claimed(Time now) const { return roster_.is_claimed(now); }
-  // The first step of the current generation is committed; `facts` join its entry.
+  // The first step of the current generation is committed. Adds `facts` to the history's entry.
   void stepped(int64_t step, const Json& facts, Time now);
 
   int generation() const { return roster_.generation(); }
   int target() const { return roster_.target(); }
-  bool is_waiting(int worker) const;  // It has come to the regrouping.
-  bool is_interrupted() const {
-    return roster_.is_interrupted();
-  }  // Who joins the current generation must be told to regroup.
+  bool is_waiting(int worker) const;  // The worker has come to the regrouping.
+  // If true, a worker that joins the current generation must be told to regroup.
+  bool is_interrupted() const { return roster_.is_interrupted(); }
   bool anyone_left() const { return roster_.anyone_left(); }
   bool takes_part(Roster::Process process) const {
     return roster_.is_member(process) || roster_.is_waiting(process);
   }
   bool was_dismissed(Roster::Process process) const { return dismissed_.contains(process); }
   std::optional<int> worker_of(Roster::Process process) const;
-  Roster::Process process_of(int worker) const {
-    return members_.at(static_cast<size_t>(worker));
-  }  // In the current generation.
+  // The process of a worker of the current generation.
+  Roster::Process process_of(int worker) const { return members_.at(static_cast<size_t>(worker)); }
   // Where a process was when it was lost; empty if it never was a member.
   std::optional<PhaseAt> last_phase(Roster::Process process) const {
     const auto found = last_phases_.find(process);
@@ -100,16 +99,16 @@ class Generations {
   // [{generation, world_size, first_step, cause, lost_ranks, phase, seconds_to_first_step, batch,
   // micro_batches, learning_rate_factor}]
   const Json& history() const { return history_; }
-  std::vector<net::ConnectionId> all_waiting() const;  // Connections of processes that wait.
-  std::vector<Former::Place> missing() const;          // Members that have not come since the last
-                                               // generation began to end, with their addresses.
+  std::vector<net::ConnectionId> all_waiting() const;  // The connections of processes that wait.
+  // The members that have not come since the last generation began to end, with their addresses.
+  std::vector<Former::Place> missing() const;
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
   // Why no generation can form any more; empty: one may.
   const std::optional<Failure>& failure() const { return failure_; }
 
  private:
   void act(const Roster::Decisions& decisions, Time now);
-  // What all members must have alike, and which process said so first.
+  // The facts that must be equal on all members, and the process that told them first.
   struct Terms {
     std::string name;
     std::map<std::string, std::string> facts;
@@ -124,34 +123,36 @@ class Generations {
   void note_progress(int64_t committed);
   void fail(const std::string& what, ErrorCode code);
   void note_lost(int worker, PhaseAt last, const LostProcess& lost, Time now);
-  std::optional<int> last_worker_of(Roster::Process process) const;  // Also while it waits.
+  // The process's number in the current generation, also while it waits for the next one.
+  std::optional<int> last_worker_of(Roster::Process process) const;
 
   RosterOptions options_;
   Roster roster_;
   Actions actions_;
-  std::optional<Terms> terms_;                   // Of the job.
-  std::map<net::ConnectionId, Terms> terms_of_;  // Of those that wait for the first generation.
+  std::optional<Terms> terms_;  // The terms of the job.
+  // The terms of the processes that wait for the first generation.
+  std::map<net::ConnectionId, Terms> terms_of_;
   std::map<net::ConnectionId, Roster::Process> waiting_;
-  std::map<net::ConnectionId, Roster::Process>
-      placed_;  // In the current generation, which they have not joined yet.
-  std::vector<Roster::Process> members_;  // By worker, of the current generation.
+  // The processes that have a place in the current generation and have not joined it yet.
+  std::map<net::ConnectionId, Roster::Process> placed_;
+  std::vector<Roster::Process> members_;  // The current generation's processes, by worker number.
   std::map<Roster::Process, net::Endpoint> standbys_;
   std::set<Roster::Process> dismissed_;
-  std::map<Roster::Process, PhaseAt>
-      last_phases_;  // Of all that were members; filled in when they are lost.
+  // An entry for each process that was a member. It gets its value when the process is lost.
+  std::map<Roster::Process, PhaseAt> last_phases_;
   std::map<Roster::Process, LostMember> lost_members_;
   std::vector<LostProcess> lost_;
   std::optional<Failure> failure_;
   UnfinishedSteps unfinished_;
   Json history_ = Json::array();
-  // Of the next generation.
-  std::string taken_over_;  // From whom.
+  // The next generation's entry in the history.
+  std::string taken_over_;  // Which coordinator was lost, after a take-over.
   std::string cause_ = "start";
   Json lost_ranks_ = Json::array();
   std::string phase_;
-  std::optional<LostProcess> first_lost_;  // Since the last generation formed.
+  std::optional<LostProcess> first_lost_;  // The first since the last generation formed.
   PhaseAt first_lost_at_;
-  std::string given_up_;       // Why a worker gave its step up, should no lost worker be the cause.
+  std::string given_up_;       // Why a worker gave its step up. The cause if no worker was lost.
   std::optional<Time> began_;  // When its cause came up.
 };
 

@@ -21,7 +21,8 @@ int required(const Environment& environment, const std::string& name, const std:
   return *value;
 }
 
-void require_range(const std::string& name, int value, int low, int high, const std::string& rule) {
+void require_range(const std::string& name, int value, int low, int high,
+                   const std::string& rule) {
   if (value >= low && value <= high) return;
   throw Error(ErrorCode::invalid_argument, "launch",
               fmt::format("environment variable {}={} is out of range: {}", name, value, rule),
@@ -98,7 +99,7 @@ net::Endpoint master_of(const Environment& environment) {
   const auto host = environment.get("MASTER_ADDR");
   if (!host || host->empty()) throw missing("MASTER_ADDR", "WORLD_SIZE");
   const int port = required(environment, "MASTER_PORT", "WORLD_SIZE");
-  require_range("MASTER_PORT", port, 1, 65535, "it is no port");
+  require_range("MASTER_PORT", port, 1, 65535, "that is not a port");
   return {*host, port};
 }
 
@@ -111,11 +112,11 @@ Identity from_torchrun(const Environment& environment) {
   identity.launcher = Launcher::torchrun;
   read_numbers(environment, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, identity);
   identity.generation = environment.get_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
-  if (identity.workers == 1) return identity;  // Nobody to meet.
+  if (identity.workers == 1) return identity;  // There is no other worker to meet.
 
   const net::Endpoint master = master_of(environment);
   identity.hosts_coordinator = identity.worker == 0;
-  // The agent holds MASTER_PORT itself then, with its store behind it.
+  // In this case the agent itself holds MASTER_PORT and serves its store there.
   if (is_true(environment.get("TORCHELASTIC_USE_AGENT_STORE"))) {
     identity.agent_store = master;
   } else {
@@ -126,8 +127,8 @@ Identity from_torchrun(const Environment& environment) {
   return identity;
 }
 
-// mpirun hands out no rendezvous: inside a host its workers meet by the token file, between hosts
-// through MPI itself.
+// mpirun gives its workers no rendezvous. They meet by the token file inside a host, and through
+// MPI between hosts.
 Identity from_mpirun(const Environment& environment, const Names& names, const std::string& job) {
   Identity identity;
   identity.launcher = Launcher::mpirun;
@@ -144,7 +145,7 @@ Identity from_openmpi(const Environment& environment) {
                      environment.get("OMPI_MCA_ess_base_jobid").value_or("openmpi"));
 }
 
-// Hydra names no job, but is the parent of all that it starts on a host.
+// Hydra names no job, but it is the parent of all processes that it starts on a host.
 Identity from_mpich(const Environment& environment) {
   return from_mpirun(environment, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
                      std::to_string(getppid()));
@@ -201,7 +202,7 @@ Elastic parse_elastic(const std::string& text, const std::string& where) {
   const auto wrong = [&](const std::string& why) {
     return Error(
         ErrorCode::invalid_argument, "launch", fmt::format("{} is '{}': {}", where, text, why),
-        "MIN:MAX, such as 1:4: the job goes on with MIN workers and never has more than MAX");
+        "MIN:MAX, such as 1:4: the job needs MIN workers to continue and never has more than MAX");
   };
   Elastic elastic;
   const char* const end = text.data() + text.size();
@@ -223,7 +224,8 @@ std::string Identity::describe() const {
       fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}", worker,
                   workers, local_worker, local_workers, generation, to_string(launcher));
   if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
-  if (etcd) text += fmt::format("; the coordinator's address is published at {}", etcd->describe());
+  if (etcd)
+    text += fmt::format("; the coordinator's address is published at {}", etcd->describe());
   if (agent_store)
     text += fmt::format("; the coordinator's address is published in the store at {}",
                         agent_store->describe());

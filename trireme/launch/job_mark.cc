@@ -31,7 +31,7 @@ bool has_in_environment(pid_t pid, const std::string& entry) {
   return false;
 }
 
-// Until none is left; false at the deadline.
+// Waits until none of the mark's processes is left. Returns false at the deadline.
 bool wait_until_gone(const JobMark& mark, Deadline deadline) {
   for (; !processes_of(mark).empty(); std::this_thread::sleep_for(kLookForJobAgain))
     if (deadline.expired()) return false;
@@ -62,12 +62,12 @@ JobMark JobMark::of_this_process() {
 }
 
 JobMark mark_of_job(const SupervisorOptions& options, const std::string& token) {
-  // The token is not to be found by trying words: it goes in beside what nobody can guess less.
+  // The digest covers the token, which is too long to be found from it.
   const std::string shared =
-      options.nodes == 1
-          ? net::make_token()
-          : fmt::format("{} {}", token,
-                        options.etcd ? options.etcd->job : std::to_string(options.rendezvous.port));
+      options.nodes == 1 ? net::make_token()
+                         : fmt::format("{} {}", token,
+                                       options.etcd ? options.etcd->job
+                                                    : std::to_string(options.rendezvous.port));
   return {sha256_hex("the folder of a job: " + shared).substr(0, kDigits), options.nodes,
           ProcessId::of_this_process()};
 }
@@ -87,7 +87,7 @@ std::vector<pid_t> processes_of(const JobMark& mark) {
 }
 
 bool end_orphans(const JobMark& mark, Milliseconds grace) {
-  std::set<pid_t> asked;  // Once: a process that is asked twice ends without saving.
+  std::set<pid_t> asked;  // Ask each process once: one that is asked twice ends without saving.
   for (const Deadline deadline = Deadline::after(grace);;) {
     const std::vector<pid_t> left = processes_of(mark);
     if (left.empty()) return true;

@@ -1,5 +1,5 @@
-// Which job a process belongs to, and which launcher started it: told to workers by TRIREME_JOB,
-// and written where jobs could meet without knowing each other (checkpoint/folder_lock.h).
+// The mark of a job: which job a process belongs to, and which launcher started it. TRIREME_JOB
+// gives it to workers. It is written where different jobs could meet (checkpoint/folder_lock.h).
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/process_id.h>
@@ -12,22 +12,24 @@ namespace trireme::launch {
 struct SupervisorOptions;
 
 struct JobMark {
-  std::string job;     // The same for all launchers of a job on several nodes; empty: none.
-  int nodes = 1;       // Launchers in it.
-  ProcessId launcher;  // pid 0: none.
+  std::string job;     // The same text for all launchers of the job; empty: no job.
+  int nodes = 1;       // The number of launchers in the job.
+  ProcessId launcher;  // pid 0: no launcher.
 
   std::string to_text() const;
-  static std::optional<JobMark> from_text(const std::string& text);  // Empty for what is none.
-  static JobMark of_this_process();  // By TRIREME_JOB; without it of no job and no launcher.
+  static std::optional<JobMark> from_text(const std::string& text);  // Empty: `text` is no mark.
+  // Reads TRIREME_JOB. Without that variable the mark names no job and no launcher.
+  static JobMark of_this_process();
 };
 
-// Of a launcher with these options: its own process starts the workers.
+// Makes the mark of a job with these options. This process is its launcher.
 JobMark mark_of_job(const SupervisorOptions& options, const std::string& token);
 
-// Processes of this user that this launcher started, as their environment says, and theirs.
+// The processes of this user that the mark's launcher started, and their descendants. Their
+// environment carries the mark.
 std::vector<pid_t> processes_of(const JobMark& mark);
-// Asks them to save and to end (SIGTERM), and kills those that live after `grace`. False: one does
-// not end. Only for a mark whose launcher is gone.
+// Asks these processes to save and end (SIGTERM), and kills those that live after `grace`. Returns
+// false if one does not end. Call it only for a mark whose launcher is gone.
 bool end_orphans(const JobMark& mark, Milliseconds grace);
 
 }  // namespace trireme::launch

@@ -37,14 +37,13 @@ Membership::Messages KeyValueStore::handle(int worker, const Json& request, Time
   } else if (op == "count") {
     reply["count"] = values_.size();
   } else {
-    throw Error(ErrorCode::corrupt, "launch",
-                fmt::format("a request '{}', which is none of the protocol's", op));
+    throw Error(ErrorCode::corrupt, "launch", fmt::format("the protocol has no request '{}'", op));
   }
   if (!reply.is_null()) messages.push_back({worker, std::move(reply)});
   return messages;
 }
 
-// Null while the answer is not known.
+// Returns null if the request has to wait for its answer.
 Json KeyValueStore::get(int worker, const Json& request, Time now) {
   const std::string key = key_of(request);
   const auto found = values_.find(key);
@@ -105,7 +104,7 @@ Membership::Messages KeyValueStore::tick(Time now) {
          reply_to(wait.request, {ErrorCode::timeout,
                                  fmt::format("no worker set key '{}' within {}", wait.key,
                                              format_duration(waited)),
-                                 "look at what the other workers do, or allow more time"})});
+                                 "check what the other workers do, or allow more time"})});
     return true;
   });
   return messages;

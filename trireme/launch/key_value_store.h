@@ -1,5 +1,5 @@
-// The job's key-value store. Pure: requests in, replies out; a get of a key that is not there yet
-// is parked.
+// The job's key-value store. Pure: requests in, replies out. A get of a missing key waits until a
+// worker sets the key.
 #pragma once
 #include <trireme/launch/protocol.h>
 #include <functional>
@@ -14,13 +14,13 @@ class KeyValueStore {
   using Time = Membership::Time;
   using Messages = Membership::Messages;
 
-  // One of set, get, find, add, compare_set, erase, count (protocol.h). The replies include those
-  // of gets that this request has answered. Throws Error(corrupt) or a JSON exception for a request
-  // it cannot read.
+  // Handles one of set, get, find, add, compare_set, erase, count (protocol.h). The replies
+  // include those to waiting gets that this request answers. Throws Error(corrupt) or a JSON
+  // exception for a request that it cannot read.
   Messages handle(int worker, const Json& request, Time now);
-  // Ends the parked gets whose deadline has passed.
+  // Ends the waiting gets whose deadline has passed.
   Messages tick(Time now);
-  // Ends the parked gets of the workers for which `why` has a reason.
+  // Ends the waiting gets of the workers for which `why` returns a failure.
   Messages fail_waits(const std::function<std::optional<Failure>(int worker)>& why);
 
  private:
@@ -37,7 +37,7 @@ class KeyValueStore {
   void put(const std::string& key, std::string value, Messages& woken);
 
   std::map<std::string, std::string> values_;
-  std::vector<Wait> waits_;  // In the order they came.
+  std::vector<Wait> waits_;  // The oldest comes first.
 };
 
 }  // namespace trireme::launch

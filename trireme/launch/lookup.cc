@@ -32,9 +32,9 @@ std::string address_towards(const net::EtcdUrl& where, Milliseconds patience,
     } catch (const Error& error) {
       if (deadline.expired())
         throw Error(ErrorCode::timeout, "launch",
-                    fmt::format("{} was asked for {} in vain: {}", where.describe(),
+                    fmt::format("{} has not answered for {}: {}", where.describe(),
                                 format_duration(patience), brief(error)),
-                    "look whether etcd runs, and can be reached from this host");
+                    "check that etcd runs and that this host can reach it");
     }
   }
 }
@@ -51,8 +51,8 @@ std::optional<net::Endpoint> CoordinatorLookup::now() {
   try {
     if (const auto entry = etcd_.get(coordinator_key(where_.job), Deadline::after(kAnswer)))
       return net::parse_endpoint(entry->value);
-    wrong_ = "nobody has published a coordinator";
-    remedy_ = "start node 0 of the job with the same --rendezvous, or look whether it has ended";
+    wrong_ = "no coordinator is published";
+    remedy_ = "start node 0 of the job with the same --rendezvous, or check whether it has ended";
   } catch (const Error& error) {
     wrong_ = error.what();
     remedy_ = "the addresses of etcd's servers as this host reaches them";
@@ -67,11 +67,10 @@ net::Endpoint CoordinatorLookup::wait(const std::string& token, Deadline deadlin
           *found, token, Deadline::after(std::clamp(deadline.remaining(), kLookUpAgain, kProbe)));
       if (reach == net::Reach::listens || reach == net::Reach::other_job) return *found;
       wrong_ = fmt::format("{} is published there, {}", found->describe(),
-                           reach == net::Reach::refused ? "but nobody listens at it any more"
-                                                        : "but does not answer");
+                           reach == net::Reach::refused ? "but nothing listens there any more"
+                                                        : "but it does not answer");
       remedy_ =
-          "look whether the job lives, and whether its coordinator's address can be reached from "
-          "this host";
+          "check that the job is running and that this host can reach its coordinator's address";
     }
     if (deadline.remaining() > kLookUpAgain) continue;
     throw Error(

@@ -1,4 +1,4 @@
-// Finds the coordinator of a job that is published in etcd (claim.h), also one that took over.
+// Finds the coordinator of a job that etcd names (claim.h), also after another one took over.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/net/etcd.h>
@@ -12,14 +12,15 @@ namespace trireme::launch {
 // The key that holds the coordinator's address.
 std::string coordinator_key(const std::string& job);
 
-// Whether a wait shall end now, as somebody asked this process to stop. May be empty.
+// Returns true if a wait must end now because this process was asked to stop. May be empty.
 using StopAsked = std::function<bool()>;
 
-// The address of this host by which it reaches etcd, which is asked again for so long. Throws
-// Error(timeout) naming each server and what was wrong with it if none answers, Error(aborted).
+// Returns the address of this host on its connection to etcd. It asks etcd again for `patience`.
+// Throws Error(timeout) naming each server and its failure if none answers, Error(aborted) if
+// stop_asked() is true.
 std::string address_towards(const net::EtcdUrl& where, Milliseconds patience,
                             const StopAsked& stop_asked = {});
-// Throws Error(aborted) if it is asked to stop.
+// Throws Error(aborted) if stop_asked() is true.
 void check_stop(const StopAsked& stop_asked);
 
 // Not for several threads at once.
@@ -27,18 +28,18 @@ class CoordinatorLookup {
  public:
   explicit CoordinatorLookup(net::EtcdUrl where);
 
-  // Whom etcd names now. Empty if it names nobody, or does not answer: that is remembered for
-  // wait()'s message. Takes 2 s at most.
+  // Returns the coordinator that etcd names now. Empty if etcd names none or does not answer; the
+  // message of wait() then tells the reason. Takes 2 s at most.
   std::optional<net::Endpoint> now();
-  // Whom etcd names once somebody of a job listens there: its token may be another one, which who
-  // connects is told. Asks anew until the deadline. Throws Error(timeout) with etcd's address, the
-  // key, and what was wrong last.
+  // Returns the coordinator that etcd names once it listens there. It may use another job token; a
+  // connection to it reports that. Asks again until the deadline. Throws Error(timeout) with
+  // etcd's address, the key, and the last failure.
   net::Endpoint wait(const std::string& token, Deadline deadline);
 
  private:
   const net::EtcdUrl where_;
   net::Etcd etcd_;
-  std::string wrong_, remedy_;  // With the last try.
+  std::string wrong_, remedy_;  // The failure of the last try.
 };
 
 }  // namespace trireme::launch

@@ -8,11 +8,12 @@ Membership::Messages Meetings::arrive(const std::string& where, int worker, Arri
   Arrivals& arrivals = open_[where];
   const int64_t request = arrival.request;
   if (!arrivals.emplace(worker, std::move(arrival)).second)
-    return {{worker,
-             reply_to(request,
-                      {ErrorCode::invalid_argument,
-                       fmt::format("{} entered {} twice at the same time", name_of_(worker), where),
-                       "a name of its own for each meeting, or one thread that enters it"})}};
+    return {
+        {worker,
+         reply_to(request,
+                  {ErrorCode::invalid_argument,
+                   fmt::format("{} entered {} twice at the same time", name_of_(worker), where),
+                   "a name of its own for each meeting, or one thread that enters it"})}};
   if (arrivals.size() < static_cast<size_t>(workers_)) return {};
 
   const auto difference = compare(where, arrivals);
@@ -24,7 +25,8 @@ Membership::Messages Meetings::arrive(const std::string& where, int worker, Arri
   return messages;
 }
 
-std::optional<Failure> Meetings::compare(const std::string& where, const Arrivals& arrivals) const {
+std::optional<Failure> Meetings::compare(const std::string& where,
+                                         const Arrivals& arrivals) const {
   const auto& [first, reference] = *arrivals.begin();
   for (const auto& [worker, arrival] : arrivals) {
     const auto difference =
@@ -71,7 +73,7 @@ Membership::Messages Meetings::tick(Time now) {
           {worker, reply_to(arrival.request, {ErrorCode::timeout,
                                               fmt::format("{} did not come to {} within {}",
                                                           missing, where, format_duration(waited)),
-                                              "look at what they do, or allow more time"})});
+                                              "check what they do, or allow more time"})});
       entry = arrivals.erase(entry);
     }
   }

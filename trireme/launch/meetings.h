@@ -1,4 +1,4 @@
-// Where all workers meet: barriers, and comparisons of facts. Pure: time is a parameter.
+// The meetings of all workers: barriers, and comparisons of facts. Pure: time is a parameter.
 #pragma once
 #include <trireme/launch/protocol.h>
 #include <functional>
@@ -24,13 +24,13 @@ class Meetings {
   Meetings(int workers, std::function<std::string(int worker)> name_of)
       : workers_(workers), name_of_(std::move(name_of)) {}
 
-  // `where` names the meeting in messages, as in "barrier 'end'". Answers all when the last has
-  // arrived: that is where facts are compared. The meeting is over then, and the same name may be
-  // used again.
+  // `where` names the meeting in messages, as in "barrier 'end'". When the last worker has
+  // arrived, the facts are compared and all get their answers. The meeting is over then, and its
+  // name may be used again.
   Messages arrive(const std::string& where, int worker, Arrival arrival);
   // Ends every open meeting.
   Messages fail_all(const std::function<Failure(const std::string& where)>& why);
-  // Ends the waits whose deadline has passed; the others go on waiting.
+  // Ends the waits whose deadline has passed. The others continue.
   Messages tick(Time now);
 
  private:

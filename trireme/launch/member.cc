@@ -14,8 +14,8 @@
 namespace trireme::launch {
 namespace {
 
-// The coordinator ends a wait at its deadline and says for whom it waited. Only if it does not
-// answer at all by then does the wait end here.
+// The coordinator ends a wait at its deadline and names the missing workers. If it does not
+// answer, the wait ends here after this extra time.
 constexpr Milliseconds kAnswerGrace{500};
 constexpr Milliseconds kFarewell{5000};
 
@@ -55,10 +55,11 @@ struct Member::Impl {
   std::atomic<bool> is_lost{false};
   std::atomic<bool> regroup_wanted{false};
 
-  std::mutex mutex;  // Guards what follows.
+  std::mutex mutex;  // Guards the members below.
   std::condition_variable changed;
-  std::optional<Json> admission;                   // joined or refused
-  std::map<int64_t, std::optional<Json>> replies;  // Of requests that are being waited for.
+  std::optional<Json> admission;  // The message joined or refused.
+  // The replies to open requests, by id; empty until the reply comes.
+  std::map<int64_t, std::optional<Json>> replies;
   int64_t next_request = 1;
   std::optional<LostWorker> lost;
   bool coordinator_gone = false;
@@ -66,7 +67,7 @@ struct Member::Impl {
   bool heart_stopped = false;
 
   std::thread heart;
-  std::unique_ptr<net::ControlClient> client;  // Last: its thread uses all of the above.
+  std::unique_ptr<net::ControlClient> client;  // The last: its thread uses all of the above.
 };
 
 net::ClientEvents Member::Impl::events() {
@@ -99,8 +100,8 @@ void Member::Impl::coordinator_closed(const std::string& reason) {
   const std::string what =
       net::ended_by_peer(reason)
           ? fmt::format("the coordinator at {} closed the connection", coordinator.describe())
-          : fmt::format("the connection to the coordinator at {} broke: {}", coordinator.describe(),
-                        reason);
+          : fmt::format("the connection to the coordinator at {} broke: {}",
+                        coordinator.describe(), reason);
   std::lock_guard lock(mutex);
   coordinator_gone = true;
   LostWorker itself;
@@ -110,7 +111,7 @@ void Member::Impl::coordinator_closed(const std::string& reason) {
   changed.notify_all();
 }
 
-// The first lost worker is the one that counts.
+// Only the first lost worker counts.
 void Member::Impl::lose(LostWorker who) {
   if (lost) return;
   lost = std::move(who);
@@ -142,7 +143,7 @@ void Member::Impl::await_join(Deadline deadline) {
   if (!answered) throw coordinator_silent("joining the job", deadline);
   if (!admission)
     throw Error(ErrorCode::peer_lost, "launch", lost->describe(),
-                "look at the coordinator's output");
+                "check the coordinator's output");
   if (const auto failure = failure_in(*admission)) throw failure->error();
   for (const Json& peer : admission->at("peers"))
     peers.push_back({peer.at("worker").get<int>(), peer.at("host").get<std::string>(),
@@ -214,7 +215,8 @@ void Member::Impl::stop_heart() {
 }
 
 Member::Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers,
-               int generation, std::map<std::string, std::string> must_agree, MemberOptions options)
+               int generation, std::map<std::string, std::string> must_agree,
+               MemberOptions options)
     : impl_(std::make_unique<Impl>(coordinator, worker, generation, options)) {
   const Deadline deadline = Deadline::after(options.timeout);
   impl_->client = std::make_unique<net::ControlClient>(
@@ -296,7 +298,7 @@ bool Member::is_lost() const { return impl_->is_lost; }
 void Member::throw_if_lost() const {
   if (const auto who = lost())
     throw Error(ErrorCode::peer_lost, "launch", who->describe(),
-                "run the job again; it goes on from its last checkpoint");
+                "run the job again; it continues from its last checkpoint");
 }
 
 int Member::generation() const { return impl_->generation; }

@@ -1,4 +1,5 @@
-// A worker's side of the rendezvous: join, compare, key-value store, heartbeats, losses, goodbye.
+// A worker's side of the rendezvous: join, comparisons, key-value store, heartbeats, lost workers,
+// goodbye.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/launch/membership.h>
@@ -14,74 +15,74 @@
 namespace trireme::launch {
 
 struct MemberOptions {
-  Milliseconds timeout{60000};           // For every wait below.
-  Milliseconds heartbeat_interval{200};  // A change of phase is told at the next beat.
-  std::shared_ptr<PhasePage> phases;     // What beats tell; null: a page of its own.
-  // Throws once nobody will answer at the coordinator's address any more: asked while it is called.
+  Milliseconds timeout{60000};           // The limit of every wait below.
+  Milliseconds heartbeat_interval{200};  // The next beat tells a change of phase.
+  std::shared_ptr<PhasePage> phases;     // The page that beats tell; null: a page of its own.
+  // Called while the member connects. Throws if the coordinator will never answer at its address.
   std::function<void()> throw_if_hopeless = {};
 };
 
 struct Peer {
   int worker = 0;
   std::string host;     // Host name.
-  std::string address;  // As seen by the coordinator, for carriers between hosts.
+  std::string address;  // As the coordinator sees it, for backends between hosts.
   int pid = 0;
 };
 
-// Calls may come from several threads at once. Every call below ends: in its result, in
-// Error(timeout) naming what and whom it waited for, or in Error(peer_lost).
+// Several threads may call at once. Every call below ends: with its result, with Error(timeout)
+// naming the wait and the missing workers, or with Error(peer_lost).
 class Member {
  public:
   // COLLECTIVE. Connects to the coordinator and waits until all workers have joined with the same
-  // Trireme version and the same number of replicas a worker. Throws Error(timeout) naming the
-  // workers that are missing, Error(invalid_argument) naming both workers and the values that
-  // differ.
+  // Trireme version and the same number of replicas per worker. Throws Error(timeout) naming the
+  // missing workers, Error(invalid_argument) naming two workers and the values that differ.
   Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers,
-         int generation, std::map<std::string, std::string> must_agree, MemberOptions options = {});
-  ~Member();  // Does not say goodbye: an exit without leave() looks like a loss.
+         int generation, std::map<std::string, std::string> must_agree,
+         MemberOptions options = {});
+  ~Member();  // Does not say goodbye: a worker that exits without leave() counts as lost.
 
-  const std::vector<Peer>& peers() const;  // By worker.
+  const std::vector<Peer>& peers() const;  // All workers, by number.
 
   // COLLECTIVE. Compares `facts` over all workers; `what` names the comparison ("configuration",
-  // "model"). Throws Error(invalid_argument) on every worker if they differ: names two workers, the
-  // first key that differs and both values.
+  // "model"). Throws Error(invalid_argument) on every worker if they differ. The error names two
+  // workers, the first key that differs and both values.
   void agree(const std::string& what, const std::map<std::string, std::string>& facts);
-  // COLLECTIVE, over the control connection: every worker has arrived.
+  // COLLECTIVE. Returns when every worker has arrived. Uses the control connection.
   void barrier(const std::string& name);
 
-  // A key-value store of the job (values are bytes). wait-style calls end in Error(timeout) or
+  // The job's key-value store; its values are bytes. Calls that wait end in Error(timeout) or
   // Error(peer_lost).
   void set(const std::string& key, const std::string& value);
-  std::string get(const std::string& key, Deadline deadline);  // Waits until it is set.
-  std::optional<std::string> find(const std::string& key);     // Does not wait for it.
-  int64_t add(const std::string& key,
-              int64_t amount);  // Value as decimal text; starts at 0. Returns the sum.
+  std::string get(const std::string& key, Deadline deadline);  // Waits until the key is set.
+  std::optional<std::string> find(const std::string& key);     // Does not wait.
+  // Adds to the value, a decimal text that starts at 0. Returns the sum.
+  int64_t add(const std::string& key, int64_t amount);
   std::string compare_set(const std::string& key, const std::string& expected,
                           const std::string& desired);
   bool erase(const std::string& key);
   int64_t count_keys();
 
-  PhasePage& phases();  // What this worker does.
-  // The loss that ended this generation, once the coordinator has told it (or the coordinator
-  // itself was lost). Cheap; any thread.
+  PhasePage& phases();  // The page that tells what this worker is doing.
+  // The lost worker that ended this generation, once the coordinator has told it, or the
+  // coordinator itself if it was lost. Cheap; any thread.
   std::optional<LostWorker> lost() const;
-  bool is_lost() const;  // The same as a flag: one atomic load.
+  bool is_lost() const;  // Whether lost() has a value; costs one atomic load.
   // Throws Error(peer_lost) if lost(); the message names worker, host, phase and reason.
   void throw_if_lost() const;
 
-  // Of elastic jobs.
+  // For elastic jobs.
   int generation() const;
-  bool regroup_wanted()
-      const;  // All shall arrive for the next generation after this step. Cheap; any thread.
-  // The first one of this generation is committed; `facts` of it join the job's history.
+  // True if all members must arrive for the next generation after this step. Cheap; any thread.
+  bool regroup_wanted() const;
+  // Tells that the first step of this generation is committed, with `facts` for the job's history.
   void tell_first_step(int64_t step, const Json& facts = Json::object());
   Json generations();  // The history (generations.h).
 
-  Json times();  // Where all workers' time goes, and who straggles (Membership::times).
+  Json times();  // The times of all workers, and the stragglers (Membership::times).
 
-  double
-  coordinator_cpu_seconds();  // CPU time of the process that runs the coordinator, for reports.
-  // Says goodbye and closes. Further losses are not this worker's business.
+  // The CPU time of the process that runs the coordinator, for reports.
+  double coordinator_cpu_seconds();
+  // Says goodbye and closes the connection. Workers that are lost later do not matter to this one.
   void leave();
 
  private:

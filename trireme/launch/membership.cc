@@ -25,7 +25,8 @@ std::string LostWorker::describe() const {
   std::string where;
   if (!host.empty()) where = fmt::format(" (host {}, pid {})", host, pid);
   const std::string more = circumstances.empty() ? "" : "; " + circumstances;
-  return fmt::format("worker {}{} was lost in {}: {}{}", worker, where, last.brief(), reason, more);
+  return fmt::format("worker {}{} was lost in {}: {}{}", worker, where, last.brief(), reason,
+                     more);
 }
 
 Membership::Membership(MembershipOptions options)
@@ -126,15 +127,16 @@ void Membership::see(int worker, const PhaseNow& phase, Time now) {
 Membership::Messages Membership::goodbye(int worker) {
   if (entry(worker).state != State::joined) return {};
   entry(worker).state = State::left;
-  return meetings_->fail_all([&](const std::string& where) { return left_failure(worker, where); });
+  return meetings_->fail_all(
+      [&](const std::string& where) { return left_failure(worker, where); });
 }
 
 Membership::Messages Membership::lost(int worker, const std::string& reason) {
   Entry& gone = entry(worker);
   if (gone.state == State::left) return {};
   if (gone.state == State::lost) {
-    // A process's end says more than the broken connection before it; but a silent worker's end is
-    // what its silence led to.
+    // The end of a process tells more than the broken connection before it. But the end of a
+    // silent worker only follows from its silence.
     if (first_lost_ && first_lost_->worker == worker && !lost_by_silence_)
       first_lost_->reason = reason;
     return {};
@@ -143,12 +145,12 @@ Membership::Messages Membership::lost(int worker, const std::string& reason) {
   const std::string around =
       started_ ? circumstances(gone.last, present_but(worker), latest_) : std::string();
   lost_.push_back({worker, gone.request.host, gone.request.pid, gone.last.at, reason, around});
-  if (ended_)
-    return {};  // It follows from what ended the generation: the others know that already.
+  // After the generation has ended, this follows from its end, which the others know already.
+  if (ended_) return {};
 
   first_lost_ = lost_.back();
   ended_ = Failure{ErrorCode::peer_lost, first_lost_->describe(),
-                   "run the job again; it goes on from its last checkpoint"};
+                   "run the job again; it continues from its last checkpoint"};
   Messages messages = to_present(lost_message(*first_lost_));
   append(messages, meetings_->fail_all([&](const std::string&) { return *ended_; }));
   if (!started_) append(messages, to_present(refusal(*ended_)));
@@ -176,7 +178,8 @@ Membership::Messages Membership::meet(const std::string& where, int worker, int6
 
 Membership::Messages Membership::tick(Time now) {
   latest_ = std::max(latest_, now);
-  // A pause of this process itself (stopped, or the machine slept) is not the workers' silence.
+  // If this process itself paused (it was stopped, or the machine slept), the workers were not
+  // silent.
   const auto pause = now - last_tick_.value_or(now);
   last_tick_ = now;
   const bool was_away = pause > options_.heartbeat_timeout / 2;
@@ -188,7 +191,7 @@ Membership::Messages Membership::tick(Time now) {
     if (silence <= options_.heartbeat_timeout) continue;
     lost_by_silence_ = lost_by_silence_ || !first_lost_;
     append(messages, lost(worker, "silent for " + format_duration(silence)));
-    // It may wake up: then it must know that the others go on without it.
+    // The worker may wake up: then it must know that the others continue without it.
     if (first_lost_ && first_lost_->worker == worker)
       messages.push_back({worker, lost_message(*first_lost_)});
   }
@@ -271,7 +274,7 @@ std::optional<Failure> Membership::nobody_to_wait_for(int worker) const {
   for (int other = 0; other < options_.workers; ++other) {
     if (other != worker && entry(other).state != State::left) return std::nullopt;
   }
-  if (options_.workers == 1) return std::nullopt;  // Another thread of the same worker may come.
+  if (options_.workers == 1) return std::nullopt;  // It may wait for another thread of its own.
   return left_failure(worker == 0 ? 1 : 0, "this wait");
 }
 

@@ -1,7 +1,7 @@
-// The membership service's rules as a pure state machine: no sockets, no clocks, no threads.
+// The membership rules of one generation: a pure state machine, no sockets, clocks or threads.
 //
-// It is told what happened and answers with the messages to send. launch/coordinator.h feeds it
-// from control connections.
+// Its calls report events and return the messages to send. The coordinator (coordinator.h) makes
+// the calls when messages come on control connections.
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -21,28 +21,29 @@ namespace trireme::launch {
 
 struct MembershipOptions {
   int workers = 1;
-  std::chrono::milliseconds join_timeout{60000};  // From the first event until all have joined.
-  std::chrono::milliseconds heartbeat_timeout{
-      10000};                                      // A worker that is silent for longer is lost.
-  std::chrono::milliseconds stall_timeout{10000};  // Others wait for a worker so long: it stalls.
+  std::chrono::milliseconds join_timeout{60000};  // From the first join until all have joined.
+  // A worker that is silent for longer is lost.
+  std::chrono::milliseconds heartbeat_timeout{10000};
+  // A worker for which the others have waited this long stalls.
+  std::chrono::milliseconds stall_timeout{10000};
   StragglerOptions straggler;
-  int generation = 0;  // Messages of any other are refused.
+  int generation = 0;  // Messages of other generations are refused.
 };
 
 struct LostWorker {
-  int worker = -1;  // -1: not a worker but the coordinator.
+  int worker = -1;  // -1: the coordinator.
   std::string host;
   int pid = 0;
   PhaseAt last;
   std::string reason;  // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
-  std::string circumstances;  // Since when it was there, and who waits for it where (notices.h);
-                              // may be empty.
+  // For how long it was there, and which workers wait for it and where (notices.h); may be empty.
+  std::string circumstances;
   // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed; it had been
   // there for ..."
   std::string describe() const;
 };
 
-// An Error as it travels in a message.
+// An Error as a message carries it.
 struct Failure {
   ErrorCode code = ErrorCode::internal;
   std::string what;
@@ -57,19 +58,19 @@ struct JoinRequest {
   std::string host;
   std::string address;
   int pid = 0;
-  std::map<std::string, std::string> must_agree;  // Equal on all workers, or nobody starts.
+  std::map<std::string, std::string> must_agree;  // If it differs on a worker, no worker starts.
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
-// One generation of one job. A worker is absent, then joined, then either left (it said goodbye) or
-// lost. The first lost worker ends the generation: all are told, and every wait ends, now and
-// later.
+// One generation of one job. A worker is absent, then joined, then either left (it said goodbye)
+// or lost. The first lost worker ends the generation: all workers are told, and every wait ends,
+// now and later.
 class Membership {
  public:
   using Time = std::chrono::steady_clock::time_point;
   struct Outgoing {
-    static constexpr int kSender =
-        -1;  // To whom the call came from: a refused joiner is no worker.
+    // The message goes to the sender of the request: a refused joiner is not a worker.
+    static constexpr int kSender = -1;
     int to = kSender;
     Json message;
   };
@@ -81,40 +82,40 @@ class Membership {
 
   // A message to kSender means that the joiner was refused. Once all have joined, all are told.
   Messages join(const JoinRequest& request, Time now);
-  void heard(int worker, Time now);  // Any message is a sign of life.
+  void heard(int worker, Time now);  // A message came from the worker: it lives.
   void beat(int worker, const PhaseNow& phase, Time now);
-  void see(int worker, const PhaseNow& phase,
-           Time now);  // The same, seen from outside: no sign of life.
-  // Stalls and stragglers that were found since the last call.
+  // The launcher saw this phase on the worker's page. Unlike beat(), this is no sign of life.
+  void see(int worker, const PhaseNow& phase, Time now);
+  // Returns the stalls and stragglers that were found since the last call.
   std::vector<Notice> take_notices() { return std::exchange(notices_, {}); }
-  // {"phases": [{rank, steps, waiting, data, forward, ...}], "stragglers": [...]}: means of a step
-  // in seconds.
-  Json times();  // At the end of a run: also a straggler that it was too short for is found then.
+  // {"phases": [{rank, steps, waiting, data, forward, ...}], "stragglers": [...]} with the means
+  // of a step in seconds. For the end of a run: it also finds stragglers of a run that was too
+  // short for windows.
+  Json times();
   Messages goodbye(int worker);
   // The worker's connection broke, or its process was seen to end. A worker that said goodbye
-  // cannot be lost. For a worker that is lost already only the reason is replaced: who speaks later
-  // has looked closer.
+  // cannot be lost. If the worker is lost already, only the reason is replaced: a later report
+  // knows more.
   Messages lost(int worker, const std::string& reason);
-  // Answered when all have arrived with equal facts, or by a failure. `request` is the id of the
-  // reply.
+  // The reply comes when all workers have arrived with equal facts, or it is a failure. `request`
+  // is the id of the reply.
   Messages agree(int worker, int64_t request, const std::string& what,
                  const std::map<std::string, std::string>& facts, Time now, Time deadline);
   Messages barrier(int worker, int64_t request, const std::string& name, Time now, Time deadline);
-  // Notices what did not happen: join time-out, silence, deadlines of waits. Call it often.
+  // Notices the join time-out, silence, and the deadlines of waits. Call it often.
   Messages tick(Time now);
 
-  // Why a message of that generation is refused, if it is.
+  // Returns why a message of that generation is refused, if it is.
   std::optional<Failure> refuse_generation(int generation) const;
-  // Why it is in vain for this worker to wait for others, if it is: one is lost, or nobody is left.
+  // Returns why this worker must not wait for others, if so: one is lost, or no other is left.
   std::optional<Failure> nobody_to_wait_for(int worker) const;
   PhaseAt last_phase(int worker) const;
   bool said_goodbye(int worker) const;
-  bool any_step_finished() const;  // Some worker was seen in the second step or later.
-  bool anyone_present() const;     // Joined, and neither left nor lost.
+  bool any_step_finished() const;  // A worker was seen in the second step or later.
+  bool anyone_present() const;     // A worker has joined and has neither left nor been lost.
   const std::optional<LostWorker>& first_lost() const { return first_lost_; }
-  std::vector<LostWorker> take_lost() {
-    return std::exchange(lost_, {});
-  }  // All of them, since the last call.
+  // Returns the workers lost since the last call.
+  std::vector<LostWorker> take_lost() { return std::exchange(lost_, {}); }
 
  private:
   enum class State { absent, joined, left, lost };
@@ -127,13 +128,13 @@ class Membership {
 
   std::optional<Failure> check_join(const JoinRequest& request) const;
   std::optional<Failure> differs_from_others(const JoinRequest& request) const;
-  Messages start();                       // All have joined.
-  Messages never_start(Failure failure);  // Refuses all who have joined, and all who will.
+  Messages start();                       // All workers have joined.
+  Messages never_start(Failure failure);  // Refuses the joined workers and all later joiners.
   Messages expire_join(Time now);
   void look_around(Time now);
   void tell(const std::vector<Straggler>& stragglers);
   WorkerNow now_of(int worker) const;
-  std::vector<WorkerNow> present_but(int worker) const;  // -1: all.
+  std::vector<WorkerNow> present_but(int worker) const;  // -1: all that are present.
   Messages meet(const std::string& where, int worker, int64_t request,
                 std::map<std::string, std::string> facts, Time now, Time deadline);
   Messages to_present(const Json& message) const;
@@ -153,12 +154,12 @@ class Membership {
   std::optional<Failure> ended_;  // Why this generation is over.
   std::optional<LostWorker> first_lost_;
   std::vector<LostWorker> lost_;
-  Time latest_;  // That anybody spoke of.
+  Time latest_;  // The latest `now` of all calls.
   Stalls stalls_;
   Stragglers stragglers_;
   std::vector<Notice> notices_;
-  bool lost_by_silence_ = false;  // first_lost_ was.
-  std::string last_refusal_;      // Of a joiner: it may explain who is missing.
+  bool lost_by_silence_ = false;  // first_lost_ was lost because it was silent.
+  std::string last_refusal_;      // The last refused join. It may explain a missing worker.
   int64_t furthest_step_ = -1;
 };
 

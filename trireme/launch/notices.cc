@@ -14,7 +14,7 @@ std::string duration(Time from, Time to) {
       std::max(to - from, Time::duration::zero())));
 }
 
-// In a collective that the one at `place` has not come to, or not gone through.
+// Whether `other` waits in a collective that the worker at `place` has not come to, or not passed.
 bool waits_for(const WorkerNow& other, const PhaseAt& place) {
   return other.now.at.collective.waits && other.now.at.step >= place.step;
 }
@@ -34,7 +34,7 @@ std::string who_waits(const std::vector<const WorkerNow*>& waiting) {
                      waiting.back()->now.at.describe());
 }
 
-// What must be the same on all who meet in a collective.
+// Whether two workers are in the same collective: step, number, operation and size must be equal.
 bool same_place(const PhaseAt& a, const PhaseAt& b) {
   return a.step == b.step && a.collective.number == b.collective.number &&
          a.collective.operation == b.collective.operation &&
@@ -89,7 +89,7 @@ std::vector<Notice> Stalls::judge(const std::vector<WorkerNow>& present, Time no
   const bool all = present.size() > 1 && std::ranges::all_of(present, [&](const WorkerNow& one) {
                      return one.now.at.collective.waits && now - one.now.since >= timeout_;
                    });
-  return all ? all_wait(present, now) : those_who_work(present, now);
+  return all ? all_wait(present, now) : those_at_work(present, now);
 }
 
 bool Stalls::is_new(int worker, const PhaseAt& at) {
@@ -100,18 +100,20 @@ bool Stalls::is_new(int worker, const PhaseAt& at) {
   return true;
 }
 
-std::vector<Notice> Stalls::those_who_work(const std::vector<WorkerNow>& present, Time now) {
+std::vector<Notice> Stalls::those_at_work(const std::vector<WorkerNow>& present, Time now) {
   std::vector<Notice> notices;
   for (const WorkerNow& one : present) {
     const PhaseAt& at = one.now.at;
     if (at.collective.waits || now - one.now.since < timeout_) continue;
     std::vector<WorkerNow> others = present;
-    std::erase_if(others, [&](const WorkerNow& other) { return now - other.now.since < timeout_; });
+    std::erase_if(others,
+                  [&](const WorkerNow& other) { return now - other.now.since < timeout_; });
     const auto waiting = waiting_for(at, others);
     if (waiting.empty() || !is_new(one.worker, at)) continue;
-    notices.push_back({fmt::format("stalled: {} has been in {} for {}; {}", one.full_name(),
-                                   at.describe(), duration(one.now.since, now), who_waits(waiting)),
-                       record_of("stalled", one, others, now), one.pid});
+    notices.push_back(
+        {fmt::format("stalled: {} has been in {} for {}; {}", one.full_name(), at.describe(),
+                     duration(one.now.since, now), who_waits(waiting)),
+         record_of("stalled", one, others, now), one.pid});
   }
   return notices;
 }
@@ -130,7 +132,7 @@ std::vector<Notice> Stalls::all_wait(const std::vector<WorkerNow>& present, Time
     Json record = record_of("unconnected", usual, present, now);
     for (const char* whose : {"rank", "pid", "host"}) record.erase(whose);
     return {{fmt::format("all workers have waited for each other in {} for {}: each has come "
-                         "there, so what connects them does not work",
+                         "there, so the connections between them do not work",
                          at(usual).describe(), duration(usual.now.since, now)),
              std::move(record)}};
   }
@@ -142,16 +144,16 @@ std::vector<Notice> Stalls::all_wait(const std::vector<WorkerNow>& present, Time
     std::vector<std::string> elsewhere;
     for (const WorkerNow& other : present)
       if (!same_place(at(one), at(other))) elsewhere.push_back(where_since(other, now));
-    const std::string text =
-        is_majority
-            ? fmt::format(
-                  "{} called something else than the others: it waits in {}, and has for {}; {}",
-                  one.full_name(), at(one).describe(), duration(one.now.since, now),
-                  enumerate(elsewhere))
-            : fmt::format(
-                  "the workers wait for each other in different places, so that one of them called "
-                  "something else: {}; {}",
-                  where_since(one, now), enumerate(elsewhere));
+    const std::string text = is_majority ? fmt::format(
+                                               "{} called a different operation than the others: "
+                                               "it has waited in {} for {}; {}",
+                                               one.full_name(), at(one).describe(),
+                                               duration(one.now.since, now), enumerate(elsewhere))
+                                         : fmt::format(
+                                               "the workers wait for each other in different "
+                                               "places, because one of them called "
+                                               "a different operation: {}; {}",
+                                               where_since(one, now), enumerate(elsewhere));
     notices.push_back({text, record_of("mismatched", one, present, now), one.pid});
   }
   return notices;

@@ -11,7 +11,7 @@ namespace {
 constexpr Milliseconds kLook{100};
 constexpr Milliseconds kNothingToSave{500};
 
-void print_to_nobody() {
+void discard_output() {
   const Descriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
   if (!nowhere) return;
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere.get(), stream);
@@ -19,7 +19,8 @@ void print_to_nobody() {
 
 }  // namespace
 
-OrphanWatch::OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace, Milliseconds stop_grace)
+OrphanWatch::OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace,
+                         Milliseconds stop_grace)
     : launcher_(launcher), grace_(grace), stop_grace_(stop_grace) {
   std::signal(SIGPIPE, SIG_IGN);
   thread_ = std::thread([this] { watch(); });
@@ -42,7 +43,7 @@ bool OrphanWatch::ends_within(Milliseconds time) {
 void OrphanWatch::watch() {
   while (::getppid() == launcher_)
     if (ends_within(kLook)) return;
-  print_to_nobody();
+  discard_output();
   if (!grace_ || ends_within(*grace_)) return;
   ::kill(::getpid(), SIGTERM);
   if (ends_within(std::min(kNothingToSave, stop_grace_))) return;

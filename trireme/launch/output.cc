@@ -47,8 +47,8 @@ void LineWriter::write_pending() {
   pending_bytes_ = 0;
 }
 
-// False when there is no room now. A pipe that polls as writable takes PIPE_BUF bytes without
-// blocking.
+// Returns false when there is no room now. A pipe that polls as writable takes PIPE_BUF bytes
+// without blocking.
 bool LineWriter::write_piece() {
   pollfd room{fd_, POLLOUT, 0};
   if (::poll(&room, 1, 0) <= 0) return false;

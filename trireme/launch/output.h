@@ -1,4 +1,4 @@
-// What workers print: cut into lines, and handed on line by line without ever blocking the
+// The output of workers: it is cut into lines, and each line is written without blocking the
 // supervisor.
 #pragma once
 #include <cstddef>
@@ -9,38 +9,37 @@
 
 namespace trireme::launch {
 
-// Cuts a stream of bytes into lines, in whatever pieces it arrives.
+// Cuts a stream of bytes into lines. The bytes may arrive in pieces of any size.
 class LineSplitter {
  public:
-  using OnLine = std::function<void(const std::string& line)>;  // Without its end of line.
+  using OnLine = std::function<void(const std::string& line)>;  // `line` has no newline.
 
-  // A longer line is handed on in pieces of this size, each as a line.
+  // Passes a longer line on in pieces of this size, each as a line.
   explicit LineSplitter(size_t max_line_bytes) : max_line_bytes_(max_line_bytes) {}
   LineSplitter() : LineSplitter(64 << 10) {}
   void feed(std::string_view bytes, const OnLine& on_line);
-  void finish(
-      const OnLine& on_line);  // The stream has ended: a last line without end is handed on.
+  // Call it when the stream has ended. Passes on a last line that has no newline.
+  void finish(const OnLine& on_line);
 
  private:
   size_t max_line_bytes_;
   std::string partial_;
 };
 
-// Writes lines to a descriptor that others may read slowly. Each line is one write (up to PIPE_BUF
-// bytes, the most that does not mix with other writers), done only when there is room for it.
+// Writes lines to a descriptor whose reader may be slow. A line of up to PIPE_BUF bytes is one
+// write, which does not mix with those of other processes. Each write waits until there is room.
 class LineWriter {
  public:
   explicit LineWriter(int fd) : fd_(fd) {}
   void write_line(std::string_view prefix, std::string_view line);
 
   int descriptor() const { return fd_; }
-  bool has_pending() const {
-    return !pending_.empty();
-  }  // Then: poll for POLLOUT and call write_pending().
-  bool is_full() const {
-    return pending_bytes_ > kFullBytes;
-  }                      // Then: take no more from the workers.
-  void write_pending();  // As much as there is room for. Nobody reading: dropped.
+  // If true, poll for POLLOUT and call write_pending().
+  bool has_pending() const { return !pending_.empty(); }
+  // If true, read no more from the workers.
+  bool is_full() const { return pending_bytes_ > kFullBytes; }
+  // Writes the lines for which there is room. Drops all lines once the descriptor has no reader.
+  void write_pending();
 
  private:
   static constexpr size_t kFullBytes = 256 << 10;

@@ -20,7 +20,7 @@ Phase phase_from_string(std::string_view name) {
     if (kNames[i] == name) return static_cast<Phase>(i);
   }
   throw Error(ErrorCode::invalid_argument, "launch",
-              fmt::format("'{}' is no phase of a training run", name),
+              fmt::format("'{}' is not a phase of a training run", name),
               "the same version of Trireme for all workers");
 }
 
@@ -31,9 +31,9 @@ std::string CollectiveAt::describe() const {
 }
 
 std::string PhaseAt::brief() const {
-  // A programme's own loop names no phases, but its collectives are known.
+  // A program with its own loop names no phases, but its collectives are known.
   if (step < 0 && phase == Phase::starting && collective.number > 0)
-    return fmt::format("its own code {} collective {}", collective.inside ? "at" : "behind",
+    return fmt::format("its own code {} collective {}", collective.inside ? "in" : "after",
                        collective.number);
   return step < 0 ? std::string(to_string(phase))
                   : fmt::format("{} of step {}", to_string(phase), step);

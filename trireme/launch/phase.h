@@ -1,5 +1,6 @@
-// What a rank is doing: told by heartbeats and kept where its launcher finds it (phase_page.h), so
-// that a verdict can say where a rank was that is lost, or that the others wait for.
+// The activity of a rank: its phase, step and collective. Heartbeats carry it, and a page keeps it
+// for the launcher (phase_page.h). So a verdict can name the place of a lost rank, or of one that
+// the others wait for.
 #pragma once
 #include <array>
 #include <chrono>
@@ -28,39 +29,40 @@ inline constexpr size_t kPhases = static_cast<size_t>(Phase::leaving) + 1;
 std::string_view to_string(Phase phase);
 Phase phase_from_string(std::string_view name);
 
-// The newest operation that all ranks take part in.
+// The newest collective of a rank.
 struct CollectiveAt {
-  int64_t number = 0;     // In its step, from 1; 0: there was none yet.
-  bool inside = false;    // It is under way.
-  bool waits = false;     // For the others, as far as its carrier tells waiting from working.
+  int64_t number = 0;     // Its number in the step, from 1; 0: none has begun yet.
+  bool inside = false;    // The rank is in the collective.
+  bool waits = false;     // The rank waits for the others, as far as the backend can tell.
   std::string operation;  // "all_reduce", "gradients"
-  int64_t bytes = 0;      // Of this rank's tensor; 0: not known.
+  int64_t bytes = 0;      // The bytes of this rank's tensor; 0: unknown.
   bool operator==(const CollectiveAt&) const = default;
   std::string describe() const;  // "collective 2: all_reduce of 12.3 KB"
 };
 
 struct PhaseAt {
   Phase phase = Phase::starting;
-  int64_t step =
-      -1;  // Counted from 1: the step under way, or the last finished one. Below 1: none yet.
+  // The current step, or the last finished one, counted from 1. Below 1: no step has begun.
+  int64_t step = -1;
   CollectiveAt collective = {};
   bool operator==(const PhaseAt&) const = default;
-  std::string brief() const;     // Without the collective.
-  std::string describe() const;  // "backward of step 40", "exchange of step 40 (collective 2:
-                                 // all_reduce of 12.3 KB)", "starting"
+  std::string brief() const;  // The description without the collective.
+  // "starting", "backward of step 40",
+  // "exchange of step 40 (collective 2: all_reduce of 12.3 KB)"
+  std::string describe() const;
 };
 
-// What a replica does of itself in a step, without waiting and evaluation.
+// The phases in which a replica itself works on a step: not waiting, not evaluation.
 inline constexpr Phase kWork[] = {Phase::data,      Phase::forward,   Phase::backward,
                                   Phase::exchange,  Phase::optimizer, Phase::callbacks,
                                   Phase::checkpoint};
 
-// Where the time of the steps so far went, on this rank. Seconds; they only grow.
+// Where the time of all steps so far went on this rank, in seconds. The values only grow.
 struct PhaseTimes {
-  int64_t steps = 0;                      // Finished; what follows are sums over them.
-  std::array<double, kPhases> seconds{};  // By phase, without waiting.
-  double waiting = 0;                     // For others, in collectives.
-  double squares = 0;                     // Of each step's work.
+  int64_t steps = 0;  // The finished steps. The other values are sums over them.
+  std::array<double, kPhases> seconds{};  // The time in each phase, without waiting.
+  double waiting = 0;                     // The time in collectives, waiting for other ranks.
+  double squares = 0;                     // The sum of the squares of each step's work.
   double of(Phase phase) const { return seconds[static_cast<size_t>(phase)]; }
   double work() const {
     double sum = 0;
@@ -71,9 +73,9 @@ struct PhaseTimes {
 
 struct PhaseNow {
   PhaseAt at;
-  std::chrono::steady_clock::time_point since;  // It has been there.
+  std::chrono::steady_clock::time_point since;  // When the rank came there.
   PhaseTimes times;
-  // The step whose checkpoint it writes, in the background too. Not told by heartbeats.
+  // The step whose checkpoint the rank is writing, maybe in the background. Not in heartbeats.
   std::optional<int64_t> saving = {};
 };
 

@@ -1,5 +1,5 @@
-// The pages of all processes that a supervisor has started (phase_page.h), for who asks what one of
-// them does, or did at last.
+// The pages of all processes that a supervisor has started (phase_page.h). They tell what a
+// process is doing, or was doing when it ended.
 #pragma once
 #include <trireme/launch/phase_page.h>
 #include <map>
@@ -20,7 +20,7 @@ class PhaseBoard {
     const std::lock_guard lock(mutex_);
     pages_.erase(process);
   }
-  // Empty: there is no such process, or it has written nothing.
+  // Empty if there is no such process, or it has written nothing.
   std::optional<PhaseNow> look_at(int64_t process) const {
     const std::lock_guard lock(mutex_);
     const auto found = pages_.find(process);

@@ -6,7 +6,7 @@ namespace trireme::launch {
 namespace {
 
 thread_local std::shared_ptr<PhasePage> marked;
-thread_local int depth = 0;  // Of collectives.
+thread_local int depth = 0;  // The number of collective marks inside each other.
 
 }  // namespace
 

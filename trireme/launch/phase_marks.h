@@ -1,6 +1,5 @@
-// What the thread that speaks for its process marks on its way: its phases, and the operations that
-// all ranks take part in. Threads that nobody asked mark nothing, and pay for a look at a variable
-// of their own.
+// Marks the phases and the collectives of one thread, which speaks for its process. Other threads
+// mark nothing; each call costs them one read of a thread-local variable.
 #pragma once
 #include <trireme/launch/phase.h>
 #include <cstdint>
@@ -11,14 +10,15 @@ namespace trireme::launch {
 
 class PhasePage;
 
-void mark_this_thread(std::shared_ptr<PhasePage> page);  // From now on; null: no more.
-void mark_phase(Phase phase);                            // Of the step under way.
-// The number of the collective that this thread begins now and waits for later; 0 inside another
-// one, or where nothing is marked.
+// From now on this thread writes its marks to `page`. Null: it marks no more.
+void mark_this_thread(std::shared_ptr<PhasePage> page);
+void mark_phase(Phase phase);  // Marks a phase of the current step.
+// Returns the number of the collective that this thread begins now and waits for later. Returns 0
+// inside another collective, or on a thread that marks nothing.
 int64_t next_collective();
 
-// While it lives, the thread is in a collective and waits for the others. Inside another one: waits
-// again, and works once it is gone.
+// While this object lives, the thread is in a collective and waits for the others. Inside another
+// mark, the thread waits while this object lives and works after it.
 class CollectiveMark {
  public:
   explicit CollectiveMark(std::string_view operation, int64_t bytes = 0)

@@ -15,12 +15,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMark = 0x7472'6972'656d'6532;  // Another layout has another mark.
+constexpr uint64_t kMark = 0x7472'6972'656d'6532;  // A page with another layout has another mark.
 constexpr size_t kTextWords = 4;
 constexpr int kReadings = 100;
 constexpr const char* kVariable = "TRIREME_PHASE_PAGE";
 
-// What must never be mixed is one word: phase 8 bits, inside 1, waits 1, collective 14, step 40.
+// One word holds the values that must belong together: phase 8 bits, inside 1, waits 1, collective
+// 14, step 40.
 uint64_t packed(const PhaseAt& at) {
   return static_cast<uint64_t>(at.step + 1) << 24 |
          static_cast<uint64_t>(at.collective.number & 0x3fff) << 10 |
@@ -37,7 +38,8 @@ PhaseAt unpacked(uint64_t word) {
   return at;
 }
 
-// "7:4711": descriptor, and the file's own number, as descriptors mean other files elsewhere.
+// "7:4711": the descriptor and the number of its file. In another process the same descriptor may
+// mean another file.
 std::string handle_of(int descriptor) {
   struct stat file {};
   return ::fstat(descriptor, &file) == 0 ? fmt::format("{}:{}", descriptor, file.st_ino)
@@ -48,19 +50,21 @@ std::string handle_of(int descriptor) {
 
 struct PhasePage::Words {
   std::atomic<uint64_t> mark;
-  std::atomic<uint64_t> owner;    // The writer's process; 0: none.
-  std::atomic<uint64_t> version;  // Odd while what follows changes.
+  std::atomic<uint64_t> owner;    // The process id of the writer; 0: none.
+  std::atomic<uint64_t> version;  // Odd while the words below change.
   std::atomic<uint64_t> place;
-  std::atomic<int64_t> since;  // Of the steady clock, nanoseconds.
+  std::atomic<int64_t> since;  // Nanoseconds of the steady clock.
   std::atomic<uint64_t> operation[kTextWords];
   std::atomic<int64_t> bytes;
   std::atomic<int64_t> steps;
   std::atomic<double> seconds[kPhases];
   std::atomic<double> waiting, squares;
-  std::atomic<int64_t> saves, saved_step;  // Under way; of the one that began last.
+  // The number of saves in progress, and the step of the one that began last.
+  std::atomic<int64_t> saves, saved_step;
 };
 
-PhasePage::PhasePage(net::SharedMemory memory) : memory_(std::move(memory)), since_(Clock::now()) {}
+PhasePage::PhasePage(net::SharedMemory memory)
+    : memory_(std::move(memory)), since_(Clock::now()) {}
 
 PhasePage::PhasePage()
     : PhasePage(
@@ -220,7 +224,7 @@ std::optional<PhaseNow> PhasePage::read() const {
     std::atomic_thread_fence(std::memory_order_acquire);
     if (before % 2 == 0 && page.version.load(std::memory_order_relaxed) == before) return now;
   }
-  now.at.collective.operation.clear();  // Of another moment, perhaps.
+  now.at.collective.operation.clear();  // It may belong to another moment.
   now.at.collective.bytes = 0;
   return now;
 }

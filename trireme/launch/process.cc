@@ -18,7 +18,8 @@
 namespace trireme::launch {
 namespace {
 
-// Above the standard three, so that giving those to the child never overwrites one still needed.
+// Moves the descriptor above the standard three. Those are set in the child, which then overwrites
+// no descriptor that is still needed.
 Descriptor high(int opened) {
   Descriptor descriptor(opened);
   if (descriptor && opened <= STDERR_FILENO)
@@ -48,7 +49,8 @@ std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// From here to exec only calls that are allowed after a fork of a process with threads.
+// From here to exec the child makes only calls that are allowed after a process with threads
+// forks.
 void close_from_to(int first, int last, rlim_t limit) {
   if (first > last ||
       ::close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0) == 0)
@@ -72,7 +74,7 @@ struct ChildSetup {
   int output;
   int error_output;
   int kept;     // -1: none.
-  int failure;  // Where errno goes if the program cannot be started.
+  int failure;  // The child writes errno here if the program cannot be started.
   rlim_t descriptor_limit;
   bool outlives_us;
 };
@@ -80,8 +82,8 @@ struct ChildSetup {
 [[noreturn]] void become_program(const ChildSetup& setup) {
   ::setpgid(0, 0);
   if (!setup.outlives_us) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != setup.parent)
-    ::_exit(127);  // The parent was gone before the line above took effect.
+  // The parent may have ended before the line above took effect.
+  if (::getppid() != setup.parent) ::_exit(127);
   ::dup2(setup.input, STDIN_FILENO);
   ::dup2(setup.output, STDOUT_FILENO);
   ::dup2(setup.error_output, STDERR_FILENO);
@@ -97,7 +99,7 @@ struct ChildSetup {
   ::_exit(127);
 }
 
-// No handler of this process may run in the child before it has become the program.
+// Signals are blocked: no handler of this process may run in the child before exec.
 pid_t fork_with_signals_blocked(const ChildSetup& setup) {
   sigset_t all;
   sigset_t before;
@@ -172,7 +174,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
   failure.write.reset();
   int reason = 0;
   ssize_t got = 0;
-  do {  // Ends when exec has closed the other end, or with the reason why it could not.
+  do {  // The read ends when exec has closed the other end, or the child has written its errno.
     got = ::read(failure.read.get(), &reason, sizeof reason);
   } while (got < 0 && errno == EINTR);
   if (got == sizeof reason) {
@@ -209,7 +211,7 @@ std::optional<ProcessEnd> ChildProcess::poll_end() {
   if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
       info.si_pid == 0)
     return std::nullopt;
-  // While the child is not yet reaped, its group's number cannot have passed to strangers.
+  // Before the child is reaped, no other process can get the number of its group.
   ::kill(-pid_, SIGKILL);
   int status = 0;
   wait_for(pid_, &status);

@@ -127,8 +127,8 @@ std::optional<std::string> first_difference(const std::string& one, const Facts&
     }
   }
   if (!first) return std::nullopt;
-  return fmt::format("{} is {} on {} and {} on {}", *first, shown(a, *first), one, shown(b, *first),
-                     other);
+  return fmt::format("{} is {} on {} and {} on {}", *first, shown(a, *first), one,
+                     shown(b, *first), other);
 }
 
 }  // namespace trireme::launch

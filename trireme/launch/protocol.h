@@ -1,27 +1,38 @@
-// What workers and coordinator say to each other. Every message is an object with "op" and
+// The messages between workers and coordinator. Every message is an object with "op" and
 // "generation".
 //
 //   worker -> coordinator
-//     join      worker, workers, host, pid, must_agree, timeout_ms     answered by joined or
-//     refused beat      phase, step, collective, for (nanoseconds), times goodbye the following
-//     carry an id, and are answered by a reply with the same id: agree     what, facts, timeout_ms
-//     barrier      name, timeout_ms set       key, value                       get          key,
-//     timeout_ms find      key                              add          key, amount compare_set
-//     key, expected, desired        erase        key count cpu_seconds generations times
-//   and in an elastic job (generations.h)
-//     arrive    process, step, reason, facts, host, pid; before join
-//               answered by noted, then by formed, dismissed or failed; by refused where the facts
-//               are not those of the job
-//     stepped   step, facts
-//     resize    target; answered by resized
+//     join         worker, workers, host, pid, must_agree, timeout_ms
+//                  answered by joined or refused
+//     beat         phase, step, collective, for (nanoseconds), times
+//     goodbye
+//   worker -> coordinator, with an id; answered by a reply with the same id
+//     agree        what, facts, timeout_ms
+//     barrier      name, timeout_ms
+//     set          key, value
+//     get          key, timeout_ms
+//     find         key
+//     add          key, amount
+//     compare_set  key, expected, desired
+//     erase        key
+//     count
+//     cpu_seconds
+//     generations
+//     times
+//   worker -> coordinator, in an elastic job (generations.h)
+//     arrive       process, step, reason, facts, host, pid; before join
+//                  answered by noted, then by formed, dismissed or failed; by refused if the facts
+//                  differ from the job's
+//     stepped      step, facts
+//     resize       target; answered by resized
 //   coordinator -> worker
-//     joined    peers: [{worker, host, address, pid}]
-//     refused   error, what, remedy
-//     lost      worker, host, pid, phase, step, collective, reason, circumstances
-//     reply     id, and the result or (error, what, remedy)
-//     regroup                                                          arrive after this step
-//     formed    number, worker, workers, step, cause
-//     failed    error, what, remedy
+//     joined       peers: [{worker, host, address, pid}]
+//     refused      error, what, remedy
+//     lost         worker, host, pid, phase, step, collective, reason, circumstances
+//     reply        id, and the result or (error, what, remedy)
+//     regroup      the worker must arrive after this step
+//     formed       number, worker, workers, step, cause
+//     failed       error, what, remedy
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -38,29 +49,29 @@ using Facts = std::map<std::string, std::string>;
 Json reply_to(int64_t request);
 Json reply_to(int64_t request, const Failure& failure);
 Json refusal(const Failure& failure);
-Json failed(const Failure& failure);  // No generation can form any more.
-// The failure that one of these carries, if any.
+Json failed(const Failure& failure);  // The message that no generation can form any more.
+// The failure that one of these messages carries, if any.
 std::optional<Failure> failure_in(const Json& message);
 
 Json lost_message(const LostWorker& lost);
 LostWorker lost_from(const Json& message);
 
-// A heartbeat. How long the worker has been there is told instead of since when: clocks of hosts
-// differ.
+// A heartbeat. It tells for how long the worker has been in its phase, not since when: the clocks
+// of two hosts differ.
 Json beat_message(const PhaseNow& phase, std::chrono::steady_clock::time_point now);
 PhaseNow beat_from(const Json& message, std::chrono::steady_clock::time_point now);
 
-// Values are bytes, which JSON's text could not hold; CBOR can.
+// A value of the store as JSON's binary type. Messages are CBOR, which can hold any bytes.
 Json bytes(const std::string& value);
 std::string bytes_from(const Json& value);
 
-// "worker 1 (host b)", or "worker 1" while the host is unknown.
 std::string own_host_name();
+// "worker 1 (host b)", or "worker 1" while the host is unknown.
 std::string worker_name(int worker, const std::string& host);
 // "a", "a and b", "a, b and c"
 std::string enumerate(const std::vector<std::string>& names);
 
-// The first key in which two sets of facts differ, as a sentence that names both sides:
+// A sentence about the first key in which two sets of facts differ. It names both sides:
 // "optimizer.lr is '0.1' on worker 0 (host a) and '0.2' on worker 1 (host b)".
 std::optional<std::string> first_difference(const std::string& one, const Facts& a,
                                             const std::string& other, const Facts& b);

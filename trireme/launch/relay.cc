@@ -45,8 +45,8 @@ void OutputRelay::run_once() {
   }
 }
 
-// One buffer a turn: a talkative worker does not keep the others waiting. False once the stream has
-// ended.
+// Reads one buffer in each turn, so that a worker with much output does not delay the others.
+// Returns false once the stream has ended.
 bool OutputRelay::read_once(Stream& stream) {
   std::array<char, 64 << 10> bytes;
   const ssize_t got = ::read(stream.fd, bytes.data(), bytes.size());

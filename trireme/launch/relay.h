@@ -1,4 +1,4 @@
-// Hands the workers' output on to ours, as whole lines, each with its worker's number.
+// Writes the workers' output to this process's output, as whole lines with the worker's number.
 #pragma once
 #include <poll.h>
 #include <trireme/launch/output.h>
@@ -11,7 +11,8 @@ namespace trireme::launch {
 
 class OutputRelay {
  public:
-  // Sees each line of a worker's standard output first; true: it is not printed.
+  // Called first for each line of a worker's standard output. Returns true to keep the line from
+  // being printed.
   using Swallow = std::function<bool(int worker, const std::string& line)>;
 
   OutputRelay(bool prefix_lines, Swallow swallow, int output, int error_output);
@@ -21,10 +22,10 @@ class OutputRelay {
 
   // Takes ownership of the non-blocking read ends.
   void add_worker(int worker, int output, int error_output);
-  // What to wait for. Nothing of the workers while our reader is far behind: then they have to
-  // wait.
+  // Adds the descriptors to wait for. While the reader of this process's output is far behind, the
+  // workers' streams are left out: the workers have to wait.
   void add_to_poll(std::vector<pollfd>& polled) const;
-  // Reads what there is and writes what there is room for; never blocks.
+  // Reads the available output and writes the lines for which there is room. Never blocks.
   void run_once();
 
   bool has_unwritten() const { return output_.has_pending() || error_output_.has_pending(); }
@@ -45,7 +46,7 @@ class OutputRelay {
   Swallow swallow_;
   LineWriter output_;
   LineWriter error_output_;
-  std::list<Stream> streams_;  // Those still open.
+  std::list<Stream> streams_;  // The open streams.
 };
 
 }  // namespace trireme::launch

@@ -7,7 +7,7 @@
 namespace trireme::launch {
 namespace {
 
-// Whether `condition` has held for so long; called at each event.
+// Whether `condition` has held for `timeout`. Called at each event.
 bool has_lasted(std::optional<Roster::Time>& since, bool condition,
                 std::chrono::milliseconds timeout, Roster::Time now) {
   if (!condition)
@@ -90,8 +90,8 @@ bool Roster::is_waiting(Process process) const {
   return found != processes_.end() && found->second.state == State::waiting;
 }
 
-// Steps and arrivals count by their order alone and while they wait, times by their age and no
-// longer than it matters.
+// Only the order of waiting processes by step and by arrival counts. Times count by their age, up
+// to the longest time-out.
 std::string Roster::state_key(Time now) const {
   const std::vector<Process> waiting = in_state(State::waiting);
   const auto count_waiting = [&](auto before) {
@@ -101,8 +101,9 @@ std::string Roster::state_key(Time now) const {
   const auto longest =
       std::max({options_.first_timeout, options_.regroup_timeout, options_.refill_timeout});
   const auto age = [&](const std::optional<Time>& since) {
-    return since ? std::min<int64_t>((now - *since) / std::chrono::milliseconds(1), longest.count())
-                 : -1;
+    return since
+               ? std::min<int64_t>((now - *since) / std::chrono::milliseconds(1), longest.count())
+               : -1;
   };
   const auto claimed =
       claimed_until_ > now ? (claimed_until_ - now) / std::chrono::milliseconds(1) : 0;
@@ -138,7 +139,7 @@ Roster::Decisions Roster::decide(Time now) {
   return decisions;
 }
 
-// Newcomers that are wanted, or more members than are wanted: the generation ends at its next step.
+// Ends the generation at its next step if newcomers are wanted, or it has too many members.
 void Roster::ask_to_come(Decisions& decisions) {
   if (generation_ < 0 || ending_ || interrupted_ || finishing_) return;
   const auto working = static_cast<int>(in_state(State::working).size());
@@ -148,7 +149,7 @@ void Roster::ask_to_come(Decisions& decisions) {
   decisions.interrupt = in_state(State::working);
 }
 
-// They would have nothing to do.
+// Dismisses the waiting newcomers: there is no work left for them.
 void Roster::send_newcomers_home(Decisions& decisions) {
   for (const Process process : in_state(State::waiting)) {
     if (processes_.at(process).worker >= 0) continue;
@@ -163,7 +164,7 @@ void Roster::give_up_on_missing(Decisions& decisions, Time now) {
   if (!has_lasted(missing_since_, missing, options_.regroup_timeout, now)) return;
   if (taken_over_ && !options_.by_claim) {
     decisions.failure = fail(fmt::format("the coordinator was lost, and {} of its workers neither "
-                                         "came nor ended: they may go on without the others",
+                                         "came nor ended: they may continue without the others",
                                          at_work.size()))
                             .failure;
     return;
@@ -206,7 +207,7 @@ void Roster::form(Decisions& decisions) {
   while (static_cast<int>(members.size()) > options_.target) {
     const Process surplus = members.back();
     members.pop_back();
-    if (processes_.at(surplus).worker < 0) continue;  // A newcomer goes on waiting, as a spare.
+    if (processes_.at(surplus).worker < 0) continue;  // A newcomer continues to wait, as a spare.
     processes_.erase(surplus);
     decisions.dismissed.push_back(surplus);
   }

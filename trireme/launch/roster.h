@@ -1,9 +1,9 @@
-// Who forms the next generation of an elastic job: the rules as a pure state machine, without
-// sockets, clocks or threads (docs/membership.md draws it).
+// The rules that choose the members of the next generation of an elastic job, as a pure state
+// machine without sockets, clocks or threads (docs/membership.md draws it).
 //
 // A process arrives, is a member of one generation after the other, and is gone once it was lost,
 // has left or was dismissed. The members of a generation end it together: they arrive again when
-// one of them was lost, or when they were asked to at the end of a step.
+// one of them was lost, or at the end of a step when they were asked to.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -15,40 +15,47 @@
 namespace trireme::launch {
 
 struct RosterOptions {
-  int minimum = 1;  // Fewer processes never form a generation.
-  int maximum = 1;  // More are never taken in.
-  int target =
-      1;  // Wanted; the first generation waits for so many, later ones take more in as they come.
-  std::chrono::milliseconds first_timeout{
-      60000};  // From the first arrival on; then the first generation forms with `minimum` or more.
-  std::chrono::milliseconds regroup_timeout{
-      10000};  // From the first who comes to the regrouping; a member that does not is lost.
-  std::chrono::milliseconds refill_timeout{
-      60000};     // From when nobody is at work; fewer than `minimum` wait so long for more.
-  int nodes = 1;  // Launchers of the job. With several, a lost coordinator is only followed
-                  // by another one that holds the claim.
-  bool by_claim = false;  // etcd decides which process coordinates (claim.h): only the holder of
-                          // the claim forms generations.
+  int minimum = 1;  // A generation has at least this number of members.
+  int maximum = 1;  // A generation has at most this number of members.
+  // The wanted number of members. The first generation waits for it; later ones admit processes as
+  // they come.
+  int target = 1;
+  // The time from the first arrival after which the first generation forms with `minimum` members
+  // or more.
+  std::chrono::milliseconds first_timeout{60000};
+  // The time from the first arrival for a regrouping after which a member that has not come is
+  // lost.
+  std::chrono::milliseconds regroup_timeout{10000};
+  // The time from when no member is at work for which fewer than `minimum` processes wait for
+  // more.
+  std::chrono::milliseconds refill_timeout{60000};
+  // The number of launchers. With several, only a process that holds the claim may replace a lost
+  // coordinator.
+  int nodes = 1;
+  // If true, etcd decides which process coordinates (claim.h): only the holder of the claim forms
+  // generations.
+  bool by_claim = false;
 };
 
 class Roster {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  using Process = int64_t;  // One incarnation: a replacement is another.
+  using Process = int64_t;  // One start of a worker. Its replacement is another process.
 
-  // What is to be done now, in this order.
+  // The actions to take now, in this order.
   struct Decisions {
     struct Generation {
       int number = 0;
-      std::vector<Process> members;  // By worker number: newest state first, then as in the
-                                     // generation before, newcomers last.
-      int64_t step = -1;             // The newest state's; -1: nobody has any.
+      // The members by worker number: those with the newest state first, then in the order of the
+      // generation before, newcomers last.
+      std::vector<Process> members;
+      int64_t step = -1;  // The committed steps of the newest state; -1: no member has a state.
     };
-    std::vector<Process> interrupt;  // Members that shall arrive at the end of their step.
-    std::vector<Process> dismissed;  // Not needed: they end well.
-    std::vector<Process> missed;     // Lost, as they did not come to the regrouping.
+    std::vector<Process> interrupt;  // The members that must arrive at the end of their step.
+    std::vector<Process> dismissed;  // Processes that are not needed. They end well.
+    std::vector<Process> missed;     // Members that are lost: they did not come to the regrouping.
     std::vector<Generation> formed;  // At most one.
-    std::string failure;             // Why no generation can form any more; empty: it may.
+    std::string failure;             // Why no generation can form any more; empty: one may.
     bool empty() const {
       return interrupt.empty() && dismissed.empty() && missed.empty() && formed.empty() &&
              failure.empty();
@@ -56,53 +63,51 @@ class Roster {
   };
 
   explicit Roster(const RosterOptions& options);
-  // Takes over from a coordinator that is gone: the members of its generation (by worker number)
-  // are to come. Without a claim each of them has to come, or to be known to be gone: a member that
-  // does neither could go on with another coordinator, so the job fails then.
+  // Takes over from a coordinator that is gone. The members of its generation (by worker number)
+  // are expected to come. Without a claim each of them has to come or be known to be gone: a
+  // member that does neither could continue with another coordinator, so the job fails.
   Roster(const RosterOptions& options, int generation, const std::vector<Process>& members);
 
-  // The process waits for the next generation, with the state after `step` committed steps (-1:
-  // none). What is known of it before (that it was lost: it may have been silent only) is
-  // forgotten.
+  // The process waits for the next generation, with the state after `step` committed steps (-1: no
+  // state). If it was counted as lost, that is forgotten: it may only have been silent.
   Decisions arrive(Process process, int64_t step, Time now);
-  // It died, or fell silent. Unknown ones are ignored.
+  // The process died or fell silent. An unknown process is ignored.
   Decisions lost(Process process, Time now);
-  // It said goodbye: its part of the work is done. From the first goodbye on nobody is taken in any
-  // more.
+  // The process said goodbye: its part of the work is done. From the first goodbye on no newcomer
+  // is admitted.
   Decisions left(Process process, Time now);
-  // As if somebody had said goodbye: the job ends soon.
+  // The job ends soon: acts as if a process had said goodbye.
   Decisions finish(Time now);
-  // So many processes are wanted from now on.
+  // From now on `target` processes are wanted.
   Decisions resize(int target, Time now);
-  // With `by_claim`: no other coordinator forms generations before `until`, so this one may. A time
-  // that has passed takes it back.
+  // With `by_claim`: no other coordinator forms generations before `until`, so this one may. A
+  // time in the past ends the permission.
   Decisions claimed(Time until, Time now);
   Decisions fail(const std::string& why);  // No generation forms any more, for this reason.
-  Decisions tick(
-      Time now);  // Notices what did not happen. Call it often. A failure is told again each time.
+  // Notices time-outs. Call it often. Each call repeats a failure.
+  Decisions tick(Time now);
 
-  int generation() const { return generation_; }  // -1 before the first.
+  int generation() const { return generation_; }  // -1 before the first generation.
   int target() const { return options_.target; }
-  bool is_member(Process process) const;   // Of the current generation, and at work in it.
-  bool is_waiting(Process process) const;  // For the next one.
+  bool is_member(Process process) const;   // The process is at work in the current generation.
+  bool is_waiting(Process process) const;  // The process waits for the next generation.
   bool anyone_left() const {
     return !in_state(State::working).empty() || !in_state(State::waiting).empty();
   }
-  bool is_claimed(Time now) const {
-    return !options_.by_claim || now < claimed_until_;
-  }  // What this coordinator finds, counts.
-  bool is_interrupted() const {
-    return interrupted_;
-  }  // Members of the current one were asked to come, and will have to be again.
-  std::string state_key(Time now) const;  // Rosters of the same key decide alike from `now` on; for
-                                          // tests that visit all states.
+  // Whether this coordinator may form generations and count processes as lost.
+  bool is_claimed(Time now) const { return !options_.by_claim || now < claimed_until_; }
+  // Whether the members of the current generation were asked to come. One that joins it later must
+  // be asked too.
+  bool is_interrupted() const { return interrupted_; }
+  // A text for tests that visit all states: rosters with the same text decide alike from `now` on.
+  std::string state_key(Time now) const;
 
  private:
   enum class State { working, waiting, gone };
   struct Entry {
     State state = State::waiting;
     int64_t step = -1;
-    int worker = -1;  // In its last generation; -1: it had none.
+    int worker = -1;  // Its number in its last generation; -1: it was in none.
     int64_t arrival = 0;
   };
   std::vector<Process> in_state(State state) const;
@@ -117,14 +122,16 @@ class Roster {
   std::map<Process, Entry> processes_;
   int generation_ = -1;
   int64_t arrivals_ = 0;
-  bool ending_ = true;        // The current generation is over, or will be at the end of its step.
+  bool ending_ = true;        // The current generation is over, or ends after its step.
   bool interrupted_ = false;  // Its members were asked to come.
-  bool finishing_ = false;    // Somebody said goodbye.
-  bool taken_over_ = false;   // Until the first generation after it.
+  bool finishing_ = false;    // A process said goodbye.
+  bool taken_over_ = false;   // No generation has formed since this coordinator took over.
   Time claimed_until_ = Time::min();
   std::string failure_;
-  std::optional<Time> missing_since_;  // Some have come, and members are still at work.
-  std::optional<Time> short_since_;    // Nobody is at work, and too few have come.
+  // Since then some processes have come, and members are still at work.
+  std::optional<Time> missing_since_;
+  // Since then no member is at work, and too few processes have come.
+  std::optional<Time> short_since_;
 };
 
 }  // namespace trireme::launch

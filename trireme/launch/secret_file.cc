@@ -24,7 +24,7 @@ constexpr size_t kMaxBytes = 4096;
 }  // namespace
 
 std::string read_secret_file(const std::filesystem::path& path, Symlink symlink) {
-  // O_NONBLOCK: a pipe in its place must not make us wait.
+  // O_NONBLOCK: if the path names a pipe, open() must not wait for its writer.
   const int flags =
       O_RDONLY | O_CLOEXEC | O_NONBLOCK | (symlink == Symlink::refuse ? O_NOFOLLOW : 0);
   const Descriptor file(::open(path.c_str(), flags));
@@ -41,7 +41,7 @@ std::string read_secret_file(const std::filesystem::path& path, Symlink symlink)
                 "a file of your own");
   if ((facts.st_mode & 077) != 0)
     throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("the token file {} has mode {:04o}: others than its owner may use it",
+                fmt::format("the token file {} has mode {:04o}: other users may read or write it",
                             path.string(), facts.st_mode & 07777),
                 "chmod 600 " + path.string());
 
@@ -50,8 +50,9 @@ std::string read_secret_file(const std::filesystem::path& path, Symlink symlink)
   if (length < 0) throw_errno(path);
   content.resize(static_cast<size_t>(length));
   if (content.size() > kMaxBytes)
-    throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("the token file {} is longer than {} bytes", path.string(), kMaxBytes));
+    throw Error(
+        ErrorCode::invalid_argument, "launch",
+        fmt::format("the token file {} is longer than {} bytes", path.string(), kMaxBytes));
   content = std::string(trimmed(content));
   if (content.empty())
     throw Error(ErrorCode::invalid_argument, "launch",

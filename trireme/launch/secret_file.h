@@ -9,9 +9,9 @@ inline constexpr size_t kMinTokenBytes = 16;  // Shorter tokens can be guessed.
 
 enum class Symlink { follow, refuse };
 
-// The content without white space at its ends. Throws Error(not_found) if there is no such file,
-// Error(invalid_argument) naming mode or owner if somebody else may read or write it, Error(io)
-// with the reason otherwise.
+// Returns the content without white space at its ends. Throws Error(not_found) if there is no such
+// file, Error(invalid_argument) naming mode or owner if another user may read or write it, and
+// Error(io) with the reason for any other failure.
 std::string read_secret_file(const std::filesystem::path& path, Symlink symlink);
 
 }  // namespace trireme::launch

@@ -56,7 +56,7 @@ void SignalWatch::set(int signal, void (*handler)(int)) {
   saved_.push_back({signal, before});
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESTART;  // Other threads' calls are not disturbed.
+  action.sa_flags = SA_RESTART;  // A signal must not interrupt the calls of other threads.
   sigemptyset(&action.sa_mask);
   ::sigaction(signal, &action, nullptr);
 }

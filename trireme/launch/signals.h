@@ -1,13 +1,13 @@
-// Signals as bytes on a descriptor, so that one poll() waits for them and for everything else.
+// Signals as bytes on a descriptor: one poll() waits for them and for everything else.
 #pragma once
 #include <csignal>
 #include <vector>
 
 namespace trireme::launch {
 
-// While it lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process are collected instead of
-// acted on, and SIGPIPE is ignored. SIGHUP stays ignored where it was (nohup). At most one at a
-// time; destroy on the thread that made it.
+// While this object lives, SIGINT, SIGTERM, SIGHUP and SIGCHLD of this process are collected
+// instead of acted on, and SIGPIPE is ignored. A SIGHUP that was ignored before (nohup) stays
+// ignored. At most one object may live at a time; destroy it on the thread that made it.
 class SignalWatch {
  public:
   SignalWatch();
@@ -16,7 +16,7 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   int descriptor() const { return read_end_; }  // Readable when a signal has come.
-  std::vector<int> take();                      // Those that came, in order; does not wait.
+  std::vector<int> take();                      // The new signals, in order. Does not wait.
 
  private:
   struct Saved {

@@ -6,7 +6,7 @@
 namespace trireme::launch {
 namespace {
 
-constexpr double kShareOfStep = 0.1, kLeastSeconds = 1e-3, kStandardErrors = 4;
+constexpr double kFractionOfStep = 0.1, kLeastSeconds = 1e-3, kStandardErrors = 4;
 
 PhaseTimes between(const PhaseTimes& from, const PhaseTimes& to) {
   PhaseTimes sum{to.steps - from.steps, {}, to.waiting - from.waiting, to.squares - from.squares};
@@ -14,7 +14,7 @@ PhaseTimes between(const PhaseTimes& from, const PhaseTimes& to) {
   return sum;
 }
 
-// Of the mean work of a step.
+// The squared standard error of a step's mean work.
 double squared_error(const PhaseTimes& sum) {
   const auto n = static_cast<double>(sum.steps);
   return n < 2 ? 0 : std::max(0.0, sum.squares - sum.work() * sum.work() / n) / (n * (n - 1));
@@ -42,9 +42,10 @@ std::string milliseconds(double seconds) {
 }  // namespace
 
 std::string Straggler::describe(const std::string& name) const {
-  if (to_step >= 0) return fmt::format("{} is no straggler any more, since step {}", name, to_step);
+  if (to_step >= 0) return fmt::format("{} has not been a straggler since step {}", name, to_step);
   return fmt::format(
-      "{} is a straggler: its {} takes {} a step, the others' {}; the others wait {} a step for it",
+      "{} is a straggler: its {} takes {} a step, the others' {}; the others wait {} a step for "
+      "it",
       name, to_string(phase), milliseconds(seconds), milliseconds(others), milliseconds(wait));
 }
 
@@ -78,7 +79,7 @@ void Stragglers::note(int number, const PhaseTimes& times, int64_t step) {
   if (!worker.first_seen) worker.first_seen = times.steps;
   worker.now = times;
   worker.step = step;
-  // The first step, with all that came before it, is none like the others.
+  // The first step does not count: it includes the time of everything before it.
   if (!worker.begin && times.steps > *worker.first_seen) worker.begin = worker.from = times;
 }
 
@@ -99,7 +100,7 @@ std::optional<Straggler> Stragglers::straggles(size_t worker,
                                          [](const PhaseTimes& mean) { return mean.work(); });
   const double chance = kStandardErrors * std::sqrt(squared_error(sums[worker]) +
                                                     median_of_others(worker, sums, squared_error));
-  const double least = std::max({kLeastSeconds, kShareOfStep * (work + its.waiting), chance});
+  const double least = std::max({kLeastSeconds, kFractionOfStep * (work + its.waiting), chance});
   if (work <= options_.factor * others || work - others <= least) return std::nullopt;
   Straggler found{
       static_cast<int>(worker), Phase::forward, 0, 0, work - others, workers_[worker].step, -1};

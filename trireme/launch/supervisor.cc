@@ -39,22 +39,23 @@ using Clock = Deadline::Clock;
 
 constexpr Milliseconds kLookAtCoordinator{100};
 constexpr Milliseconds kLookAtElastic{20};
-constexpr int kEarlyDeaths = 3;  // So many replacements in a row that die before they are members:
-                                 // something is wrong with them.
-constexpr Milliseconds kSecondSignalAfter{500};  // Process managers may send the first one twice.
-constexpr Milliseconds kTerminateToKill{1000};   // After a loss.
-constexpr Milliseconds kOwnEnd{
-    2000};  // A worker whose connection closed ends by itself, with its own exit code, or is ended.
-constexpr Milliseconds kHeartbeatsFirst{
-    1000};  // A stopped member is found by its silence, which says more of it.
+// After this many replacements in a row that died before they were members, no more are started.
+constexpr int kEarlyDeaths = 3;
+// A second signal counts only after this time: process managers may send the first one twice.
+constexpr Milliseconds kSecondSignalAfter{500};
+constexpr Milliseconds kTerminateToKill{1000};  // The time to end after a worker was lost.
+// A worker whose connection closed has this time to end by itself, with its own exit code.
+constexpr Milliseconds kOwnEnd{2000};
+// The heartbeats of a stopped member should be missed first: their notice says more about it.
+constexpr Milliseconds kHeartbeatsFirst{1000};
 constexpr Milliseconds kReapTimeout{2000};
 constexpr Milliseconds kWithdrawTimeout{2000};
-constexpr Milliseconds kQuietTimeout{
-    1000};  // For a stream that something outside the job holds open.
-// For a reader of ours that has stopped reading: after a failure, and else.
+// The wait for a stream that a process outside the job holds open.
+constexpr Milliseconds kQuietTimeout{1000};
+// The wait for a reader of this process's output that has stopped reading, after a failure.
 constexpr Milliseconds kUnreadTimeout{2000};
-constexpr Milliseconds kSlowReaderTimeout{30000};
-constexpr Milliseconds kOtherNodesTimeout{5000};  // Until the workers of other nodes have left.
+constexpr Milliseconds kSlowReaderTimeout{30000};  // The same wait at the end of other jobs.
+constexpr Milliseconds kOtherNodesTimeout{5000};   // The wait for other nodes' workers to leave.
 
 std::vector<std::string> environment_of_this_process() {
   std::vector<std::string> entries;
@@ -62,7 +63,8 @@ std::vector<std::string> environment_of_this_process() {
   return entries;
 }
 
-// So that no two launchers of a job, nor one that is started again, give the same numbers.
+// A random first number: no two launchers of a job give the same numbers, nor does one that is
+// started again.
 int64_t first_process() {
   std::random_device random;
   return static_cast<int64_t>((uint64_t{random()} << 32 | random()) >> 2);
@@ -71,15 +73,17 @@ int64_t first_process() {
 void say(const std::string& text) { write_to_standard_error(fmt::format("trireme: {}\n", text)); }
 
 struct Worker {
-  int number;  // In the whole job; of an elastic one: its place, which a replacement takes over.
-  int64_t identity;  // Of an elastic job: this incarnation.
+  // The worker's number in the whole job. In an elastic job it is the number of its place, which a
+  // replacement takes over.
+  int number;
+  int64_t identity;  // The process's number in an elastic job (roster.h).
   ChildProcess process;
   int signal_sent = 0;
   bool ended = false;
-  std::optional<Clock::time_point> end_at;  // Of an elastic job: it is lost, and then killed.
+  std::optional<Clock::time_point> end_at;  // When this lost worker of an elastic job is killed.
   std::string lost_by = {};
-  std::optional<Clock::time_point> stopped_since = {};  // Of an elastic job.
-  bool counts = true;  // For the job's end; no longer once it is replaced.
+  std::optional<Clock::time_point> stopped_since = {};  // Set in elastic jobs only.
+  bool counts = true;  // Whether its end counts for the job's end; false once it is replaced.
 };
 
 class Supervision {
@@ -100,8 +104,8 @@ class Supervision {
   void report_failures(size_t first_new);
   bool failed_for_good() const { return coordinator_ && coordinator_->failure(); }
   int wanted_here() const;
-  bool goes_on_without(const Worker& worker, const WorkerEnd& end);
-  bool goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end);
+  bool continues_without(const Worker& worker, const WorkerEnd& end);
+  bool continues_without_newcomer(const Worker& worker, const WorkerEnd& end);
   bool has_been_member(const Worker& worker) const;
   bool finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const;
   void step_back();
@@ -114,7 +118,7 @@ class Supervision {
   void replace();
   PhaseAt last_phase(const Worker& worker) const;
   std::optional<int64_t> step_being_saved(const Worker& worker) const;
-  void note_loss();
+  void note_lost_worker();
   void kill_no_later_than(Clock::time_point at);
   void save_no_later_than(Clock::time_point at);
   bool may_save_on(const Worker& worker) const;
@@ -127,27 +131,27 @@ class Supervision {
 
   const SupervisorOptions& options_;
   const Clock::time_point started_ = Clock::now();
-  SignalWatch signals_;  // Before any thread and any child.
+  SignalWatch signals_;  // It must exist before any thread and any child.
   Descendants descendants_;
   std::string token_;
   const std::string mark_ = mark_of_job(options_, token_).to_text();
-  PhaseBoard board_;                          // Before the coordinator, which looks at it.
-  std::unique_ptr<Coordinator> coordinator_;  // On node 0, until another one takes over.
+  PhaseBoard board_;  // It must exist before the coordinator, which looks at it.
+  std::unique_ptr<Coordinator> coordinator_;  // Node 0's, until another coordinator takes over.
   OutputRelay relay_;
-  std::optional<TokenFile> job_file_;  // Of an elastic job: for `trireme scale`.
+  std::optional<TokenFile> job_file_;  // An elastic job's file for `trireme scale`.
   std::list<Worker> workers_;
-  int64_t next_process_;  // Of an elastic job; no two launchers give the same number.
-  std::map<int, int>
-      early_deaths_;        // Of an elastic job, by place: in a row, before they were members.
-  std::set<int> barred_;    // Places in which a newcomer could not take part.
-  bool finishing_ = false;  // Of an elastic job: some worker's work is done.
+  int64_t next_process_;  // The next process number; no two launchers give the same one.
+  // The processes of each place that died, in a row, before they were members.
+  std::map<int, int> early_deaths_;
+  std::set<int> barred_;    // The places in which a newcomer could not take part.
+  bool finishing_ = false;  // A worker of the elastic job has finished its work.
 
   JobEnd end_;
   std::optional<Clock::time_point> stop_asked_;
   bool lost_ = false;
   std::optional<Clock::time_point> terminate_at_;
   std::optional<Clock::time_point> kill_at_;
-  std::optional<Clock::time_point> save_until_;  // A worker that writes a checkpoint has so long.
+  std::optional<Clock::time_point> save_until_;  // A worker may write a checkpoint until then.
 };
 
 Supervision::Supervision(const SupervisorOptions& options)
@@ -158,7 +162,7 @@ Supervision::Supervision(const SupervisorOptions& options)
   if (options.node == 0)
     start_coordinator();
   else if (options.etcd)
-    address_of_this_host();  // So that a wrong one is found before anything starts.
+    address_of_this_host();  // Finds a wrong address of etcd before anything starts.
 }
 
 void Supervision::start_coordinator() {
@@ -190,12 +194,12 @@ void Supervision::start_coordinator() {
                                         {token_, coordinator_->endpoint()}));
 }
 
-// Etcd is asked again for some time: it may be about to start, or be silent for a moment.
+// Asks etcd again for some time: it may be starting, or be silent for a moment.
 std::string Supervision::address_of_this_host() {
   return address_towards(*options_.etcd, options_.join_timeout, [this] { return stop_came(); });
 }
 
-// Before the workers are there.
+// Called before the workers are started.
 bool Supervision::stop_came() {
   return std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
 }
@@ -203,7 +207,7 @@ bool Supervision::stop_came() {
 int Supervision::run() {
   try {
     start_workers();
-  } catch (const Error& error) {  // Those already started are killed with this object.
+  } catch (const Error& error) {  // The destructor kills the workers that have been started.
     say(error.what());
     if (coordinator_) coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
     return exit_code_of(error);
@@ -214,18 +218,18 @@ int Supervision::run() {
     relay_.run_once();
     step_back();
     take_ends();
-    // Losses that no child's end shows: a worker of another host, or one that is silent.
+    // Some lost workers are not ended children: those of another host, and silent ones.
     if (options_.elastic) {
       end_the_lost();
       end_the_stopped();
       replace();
     } else if (coordinator_ && !lost_ && coordinator_->first_lost()) {
-      note_loss();
+      note_lost_worker();
     }
     tell_notices();
     keep_deadlines();
   }
-  tell_notices();  // What came with the end.
+  tell_notices();  // Notices may have come with the end.
   const Verdict verdict = finish();
   if (!verdict.text.empty()) tell(record_of_end(verdict), verdict.text);
   return verdict.exit_code;
@@ -248,18 +252,18 @@ void Supervision::start_worker(int local_worker) {
       .page = page->handle(),
       .launcher = ::getpid(),
       .job = mark_};
-  Worker worker{
-      local.first + local_worker, next_process_,
-      ChildProcess(options_.command,
-                   worker_environment(options_, facts, local_worker, environment_of_this_process()),
-                   page->descriptor(), /*outlives_us=*/options_.elastic.has_value())};
+  Worker worker{local.first + local_worker, next_process_,
+                ChildProcess(options_.command,
+                             worker_environment(options_, facts, local_worker,
+                                                environment_of_this_process()),
+                             page->descriptor(), /*outlives_us=*/options_.elastic.has_value())};
   board_.add(next_process_++, std::move(page));
   relay_.add_worker(worker.number, worker.process.release_output(),
                     worker.process.release_error_output());
   workers_.push_back(std::move(worker));
 }
 
-// Until a signal (a child's end is one), output, room for output, or the time is over.
+// Waits for a signal (a child's end is one), output, room for output, or the end of the time.
 void Supervision::wait(Milliseconds at_most) {
   std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}};
   relay_.add_to_poll(polled);
@@ -276,9 +280,8 @@ void Supervision::take_signals() {
       signal_all(SIGTERM);
       save_no_later_than(now + options_.stop_grace);
       kill_no_later_than(now + options_.stop_grace);
-      if (options_.elastic && coordinator_)
-        coordinator_->finish();  // Those who wait for a generation save in the next one, however
-                                 // few they are.
+      // Processes that wait for a generation will save in the next one, however few they are.
+      if (options_.elastic && coordinator_) coordinator_->finish();
     } else if (now - *stop_asked_ >= kSecondSignalAfter) {
       save_no_later_than(now);
       kill_no_later_than(now);
@@ -294,7 +297,7 @@ void Supervision::take_ends() {
     if (const std::optional<ProcessEnd> end = worker.process.poll_end()) {
       worker.ended = true;
       const WorkerEnd how = end_of(worker, *end);
-      worker.counts = !goes_on_without(worker, how);
+      worker.counts = !continues_without(worker, how);
       if (worker.counts) end_.workers.push_back(how);
     } else {
       running.push_back(worker.process.pid());
@@ -329,9 +332,9 @@ PhaseAt Supervision::last_phase(const Worker& worker) const {
   return coordinator_->last_phase_of_process(worker.identity).value_or(PhaseAt{});
 }
 
-// In an elastic job a worker that was killed or lost is no reason to end; one that failed for good
-// is, as it would fail again.
-bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
+// An elastic job continues when a worker was killed or lost. It ends when a worker failed for
+// good: a replacement would fail too.
+bool Supervision::continues_without(const Worker& worker, const WorkerEnd& end) {
   if (!options_.elastic) return false;
   if (coordinator_ && coordinator_->was_dismissed(worker.identity)) return true;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
@@ -339,12 +342,11 @@ bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   if (finished || stop_asked_ || lost_ || failed_for_good()) return false;
   const bool was_member = has_been_member(worker);
   if (!end.end.by_signal && end.end.code != kExitRetry)
-    return !was_member && goes_on_without_newcomer(worker, end);
+    return !was_member && continues_without_newcomer(worker, end);
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
   if (early >= (finds_no_coordinator(worker, end) ? 1 : kEarlyDeaths)) {
-    // The coordinator may be gone, and another one unknown to newcomers: those who are members go
-    // on.
+    // The coordinator may be gone, and newcomers may not know the next one: the members continue.
     finishing_ = finishing_ || !coordinator_;
     const bool others_live =
         std::ranges::any_of(workers_, [](const Worker& other) { return !other.ended; });
@@ -355,7 +357,7 @@ bool Supervision::goes_on_without(const Worker& worker, const WorkerEnd& end) {
   return true;
 }
 
-// Where the coordinator is with another launcher: by what the worker did itself.
+// Without a coordinator in this launcher, the worker's page tells whether it was a member.
 bool Supervision::has_been_member(const Worker& worker) const {
   if (coordinator_) return coordinator_->last_phase_of_process(worker.identity).has_value();
   const auto seen = board_.look_at(worker.identity);
@@ -363,25 +365,25 @@ bool Supervision::has_been_member(const Worker& worker) const {
 }
 
 // A newcomer that cannot take part (it differs from the job, or cannot read its data) would fail
-// again, so no other is started in its place. The others go on, if they are enough.
-bool Supervision::goes_on_without_newcomer(const Worker& worker, const WorkerEnd& end) {
+// again, so no other process replaces it. The others continue if they are enough.
+bool Supervision::continues_without_newcomer(const Worker& worker, const WorkerEnd& end) {
   const bool others_at_work = std::ranges::any_of(
       workers_, [this](const Worker& other) { return !other.ended && has_been_member(other); });
   if (!others_at_work) return false;
   barred_.insert(worker.number);
   const bool are_enough = options_.nodes > 1 || wanted_here() >= options_.elastic->minimum;
-  say(
-      fmt::format("worker process {} (pid {}) ended with {} before it took part (its message says "
-                  "why); {}",
-                  worker.number, end.pid, end.end.describe(),
-                  are_enough ? "the job goes on without it, and no other is started in its place"
-                             : fmt::format("without it the job has fewer than {} workers, and ends",
-                                           options_.elastic->minimum)));
+  say(fmt::format(
+      "worker process {} (pid {}) ended with {} before it took part (its message says "
+      "why); {}",
+      worker.number, end.pid, end.end.describe(),
+      are_enough ? "the job continues without it, and no other process replaces it"
+                 : fmt::format("without it the job has fewer than {} workers, and ends",
+                               options_.elastic->minimum)));
   return are_enough;
 }
 
-// A replacement asks for the coordinator for comm.timeout, and then gives up. The next one would
-// find none either, where the coordinator is on another host and no worker of this one is a member.
+// Whether the next replacement would find no coordinator either. This one asked for it for
+// comm.timeout and gave up; the coordinator is on another host, and no worker here is a member.
 bool Supervision::finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const {
   if (coordinator_ || options_.etcd || end.end.by_signal) return false;
   return std::ranges::none_of(workers_, [&](const Worker& other) {
@@ -401,27 +403,29 @@ void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   record.erase("waiting");
   record["reason"] = end.end.describe();
   record["circumstances"] = lost.circumstances;
-  tell(std::move(record),
-       fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job goes on", worker.number,
-                   end.pid,
-                   end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(),
-                   end.end.describe(),
-                   lost.circumstances.empty() ? std::string() : lost.circumstances + "; "));
+  tell(
+      std::move(record),
+      fmt::format("worker process {} (pid {}) was lost{}: {}; {}the job continues", worker.number,
+                  end.pid,
+                  end.last.phase == Phase::starting ? std::string() : " in " + end.last.describe(),
+                  end.end.describe(),
+                  lost.circumstances.empty() ? std::string() : lost.circumstances + "; "));
 }
 
-// Another coordinator has the job's name in etcd: this launcher is one of several from now on.
+// Called when another coordinator has the job's name in etcd. From then on this launcher has no
+// coordinator, like those of other nodes.
 void Supervision::step_back() {
   if (!coordinator_ || !coordinator_->was_superseded()) return;
-  say("another coordinator has taken over; this launcher goes on with its workers");
+  say("another coordinator has taken over; this launcher continues with its workers");
   job_file_.reset();
   coordinator_.reset();
   for (Worker& worker : workers_) worker.end_at.reset();
 }
 
-// Those that the others go on without but that still live, silent or stopped: they must not come
-// back. Who is about to end says why it does by its exit code, and is given the time.
+// Ends the lost workers that still live, silent or stopped: they must not come back. A worker that
+// is about to end gets time, because its exit code tells the reason.
 void Supervision::end_the_lost() {
-  if (!coordinator_) return;  // Another launcher's business; this one replaces those that end.
+  if (!coordinator_) return;  // Another launcher decides; this one replaces workers that end.
   for (const LostProcess& lost : coordinator_->take_lost())
     for (Worker& worker : workers_) {
       if (worker.identity != lost.process || worker.ended) continue;
@@ -431,14 +435,14 @@ void Supervision::end_the_lost() {
   for (Worker& worker : workers_) {
     if (worker.ended || !worker.end_at || Clock::now() < *worker.end_at) continue;
     worker.end_at.reset();
-    if (coordinator_->takes_part(worker.identity))
-      continue;  // It was lost wrongly, and came again.
+    // A worker that takes part was taken for lost wrongly, and has come back.
+    if (coordinator_->takes_part(worker.identity)) continue;
     end(worker, worker.lost_by);
   }
 }
 
-// Also before they are members, while they wait, and where another launcher has the coordinator: it
-// replaces only those that end.
+// Ends workers that were stopped for too long. This includes workers that are not members or that
+// wait, and those of a launcher without the coordinator: it replaces only workers that end.
 void Supervision::end_the_stopped() {
   const auto now = Clock::now();
   for (Worker& worker : workers_) {
@@ -456,14 +460,14 @@ void Supervision::end_the_stopped() {
 }
 
 void Supervision::end(Worker& worker, const std::string& reason) {
-  say(fmt::format("worker process {} (pid {}): {}; it is ended", worker.number,
+  say(fmt::format("worker process {} (pid {}): {}; it is killed", worker.number,
                   worker.process.pid(), reason));
   worker.signal_sent = SIGKILL;
   worker.process.signal_group(SIGKILL);
 }
 
-// The guilty one's stack follows on its standard error, if it handles the signal
-// (base/stack_dump.h).
+// Prints the notices, and asks the named worker to print its stack on its standard error, if it
+// handles the signal (base/stack_dump.h).
 void Supervision::tell_notices() {
   if (!coordinator_ || lost_ || stop_asked_) return;
   for (Notice& notice : coordinator_->take_notices()) {
@@ -480,7 +484,7 @@ void Supervision::tell(Json record, const std::string& text) const {
   if (options_.on_notice) options_.on_notice(record);
 }
 
-// As many workers as are wanted, in the first places that are free.
+// Starts as many workers as are wanted, in the first free places.
 void Supervision::replace() {
   if (stop_asked_ || lost_ || finishing_ || failed_for_good()) return;
   std::erase_if(workers_, [this](const Worker& worker) {
@@ -496,7 +500,8 @@ void Supervision::replace() {
       start_worker(place);
 }
 
-// The other nodes keep their numbers; node 0 has what more or fewer are wanted.
+// The number of workers wanted on this node. Only node 0's number changes: the other nodes keep
+// theirs.
 int Supervision::wanted_here() const {
   const int here = local_workers_of(options_.workers, options_.nodes, options_.node).count;
   const int wanted = coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
@@ -508,17 +513,17 @@ void Supervision::report_failures(size_t first_new) {
       end_.workers.begin() + static_cast<std::ptrdiff_t>(first_new), end_.workers.end(),
       [&](const WorkerEnd& end) { return is_failure(end, stop_asked_.has_value()); });
   if (failed == end_.workers.end() || lost_) return;
-  if (coordinator_ &&
-      !options_.elastic) {  // In an elastic job the others are asked to end, and need not know why.
-    end_.lost = coordinator_->first_lost();  // What it saw itself, before it is told.
+  // In an elastic job the others are only asked to end: they need not know the reason.
+  if (coordinator_ && !options_.elastic) {
+    end_.lost = coordinator_->first_lost();  // The coordinator's own finding, before the report.
     const std::optional<size_t> likely_cause = first_own_failure(end_);
     const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
     coordinator_->report_lost(cause.worker, cause.end.describe());
   }
-  note_loss();
+  note_lost_worker();
 }
 
-void Supervision::note_loss() {
+void Supervision::note_lost_worker() {
   const auto now = Clock::now();
   lost_ = true;
   save_no_later_than(now + options_.stop_grace);
@@ -526,7 +531,7 @@ void Supervision::note_loss() {
     terminate_at_ = now + options_.loss_grace;
     return;
   }
-  // The others would go on: they are asked to save, however few they are, and to end.
+  // The others would continue: they are asked to save, however few they are, and to end.
   if (coordinator_) coordinator_->finish();
   if (!stop_asked_) signal_all(SIGTERM);
   kill_no_later_than(now + options_.stop_grace);
@@ -548,7 +553,8 @@ void Supervision::keep_deadlines() {
   const auto now = Clock::now();
   if (terminate_at_ && now >= *terminate_at_) {
     terminate_at_.reset();
-    if (!stop_asked_) signal_all(SIGTERM, /*but_savers=*/true);  // Else they have it already.
+    // If the job was asked to stop, the workers have got SIGTERM already.
+    if (!stop_asked_) signal_all(SIGTERM, /*but_savers=*/true);
     kill_no_later_than(now + kTerminateToKill);
   }
   if (kill_at_ && now >= *kill_at_) {
@@ -559,7 +565,7 @@ void Supervision::keep_deadlines() {
   }
 }
 
-// Returns how many workers were spared, as they write a checkpoint and have time for it.
+// Returns the number of workers that were spared because they may finish their checkpoints.
 int Supervision::signal_all(int signal, bool but_savers) {
   int spared = 0;
   for (Worker& worker : workers_) {
@@ -585,7 +591,7 @@ Milliseconds Supervision::until_next_deadline() const {
   return wait;
 }
 
-// The workers and all they started have ended: hands on what they printed last.
+// Prints the last output of the workers, which have ended with all processes that they started.
 void Supervision::finish_output() {
   const Deadline unread =
       Deadline::after(stop_asked_ || lost_ ? kUnreadTimeout : kSlowReaderTimeout);
@@ -601,10 +607,10 @@ void Supervision::finish_output() {
         std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
   }
   if (relay_.has_unwritten())
-    log_warning("nobody reads the workers' output: the last of it is dropped");
+    log_warning("no process reads the workers' output: the last of it is dropped");
 }
 
-// With the place of the worker that it ended for.
+// The record of the job's end. It tells where the worker was that caused the end.
 Json Supervision::record_of_end(const Verdict& verdict) const {
   Json record = {{"kind", "end"}, {"exit_code", verdict.exit_code}};
   if (const auto cause = first_own_failure(end_)) {

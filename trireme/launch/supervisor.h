@@ -1,5 +1,5 @@
-// Starts the workers of one host, watches them, and ends the job as one: `trireme launch`, `trireme
-// train --workers N`.
+// Starts the workers of one host, watches them, and ends the job as one: the work of
+// `trireme launch` and `trireme train --workers N`.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/launch/identity.h>
@@ -15,54 +15,60 @@
 namespace trireme::launch {
 
 struct SupervisorOptions {
-  int workers = 1;  // In the whole job.
-  int nodes = 1;    // Launchers in the job; workers are dealt out evenly, in order.
-  int node = 0;     // This one. Node 0's launcher runs the coordinator.
-  net::Endpoint rendezvous{
-      "127.0.0.1", 0};  // Where the coordinator listens (node 0) or is found (others need a port).
-  // The coordinator is found through etcd instead: it listens on any free port of rendezvous.host
-  // (empty: the address by which node 0 reaches etcd), and another one may take over from it
-  // (claim.h).
+  int workers = 1;  // The number of workers in the whole job.
+  int nodes = 1;    // The number of launchers. Each gets an even part of the workers, in order.
+  int node = 0;     // The number of this launcher. Node 0's launcher runs the coordinator.
+  // The address at which the coordinator listens (node 0) or is found (other nodes need a port).
+  net::Endpoint rendezvous{"127.0.0.1", 0};
+  // If set, the coordinator is found through etcd, and another one may take over from it
+  // (claim.h). It listens on any free port of rendezvous.host; if that is empty, of the address by
+  // which node 0 reaches etcd.
   std::optional<net::EtcdUrl> etcd;
-  std::vector<std::string> command;                              // Program and arguments.
+  std::vector<std::string> command;                              // The program and its arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
-  // Workers that die are replaced while the others go on, and their number may change, on node 0
-  // (docs/recovery.md).
+  // If set, workers that die are replaced while the others continue, and the number of workers on
+  // node 0 may change (docs/recovery.md).
   std::optional<Elastic> elastic;
-  int threads_per_worker = 0;  // OMP_NUM_THREADS and MKL_NUM_THREADS; 0: cores / local workers, at
-                               // least 1. Variables set by the user win.
-  bool prefix_output = true;   // "[2] " before each line of worker 2.
-  // From passing SIGTERM on until SIGKILL. After a loss, a worker that writes a checkpoint has as
-  // long to finish it.
+  // OMP_NUM_THREADS and MKL_NUM_THREADS, unless the user has set them. 0: cores / local workers,
+  // at least 1.
+  int threads_per_worker = 0;
+  bool prefix_output = true;  // Print "[2] " before each line of worker 2.
+  // The time from SIGTERM, which the launcher passes on, to SIGKILL. After a worker was lost, a
+  // worker that writes a checkpoint has this time to finish it.
   Milliseconds stop_grace{30000};
-  // Of an elastic job on one node: for so long its workers go on without the launcher; then they
-  // save and end.
+  // The time for which the workers of an elastic job on one node continue without the launcher.
+  // Then they save and end.
   Milliseconds launcher_grace{60000};
-  Milliseconds loss_grace{5000};  // From a worker's loss until the others are killed.
+  // The time after which the others are killed when a worker was lost.
+  Milliseconds loss_grace{5000};
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
-  Milliseconds stall_timeout{10000};  // A worker that the others wait for so long is named.
+  // The supervisor names a worker for which the others have waited this long.
+  Milliseconds stall_timeout{10000};
   StragglerOptions straggler;
-  // Called for each complete line of a worker's standard output; return true to swallow it (the
-  // progress display does).
+  // Called for each complete line of a worker's standard output. If it returns true, as the
+  // progress display does, the line is not printed.
   std::function<bool(int worker, const std::string& line)> on_line;
-  // What is said of a worker that died, hangs or is slow (notices.h), with the line's own words as
-  // "text"; on node 0.
+  // Called on node 0 for each notice of a worker that was lost, hangs or is slow (notices.h). The
+  // printed line is "text" in the record.
   std::function<void(const Json& record)> on_notice;
 };
 
-// Runs the job to its end and returns its exit code (base/error.h): 0 if all ended with 0; a
-// worker's own 1 or 2; 143 after SIGINT or SIGTERM (passed on once, as SIGTERM; a second one
-// kills); 138 if a worker was killed or its host lost; 1 for a crash signal (SEGV, ABRT, BUS, FPE,
-// ILL) before the first step. Prints one verdict naming the first worker that failed, its signal or
-// code, and its last phase. On return no child, descendant group, socket or pipe of the job is
-// left; if the launcher itself is killed, the kernel kills its children (PR_SET_PDEATHSIG), unless
-// the job is elastic (orphan_watch.h). Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the
-// process while it runs, and ends every child that appears meanwhile: one call at a time. Throws
-// Error(invalid_argument) naming a wrong option or a job of the same name in etcd that lives,
+// Runs the job to its end and returns its exit code (base/error.h):
+//   0    if all workers ended with 0
+//   1    after a crash signal (SEGV, ABRT, BUS, FPE, ILL) before the first step
+//   1, 2 if a worker ended with that code
+//   2    if the program cannot be started; standard error names it
+//   138  if a worker was killed or its host was lost
+//   143  after SIGINT or SIGTERM. It is passed on once, as SIGTERM; a second one kills
+// Prints one verdict naming the first worker that failed, its signal or code, and its last phase.
+// On return no child, descendant group, socket or pipe of the job is left. If the launcher itself
+// is killed, the kernel kills its children (PR_SET_PDEATHSIG), unless the job is elastic
+// (orphan_watch.h). Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process while it runs,
+// and ends every child that appears meanwhile: make one call at a time. Throws
+// Error(invalid_argument) naming a wrong option or a living job of the same name in etcd,
 // Error(timeout) if etcd has not answered for join_timeout, Error(io) if the rendezvous address
-// cannot be listened on. A program that cannot be started is named on standard error, and 2 is
-// returned.
+// cannot be listened on.
 int supervise(const SupervisorOptions& options);
 
 }  // namespace trireme::launch

@@ -16,7 +16,8 @@ namespace {
 
 void check_supervisor_options(const SupervisorOptions& options) {
   if (options.workers < 1)
-    refuse(fmt::format("{} workers: a job has at least 1", options.workers), "--workers 1 or more");
+    refuse(fmt::format("{} workers: a job has at least 1", options.workers),
+           "--workers 1 or more");
   if (options.nodes < 1)
     refuse(fmt::format("{} nodes: a job has at least 1", options.nodes), "1 node or more");
   if (options.node < 0 || options.node >= options.nodes) {
@@ -35,7 +36,7 @@ void check_supervisor_options(const SupervisorOptions& options) {
                        options.elastic->maximum, options.workers),
            "--workers between the two");
   if (options.threads_per_worker < 0) {
-    refuse(fmt::format("{} threads per worker: 0 (share the cores out) or more",
+    refuse(fmt::format("{} threads per worker: 0 (divide the cores evenly) or more",
                        options.threads_per_worker),
            "0");
   }
@@ -51,9 +52,10 @@ void check_supervisor_options(const SupervisorOptions& options) {
 std::string token_of_job(const SupervisorOptions& options, const Environment& environment) {
   if (const auto token = token_from(environment)) return *token;
   if (options.nodes > 1) {
-    refuse(fmt::format("no job token: the launchers of {} nodes need the same one", options.nodes),
-           "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE with the output of `openssl rand -hex 32`, "
-           "the same on each node");
+    refuse(
+        fmt::format("no job token: the launchers of {} nodes need the same one", options.nodes),
+        "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE with the output of `openssl rand -hex 32`, "
+        "the same on each node");
   }
   return net::make_token();
 }

@@ -1,4 +1,4 @@
-// What must hold before a job starts. Connects and starts nothing.
+// Checks of a job's options before it starts. They open no connection and start nothing.
 #pragma once
 #include <trireme/base/environment.h>
 #include <trireme/launch/supervisor.h>
@@ -9,8 +9,8 @@ namespace trireme::launch {
 // Throws Error(invalid_argument) naming the option, its value and the remedy.
 void check_supervisor_options(const SupervisorOptions& options);
 
-// TRIREME_JOB_TOKEN or the content of TRIREME_JOB_TOKEN_FILE; else a fresh one. Throws
-// Error(invalid_argument) if several launchers need the same one and there is none.
+// Returns TRIREME_JOB_TOKEN or the content of TRIREME_JOB_TOKEN_FILE, else a new token. Throws
+// Error(invalid_argument) if there is none and several launchers need the same one.
 std::string token_of_job(const SupervisorOptions& options, const Environment& environment);
 
 }  // namespace trireme::launch

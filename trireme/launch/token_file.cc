@@ -42,7 +42,7 @@ std::string serialize(const TokenFile::Contents& contents) {
       .dump();
 }
 
-// Empty if there is no file, or one that nobody could have meant.
+// Returns nothing if there is no file, or its text is no record.
 std::optional<Record> read(const fs::path& path) {
   std::string text;
   try {
@@ -66,12 +66,13 @@ fs::path path_of(const fs::path& folder, const std::string& job_id) {
   std::string name;
   for (const char c : job_id)
     name += std::isalnum(static_cast<unsigned char>(c)) || c == '-' ? c : '_';
-  // The digest keeps apart what the line above makes equal, and long names that are cut.
+  // The digest distinguishes ids that the line above makes equal, and long ids that are cut.
   return folder / fmt::format("{}.{}.token", name.substr(0, 64), sha256_hex(job_id).substr(0, 12));
 }
 
 void write_private(const fs::path& path, const std::string& text) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  const int file =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (file < 0) throw_errno("cannot make the token file " + path.string());
   const ssize_t written = ::write(file, text.data(), text.size());
   ::close(file);
@@ -85,7 +86,7 @@ ino_t identity_of(const fs::path& path) {
   return ::lstat(path.c_str(), &facts) == 0 ? facts.st_ino : 0;
 }
 
-// Gives `draft` its final name, in place of one whose writer has died.
+// Gives `draft` its final name. It replaces a file whose writer has died.
 void publish(const fs::path& draft, const fs::path& path, const std::string& job_id) {
   while (::link(draft.c_str(), path.c_str()) != 0) {
     if (errno != EEXIST) throw_errno("cannot make the token file " + path.string());
@@ -94,21 +95,23 @@ void publish(const fs::path& draft, const fs::path& path, const std::string& job
       throw Error(ErrorCode::invalid_argument, "launch",
                   fmt::format("job '{}' is running already: process {} wrote {}", job_id,
                               holder->writer.pid, path.string()),
-                  "another id for this job, or end that one");
+                  "another id for this job, or end the other job");
     if (::unlink(path.c_str()) != 0 && errno != ENOENT)
       throw_errno("cannot replace the token file " + path.string());
   }
 }
 
-// Files come and go under this lock: what lies in the folder unfinished then was left behind.
+// Files are made and removed only under this lock. So a draft that is found under it was left
+// behind.
 Descriptor lock_of(const fs::path& folder) {
   Descriptor lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock || ::flock(lock.get(), LOCK_EX) != 0) throw_errno("cannot lock " + folder.string());
   return lock;
 }
 
-// Files whose writers were killed: nobody believes them, but they would pile up. A writer that is
-// not to be seen from here may live. Call it with the lock.
+// Removes the files whose writers were killed. No process reads them, but they would accumulate.
+// It keeps the file of a writer that cannot be seen from here: that one may live. The caller has
+// the lock.
 void remove_of_the_dead(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -118,7 +121,7 @@ void remove_of_the_dead(const fs::path& folder) {
       const auto record = is_draft ? std::nullopt : read(entry.path());
       if (is_draft || (record && record->writer.is_here() && !record->writer.lives()))
         fs::remove(entry.path(), ignored);
-    } catch (const Error&) {  // Not ours to judge.
+    } catch (const Error&) {  // A file that cannot be read stays.
     }
   }
 }
@@ -154,7 +157,7 @@ TokenFile TokenFile::create(const fs::path& folder, const std::string& job_id,
   const fs::path path = path_of(folder, job_id);
   const Descriptor lock = lock_of(folder);
   remove_of_the_dead(folder);
-  // Under its own name at first: nobody must read half of it.
+  // The file has another name while it is written, so that no process reads half of it.
   const fs::path draft = path.string() + fmt::format(".{}", ::getpid());
   ::unlink(draft.c_str());
   write_private(draft, serialize(contents));
@@ -184,7 +187,7 @@ void TokenFile::clear_abandoned(const Environment& environment) {
     if (!fs::is_directory(folder)) return;
     const Descriptor lock = lock_of(folder);
     remove_of_the_dead(folder);
-  } catch (const std::exception&) {  // Who needs the folder hears what is wrong with it.
+  } catch (const std::exception&) {  // A process that needs the folder will report the failure.
   }
 }
 

@@ -1,6 +1,6 @@
-// Counts how often workers are lost in the same step before the step is committed. A step that
-// costs a worker each time, such as one whose data make it crash, would cost the next replacement
-// too. Pure.
+// Counts how often workers are lost in the same step before it is committed. If a step loses a
+// worker each time, for example because its data make the worker crash, it would lose the
+// replacement too. Pure.
 #pragma once
 #include <trireme/base/json.h>
 #include <cstdint>
@@ -11,24 +11,26 @@ namespace trireme::launch {
 
 class UnfinishedSteps {
  public:
-  static constexpr int kMostTimes = 5;  // Then the job ends.
+  static constexpr int kMostTimes = 5;  // The job ends when a step has lost this many workers.
 
-  // A generation lost a worker in `step`; call it once for each such generation. `where`: "worker 1
-  // in backward of step 7"; `how`: "connection closed".
+  // A generation lost a worker in `step`; call it once for each such generation. `where` is like
+  // "worker 1 in backward of step 7", `how` like "connection closed".
   void lost(int64_t step, int64_t process, const std::string& where, const std::string& how);
-  // Its launcher saw how the process ended, which says more than its connection did.
+  // The launcher saw how the process ended. This replaces what its connection told.
   void ended(int64_t process, const std::string& how);
-  void committed(int64_t step);  // And every step before it.
-  // Empty, or that a step is never finished: its number, the worker that was lost last, and how.
+  void committed(int64_t step);  // `step` and every step before it are committed.
+  // Returns a sentence about a step that is never finished: its number, the worker that was lost
+  // last, and how. Empty if there is no such step.
   std::string verdict() const;
 
   Json to_json() const;
-  static UnfinishedSteps from_json(const Json& text);  // Throws nlohmann's errors for what is none.
+  // Throws nlohmann's errors if `text` has another form.
+  static UnfinishedSteps from_json(const Json& text);
 
  private:
   struct Step {
     int times = 0;
-    int64_t process = 0;  // The last one that was lost in it.
+    int64_t process = 0;  // The process that was lost in it last.
     std::string where, how;
   };
   std::map<int64_t, Step> steps_;

@@ -9,7 +9,7 @@
 namespace trireme::launch {
 namespace {
 
-// Ends this close together may be seen in another order than they happened in.
+// Two ends within this time may be seen in the wrong order.
 constexpr std::chrono::milliseconds kSimultaneous{500};
 
 bool is_crash(int signal) {
@@ -17,7 +17,7 @@ bool is_crash(int signal) {
          signal == SIGILL;
 }
 
-// Ended as it was told to, by the supervisor or by whoever asked the whole job to stop.
+// Whether the worker ended as it was told to, by the supervisor or by a stop of the whole job.
 bool obeyed(const WorkerEnd& worker, bool stop_requested) {
   const ProcessEnd& end = worker.end;
   if (!end.by_signal)
@@ -36,9 +36,9 @@ bool failed_by_itself(const WorkerEnd& worker, bool stop_requested) {
   return is_failure(worker, stop_requested) && !exited_with(worker, kExitRetry);
 }
 
-// Among failures at the same moment, the smaller is the likelier cause: nothing in a job makes a
-// peer die by a signal from outside; a peer that does not handle peer_lost returns an error or
-// aborts.
+// The rank of a failure among those at the same moment: the smallest is the likeliest cause.
+// Nothing in a job makes a peer die by a signal from outside. A peer that does not handle
+// peer_lost returns an error or aborts.
 int kind_of_failure(const WorkerEnd& worker, const JobEnd& job) {
   if (worker.end.by_signal && !is_crash(worker.end.code)) return 0;
   if (job.lost && job.lost->worker == worker.worker) return 1;
@@ -51,8 +51,8 @@ const WorkerEnd* end_of(int worker, const JobEnd& job) {
   return found == job.workers.end() ? nullptr : &*found;
 }
 
-// A lost worker that no process here explains: it is on another host, it fell silent, or it
-// left without a word.
+// Whether a worker was lost whose end no process of this host explains: it is on another host, it
+// fell silent, or it left without a goodbye.
 bool has_unexplained_lost_worker(const JobEnd& job) {
   if (!job.lost) return false;
   const WorkerEnd* const end = end_of(job.lost->worker, job);
@@ -96,12 +96,12 @@ Verdict of_lost_worker(const JobEnd& job) {
                       around(lost.worker, job), static_cast<int>(kExitRetry), advice(kExitRetry))};
 }
 
-// An elastic job that cannot go on, with the members that it has.
+// The verdict on an elastic job that cannot continue with its members.
 Verdict of_no_generation(const Failure& failure) {
   const int code = exit_code_of(failure.error());
-  return {code, fmt::format(
-                    "{}; job ends with {}{}", failure.what, code,
-                    code == kExitRetry ? advice(code) : fmt::format(" (try: {})", failure.remedy))};
+  return {code, fmt::format("{}; job ends with {}{}", failure.what, code,
+                            code == kExitRetry ? advice(code)
+                                               : fmt::format(" (try: {})", failure.remedy))};
 }
 
 Verdict of_failure(const WorkerEnd& cause, const JobEnd& job) {
@@ -133,7 +133,7 @@ Verdict of_stop(const JobEnd& job) {
   return {kExitStopped, fmt::format("{}; job ends with {}", text, static_cast<int>(kExitStopped))};
 }
 
-// "; the checkpoint of step 40 was cut off: ..."
+// "; the checkpoint of step 40 was cut off while worker 2 wrote it, and ..."
 std::string saves_cut_off(const JobEnd& job) {
   std::string text;
   for (const WorkerEnd& worker : job.workers) {
@@ -154,7 +154,7 @@ Verdict verdict_on(const JobEnd& job) {
   const std::optional<size_t> cause = first_own_failure(job);
   const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
   const bool asked_to_stop = job.stop_signal != 0;
-  // What the workers say of it, or did before it, is not the cause, unless one failed for good.
+  // The failure is the cause, and the workers' own ends are not, unless one failed for good.
   const bool failed_for_good = cause && !job.workers[*cause].end.by_signal;
   if (job.failure && !asked_to_stop &&
       (!failed_for_good || exit_code_of(job.failure->error()) != kExitRetry))

@@ -12,8 +12,8 @@ LocalWorkers local_workers_of(int workers, int nodes, int node) {
           .count = each + (node < nodes_with_one_more ? 1 : 0)};
 }
 
-std::vector<std::string> worker_environment(const SupervisorOptions& options, const JobFacts& facts,
-                                            int local_worker,
+std::vector<std::string> worker_environment(const SupervisorOptions& options,
+                                            const JobFacts& facts, int local_worker,
                                             const std::vector<std::string>& inherited) {
   std::map<std::string, std::string> variables;
   for (const std::string& entry : inherited) {
@@ -29,14 +29,14 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
   variables["TRIREME_LOCAL_WORKERS"] = std::to_string(local.count);
   variables["TRIREME_RENDEZVOUS"] = facts.rendezvous;
   variables["TRIREME_GENERATION"] = "0";
-  if (options.elastic) {  // Later ones have higher numbers.
+  if (options.elastic) {
     variables["TRIREME_WORKERS"] = variables["TRIREME_LOCAL_WORKERS"] =
         std::to_string(options.elastic->maximum);
     variables["TRIREME_ELASTIC"] =
         std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
     variables["TRIREME_PROCESS"] = std::to_string(facts.process);
     variables["TRIREME_LAUNCHER"] = std::to_string(facts.launcher);
-    // Where there are other launchers, they carry the job on, and these workers with it.
+    // With several nodes the other launchers continue the job, and these workers with it.
     if (options.nodes == 1)
       variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
     variables["TRIREME_STOP_GRACE_MS"] = std::to_string(options.stop_grace.count());
@@ -44,7 +44,7 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options, co
   variables["TRIREME_PHASE_PAGE"] = facts.page;
   variables["TRIREME_JOB"] = facts.job;
   variables["TRIREME_JOB_TOKEN"] = facts.token;
-  variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above is the one that was read from it.
+  variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above was read from this file.
 
   const int threads = options.threads_per_worker > 0 ? options.threads_per_worker
                                                      : std::max(1, facts.cores / local.count);

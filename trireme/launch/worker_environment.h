@@ -1,4 +1,4 @@
-// Which workers a launcher starts, and what it tells each by environment variables. Pure.
+// The workers that a launcher starts, and the environment variables it gives to each. Pure.
 #pragma once
 #include <trireme/launch/supervisor.h>
 #include <string>
@@ -10,25 +10,25 @@ struct LocalWorkers {
   int first = 0;
   int count = 0;
 };
-// Workers are dealt out in order; the first nodes have one more if they do not divide evenly.
+// Returns the workers of one node. Each node gets workers / nodes of them, in order; the first
+// nodes get one more if that does not divide evenly.
 LocalWorkers local_workers_of(int workers, int nodes, int node);
 
-// What all workers of a job are told.
+// The facts that a launcher gives to a worker.
 struct JobFacts {
-  std::string rendezvous;  // As bound, or the URL by which etcd says where.
+  std::string rendezvous;  // The coordinator's bound address, or the URL of etcd.
   std::string token;
-  int cores = 1;        // Of this host, shared by its workers.
-  int64_t process = 0;  // Of an elastic job, and the next one too.
-  std::string page;     // PhasePage::handle() of this worker's.
-  int launcher = 0;     // This process.
+  int cores = 1;        // The cores of this host, which its workers divide.
+  int64_t process = 0;  // The worker's process number in an elastic job.
+  std::string page;     // PhasePage::handle() of the worker's page.
+  int launcher = 0;     // The process id of this launcher.
   std::string job;      // JobMark::to_text()
 };
 
-// `inherited` ("NAME=value") with options.environment and the variables of
-// trireme/launch/identity.h on top, and the thread counts of numeric libraries where nobody has set
-// them.
-std::vector<std::string> worker_environment(const SupervisorOptions& options, const JobFacts& facts,
-                                            int local_worker,
+// Returns `inherited` ("NAME=value") with these changes: options.environment and the variables of
+// identity.h are set, and so are the thread counts of numeric libraries that have no value yet.
+std::vector<std::string> worker_environment(const SupervisorOptions& options,
+                                            const JobFacts& facts, int local_worker,
                                             const std::vector<std::string>& inherited);
 
 }  // namespace trireme::launch

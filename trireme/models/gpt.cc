@@ -45,10 +45,10 @@ class GptBlock : public torch::nn::Module {
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const ModelOptions& options) {
-    token_embedding_ =
-        register_module("token_embedding", torch::nn::Embedding(options.vocabulary, options.width));
-    position_embedding_ =
-        register_module("position_embedding", torch::nn::Embedding(options.context, options.width));
+    token_embedding_ = register_module("token_embedding",
+                                       torch::nn::Embedding(options.vocabulary, options.width));
+    position_embedding_ = register_module("position_embedding",
+                                          torch::nn::Embedding(options.context, options.width));
     const auto list = register_module("blocks", torch::nn::ModuleList());
     for (int64_t layer = 0; layer < options.layers; ++layer) {
       blocks_.push_back(std::make_shared<GptBlock>(options.width, options.heads));
@@ -57,8 +57,8 @@ class Gpt : public torch::nn::Module {
     final_norm_ = register_module(
         "final_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
     head_ = register_module(
-        "head",
-        torch::nn::Linear(torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
+        "head", torch::nn::Linear(
+                    torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
   }
 
   at::Tensor forward(const at::Tensor& tokens) {

@@ -6,8 +6,8 @@
 //   blocks.N: attention_norm, qkv [3C, C] (queries, keys, values, each split into heads),
 //             attention_out [C, C], mlp_norm, mlp_in [4C, C], mlp_out [C, 4C],
 //   final_norm, head [vocabulary, C] without bias.
-// The architecture is that of Radford et al., "Language Models are Unsupervised Multitask Learners"
-// (2019), section 2.3, but its head is untied.
+// The architecture is that of Radford et al., "Language Models are Unsupervised Multitask
+// Learners" (2019), section 2.3, but its head is untied.
 #pragma once
 #include <trireme/models/shapes.h>
 #include <trireme/train/model.h>

@@ -81,10 +81,11 @@ void resolve_gpt(ModelOptions& options) {
   fill("model.vocabulary", options.vocabulary, 8192);
   fill("model.context", options.context, 128);
   if (options.width % options.heads != 0) {
-    refuse(fmt::format(
-               "model.width is {} and model.heads is {}: the width must be a multiple of the heads",
-               options.width, options.heads),
-           fmt::format("model.width={}", (options.width / options.heads + 1) * options.heads));
+    refuse(
+        fmt::format(
+            "model.width is {} and model.heads is {}: the width must be a multiple of the heads",
+            options.width, options.heads),
+        fmt::format("model.width={}", (options.width / options.heads + 1) * options.heads));
   }
 }
 
@@ -106,7 +107,8 @@ void refuse_options_of_other_models(const ModelOptions& options) {
     if (options.context >= 0) refuse_option_of("model.context", "gpt", options);
   }
   const bool drops_out = family_of(options) == Family::mlp || family_of(options) == Family::cnn;
-  if (!drops_out && options.dropout != 0) refuse_option_of("model.dropout", "mlp and cnn", options);
+  if (!drops_out && options.dropout != 0)
+    refuse_option_of("model.dropout", "mlp and cnn", options);
 }
 
 }  // namespace

@@ -10,8 +10,10 @@ namespace trireme::models {
 namespace {
 
 torch::nn::Conv2d convolution(int64_t inputs, int64_t outputs, int64_t side, int64_t stride) {
-  return torch::nn::Conv2d(
-      torch::nn::Conv2dOptions(inputs, outputs, side).stride(stride).padding(side / 2).bias(false));
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(inputs, outputs, side)
+                               .stride(stride)
+                               .padding(side / 2)
+                               .bias(false));
 }
 
 // The layers are conv1, bn1, conv2, bn2, ... A ReLU follows every pair but the last; after the
@@ -62,7 +64,8 @@ class ResidualBlock : public torch::nn::Module {
 
 class Resnet : public torch::nn::Module {
  public:
-  Resnet(const ModelOptions& options, const InputSpec& input) : small_stem_(has_small_stem(input)) {
+  Resnet(const ModelOptions& options, const InputSpec& input)
+      : small_stem_(has_small_stem(input)) {
     const ResnetLayout layout = resnet_layout(options.name);
     int64_t channels = layout.width(0);
     stem_ = register_module(

@@ -122,7 +122,8 @@ void add_gpt(ShapeList& list, const ModelOptions& options) {
 
 void check_tokens(const ModelOptions& options, const InputSpec& input) {
   if (input.shape.size() != 1)
-    refuse_input(options, input, "a row of tokens", "data.name=text, or model.name=cnn for images");
+    refuse_input(options, input, "a row of tokens",
+                 "data.name=text, or model.name=cnn for images");
   if (input.shape[0] < 1 || input.shape[0] > options.context)
     refuse_input(options, input, fmt::format("1 to {} tokens", options.context),
                  fmt::format("model.context={}", input.shape[0]));

@@ -14,7 +14,8 @@ class Reader {
   void operator()(const char* key, int64_t& value) {
     const Json* field = find(key);
     if (!field) return;
-    if (field->is_number_unsigned() && field->get<uint64_t>() > std::numeric_limits<int64_t>::max())
+    if (field->is_number_unsigned() &&
+        field->get<uint64_t>() > std::numeric_limits<int64_t>::max())
       complete_ = false;
     else if (field->is_number_integer())
       value = field->get<int64_t>();

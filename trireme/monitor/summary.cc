@@ -24,7 +24,9 @@ class ReportReader {
     return as_number(inside(group, key));
   }
   std::string text(const char* key) const { return as_text(find(report_, key)); }
-  std::string text(const char* group, const char* key) const { return as_text(inside(group, key)); }
+  std::string text(const char* group, const char* key) const {
+    return as_text(inside(group, key));
+  }
 
  private:
   const Json* inside(const char* group, const char* key) const {

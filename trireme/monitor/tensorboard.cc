@@ -52,7 +52,8 @@ constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2, kSessionL
               kSessionStart = 1;
 
 double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 std::filesystem::path event_file(const std::filesystem::path& folder) {

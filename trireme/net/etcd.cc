@@ -51,7 +51,8 @@ std::optional<Json> Etcd::call(const std::string& path, const Json& request, Dea
       answers_ = asked;
       return json;
     }
-    if (json.is_object() && json.contains("code") && json["code"] == kNotFound) return std::nullopt;
+    if (json.is_object() && json.contains("code") && json["code"] == kNotFound)
+      return std::nullopt;
     std::string what = reply.failure;
     if (what.empty() && json.is_object() && json.contains("error"))
       what = text(json, "error");

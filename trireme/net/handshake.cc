@@ -40,7 +40,8 @@ bool is_magic(const std::array<char, 8>& magic) {
 
 // The label has a fixed length, so two different pairs of label and text never give the same
 // bytes.
-Mac sign_with_label(std::string_view token, std::string_view label, std::span<const uint8_t> text) {
+Mac sign_with_label(std::string_view token, std::string_view label,
+                    std::span<const uint8_t> text) {
   std::vector<uint8_t> labelled(kLabelBytes, 0);
   std::copy(label.begin(), label.end(), labelled.begin());
   labelled.insert(labelled.end(), text.begin(), text.end());

@@ -26,8 +26,8 @@ std::map<std::string, std::string> facts_of(const ModuleState& state,
   facts["clip_norm"] = fmt::format("{}", options.clip_norm);
   facts["bucket bytes"] =
       fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
-  facts["compression"] = fmt::format("{} {} {}", options.compression.name, options.compression.rank,
-                                     options.compression.ratio);
+  facts["compression"] = fmt::format("{} {} {}", options.compression.name,
+                                     options.compression.rank, options.compression.ratio);
   facts["local steps"] =
       fmt::format("{} {} {}", options.local.steps, options.local.after, options.local.momentum);
   facts["virtual shards, threads"] =
@@ -138,8 +138,8 @@ struct DataParallel::Impl : Updated {
     const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise()) &&
                             !share_memory(parameters);
     if (options.share_parameters && can_share && !apart && can_finish)
-      exchange =
-          make_shared_exchange(group, parameters, std::move(own_update), exchange_options(options));
+      exchange = make_shared_exchange(group, parameters, std::move(own_update),
+                                      exchange_options(options));
     else
       exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
   }
@@ -151,8 +151,8 @@ struct DataParallel::Impl : Updated {
                               "depends on the number of replicas",
                               options.local.steps),
                   "one of them");
-    auto made = std::make_unique<ReproducibleExchange>(group, parameters, exchange_options(options),
-                                                       options.virtual_shards);
+    auto made = std::make_unique<ReproducibleExchange>(
+        group, parameters, exchange_options(options), options.virtual_shards);
     shards = made.get();
     exchange = std::move(made);
   }
@@ -168,7 +168,8 @@ struct DataParallel::Impl : Updated {
   // old form's size.
   void refuse_new_forms() const {
     const ParameterChange mine = forms.find_new_form();
-    const at::Tensor own = at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
+    const at::Tensor own =
+        at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
     const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
     group->all_gather(own, all.view({-1}));
     for (int rank = 0; rank < group->size(); ++rank)
@@ -215,8 +216,8 @@ struct DataParallel::Impl : Updated {
     if (outcome.unused.empty() || group->rank() != 0) return;
     std::string names;
     for (const int p : outcome.unused)
-      names +=
-          fmt::format("{}'{}'", names.empty() ? "" : ", ", parameters[static_cast<size_t>(p)].name);
+      names += fmt::format("{}'{}'", names.empty() ? "" : ", ",
+                           parameters[static_cast<size_t>(p)].name);
     log_warning(
         "the loss of the first step does not depend on {} on any replica: they are not trained",
         names);
@@ -272,8 +273,8 @@ DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> modu
     : impl_(join(world, module, Updated(*module, std::move(optimizer)), options)) {}
 DataParallel::DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module,
                            const OptimizerFactory& optimizer, DataParallelOptions options)
-    : impl_(
-          std::make_unique<Impl>(std::move(group), module, Updated(*module, optimizer), options)) {}
+    : impl_(std::make_unique<Impl>(std::move(group), module, Updated(*module, optimizer),
+                                   options)) {}
 DataParallel::~DataParallel() = default;
 DataParallel::DataParallel(DataParallel&&) noexcept = default;
 
@@ -369,7 +370,8 @@ Json DataParallel::counters() const {
 }
 void DataParallel::load_counters(const Json& counters) {
   if (counters.contains("exchange")) impl_->exchange->load_counters(counters["exchange"]);
-  if (impl_->scaler && counters.contains("loss_scale")) impl_->scaler->load(counters["loss_scale"]);
+  if (impl_->scaler && counters.contains("loss_scale"))
+    impl_->scaler->load(counters["loss_scale"]);
 }
 
 std::vector<NamedTensor> DataParallel::masters() const {

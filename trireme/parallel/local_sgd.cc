@@ -73,7 +73,8 @@ class LocalSgdExchange : public Exchange {
     const double norm = want_norm_ ? norm_of(own) : 0;
     std::vector<bool> has_gradient(parameters_.size(), false);
     for (const int parameter : trainable_)
-      has_gradient[static_cast<size_t>(parameter)] = parameters_[parameter].tensor.grad().defined();
+      has_gradient[static_cast<size_t>(parameter)] =
+          parameters_[parameter].tensor.grad().defined();
     const at::Tensor values = at::zeros({facts_.size()}, at::kDouble);
     facts_.write(mine, group_->rank(), has_gradient, std::isfinite(norm), values);
     group_->all_reduce(values);

@@ -50,8 +50,8 @@ std::map<std::string, std::string> facts_of(const ModuleState& state) {
   for (const auto& spec : specs_of(state.parameters))
     facts["parameter " + spec.name] = spec.describe() + (spec.trainable ? "" : ", frozen");
   for (const auto& [name, tensor] : state.buffers)
-    facts["buffer " + name] =
-        fmt::format("{}[{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
+    facts["buffer " + name] = fmt::format("{}[{}]", c10::toString(tensor.scalar_type()),
+                                          fmt::join(tensor.sizes(), ", "));
   return facts;
 }
 

@@ -194,10 +194,11 @@ void load_state(torch::optim::Optimizer& optimizer, const std::vector<NamedTenso
                 const OptimizerState& state) {
   const std::string kind = kind_of(optimizer);
   if (kind != state.kind)
-    throw Error(ErrorCode::invalid_argument, "parallel",
-                fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
-                fmt::format("optimizer.name of the checkpoint ({}), or --fresh to start again",
-                            state.kind));
+    throw Error(
+        ErrorCode::invalid_argument, "parallel",
+        fmt::format("the checkpoint's optimizer is {}, this run's is {}", state.kind, kind),
+        fmt::format("optimizer.name of the checkpoint ({}), or --fresh to start again",
+                    state.kind));
   if (kind == "SGD") return load_as<torch::optim::SGDParamState>(optimizer, parameters, state);
   if (kind == "Adam") return load_as<torch::optim::AdamParamState>(optimizer, parameters, state);
   if (kind == "AdamW") return load_as<torch::optim::AdamWParamState>(optimizer, parameters, state);

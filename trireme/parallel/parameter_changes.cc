@@ -58,7 +58,8 @@ std::vector<std::string> names_of(const std::vector<NamedTensor>& tensors) {
   return names;
 }
 
-ParameterForms::ParameterForms(const torch::nn::Module& module, std::vector<NamedTensor> parameters)
+ParameterForms::ParameterForms(const torch::nn::Module& module,
+                               std::vector<NamedTensor> parameters)
     : module_(module), parameters_(std::move(parameters)) {
   for (const auto& [name, tensor] : parameters_)
     forms_.push_back({tensor.scalar_type(), tensor.device(), tensor.sizes().vec(),

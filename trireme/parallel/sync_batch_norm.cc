@@ -55,8 +55,8 @@ Statistics statistics_over(Group& group, const at::Tensor& input) {
   const double count = channels == 0 ? 0.0 : static_cast<double>(input.numel() / channels);
   at::Tensor mine = at::zeros({1 + 2 * channels}, at::kDouble);
   if (count > 0) {
-    const auto [variance, mean] =
-        at::var_mean(input.to(statistics_type(input)), all_but_channels(input), /*correction=*/0.0);
+    const auto [variance, mean] = at::var_mean(input.to(statistics_type(input)),
+                                               all_but_channels(input), /*correction=*/0.0);
     mine[0] = count;
     mine.narrow(0, 1, channels).copy_(mean);
     mine.narrow(0, 1 + channels, channels).copy_(variance.to(at::kDouble) * count);

@@ -132,8 +132,8 @@ std::vector<Algorithm> distinct_algorithms_of(Collective collective, int world_s
   return algorithms;
 }
 
-CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int world_size, int root,
-                               const std::vector<int>& hosts) {
+CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int world_size,
+                               int root, const std::vector<int>& hosts) {
   check_ranks(world_size, root, hosts);
   const Builder build = builder_of(collective, algorithm);
   CollectivePlan plan{.collective = collective,

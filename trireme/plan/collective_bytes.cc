@@ -72,9 +72,9 @@ int64_t CollectivePlan::extra_bytes_by_messages(int64_t tensor_bytes) const {
   return most_in_a_round(*this, [&](const RankRound& actions, int rank, const Transfer& transfer) {
     const bool lands_in_place =
         transfer.sources.size() == 1 && !is_read_by_others(actions, rank, transfer.chunk);
-    return lands_in_place
-               ? 0
-               : chunk_bytes(*this, transfer.chunk, tensor_bytes) * parts_of_others(transfer, rank);
+    return lands_in_place ? 0
+                          : chunk_bytes(*this, transfer.chunk, tensor_bytes) *
+                                parts_of_others(transfer, rank);
   });
 }
 

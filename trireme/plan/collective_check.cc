@@ -29,8 +29,8 @@ void check_shape(const CollectivePlan& plan) {
   const bool chunk_per_rank =
       plan.collective == Collective::reduce_scatter || plan.collective == Collective::all_gather;
   if (chunk_per_rank && plan.chunks != plan.world_size) {
-    reject(plan, fmt::format("which has {} chunks, and needs one for each of {} ranks", plan.chunks,
-                             plan.world_size));
+    reject(plan, fmt::format("which has {} chunks, and needs one for each of {} ranks",
+                             plan.chunks, plan.world_size));
   }
   for (size_t round = 0; round < plan.rounds.size(); ++round) {
     if (plan.rounds[round].size() != static_cast<size_t>(plan.world_size)) {
@@ -86,9 +86,9 @@ void check_messages(const CollectivePlan& plan, int round) {
                       std::back_inserter(lone));
   if (!lone.empty()) {
     const auto [sender, receiver, chunk] = lone.front();
-    reject(plan,
-           fmt::format("round {}, rank {}, chunk {}: received from rank {}, which does not send it",
-                       round, receiver, chunk, sender));
+    reject(plan, fmt::format(
+                     "round {}, rank {}, chunk {}: received from rank {}, which does not send it",
+                     round, receiver, chunk, sender));
   }
   std::set_difference(sent.begin(), sent.end(), received.begin(), received.end(),
                       std::back_inserter(lone));
@@ -134,8 +134,8 @@ void check(const CollectivePlan& plan) {
   Holdings holdings(plan);
   for (int round = 0; round < static_cast<int>(plan.rounds.size()); ++round) {
     for (int rank = 0; rank < plan.world_size; ++rank) {
-      check_actions(plan, plan.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)], round,
-                    rank);
+      check_actions(plan, plan.rounds[static_cast<size_t>(round)][static_cast<size_t>(rank)],
+                    round, rank);
     }
     check_messages(plan, round);
     holdings.apply(round);

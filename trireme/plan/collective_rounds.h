@@ -27,7 +27,8 @@ void add_direct_all_gather(CollectivePlan& plan);
 using Blocks = std::vector<std::vector<int>>;
 void add_ring_reduce_scatter(CollectivePlan& plan, const std::vector<int>& ranks,
                              const Blocks& blocks);
-void add_ring_all_gather(CollectivePlan& plan, const std::vector<int>& ranks, const Blocks& blocks);
+void add_ring_all_gather(CollectivePlan& plan, const std::vector<int>& ranks,
+                         const Blocks& blocks);
 void add_chain_broadcast(CollectivePlan& plan);
 
 // The ranks exchange with partners at distances that are powers of two (collective_doubling.cc).

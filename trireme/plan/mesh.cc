@@ -83,8 +83,8 @@ std::vector<int> Mesh::peers_along(std::string_view axis, int rank) const {
   const auto found =
       std::find_if(axes_.begin(), axes_.end(), [&](const MeshAxis& a) { return a.name == axis; });
   if (found == axes_.end()) {
-    throw Error(ErrorCode::invalid_argument, "plan", fmt::format("the mesh has no axis '{}'", axis),
-                "one of " + names_of(axes_));
+    throw Error(ErrorCode::invalid_argument, "plan",
+                fmt::format("the mesh has no axis '{}'", axis), "one of " + names_of(axes_));
   }
   std::vector<int> coordinates = coordinates_of(rank);
   std::vector<int> peers;

@@ -77,8 +77,8 @@ std::string ShardTree::describe() const {
     if (part.travels.empty())
       text += fmt::format("  rank {}: none\n", rank);
     else
-      text +=
-          fmt::format("  rank {}: {}; as {}\n", rank, to_string(part.own), to_string(part.travels));
+      text += fmt::format("  rank {}: {}; as {}\n", rank, to_string(part.own),
+                          to_string(part.travels));
   }
   return text;
 }

@@ -1,6 +1,6 @@
-// Decides how the gradients of virtual shards are added up: by one binary tree over the shards, for
-// any assignment of shards to ranks, so that the sum has the same bits for every number of ranks.
-// The functions are pure.
+// Decides how the gradients of virtual shards are added up: by one binary tree over the shards,
+// for any assignment of shards to ranks, so that the sum has the same bits for every number of
+// ranks. The functions are pure.
 //
 //   shard   0   1   2   3   4     Neighbours are paired, level by level; a node without a
 //            \ /     \ /    |     neighbour moves up as it is.

@@ -16,7 +16,8 @@ MasterWeights::MasterWeights(const std::vector<at::Tensor>& parameters) : parame
       masters_.push_back(parameter);
       continue;
     }
-    masters_.push_back(parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad()));
+    masters_.push_back(
+        parameter.detach().to(at::kFloat).requires_grad_(parameter.requires_grad()));
     any_ = true;
   }
 }

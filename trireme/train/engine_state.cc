@@ -88,8 +88,9 @@ std::vector<NamedTensor> collect_own(const EngineState& state, Group& group) {
     group.gather(mine, everybodys, 0);
     if (group.rank() > 0) continue;
     for (int rank = 0; rank < group.size(); ++rank)
-      all.push_back({own_name(rank, name),
-                     everybodys.narrow(0, rank * mine.numel(), mine.numel()).view(tensor.sizes())});
+      all.push_back(
+          {own_name(rank, name),
+           everybodys.narrow(0, rank * mine.numel(), mine.numel()).view(tensor.sizes())});
   }
   return all;
 }
@@ -124,7 +125,8 @@ std::set<std::string> restore(EngineState& state, const std::map<std::string, at
   if (!found["own"].get<bool>()) {
     if (group.rank() == 0)
       log_warning(
-          "the checkpoint has no state of this compression: gradients that earlier steps held back "
+          "the checkpoint has no state of this compression: gradients that earlier steps held "
+          "back "
           "are dropped");
   } else if (found["ranks"] == group.size()) {
     scatter(state.own, saved, group);

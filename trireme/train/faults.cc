@@ -53,7 +53,8 @@ std::string to_text(const std::vector<Fault>& faults) {
 }
 
 bool is_due(const Fault& fault, int rank, Phase phase, int64_t step) {
-  const bool concerns = rank == fault.rank || (fault.kind == FaultKind::drop && rank == fault.peer);
+  const bool concerns =
+      rank == fault.rank || (fault.kind == FaultKind::drop && rank == fault.peer);
   if (!concerns || order_of(phase) == kPlaces.size()) return false;
   if (fault.kind == FaultKind::slow) return step >= fault.step && phase == fault.phase;
   const auto is_beside_steps = [](Phase where) {

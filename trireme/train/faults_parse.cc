@@ -82,10 +82,11 @@ class Words {
   int64_t number(std::string_view key, std::string_view text, int64_t least, int64_t most) const {
     int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc() || end != text.data() + text.size() || number < least || number > most)
-      refuse(
-          fmt::format("{} is '{}', which is no whole number from {} to {}", key, text, least, most),
-          fmt::format("{}={}", key, least));
+    if (error != std::errc() || end != text.data() + text.size() || number < least ||
+        number > most)
+      refuse(fmt::format("{} is '{}', which is no whole number from {} to {}", key, text, least,
+                         most),
+             fmt::format("{}={}", key, least));
     return number;
   }
   Milliseconds duration(std::string_view key, std::string_view text) const {
@@ -170,7 +171,8 @@ void read_link(Words& words, Fault& fault) {
 void read_random(Words& words, Fault& fault) {
   fault.seed = static_cast<uint64_t>(
       words.number("seed", words.needed("seed", "7"), 0, std::numeric_limits<int64_t>::max()));
-  fault.count = static_cast<int>(words.number("faults", words.needed("faults", "5"), 1, 1'000'000));
+  fault.count =
+      static_cast<int>(words.number("faults", words.needed("faults", "5"), 1, 1'000'000));
   fault.steps = words.number("steps", words.needed("steps", "200"), 2, kMostStep);
   for (const std::string_view name :
        split(words.value("kinds", "kill+stop").value_or("kill+stop"), "+")) {

@@ -22,8 +22,9 @@ std::string rate_line(const TrainerOptions& options, double scaled_rate) {
 
 std::string precision_of(const TrainerOptions& options) {
   const std::string parameters = name_of(options.dtype);
-  return options.autocast ? fmt::format("{}, parameters {}", name_of(*options.autocast), parameters)
-                          : parameters;
+  return options.autocast
+             ? fmt::format("{}, parameters {}", name_of(*options.autocast), parameters)
+             : parameters;
 }
 
 std::vector<std::string> first_lines(const TrainerOptions& options, int world_size,

@@ -81,7 +81,8 @@ std::string some(const std::vector<int64_t>& samples) {
 }  // namespace
 
 Json SampleCount::to_json() const {
-  return {{"expected", expected}, {"seen_once", seen_once}, {"lost", lost}, {"repeated", repeated}};
+  return {
+      {"expected", expected}, {"seen_once", seen_once}, {"lost", lost}, {"repeated", repeated}};
 }
 
 void Ledger::go_on(const monitor::ContinueRecord& from) {
@@ -185,7 +186,8 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   epoch.finished = epoch.finished || ended;
   const int64_t begin = number == begin_.epoch ? begin_.consumed : 0;
   if (uses.empty()) {
-    if (epoch.finished && !plans_.empty()) epoch.wrong.push_back({begin, plans_.back().samples, 0});
+    if (epoch.finished && !plans_.empty())
+      epoch.wrong.push_back({begin, plans_.back().samples, 0});
     if (epoch.finished && !plans_.empty())
       epoch.count.expected = epoch.count.lost = plans_.back().samples - begin;
     return epoch;
@@ -203,7 +205,8 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   if (one_order) {
     // Between two neighbouring ends of uses, all positions were used equally often.
     std::set<int64_t> cuts{begin, limit};
-    for (const Use& use : uses) cuts.insert({std::max(begin, use.begin), std::max(begin, use.end)});
+    for (const Use& use : uses)
+      cuts.insert({std::max(begin, use.begin), std::max(begin, use.end)});
     for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
       const int64_t from = *cut, to = *std::next(cut);
       const auto times = std::count_if(uses.begin(), uses.end(), [&](const Use& use) {

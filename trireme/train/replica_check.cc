@@ -98,8 +98,8 @@ std::string differing_replicas(const std::vector<NamedTensor>& tensors, Group& g
     std::vector<PieceDigest> digests;
     for (size_t at = i; at < of_tensors.size(); at += count) digests.push_back(of_tensors[at]);
     if (differ(digests))
-      return fmt::format("the parameters of {}; '{}' is the first that does", who_differs(of_ranks),
-                         tensors[i].name);
+      return fmt::format("the parameters of {}; '{}' is the first that does",
+                         who_differs(of_ranks), tensors[i].name);
   }
   return fmt::format("the parameters of {}", who_differs(of_ranks));
 }

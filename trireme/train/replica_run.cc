@@ -35,7 +35,8 @@ double seconds_since(SteadyClock::time_point start) {
 constexpr Milliseconds kFolderTimeout{5000};
 constexpr Milliseconds kPartsAfterAGeneration{30000};
 double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
@@ -115,8 +116,8 @@ struct ReplicaRun::Impl {
     checkpoint::Writer* const writer = writer_                     ? &*writer_
                                        : parts && parts->index > 0 ? &*part_writer_
                                                                    : nullptr;
-    saver_.emplace(writer, parts, RunFacts{train_->size(), options_.seed, options_.batch, config()},
-                   *group_);
+    saver_.emplace(writer, parts,
+                   RunFacts{train_->size(), options_.seed, options_.batch, config()}, *group_);
     if (!injector_ && !options_.inject.faults.empty())
       injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
@@ -201,7 +202,8 @@ struct ReplicaRun::Impl {
     kept.optimizer = trireme::state_of(replica_->optimizer(), replica_->updated_parameters());
     const EngineState engine = engine_state();
     kept.counters = engine.counters;
-    for (const auto& [name, tensor] : engine.shared) kept.engine.emplace(shared_name(name), tensor);
+    for (const auto& [name, tensor] : engine.shared)
+      kept.engine.emplace(shared_name(name), tensor);
     own_ = engine.own;
     return kept;
   }
@@ -212,7 +214,8 @@ struct ReplicaRun::Impl {
     aside_.clear();
     const ModuleState state = trireme::state_of(*model_.module);
     for (const auto* const part : {&state.parameters, &state.buffers})
-      for (const auto& [name, tensor] : *part) aside_.emplace_back(tensor, tensor.detach().clone());
+      for (const auto& [name, tensor] : *part)
+        aside_.emplace_back(tensor, tensor.detach().clone());
     if (average_)
       for (const at::Tensor& average : average_->averages())
         aside_.emplace_back(average, average.clone());
@@ -443,7 +446,8 @@ struct ReplicaRun::Impl {
 
   // Gives all replicas the newest checkpoint's state, as if nothing had come after it.
   void roll_back(const std::string& reason) {
-    tell([&](monitor::Sink& sink) { sink.on_message("back to the newest checkpoint: " + reason); });
+    tell(
+        [&](monitor::Sink& sink) { sink.on_message("back to the newest checkpoint: " + reason); });
     const int64_t resumed_from_step = result_.report.resumed_from_step;
     // There is no state until the new one is complete, in case a worker is lost meanwhile.
     has_state_ = bound_ = false;
@@ -705,8 +709,8 @@ struct ReplicaRun::Impl {
     call([&](Callback& callback) { callback.on_evaluate(*context_, record); });
   }
   int64_t last_epoch() const {
-    return std::max<int64_t>(0,
-                             progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0));
+    return std::max<int64_t>(
+        0, progress_.position.epoch - (progress_.position.consumed == 0 ? 1 : 0));
   }
   int64_t evaluation_batch() const {
     return std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024));

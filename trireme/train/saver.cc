@@ -242,7 +242,8 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
   const auto seed = manifest.extra.value("seed", facts_.seed);
   if (seed != facts_.seed)
     log_warning(
-        "train.seed is {} now and was {} in the checkpoint: the order of samples changes from here",
+        "train.seed is {} now and was {} in the checkpoint: the order of samples changes from "
+        "here",
         facts_.seed, seed);
   const int64_t batch = was("batch", facts_.batch);
   if (batch != facts_.batch)

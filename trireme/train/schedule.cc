@@ -48,7 +48,8 @@ double rate_factor(const ScheduleOptions& options, int64_t step) {
     return std::pow(options.gamma, static_cast<double>(since / options.every_steps));
   if (options.name == "cosine") {
     const int64_t length = std::max<int64_t>(1, options.total_steps - options.warmup_steps);
-    const double progress = std::min(1.0, static_cast<double>(since) / static_cast<double>(length));
+    const double progress =
+        std::min(1.0, static_cast<double>(since) / static_cast<double>(length));
     return options.minimum +
            (1 - options.minimum) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
   }

@@ -63,7 +63,8 @@ void check_numbers(const TrainerOptions& o) {
   if (o.checkpoint.keep < 1)
     refuse_option(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
   if (o.checkpoint.keep_every < 0)
-    refuse_option(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every), "0 or more");
+    refuse_option(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every),
+                  "0 or more");
   if (o.checkpoint.writers != "hosts" && o.checkpoint.writers != "ranks")
     refuse_option(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers),
                   "hosts or ranks");
@@ -148,8 +149,8 @@ std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& 
   facts["compression"] =
       fmt::format("{} {} {}", o.compression.name, o.compression.rank, o.compression.ratio);
   facts["local steps"] = fmt::format("{} {} {}", o.local.steps, o.local.after, o.local.momentum);
-  facts["resize"] = fmt::format("{} {} {} {}", o.resize.batch, o.resize.rate, o.resize.warmup_steps,
-                                o.resize.workers);
+  facts["resize"] = fmt::format("{} {} {} {}", o.resize.batch, o.resize.rate,
+                                o.resize.warmup_steps, o.resize.workers);
   facts["rate scaling"] = fmt::format("{} {}", o.rate_scaling.rule, o.rate_scaling.base_batch);
   facts["schedule"] =
       fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum,
@@ -233,9 +234,9 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
 // Runs one generation after the other. Each begins with the newest state that a member has in
 // memory. A worker that is lost inside a step takes no state with it, because the others either
 // abandon that step or have committed it.
-std::optional<Report> run_through_generations(const ReplicaSetting& setting,
-                                              std::map<std::string, std::string> terms,
-                                              const std::function<Report(ReplicaResult)>& publish) {
+std::optional<Report> run_through_generations(
+    const ReplicaSetting& setting, std::map<std::string, std::string> terms,
+    const std::function<Report(ReplicaResult)>& publish) {
   // The model is made before the workers meet, so that the others do not wait
   // for this one's start.
   ReplicaRun run(setting);
@@ -325,8 +326,8 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
               .count() -
           began;
     if (result.rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
-    report.cost =
-        monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds, report.world_size);
+    report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds,
+                                   report.world_size);
     if (result.rank == 0 && options_.publish) options_.publish(report);
     return report;
   };

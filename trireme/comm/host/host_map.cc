@@ -50,7 +50,8 @@ HostMap find_hosts(launch::Member& member, int worker, int workers, const std::s
 
 std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
                                                     const HostMap& map, int worker, int replicas,
-                                                    const std::string& name, Milliseconds timeout) {
+                                                    const std::string& name,
+                                                    Milliseconds timeout) {
   const int host = map.host_of(worker);
   const std::vector<int>& here = map.hosts[static_cast<size_t>(host)];
   const std::string key = fmt::format("{}/host/{}", name, host);

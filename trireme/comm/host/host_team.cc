@@ -156,7 +156,8 @@ void HostTeam::abort(const std::string& reason) {
 
 namespace {
 
-std::vector<std::shared_ptr<HostTeam>> teams_of(const std::shared_ptr<HostTeam::Process>& process) {
+std::vector<std::shared_ptr<HostTeam>> teams_of(
+    const std::shared_ptr<HostTeam::Process>& process) {
   std::vector<std::shared_ptr<HostTeam>> teams;
   for (int thread = 0; thread < process->replicas; ++thread)
     teams.push_back(std::make_shared<HostTeam>(process,
@@ -199,8 +200,8 @@ std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meetin
     for (int other = 1; other < meeting.processes; ++other)
       process->others.push_back(listener.accept(deadline));
   } else if (meeting.processes > 1) {
-    process->others.push_back(
-        net::DescriptorSocket::connect(meeting.look_up(deadline), deadline, meeting.throw_if_lost));
+    process->others.push_back(net::DescriptorSocket::connect(meeting.look_up(deadline), deadline,
+                                                             meeting.throw_if_lost));
   }
   process->control =
       process->share(kControlBytes, kControlBytes, "the barrier of this host's processes");

@@ -119,7 +119,8 @@ void ShmDirect::reduce_in_place(const at::Tensor& tensor, ReduceOp op,
     reduce_range(tensor, op, cut.data, sources, from, to);
     for (std::byte* const place : places)
       if (place != cut.data)
-        copy_bytes(place + from * cut.element_bytes, cut.at(from), (to - from) * cut.element_bytes);
+        copy_bytes(place + from * cut.element_bytes, cut.at(from),
+                   (to - from) * cut.element_bytes);
   }
   staging_.team().barrier(intent.operation);
 }
@@ -173,7 +174,8 @@ void ShmDirect::hand_out(const at::Tensor& tensor, int root, const Intent& inten
       },
       [&](int64_t round, int64_t first, int64_t last) {
         if (staging_.rank() != root)
-          copy_bytes(cut.at(first), staging_.half(root, round), (last - first) * cut.element_bytes);
+          copy_bytes(cut.at(first), staging_.half(root, round),
+                     (last - first) * cut.element_bytes);
       });
 }
 

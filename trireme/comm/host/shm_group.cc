@@ -106,8 +106,8 @@ class ShmGroup : public Group {
       direct_.collect(input, output, meaning);
     else
       by_plan_.run_staged(chosen, {cut_of(input).data, rank(), rank() + 1},
-                          {cut_of(output).data, 0, size()}, to_plan(input.scalar_type()), Fold::sum,
-                          meaning);
+                          {cut_of(output).data, 0, size()}, to_plan(input.scalar_type()),
+                          Fold::sum, meaning);
     return finished_work();
   }
 

@@ -39,8 +39,9 @@ class Slice {
 
 }  // namespace
 
-void ShmPlans::run_staged(const PreparedPlan& prepared, const ChunkRun& laid, const ChunkRun& taken,
-                          plan::DType dtype, Fold fold, const Intent& intent) {
+void ShmPlans::run_staged(const PreparedPlan& prepared, const ChunkRun& laid,
+                          const ChunkRun& taken, plan::DType dtype, Fold fold,
+                          const Intent& intent) {
   const plan::CollectivePlan& plan = prepared.plan;
   const int64_t element_bytes = plan::bytes_of(dtype);
   const auto [first, last] = plan.chunk_range(0, intent.elements);

@@ -58,8 +58,9 @@ class MpiGroup : public Group {
       const at::Tensor block = at::empty_like(output);  // `output` may be part of `input`.
       complete("reduce_scatter", {input, block}, [&](MPI_Request* request) {
         const MPI_Op reduction = mpi_op_of(block.scalar_type(), op);
-        return call_mpi(MPI_Ireduce_scatter_block, input.const_data_ptr(), block.mutable_data_ptr(),
-                        count_of(block), type_of(block), reduction, ranks_, request);
+        return call_mpi(MPI_Ireduce_scatter_block, input.const_data_ptr(),
+                        block.mutable_data_ptr(), count_of(block), type_of(block), reduction,
+                        ranks_, request);
       });
       output.copy_(block);
       if (op == ReduceOp::mean) output.div_(size());
@@ -128,14 +129,15 @@ class MpiGroup : public Group {
       waited_ = true;
       int bytes = static_cast<int>(tensor_.nbytes());
       const bool received = std::string_view(operation_) == "recv";
-      if (received && end.complaint.empty()) call_mpi(MPI_Get_count, &end.status, MPI_BYTE, &bytes);
+      if (received && end.complaint.empty())
+        call_mpi(MPI_Get_count, &end.status, MPI_BYTE, &bytes);
       if (!end.complaint.empty() || bytes != static_cast<int>(tensor_.nbytes()))
-        throw Error(
-            ErrorCode::invalid_argument, "comm",
-            fmt::format("{}: the tensor has {} bytes, but the message has {}", operation_,
-                        tensor_.nbytes(),
-                        end.complaint.empty() ? fmt::format("{}", bytes) : "not: " + end.complaint),
-            "tensors of the same size and type");
+        throw Error(ErrorCode::invalid_argument, "comm",
+                    fmt::format("{}: the tensor has {} bytes, but the message has {}", operation_,
+                                tensor_.nbytes(),
+                                end.complaint.empty() ? fmt::format("{}", bytes)
+                                                      : "not: " + end.complaint),
+                    "tensors of the same size and type");
     }
 
    private:

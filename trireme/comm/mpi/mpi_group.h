@@ -25,7 +25,8 @@ bool mpi_is_compiled_in();
 // COLLECTIVE over all workers of mpirun. Returns the text of worker 0, before there is any other
 // connection. Starts MPI if that has not been done. Throws Error(invalid_argument) if mpirun
 // belongs to another MPI than this build's, in which case every worker is a world of its own.
-std::string hand_out_by_mpi(const std::string& text, int worker, int workers, Milliseconds timeout);
+std::string hand_out_by_mpi(const std::string& text, int worker, int workers,
+                            Milliseconds timeout);
 
 // COLLECTIVE over `members`, which are listed by rank of the group. `timeout` applies to every
 // wait. The tensors of a failed wait stay with MPI for good.

@@ -5,9 +5,10 @@ namespace trireme::comm {
 namespace {
 
 Error lacking() {
-  return Error(ErrorCode::unsupported, "comm", "this build has no MPI",
-               "install libopenmpi-dev and build again, or comm.backend: auto with workers started "
-               "by trireme or torchrun");
+  return Error(
+      ErrorCode::unsupported, "comm", "this build has no MPI",
+      "install libopenmpi-dev and build again, or comm.backend: auto with workers started "
+      "by trireme or torchrun");
 }
 
 }  // namespace

@@ -136,8 +136,9 @@ void Messages::Lane::end_body() {
 }
 
 std::shared_ptr<Messages::Delivery> Messages::Lane::take_receive(int32_t tag) {
-  const auto found = std::find_if(receives.begin(), receives.end(),
-                                  [&](const DeliveryPtr& each) { return each->header.tag == tag; });
+  const auto found = std::find_if(receives.begin(), receives.end(), [&](const DeliveryPtr& each) {
+    return each->header.tag == tag;
+  });
   if (found == receives.end()) return nullptr;
   const DeliveryPtr receive = *found;
   receives.erase(found);
@@ -216,7 +217,8 @@ void Messages::Mailroom::wait(Delivery& delivery, const char* operation, const s
   const Deadline deadline = Deadline::after(limits->timeout());
   std::unique_lock lock(mutex);
   const auto over = [&] { return delivery.done || ended || !delivery.broken.empty(); };
-  while (!changed.wait_for(lock, std::min(kMessageSlice, deadline.remaining() + Milliseconds(1)), over)) {
+  while (!changed.wait_for(lock, std::min(kMessageSlice, deadline.remaining() + Milliseconds(1)),
+                           over)) {
     limits->throw_if_lost();
     if (!deadline.expired()) continue;
     lanes[static_cast<size_t>(delivery.peer)].receives.remove_if(
@@ -271,7 +273,8 @@ Messages::~Messages() {
 WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
   mailroom_->limits->throw_if_lost();
   auto delivery = std::make_shared<Delivery>(std::move(tensor), to, tag);
-  delivery->head = {reinterpret_cast<const std::byte*>(&delivery->header), sizeof delivery->header};
+  delivery->head = {reinterpret_cast<const std::byte*>(&delivery->header),
+                    sizeof delivery->header};
   delivery->body = {delivery->data(), static_cast<size_t>(delivery->header.bytes)};
   const std::lock_guard lock(mailroom_->mutex);
   Lane& lane = mailroom_->lanes[static_cast<size_t>(to)];
@@ -282,8 +285,9 @@ WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
     if (delivery->body.bytes > 0) lane.link.send(delivery->body);
     mailroom_->start();
   }
-  return std::make_unique<DeliveryWork>(mailroom_, std::move(delivery), "send",
-                                        fmt::format("rank {} to take a message (tag {})", to, tag));
+  return std::make_unique<DeliveryWork>(
+      mailroom_, std::move(delivery), "send",
+      fmt::format("rank {} to take a message (tag {})", to, tag));
 }
 
 void Messages::drop(int peer) {

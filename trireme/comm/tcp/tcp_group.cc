@@ -38,7 +38,9 @@ std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& 
 // which it waits.
 bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<int>& workers,
                               int rank) {
-  const auto host_of = [&](int worker) { return member.peers()[static_cast<size_t>(worker)].host; };
+  const auto host_of = [&](int worker) {
+    return member.peers()[static_cast<size_t>(worker)].host;
+  };
   const std::string host = host_of(workers[static_cast<size_t>(rank)]);
   const auto here = std::count_if(workers.begin(), workers.end(),
                                   [&](int worker) { return host_of(worker) == host; });
@@ -144,7 +146,8 @@ class TcpGroup : public Group, public Breakable {
 
   // No operation ends before the calls of all ranks have arrived, so nothing more is needed.
   void do_barrier() override {
-    queue_.add([this] { perform({.operation = Operation::barrier}, [](RoundRunner&) {}); })->wait();
+    queue_.add([this] { perform({.operation = Operation::barrier}, [](RoundRunner&) {}); })
+        ->wait();
   }
 
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {

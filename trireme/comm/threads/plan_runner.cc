@@ -29,8 +29,9 @@ struct PlanRunner::Tensors {
   }
 };
 
-void PlanRunner::run(const PreparedPlan& prepared, std::span<void* const> tensors, int64_t elements,
-                     plan::DType dtype, Fold fold, const std::function<void()>& barrier) {
+void PlanRunner::run(const PreparedPlan& prepared, std::span<void* const> tensors,
+                     int64_t elements, plan::DType dtype, Fold fold,
+                     const std::function<void()>& barrier) {
   const plan::CollectivePlan& plan = prepared.plan;
   const int64_t element_bytes = plan::bytes_of(dtype);
   const int64_t longest = plan.chunk_range(0, elements).second * element_bytes;

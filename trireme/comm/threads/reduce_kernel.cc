@@ -79,7 +79,8 @@ void fold_typed(Fold fold, T* target, std::span<const void* const> sources, int6
       } else {
         for (int64_t i = 0; i < count; ++i) {
           const A value = static_cast<A>(source[i]);
-          total[i] = pick(total[i], value, fold == Fold::max ? value > total[i] : value < total[i]);
+          total[i] =
+              pick(total[i], value, fold == Fold::max ? value > total[i] : value < total[i]);
         }
       }
     }

@@ -17,6 +17,7 @@ struct ThreadGroupOptions {
 };
 
 // Makes one Group for each rank 0..size-1. Give one to each thread.
-std::vector<std::shared_ptr<Group>> make_thread_groups(int size, const ThreadGroupOptions& options);
+std::vector<std::shared_ptr<Group>> make_thread_groups(int size,
+                                                       const ThreadGroupOptions& options);
 
 }  // namespace trireme::comm

@@ -9,7 +9,8 @@
 namespace trireme::compression {
 namespace {
 
-CompressedBucket layout_of(const plan::Bucket& bucket, const std::vector<plan::TensorSpec>& specs) {
+CompressedBucket layout_of(const plan::Bucket& bucket,
+                           const std::vector<plan::TensorSpec>& specs) {
   CompressedBucket layout{{}, bucket.offsets, bucket.elements, to_torch(bucket.dtype)};
   for (const int parameter : bucket.params)
     layout.parameters.push_back(specs[static_cast<size_t>(parameter)]);

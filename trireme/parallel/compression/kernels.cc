@@ -35,7 +35,8 @@ TRIREME_INLINE uint16_t fp16_of(float value) {
   const uint32_t normal =
       (magnitude + rebias + 0xfff + ((magnitude >> kHalfShift) & 1)) >> kHalfShift;
   const uint32_t small = bits_of(float_of(magnitude) + 0.5F) - bits_of(0.5F);
-  return static_cast<uint16_t>(sign | (float_of(magnitude) < kSmallestNormalHalf ? small : normal));
+  return static_cast<uint16_t>(sign |
+                               (float_of(magnitude) < kSmallestNormalHalf ? small : normal));
 }
 // A multiplication corrects the exponent; numbers below the smallest normal one need it too.
 TRIREME_INLINE float from_fp16_code(uint16_t code) {

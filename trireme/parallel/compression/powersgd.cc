@@ -76,7 +76,8 @@ class PowerSgd : public Compressor {
   };
 
   at::Tensor q_of(const Matrix& matrix) const {
-    return q_.narrow(0, matrix.q, matrix.rank * matrix.columns).view({matrix.rank, matrix.columns});
+    return q_.narrow(0, matrix.q, matrix.rank * matrix.columns)
+        .view({matrix.rank, matrix.columns});
   }
 
   // A random matrix that is drawn from the parameter's name: equal on every replica, in every run.
@@ -101,7 +102,8 @@ class PowerSgd : public Compressor {
     const T* const kept = errors_.kept().const_data_ptr<T>();
     T* const left = errors_.left().mutable_data_ptr<T>();
     // P = M Q. The uncompressed parameters travel with it.
-    for (const Matrix& matrix : matrices_) project(thin<T>(matrix, flat, q_), kept + matrix.offset);
+    for (const Matrix& matrix : matrices_)
+      project(thin<T>(matrix, flat, q_), kept + matrix.offset);
     for (const auto& [offset, length, place] : whole_)
       p_.narrow(0, place, length).copy_(flat.narrow(0, offset, length));
     int64_t sent = add_up(p_);

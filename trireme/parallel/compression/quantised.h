@@ -13,7 +13,8 @@ class Codec {
   virtual int64_t block_bytes() const = 0;  // The bytes of their code.
   // Encodes `blocks` consecutive blocks of values to bytes, and decodes them. `left` may be null;
   // otherwise left = values - the values of their code.
-  virtual void encode(const float* values, int64_t blocks, std::byte* bytes, float* left) const = 0;
+  virtual void encode(const float* values, int64_t blocks, std::byte* bytes,
+                      float* left) const = 0;
   virtual void decode(const std::byte* bytes, int64_t blocks, float* values) const = 0;
 };
 

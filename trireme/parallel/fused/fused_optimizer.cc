@@ -167,7 +167,8 @@ struct LambRule {
   }
   static Kernel begin(State& s, const Options& o, bool) {
     s.step(s.step() + 1);
-    return {{o.beta1(), o.beta2(), o.eps(), o.weight_decay(), s.step()}, o.lr(), o.adapt_vectors()};
+    return {
+        {o.beta1(), o.beta2(), o.eps(), o.weight_decay(), s.step()}, o.lr(), o.adapt_vectors()};
   }
   static void know_shape(Kernel& k, int64_t dims) { k.adapts = k.adapts || dims > 1; }
   template <typename T>
@@ -359,8 +360,8 @@ class Fused : public FusedOptimizer {
   }
   template <typename T>
   void run(Part& mine, const Range& range, const void* gradient) {
-    Rule::run(mine.kernel, static_cast<T*>(mine.data) + range.from, static_cast<const T*>(gradient),
-              state_at<T>(mine, range.from), range.count);
+    Rule::run(mine.kernel, static_cast<T*>(mine.data) + range.from,
+              static_cast<const T*>(gradient), state_at<T>(mine, range.from), range.count);
   }
   template <typename T>
   Squares measure_as(Part& mine, const Range& range, const void* gradient) {
@@ -394,7 +395,8 @@ std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& opti
   if (type == typeid(optim::Adam))
     return make<AdamRule<optim::AdamParamState, optim::AdamOptions, false>>(optimizer, parameters);
   if (type == typeid(optim::AdamW))
-    return make<AdamRule<optim::AdamWParamState, optim::AdamWOptions, true>>(optimizer, parameters);
+    return make<AdamRule<optim::AdamWParamState, optim::AdamWOptions, true>>(optimizer,
+                                                                             parameters);
   if (type == typeid(optim::RMSprop)) return make<RmsPropRule>(optimizer, parameters);
   if (type == typeid(optim::Adagrad)) return make<AdagradRule>(optimizer, parameters);
   if (type == typeid(LarsOptimizer)) return make<LarsRule>(optimizer, parameters);

@@ -89,7 +89,8 @@ TRIREME_INLINE void rms_prop(const RmsProp& rule, T* __restrict p, const T* __re
 template <typename T>
 TRIREME_INLINE void adagrad(const Adagrad& rule, T* __restrict p, const T* __restrict g,
                             T* __restrict sum, int64_t n) {
-  const T rate = static_cast<T>(rule.lr / (1 + static_cast<double>(rule.step - 1) * rule.lr_decay));
+  const T rate =
+      static_cast<T>(rule.lr / (1 + static_cast<double>(rule.step - 1) * rule.lr_decay));
   const T eps = static_cast<T>(rule.eps), decay = static_cast<T>(rule.weight_decay);
   for (int64_t i = 0; i < n; ++i) {
     const T slope = g[i] + decay * p[i];
@@ -162,7 +163,8 @@ TRIREME_INLINE void lamb(const Lamb& rule, double rate, T* __restrict p, const T
 }
 
 template <typename T>
-TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* target, int64_t n) {
+TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* target,
+                           int64_t n) {
   const T scale = static_cast<T>(factor);
   if (sources.size() == 1) {
     const T* const a = sources[0];
@@ -190,78 +192,78 @@ TRIREME_INLINE void sum_of(std::span<const T* const> sources, double factor, T* 
 
 }  // namespace
 
-#define TRIREME_KERNELS(T)                                                                         \
-  TRIREME_CLONES static void sgd_of(const Sgd& r, T* p, const T* g, T* m, int64_t n) {             \
-    sgd<T>(r, p, g, m, n);                                                                         \
-  }                                                                                                \
-  TRIREME_CLONES static void adam_of(const Adam& r, T* p, const T* g, T* m, T* v, T* x,            \
-                                     int64_t n) {                                                  \
-    adam<T>(r, p, g, m, v, x, n);                                                                  \
-  }                                                                                                \
-  TRIREME_CLONES static void rms_prop_of(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a,     \
-                                         int64_t n) {                                              \
-    rms_prop<T>(r, p, g, s, m, a, n);                                                              \
-  }                                                                                                \
-  TRIREME_CLONES static void adagrad_of(const Adagrad& r, T* p, const T* g, T* s, int64_t n) {     \
-    adagrad<T>(r, p, g, s, n);                                                                     \
-  }                                                                                                \
-  TRIREME_CLONES static void lars_of(const Lars& r, T* p, const T* g, T* m, int64_t n) {           \
-    lars<T>(r, p, g, m, n);                                                                        \
-  }                                                                                                \
-  TRIREME_CLONES static Squares lamb_advance_of(const Lamb& r, const T* p, const T* g, T* m, T* v, \
-                                                int64_t n) {                                       \
-    return lamb_advance<T>(r, p, g, m, v, n);                                                      \
-  }                                                                                                \
-  TRIREME_CLONES static void lamb_of(const Lamb& r, double rate, T* p, const T* m, const T* v,     \
-                                     int64_t n) {                                                  \
-    lamb<T>(r, rate, p, m, v, n);                                                                  \
-  }                                                                                                \
-  TRIREME_CLONES static void sum_scaled_of(std::span<const T* const> s, double f, T* t,            \
-                                           int64_t n) {                                            \
-    sum_of<T>(s, f, t, n);                                                                         \
-  }                                                                                                \
-  TRIREME_CLONES static double squares_of(const T* x, int64_t n) {                                 \
-    return sum_over<T>(n, [&](int64_t i) { return x[i]; });                                        \
-  }                                                                                                \
-  template <>                                                                                      \
-  void update(const Sgd& r, T* p, const T* g, T* m, int64_t n) {                                   \
-    sgd_of(r, p, g, m, n);                                                                         \
-  }                                                                                                \
-  template <>                                                                                      \
-  void update(const Adam& r, T* p, const T* g, T* m, T* v, T* x, int64_t n) {                      \
-    adam_of(r, p, g, m, v, x, n);                                                                  \
-  }                                                                                                \
-  template <>                                                                                      \
-  void update(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a, int64_t n) {                   \
-    rms_prop_of(r, p, g, s, m, a, n);                                                              \
-  }                                                                                                \
-  template <>                                                                                      \
-  void update(const Adagrad& r, T* p, const T* g, T* s, int64_t n) {                               \
-    adagrad_of(r, p, g, s, n);                                                                     \
-  }                                                                                                \
-  template <>                                                                                      \
-  Squares measure(const Lars&, const T* p, const T* g, int64_t n) {                                \
-    return {squares_of(p, n), squares_of(g, n)};                                                   \
-  }                                                                                                \
-  template <>                                                                                      \
-  void update(const Lars& r, T* p, const T* g, T* m, int64_t n) {                                  \
-    lars_of(r, p, g, m, n);                                                                        \
-  }                                                                                                \
-  template <>                                                                                      \
-  Squares advance(const Lamb& r, const T* p, const T* g, T* m, T* v, int64_t n) {                  \
-    return lamb_advance_of(r, p, g, m, v, n);                                                      \
-  }                                                                                                \
-  template <>                                                                                      \
-  void update(const Lamb& r, double rate, T* p, const T* m, const T* v, int64_t n) {               \
-    lamb_of(r, rate, p, m, v, n);                                                                  \
-  }                                                                                                \
-  template <>                                                                                      \
-  void sum_scaled(std::span<const T* const> s, double f, T* t, int64_t n) {                        \
-    sum_scaled_of(s, f, t, n);                                                                     \
-  }                                                                                                \
-  template <>                                                                                      \
-  double sum_of_squares(const T* x, int64_t n) {                                                   \
-    return squares_of(x, n);                                                                       \
+#define TRIREME_KERNELS(T)                                                                     \
+  TRIREME_CLONES static void sgd_of(const Sgd& r, T* p, const T* g, T* m, int64_t n) {         \
+    sgd<T>(r, p, g, m, n);                                                                     \
+  }                                                                                            \
+  TRIREME_CLONES static void adam_of(const Adam& r, T* p, const T* g, T* m, T* v, T* x,        \
+                                     int64_t n) {                                              \
+    adam<T>(r, p, g, m, v, x, n);                                                              \
+  }                                                                                            \
+  TRIREME_CLONES static void rms_prop_of(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a, \
+                                         int64_t n) {                                          \
+    rms_prop<T>(r, p, g, s, m, a, n);                                                          \
+  }                                                                                            \
+  TRIREME_CLONES static void adagrad_of(const Adagrad& r, T* p, const T* g, T* s, int64_t n) { \
+    adagrad<T>(r, p, g, s, n);                                                                 \
+  }                                                                                            \
+  TRIREME_CLONES static void lars_of(const Lars& r, T* p, const T* g, T* m, int64_t n) {       \
+    lars<T>(r, p, g, m, n);                                                                    \
+  }                                                                                            \
+  TRIREME_CLONES static Squares lamb_advance_of(const Lamb& r, const T* p, const T* g, T* m,   \
+                                                T* v, int64_t n) {                             \
+    return lamb_advance<T>(r, p, g, m, v, n);                                                  \
+  }                                                                                            \
+  TRIREME_CLONES static void lamb_of(const Lamb& r, double rate, T* p, const T* m, const T* v, \
+                                     int64_t n) {                                              \
+    lamb<T>(r, rate, p, m, v, n);                                                              \
+  }                                                                                            \
+  TRIREME_CLONES static void sum_scaled_of(std::span<const T* const> s, double f, T* t,        \
+                                           int64_t n) {                                        \
+    sum_of<T>(s, f, t, n);                                                                     \
+  }                                                                                            \
+  TRIREME_CLONES static double squares_of(const T* x, int64_t n) {                             \
+    return sum_over<T>(n, [&](int64_t i) { return x[i]; });                                    \
+  }                                                                                            \
+  template <>                                                                                  \
+  void update(const Sgd& r, T* p, const T* g, T* m, int64_t n) {                               \
+    sgd_of(r, p, g, m, n);                                                                     \
+  }                                                                                            \
+  template <>                                                                                  \
+  void update(const Adam& r, T* p, const T* g, T* m, T* v, T* x, int64_t n) {                  \
+    adam_of(r, p, g, m, v, x, n);                                                              \
+  }                                                                                            \
+  template <>                                                                                  \
+  void update(const RmsProp& r, T* p, const T* g, T* s, T* m, T* a, int64_t n) {               \
+    rms_prop_of(r, p, g, s, m, a, n);                                                          \
+  }                                                                                            \
+  template <>                                                                                  \
+  void update(const Adagrad& r, T* p, const T* g, T* s, int64_t n) {                           \
+    adagrad_of(r, p, g, s, n);                                                                 \
+  }                                                                                            \
+  template <>                                                                                  \
+  Squares measure(const Lars&, const T* p, const T* g, int64_t n) {                            \
+    return {squares_of(p, n), squares_of(g, n)};                                               \
+  }                                                                                            \
+  template <>                                                                                  \
+  void update(const Lars& r, T* p, const T* g, T* m, int64_t n) {                              \
+    lars_of(r, p, g, m, n);                                                                    \
+  }                                                                                            \
+  template <>                                                                                  \
+  Squares advance(const Lamb& r, const T* p, const T* g, T* m, T* v, int64_t n) {              \
+    return lamb_advance_of(r, p, g, m, v, n);                                                  \
+  }                                                                                            \
+  template <>                                                                                  \
+  void update(const Lamb& r, double rate, T* p, const T* m, const T* v, int64_t n) {           \
+    lamb_of(r, rate, p, m, v, n);                                                              \
+  }                                                                                            \
+  template <>                                                                                  \
+  void sum_scaled(std::span<const T* const> s, double f, T* t, int64_t n) {                    \
+    sum_scaled_of(s, f, t, n);                                                                 \
+  }                                                                                            \
+  template <>                                                                                  \
+  double sum_of_squares(const T* x, int64_t n) {                                               \
+    return squares_of(x, n);                                                                   \
   }
 TRIREME_KERNELS(float)
 TRIREME_KERNELS(double)

@@ -25,7 +25,8 @@ struct alignas(kCacheLine) BetweenHosts::Flags {
   bool travels_in_backward;
 };
 
-BetweenHosts::BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters,
+BetweenHosts::BetweenHosts(std::shared_ptr<Group> group,
+                           const std::vector<NamedTensor>& parameters,
                            const plan::BucketOptions& options,
                            const CompressionOptions& compression, Actions actions)
     : group_(std::move(group)),
@@ -89,7 +90,8 @@ void BetweenHosts::ready(int parameter) {
   for (auto bucket = static_cast<size_t>(arrived_);
        bucket < plan_.buckets.size() && progress_.is_complete(bucket); ++bucket) {
     ++arrived_;
-    if (flags(bucket).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < team_->size()) continue;
+    if (flags(bucket).arrived.fetch_add(1, std::memory_order_acq_rel) + 1 < team_->size())
+      continue;
     for (const int p : plan_.buckets[bucket].params) actions_.reduce(p);
     flags(bucket).reduced.store(true, std::memory_order_release);
   }

@@ -68,7 +68,8 @@ class SharedExchange : public Exchange {
     post(mine);
     team_->meet({"gradients", count(), "shared"});
     adopt_new_state();
-    const StepFacts::Summed facts = between_ ? reduce_between_hosts() : facts_.read(sum_of_facts());
+    const StepFacts::Summed facts =
+        between_ ? reduce_between_hosts() : facts_.read(sum_of_facts());
     StepOutcome outcome = facts.outcome;
     outcome.bytes_sent = bytes_between_hosts_;
     updating_ = false;
@@ -197,10 +198,10 @@ class SharedExchange : public Exchange {
   void watch_contents() {
     const auto bytes_of = [this](const Piece& run) {
       const auto element = entry(run.parameter).element_bytes;
-      return std::span<const std::byte>(model_->data() +
-                                            layout_.parameters[static_cast<size_t>(run.parameter)] +
-                                            static_cast<size_t>(run.from) * element,
-                                        static_cast<size_t>(run.to - run.from) * element);
+      return std::span<const std::byte>(
+          model_->data() + layout_.parameters[static_cast<size_t>(run.parameter)] +
+              static_cast<size_t>(run.from) * element,
+          static_cast<size_t>(run.to - run.from) * element);
     };
     std::vector<Piece> frozen;
     for (int p = 0; p < count(); ++p) {
@@ -536,8 +537,8 @@ class SharedExchange : public Exchange {
     const launch::CollectiveMark mark("reduced on all hosts");
     lead([&](Group& leaders) {
       all_facts_.copy_(sum_of_facts());
-      bytes_between_hosts_ = between_->all_reduce(leaders, all_facts_,
-                                                  [&] { facts_.report_bad_gradients(all_facts_); });
+      bytes_between_hosts_ = between_->all_reduce(
+          leaders, all_facts_, [&] { facts_.report_bad_gradients(all_facts_); });
     });
     between_->next_step();
     team_->barrier("reduced on all hosts");

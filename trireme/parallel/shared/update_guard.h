@@ -35,7 +35,8 @@ class UpdateGuard {
   // Does run `number` of `rank`'s shard, counted from 0 and in order. `update` writes `regions`
   // and nothing else. Skips the run if it was done before.
   template <typename Update>
-  void run(int rank, int64_t number, std::span<const std::span<std::byte>> regions, Update update) {
+  void run(int rank, int64_t number, std::span<const std::span<std::byte>> regions,
+           Update update) {
     if (!begin_run(rank, number, regions)) return;
     at_moment(number, UpdateGuardOptions::Moment::copied);
     update();
