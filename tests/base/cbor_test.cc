@@ -7,7 +7,7 @@
 #include <vector>
 #include "expect_error.h"
 
-namespace trireme {
+namespace trireme::cbor_test {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
@@ -130,4 +130,4 @@ TEST(Cbor, RandomBytesAreAValueOrCorrupt) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::cbor_test

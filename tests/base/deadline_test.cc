@@ -5,7 +5,7 @@
 #include <mutex>
 #include <thread>
 
-namespace trireme {
+namespace trireme::deadline_test {
 namespace {
 
 TEST(Deadline, WithAnyWaitLiesInTheFuture) {
@@ -44,4 +44,4 @@ TEST(Deadline, AWaitForTheLongestTimeEndsWhenItsEventComes) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::deadline_test

@@ -5,7 +5,7 @@
 
 #include "expect_error.h"
 
-namespace trireme {
+namespace trireme::environment_test {
 namespace {
 
 using testing::AllOf;
@@ -43,4 +43,4 @@ TEST(Environment, OfTheProcessIsACopy) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::environment_test

@@ -3,7 +3,7 @@
 #include <trireme/base/log.h>
 #include <thread>
 
-namespace trireme {
+namespace trireme::error_test {
 namespace {
 
 // The rank belongs to the thread that sets it, so a thread of its own does not affect other tests.
@@ -60,4 +60,4 @@ TEST(Error, GivesTheExitCodeThatTellsWhetherToRunAgain) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::error_test

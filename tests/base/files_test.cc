@@ -18,7 +18,7 @@
 
 #include "expect_error.h"
 
-namespace trireme {
+namespace trireme::files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -241,4 +241,4 @@ TEST_F(Files, RefuseAFolderThatCannotBeMadeOrWritten) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::files_test

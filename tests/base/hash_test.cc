@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-namespace trireme {
+namespace trireme::hash_test {
 namespace {
 
 // The examples of FIPS 180-2.
@@ -46,4 +46,4 @@ TEST(Mix64, ScattersNeighbours) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::hash_test

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include <csignal>
 
-namespace trireme {
+namespace trireme::process_id_test {
 namespace {
 
 TEST(ProcessId, DoesNotLiveAfterItsProcessEndedEvenIfItIsNotReaped) {
@@ -39,4 +39,4 @@ TEST(ProcessId, CannotJudgeAProcessOfAnotherPlace) {
 TEST(ProcessId, WithoutAProcessDoesNotLive) { EXPECT_FALSE(ProcessId().lives()); }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::process_id_test

@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-namespace trireme {
+namespace trireme::standard_error_test {
 namespace {
 
 using testing::EndsWith;
@@ -56,4 +56,4 @@ TEST_F(Unread, LongLinesArriveWhole) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::standard_error_test

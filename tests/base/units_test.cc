@@ -6,7 +6,7 @@
 
 #include "expect_error.h"
 
-namespace trireme {
+namespace trireme::units_test {
 namespace {
 
 using std::chrono::hours;
@@ -120,4 +120,4 @@ TEST(NearestWord, IsEmptyIfNothingIsNear) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::units_test

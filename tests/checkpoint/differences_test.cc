@@ -4,7 +4,7 @@
 
 #include "checkpoint_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::differences_test {
 namespace {
 
 using plan::DType;
@@ -65,4 +65,4 @@ TEST(Differences, KnowTheValuesOfSmallTypes) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::differences_test

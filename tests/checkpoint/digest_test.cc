@@ -4,7 +4,7 @@
 
 #include "checkpoint_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::digest_test {
 namespace {
 
 constexpr const char* kKind = "xxh3-256k:";
@@ -73,4 +73,4 @@ TEST_F(FileDigest, OfAKindFromTheFutureIsRefused) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::digest_test

@@ -11,7 +11,7 @@
 
 #include "folder_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::folder_lock_test {
 namespace {
 
 using testing::Contains;
@@ -152,4 +152,4 @@ TEST_F(FolderLock, DoesNotKeepReadersOut) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::folder_lock_test

@@ -7,7 +7,7 @@
 #include "file_size_limit.h"
 #include "folder_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::folder_test {
 namespace {
 
 using testing::ElementsAre;
@@ -135,4 +135,4 @@ TEST_F(CheckpointFolder, AFolderThatVanishedIsAnErrorNotACrash) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::folder_test

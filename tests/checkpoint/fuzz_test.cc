@@ -15,7 +15,7 @@
 
 #include "folder_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::fuzz_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -260,4 +260,4 @@ TEST_F(FuzzedFolder, TheNewestWholeOneIsChosenAndEachDamagedOneNamed) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::fuzz_test

@@ -4,7 +4,7 @@
 
 #include "folder_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::leftovers_test {
 namespace {
 
 using testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST_F(Leftovers, OneMovedAsideGoesIfItsSuccessorArrived) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::leftovers_test

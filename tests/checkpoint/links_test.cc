@@ -11,7 +11,7 @@
 #include "folder_testing.h"
 #include "tracing_file_system.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::links_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -214,4 +214,4 @@ TEST_F(Links, ACheckpointThatCannotBeRemovedDoesNotKeepOthers) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::links_test

@@ -6,7 +6,7 @@
 
 #include "folder_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::load_test {
 namespace {
 
 // Reads every tensor into new memory.
@@ -124,4 +124,4 @@ TEST_F(Loading, OfAnEmptyFolderGivesNothing) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::load_test

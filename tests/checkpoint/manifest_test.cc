@@ -6,7 +6,7 @@
 
 #include "checkpoint_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::manifest_test {
 namespace {
 
 Manifest sample() {
@@ -119,4 +119,4 @@ TEST(ManifestText, GarbageIsRefused) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::manifest_test

@@ -5,7 +5,7 @@
 #include "folder_testing.h"
 #include "tracing_file_system.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::move_aside_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,4 +118,4 @@ TEST_F(MoveAside, NamesAFolderThatCannotBeMoved) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::move_aside_test

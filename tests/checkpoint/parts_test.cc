@@ -11,7 +11,7 @@
 #include "folder_testing.h"
 #include "tracing_file_system.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::parts_test {
 namespace {
 
 using testing::ElementsAre;
@@ -199,4 +199,4 @@ TEST_F(Parts, AreKnownByTheirNames) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::parts_test

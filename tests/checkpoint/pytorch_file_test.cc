@@ -7,7 +7,7 @@
 
 #include "checkpoint_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::pytorch_file_test {
 namespace {
 
 using plan::DType;
@@ -121,4 +121,4 @@ TEST_F(PytorchFile, HostilePicklesEndInAnError) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::pytorch_file_test

@@ -5,7 +5,7 @@
 
 #include "folder_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::retention_test {
 namespace {
 
 using testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST_F(KeptCheckpoints, TheBestOfAnEarlierRunIsKnownFromItsManifest) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::retention_test

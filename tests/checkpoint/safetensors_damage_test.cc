@@ -5,7 +5,7 @@
 
 #include "checkpoint_testing.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::safetensors_damage_test {
 namespace {
 
 std::string with_length(uint64_t length, const std::string& rest) {
@@ -226,4 +226,4 @@ TEST_F(SafetensorsDamage, AnyMutationEndsInValuesOrAnError) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::safetensors_damage_test

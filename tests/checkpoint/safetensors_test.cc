@@ -6,7 +6,7 @@
 #include "checkpoint_testing.h"
 #include "file_size_limit.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::safetensors_test {
 namespace {
 
 using plan::DType;
@@ -135,4 +135,4 @@ TEST_F(Safetensors, SaysWhyAFileCannotBeWrittenOrOpened) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::safetensors_test

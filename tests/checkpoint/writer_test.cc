@@ -7,7 +7,7 @@
 #include "folder_testing.h"
 #include "tracing_file_system.h"
 
-namespace trireme::checkpoint {
+namespace trireme::checkpoint::writer_test {
 namespace {
 
 using testing::Contains;
@@ -207,4 +207,4 @@ TEST_F(CheckpointWriter, RefusesTensorsThatCannotBeWrittenAtOnce) {
 }
 
 }  // namespace
-}  // namespace trireme::checkpoint
+}  // namespace trireme::checkpoint::writer_test

@@ -4,7 +4,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::cli {
+namespace trireme::cli::bench_paths_test {
 namespace {
 
 TEST(BenchPaths, AreFoundByNameAndListedForAnUnknownName) {
@@ -25,4 +25,4 @@ TEST(BenchPaths, ContainEveryPathThatRunsPlans) {
 }
 
 }  // namespace
-}  // namespace trireme::cli
+}  // namespace trireme::cli::bench_paths_test

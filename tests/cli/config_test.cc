@@ -10,7 +10,7 @@
 #include <trireme/plan/collective_plan.h>
 #include <fstream>
 
-namespace trireme::cli {
+namespace trireme::cli::config_test {
 namespace {
 
 using testing::AllOf;
@@ -526,4 +526,4 @@ TEST(ConfigExamples, Load) {
 }
 
 }  // namespace
-}  // namespace trireme::cli
+}  // namespace trireme::cli::config_test

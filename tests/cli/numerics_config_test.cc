@@ -5,7 +5,7 @@
 #include <trireme/base/error.h>
 #include <trireme/cli/config_data.h>
 
-namespace trireme::cli {
+namespace trireme::cli::numerics_config_test {
 namespace {
 
 using testing::AllOf;
@@ -71,4 +71,4 @@ TEST(ConfigScaledRate, NeedsTheBatchForWhichTheRateWasFound) {
 }
 
 }  // namespace
-}  // namespace trireme::cli
+}  // namespace trireme::cli::numerics_config_test

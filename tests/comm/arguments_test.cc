@@ -6,7 +6,7 @@
 #include "../base/expect_error.h"
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::arguments_test {
 namespace {
 
 using ::testing::AllOf;
@@ -19,7 +19,7 @@ class GroupArguments : public ::testing::Test {
   std::string refusal(Action action) {
     return message_of(ErrorCode::invalid_argument, action);
   }
-  testing::Groups groups_ = testing::thread_groups(2);
+  tests::Groups groups_ = tests::thread_groups(2);
   const at::Tensor good_ = at::ones({4});
 };
 
@@ -89,7 +89,7 @@ TEST_F(GroupArguments, NamesTypesThatDiffer) {
 }
 
 TEST_F(GroupArguments, RefusesAGroupWithoutRanks) {
-  EXPECT_THAT(refusal([] { testing::thread_groups(0); }), HasSubstr("0 ranks"));
+  EXPECT_THAT(refusal([] { tests::thread_groups(0); }), HasSubstr("0 ranks"));
 }
 
 TEST_F(GroupArguments, NamesAMessageOfAnotherSize) {
@@ -99,4 +99,4 @@ TEST_F(GroupArguments, NamesAMessageOfAnotherSize) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::arguments_test

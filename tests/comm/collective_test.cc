@@ -5,10 +5,10 @@
 
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::collective_test {
 namespace {
 
-using testing::Groups;
+using tests::Groups;
 
 struct Carrier {
   std::string name;
@@ -25,9 +25,9 @@ class Collective : public ::testing::TestWithParam<Carrier> {
   void SetUp() override {
     const Carrier& carrier = GetParam();
     if (carrier.workers == 1) {
-      groups_ = testing::thread_groups(carrier.replicas, carrier.all_reduce);
+      groups_ = tests::thread_groups(carrier.replicas, carrier.all_reduce);
     } else {
-      WorldOptions options = testing::world_options();
+      WorldOptions options = tests::world_options();
       options.backend = carrier.backend;
       workers_.emplace(carrier.workers, options, carrier.hosts);
       groups_ = workers_->make_groups(carrier.replicas);
@@ -39,10 +39,10 @@ class Collective : public ::testing::TestWithParam<Carrier> {
   int size() const { return GetParam().size(); }
   template <typename Body>
   void on_ranks(Body body) {
-    testing::on_ranks(groups_, body);
+    tests::on_ranks(groups_, body);
   }
 
-  std::optional<testing::Workers> workers_;
+  std::optional<tests::Workers> workers_;
   Groups groups_;
 };
 
@@ -356,4 +356,4 @@ std::vector<Carrier> carriers() {
 INSTANTIATE_TEST_SUITE_P(Carriers, Collective, ::testing::ValuesIn(carriers()), name_of);
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::collective_test

@@ -5,10 +5,10 @@
 
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::elastic_world_test {
 namespace {
 
-using testing::on_threads;
+using tests::on_threads;
 
 constexpr const char* kToken = "a token of this test";
 
@@ -21,7 +21,7 @@ TEST(ElasticWorld, LocalWorkersAreThoseOfTheSameHost) {
         launch::RosterOptions{.minimum = count, .maximum = count, .target = count});
     std::vector<std::string> places(hosts.size());
     on_threads(count, [&](int process) {
-      WorldOptions options = testing::world_options();
+      WorldOptions options = tests::world_options();
       options.host = hosts[static_cast<size_t>(process)];
       options.backend = backend;
       World world = World::join(
@@ -52,4 +52,4 @@ TEST(ElasticWorld, LocalWorkersAreThoseOfTheSameHost) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::elastic_world_test

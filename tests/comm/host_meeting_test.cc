@@ -15,7 +15,7 @@
 #include <cstring>
 #include <vector>
 
-namespace trireme::comm {
+namespace trireme::comm::host_meeting_test {
 namespace {
 
 using std::chrono::steady_clock;
@@ -191,4 +191,4 @@ INSTANTIATE_TEST_SUITE_P(EachPhase, HostMeetingOfProcesses,
                          [](const testing::TestParamInfo<Case>& each) { return each.param.name; });
 
 }  // namespace
-}  // namespace trireme::comm
+}  // namespace trireme::comm::host_meeting_test

@@ -8,7 +8,7 @@
 
 #include "../plan/reference_executor.h"
 
-namespace trireme::comm {
+namespace trireme::comm::plan_runner_test {
 namespace {
 
 plan::Tensors<float> random_tensors(int ranks, int64_t elements) {
@@ -55,4 +55,4 @@ TEST(PlanRunner, GivesTheResultOfThePlanInPiecesOfAnySize) {
 }
 
 }  // namespace
-}  // namespace trireme::comm
+}  // namespace trireme::comm::plan_runner_test

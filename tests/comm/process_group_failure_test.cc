@@ -7,22 +7,22 @@
 #include <future>
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::process_group_failure_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::Ending;
-using testing::endings_of;
-using testing::Groups;
+using tests::Ending;
+using tests::endings_of;
+using tests::Groups;
 using ::testing::HasSubstr;
-using testing::Workers;
+using tests::Workers;
 
 constexpr Milliseconds kTimeout{6000};
 // The bound for noticing a lost worker: far below the time-out.
 constexpr Milliseconds kBound{3000};
 
 WorldOptions options_for(const std::string& backend) {
-  WorldOptions options = testing::world_options(kTimeout);
+  WorldOptions options = tests::world_options(kTimeout);
   options.backend = backend;
   return options;
 }
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Waits, LostPeer,
                          });
 
 TEST(ProcessGroupFailure, NoOperationStartsAfterAWorkerIsLost) {
-  Workers workers(2, testing::world_options(kTimeout));
+  Workers workers(2, tests::world_options(kTimeout));
   Groups groups = workers.make_groups();
   groups[1].reset();
   workers.vanish(1);
@@ -123,7 +123,7 @@ TEST(ProcessGroupFailure, NoOperationStartsAfterAWorkerIsLost) {
 
 TEST(ProcessGroupFailure, WaitingForAMissingWorkerEndsInTimeout) {
   for (const std::string name : {"all_reduce", "recv", "barrier"}) {
-    Workers workers(2, testing::world_options(Milliseconds(500)));
+    Workers workers(2, tests::world_options(Milliseconds(500)));
     Groups groups = workers.make_groups();
     const Wait& wait = *std::find_if(waits().begin(), waits().end(),
                                      [&](const Wait& each) { return each.name == name; });
@@ -148,7 +148,7 @@ TEST(ProcessGroupFailure, SigpipeIsIgnoredUnlessTheProgrammeHandlesIt) {
 }
 
 TEST(ProcessGroupFailure, MakingGroupsAfterAPeerIsLostEndsInPeerLost) {
-  Workers workers(2, testing::world_options(kTimeout));
+  Workers workers(2, tests::world_options(kTimeout));
   workers.on_each([](World& world) { world.connect(); });
   workers.vanish(1);
   try {
@@ -160,7 +160,7 @@ TEST(ProcessGroupFailure, MakingGroupsAfterAPeerIsLostEndsInPeerLost) {
 }
 
 TEST(ProcessGroupFailure, ALostProcessEndsTheWaitsOfAllThreadsOfAnother) {
-  Workers workers(2, testing::world_options(kTimeout));
+  Workers workers(2, tests::world_options(kTimeout));
   Groups groups = workers.make_groups(2);
   std::promise<void> waiting;
   auto loser = std::async(std::launch::async, [&] {
@@ -215,4 +215,4 @@ TEST_P(Mismatch, OfSizesIsNamedOnBothSides) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::process_group_failure_test

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace trireme::testing {
+namespace trireme::tests {
 
 using Groups = std::vector<std::shared_ptr<Group>>;
 
@@ -162,4 +162,4 @@ inline Groups thread_groups(int size, plan::Algorithm algorithm = plan::Algorith
   return comm::make_thread_groups(size, options);
 }
 
-}  // namespace trireme::testing
+}  // namespace trireme::tests

@@ -11,14 +11,14 @@
 
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::shm_plans_test {
 namespace {
 
 using plan::Algorithm;
 using ::testing::AllOf;
-using testing::Groups;
+using tests::Groups;
 using ::testing::HasSubstr;
-using testing::on_ranks;
+using tests::on_ranks;
 
 struct Case {
   Algorithm algorithm;
@@ -49,7 +49,7 @@ plan::CollectiveTable always(Algorithm algorithm) {
   return table;
 }
 
-Groups groups_by(testing::Workers& workers, int replicas, const plan::CollectiveTable& table) {
+Groups groups_by(tests::Workers& workers, int replicas, const plan::CollectiveTable& table) {
   workers.on_each([&](World& world) {
     world.connect(replicas);
     world.set_table(table);
@@ -106,7 +106,7 @@ class ShmPlans : public ::testing::TestWithParam<Case> {
   }
 
   int size_;
-  testing::Workers workers_;
+  tests::Workers workers_;
   Groups groups_, threads_;
 };
 
@@ -223,56 +223,56 @@ TEST(ShmPlanChoice, FollowsTheTableBySize) {
   table.set({"shm", plan::Collective::all_reduce, 4, 1},
             {{0, Algorithm::tree}, {4096, Algorithm::ring}, {1 << 20, Algorithm::direct}});
   table.set({"threads", plan::Collective::all_reduce, 4, 1}, {{0, Algorithm::halving_doubling}});
-  testing::Workers workers(4);
+  tests::Workers workers(4);
   const Groups chosen =
       groups_by(workers, 1, plan::CollectiveTable::parse(table.to_text(), "table.json"));
   for (const auto& [count, algorithm] :
        {std::pair{1023, Algorithm::tree}, {1024, Algorithm::ring}, {300000, Algorithm::direct}}) {
-    expect_same_bits(sums(chosen, count), sums(testing::thread_groups(4, algorithm), count),
+    expect_same_bits(sums(chosen, count), sums(tests::thread_groups(4, algorithm), count),
                      fmt::format("{} elements", count));
     const at::Tensor sum = sums(chosen, count)[0];
     for (const Algorithm other :
          {Algorithm::tree, Algorithm::ring, Algorithm::direct, Algorithm::halving_doubling})
-      EXPECT_EQ(sum.equal(sums(testing::thread_groups(4, other), count)[0]), other == algorithm)
+      EXPECT_EQ(sum.equal(sums(tests::thread_groups(4, other), count)[0]), other == algorithm)
           << count;
   }
   workers.leave();
 }
 
 TEST(ShmPlanChoice, FollowsTheRequestedName) {
-  WorldOptions options = testing::world_options();
+  WorldOptions options = tests::world_options();
   options.backend = "shm";
   options.all_reduce = "ring";
-  testing::Workers workers(3, options);
+  tests::Workers workers(3, options);
   const Groups groups = workers.make_groups();
   for (const int64_t count : {100, 100000}) {
-    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::ring), count),
+    expect_same_bits(sums(groups, count), sums(tests::thread_groups(3, Algorithm::ring), count),
                      fmt::format("{} elements", count));
     EXPECT_FALSE(sums(groups, count)[0].equal(
-        sums(testing::thread_groups(3, Algorithm::direct), count)[0]));
+        sums(tests::thread_groups(3, Algorithm::direct), count)[0]));
   }
   workers.leave();
 }
 
 TEST(ShmPlanChoice, ReadsEveryOtherRankWithoutATable) {
-  testing::Workers workers(3);
+  tests::Workers workers(3);
   const Groups groups = workers.make_groups();
   for (const int64_t count : {10, 1000, 10000, 1000000})
-    expect_same_bits(sums(groups, count), sums(testing::thread_groups(3, Algorithm::naive), count),
+    expect_same_bits(sums(groups, count), sums(tests::thread_groups(3, Algorithm::naive), count),
                      fmt::format("{} elements", count));
   workers.leave();
 }
 
 TEST(ShmPlanChoice, IsNamedOnBothRanksIfItDiffers) {
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each([](World& world) {
     world.connect();
     world.set_table(always(world.worker() == 0 ? Algorithm::naive : Algorithm::ring));
   });
   const Groups groups = workers.make_groups();
   const auto endings =
-      testing::endings_of(groups, [](Group& group) { group.all_reduce(at::ones({1000})); });
-  for (const testing::Ending& ending : endings) {
+      tests::endings_of(groups, [](Group& group) { group.all_reduce(at::ones({1000})); });
+  for (const tests::Ending& ending : endings) {
     EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument)) << ending.what;
     EXPECT_THAT(ending.what, AllOf(HasSubstr("rank 0"), HasSubstr("sum by naive"),
                                    HasSubstr("rank 1"), HasSubstr("sum by ring")));
@@ -281,11 +281,11 @@ TEST(ShmPlanChoice, IsNamedOnBothRanksIfItDiffers) {
 
 // The lost peer has agreed to the call, but comes to no round.
 TEST(ShmPlanFailure, APeerLostInTheMiddleEndsThePlanOfTheOthers) {
-  testing::Workers workers(3);
+  tests::Workers workers(3);
   Groups groups = groups_by(workers, 1, always(Algorithm::ring));
-  std::vector<testing::Ending> endings(groups.size());
+  std::vector<tests::Ending> endings(groups.size());
   const auto start = std::chrono::steady_clock::now();
-  testing::on_threads(3, [&](int rank) {
+  tests::on_threads(3, [&](int rank) {
     const auto i = static_cast<size_t>(rank);
     if (rank == 1) {
       groups[i]->host_team()->meet({"all_reduce", 1000, "Float, sum by ring"});
@@ -308,4 +308,4 @@ TEST(ShmPlanFailure, APeerLostInTheMiddleEndsThePlanOfTheOthers) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::shm_plans_test

@@ -11,20 +11,20 @@
 #include <future>
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::tcp_group_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::Ending;
-using testing::endings_of;
-using testing::Groups;
+using tests::Ending;
+using tests::endings_of;
+using tests::Groups;
 using ::testing::HasSubstr;
-using testing::on_ranks;
-using testing::Workers;
+using tests::on_ranks;
+using tests::Workers;
 
 WorldOptions tcp_options(Milliseconds timeout = Milliseconds(20000),
                          const std::string& all_reduce = "auto") {
-  WorldOptions options = testing::world_options(timeout);
+  WorldOptions options = tests::world_options(timeout);
   options.backend = "tcp";
   options.all_reduce = all_reduce;
   return options;
@@ -238,7 +238,7 @@ std::vector<Ending> endings_after(int signal, Milliseconds timeout, Milliseconds
   Workers workers(3, options);
   process.begin(workers.coordinator().endpoint());
   Groups groups(2);
-  testing::on_threads(
+  tests::on_threads(
       2, [&](int i) { groups[static_cast<size_t>(i)] = workers[2 * i].make_groups()[0]; });
   std::atomic<int> rounds{0};
   std::chrono::steady_clock::time_point hit;
@@ -274,4 +274,4 @@ TEST(TcpGroup, AStoppedPeerIsNamedAtTheDeadline) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::tcp_group_test

@@ -7,7 +7,7 @@
 #include <trireme/comm/tcp/link.h>
 #include <utility>
 
-namespace trireme::comm {
+namespace trireme::comm::tcp_link_test {
 namespace {
 
 // The two ends of a connection over loopback.
@@ -83,4 +83,4 @@ TEST(PatientLink, NoticesTheEndOfTheConnectionAtOnce) {
 }
 
 }  // namespace
-}  // namespace trireme::comm
+}  // namespace trireme::comm::tcp_link_test

@@ -14,7 +14,7 @@
 #include "../net/hand_made.h"
 #include "../net/relay.h"
 
-namespace trireme::comm {
+namespace trireme::comm::tcp_mesh_test {
 namespace {
 
 using ::testing::AllOf;
@@ -162,4 +162,4 @@ TEST_F(TcpMesh, APeerWithAnotherTokenIsRefused) {
 }
 
 }  // namespace
-}  // namespace trireme::comm
+}  // namespace trireme::comm::tcp_mesh_test

@@ -5,12 +5,12 @@
 
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::thread_group_failure_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::Ending;
-using testing::endings_of;
+using tests::Ending;
+using tests::endings_of;
 using ::testing::HasSubstr;
 
 constexpr Milliseconds kShort{200};
@@ -25,8 +25,8 @@ std::chrono::milliseconds time_of(const std::function<void()>& action) {
 
 class ThreadGroupFailure : public ::testing::TestWithParam<plan::Algorithm> {
  protected:
-  testing::Groups groups(int size, Milliseconds timeout = kLong) {
-    return testing::thread_groups(size, GetParam(), timeout);
+  tests::Groups groups(int size, Milliseconds timeout = kLong) {
+    return tests::thread_groups(size, GetParam(), timeout);
   }
 };
 
@@ -174,4 +174,4 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, ThreadGroupFailure,
                          });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::thread_group_failure_test

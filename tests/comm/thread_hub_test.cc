@@ -6,7 +6,7 @@
 #include <numeric>
 #include <thread>
 
-namespace trireme::comm {
+namespace trireme::comm::thread_hub_test {
 namespace {
 
 template <typename Body>
@@ -96,4 +96,4 @@ TEST(ReduceKernel, NaNWinsMaxAndMinAtAnyPlace) {
 }
 
 }  // namespace
-}  // namespace trireme::comm
+}  // namespace trireme::comm::thread_hub_test

@@ -11,13 +11,13 @@
 #include "../base/expect_error.h"
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::thread_plans_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::Groups;
+using tests::Groups;
 using ::testing::HasSubstr;
-using testing::on_ranks;
+using tests::on_ranks;
 
 struct Case {
   plan::Algorithm algorithm;
@@ -190,8 +190,8 @@ TEST(ThreadPlanChoice, FollowsTheTableBySize) {
     });
     return sums[0];
   };
-  const Groups naive = testing::thread_groups(4, plan::Algorithm::naive),
-               ring = testing::thread_groups(4, plan::Algorithm::ring);
+  const Groups naive = tests::thread_groups(4, plan::Algorithm::naive),
+               ring = tests::thread_groups(4, plan::Algorithm::ring);
   for (const int64_t count : {900, 1100}) {
     EXPECT_FALSE(sum_by(naive, count).equal(sum_by(ring, count)));
     EXPECT_TRUE(sum_by(chosen, count).equal(sum_by(count < 1024 ? naive : ring, count))) << count;
@@ -245,29 +245,29 @@ at::Tensor ordered_sum(const Groups& groups) {
 }
 
 TEST(WorldTable, OfRankZeroIsUsedByAllRanks) {
-  const at::Tensor by_naive = ordered_sum(testing::thread_groups(3, plan::Algorithm::naive));
-  const at::Tensor by_ring = ordered_sum(testing::thread_groups(3, plan::Algorithm::ring));
+  const at::Tensor by_naive = ordered_sum(tests::thread_groups(3, plan::Algorithm::naive));
+  const at::Tensor by_ring = ordered_sum(tests::thread_groups(3, plan::Algorithm::ring));
   ASSERT_FALSE(by_naive.equal(by_ring));
   const TemporaryTable naive(table_of(plan::Algorithm::naive)),
       ring(table_of(plan::Algorithm::ring));
   for (const bool first_has_ring : {false, true}) {
-    testing::Workers job(3);
+    tests::Workers job(3);
     std::vector<std::unique_ptr<World>> worlds;
     for (int worker = 0; worker < 3; ++worker) {
-      WorldOptions options = testing::world_options();
+      WorldOptions options = tests::world_options();
       options.backend = "tcp";
       if (worker < 2) options.table = ((worker == 0) == first_has_ring ? ring : naive).path();
       worlds.push_back(std::make_unique<World>(World::join(options, job.environment(worker, 3))));
     }
     Groups groups(3);
-    testing::on_threads(3, [&](int worker) {
+    tests::on_threads(3, [&](int worker) {
       const auto i = static_cast<size_t>(worker);
       groups[i] = worlds[i]->make_groups()[0];
     });
     EXPECT_TRUE(ordered_sum(groups).equal(first_has_ring ? by_ring : by_naive));
-    testing::on_threads(3, [&](int worker) { worlds[static_cast<size_t>(worker)]->leave(); });
+    tests::on_threads(3, [&](int worker) { worlds[static_cast<size_t>(worker)]->leave(); });
   }
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::thread_plans_test

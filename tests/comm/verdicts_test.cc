@@ -6,12 +6,12 @@
 #include <trireme/base/deadline.h>
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::verdicts_test {
 namespace {
 
-using testing::Groups;
+using tests::Groups;
 using ::testing::HasSubstr;
-using testing::Workers;
+using tests::Workers;
 
 constexpr Milliseconds kStall{200};
 
@@ -42,7 +42,7 @@ std::string said_while(Workers& workers, const Groups& groups,
 class Verdicts : public ::testing::TestWithParam<const char*> {
  protected:
   Workers make(int count) {
-    WorldOptions options = testing::world_options(Milliseconds(10000));
+    WorldOptions options = tests::world_options(Milliseconds(10000));
     options.backend = GetParam();
     return Workers(count, options, {}, kStall);
   }
@@ -81,4 +81,4 @@ TEST_P(Verdicts, NameTheWorkerThatCalledSomethingElse) {
 INSTANTIATE_TEST_SUITE_P(Carriers, Verdicts, ::testing::Values("shm", "tcp"));
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::verdicts_test

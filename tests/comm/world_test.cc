@@ -6,14 +6,14 @@
 #include "../base/expect_error.h"
 #include "ranks.h"
 
-namespace trireme {
+namespace trireme::world_test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
-using testing::Ending;
+using tests::Ending;
 using ::testing::HasSubstr;
-using testing::Workers;
+using tests::Workers;
 
 World alone(WorldOptions options = {}) { return World::join(std::move(options), Environment()); }
 
@@ -89,8 +89,8 @@ TEST(World, WorkersOfTorchrunMeetAtRankZero) {
                         {"MASTER_PORT", port},
                         {"TRIREME_JOB_TOKEN", "a token of this test"}});
   };
-  testing::on_threads(2, [&](int rank) {
-    World world = World::join(testing::world_options(), environment(rank));
+  tests::on_threads(2, [&](int rank) {
+    World world = World::join(tests::world_options(), environment(rank));
     EXPECT_EQ(world.identity().launcher, launch::Launcher::torchrun);
     const auto groups = world.make_groups();
     const at::Tensor tensor = at::full({3}, rank + 1.0);
@@ -101,7 +101,7 @@ TEST(World, WorkersOfTorchrunMeetAtRankZero) {
 }
 
 TEST(World, EachCallMakesGroupsOfTheirOwn) {
-  WorldOptions options = testing::world_options();
+  WorldOptions options = tests::world_options();
   options.backend = "gloo";  // It works while the caller continues.
   Workers workers(2, options);
   workers.on_each([](World& world) {
@@ -172,7 +172,7 @@ TEST(World, RefusesABackendItDoesNotHave) {
 }
 
 TEST(World, ThreadsDoNotJoinProcesses) {
-  WorldOptions options = testing::world_options();
+  WorldOptions options = tests::world_options();
   options.backend = "threads";
   Workers workers(2, options);
   for (const Ending& ending : endings_of(workers, [](World& world) { world.make_groups(); }))
@@ -191,7 +191,7 @@ TEST(World, RefusesAnAlgorithmItDoesNotKnowBeforeConnecting) {
 }
 
 TEST(World, AMissingWorkerEndsInTimeoutThatNamesIt) {
-  Workers workers(3, testing::world_options(Milliseconds(500)));
+  Workers workers(3, tests::world_options(Milliseconds(500)));
   const auto endings = endings_of(workers, [](World& world) {
     if (world.worker() != 1) world.connect();
   });
@@ -203,7 +203,7 @@ TEST(World, AMissingWorkerEndsInTimeoutThatNamesIt) {
 
 TEST(World, AWrongTokenIsRefused) {
   launch::Coordinator coordinator({"127.0.0.1", 0}, "the right token of this job", {.workers = 2});
-  World world = World::join(testing::world_options(),
+  World world = World::join(tests::world_options(),
                             Environment({{"TRIREME_WORKER", "0"},
                                          {"TRIREME_WORKERS", "2"},
                                          {"TRIREME_RENDEZVOUS", coordinator.endpoint().describe()},
@@ -213,4 +213,4 @@ TEST(World, AWrongTokenIsRefused) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::world_test

@@ -8,7 +8,7 @@
 
 #include "data_files.h"
 
-namespace trireme::data {
+namespace trireme::data::digits_test {
 namespace {
 
 const std::filesystem::path kShipped =
@@ -121,4 +121,4 @@ TEST(ImageTableSelect, RefusesARowThatDoesNotExist) {
 }
 
 }  // namespace
-}  // namespace trireme::data
+}  // namespace trireme::data::digits_test

@@ -4,7 +4,7 @@
 
 #include "data_files.h"
 
-namespace trireme::data {
+namespace trireme::data::file_bytes_test {
 namespace {
 
 TEST(FileBytes, ReadsPlainAndGzipFilesOfAnyName) {
@@ -83,4 +83,4 @@ TEST(FileBytes, QuotesOnlyPrintableCharacters) {
 }
 
 }  // namespace
-}  // namespace trireme::data
+}  // namespace trireme::data::file_bytes_test

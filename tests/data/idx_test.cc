@@ -4,7 +4,7 @@
 
 #include "data_files.h"
 
-namespace trireme::data {
+namespace trireme::data::idx_test {
 namespace {
 
 constexpr uint32_t kImages = 0x00000803, kLabels = 0x00000801;
@@ -124,4 +124,4 @@ TEST(IdxFiles, NamesAMissingFile) {
 }
 
 }  // namespace
-}  // namespace trireme::data
+}  // namespace trireme::data::idx_test

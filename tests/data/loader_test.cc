@@ -10,7 +10,7 @@
 #include "data_files.h"
 #include "numbered.h"
 
-namespace trireme {
+namespace trireme::loader_test {
 namespace {
 
 using data::expect_error;
@@ -246,4 +246,4 @@ TEST(LoaderOptionsCheck, NamesEachWrongOption) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::loader_test

@@ -15,7 +15,7 @@
 #include "data_files.h"
 #include "numbered.h"
 
-namespace trireme {
+namespace trireme::loader_threads_test {
 namespace {
 
 using data::expect_error;
@@ -218,4 +218,4 @@ TEST(LoaderThreads, SurviveAMoveOfTheLoader) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::loader_threads_test

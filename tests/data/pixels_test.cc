@@ -5,7 +5,7 @@
 
 #include "data_files.h"
 
-namespace trireme::data {
+namespace trireme::data::pixels_test {
 namespace {
 
 TEST(PixelScale, GivesTheBitsOfADivisionForEveryByteAndScale) {
@@ -38,4 +38,4 @@ TEST(PixelScale, RefusesAScaleThatCannotDivide) {
 }
 
 }  // namespace
-}  // namespace trireme::data
+}  // namespace trireme::data::pixels_test

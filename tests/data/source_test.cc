@@ -6,7 +6,7 @@
 
 #include "data_files.h"
 
-namespace trireme {
+namespace trireme::source_test {
 namespace {
 
 using data::expect_error;
@@ -133,4 +133,4 @@ TEST(TensorSource, RefusesSamplesThatDoNotExist) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::source_test

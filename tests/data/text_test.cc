@@ -5,7 +5,7 @@
 
 #include "data_files.h"
 
-namespace trireme::data {
+namespace trireme::data::text_test {
 namespace {
 
 std::vector<int64_t> numbers(const at::Tensor& tensor) {
@@ -87,4 +87,4 @@ TEST(TextSource, RefusesSamplesThatItDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace trireme::data
+}  // namespace trireme::data::text_test

@@ -9,7 +9,7 @@
 #include "../net/silent_port.h"
 #include "published.h"
 
-namespace trireme::launch {
+namespace trireme::launch::claim_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -185,4 +185,4 @@ TEST(Claim, ReportsThatAnotherCoordinatorHasItsName) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::claim_test

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <random>
 
-namespace trireme::launch {
+namespace trireme::launch::cluster_test {
 namespace {
 
 constexpr int kProcesses = 4;
@@ -208,4 +208,4 @@ TEST(ElasticCluster, ContinuesThroughRandomDeathsOfProcessesAndCoordinators) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::cluster_test

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <future>
 
-namespace trireme::launch {
+namespace trireme::launch::coordinator_test {
 namespace {
 
 using testing::AllOf;
@@ -159,4 +159,4 @@ TEST_F(CoordinatorWithOddClient, ARefusedWorkerIsToldAndCutOff) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::coordinator_test

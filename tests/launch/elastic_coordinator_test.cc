@@ -5,7 +5,7 @@
 #include "../net/silent_port.h"
 #include "standing.h"
 
-namespace trireme::launch {
+namespace trireme::launch::elastic_coordinator_test {
 namespace {
 
 using ::testing::AllOf;
@@ -201,4 +201,4 @@ TEST(Standby, OnSeveralNodesNoProcessTakesOverWithoutEtcd) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::elastic_coordinator_test

@@ -7,7 +7,7 @@
 #include "published.h"
 #include "standing.h"
 
-namespace trireme::launch {
+namespace trireme::launch::etcd_coordinator_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -151,4 +151,4 @@ TEST(CoordinatorLookup, WaitsForACoordinatorThatComesLater) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::etcd_coordinator_test

@@ -14,7 +14,7 @@
 #include "../net/free_port.h"
 #include "processes.h"
 
-namespace trireme::launch::testing {
+namespace trireme::launch::tests {
 
 inline SupervisorOptions shell_job(int workers, const std::string& script) {
   SupervisorOptions options;
@@ -110,4 +110,4 @@ class ForkedJob {
   int error_output_ = -1;
 };
 
-}  // namespace trireme::launch::testing
+}  // namespace trireme::launch::tests

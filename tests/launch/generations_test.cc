@@ -4,7 +4,7 @@
 #include <trireme/launch/generations.h>
 #include <trireme/launch/identity.h>
 
-namespace trireme::launch {
+namespace trireme::launch::generations_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -447,4 +447,4 @@ TEST(ParseElastic, RefusesAllElseSayingWhy) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::generations_test

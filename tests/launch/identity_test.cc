@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <fstream>
 
-namespace trireme::launch {
+namespace trireme::launch::identity_test {
 namespace {
 
 using testing::AllOf;
@@ -234,7 +234,8 @@ TEST_F(IdentityTokenFile, AShortTokenIsRefusedNamingItsLengthAndTheRule) {
 }
 
 TEST(Identity, ATokenThatIsShortIsRefusedWithoutShowingIt) {
-  for (const std::string token : {"", "x", "15 bytes only.."}) try {
+  for (const std::string token : {"", "x", "15 bytes only.."}) {
+    try {
       resolve(with(kTrireme, "TRIREME_JOB_TOKEN", token));
       ADD_FAILURE() << token;
     } catch (const Error& error) {
@@ -242,8 +243,11 @@ TEST(Identity, ATokenThatIsShortIsRefusedWithoutShowingIt) {
       EXPECT_THAT(error.what(),
                   AllOf(HasSubstr(fmt::format("TRIREME_JOB_TOKEN has {} bytes", token.size())),
                         HasSubstr("16 or more"), HasSubstr("try: the output of `openssl rand")));
-      if (token.size() > 1) EXPECT_THAT(error.what(), Not(HasSubstr(token)));
+      if (token.size() > 1) {
+        EXPECT_THAT(error.what(), Not(HasSubstr(token)));
+      }
     }
+  }
   EXPECT_EQ(resolve(with(kTrireme, "TRIREME_JOB_TOKEN", "16 bytes exactly")).token,
             "16 bytes exactly");
 }
@@ -259,4 +263,4 @@ TEST_F(IdentityTokenFile, AMissingFileIsNamed) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::identity_test

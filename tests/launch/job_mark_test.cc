@@ -8,7 +8,7 @@
 
 #include "processes.h"
 
-namespace trireme::launch {
+namespace trireme::launch::job_mark_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -89,4 +89,4 @@ TEST(JobMark, OrphansAreAskedOnceAndKilledWhenTheirTimeIsOver) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::job_mark_test

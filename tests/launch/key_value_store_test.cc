@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <trireme/launch/key_value_store.h>
 
-namespace trireme::launch {
+namespace trireme::launch::key_value_store_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -127,4 +127,4 @@ TEST_F(KeyValue, EndsWaitsThatCannotSucceed) {
 TEST_F(KeyValue, AnUnknownRequestIsAnError) { EXPECT_THROW(send(0, {{"op", "dance"}}), Error); }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::key_value_store_test

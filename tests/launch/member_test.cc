@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include <atomic>
 
-namespace trireme::launch {
+namespace trireme::launch::member_test {
 namespace {
 
 using testing::AllOf;
@@ -261,4 +261,4 @@ TEST(Member, NamesTheCoordinatorWhenItIsLost) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::member_test

@@ -4,7 +4,7 @@
 #include <trireme/launch/protocol.h>
 #include <algorithm>
 
-namespace trireme::launch {
+namespace trireme::launch::membership_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -416,4 +416,4 @@ TEST(MembershipMeeting, AWaitForAnyoneIsHopelessOnceAllOthersHaveLeft) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::membership_test

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace trireme::launch {
+namespace trireme::launch::notices_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -138,4 +138,4 @@ TEST(Circumstances, TellWhichWorkerWaitsAndWhere) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::notices_test

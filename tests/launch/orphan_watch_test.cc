@@ -8,7 +8,7 @@
 #include <chrono>
 #include <csignal>
 
-namespace trireme::launch {
+namespace trireme::launch::orphan_watch_test {
 namespace {
 
 // The launcher is killed once its worker watches it. The worker tells through a pipe whether it
@@ -82,4 +82,4 @@ TEST(OrphanWatch, LeavesAMemberItsTimeToSave) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::orphan_watch_test

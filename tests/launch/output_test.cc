@@ -10,12 +10,12 @@
 
 #include "processes.h"
 
-namespace trireme::launch {
+namespace trireme::launch::output_test {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using testing::read_all;
+using tests::read_all;
 
 struct Lines {
   std::vector<std::string> seen;
@@ -105,7 +105,7 @@ TEST(LineWriter, KeepsLinesForAReaderThatDoesNotRead) {
   while (writer.has_pending()) {
     const size_t before = got.size();
     got +=
-        testing::read_until(pipe.ends[0], [](const std::string& text) { return !text.empty(); });
+        tests::read_until(pipe.ends[0], [](const std::string& text) { return !text.empty(); });
     ASSERT_GT(got.size(), before);
     writer.write_pending();
   }
@@ -220,4 +220,4 @@ TEST(OutputRelay, LetsWorkersWaitWhileItsReaderIsFarBehind) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::output_test

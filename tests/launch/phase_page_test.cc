@@ -8,7 +8,7 @@
 #include <csignal>
 #include <thread>
 
-namespace trireme::launch {
+namespace trireme::launch::phase_page_test {
 namespace {
 
 std::string said(const PhasePage& page) { return page.read()->at.describe(); }
@@ -162,4 +162,4 @@ TEST(PhaseMarks, ComeOnlyFromTheThreadThatMarks) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::phase_page_test

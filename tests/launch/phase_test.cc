@@ -2,7 +2,7 @@
 #include <trireme/base/error.h>
 #include <trireme/launch/phase.h>
 
-namespace trireme {
+namespace trireme::phase_test {
 namespace {
 
 TEST(Phase, IsReadBackFromItsName) {
@@ -22,4 +22,4 @@ TEST(Phase, IsDescribedWithItsStepOnceThereIsOne) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::phase_test

@@ -15,14 +15,14 @@
 
 #include "processes.h"
 
-namespace trireme::launch {
+namespace trireme::launch::process_test {
 namespace {
 
-using testing::becomes_true;
+using tests::becomes_true;
 using ::testing::HasSubstr;
-using testing::is_alive;
-using testing::read_all;
-using testing::read_until;
+using tests::is_alive;
+using tests::read_all;
+using tests::read_until;
 
 ChildProcess start_shell(const std::string& script, std::vector<std::string> environment = {}) {
   environment.push_back("PATH=/usr/bin:/bin");
@@ -194,4 +194,4 @@ TEST(Descendants, ReapsOrphansThatEndedByThemselvesButNoWorker) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::process_test

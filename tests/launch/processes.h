@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-namespace trireme::launch::testing {
+namespace trireme::launch::tests {
 
 // A zombie that has not been reaped counts as gone.
 inline bool is_alive(pid_t pid) {
@@ -51,4 +51,4 @@ inline std::string read_all(int fd) {
   return read_until(fd, [](const std::string&) { return false; });
 }
 
-}  // namespace trireme::launch::testing
+}  // namespace trireme::launch::tests

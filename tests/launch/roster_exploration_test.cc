@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace trireme::launch {
+namespace trireme::launch::roster_exploration_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -396,4 +396,4 @@ INSTANTIATE_TEST_SUITE_P(
     name_of);
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::roster_exploration_test

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <trireme/launch/roster.h>
 
-namespace trireme::launch {
+namespace trireme::launch::roster_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -287,4 +287,4 @@ TEST(Roster, ARosterThatNeverGetsTheClaimFails) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::roster_test

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-namespace trireme::launch {
+namespace trireme::launch::stragglers_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -142,4 +142,4 @@ TEST(Stragglers, AreFoundAtTheEndOfAShortRun) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::stragglers_test

@@ -14,10 +14,10 @@
 
 #include "forked_job.h"
 
-namespace trireme::launch {
+namespace trireme::launch::supervised_members_test {
 namespace {
 
-using testing::ForkedJob;
+using tests::ForkedJob;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -63,13 +63,13 @@ int run_worker(const Identity& identity, Role role) {
       ::signal(SIGTERM, SIG_IGN);
       member.phases().begin_save(40);
       say_line("saving");
-      testing::becomes_true([&] { return member.is_lost(); });
+      tests::becomes_true([&] { return member.is_lost(); });
       std::this_thread::sleep_for(kSlowSave);
       member.phases().end_save();
       say_line("saved");
       break;
   }
-  testing::becomes_true([&] { return member.is_lost(); });
+  tests::becomes_true([&] { return member.is_lost(); });
   member.throw_if_lost();
   return 0;
 }
@@ -159,7 +159,7 @@ TEST(SupervisedMembers, AreLostWhenTheyFallSilent) {
   EXPECT_THAT(job.complained,
               HasSubstr("trireme: worker 0 (pid " + std::to_string(pid) + ", host "));
   EXPECT_THAT(job.complained, HasSubstr("was lost in backward of step 40: silent for "));
-  EXPECT_FALSE(testing::is_alive(pid));
+  EXPECT_FALSE(tests::is_alive(pid));
 }
 
 TEST(SupervisedMembers, FinishASaveAfterAWorkerWasLostIfThereIsTime) {
@@ -205,4 +205,4 @@ TEST(SupervisedMembers, OnAnotherNodeAreNamedToo) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::supervised_members_test

@@ -8,15 +8,15 @@
 
 #include "forked_job.h"
 
-namespace trireme::launch {
+namespace trireme::launch::supervisor_test {
 namespace {
 
-using testing::becomes_true;
-using testing::ForkedJob;
+using tests::becomes_true;
+using tests::ForkedJob;
 using ::testing::HasSubstr;
-using testing::is_alive;
+using tests::is_alive;
 using ::testing::Not;
-using testing::shell_job;
+using tests::shell_job;
 
 constexpr const char* kStopsWhenAsked =
     "trap 'echo asked; exit 143' TERM; echo ready; while :; do sleep 0.01; done";
@@ -202,4 +202,4 @@ TEST(Supervisor, RefusesSeveralNodesWithoutAToken) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::supervisor_test

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <thread>
 
-namespace trireme::launch {
+namespace trireme::launch::token_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -181,4 +181,4 @@ TEST_F(TokenFileTest, LiesInTmpWithoutARuntimeFolder) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::token_file_test

@@ -14,10 +14,10 @@
 
 #include "forked_job.h"
 
-namespace trireme::launch {
+namespace trireme::launch::unfinished_step_test {
 namespace {
 
-using testing::ForkedJob;
+using tests::ForkedJob;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -177,4 +177,4 @@ TEST(UnfinishedStep, WorkersThatDieInDifferentStepsDoNotEndTheJob) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::unfinished_step_test

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::launch {
+namespace trireme::launch::verdict_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -259,4 +259,4 @@ TEST(Verdict, SignalsWithoutANameAreNumbered) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::verdict_test

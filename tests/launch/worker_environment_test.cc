@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::launch {
+namespace trireme::launch::worker_environment_test {
 namespace {
 
 using ::testing::Contains;
@@ -133,4 +133,4 @@ TEST(JobToken, MustBeGivenWhereSeveralLaunchersMeet) {
 }
 
 }  // namespace
-}  // namespace trireme::launch
+}  // namespace trireme::launch::worker_environment_test

@@ -6,7 +6,7 @@
 #include <trireme/models/build.h>
 #include <cmath>
 
-namespace trireme::models {
+namespace trireme::models::build_test {
 namespace {
 
 struct Case {
@@ -208,4 +208,4 @@ TEST(GptModel, GivesTheResultOfTheWrittenOutFormula) {
 }
 
 }  // namespace
-}  // namespace trireme::models
+}  // namespace trireme::models::build_test

@@ -4,7 +4,7 @@
 #include <trireme/base/error.h>
 #include <trireme/models/shapes.h>
 
-namespace trireme::models {
+namespace trireme::models::shapes_test {
 namespace {
 
 using testing::HasSubstr;
@@ -155,4 +155,4 @@ TEST(ModelOptionsResolution, RefusesInputThatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace trireme::models
+}  // namespace trireme::models::shapes_test

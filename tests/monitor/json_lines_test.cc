@@ -8,7 +8,7 @@
 
 #include "helpers.h"
 
-namespace trireme::monitor {
+namespace trireme::monitor::json_lines_test {
 namespace {
 
 std::vector<Json> read_json_lines(const std::filesystem::path& file) {
@@ -143,4 +143,4 @@ TEST(JsonLines, AFullDiskIsAnIoErrorNamingTheFile) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::json_lines_test

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 #include <trireme/monitor/progress_line.h>
 
-namespace trireme::monitor {
+namespace trireme::monitor::progress_line_test {
 namespace {
 
 ProgressView small_run() {
@@ -84,4 +84,4 @@ TEST(PlainLine, TellsEverythingWithoutABar) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::progress_line_test

@@ -5,7 +5,7 @@
 
 #include "helpers.h"
 
-namespace trireme::monitor {
+namespace trireme::monitor::progress_lines_test {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -129,4 +129,4 @@ TEST(FanOut, TellsAllSinksInOrder) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::progress_lines_test

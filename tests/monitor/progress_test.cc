@@ -4,7 +4,7 @@
 
 #include "helpers.h"
 
-namespace trireme::monitor {
+namespace trireme::monitor::progress_test {
 namespace {
 
 using testing::ElementsAre;
@@ -186,4 +186,4 @@ TEST_F(ProgressTest, AResumedRunSaysWhereItStarts) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::progress_test

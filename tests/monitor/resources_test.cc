@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::monitor {
+namespace trireme::monitor::resources_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -108,4 +108,4 @@ TEST(PssSampler, EndsWithoutWaitingForItsNextSample) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::resources_test

@@ -2,7 +2,7 @@
 #include <trireme/monitor/run_state.h>
 #include <limits>
 
-namespace trireme::monitor {
+namespace trireme::monitor::run_state_test {
 namespace {
 
 RunState::TimePoint at(double seconds) {
@@ -83,4 +83,4 @@ TEST(RunState, PredictsNothingWithoutAKnownEnd) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::run_state_test

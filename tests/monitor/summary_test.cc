@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <trireme/monitor/summary.h>
 
-namespace trireme::monitor {
+namespace trireme::monitor::summary_test {
 namespace {
 
 using testing::Contains;
@@ -82,4 +82,4 @@ TEST(Summary, TheTensorBoardCommandQuotesAFolderForAShell) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::summary_test

@@ -11,7 +11,7 @@
 
 #include "helpers.h"
 
-namespace trireme::monitor {
+namespace trireme::monitor::tensorboard_test {
 namespace {
 
 // One field of a protobuf message: `number` for varints and fixed numbers, `bytes` for nested
@@ -174,4 +174,4 @@ TEST(TensorBoard, AFolderThatCannotBeMadeIsAnIoErrorNamingIt) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::tensorboard_test

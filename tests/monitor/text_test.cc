@@ -2,7 +2,7 @@
 #include <trireme/monitor/text.h>
 #include <limits>
 
-namespace trireme::monitor {
+namespace trireme::monitor::text_test {
 namespace {
 
 TEST(NumberText, LossHasFourSignificantDigits) {
@@ -53,4 +53,4 @@ TEST(NumberText, ControlCharactersBecomeSpaces) {
 }
 
 }  // namespace
-}  // namespace trireme::monitor
+}  // namespace trireme::monitor::text_test

@@ -3,7 +3,7 @@
 #include <trireme/net/complaints.h>
 #include <memory>
 
-namespace trireme::net {
+namespace trireme::net::complaints_test {
 namespace {
 
 using testing::ElementsAre;
@@ -55,4 +55,4 @@ TEST_F(ComplaintsTest, ThousandsOfAddressesShareOneEntry) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::complaints_test

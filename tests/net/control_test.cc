@@ -11,7 +11,7 @@
 #include <asio/write.hpp>
 #include <thread>
 
-namespace trireme::net {
+namespace trireme::net::control_test {
 namespace {
 
 using testing::AllOf;
@@ -282,4 +282,4 @@ TEST_F(Control, TheServerTicks) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::control_test

@@ -3,7 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/net/message.h>
 
-namespace trireme::net {
+namespace trireme::net::endpoint_test {
 namespace {
 
 using testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(Interface, ThatDoesNotExistIsNamedBesideThoseThatDo) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::endpoint_test

@@ -7,7 +7,7 @@
 
 #include "etcd_server.h"
 
-namespace trireme::net {
+namespace trireme::net::etcd_test {
 namespace {
 
 using ::testing::AllOf;
@@ -124,4 +124,4 @@ TEST(Etcd, AServerThatIsSilentCostsASecond) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::etcd_test

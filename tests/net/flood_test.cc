@@ -12,7 +12,7 @@
 #include <random>
 #include <thread>
 
-namespace trireme::net {
+namespace trireme::net::flood_test {
 namespace {
 
 using testing::HasSubstr;
@@ -158,4 +158,4 @@ TEST_F(Flood, TheLogHasAFewLinesAndACount) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::flood_test

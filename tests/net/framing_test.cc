@@ -3,7 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/net/framing.h>
 
-namespace trireme::net {
+namespace trireme::net::framing_test {
 namespace {
 
 constexpr int64_t kLimit = 1000;
@@ -80,4 +80,4 @@ TEST(Framing, ATagBelongsToOneKeyNumberAndText) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::framing_test

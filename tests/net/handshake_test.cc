@@ -7,7 +7,7 @@
 #include <trireme/net/handshake.h>
 #include <set>
 
-namespace trireme::net {
+namespace trireme::net::handshake_test {
 namespace {
 
 using asio::ip::tcp;
@@ -171,4 +171,4 @@ TEST_F(HandshakeWithServer, AFrameThatIsRepeatedEndsTheConnection) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::handshake_test

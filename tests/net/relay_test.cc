@@ -9,7 +9,7 @@
 #include <asio/read.hpp>
 #include "../base/expect_error.h"
 
-namespace trireme::net {
+namespace trireme::net::relay_test {
 namespace {
 
 using testing::AllOf;
@@ -124,4 +124,4 @@ TEST(AddressesTest, ANameAndItsAddressAreOneServer) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::relay_test

@@ -19,7 +19,7 @@
 #include <thread>
 #include "../base/expect_error.h"
 
-namespace trireme::net {
+namespace trireme::net::shared_memory_test {
 namespace {
 
 using ::testing::AllOf;
@@ -268,4 +268,4 @@ TEST(SharedBarrier, AKilledProcessEndsTheWaitOnceItIsKnownToBeLost) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::shared_memory_test

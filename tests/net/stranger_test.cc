@@ -6,7 +6,7 @@
 #include <trireme/net/framing.h>
 #include <thread>
 
-namespace trireme::net {
+namespace trireme::net::stranger_test {
 namespace {
 
 using testing::HasSubstr;
@@ -142,4 +142,4 @@ TEST_F(Stranger, AMemberThatSendsGarbageIsClosedWithTheReason) {
 }
 
 }  // namespace
-}  // namespace trireme::net
+}  // namespace trireme::net::stranger_test

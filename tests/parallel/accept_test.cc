@@ -3,15 +3,15 @@
 // This header must come after torch.h.
 #include <gmock/gmock.h>
 
-namespace trireme {
+namespace trireme::accept_test {
 namespace {
 
-using testing::Data;
-using testing::data_of;
-using testing::loss_on;
-using testing::Mlp;
-using testing::on_ranks;
-using testing::thread_groups;
+using tests::Data;
+using tests::data_of;
+using tests::loss_on;
+using tests::Mlp;
+using tests::on_ranks;
+using tests::thread_groups;
 
 struct Way {
   std::string name;
@@ -74,4 +74,4 @@ TEST_P(Accept, ARefusedStepDoesNotCountForParametersAndOptimizer) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::accept_test

@@ -4,14 +4,14 @@
 // This header must come after torch.h.
 #include <gmock/gmock.h>
 
-namespace trireme {
+namespace trireme::compressed_step_test {
 namespace {
 
-using testing::Data;
-using testing::data_of;
-using testing::Mlp;
-using testing::on_ranks;
-using testing::Workers;
+using tests::Data;
+using tests::data_of;
+using tests::Mlp;
+using tests::on_ranks;
+using tests::Workers;
 
 struct Way {
   std::string backend;
@@ -22,7 +22,7 @@ const std::vector<std::string> kCompressions = {"bf16", "fp16", "int8", "topk", 
 class CompressedSteps : public ::testing::TestWithParam<Way> {
  protected:
   static WorldOptions world_options() {
-    WorldOptions options = testing::world_options();
+    WorldOptions options = tests::world_options();
     options.backend = GetParam().hosts.empty() ? GetParam().backend : "auto";
     return options;
   }
@@ -65,7 +65,7 @@ struct Trainee {
 
 // The end of each rank after `train(trainee, group)`.
 template <typename Train>
-std::vector<End> trained(const testing::Groups& groups, const DataParallelOptions& options,
+std::vector<End> trained(const tests::Groups& groups, const DataParallelOptions& options,
                          Train train) {
   std::vector<End> ends(groups.size());
   on_ranks(groups, [&](Group& group) {
@@ -181,7 +181,7 @@ TEST_P(CompressedSteps, AreClippedByTheNormOfAllReplicasGradients) {
     options.clip_norm = kClip;
     Trainee trainee(groups[static_cast<size_t>(group.rank())], options);
     for (int step = 0; step < 4; ++step) EXPECT_GT(trainee.step(group, step).gradient_norm, kClip);
-    EXPECT_LT(testing::difference(*trainee.net, expected), 1e-6);
+    EXPECT_LT(tests::difference(*trainee.net, expected), 1e-6);
   });
   workers.leave();
 }
@@ -212,12 +212,12 @@ TEST_P(CompressedSteps, ContinueFromTheirStateWithTheSameBits) {
 }
 
 TEST(CompressedStep, EndsForAllRanksBeforeTheDeadlineIfOneFailsInBackward) {
-  WorldOptions options = testing::world_options(Milliseconds(60000));
+  WorldOptions options = tests::world_options(Milliseconds(60000));
   options.backend = "tcp";
   Workers workers(3, options);
   const auto groups = workers.make_groups();
   const auto start = std::chrono::steady_clock::now();
-  const auto endings = testing::endings_of(groups, [&](Group& group) {
+  const auto endings = tests::endings_of(groups, [&](Group& group) {
     Trainee trainee(
         groups[static_cast<size_t>(group.rank())],
         {.buckets = {.capacity_bytes = 8, .first_bytes = 8}, .compression = {.name = "int8"}});
@@ -244,4 +244,4 @@ INSTANTIATE_TEST_SUITE_P(Backends, CompressedSteps,
                          [](const auto& each) { return each.param.backend; });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::compressed_step_test

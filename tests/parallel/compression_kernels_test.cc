@@ -3,7 +3,7 @@
 #include <trireme/parallel/compression/kernels.h>
 #include <limits>
 
-namespace trireme::compression {
+namespace trireme::compression::compression_kernels_test {
 namespace {
 
 // An odd number of values, of all sizes that a float16 can tell apart, and below.
@@ -136,4 +136,4 @@ TEST(CompressionKernels, OrthogonaliseAnyColumns) {
 }
 
 }  // namespace
-}  // namespace trireme::compression
+}  // namespace trireme::compression::compression_kernels_test

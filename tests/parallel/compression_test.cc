@@ -5,7 +5,7 @@
 
 #include "models.h"
 
-namespace trireme::testing {
+namespace trireme::tests::compression_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -337,4 +337,4 @@ TEST(CompressedStep, RefusesAnInfiniteGradientOnEveryRankAndRemembersNothingOfIt
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::tests::compression_test

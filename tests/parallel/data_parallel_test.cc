@@ -5,25 +5,25 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::data_parallel_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::Data;
-using testing::data_of;
-using testing::difference;
+using tests::Data;
+using tests::data_of;
+using tests::difference;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::Mlp;
-using testing::on_ranks;
-using testing::recorded;
-using testing::recording;
-using testing::thread_groups;
+using tests::Mlp;
+using tests::on_ranks;
+using tests::recorded;
+using tests::recording;
+using tests::thread_groups;
 
 constexpr double kClose = 1e-12;
 
-std::shared_ptr<Group> handle(const testing::Groups& groups, const Group& group) {
+std::shared_ptr<Group> handle(const tests::Groups& groups, const Group& group) {
   return groups[static_cast<size_t>(group.rank())];
 }
 
@@ -295,7 +295,7 @@ TEST_P(Replicas, SyncStateHandsOutTheChangesOfRankZero) {
 struct TwoHeads : torch::nn::Module {
   TwoHeads() {
     to(at::kDouble);
-    testing::fill(*this);
+    tests::fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) { return use_b ? b(x) : a(x); }
   torch::nn::Linear a = register_module("a", torch::nn::Linear(6, 4)),
@@ -349,7 +349,7 @@ struct TiedNet : torch::nn::Module {
     out->weight = out->register_parameter("tied", in->weight);
     to(at::kDouble);
     out->weight = in->weight;
-    testing::fill(*this);
+    tests::fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) {
     return at::linear(torch::tanh(in(x)), in->weight).narrow(1, 0, 4);
@@ -415,7 +415,7 @@ TEST_P(HalfReplicas, GradientsOfSixteenBitsAreThoseOfTheWholeBatch) {
 
 struct MixedNet : torch::nn::Module {
   MixedNet() {
-    testing::fill(*this);
+    tests::fill(*this);
     low->to(at::kHalf);
     high->to(at::kDouble);
   }
@@ -443,7 +443,7 @@ TEST_P(Replicas, AModelMayMixTypes) {
 TEST_P(Replicas, LbfgsTakesThePathOfOneDevice) {
   const auto factory = [](const std::vector<NamedTensor>& parameters) {
     return std::make_shared<torch::optim::LBFGS>(
-        testing::trainable_of(parameters),
+        tests::trainable_of(parameters),
         torch::optim::LBFGSOptions(0.5).max_iter(6).line_search_fn("strong_wolfe"));
   };
   const Data whole = data_of(24);
@@ -557,7 +557,7 @@ TEST(DataParallel, RefusesALossThatIsNotAScalarAndNegativeSamples) {
 }
 
 TEST(DataParallel, OverAWorldTakesAnOptimizerWithParameterGroups) {
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   const Data whole = data_of(10);
   Mlp reference;
   const auto grouped = [](Mlp& net) {
@@ -581,7 +581,7 @@ TEST(DataParallel, OverAWorldTakesAnOptimizerWithParameterGroups) {
 }
 
 TEST(DataParallel, OverAWorldRefusesModelsThatDiffer) {
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each([](World& world) {
     auto net = std::make_shared<Mlp>(6, world.rank() == 0 ? 10 : 12);
     EXPECT_THAT(
@@ -592,7 +592,7 @@ TEST(DataParallel, OverAWorldRefusesModelsThatDiffer) {
 }
 
 TEST(DataParallel, OverAWorldTakesBuffersOfEveryType) {
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each([](World& world) {
     auto net = std::make_shared<Buffered>(world.rank());
     DataParallel replica(world, net, SGD{});
@@ -612,4 +612,4 @@ TEST(DataParallel, RefusesANullOptimizer) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data_parallel_test

@@ -4,7 +4,7 @@
 
 #include "models.h"
 
-namespace trireme::testing {
+namespace trireme::tests::grad_scaler_test {
 namespace {
 
 TEST(GradScaler, HalvesOnOverflowAndDoublesAfterManySteps) {
@@ -136,4 +136,4 @@ TEST(MasterWeights, CollectUpdatesThatWouldVanishInSixteenBits) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::tests::grad_scaler_test

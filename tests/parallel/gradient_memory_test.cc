@@ -4,13 +4,13 @@
 // This header must come after torch.h.
 #include <gmock/gmock.h>
 
-namespace trireme {
+namespace trireme::gradient_memory_test {
 namespace {
 
-using testing::Data;
-using testing::data_of;
-using testing::take_step;
-using testing::Way;
+using tests::Data;
+using tests::data_of;
+using tests::take_step;
+using tests::Way;
 
 constexpr double kClose = 1e-10;
 constexpr int kSteps = 5;
@@ -23,7 +23,7 @@ struct Deep : torch::nn::Module {
     layers->push_back(torch::nn::Linear(width, 4));
     to(at::kDouble);
     const torch::NoGradGuard no_grad;
-    testing::fill(*this);
+    tests::fill(*this);
     for (const at::Tensor& parameter : parameters()) parameter.mul_(0.3);
   }
   at::Tensor forward(at::Tensor x) {
@@ -36,7 +36,7 @@ struct Deep : torch::nn::Module {
   torch::nn::ModuleList layers = register_module("layers", torch::nn::ModuleList());
 };
 
-at::Tensor cross_entropy(Deep& net, const Data& data) { return testing::loss_on(net, data); }
+at::Tensor cross_entropy(Deep& net, const Data& data) { return tests::loss_on(net, data); }
 
 class SlotsBetweenHosts : public ::testing::TestWithParam<std::tuple<int64_t, int, bool, double>> {
 };
@@ -48,12 +48,12 @@ INSTANTIATE_TEST_SUITE_P(Batches, SlotsBetweenHosts,
 TEST_P(SlotsBetweenHosts, GradientsAreThoseOfOneDeviceForAllAllocationsOfBackward) {
   const auto [samples, parts, all_at_once, clip_norm] = GetParam();
   Deep reference;
-  const std::vector<double> expected = testing::train_alone(
+  const std::vector<double> expected = tests::train_alone(
       reference, SGD{.lr = 0.1, .momentum = 0.9}, kSteps, samples, clip_norm, cross_entropy);
   Way way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}, .options = {.clip_norm = clip_norm}};
   way.options.share_parameters = true;
   if (!all_at_once) way.options.buckets = {.first_bytes = 1 << 12, .capacity_bytes = 1 << 14};
-  testing::run(
+  tests::run(
       way, [] { return std::make_shared<Deep>(); }, SGD{.lr = 0.1, .momentum = 0.9},
       [&](DataParallel& replica, Deep& net, Group& group) {
         for (int step = 0; step < kSteps; ++step) {
@@ -61,7 +61,7 @@ TEST_P(SlotsBetweenHosts, GradientsAreThoseOfOneDeviceForAllAllocationsOfBackwar
               take_step(replica, net, data_of(samples, step), group, cross_entropy, parts).loss;
           EXPECT_NEAR(loss, expected[static_cast<size_t>(step)], kClose) << "step " << step;
         }
-        EXPECT_LT(testing::difference(net, reference), kClose);
+        EXPECT_LT(tests::difference(net, reference), kClose);
       });
 }
 
@@ -69,7 +69,7 @@ TEST_P(SlotsBetweenHosts, GradientsAreThoseOfOneDeviceForAllAllocationsOfBackwar
 struct Embedded : torch::nn::Module {
   Embedded() {
     to(at::kDouble);
-    testing::fill(*this);
+    tests::fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor sum = position.unsqueeze(0) + kind.unsqueeze(0) +
@@ -85,7 +85,7 @@ struct Embedded : torch::nn::Module {
              first = make("first", {6}), second = make("second", {6});
 };
 
-at::Tensor embedded_loss(Embedded& net, const Data& data) { return testing::loss_on(net, data); }
+at::Tensor embedded_loss(Embedded& net, const Data& data) { return tests::loss_on(net, data); }
 
 class Aliased : public ::testing::TestWithParam<std::tuple<Way, int>> {};
 std::string name_of(const ::testing::TestParamInfo<std::tuple<Way, int>>& each) {
@@ -93,8 +93,8 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Way, int>>& each) 
 }
 INSTANTIATE_TEST_SUITE_P(
     Ways, Aliased,
-    ::testing::Combine(::testing::ValuesIn(testing::joined(testing::exact_ways(),
-                                                           testing::with(testing::exact_ways(),
+    ::testing::Combine(::testing::ValuesIn(tests::joined(tests::exact_ways(),
+                                                           tests::with(tests::exact_ways(),
                                                                          0.01, "_clipped"))),
                        ::testing::Values(1, 3)),
     name_of);
@@ -111,9 +111,9 @@ TEST_P(Aliased, TrainAsOneDevice) {
   for (const OptimizerFactory& optimizer :
        {OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Adam{.lr = 0.01})}) {
     Embedded reference;
-    const std::vector<double> expected = testing::train_alone(
+    const std::vector<double> expected = tests::train_alone(
         reference, optimizer, kSteps, 36, way.options.clip_norm, embedded_loss);
-    testing::run(
+    tests::run(
         way, [] { return std::make_shared<Embedded>(); }, optimizer,
         [&, parts = parts](DataParallel& replica, Embedded& net, Group& group) {
           for (int step = 0; step < kSteps; ++step) {
@@ -121,7 +121,7 @@ TEST_P(Aliased, TrainAsOneDevice) {
                 take_step(replica, net, data_of(36, step), group, embedded_loss, parts).loss;
             EXPECT_NEAR(loss, expected[static_cast<size_t>(step)], kClose) << "step " << step;
           }
-          EXPECT_LT(testing::difference(net, reference), kClose);
+          EXPECT_LT(tests::difference(net, reference), kClose);
         });
   }
 }
@@ -134,7 +134,7 @@ TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
   // Each gradient is 1 everywhere.
   const double factor =
       clip_norm > 0 ? clip_norm / (std::sqrt(8 + 8 + 4 + 4 + 8 + 6 + 6) + 1e-6) : 1.0;
-  testing::run(
+  tests::run(
       way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.5},
       [&](DataParallel& replica, Embedded& net, Group& group) {
         replica.backward(embedded_loss(net, data_of(36).share(group.rank(), group.size())), 12);
@@ -150,7 +150,7 @@ TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
         EXPECT_TRUE(ones.eq(12.0).all().item<bool>()) << "the caller's own tensor was changed";
         for (const auto& item : net.named_parameters()) {
           const at::Tensor before = reference.named_parameters()[item.key()];
-          EXPECT_LT(testing::difference(item.value().detach(), before.detach() - 0.5 * factor),
+          EXPECT_LT(tests::difference(item.value().detach(), before.detach() - 0.5 * factor),
                     kClose)
               << item.key();
         }
@@ -161,38 +161,38 @@ TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
 TEST(AliasedGradients, LocalStepsScaleThemOnce) {
   for (const double clip_norm : {0.0, 0.01}) {
     Embedded reference;
-    testing::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, clip_norm, embedded_loss);
+    tests::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, clip_norm, embedded_loss);
     const Way way{.name = "",
                   .replicas = 2,
                   .options = {.clip_norm = clip_norm, .local = {.steps = kSteps + 1}}};
-    testing::run(
+    tests::run(
         way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.1},
         [&](DataParallel& replica, Embedded& net, Group&) {
           for (int step = 0; step < kSteps; ++step)  // Both replicas use the same samples.
             replica.step(embedded_loss(net, data_of(36, step)), 36);
-          EXPECT_LT(testing::difference(net, reference), kClose);
+          EXPECT_LT(tests::difference(net, reference), kClose);
         });
   }
 }
 
 TEST(AliasedGradients, AScaledLossIsScaledBackOnce) {
   Embedded reference;
-  testing::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, 0, embedded_loss);
-  for (Way way : testing::exact_ways()) {
+  tests::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, 0, embedded_loss);
+  for (Way way : tests::exact_ways()) {
     way.options.loss_scaling = GradScalerOptions{.initial = 1024};
-    testing::run(
+    tests::run(
         way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.1},
         [&](DataParallel& replica, Embedded& net, Group& group) {
           for (int step = 0; step < kSteps; ++step)
             take_step(replica, net, data_of(36, step), group, embedded_loss);
-          EXPECT_LT(testing::difference(net, reference), kClose) << way.name;
+          EXPECT_LT(tests::difference(net, reference), kClose) << way.name;
         });
   }
 }
 
 TEST(AliasedGradients, CompressionThatLeavesNothingOutGivesTheSameSums) {
   Embedded reference;
-  testing::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, 0.01, embedded_loss);
+  tests::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, 0.01, embedded_loss);
   const CompressionOptions whole{.name = "topk", .ratio = 1};
   const DataParallelOptions plain{.clip_norm = 0.01, .compression = whole};
   DataParallelOptions shared = plain;
@@ -201,14 +201,14 @@ TEST(AliasedGradients, CompressionThatLeavesNothingOutGivesTheSameSums) {
        {Way{.name = "", .replicas = 2, .options = plain},
         Way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}, .options = plain},
         Way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}, .options = shared}})
-    testing::run(
+    tests::run(
         way, [] { return std::make_shared<Embedded>(); }, SGD{.lr = 0.1},
         [&](DataParallel& replica, Embedded& net, Group& group) {
           for (int step = 0; step < kSteps; ++step)
             take_step(replica, net, data_of(36, step), group, embedded_loss);
-          EXPECT_LT(testing::difference(net, reference), 1e-6);
+          EXPECT_LT(tests::difference(net, reference), 1e-6);
         });
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::gradient_memory_test

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <set>
 
-namespace trireme::shared {
+namespace trireme::shared::gradient_slots_test {
 namespace {
 
 constexpr size_t kSlot = 256, kStride = 512, kBegin = 1024, kSpill = 4096;
@@ -118,4 +118,4 @@ TEST_F(GradientSlotsTest, EveryOrderOfAllocatingAndPublishingKeepsPlacesApart) {
 }
 
 }  // namespace
-}  // namespace trireme::shared
+}  // namespace trireme::shared::gradient_slots_test

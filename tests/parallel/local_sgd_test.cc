@@ -4,7 +4,7 @@
 
 #include "models.h"
 
-namespace trireme::testing {
+namespace trireme::tests::local_sgd_test {
 namespace {
 
 // Plain SGD by hand: `replicas` models step apart on their own shares and are averaged after each
@@ -175,4 +175,4 @@ TEST(LocalSgd, RefusesNumbersThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::tests::local_sgd_test

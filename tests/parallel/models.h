@@ -8,7 +8,7 @@
 
 #include "../comm/ranks.h"
 
-namespace trireme::testing {
+namespace trireme::tests {
 
 // Sets deterministic values from the shape alone, so that every replica starts alike
 // without a generator.
@@ -99,4 +99,4 @@ inline bool same_bits(const std::vector<NamedTensor>& a, const std::vector<Named
   return sha256_of(a) == sha256_of(b);
 }
 
-}  // namespace trireme::testing
+}  // namespace trireme::tests

@@ -2,7 +2,7 @@
 // This header must come after torch.h.
 #include <gmock/gmock.h>
 
-namespace trireme {
+namespace trireme::module_state_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -41,7 +41,7 @@ TEST(ModuleState, ListsBuffersApart) {
 }
 
 TEST(ModuleState, KeepsFrozenParametersAndSaysSo) {
-  testing::Mlp net;
+  tests::Mlp net;
   net.first->bias.requires_grad_(false);
   const auto specs = specs_of(state_of(net).parameters);
   ASSERT_EQ(specs.size(), 4u);
@@ -51,7 +51,7 @@ TEST(ModuleState, KeepsFrozenParametersAndSaysSo) {
 }
 
 TEST(ModuleState, HoldsTheModulesOwnTensors) {
-  testing::Mlp net;
+  tests::Mlp net;
   const ModuleState state = state_of(net);
   EXPECT_TRUE(state.parameters[0].tensor.is_same(net.first->weight));
 }
@@ -98,4 +98,4 @@ TEST_F(Sha256OfTensors, DoesNotDependOnTheLayoutInMemory) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::module_state_test

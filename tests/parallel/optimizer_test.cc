@@ -5,19 +5,19 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::optimizer_test {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using testing::Mlp;
+using tests::Mlp;
 using OptimizerPtr = std::shared_ptr<torch::optim::Optimizer>;
 
 void train(Mlp& net, torch::optim::Optimizer& optimizer, int first, int last) {
   for (int step = first; step < last; ++step) {
     const auto closure = [&] {
       optimizer.zero_grad();
-      const at::Tensor loss = loss_on(net, testing::data_of(16, step));
+      const at::Tensor loss = loss_on(net, tests::data_of(16, step));
       loss.backward();
       return loss;
     };
@@ -124,7 +124,7 @@ std::vector<Kind> all_kinds() {
   std::vector<Kind> kinds = known_kinds();
   const auto opaque = [](auto make) {
     return [make](const std::vector<NamedTensor>& parameters) -> OptimizerPtr {
-      return make(testing::trainable_of(parameters));
+      return make(tests::trainable_of(parameters));
     };
   };
   kinds.push_back({"opaque_LBFGS",
@@ -146,7 +146,7 @@ TEST_P(OptimizerByValue, IsTorchsOwnBitForBit) {
   const OptimizerPtr theirs = GetParam().torchs(torchs.parameters());
   train(ours, *mine, 0, 5);
   train(torchs, *theirs, 0, 5);
-  EXPECT_TRUE(testing::same_bits(state_of(ours).parameters, state_of(torchs).parameters));
+  EXPECT_TRUE(tests::same_bits(state_of(ours).parameters, state_of(torchs).parameters));
 }
 TEST_P(OptimizerByValue, LeavesFrozenParametersOut) {
   Mlp net;
@@ -181,7 +181,7 @@ TEST_P(SavedOptimizer, ContinuesBitForBitInANewProgramme) {
   load_state(*fresh, state_of(resumed).parameters, saved);
   train(whole, *undisturbed, 3, 6);
   train(resumed, *fresh, 3, 6);
-  EXPECT_TRUE(testing::same_bits(state_of(whole).parameters, state_of(resumed).parameters));
+  EXPECT_TRUE(tests::same_bits(state_of(whole).parameters, state_of(resumed).parameters));
   EXPECT_EQ(saved.kind, GetParam().name.substr(0, GetParam().name.find('_')));
 }
 TEST_P(SavedOptimizer, IsEmptyOrLoadableBeforeTheFirstStep) {
@@ -193,7 +193,7 @@ TEST_P(SavedOptimizer, IsEmptyOrLoadableBeforeTheFirstStep) {
   load_state(*fresh, state_of(other).parameters, saved);
   train(net, *optimizer, 0, 2);
   train(other, *fresh, 0, 2);
-  EXPECT_TRUE(testing::same_bits(state_of(net).parameters, state_of(other).parameters));
+  EXPECT_TRUE(tests::same_bits(state_of(net).parameters, state_of(other).parameters));
 }
 TEST_P(SavedOptimizer, LeavesNothingOfALaterState) {
   Mlp net, undisturbed;
@@ -213,7 +213,7 @@ TEST_P(SavedOptimizer, LeavesNothingOfALaterState) {
   }
   train(net, *optimizer, 0, 3);
   train(undisturbed, *GetParam().ours(state_of(undisturbed).parameters), 0, 3);
-  EXPECT_TRUE(testing::same_bits(parameters, state_of(undisturbed).parameters));
+  EXPECT_TRUE(tests::same_bits(parameters, state_of(undisturbed).parameters));
 }
 TEST_P(SavedOptimizer, OfAnotherKindIsRefusedWithBothNames) {
   Mlp net;
@@ -256,11 +256,11 @@ TEST(OptimizerStateNames, AStateOfAnotherModelIsRefusedWithTheParametersName) {
 TEST(OpaqueState, ThatIsNotAnArchiveIsRefused) {
   Mlp net;
   const auto parameters = state_of(net).parameters;
-  OwnOptimizer optimizer(testing::trainable_of(parameters));
+  OwnOptimizer optimizer(tests::trainable_of(parameters));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [&] { load_state(optimizer, parameters, {.kind = "opaque"}); }),
               HasSubstr("opaque"));
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::optimizer_test

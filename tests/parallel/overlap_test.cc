@@ -7,15 +7,15 @@
 #include <trireme/parallel/gradient_watch.h>
 #include <trireme/parallel/shared/between_hosts.h>
 
-namespace trireme {
+namespace trireme::overlap_test {
 namespace {
 
-using testing::Data;
-using testing::data_of;
-using testing::difference;
-using testing::Mlp;
-using testing::on_ranks;
-using testing::Workers;
+using tests::Data;
+using tests::data_of;
+using tests::difference;
+using tests::Mlp;
+using tests::on_ranks;
+using tests::Workers;
 
 TEST(GradientWatch, ReportsEachParameterWhenItsGradientIsComplete) {
   Mlp net;
@@ -51,7 +51,7 @@ struct Way {
 class Overlap : public ::testing::TestWithParam<Way> {
  protected:
   static WorldOptions world_options() {
-    WorldOptions options = testing::world_options();
+    WorldOptions options = tests::world_options();
     options.backend = GetParam().hosts.empty() ? GetParam().backend : "auto";
     return options;
   }
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, Overlap,
                          [](const auto& each) { return each.param.backend; });
 
 TEST(BetweenHosts, BucketsThatAllRanksOfAHostCompleteAreReducedAndSentInBackward) {
-  Workers workers(3, testing::world_options(), {"a", "a", "b"});
+  Workers workers(3, tests::world_options(), {"a", "a", "b"});
   const auto groups = workers.make_groups();
   on_ranks(groups, [&](Group& group) {
     Mlp net;
@@ -157,4 +157,4 @@ TEST(BetweenHosts, BucketsThatAllRanksOfAHostCompleteAreReducedAndSentInBackward
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::overlap_test

@@ -6,17 +6,17 @@
 
 #include <trireme/parallel/shared/content_watch.h>
 
-namespace trireme {
+namespace trireme::parameter_changes_test {
 namespace {
 
-using testing::data_of;
+using tests::data_of;
 using ::testing::HasSubstr;
-using testing::loss_on;
-using testing::Mlp;
-using testing::take_step;
-using testing::Way;
+using tests::loss_on;
+using tests::Mlp;
+using tests::take_step;
+using tests::Way;
 
-at::Tensor loss_of(Mlp& net, const testing::Data& data) {
+at::Tensor loss_of(Mlp& net, const tests::Data& data) {
   // The loss can be computed for a parameter of any type.
   at::Tensor hidden = data.x;
   for (const auto& layer : {net.first, net.second}) {
@@ -72,7 +72,7 @@ std::vector<Change> changes() {
 class Changed : public ::testing::TestWithParam<std::tuple<Way, Change>> {};
 
 std::vector<Way> every_way() {
-  std::vector<Way> ways = testing::exact_ways();
+  std::vector<Way> ways = tests::exact_ways();
   ways.push_back({.name = "local", .replicas = 2, .options = {.local = {.steps = 3}}});
   ways.push_back({.name = "compressed",
                   .workers = 2,
@@ -84,7 +84,7 @@ std::vector<Way> every_way() {
 // The change happens on rank `changer` alone, or on all ranks (-1), after `steps_before` steps.
 void expect_named(const Way& way, const Change& change, int changer, int steps_before) {
   std::atomic<int> told{0};
-  testing::run(
+  tests::run(
       way, [] { return std::make_shared<Mlp>(); }, Adam{.lr = 0.01},
       [&](DataParallel& replica, Mlp& net, Group& group) {
         for (int step = 0; step < steps_before; ++step)
@@ -93,7 +93,7 @@ void expect_named(const Way& way, const Change& change, int changer, int steps_b
         if (changes) change.change(net);
         group.barrier();
         try {
-          take_step(replica, net, data_of(12), group, [&](Mlp& mine, const testing::Data& data) {
+          take_step(replica, net, data_of(12), group, [&](Mlp& mine, const tests::Data& data) {
             // A meta tensor has no values, and therefore no loss.
             return change.name == "to_meta" && changes
                        ? at::matmul(data.x,
@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, ChangedInEveryWay, ::testing::ValuesIn(every_way(
 TEST_P(ChangedInEveryWay, AFrozenParameterThatGetsAGradientIsNamedOnEveryRank) {
   const Way& way = GetParam();
   std::atomic<int> told{0};
-  testing::run(
+  tests::run(
       way,
       [] {
         auto net = std::make_shared<Mlp>();
@@ -156,7 +156,7 @@ TEST_P(ChangedInEveryWay, AFrozenParameterThatGetsAGradientIsNamedOnEveryRank) {
 }
 
 TEST_P(ChangedInEveryWay, AParameterThatIsFrozenLaterStaysAsItIs) {
-  testing::run(
+  tests::run(
       GetParam(), [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1, .momentum = 0.9},
       [&](DataParallel& replica, Mlp& net, Group& group) {
         take_step(replica, net, data_of(12), group, loss_of);
@@ -173,7 +173,7 @@ TEST_P(ChangedInEveryWay, AParameterThatIsFrozenLaterStaysAsItIs) {
 TEST_P(ChangedInEveryWay, AParameterThatIsRegisteredLaterIsNamedWithinSomeSteps) {
   const Way& way = GetParam();
   std::atomic<int> told{0};
-  testing::run(
+  tests::run(
       way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
       [&](DataParallel& replica, Mlp& net, Group& group) {
         take_step(replica, net, data_of(12), group, loss_of);
@@ -192,7 +192,7 @@ TEST_P(ChangedInEveryWay, AParameterThatIsRegisteredLaterIsNamedWithinSomeSteps)
 TEST_P(ChangedInEveryWay, StateThatIsTakenFromAChangedModuleIsRefusedOnEveryRank) {
   const Way& way = GetParam();
   std::atomic<int> told{0};
-  testing::run(
+  tests::run(
       way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
       [&](DataParallel& replica, Mlp& net, Group&) {
         try {
@@ -240,7 +240,7 @@ TEST_P(Written, ThroughDataIsNamedOnEveryRankInTheSameStep) {
     std::atomic<int> told{0};
     Way clipped = way;
     clipped.options.clip_norm = clip_norm;
-    testing::run(
+    tests::run(
         clipped,
         [] {
           auto net = std::make_shared<Mlp>();
@@ -266,7 +266,7 @@ TEST_P(Written, ThroughDataIsNamedOnEveryRankInTheSameStep) {
   }
 }
 std::vector<Way> shared_ways() {
-  std::vector<Way> ways = testing::exact_ways();
+  std::vector<Way> ways = tests::exact_ways();
   std::erase_if(ways, [](const Way& way) { return !way.options.share_parameters; });
   return ways;
 }
@@ -282,7 +282,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, Written,
 
 TEST(SharedContents, AWriteInsideModifyParametersIsAccepted) {
   for (const Way& way : shared_ways())
-    testing::run(
+    tests::run(
         way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
         [&](DataParallel& replica, Mlp& net, Group& group) {
           take_step(replica, net, data_of(12), group, loss_of);
@@ -294,10 +294,10 @@ TEST(SharedContents, AWriteInsideModifyParametersIsAccepted) {
 TEST(SharedContents, AnUnusedParameterIsCheckedWhenItIsUsedAgain) {
   const Way way{.name = "", .replicas = 2, .options = {.share_parameters = true}};
   std::atomic<int> told{0};
-  testing::run(
+  tests::run(
       way, [] { return std::make_shared<Mlp>(); }, SGD{.lr = 0.1},
       [&](DataParallel& replica, Mlp& net, Group& group) {
-        const auto rest = [](Mlp& mine, const testing::Data& data) {
+        const auto rest = [](Mlp& mine, const tests::Data& data) {
           return mine.second(at::ones({data.size(), 10}, at::kDouble)).sum();
         };
         take_step(replica, net, data_of(12), group, rest);
@@ -346,4 +346,4 @@ TEST(Checksum, ChangesWithEveryBitAndEveryOrder) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::parameter_changes_test

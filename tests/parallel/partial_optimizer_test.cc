@@ -6,19 +6,19 @@
 
 #include <trireme/parallel/layerwise.h>
 
-namespace trireme {
+namespace trireme::partial_optimizer_test {
 namespace {
 
-using testing::Data;
-using testing::data_of;
-using testing::Mlp;
-using testing::take_step;
-using testing::Way;
+using tests::Data;
+using tests::data_of;
+using tests::Mlp;
+using tests::take_step;
+using tests::Way;
 
 constexpr double kClose = 1e-10;
 constexpr int kSteps = 5;
 
-at::Tensor loss_of(Mlp& net, const Data& data) { return testing::loss_on(net, data); }
+at::Tensor loss_of(Mlp& net, const Data& data) { return tests::loss_on(net, data); }
 
 std::vector<at::Tensor> named(const std::vector<NamedTensor>& parameters,
                               const std::vector<std::string>& names) {
@@ -55,8 +55,8 @@ std::vector<Rule> rules() {
 class Partial : public ::testing::TestWithParam<std::tuple<Way, Rule>> {};
 INSTANTIATE_TEST_SUITE_P(
     Ways, Partial,
-    ::testing::Combine(::testing::ValuesIn(testing::joined(testing::exact_ways(),
-                                                           testing::with(testing::exact_ways(),
+    ::testing::Combine(::testing::ValuesIn(tests::joined(tests::exact_ways(),
+                                                           tests::with(tests::exact_ways(),
                                                                          0.05, "_clipped"))),
                        ::testing::ValuesIn(rules())),
     [](const auto& each) {
@@ -77,8 +77,8 @@ TEST_P(Partial, UpdatesTheHeadAndNothingElse) {
     const OptimizerFactory optimizer = rule.over_names(names);
     Mlp reference;
     const std::vector<double> expected =
-        testing::train_alone(reference, optimizer, kSteps, 36, way.options.clip_norm, loss_of);
-    testing::run(
+        tests::train_alone(reference, optimizer, kSteps, 36, way.options.clip_norm, loss_of);
+    tests::run(
         way, [] { return std::make_shared<Mlp>(); }, optimizer,
         [&](DataParallel& replica, Mlp& net, Group& group) {
           for (int step = 0; step < kSteps; ++step) {
@@ -86,7 +86,7 @@ TEST_P(Partial, UpdatesTheHeadAndNothingElse) {
             EXPECT_NEAR(outcome.loss, expected[static_cast<size_t>(step)], kClose);
             EXPECT_TRUE(outcome.unused.empty());
           }
-          EXPECT_LT(testing::difference(net, reference), kClose);
+          EXPECT_LT(tests::difference(net, reference), kClose);
           for (const auto& [name, tensor] : replica.state().parameters)
             EXPECT_EQ(replica.optimizer().state().count(tensor.unsafeGetTensorImpl()),
                       rule.name != "sgd" && std::ranges::count(names, name) > 0 ? 1u : 0u)
@@ -115,13 +115,13 @@ class PartialInEveryWay : public ::testing::TestWithParam<Way> {};
 TEST_P(PartialInEveryWay, GroupsMayStandInAnyOrderAndLeaveParametersOut) {
   for (const bool all : {true, false}) {
     Mlp reference;
-    testing::train_alone(reference, in_groups(all), kSteps, 36, 0, loss_of);
-    testing::run(
+    tests::train_alone(reference, in_groups(all), kSteps, 36, 0, loss_of);
+    tests::run(
         GetParam(), [] { return std::make_shared<Mlp>(); }, in_groups(all),
         [&](DataParallel& replica, Mlp& net, Group& group) {
           for (int step = 0; step < kSteps; ++step)
             take_step(replica, net, data_of(36, step), group, loss_of);
-          EXPECT_LT(testing::difference(net, reference), kClose);
+          EXPECT_LT(tests::difference(net, reference), kClose);
         });
   }
 }
@@ -143,14 +143,14 @@ TEST_P(PartialInEveryWay, AGroupThatIsAddedLaterIsTrainedFromThenOn) {
     loss_of(reference, data_of(36, step)).backward();
     alone->step();
   }
-  testing::run(
+  tests::run(
       GetParam(), [] { return std::make_shared<Mlp>(); }, head,
       [&](DataParallel& replica, Mlp& net, Group& group) {
         for (int step = 0; step < kSteps; ++step) {
           if (step == 2) add_the_rest(replica.optimizer(), net);
           take_step(replica, net, data_of(36, step), group, loss_of);
         }
-        EXPECT_LT(testing::difference(net, reference), kClose);
+        EXPECT_LT(tests::difference(net, reference), kClose);
       });
 }
 
@@ -165,12 +165,12 @@ TEST_P(PartialInEveryWay, AFrozenBodyUnderATrainedHead) {
     const auto optimizer =
         over<torch::optim::Adam>(names, torch::optim::AdamOptions(0.01).weight_decay(0.1));
     const auto reference = frozen();
-    testing::train_alone(*reference, optimizer, kSteps, 36, 0, loss_of);
-    testing::run(GetParam(), frozen, optimizer,
+    tests::train_alone(*reference, optimizer, kSteps, 36, 0, loss_of);
+    tests::run(GetParam(), frozen, optimizer,
                  [&](DataParallel& replica, Mlp& net, Group& group) {
                    for (int step = 0; step < kSteps; ++step)
                      take_step(replica, net, data_of(36, step), group, loss_of);
-                   EXPECT_LT(testing::difference(net, *reference), kClose);
+                   EXPECT_LT(tests::difference(net, *reference), kClose);
                  });
   }
 }
@@ -193,7 +193,7 @@ struct WithEmpty : torch::nn::Module {
   at::Tensor adapter, back;
 };
 at::Tensor empty_loss(WithEmpty& net, const Data& data) {
-  at::Tensor loss = testing::loss_on(net, data);
+  at::Tensor loss = tests::loss_on(net, data);
   for (const auto& item : net.named_parameters(false))
     if (item.value().requires_grad()) loss = loss + item.value().sum().to(at::kDouble);
   return loss;
@@ -209,8 +209,8 @@ TEST_P(PartialInEveryWay, ParametersWithoutElementsWork) {
       if (way.options.guard.wanted) way.options.guard.wanted = false;  // Lamb cannot be guarded.
       WithEmpty reference;
       const std::vector<double> expected =
-          testing::train_alone(reference, optimizer, kSteps, 36, clip_norm, empty_loss);
-      testing::run(
+          tests::train_alone(reference, optimizer, kSteps, 36, clip_norm, empty_loss);
+      tests::run(
           way, [] { return std::make_shared<WithEmpty>(); }, optimizer,
           [&](DataParallel& replica, WithEmpty& net, Group& group) {
             for (int step = 0; step < kSteps; ++step) {
@@ -218,7 +218,7 @@ TEST_P(PartialInEveryWay, ParametersWithoutElementsWork) {
                   take_step(replica, net, data_of(36, step), group, empty_loss).loss;
               EXPECT_NEAR(loss, expected[static_cast<size_t>(step)], kClose);
             }
-            EXPECT_LT(testing::difference(*net.inner, *reference.inner), kClose);
+            EXPECT_LT(tests::difference(*net.inner, *reference.inner), kClose);
             const OptimizerState saved =
                 state_of(replica.optimizer(), replica.updated_parameters());
             load_state(replica.optimizer(), replica.updated_parameters(), saved);
@@ -227,7 +227,7 @@ TEST_P(PartialInEveryWay, ParametersWithoutElementsWork) {
           });
     }
 }
-INSTANTIATE_TEST_SUITE_P(Ways, PartialInEveryWay, ::testing::ValuesIn(testing::exact_ways()),
+INSTANTIATE_TEST_SUITE_P(Ways, PartialInEveryWay, ::testing::ValuesIn(tests::exact_ways()),
                          [](const auto& each) { return each.param.name; });
 
 // The second layer's bias is a part of the first one's storage.
@@ -238,16 +238,16 @@ TEST(TiedByStorage, ParametersAreNotShared) {
     return net;
   };
   const auto reference = tied();
-  testing::train_alone(*reference, SGD{.lr = 0.1}, kSteps, 36, 0, loss_of);
-  const auto groups = testing::thread_groups(2);
-  testing::on_ranks(groups, [&](Group& group) {
+  tests::train_alone(*reference, SGD{.lr = 0.1}, kSteps, 36, 0, loss_of);
+  const auto groups = tests::thread_groups(2);
+  tests::on_ranks(groups, [&](Group& group) {
     const auto net = tied();
     DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1},
                          {.share_parameters = true});
     EXPECT_FALSE(replica.shares_parameters());
     for (int step = 0; step < kSteps; ++step)
       take_step(replica, *net, data_of(36, step), group, loss_of);
-    EXPECT_LT(testing::difference(*net, *reference), kClose);
+    EXPECT_LT(tests::difference(*net, *reference), kClose);
   });
 }
 
@@ -258,7 +258,7 @@ TEST(EmptyParameters, WorkWithCompression) {
       way.options.share_parameters = share;
       way.options.compression = {.name = name, .ratio = 1};
       way.options.buckets = {.first_bytes = 64, .capacity_bytes = 64};  // Some have no elements.
-      testing::run(
+      tests::run(
           way, [] { return std::make_shared<WithEmpty>(); }, SGD{.lr = 0.1},
           [&](DataParallel& replica, WithEmpty& net, Group& group) {
             for (int step = 0; step < kSteps; ++step) {
@@ -272,4 +272,4 @@ TEST(EmptyParameters, WorkWithCompression) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::partial_optimizer_test

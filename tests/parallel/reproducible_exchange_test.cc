@@ -8,14 +8,14 @@
 // This header must come after torch.h.
 #include <gmock/gmock.h>
 
-namespace trireme {
+namespace trireme::reproducible_exchange_test {
 namespace {
 
-using testing::Data;
-using testing::data_of;
+using tests::Data;
+using tests::data_of;
 using ::testing::HasSubstr;
-using testing::on_ranks;
-using testing::thread_groups;
+using tests::on_ranks;
+using tests::thread_groups;
 
 constexpr int kShards = 8;
 
@@ -26,7 +26,7 @@ struct Net : torch::nn::Module {
       : first(register_module("first", torch::nn::Linear(6, 33))),
         second(register_module("second", torch::nn::Linear(33, 4))),
         rare(register_parameter("rare", torch::zeros({5}))) {
-    testing::fill(*this);
+    tests::fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) {
     at::Tensor logits = second(torch::dropout(torch::tanh(first(x)), 0.4, /*train=*/true));
@@ -60,7 +60,7 @@ void compute_shards(DataParallel& replica, Net& net, ReplicaRandom& random, cons
     if (from < to) {
       const Data part{data.x.narrow(0, from, to - from).clone(),
                       data.y.narrow(0, from, to - from).clone()};
-      replica.backward(testing::loss_on(net, part), to - from, total);
+      replica.backward(tests::loss_on(net, part), to - from, total);
     }
     replica.end_shard();
   }
@@ -147,38 +147,38 @@ TEST_P(Reproducible, ANumberOfRanksThatChangesEndsWithTheSameBits) {
 
 TEST(ReproducibleExchange, IsTheMeanOverTheGlobalBatch) {
   const Data data = data_of(37, 0, at::kFloat);
-  auto whole = std::make_shared<testing::Mlp>();
+  auto whole = std::make_shared<tests::Mlp>();
   whole->to(at::kFloat);
-  const at::Tensor loss = testing::loss_on(*whole, data);
+  const at::Tensor loss = tests::loss_on(*whole, data);
   loss.backward();
   const auto groups = thread_groups(3);
   on_ranks(groups, [&](Group& group) {
-    auto net = std::make_shared<testing::Mlp>();
+    auto net = std::make_shared<tests::Mlp>();
     net->to(at::kFloat);
     DataParallelOptions options;
     options.virtual_shards = kShards;
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, testing::recording(),
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, tests::recording(),
                          options);
     const auto [first, last] = replica.shards();
     for (int shard = first; shard < last; ++shard) {
       const Data part = data.share(shard, kShards);
-      replica.backward(testing::loss_on(*net, part), part.size(), 37);
+      replica.backward(tests::loss_on(*net, part), part.size(), 37);
       replica.end_shard();
     }
     const StepOutcome outcome = replica.step();
     EXPECT_NEAR(outcome.loss, loss.item<double>(), 1e-6);
     EXPECT_GT(outcome.bytes_sent, 0);
-    const auto& gradients = testing::recorded(replica);
+    const auto& gradients = tests::recorded(replica);
     const auto expected = whole->parameters();
     for (size_t i = 0; i < expected.size(); ++i)
-      EXPECT_LT(testing::difference(gradients[i], expected[i].grad()), 1e-6);
+      EXPECT_LT(tests::difference(gradients[i], expected[i].grad()), 1e-6);
   });
 }
 
 TEST(ReproducibleExchange, ANonFiniteLossIsKnownOnEveryRankAndChangesNothing) {
   const auto groups = thread_groups(2);
   on_ranks(groups, [&](Group& group) {
-    auto net = std::make_shared<testing::Mlp>();
+    auto net = std::make_shared<tests::Mlp>();
     const std::string before = sha256_of(state_of(*net).parameters);
     DataParallelOptions options;
     options.virtual_shards = kShards;
@@ -186,7 +186,7 @@ TEST(ReproducibleExchange, ANonFiniteLossIsKnownOnEveryRankAndChangesNothing) {
     const auto [first, last] = replica.shards();
     for (int shard = first; shard < last; ++shard) {
       const Data part = data_of(16).share(shard, kShards);
-      replica.backward(testing::loss_on(*net, part) * (shard == 6 ? std::nan("") : 1.0),
+      replica.backward(tests::loss_on(*net, part) * (shard == 6 ? std::nan("") : 1.0),
                        part.size(), 16);
       replica.end_shard();
     }
@@ -198,7 +198,7 @@ TEST(ReproducibleExchange, ANonFiniteLossIsKnownOnEveryRankAndChangesNothing) {
 }
 
 DataParallel alone(DataParallelOptions options) {
-  return {thread_groups(1)[0], std::make_shared<testing::Mlp>(), SGD{.lr = 0.1}, options};
+  return {thread_groups(1)[0], std::make_shared<tests::Mlp>(), SGD{.lr = 0.1}, options};
 }
 DataParallelOptions sharded() {
   DataParallelOptions options;
@@ -247,4 +247,4 @@ TEST(ReproducibleExchange, ContinuesOnlyWithTheSameShardsAndThreads) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::reproducible_exchange_test

@@ -8,18 +8,18 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::shared_exchange_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::Data;
-using testing::data_of;
-using testing::difference;
+using tests::Data;
+using tests::data_of;
+using tests::difference;
 using ::testing::HasSubstr;
-using testing::Mlp;
-using testing::on_ranks;
-using testing::trainable_of;
-using testing::Workers;
+using tests::Mlp;
+using tests::on_ranks;
+using tests::trainable_of;
+using tests::Workers;
 
 constexpr double kClose = 1e-11;
 constexpr int kSteps = 6;
@@ -81,11 +81,11 @@ void run(const Setting& setting, const OptimizerFactory& optimizer, DataParallel
          Body body) {
   options.share_parameters = true;
   std::optional<Workers> workers;
-  testing::Groups groups;
+  tests::Groups groups;
   if (setting.workers == 1) {
-    groups = testing::thread_groups(setting.replicas);
+    groups = tests::thread_groups(setting.replicas);
   } else {
-    workers.emplace(setting.workers, testing::world_options(), setting.hosts);
+    workers.emplace(setting.workers, tests::world_options(), setting.hosts);
     groups = workers->make_groups(setting.replicas);
   }
   on_ranks(groups, [&](Group& group) {
@@ -357,10 +357,10 @@ TEST_P(SharedBy, StateThatALoadRemovesStartsAtZero) {
 }
 
 TEST(SharedExchange, AnOptimizerOfTheUsersOwnStillWorks) {
-  const auto groups = testing::thread_groups(2);
+  const auto groups = tests::thread_groups(2);
   on_ranks(groups, [&](Group& group) {
     auto net = std::make_shared<Mlp>();
-    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, testing::recording(),
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, tests::recording(),
                          {.share_parameters = true});
     EXPECT_FALSE(replica.shares_parameters());
     EXPECT_TRUE(replica.step(loss_on(*net, data_of(4)), 4).updated);
@@ -428,4 +428,4 @@ TEST(Layerwise, LambIsTheAlgorithmOfThePaper) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::shared_exchange_test

@@ -3,7 +3,7 @@
 
 #include "models.h"
 
-namespace trireme::testing {
+namespace trireme::tests::sync_batch_norm_test {
 namespace {
 
 // Batch norms in the usual places of models: in a Sequential, in a module inside a Sequential, in
@@ -228,4 +228,4 @@ TEST(SyncBatchNorm, RefusesGradientsOfGradients) {
 }
 
 }  // namespace
-}  // namespace trireme::testing
+}  // namespace trireme::tests::sync_batch_norm_test

@@ -6,15 +6,15 @@
 
 #include <atomic>
 
-namespace trireme {
+namespace trireme::update_guard_test {
 namespace {
 
 using Moment = shared::UpdateGuardOptions::Moment;
-using testing::Data;
-using testing::data_of;
-using testing::difference;
-using testing::Mlp;
-using testing::on_ranks;
+using tests::Data;
+using tests::data_of;
+using tests::difference;
+using tests::Mlp;
+using tests::on_ranks;
 
 constexpr int kRanks = 3, kFatalStep = 2;
 
@@ -57,7 +57,7 @@ at::Tensor loss_of_share(Wide& net, const Data& data) {
 // The parameters after kFatalStep + 1 steps. With a death in the last step, they are those of the
 // first survivor. `runs` is the number of runs of the dying rank's shard.
 std::vector<at::Tensor> train(const Way& way, const std::optional<Death>& death, int64_t& runs) {
-  const auto groups = testing::thread_groups(kRanks);
+  const auto groups = tests::thread_groups(kRanks);
   std::vector<at::Tensor> result;
   std::atomic<bool> dead = false;
   std::atomic<int64_t> seen = 0;
@@ -122,4 +122,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, UpdateGuard, ::testing::ValuesIn(ways()),
                          [](const auto& each) { return each.param.name; });
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::update_guard_test

@@ -2,7 +2,7 @@
 #pragma once
 #include "models.h"
 
-namespace trireme::testing {
+namespace trireme::tests {
 
 constexpr int kVirtualShards = 6;
 
@@ -110,4 +110,4 @@ std::vector<double> train_alone(Net& net, const OptimizerFactory& factory, int s
   return losses;
 }
 
-}  // namespace trireme::testing
+}  // namespace trireme::tests

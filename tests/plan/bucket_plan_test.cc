@@ -6,7 +6,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::plan {
+namespace trireme::plan::bucket_plan_test {
 namespace {
 
 using testing::AllOf;
@@ -192,4 +192,4 @@ TEST(BucketPlan, GivesItsBucketsAsJson) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::bucket_plan_test

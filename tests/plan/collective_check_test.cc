@@ -10,7 +10,7 @@
 #include "../base/expect_error.h"
 #include "reference_executor.h"
 
-namespace trireme::plan {
+namespace trireme::plan::collective_check_test {
 namespace {
 
 using testing::AllOf;
@@ -236,4 +236,4 @@ TEST(CollectiveCheck, RejectsRanksAndChunksThatDoNotExist) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::collective_check_test

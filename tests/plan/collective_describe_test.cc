@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iterator>
 
-namespace trireme::plan {
+namespace trireme::plan::collective_describe_test {
 namespace {
 
 using testing::HasSubstr;
@@ -104,4 +104,4 @@ TEST(CollectivePicture, IsInTheDocumentationAsThePlanPrintsIt) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::collective_describe_test

@@ -10,7 +10,7 @@
 #include "../base/expect_error.h"
 #include "reference_executor.h"
 
-namespace trireme::plan {
+namespace trireme::plan::collective_plan_test {
 namespace {
 
 using testing::AllOf;
@@ -327,4 +327,4 @@ TEST(CollectivePlan, GivesEveryTransferAsJson) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::collective_plan_test

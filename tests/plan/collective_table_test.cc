@@ -7,7 +7,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::plan {
+namespace trireme::plan::collective_table_test {
 namespace {
 
 using testing::AllOf;
@@ -228,4 +228,4 @@ TEST(CollectiveDefaults, KnowThePathsThatRunPlans) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::collective_table_test

@@ -9,7 +9,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::plan {
+namespace trireme::plan::data_plan_test {
 namespace {
 
 using testing::AllOf;
@@ -288,4 +288,4 @@ TEST(Split, RefusesAFractionOutsideZeroToOne) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::data_plan_test

@@ -5,7 +5,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::plan {
+namespace trireme::plan::mesh_test {
 namespace {
 
 using testing::AllOf;
@@ -105,4 +105,4 @@ TEST(Mesh, GivesItsAxesAsJson) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::mesh_test

@@ -4,7 +4,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::plan {
+namespace trireme::plan::shard_tree_test {
 namespace {
 
 using testing::ElementsAre;
@@ -115,4 +115,4 @@ TEST(ShardTree, CheckerFindsEachMistake) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::shard_tree_test

@@ -4,7 +4,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme::plan {
+namespace trireme::plan::tensor_spec_test {
 namespace {
 
 using testing::AllOf;
@@ -61,4 +61,4 @@ TEST(DType, OffersTheChoicesForAnUnknownName) {
 }
 
 }  // namespace
-}  // namespace trireme::plan
+}  // namespace trireme::plan::tensor_spec_test

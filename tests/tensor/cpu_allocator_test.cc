@@ -8,7 +8,7 @@
 #include <cstring>
 #include <thread>
 
-namespace trireme {
+namespace trireme::cpu_allocator_test {
 namespace {
 
 constexpr int64_t kElements = 10 << 20;  // 40 MB, above every size that glibc keeps by itself.
@@ -130,4 +130,4 @@ TEST(AllocationScope, ATensorOutlivesScopeAndHolder) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::cpu_allocator_test

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-namespace trireme {
+namespace trireme::keep_memory_test {
 namespace {
 
 constexpr size_t kBlock = 40 << 20;  // Above every size that glibc keeps by itself.
@@ -38,4 +38,4 @@ TEST(KeepMemory, AFreedBlockIsUsedAgainWithoutPageFaults) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::keep_memory_test

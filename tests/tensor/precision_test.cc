@@ -7,7 +7,7 @@
 #include <trireme/tensor/parameter_average.h>
 #include <thread>
 
-namespace trireme {
+namespace trireme::precision_test {
 namespace {
 
 TEST(Autocast, ComputesLinearLayersIn16BitsOnItsThreadOnly) {
@@ -92,4 +92,4 @@ TEST(ParameterAverage, RefusesADecayThatDoesNotAverage) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::precision_test

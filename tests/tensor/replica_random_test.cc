@@ -8,7 +8,7 @@
 #include <map>
 #include <thread>
 
-namespace trireme {
+namespace trireme::replica_random_test {
 namespace {
 
 at::Tensor on_another_thread(const std::function<at::Tensor()>& draw) {
@@ -210,4 +210,4 @@ TEST(ReplicaRandom, EveryOperationThatTakesAGeneratorIsCovered) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::replica_random_test

@@ -5,7 +5,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::data_facts_test {
 namespace {
 
 using ::testing::AllOf;
@@ -76,4 +76,4 @@ TEST(DataFacts, OfAnEarlierVersionAreComparedAsFarAsTheyGo) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::data_facts_test

@@ -4,14 +4,14 @@
 
 #include <trireme/train/evaluate.h>
 
-namespace trireme {
+namespace trireme::evaluate_test {
 namespace {
 
-using testing::clouds;
+using tests::clouds;
 
 Model model_of_seed(uint64_t seed) {
   torch::manual_seed(seed);
-  Model model = model_factory<testing::Classifier>()();
+  Model model = model_factory<tests::Classifier>()();
   model.module->to(at::kDouble);
   return model;
 }
@@ -33,8 +33,8 @@ TEST_P(Evaluated, CountsEachSampleOnce) {
   const double accuracy = output.argmax(1).eq(whole.target).to(at::kDouble).mean().item<double>();
   std::vector<Model> models;
   for (int rank = 0; rank < size; ++rank) models.push_back(model_of_seed(1));
-  const Job job = testing::job();
-  testing::on_ranks(testing::thread_groups(size), [&](Group& group) {
+  const Job job = tests::job();
+  tests::on_ranks(tests::thread_groups(size), [&](Group& group) {
     const Evaluation evaluation =
         evaluate(models[static_cast<size_t>(group.rank())], job, *source, 8, at::kDouble, group);
     EXPECT_EQ(evaluation.samples, std::get<1>(GetParam()));
@@ -46,25 +46,25 @@ TEST_P(Evaluated, CountsEachSampleOnce) {
 TEST(Evaluate, NeitherTrainsNorLeavesTheModelInAnotherMode) {
   const Model model = model_of_seed(1);
   const std::string before = sha256_of(state_of(*model.module).parameters);
-  const auto group = testing::thread_groups(1)[0];
+  const auto group = tests::thread_groups(1)[0];
   bool was_training = true;
   const Model watched{model.module, [&](const at::Tensor& data) {
                         was_training = model.module->is_training();
                         return model.forward(data);
                       }};
-  evaluate(watched, testing::job(), *clouds(10), 4, at::kDouble, *group);
+  evaluate(watched, tests::job(), *clouds(10), 4, at::kDouble, *group);
   EXPECT_FALSE(was_training);
   EXPECT_TRUE(model.module->is_training());
   EXPECT_EQ(sha256_of(state_of(*model.module).parameters), before);
 }
 
 TEST(Evaluate, UsesTheJobsOwnLossAndCount) {
-  Job job = testing::job();
+  Job job = tests::job();
   job.loss = [](const at::Tensor& output, const at::Tensor&) {
     return at::full({}, 2.5, output.options());
   };
   job.correct = [](const at::Tensor&, const at::Tensor& target) { return target.numel() / 2; };
-  const auto group = testing::thread_groups(1)[0];
+  const auto group = tests::thread_groups(1)[0];
   const Evaluation evaluation =
       evaluate(model_of_seed(1), job, *clouds(10), 10, at::kDouble, *group);
   EXPECT_DOUBLE_EQ(evaluation.loss, 2.5);
@@ -72,4 +72,4 @@ TEST(Evaluate, UsesTheJobsOwnLossAndCount) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::evaluate_test

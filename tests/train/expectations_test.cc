@@ -8,7 +8,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::expectations_test {
 namespace {
 
 using ::testing::AllOf;
@@ -88,4 +88,4 @@ TEST(ExactlyOnce, IsReadFromTheReport) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::expectations_test

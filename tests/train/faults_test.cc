@@ -8,7 +8,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::faults_test {
 namespace {
 
 using ::testing::AllOf;
@@ -200,4 +200,4 @@ TEST(FaultSchedule, ADroppedLinkIsDueAtBothEnds) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::faults_test

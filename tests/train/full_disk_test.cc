@@ -7,7 +7,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::full_disk_test {
 namespace {
 
 TEST(FullDisk, TheNextCheckpointFailsAndTheOneAfterItIsWritten) {
@@ -33,4 +33,4 @@ TEST(FullDisk, TheNextCheckpointFailsAndTheOneAfterItIsWritten) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::full_disk_test

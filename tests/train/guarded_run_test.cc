@@ -11,15 +11,15 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::guarded_run_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::clouds;
-using testing::difference;
-using testing::fit;
+using tests::clouds;
+using tests::difference;
+using tests::fit;
 using ::testing::HasSubstr;
-using testing::job;
+using tests::job;
 
 // A job whose loss is multiplied by `factor` at some evaluations of each replica, counted from 1.
 Job meddled(std::set<int> evaluations, double factor, OptimizerFactory optimizer = {}) {
@@ -40,7 +40,7 @@ class GuardedRun : public ::testing::TestWithParam<int> {
  protected:
   int replicas() const { return GetParam(); }
   TrainerOptions options() const {
-    TrainerOptions options = testing::options(replicas());
+    TrainerOptions options = tests::options(replicas());
     options.epochs = 4;  // 6 steps in each epoch.
     return options;
   }
@@ -80,7 +80,7 @@ TEST_P(GuardedRun, StopsAtASpikeNamingIt) {
 // The cause of the bad loss is gone the second time, so the run ends like one
 // that was never disturbed.
 TEST_P(GuardedRun, RollsBackToTheNewestCheckpointAndContinues) {
-  const testing::Folder folder;
+  const tests::Folder folder;
   TrainerOptions options = this->options();
   options.guard.policy = "rollback";
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 4};
@@ -114,8 +114,8 @@ class RolledBack : public GuardedRun {
   // Goes back at the tenth step, and expects the same end as in an undisturbed run.
   void expect_nothing_left(const TrainerOptions& options, const OptimizerFactory& optimizer,
                            const TrainerOptions& of_first_save) const {
-    const testing::Folder folder, other;
-    for (const testing::Folder* each : {&folder, &other}) {
+    const tests::Folder folder, other;
+    for (const tests::Folder* each : {&folder, &other}) {
       TrainerOptions first = after_one_save(of_first_save, each->path());
       first.steps = 0;
       fit(first, job(optimizer), clouds(90), clouds(30, 2));
@@ -192,7 +192,7 @@ TEST_P(GuardedRun, WithoutACheckpointThereIsNoWayBack) {
 }
 
 TEST_P(GuardedRun, AResumedRunContinuesItsLedger) {
-  const testing::Folder folder;
+  const tests::Folder folder;
   TrainerOptions options = this->options();
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 5};
   const auto log = std::filesystem::path(folder.path()) / "log.jsonl";
@@ -213,7 +213,7 @@ TEST_P(GuardedRun, AResumedRunContinuesItsLedger) {
 }
 
 TEST(CorruptedRun, IsFoundByComparingReplicas) {
-  TrainerOptions options = testing::options(3);
+  TrainerOptions options = tests::options(3);
   options.share_parameters = false;
   options.guard.check_replicas_every = 4;
   options.inject.faults = parse_faults("corrupt:rank=1,exchange@step=6");
@@ -225,8 +225,8 @@ TEST(CorruptedRun, IsFoundByComparingReplicas) {
 }
 
 TEST(CorruptedRun, GoesBackToTheNewestCheckpointIfToldTo) {
-  const testing::Folder folder;
-  TrainerOptions options = testing::options(3);
+  const tests::Folder folder;
+  TrainerOptions options = tests::options(3);
   options.share_parameters = false;
   options.guard = {.policy = "rollback", .check_replicas_every = 4};
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 5};
@@ -240,8 +240,8 @@ TEST(CorruptedRun, GoesBackToTheNewestCheckpointIfToldTo) {
 }
 
 TEST(FullDiskRun, EndsNamingTheDiskAndGoesThroughWhenStartedAgain) {
-  const testing::Folder folder;
-  TrainerOptions options = testing::options(2);
+  const tests::Folder folder;
+  TrainerOptions options = tests::options(2);
   options.checkpoint = {.dir = folder.path() + "/checkpoint", .every_steps = 3};
   // Otherwise the run may have saved again before it hears of the failure.
   options.checkpoint.background = false;
@@ -255,4 +255,4 @@ TEST(FullDiskRun, EndsNamingTheDiskAndGoesThroughWhenStartedAgain) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::guarded_run_test

@@ -8,7 +8,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::guards_test {
 namespace {
 
 using ::testing::AllOf;
@@ -190,4 +190,4 @@ TEST(Guard, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::guards_test

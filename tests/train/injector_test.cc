@@ -12,7 +12,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::injector_test {
 namespace {
 
 using ::testing::AllOf;
@@ -198,4 +198,4 @@ TEST(FaultActions, TheWakerOfAStoppedProcessDiesWithIt) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::injector_test

@@ -8,7 +8,7 @@
 
 #include "../comm/ranks.h"
 
-namespace trireme::testing {
+namespace trireme::tests {
 
 // Three overlapping clouds of points: the loss falls but does not reach zero.
 inline std::shared_ptr<TensorSource> clouds(int64_t samples, uint64_t seed = 1) {
@@ -87,4 +87,4 @@ inline double difference(const std::vector<double>& a, const std::vector<double>
   return worst;
 }
 
-}  // namespace trireme::testing
+}  // namespace trireme::tests

@@ -9,7 +9,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::ledger_audit_test {
 namespace {
 
 using monitor::CommitRecord;
@@ -263,4 +263,4 @@ TEST_F(AuditOfDamagedLogs, AFolderWithoutRecordsIsRefused) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ledger_audit_test

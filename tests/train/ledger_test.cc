@@ -8,7 +8,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::ledger_test {
 namespace {
 
 using monitor::CommitRecord;
@@ -280,4 +280,4 @@ TEST(Ledger, RefusesRecordsThatNoPlanMakes) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::ledger_test

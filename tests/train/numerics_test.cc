@@ -10,15 +10,15 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::numerics_test {
 namespace {
 
-using testing::clouds;
-using testing::difference;
-using testing::fit;
-using testing::Folder;
+using tests::clouds;
+using tests::difference;
+using tests::fit;
+using tests::Folder;
 using ::testing::HasSubstr;
-using testing::job;
+using tests::job;
 
 // Each sample has two values per channel, because torch::nn then accepts a
 // share of one sample too.
@@ -32,7 +32,7 @@ struct PairNormClassifier : torch::nn::Module {
 };
 
 TrainerOptions float_options(int replicas = 1) {
-  TrainerOptions options = testing::options(replicas);
+  TrainerOptions options = tests::options(replicas);
   options.dtype = at::kFloat;
   return options;
 }
@@ -54,7 +54,7 @@ class Lines : public monitor::Sink {
 
 TEST(TrainerBatchNorm, OverAllReplicasGivesTheLossesOfOneDevice) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
-    TrainerOptions options = testing::options();
+    TrainerOptions options = tests::options();
     options.dtype = dtype;
     const auto the_job = job<PairNormClassifier>();
     // 34 samples in batches of 16: the last batch has 2 samples, so the third and
@@ -79,10 +79,10 @@ TEST(TrainerBatchNorm, OverAllReplicasGivesTheLossesOfOneDevice) {
 }
 
 TEST(TrainerBatchNorm, OverAllReplicasWorksOnProcesses) {
-  TrainerOptions options = testing::options();
+  TrainerOptions options = tests::options();
   options.sync_batch_norm = true;
   const Report reference = fit(options, job<PairNormClassifier>(), clouds(34));
-  testing::Workers workers(3);
+  tests::Workers workers(3);
   workers.on_each([&](World& world) {
     const Report report = Trainer(world, options).fit(job<PairNormClassifier>(), clouds(34));
     if (world.worker() == 0) {
@@ -113,7 +113,7 @@ TEST(TrainerPrecision, SixteenBitParametersHaveMastersThatAreSaved) {
   for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
     TrainerOptions options = float_options(2);
     options.steps = 12;
-    const auto the_job = job<testing::NormClassifier>(Adam{.lr = 0.003});
+    const auto the_job = job<tests::NormClassifier>(Adam{.lr = 0.003});
     const Report plain = fit(options, the_job, clouds(90));
     options.dtype = dtype;
     const Folder whole_folder, folder;
@@ -219,7 +219,7 @@ TEST(TrainerLossScaling, EndsARunThatOverflowsForEver) {
 }
 
 TEST(TrainerAverage, IsEvaluatedAndContinuesBitForBit) {
-  TrainerOptions options = testing::options(2);
+  TrainerOptions options = tests::options(2);
   const auto run = [&](const Folder& folder, int64_t steps) {
     options.checkpoint.dir = folder.path();
     options.steps = steps;
@@ -286,7 +286,7 @@ TEST_P(Compressed, ContinuesBitForBitWithItsErrors) {
 
 TEST_P(Compressed, TrainsLikeThreadsOnProcesses) {
   const Report threads = fit(options(2), job(), clouds(90));
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each([&](World& world) {
     const Report report = Trainer(world, options(1)).fit(job(), clouds(90));
     if (world.worker() == 0) {
@@ -297,7 +297,7 @@ TEST_P(Compressed, TrainsLikeThreadsOnProcesses) {
 }
 
 TEST(TrainerLocalSteps, EndAndSaveAfterAnAveraging) {
-  TrainerOptions options = testing::options(3);
+  TrainerOptions options = tests::options(3);
   const auto lines = std::make_shared<Lines>();
   options.sinks = {lines};
   const auto run = [&](const Folder& folder, int64_t steps) {
@@ -329,11 +329,11 @@ TEST(TrainerLocalSteps, EndAndSaveAfterAnAveraging) {
 }
 
 TEST(TrainerLocalSteps, AreTheSameOnThreadsAndProcesses) {
-  TrainerOptions options = testing::options(2);
+  TrainerOptions options = tests::options(2);
   options.local = {.steps = 3, .momentum = true};
   const Report threads = fit(options, job(), clouds(90), clouds(60, 2));
   options.replicas = 1;
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each([&](World& world) {
     const Report report = Trainer(world, options).fit(job(), clouds(90), clouds(60, 2));
     if (world.worker() > 0) return;
@@ -344,7 +344,7 @@ TEST(TrainerLocalSteps, AreTheSameOnThreadsAndProcesses) {
 }
 
 TEST(TrainerRate, FollowsTheBatchByTheRuleAndReportsIt) {
-  TrainerOptions options = testing::options();
+  TrainerOptions options = tests::options();
   const Report doubled = fit(options, job(SGD{.lr = 0.2}), clouds(90));
   const auto lines = std::make_shared<Lines>();
   options.sinks = {lines};
@@ -362,9 +362,9 @@ TEST(TrainerRate, FollowsTheBatchByTheRuleAndReportsIt) {
 TEST(TrainerNumericsOptions, AreRefusedBeforeAnythingConnects) {
   const auto refused = [](const std::function<void(TrainerOptions&)>& change,
                           const std::string& part) {
-    TrainerOptions options = testing::options();
+    TrainerOptions options = tests::options();
     change(options);
-    World world = testing::alone();
+    World world = tests::alone();
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options); }),
                 HasSubstr(part));
   };
@@ -382,4 +382,4 @@ TEST(TrainerNumericsOptions, AreRefusedBeforeAnythingConnects) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::numerics_test

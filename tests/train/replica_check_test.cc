@@ -6,7 +6,7 @@
 #include <trireme/train/replica_check.h>
 #include <mutex>
 
-namespace trireme {
+namespace trireme::replica_check_test {
 namespace {
 
 using ::testing::AllOf;
@@ -24,7 +24,7 @@ std::vector<NamedTensor> parameters() {
 // each rank in `broken`.
 std::string verdict(int count, const std::vector<int>& broken) {
   std::vector<std::string> verdicts(static_cast<size_t>(count));
-  testing::on_ranks(testing::thread_groups(count), [&](Group& group) {
+  tests::on_ranks(tests::thread_groups(count), [&](Group& group) {
     const std::vector<NamedTensor> mine = parameters();
     if (std::count(broken.begin(), broken.end(), group.rank()) > 0)
       flip_a_bit(mine, static_cast<uint64_t>(group.rank()));
@@ -72,4 +72,4 @@ TEST(ReplicaCheck, FlipsOneBitOfOneElementPastVersionCounters) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::replica_check_test

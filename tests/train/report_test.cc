@@ -3,7 +3,7 @@
 #include <trireme/train/report.h>
 #include <cmath>
 
-namespace trireme {
+namespace trireme::report_test {
 namespace {
 
 TEST(Report, HasTheKeysThatScriptsRead) {
@@ -39,4 +39,4 @@ TEST(Report, KeepsLossesToTheLastBit) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::report_test

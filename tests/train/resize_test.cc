@@ -6,7 +6,7 @@
 #include <trireme/train/ledger.h>
 #include <cmath>
 
-namespace trireme {
+namespace trireme::resize_test {
 namespace {
 
 using testing::HasSubstr;
@@ -165,4 +165,4 @@ TEST_P(ResizeInTheMiddle, SharesAreACover) {
 INSTANTIATE_TEST_SUITE_P(All, ResizeInTheMiddle, testing::Bool());
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::resize_test

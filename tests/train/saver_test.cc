@@ -11,18 +11,18 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::saver_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::clouds;
-using testing::fit;
-using testing::Folder;
+using tests::clouds;
+using tests::fit;
+using tests::Folder;
 using ::testing::HasSubstr;
-using testing::job;
+using tests::job;
 
 TrainerOptions options_in(const Folder& folder, int64_t steps, int replicas = 1) {
-  TrainerOptions options = testing::options(replicas);
+  TrainerOptions options = tests::options(replicas);
   options.steps = steps;
   options.checkpoint.dir = folder.path();
   return options;
@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, Resumed,
 // and step 9 in the middle of the second.
 TEST_P(Resumed, ContinuesBitForBit) {
   for (const int replicas : {1, 2}) {
-    const auto the_job = job<testing::DropoutClassifier>(GetParam().optimizer);
+    const auto the_job = job<tests::DropoutClassifier>(GetParam().optimizer);
     const Folder undisturbed, interrupted;
     const Report whole = fit(options_in(undisturbed, 12, replicas), the_job, clouds(90));
     fit(options_in(interrupted, 4, replicas), the_job, clouds(90));
@@ -64,13 +64,13 @@ TEST_P(Resumed, ContinuesUnderAnotherStrategy) {
   const Folder undisturbed, interrupted;
   const Report whole = fit(options_in(undisturbed, 12), the_job, clouds(90));
   fit(options_in(interrupted, 5, 3), the_job, clouds(90));
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each(
       [&](World& world) { Trainer(world, options_in(interrupted, 9)).fit(the_job, clouds(90)); });
   workers.leave();
   const Report last = fit(options_in(interrupted, 12), the_job, clouds(90));
   EXPECT_EQ(last.resumed_from_step, 9);
-  EXPECT_LT(testing::difference(last.loss_history, whole.loss_history), 1e-10);
+  EXPECT_LT(tests::difference(last.loss_history, whole.loss_history), 1e-10);
 }
 
 TEST(Saver, SavesAtItsIntervalAndKeepsTheNewest) {
@@ -130,7 +130,7 @@ TEST(Saver, RefusesAnotherModelByTheTensor) {
   fit(options_in(folder, 2), job(), clouds(90));
   EXPECT_THAT(
       message_of(ErrorCode::invalid_argument,
-                 [&] { fit(options_in(folder, 4), job<testing::NormClassifier>(), clouds(90)); }),
+                 [&] { fit(options_in(folder, 4), job<tests::NormClassifier>(), clouds(90)); }),
       HasSubstr("norm.weight"));
 }
 
@@ -144,7 +144,7 @@ TEST(Saver, RefusesAnotherOptimizerByBothNames) {
   }
 }
 
-struct Masked : testing::Classifier {
+struct Masked : tests::Classifier {
   at::Tensor mask = register_buffer("mask", torch::tensor({true, false, true}));
 };
 TEST(Saver, KeepsBoolBuffers) {
@@ -224,7 +224,7 @@ TEST(Saver, TheFirstRankOfEachHostWritesAPart) {
   std::string saved;
   for (const auto& [steps, hosts] : std::vector<std::pair<int64_t, std::vector<std::string>>>{
            {5, {"a", "a", "b", "b"}}, {9, {"a", "b"}}}) {
-    testing::Workers workers(static_cast<int>(hosts.size()), testing::world_options(), hosts);
+    tests::Workers workers(static_cast<int>(hosts.size()), tests::world_options(), hosts);
     workers.on_each([&, steps_now = steps](World& world) {
       const Report report =
           Trainer(world, options_in(interrupted, steps_now)).fit(the_job, clouds(90));
@@ -237,7 +237,7 @@ TEST(Saver, TheFirstRankOfEachHostWritesAPart) {
   }
   const Report last = fit(options_in(interrupted, 12), the_job, clouds(90));
   EXPECT_EQ(last.resumed_from_step, 9);
-  EXPECT_LT(testing::difference(last.loss_history, whole.loss_history), 1e-10);
+  EXPECT_LT(tests::difference(last.loss_history, whole.loss_history), 1e-10);
 }
 
 // Hosts without a common file system behave like this.
@@ -250,11 +250,11 @@ TEST(Saver, RankZeroWritesAloneWhereAnotherRankCannotWrite) {
     }
   } elsewhere;
   FullDisk here;
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each([](World& world) { world.connect(); });
   const auto groups = workers.make_groups();
   for (const bool all_see_it : {false, true}) {
-    testing::on_threads(2, [&](int rank) {
+    tests::on_threads(2, [&](int rank) {
       checkpoint::FileSystem& files =
           rank == 1 && !all_see_it ? static_cast<checkpoint::FileSystem&>(elsewhere) : here;
       EXPECT_EQ(agree_on_parts(/*of_all_ranks=*/true, folder.path(), files,
@@ -282,7 +282,7 @@ TEST(Saver, TheLastCheckpointHasItsEvaluationWhereTheBestAreKept) {
   }
 }
 
-struct Transposed : testing::Classifier {
+struct Transposed : tests::Classifier {
   at::Tensor turned = register_parameter("turned", torch::arange(12.0).view({3, 4}).t());
 };
 TEST(Saver, LoadsTensorsThatAreNotContiguous) {
@@ -294,4 +294,4 @@ TEST(Saver, LoadsTensorsThatAreNotContiguous) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::saver_test

@@ -4,7 +4,7 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::schedule_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(Schedule, RefusesOptionsThatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::schedule_test

@@ -8,19 +8,19 @@
 
 #include "../base/expect_error.h"
 
-namespace trireme {
+namespace trireme::trainer_test {
 namespace {
 
 using ::testing::AllOf;
-using testing::clouds;
-using testing::difference;
+using tests::clouds;
+using tests::difference;
 using ::testing::ElementsAre;
-using testing::fit;
+using tests::fit;
 using ::testing::HasSubstr;
-using testing::job;
+using tests::job;
 
 TEST(Trainer, LearnsOnOneDevice) {
-  TrainerOptions options = testing::options();
+  TrainerOptions options = tests::options();
   options.epochs = 8;
   const Report report = fit(options, job(), clouds(90), clouds(60, 2));
   EXPECT_EQ(report.strategy, "one_device");
@@ -46,7 +46,7 @@ struct Variant {
 class SameTraining : public ::testing::TestWithParam<Variant> {
  protected:
   TrainerOptions options(int replicas) const {
-    TrainerOptions options = testing::options(replicas);
+    TrainerOptions options = tests::options(replicas);
     GetParam().change(options);
     return options;
   }
@@ -91,7 +91,7 @@ TEST_P(SameTraining, TwiceIsTheSameBits) {
 TEST_P(SameTraining, OnProcesses) {
   const Report reference = fit(options(1), the_job(), clouds(90), clouds(31, 2));
   for (const auto& [count, replicas] : {std::pair{2, 1}, {3, 1}, {2, 2}}) {
-    testing::Workers workers(count);
+    tests::Workers workers(count);
     workers.on_each([&, each = replicas](World& world) {
       const Report report =
           Trainer(world, options(each)).fit(the_job(), clouds(90), clouds(31, 2));
@@ -107,16 +107,16 @@ TEST_P(SameTraining, OnProcesses) {
 
 TEST(Trainer, DropoutIsRepeatableOnThreads) {
   const auto run = [](int replicas) {
-    return fit(testing::options(replicas), job<testing::DropoutClassifier>(), clouds(90));
+    return fit(tests::options(replicas), job<tests::DropoutClassifier>(), clouds(90));
   };
   EXPECT_EQ(run(3).parameters_sha256, run(3).parameters_sha256);
   EXPECT_NE(run(1).parameters_sha256, run(2).parameters_sha256) << "each replica draws its own";
 }
 
 TEST(Trainer, AnotherSeedIsAnotherTraining) {
-  TrainerOptions other = testing::options();
+  TrainerOptions other = tests::options();
   other.seed = 2;
-  EXPECT_NE(fit(testing::options(), job(), clouds(40)).parameters_sha256,
+  EXPECT_NE(fit(tests::options(), job(), clouds(40)).parameters_sha256,
             fit(other, job(), clouds(40)).parameters_sha256);
 }
 
@@ -152,8 +152,8 @@ class Listener : public Callback {
 };
 
 TEST(TrainerCallbacks, AreCalledAtTheSamePointsOnEveryRank) {
-  const testing::Folder folder;
-  TrainerOptions options = testing::options(2);
+  const tests::Folder folder;
+  TrainerOptions options = tests::options(2);
   options.checkpoint.dir = folder.path();
   const auto listener = std::make_shared<Listener>();
   options.callbacks = {listener};
@@ -167,7 +167,7 @@ TEST(TrainerCallbacks, AreCalledAtTheSamePointsOnEveryRank) {
 
 TEST(TrainerCallbacks, OneRanksWishToStopStopsAllAfterTheNextStep) {
   for (const int replicas : {1, 2, 3}) {
-    TrainerOptions options = testing::options(replicas);
+    TrainerOptions options = tests::options(replicas);
     const auto listener = std::make_shared<Listener>();
     listener->stop_after = 3;
     options.callbacks = {listener};
@@ -190,7 +190,7 @@ class Told : public monitor::Sink {
 };
 
 TEST(TrainerSinks, HearOfEachStepOnce) {
-  TrainerOptions options = testing::options(3);
+  TrainerOptions options = tests::options(3);
   options.clip_norm = 5;
   options.schedule = {.name = "step", .gamma = 0.5};
   options.schedule_every_epochs = 1;
@@ -211,16 +211,16 @@ TEST(TrainerSinks, HearOfEachStepOnce) {
 }
 
 TEST(TrainerBatchNorm, RunsOnReplicasAndEvaluatesRankZerosStatistics) {
-  const testing::Folder folder;
-  TrainerOptions options = testing::options(3);
+  const tests::Folder folder;
+  TrainerOptions options = tests::options(3);
   options.checkpoint.dir = folder.path();
   const auto test = clouds(30, 2);
-  const Report report = fit(options, job<testing::NormClassifier>(), clouds(96), test);
+  const Report report = fit(options, job<tests::NormClassifier>(), clouds(96), test);
   // The saved state is the state that was evaluated: loaded on one device without another step, it
   // gives the same result.
-  TrainerOptions again = testing::options(1);
+  TrainerOptions again = tests::options(1);
   again.checkpoint.dir = folder.path();
-  const Report alone = fit(again, job<testing::NormClassifier>(), clouds(96), test);
+  const Report alone = fit(again, job<tests::NormClassifier>(), clouds(96), test);
   EXPECT_EQ(alone.resumed_from_step, report.steps);
   EXPECT_EQ(alone.steps, report.steps);
   EXPECT_NEAR(alone.eval->loss, report.eval->loss, 1e-12);
@@ -230,7 +230,7 @@ TEST(TrainerBatchNorm, RunsOnReplicasAndEvaluatesRankZerosStatistics) {
 TEST(TrainerErrors, ANaNLossNamesStepAndRank) {
   for (const int replicas : {1, 3}) {
     auto bad = std::dynamic_pointer_cast<TensorSource>(clouds(48));
-    TrainerOptions options = testing::options(replicas);
+    TrainerOptions options = tests::options(replicas);
     options.shuffle = false;
     Job the_job = job();
     // Samples 32..47 are the third batch; its last share contains the bad sample.
@@ -256,7 +256,7 @@ class ThrowingSource : public Source {
 TEST(TrainerErrors, OfAUsersSourceComeOutAsTheyAre) {
   for (const int replicas : {1, 2, 3}) {
     for (const int loader_threads : {0, 1}) {
-      TrainerOptions options = testing::options(replicas);
+      TrainerOptions options = tests::options(replicas);
       options.loader_threads = loader_threads;
       try {
         fit(options, job(), std::make_shared<ThrowingSource>());
@@ -273,10 +273,10 @@ TEST(TrainerErrors, OfAUsersModelComeOutAsTheyAre) {
   std::atomic<int> made{0};
   broken.model = [&]() -> Model {
     if (++made == 2) throw std::runtime_error("no such layer");
-    return model_factory<testing::Classifier>()();
+    return model_factory<tests::Classifier>()();
   };
   try {
-    fit(testing::options(3), broken, clouds(40));
+    fit(tests::options(3), broken, clouds(40));
     FAIL() << "nothing was thrown";
   } catch (const std::exception& error) {
     EXPECT_STREQ(error.what(), "no such layer");
@@ -285,7 +285,7 @@ TEST(TrainerErrors, OfAUsersModelComeOutAsTheyAre) {
 
 // A worker that fails leaves without a farewell message, like a process that ends.
 TEST(TrainerErrors, AWorkersFailureEndsTheOthersInPeerLost) {
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   std::vector<std::string> codes(2);
   workers.on_each([&](World& world) {
     try {
@@ -294,7 +294,7 @@ TEST(TrainerErrors, AWorkersFailureEndsTheOthersInPeerLost) {
         the_job.loss = [](const at::Tensor&, const at::Tensor&) -> at::Tensor {
           throw std::runtime_error("out of memory");
         };
-      Trainer(world, testing::options()).fit(the_job, clouds(90));
+      Trainer(world, tests::options()).fit(the_job, clouds(90));
     } catch (const Error& error) {
       codes[static_cast<size_t>(world.worker())] = to_string(error.code());
     } catch (const std::exception& error) {
@@ -306,9 +306,9 @@ TEST(TrainerErrors, AWorkersFailureEndsTheOthersInPeerLost) {
 }
 
 TEST(TrainerOptionsCheck, RefusesStrategiesThatContradictThePlaces) {
-  World world = testing::alone();
+  World world = tests::alone();
   const auto refusal = [&](const std::function<void(TrainerOptions&)>& change) {
-    TrainerOptions options = testing::options();
+    TrainerOptions options = tests::options();
     change(options);
     return message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options); });
   };
@@ -327,9 +327,9 @@ TEST(TrainerOptionsCheck, RefusesStrategiesThatContradictThePlaces) {
 }
 
 TEST(TrainerOptionsCheck, OneDeviceAndMirroredAreNotForSeveralWorkers) {
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   for (const std::string strategy : {"one_device", "mirrored"}) {
-    TrainerOptions options = testing::options();
+    TrainerOptions options = tests::options();
     options.strategy = strategy;
     EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { Trainer(workers[0], options); }),
                 AllOf(HasSubstr(strategy), HasSubstr("2 workers"), HasSubstr("multi_worker")));
@@ -337,7 +337,7 @@ TEST(TrainerOptionsCheck, OneDeviceAndMirroredAreNotForSeveralWorkers) {
 }
 
 TEST(TrainerOptionsCheck, ABatchSmallerThanTheReplicasIsRefused) {
-  TrainerOptions options = testing::options(4);
+  TrainerOptions options = tests::options(4);
   options.batch = 3;
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(90)); }),
               AllOf(HasSubstr("batch of 3"), HasSubstr("4 replicas")));
@@ -345,17 +345,17 @@ TEST(TrainerOptionsCheck, ABatchSmallerThanTheReplicasIsRefused) {
 
 TEST(TrainerOptionsCheck, AJobNeedsSamplesAndAModel) {
   EXPECT_THAT(
-      message_of(ErrorCode::invalid_argument, [] { fit(testing::options(), job(), nullptr); }),
+      message_of(ErrorCode::invalid_argument, [] { fit(tests::options(), job(), nullptr); }),
       HasSubstr("empty"));
   EXPECT_THAT(
-      message_of(ErrorCode::invalid_argument, [] { fit(testing::options(), Job{}, clouds(10)); }),
+      message_of(ErrorCode::invalid_argument, [] { fit(tests::options(), Job{}, clouds(10)); }),
       HasSubstr("no model"));
 }
 
 TEST(TrainerOptionsCheck, WorkersWithDifferentJobsAreToldTheDifference) {
-  testing::Workers workers(2);
+  tests::Workers workers(2);
   workers.on_each([](World& world) {
-    TrainerOptions options = testing::options();
+    TrainerOptions options = tests::options();
     options.seed = 1 + static_cast<uint64_t>(world.worker());
     EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                            [&] { Trainer(world, options).fit(job(), clouds(90)); }),
@@ -364,4 +364,4 @@ TEST(TrainerOptionsCheck, WorkersWithDifferentJobsAreToldTheDifference) {
 }
 
 }  // namespace
-}  // namespace trireme
+}  // namespace trireme::trainer_test
