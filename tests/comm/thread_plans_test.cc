@@ -15,8 +15,8 @@ namespace trireme::thread_plans_test {
 namespace {
 
 using ::testing::AllOf;
-using tests::Groups;
 using ::testing::HasSubstr;
+using tests::Groups;
 using tests::on_ranks;
 
 struct Case {
@@ -58,7 +58,7 @@ class ThreadPlans : public ::testing::TestWithParam<Case> {
     groups_ = comm::make_thread_groups(size_, options);
   }
   bool makes(plan::Collective collective) const {
-    return trireme::makes(collective, GetParam().algorithm);
+    return thread_plans_test::makes(collective, GetParam().algorithm);
   }
   std::vector<int64_t> counts() const {
     return {0, 1, 2, size_ - 1, size_, size_ + 1, 1000, 10000};

@@ -111,7 +111,8 @@ TEST_F(TokenFileTest, TheNextRunRemovesOnlyTheFilesOfDeadProcesses) {
   EXPECT_THAT(left, testing::UnorderedElementsAre(living.path().filename().string(),
                                                   "elastic-1.0123.token"));
   EXPECT_FALSE(fs::exists(stale));
-  TokenFile::clear_abandoned(Environment({{"XDG_RUNTIME_DIR", "/nowhere"}}));
+  TokenFile::clear_abandoned(
+      Environment(std::map<std::string, std::string>{{"XDG_RUNTIME_DIR", "/nowhere"}}));
 }
 
 TEST_F(TokenFileTest, TheFileOfAWriterThatCannotBeSeenFromHereStays) {

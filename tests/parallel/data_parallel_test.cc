@@ -9,12 +9,12 @@ namespace trireme::data_parallel_test {
 namespace {
 
 using ::testing::AllOf;
-using tests::Data;
-using tests::data_of;
-using tests::difference;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using tests::Data;
+using tests::data_of;
+using tests::difference;
 using tests::Mlp;
 using tests::on_ranks;
 using tests::recorded;

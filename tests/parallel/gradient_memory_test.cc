@@ -52,7 +52,7 @@ TEST_P(SlotsBetweenHosts, GradientsAreThoseOfOneDeviceForAllAllocationsOfBackwar
       reference, SGD{.lr = 0.1, .momentum = 0.9}, kSteps, samples, clip_norm, cross_entropy);
   Way way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}, .options = {.clip_norm = clip_norm}};
   way.options.share_parameters = true;
-  if (!all_at_once) way.options.buckets = {.first_bytes = 1 << 12, .capacity_bytes = 1 << 14};
+  if (!all_at_once) way.options.buckets = {.capacity_bytes = 1 << 14, .first_bytes = 1 << 12};
   tests::run(
       way, [] { return std::make_shared<Deep>(); }, SGD{.lr = 0.1, .momentum = 0.9},
       [&](DataParallel& replica, Deep& net, Group& group) {
@@ -94,8 +94,8 @@ std::string name_of(const ::testing::TestParamInfo<std::tuple<Way, int>>& each) 
 INSTANTIATE_TEST_SUITE_P(
     Ways, Aliased,
     ::testing::Combine(::testing::ValuesIn(tests::joined(tests::exact_ways(),
-                                                           tests::with(tests::exact_ways(),
-                                                                         0.01, "_clipped"))),
+                                                         tests::with(tests::exact_ways(), 0.01,
+                                                                     "_clipped"))),
                        ::testing::Values(1, 3)),
     name_of);
 
@@ -111,8 +111,8 @@ TEST_P(Aliased, TrainAsOneDevice) {
   for (const OptimizerFactory& optimizer :
        {OptimizerFactory(SGD{.lr = 0.1, .momentum = 0.9}), OptimizerFactory(Adam{.lr = 0.01})}) {
     Embedded reference;
-    const std::vector<double> expected = tests::train_alone(
-        reference, optimizer, kSteps, 36, way.options.clip_norm, embedded_loss);
+    const std::vector<double> expected =
+        tests::train_alone(reference, optimizer, kSteps, 36, way.options.clip_norm, embedded_loss);
     tests::run(
         way, [] { return std::make_shared<Embedded>(); }, optimizer,
         [&, parts = parts](DataParallel& replica, Embedded& net, Group& group) {

@@ -8,12 +8,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-std::vector<std::string> names_of(const std::vector<NamedTensor>& tensors) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors) names.push_back(name);
-  return names;
-}
-
 struct Tied : torch::nn::Module {
   Tied() {
     in = register_module("in", torch::nn::Linear(4, 4));

@@ -9,8 +9,8 @@
 namespace trireme::parameter_changes_test {
 namespace {
 
-using tests::data_of;
 using ::testing::HasSubstr;
+using tests::data_of;
 using tests::loss_on;
 using tests::Mlp;
 using tests::take_step;

@@ -56,8 +56,8 @@ class Partial : public ::testing::TestWithParam<std::tuple<Way, Rule>> {};
 INSTANTIATE_TEST_SUITE_P(
     Ways, Partial,
     ::testing::Combine(::testing::ValuesIn(tests::joined(tests::exact_ways(),
-                                                           tests::with(tests::exact_ways(),
-                                                                         0.05, "_clipped"))),
+                                                         tests::with(tests::exact_ways(), 0.05,
+                                                                     "_clipped"))),
                        ::testing::ValuesIn(rules())),
     [](const auto& each) {
       return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
@@ -166,12 +166,11 @@ TEST_P(PartialInEveryWay, AFrozenBodyUnderATrainedHead) {
         over<torch::optim::Adam>(names, torch::optim::AdamOptions(0.01).weight_decay(0.1));
     const auto reference = frozen();
     tests::train_alone(*reference, optimizer, kSteps, 36, 0, loss_of);
-    tests::run(GetParam(), frozen, optimizer,
-                 [&](DataParallel& replica, Mlp& net, Group& group) {
-                   for (int step = 0; step < kSteps; ++step)
-                     take_step(replica, net, data_of(36, step), group, loss_of);
-                   EXPECT_LT(tests::difference(net, *reference), kClose);
-                 });
+    tests::run(GetParam(), frozen, optimizer, [&](DataParallel& replica, Mlp& net, Group& group) {
+      for (int step = 0; step < kSteps; ++step)
+        take_step(replica, net, data_of(36, step), group, loss_of);
+      EXPECT_LT(tests::difference(net, *reference), kClose);
+    });
   }
 }
 
@@ -257,7 +256,7 @@ TEST(EmptyParameters, WorkWithCompression) {
       Way way{.name = "", .workers = 3, .hosts = {"a", "a", "b"}};
       way.options.share_parameters = share;
       way.options.compression = {.name = name, .ratio = 1};
-      way.options.buckets = {.first_bytes = 64, .capacity_bytes = 64};  // Some have no elements.
+      way.options.buckets = {.capacity_bytes = 64, .first_bytes = 64};  // Some have no elements.
       tests::run(
           way, [] { return std::make_shared<WithEmpty>(); }, SGD{.lr = 0.1},
           [&](DataParallel& replica, WithEmpty& net, Group& group) {

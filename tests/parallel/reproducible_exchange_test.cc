@@ -11,9 +11,9 @@
 namespace trireme::reproducible_exchange_test {
 namespace {
 
+using ::testing::HasSubstr;
 using tests::Data;
 using tests::data_of;
-using ::testing::HasSubstr;
 using tests::on_ranks;
 using tests::thread_groups;
 
@@ -186,8 +186,8 @@ TEST(ReproducibleExchange, ANonFiniteLossIsKnownOnEveryRankAndChangesNothing) {
     const auto [first, last] = replica.shards();
     for (int shard = first; shard < last; ++shard) {
       const Data part = data_of(16).share(shard, kShards);
-      replica.backward(tests::loss_on(*net, part) * (shard == 6 ? std::nan("") : 1.0),
-                       part.size(), 16);
+      replica.backward(tests::loss_on(*net, part) * (shard == 6 ? std::nan("") : 1.0), part.size(),
+                       16);
       replica.end_shard();
     }
     const StepOutcome outcome = replica.step();

@@ -12,10 +12,10 @@ namespace trireme::shared_exchange_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::HasSubstr;
 using tests::Data;
 using tests::data_of;
 using tests::difference;
-using ::testing::HasSubstr;
 using tests::Mlp;
 using tests::on_ranks;
 using tests::trainable_of;

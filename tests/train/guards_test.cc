@@ -27,7 +27,7 @@ Guard::Step step(int64_t number, double loss, double norm = 1.0) {
   return step;
 }
 
-Guard guard(const std::string& policy, double spike = 4, int64_t window = 5) {
+Guard guard_of(const std::string& policy, double spike = 4, int64_t window = 5) {
   return Guard({policy, spike, window, 0});
 }
 void settle(Guard& guard, int steps = 5) {
@@ -51,7 +51,7 @@ TEST(Guard, StopsAtALossThatIsNotANumberWhateverTheOptions) {
 }
 
 TEST(Guard, FindsASpikeOfTheLossAndOfTheNorm) {
-  Guard guard = trireme::guard("skip");
+  Guard guard = guard_of("skip");
   settle(guard);
   EXPECT_TRUE(guard.accepts(9.1, 3.9));
   EXPECT_FALSE(guard.accepts(9.3, 1));
@@ -64,20 +64,20 @@ TEST(Guard, FindsASpikeOfTheLossAndOfTheNorm) {
 }
 
 TEST(Guard, NothingIsASpikeBeforeTheWindowIsFull) {
-  Guard guard = trireme::guard("stop");
+  Guard guard = guard_of("stop");
   settle(guard, 4);
   EXPECT_TRUE(guard.accepts(1000, 1000));
 }
 
 TEST(Guard, AMedianThatIsNotPositiveIsIgnored) {
-  Guard guard = trireme::guard("stop");
+  Guard guard = guard_of("stop");
   for (int i = 1; i <= 9; ++i)
     EXPECT_EQ(guard.judge(step(i, -1.0 * i)).action, GuardAction::accept);
   EXPECT_TRUE(guard.accepts(100, 1));
 }
 
 TEST(Guard, ValuesThatTrippedAreNoPartOfTheMedian) {
-  Guard guard = trireme::guard("skip");
+  Guard guard = guard_of("skip");
   settle(guard);
   for (int i = 6; i < 12; ++i) {
     EXPECT_EQ(guard.judge(step(i, 100)).action, GuardAction::skip);
@@ -86,14 +86,14 @@ TEST(Guard, ValuesThatTrippedAreNoPartOfTheMedian) {
 }
 
 TEST(Guard, TheMedianFollowsALossThatRisesSlowly) {
-  Guard guard = trireme::guard("stop");
+  Guard guard = guard_of("stop");
   double loss = 1;
   for (int i = 1; i < 60; ++i)
     EXPECT_EQ(guard.judge(step(i, loss *= 1.3)).action, GuardAction::accept);
 }
 
 TEST(Guard, RollsBackOnceFromABatchAndThenSkipsIt) {
-  Guard guard = trireme::guard("rollback");
+  Guard guard = guard_of("rollback");
   settle(guard);
   EXPECT_EQ(guard.judge(step(6, std::nan(""))).action, GuardAction::rollback);
   EXPECT_EQ(guard.judge(step(5, 2)).action, GuardAction::accept) << "done again";
@@ -102,7 +102,7 @@ TEST(Guard, RollsBackOnceFromABatchAndThenSkipsIt) {
 }
 
 TEST(Guard, TenBatchesInARowEndTheRun) {
-  Guard guard = trireme::guard("skip");
+  Guard guard = guard_of("skip");
   for (int i = 1; i < 10; ++i)
     EXPECT_EQ(guard.judge(step(i, kInfinity)).action, GuardAction::skip);
   const GuardVerdict verdict = guard.judge(step(10, kInfinity));
@@ -111,7 +111,7 @@ TEST(Guard, TenBatchesInARowEndTheRun) {
 }
 
 TEST(Guard, LeavesOverflowsToTheLossScaling) {
-  Guard guard = trireme::guard("stop");
+  Guard guard = guard_of("stop");
   Guard::Step overflow = step(3, 2, kInfinity);
   overflow.overflow_is_expected = true;
   EXPECT_EQ(guard.judge(overflow).action, GuardAction::accept);
@@ -120,9 +120,9 @@ TEST(Guard, LeavesOverflowsToTheLossScaling) {
 }
 
 TEST(Guard, ContinuesFromItsState) {
-  Guard guard = trireme::guard("stop");
+  Guard guard = guard_of("stop");
   settle(guard);
-  Guard again = trireme::guard("stop");
+  Guard again = guard_of("stop");
   EXPECT_TRUE(again.accepts(100, 1));
   again.load(Json::parse(guard.state().dump()));
   EXPECT_EQ(again.state(), guard.state());
@@ -133,10 +133,10 @@ TEST(Guard, ContinuesFromItsState) {
 
 // A process that joins must decide as the others do.
 TEST(Guard, IsTheSameInAProcessThatTakesItsState) {
-  Guard guard = trireme::guard("rollback");
+  Guard guard = guard_of("rollback");
   settle(guard);
   EXPECT_EQ(guard.judge(step(6, std::nan(""))).action, GuardAction::rollback);
-  Guard joined = trireme::guard("rollback");
+  Guard joined = guard_of("rollback");
   joined.load(Json::from_cbor(Json::to_cbor(guard.state())));
   EXPECT_EQ(joined.state(), guard.state());
   for (Guard* each : {&guard, &joined}) {
@@ -150,7 +150,7 @@ TEST(Guard, IsTheSameInAProcessThatTakesItsState) {
 }
 
 TEST(Guard, ForgetsNothingThatTrippedWhenItGoesBack) {
-  Guard guard = trireme::guard("rollback");
+  Guard guard = guard_of("rollback");
   const Json before = guard.state();
   settle(guard);
   EXPECT_EQ(guard.judge(step(6, std::nan(""))).action, GuardAction::rollback);
@@ -160,17 +160,17 @@ TEST(Guard, ForgetsNothingThatTrippedWhenItGoesBack) {
 }
 
 TEST(Guard, GoesBackThreeTimesWhereReplicasDiffer) {
-  EXPECT_FALSE(trireme::guard("skip").may_go_back_as_replicas_differ());
-  Guard guard = trireme::guard("rollback");
+  EXPECT_FALSE(guard_of("skip").may_go_back_as_replicas_differ());
+  Guard guard = guard_of("rollback");
   for (int times = 0; times < 2; ++times) EXPECT_TRUE(guard.may_go_back_as_replicas_differ());
-  Guard joined = trireme::guard("rollback");
+  Guard joined = guard_of("rollback");
   joined.load(guard.state());
   EXPECT_TRUE(joined.may_go_back_as_replicas_differ());
   EXPECT_FALSE(joined.may_go_back_as_replicas_differ());
 }
 
 TEST(Guard, TakesStateThatHasNoCounts) {
-  Guard guard = trireme::guard("rollback");
+  Guard guard = guard_of("rollback");
   guard.load(
       {{"losses", {1, "two", 3.0}}, {"norms", Json()}, {"rolled_back_from", {{1}, {0, 5}}}});
   EXPECT_EQ(guard.state()["losses"], Json({1.0, 3.0}));
