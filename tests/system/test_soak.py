@@ -30,7 +30,7 @@ class PhasePage:
     also be read after the worker's death."""
 
     MARK = 0x7472_6972_656D_6531
-    PHASES = ("starting", "connecting", "data", "forward", "backward", "exchange", "update",
+    PHASES = ("starting", "connecting", "data", "forward", "backward", "exchange", "optimizer",
               "callbacks", "evaluate", "checkpoint", "idle", "leaving")
 
     def __init__(self, pid):
@@ -153,7 +153,7 @@ class Soak(ElasticTest):
 
     def test_deaths_inside_the_update_of_shared_parameters(self):
         def in_update(phase, in_collective):
-            return phase == "update" and not in_collective
+            return phase == "optimizer" and not in_collective
 
         def attempt(dice):
             victims = pages_of([dice.choice(sorted(self.workers()))])
