@@ -66,7 +66,8 @@ class Restart(ElasticTest):
         again = self.command("--elastic", "2:2", "--set", "train.steps=1", "--set",
                              "launch.stop_grace=1s")
         err = self.end_of(again, 0)
-        self.assertIn("is asked to save and to end", err)
+        self.assertIn("its remaining processes are asked to save and to end", err)
+        self.assertIn("did not save and end within 1.0 s: it is killed", err)
         self.assert_nothing_left()
 
     def test_a_job_whose_launcher_lives_is_left_alone(self):
