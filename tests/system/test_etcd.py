@@ -156,7 +156,7 @@ class Etcd(ElasticTest):
         wait_until(lambda: self.etcd.coordinator(self.job), 20, "it is published")
         self.assert_refused([TRIREME, "launch", "--workers", "1", "--rendezvous", self.rendezvous,
                              "--", "echo", "started"], 2,
-                            f"a job of the name '{self.job}' lives",
+                            f"a job with the name '{self.job}' is running",
                             self.etcd.coordinator(self.job), timeout=5)
         os.killpg(long.pid, signal.SIGKILL)
         code, out, err = self.run_to_end(TRIREME, "launch", "--workers", "1", "--no-prefix",
