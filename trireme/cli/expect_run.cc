@@ -10,11 +10,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> settings_of_reference(const fs::path& folder) {
-  return {"inject.faults=none",         "inject.expect=none",
-          "run.dir=" + folder.string(), "checkpoint.dir=" + (folder / "checkpoint").string(),
-          "checkpoint.every=never",     "monitor.json_lines=false",
-          "monitor.tensorboard=false",  "monitor.progress=false"};
+std::vector<std::string> settings_of_reference(const Config& config, const fs::path& folder) {
+  std::vector<std::string> settings = {
+      "inject.faults=none",         "inject.expect=none",
+      "run.dir=" + folder.string(), "checkpoint.dir=" + (folder / "checkpoint").string(),
+      "monitor.json_lines=false",   "monitor.tensorboard=false",
+      "monitor.progress=false"};
+  // A run that rolls back needs checkpoints to go back to.
+  if (config.guard.policy != "rollback") settings.emplace_back("checkpoint.every=never");
+  return settings;
 }
 
 }  // namespace
@@ -32,7 +36,8 @@ int judge_expectations(const ExpectRun& run) {
       const fs::path reference = folder / "reference";
       fs::remove_all(reference);  // The reference of an earlier run in this folder.
       fmt::print(stderr, "training again without faults, for comparison\n");
-      if (const int code = run.train(settings_of_reference(reference)); code != kExitOk)
+      if (const int code = run.train(settings_of_reference(run.config, reference));
+          code != kExitOk)
         return code;
       finding = same_loss(report, Json::parse(read_file(reference / "report.json")),
                           run.config.train.dtype == "float64");
