@@ -133,6 +133,40 @@ TEST_F(Crash, AnywhereInASaveLeavesAFolderThatARunCanContinueWith) {
   });
 }
 
+// Nothing of the folder is there before: neither its name nor those of the folders around it.
+TEST_F(Crash, AnywhereInTheFirstSaveIntoANewFolderLeavesThatCheckpointOrNone) {
+  runs_ = folder_ / "disk";
+  fs::create_directory(runs_);
+  fs::remove_all(before_);
+  fs::create_directory(before_);
+  const fs::path inside = fs::path("runs") / "digits" / "checkpoints";
+  {
+    Folder folder(runs_ / inside, {}, files_);
+    save(folder, 1);
+  }
+  const std::vector<Operation> trace = files_.trace;
+  size_t durable = trace.size() + 1;
+  for (size_t i = 0; i < trace.size(); ++i)
+    if (trace[i].kind == Operation::Kind::sync_folder && trace[i].path == runs_ / inside)
+      durable = i + 1;
+  ASSERT_LE(durable, trace.size());
+  at_each_crash(trace, [&](size_t count) {
+    const fs::path place = state_ / inside;
+    if (count >= durable) {
+      ASSERT_TRUE(has_checkpoints(place));
+    }
+    TracingFileSystem quick;
+    Folder folder(place, {}, quick);
+    const auto found = folder.newest();
+    if (found) {
+      EXPECT_EQ(found->manifest.step, 1);
+      EXPECT_EQ(first_weight(*found), 1);
+    }
+    save(folder, found ? 2 : 1);
+    EXPECT_EQ(newest_step(folder), found ? 2 : 1);
+  });
+}
+
 TEST_F(Crash, WhileACheckpointOfTheSameStepIsReplacedLeavesTheOldOneOrTheNewOne) {
   const auto trace = traced_save(2, 70);
   at_each_crash(trace, [&](size_t count) {
