@@ -174,12 +174,15 @@ void Doorkeeper::forget(const StrangerPtr& stranger) {
   if (of_address->second.empty()) strangers_.erase(of_address);
 }
 
-// Returns an empty text if the stranger has proven the token, otherwise the reason.
-asio::awaitable<std::string> Doorkeeper::examine(StrangerPtr stranger, Greeted& greeted) {
+// Returns an empty text if the stranger has proven the token, otherwise the reason. The caller
+// owns the stranger: GCC 12 destroys a temporary in a co_await expression twice, also the copy
+// that a parameter by value needs, and would release the stranger once too often. The closure has
+// a name and captures no owner for the same reason.
+asio::awaitable<std::string> Doorkeeper::examine(const StrangerPtr& stranger, Greeted& greeted) {
   std::string refusal;
+  const std::function<void()> sealed = [this, &stranger] { note_seal(stranger); };
   try {
-    greeted = co_await shake_hands_as_server(stranger->socket, options_.terms,
-                                             [this, stranger] { note_seal(stranger); });
+    greeted = co_await shake_hands_as_server(stranger->socket, options_.terms, sealed);
     refusal = refusal_for(greeted.end);
   } catch (const std::system_error& error) {
     refusal = "it left before proving the job token (" + error.code().message() + ")";

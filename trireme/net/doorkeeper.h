@@ -50,7 +50,7 @@ class Doorkeeper {
   asio::awaitable<void> tick();
   void greet(Accepted accepted);
   asio::awaitable<void> serve(StrangerPtr stranger);
-  asio::awaitable<std::string> examine(StrangerPtr stranger, Greeted& greeted);
+  asio::awaitable<std::string> examine(const StrangerPtr& stranger, Greeted& greeted);
   void make_room(const std::string& address);
   void drop_oldest_of(const std::string& address, const std::string& reason);
   void note_seal(const StrangerPtr& stranger);
