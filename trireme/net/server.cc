@@ -1,5 +1,7 @@
+#include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/net/complaints.h>
 #include <trireme/net/connection.h>
 #include <trireme/net/control.h>
 #include <trireme/net/doorkeeper.h>
@@ -53,6 +55,8 @@ struct ControlServer::Impl {
   const ServerEvents events;
   const ControlOptions options;
   Doorkeeper door;
+  // About members that broke the protocol, by host: a member may connect again and again.
+  Complaints complaints{[](const std::string& line) { log_warning("net: {}", line); }};
   std::unordered_map<ConnectionId, std::shared_ptr<Connection>> connections;
   ConnectionId next_id = 1;
   std::thread thread;
@@ -63,6 +67,7 @@ asio::awaitable<void> ControlServer::Impl::tick() {
   for (;;) {
     timer.expires_after(kTick);
     co_await timer.async_wait(asio::use_awaitable);
+    complaints.tick(Complaints::Clock::now());
     if (events.tick) events.tick();
   }
 }
@@ -79,8 +84,10 @@ asio::awaitable<void> ControlServer::Impl::serve(Doorkeeper::Guest guest) {
   });
   connections.erase(id);
   if (end.corrupt)
-    log_warning("net: closed the connection of {} on {}: {}", guest.peer,
-                door.endpoint().describe(), end.reason);
+    complaints.add(parse_endpoint(guest.peer).host,
+                   fmt::format("closed the connection of {} on {}: {}", guest.peer,
+                               door.endpoint().describe(), end.reason),
+                   Complaints::Clock::now());
   if (events.closed) events.closed(id, end.reason);
 }
 
