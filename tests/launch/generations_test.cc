@@ -109,8 +109,9 @@ TEST(Generations, ANewcomerThatDiffersFromTheJobIsTurnedAwayAlone) {
   ASSERT_THAT(job.started, SizeIs(1));
   job.arrive(2, "0.2", kStart + 70s);
   EXPECT_EQ(job.answers[2].at("op"), "refused");
-  EXPECT_THAT(job.answers[2].at("what").get<std::string>(),
-              HasSubstr("optimizer.lr is 0.2 on this one and 0.1 on the process 4700 of host b"));
+  EXPECT_THAT(
+      job.answers[2].at("what").get<std::string>(),
+      HasSubstr("optimizer.lr is '0.2' on this one and '0.1' on the process 4700 of host b"));
   EXPECT_THAT(job.closed, ElementsAre(2));
   EXPECT_EQ(job.interrupts, 0);
   EXPECT_THAT(job.started, SizeIs(1));

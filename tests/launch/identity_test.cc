@@ -227,7 +227,7 @@ TEST_F(IdentityTokenFile, AnEmptyFileIsRefused) {
 
 TEST_F(IdentityTokenFile, AShortTokenIsRefusedNamingItsLengthAndTheRule) {
   ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
-  std::ofstream(path) << "  15 bytes only.  \n";
+  std::ofstream(path) << "  15 bytes only..  \n";
   expect_refused(variables(),
                  "the job token in the file " + path +
                      " (TRIREME_JOB_TOKEN_FILE) has 15 bytes; it must have 16 or more");
