@@ -34,12 +34,13 @@ build: configure
 configure: setup
 	cmake --preset release
 
-check: setup-check build/compile_commands.json
-	scripts/check
+check: setup-check build-lint/compile_commands.json
+	scripts/check build-lint
 
-# The linter needs the compile commands of the files, but no compiled files.
-build/compile_commands.json: | setup
-	cmake --preset release
+# The linter needs the compile command of each source, which a build in batches does not have. It
+# needs no compiled files.
+build-lint/compile_commands.json: | setup
+	cmake --preset lint
 
 bench: configure
 	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker
@@ -56,7 +57,7 @@ format: setup-check
 	git ls-files -z '*.h' '*.cc' | xargs -0 .venv/bin/clang-format -i
 
 clean:
-	rm -rf build
+	rm -rf build build-lint
 
 setup:
 	@scripts/setup
