@@ -12,11 +12,11 @@ SMALL = ["--set", "train.steps=40", "--set", "model.channels=[8]", "--set", "mod
 
 
 class Injection(SystemTest):
-    def injected(self, *words, name="run", config=DIGITS, **options):
+    def injected(self, *words, name="run", config=DIGITS, small=SMALL, **options):
         """Returns (exit code, standard error, report or None)."""
         run_dir = self.folder / name
         code, out, err = self.run_to_end(TRIREME, "train", config, "--set", f"run.dir={run_dir}",
-                                         "--quiet", *SMALL, *words, timeout=100,
+                                         "--quiet", *small, *words, timeout=100,
                                          **options)
         report = run_dir / "report.json"
         return code, out + err, json.loads(report.read_text()) if report.exists() else None
@@ -126,7 +126,8 @@ class Injection(SystemTest):
             f"data.path={file}", "data.shuffle=false", "data.test_fraction=0", "train.steps=26",
             "model.name=mlp", "model.hidden=[64]", "optimizer.name=adam", "optimizer.lr=0.01",
             "schedule.name=constant", "schedule.warmup_steps=0", "guard.policy=rollback",
-            "guard.spike=3", "guard.window=4", "checkpoint.every=15")
+            "guard.spike=3", "guard.window=4", "checkpoint.every=15", "train.dtype=float64",
+            "device.threads=1")
             for word in ("--set", key_and_value)]
         # The first wrong batch was rolled back from when the worker dies. Its replacement meets
         # that batch again, as the second wrong one leads back to the same checkpoint.
@@ -135,7 +136,7 @@ class Injection(SystemTest):
                 name = f"lost-{rank}"
                 code, text, report = self.injected(*words, "--elastic", "2:2", "--inject",
                                                    f"kill:rank={rank}@step=20", "--expect",
-                                                   "same-loss,exactly-once", name=name)
+                                                   "same-loss,exactly-once", small=(), name=name)
                 self.assertEqual(code, 0, text)
                 self.assertIn("expected same-loss: holds: 26 losses", text)
                 self.assertIn("expected exactly-once: holds", text)
