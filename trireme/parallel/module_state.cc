@@ -26,14 +26,29 @@ ModuleState state_of(const torch::nn::Module& module) {
   return state;
 }
 
+namespace {
+
+// Module::to() also converts masks and counters, which are no numbers to compute with.
+void convert_floating_point(torch::nn::Module& module, at::ScalarType dtype) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept;
+  for (const auto& tensors : {module.parameters(), module.buffers()})
+    for (const at::Tensor& tensor : tensors)
+      if (tensor.defined() && !tensor.is_floating_point() && !tensor.is_complex())
+        kept.emplace_back(tensor, tensor.detach());
+  module.to(dtype);
+  for (const auto& [tensor, before] : kept) tensor.set_data(before);
+}
+
+}  // namespace
+
 void prepare_for_training(torch::nn::Module& module, at::ScalarType dtype) {
   module.train();
-  module.to(dtype);
+  convert_floating_point(module, dtype);
   if (dtype != at::kHalf && dtype != at::kBFloat16) return;
   for (const auto& part : module.modules()) {
     if (part->as<torch::nn::BatchNorm1d>() || part->as<torch::nn::BatchNorm2d>() ||
         part->as<torch::nn::BatchNorm3d>())
-      part->to(at::kFloat);
+      convert_floating_point(*part, at::kFloat);
   }
 }
 

@@ -54,7 +54,10 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
   const bool same_type = view->spec.dtype == type ||
                          // Early checkpoints store bool as uint8; the bytes are the same.
                          (type == plan::DType::boolean && view->spec.dtype == plan::DType::uint8);
-  if (view->spec.shape != tensor.sizes().vec() || !same_type)
+  // Early checkpoints store masks and counters in the type of training.
+  const bool was_converted =
+      !tensor.is_floating_point() && at::isFloatingType(to_torch(view->spec.dtype));
+  if (view->spec.shape != tensor.sizes().vec() || !(same_type || was_converted))
     refuse(fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name,
                        view->spec.describe(),
                        plan::TensorSpec{name, tensor.sizes().vec(), type, true}.describe()));
@@ -76,7 +79,9 @@ class Places {
       for (const auto& [name, tensor] : *part) {
         known.insert(name);
         const checkpoint::TensorView& view = stored(saved, name, tensor);
-        const bool direct = tensor.is_cpu() && tensor.is_contiguous();
+        const bool direct =
+            tensor.is_cpu() && tensor.is_contiguous() &&
+            tensor.is_floating_point() == at::isFloatingType(to_torch(view.spec.dtype));
         if (!direct) detours_.emplace_back(tensor, empty_like(view));
         destinations.push_back({&view, bytes_of(direct ? tensor : detours_.back().second)});
       }
