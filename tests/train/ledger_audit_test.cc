@@ -174,7 +174,9 @@ TEST_F(AuditOfGoodLogs, ALogThatBeginsHalfWayBringsTheLedgerAlong) {
   LedgerAudit audit = this->audit();
   EXPECT_TRUE(audit.passed()) << audit.describe();
   EXPECT_EQ(audit.samples, (SampleCount{80, 80, 0, 0}));
-  EXPECT_THAT(audit.notes, ElementsAre(HasSubstr("up to step 6 the checkpoint's ledger speaks")));
+  EXPECT_THAT(
+      audit.notes,
+      ElementsAre(HasSubstr("up to step 6 only the checkpoint's ledger records the samples")));
 
   std::filesystem::remove(folder_ / "log.jsonl");
   go_on(6);
