@@ -15,10 +15,10 @@ namespace trireme::guarded_run_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::HasSubstr;
 using tests::clouds;
 using tests::difference;
 using tests::fit;
-using ::testing::HasSubstr;
 using tests::job;
 
 // A job whose loss is multiplied by `factor` at some evaluations of each replica, counted from 1.
@@ -27,7 +27,9 @@ Job meddled(std::set<int> evaluations, double factor, OptimizerFactory optimizer
   const auto counts = std::make_shared<std::map<std::thread::id, int>>();
   const auto mutex = std::make_shared<std::mutex>();
   meddled.loss = [=](const at::Tensor& output, const at::Tensor& target) {
-    const at::Tensor loss = torch::nn::functional::cross_entropy(output, target);
+    const bool half = output.scalar_type() == at::kHalf;
+    const at::Tensor loss =
+        torch::nn::functional::cross_entropy(half ? output.to(at::kFloat) : output, target);
     if (!at::GradMode::is_enabled()) return loss;
     const std::lock_guard lock(*mutex);
     return evaluations.count(++(*counts)[std::this_thread::get_id()]) > 0 ? loss * factor : loss;
@@ -124,7 +126,7 @@ class RolledBack : public GuardedRun {
                               meddled({10}, kNan, optimizer), clouds(90), clouds(30, 2));
     const Report usual =
         fit(after_one_save(options, other.path()), job(optimizer), clouds(90), clouds(30, 2));
-    EXPECT_EQ(report.skipped_steps, 0);
+    EXPECT_EQ(report.skipped_steps, usual.skipped_steps);  // A loss scale may overflow.
     EXPECT_EQ(report.loss_history, usual.loss_history);
     EXPECT_EQ(report.parameters_sha256, usual.parameters_sha256);
     EXPECT_EQ(report.eval->loss, usual.eval->loss);
