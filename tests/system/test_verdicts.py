@@ -76,7 +76,7 @@ class Verdicts(SystemTest):
     def test_the_phase_of_a_killed_worker_is_the_one_it_was_in(self):
         faults = "; ".join(f"kill:rank={step % 2}@step={step},phase={phase}"
                            for step, phase in ((12, "data"), (18, "forward"), (24, "backward"),
-                                               (30, "collective"), (36, "update")))
+                                               (30, "exchange"), (36, "optimizer")))
         said, report = self.trained("--workers", "2", "--elastic", "2:2", "--set",
                                     "train.steps=45", "--inject", faults)
         phases = [generation["phase"] for generation in report["generations"]]
