@@ -499,8 +499,9 @@ struct ReplicaRun::Impl {
 
   void start() {
     call([&](Callback& callback) { callback.on_fit_start(*context_); });
+    // A newcomer may not meet the others here: they have started before.
+    if (went_on_) return;
     // There is nothing to train, and the user asked for the initial weights.
-    if (went_on_) return;  // A newcomer may not meet the others here: they have started before.
     if (total_steps_ == 0) save_at_the_end();
     announce_saved();
   }
