@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <span>
 
 #include <trireme/checkpoint/folder.h>
 #include <trireme/train/full_disk.h>
@@ -15,10 +16,10 @@ namespace trireme::saver_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::HasSubstr;
 using tests::clouds;
 using tests::fit;
 using tests::Folder;
-using ::testing::HasSubstr;
 using tests::job;
 
 TrainerOptions options_in(const Folder& folder, int64_t steps, int replicas = 1) {
@@ -168,6 +169,30 @@ TEST(Saver, LoadsBoolBuffersFromBytes) {
     checkpoint::Folder(folder.path()).save(saved.manifest, model, saved.optimizer->tensors());
   }
   EXPECT_EQ(fit(options_in(folder, 4), job<Masked>(), clouds(90)).resumed_from_step, 2);
+}
+
+// Early checkpoints stored masks and counters in the type of training.
+TEST(Saver, LoadsMasksThatWereStoredAsFloatingPoint) {
+  const Folder folder;
+  const Report report = fit(options_in(folder, 2), job<Masked>(), clouds(90));
+  const std::vector<double> stored = {1, 0, 1};
+  {
+    checkpoint::Saved saved = checkpoint::open_checkpoint(report.checkpoint);
+    std::vector<checkpoint::TensorView> model = saved.model->tensors();
+    for (auto& tensor : model) {
+      if (tensor.spec.name != "mask") continue;
+      tensor.spec.dtype = plan::DType::float64;
+      tensor.bytes = std::as_bytes(std::span(stored));
+    }
+    checkpoint::Folder(folder.path()).save(saved.manifest, model, saved.optimizer->tensors());
+  }
+  const Report rest = fit(options_in(folder, 4), job<Masked>(), clouds(90));
+  EXPECT_EQ(rest.resumed_from_step, 2);
+  const checkpoint::Saved saved = checkpoint::open_checkpoint(rest.checkpoint);
+  const auto* const mask = saved.model->find("mask");
+  EXPECT_EQ(mask->spec.describe(), "bool[3]");
+  EXPECT_EQ(std::vector(mask->bytes.begin(), mask->bytes.end()),
+            (std::vector<std::byte>{std::byte{1}, std::byte{0}, std::byte{1}}));
 }
 
 // The damage is found when the first bytes of the model are already in their places.
