@@ -9,6 +9,7 @@
 #include <atomic>
 #include <filesystem>
 #include <list>
+#include <memory>
 #include <random>
 #include <thread>
 
@@ -26,7 +27,7 @@ class Flood : public testing::Test {
  protected:
   void SetUp() override { testing::internal::CaptureStderr(); }
   void TearDown() override {
-    server.stop();
+    server.reset();  // The last lines of the log are written now.
     log = testing::internal::GetCapturedStderr();
     EXPECT_LT(std::count(log.begin(), log.end(), '\n'), 100) << "the log was flooded";
   }
@@ -36,19 +37,20 @@ class Flood : public testing::Test {
     EXPECT_TRUE(at_server.wait([&] { return at_server.received.size() > before; }));
   }
   Recorder at_server;
-  ControlServer server{kAnyPort, "secret", at_server.server_events(),
-                       ControlOptions{.handshake_timeout = Milliseconds(2000)}};
-  ControlClient worker{server.endpoint(), "secret", {}, soon()};
+  std::unique_ptr<ControlServer> server =
+      std::make_unique<ControlServer>(kAnyPort, "secret", at_server.server_events(),
+                                      ControlOptions{.handshake_timeout = Milliseconds(2000)});
+  ControlClient worker{server->endpoint(), "secret", {}, soon()};
   std::string log;
 };
 
 TEST_F(Flood, AHandshakeMayBeCutOffAnywhere) {
   for (size_t length = 0; length <= sizeof(Hello); length += 3) {
-    HandMade client(server.endpoint());
+    HandMade client(server->endpoint());
     client.raw.write(bytes_of(client.hello).substr(0, length));
   }
   for (size_t length = 0; length < sizeof(Mac); length += 3) {
-    HandMade client(server.endpoint());
+    HandMade client(server->endpoint());
     client.greet();
     client.raw.write(bytes_of(client.transcript().client_proof("secret")).substr(0, length));
   }
@@ -61,7 +63,7 @@ TEST_F(Flood, RandomBytesLeaveNothingBehind) {
   const auto below = [&](size_t bound) { return random() % bound; };
   const auto attack = [&](int rounds) {
     for (int round = 0; round < rounds; ++round) {
-      HandMade client(server.endpoint());
+      HandMade client(server->endpoint());
       std::string bytes = bytes_of(client.hello);
       switch (below(5)) {
         case 0:  // Random bytes.
@@ -89,7 +91,7 @@ TEST_F(Flood, RandomBytesLeaveNothingBehind) {
       client.raw.write(bytes);
     }
     // All are gone as soon as one that comes after them is gone.
-    RawClient last(server.endpoint());
+    RawClient last(server->endpoint());
     last.write("GET / HTTP/1.1\r\n");
     EXPECT_TRUE(last.closed_by_server());
   };
@@ -113,7 +115,7 @@ TEST_F(Flood, TheJobsOwnProcessesAreNotLockedOut) {
       std::list<RawClient> held;
       while (!over) {
         try {
-          RawClient& stranger = held.emplace_back(server.endpoint());
+          RawClient& stranger = held.emplace_back(server->endpoint());
           if (kind == 1) stranger.write("GET / HTTP/1.1\r\n\r\n");
           if (kind == 2) stranger.write(std::string(kMagic) + "half a hello");
           if (kind == 3) {
@@ -131,7 +133,7 @@ TEST_F(Flood, TheJobsOwnProcessesAreNotLockedOut) {
   std::vector<std::jthread> starting;
   for (auto& each : workers)
     starting.emplace_back([&] {
-      each = std::make_unique<ControlClient>(server.endpoint(), "secret", ClientEvents{},
+      each = std::make_unique<ControlClient>(server->endpoint(), "secret", ClientEvents{},
                                              Deadline::after(Milliseconds(30000)));
     });
   starting.clear();
@@ -147,8 +149,8 @@ TEST_F(Flood, TheJobsOwnProcessesAreNotLockedOut) {
 }
 
 TEST_F(Flood, TheLogHasAFewLinesAndACount) {
-  for (int i = 0; i < 300; ++i) RawClient(server.endpoint()).write("noise, noise");
-  RawClient last(server.endpoint());
+  for (int i = 0; i < 300; ++i) RawClient(server->endpoint()).write("noise, noise");
+  RawClient last(server->endpoint());
   last.write("GET / HTTP/1.1\r\n");
   EXPECT_TRUE(last.closed_by_server());
   expect_the_job_continues();

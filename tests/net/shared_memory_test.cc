@@ -110,7 +110,7 @@ TEST(SharedMemory, ALimitOnFilesCausesAnErrorInsteadOfASignal) {
 }
 
 TEST(DescriptorSocket, ConnectingToANameWithoutAListenerIsAnError) {
-  message_of(ErrorCode::io, [] {
+  message_of(ErrorCode::peer_lost, [] {
     DescriptorSocket::connect("trireme-nobody", Deadline::after(Milliseconds(200)));
   });
 }

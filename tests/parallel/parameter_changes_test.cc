@@ -107,13 +107,25 @@ TEST_P(Changed, IsNamedOnEveryRank) {
   expect_named(way, change, -1, 2);
   for (const int steps_before : {0, 2}) expect_named(way, change, way.size() - 1, steps_before);
 }
-INSTANTIATE_TEST_SUITE_P(Ways, Changed,
-                         ::testing::Combine(::testing::ValuesIn(every_way()),
-                                            ::testing::ValuesIn(changes())),
-                         [](const auto& each) {
-                           return std::get<0>(each.param).name + "_" +
-                                  std::get<1>(each.param).name;
-                         });
+
+// Two kinds of cases are left out. Where hooks keep the gradient accumulators, LibTorch itself
+// refuses another shape in backward, before the engine sees it. With virtual shards gradients lie
+// elsewhere, so a replaced parameter is found by the walk every 16 steps (see below).
+std::vector<std::tuple<Way, Change>> cases() {
+  std::vector<std::tuple<Way, Change>> cases;
+  for (const Way& way : every_way())
+    for (const Change& change : changes()) {
+      const bool has_hooks = !way.hosts.empty();
+      const bool reshapes = change.name == "larger" || change.name == "smaller";
+      if (has_hooks && reshapes) continue;
+      if (way.options.virtual_shards > 0 && change.name == "replaced") continue;
+      cases.emplace_back(way, change);
+    }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Ways, Changed, ::testing::ValuesIn(cases()), [](const auto& each) {
+  return std::get<0>(each.param).name + "_" + std::get<1>(each.param).name;
+});
 
 class ChangedInEveryWay : public ::testing::TestWithParam<Way> {};
 INSTANTIATE_TEST_SUITE_P(Ways, ChangedInEveryWay, ::testing::ValuesIn(every_way()),

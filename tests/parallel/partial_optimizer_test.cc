@@ -87,10 +87,14 @@ TEST_P(Partial, UpdatesTheHeadAndNothingElse) {
             EXPECT_TRUE(outcome.unused.empty());
           }
           EXPECT_LT(tests::difference(net, reference), kClose);
-          for (const auto& [name, tensor] : replica.state().parameters)
+          for (const auto& [name, tensor] : replica.state().parameters) {
+            const bool is_updated = std::ranges::count(names, name) > 0;
+            if (is_updated && rule.name == "sgd")
+              continue;  // It may have an entry without tensors.
             EXPECT_EQ(replica.optimizer().state().count(tensor.unsafeGetTensorImpl()),
-                      rule.name != "sgd" && std::ranges::count(names, name) > 0 ? 1u : 0u)
+                      is_updated ? 1u : 0u)
                 << name;
+          }
         });
   }
 }
