@@ -118,7 +118,8 @@ struct Arrival::Impl {
 
   void throw_if_turned_away() {
     const std::lock_guard lock(mutex);
-    if (!placed) return;
+    // wait() says that no generation can form: that is no reason to turn this process away.
+    if (!placed || placed->at("op") == "failed") return;
     if (const auto refused = failure_in(*placed)) throw refused->error();
   }
 
