@@ -166,7 +166,10 @@ class Soak(ElasticTest):
             return phase == "connecting"
 
         def attempt(dice):
-            first, *others = dice.sample(sorted(self.workers()), len(self.workers()))
+            workers = sorted(self.workers())
+            if not workers:
+                return None
+            first, *others = dice.sample(workers, len(workers))
             pages = pages_of(others)
             kill(first)
             # The kill comes in one of these: the arrival, the meeting, the groups, the state of
