@@ -25,7 +25,7 @@ constexpr Milliseconds kTimeout{60000};
 constexpr Milliseconds kAtOnce{10000};  // On a busy machine.
 const std::string kToken = "secret";
 
-// Where the victim dies. The others go on to where they wait for it.
+// The phase in which the victim dies. The others continue until they wait for it.
 enum class Moment {
   joined,
   knows_the_hosts,
@@ -46,10 +46,10 @@ struct Case {
   int victim;
 };
 
-// What a worker tells the test: its worker number, and how it ended.
+// A worker's message to the test: its number, and how it ended.
 struct Report {
   int worker;
-  int code;  // Of the error; -1: it ended without one.
+  int code;  // The code of the error; -1: it ended without one.
   int64_t milliseconds;
 };
 

@@ -163,8 +163,9 @@ class Elastic(ElasticTest):
     def test_without_a_launcher_workers_end_after_a_while_also_before_the_first_generation(self):
         for seconds in (0, 1, 3):  # They load, connect, or wait for the one that does not come.
             with self.subTest(seconds=seconds):
-                job = self.start(TRIREME, "train", DIGITS, "--elastic", "2:2", *COMMON, *LONG, "--quiet",
-                                 "--set", "comm.launcher_grace=1s", "--set", "comm.heartbeat_timeout=60s",
+                job = self.start(TRIREME, "train", DIGITS, "--elastic", "2:2", *COMMON, *LONG,
+                                 "--quiet", "--set", "comm.launcher_grace=1s",
+                                 "--set", "comm.heartbeat_timeout=60s",
                                  "--set", f"run.dir={self.run_dir}",
                                  env=environment(XDG_RUNTIME_DIR=str(self.tokens)))
                 wait_until(lambda: len(self.workers()) == 2, PATIENCE, "both workers have started")
@@ -211,7 +212,8 @@ class Elastic(ElasticTest):
         code, err, replaced = self.end_of_failing(
             "--inject", ";".join(["kill:rank=0@step=7"] * 20), "--set", "checkpoint.every=2")
         self.assertEqual(code, 1, err)
-        self.assertRegex(err, r"step 7 is never finished: 5 times .*worker 0 in backward of step 7: killed by signal 9")
+        self.assertRegex(err, r"step 7 is never finished: 5 times .*"
+                              r"worker 0 in backward of step 7: killed by signal 9")
         self.assertLess(replaced, 8, err)
 
     def test_a_mistake_that_workers_find_late_ends_the_job_for_good(self):

@@ -209,7 +209,8 @@ class Etcd(ElasticTest):
         self.assertIn("no job token", err)
         code, _, err = self.scale_by_etcd(2, TRIREME_JOB_TOKEN=TOKEN)
         self.assertEqual(code, 138, err)
-        for part in (self.rendezvous, f"/trireme/{self.job}/coordinator", "no coordinator is published"):
+        for part in (self.rendezvous, f"/trireme/{self.job}/coordinator",
+                     "no coordinator is published"):
             self.assertIn(part, err)
 
     def test_a_wrong_token_is_refused(self):

@@ -63,7 +63,8 @@ class LostLink(ElasticTest):
         self.addCleanup(self.hosts.end)
         rendezvous = f"{self.hosts.addresses[0]}:29500"
         launchers = self.start_nodes(elastic, 2, "--set", f"comm.timeout={TIMEOUT}s", *words,
-                                     rendezvous=rendezvous, prefixes=[self.hosts.on(0), self.hosts.on(1)])
+                                     rendezvous=rendezvous,
+                                     prefixes=[self.hosts.on(0), self.hosts.on(1)])
         self.wait_for(launchers[0], lambda: self.world_size() == 4, "all workers")
         return launchers
 

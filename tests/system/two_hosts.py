@@ -23,8 +23,8 @@ class TwoHosts:
         for holder in self.holders:
             holder.stdout.readline()
         second = self.holders[1].pid
-        run(*self.on(0), "ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire", "netns",
-            second)
+        run(*self.on(0), "ip", "link", "add", "wire", "type", "veth", "peer", "name", "wire",
+            "netns", second)
         for host, address in enumerate(self.addresses):
             run(*self.on(host), "ip", "address", "add", f"{address}/24", "dev", "wire")
             for device in ("lo", "wire"):

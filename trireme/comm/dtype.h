@@ -9,6 +9,6 @@ namespace trireme {
 plan::DType to_plan(at::ScalarType type);
 // Those that checkpoints hold: more than groups carry. Throws likewise.
 plan::DType to_stored(at::ScalarType type);
-at::ScalarType to_torch(plan::DType dtype);  // Of both.
+at::ScalarType to_torch(plan::DType dtype);  // The inverse of to_plan() and to_stored().
 
 }  // namespace trireme

@@ -1,4 +1,5 @@
-# Each optional backend is a folder with its file and a no_ twin. Exactly one of the two is compiled.
+# Each optional backend is a folder with its file and a no_ twin. Exactly one of the two is
+# compiled.
 function(trireme_unused_sources)
   list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/trireme/comm/ OUTPUT_VARIABLE sources)
   set_source_files_properties(${sources} PROPERTIES HEADER_FILE_ONLY ON)
@@ -14,7 +15,7 @@ else()
 endif()
 
 set(TRIREME_MPI AUTO CACHE STRING
-    "Carry tensors with MPI between workers that mpirun starts: AUTO (if it is installed), ON or OFF")
+    "Carry tensors with MPI between workers of mpirun: AUTO (if it is installed), ON or OFF")
 set_property(CACHE TRIREME_MPI PROPERTY STRINGS AUTO ON OFF)
 set(MPI_FOUND FALSE)
 if(TRIREME_MPI)
@@ -38,7 +39,7 @@ else()
   trireme_unused_sources(mpi/mpi_calls.cc mpi/mpi_group.cc mpi/mpi_reduction.cc)
 endif()
 option(TRIREME_NCCL
-       "Carry GPU tensors with NCCL (needs a LibTorch with CUDA, and NCCL's and CUDA's headers)" OFF)
+       "Carry GPU tensors with NCCL (needs LibTorch with CUDA, and headers of NCCL and CUDA)" OFF)
 if(TRIREME_NCCL)
   find_path(TRIREME_NCCL_INCLUDE nccl.h REQUIRED)
   find_path(TRIREME_CUDA_INCLUDE cuda_runtime.h PATHS /usr/local/cuda/include REQUIRED)

@@ -34,7 +34,7 @@ constexpr Milliseconds kTurnedAwayPause{100};
 // coordinator gives up, it says so.
 constexpr Milliseconds kUntilWanted{std::chrono::hours(24)};
 
-// Of this worker's file, if it has one; `all_reduce` by name goes before it.
+// The table of this worker's file, if it has one. `all_reduce` by name takes precedence.
 plan::CollectiveTable read_table(const WorldOptions& options) {
   return options.table.empty()
              ? plan::CollectiveTable()
@@ -46,8 +46,8 @@ void choose_by_name(plan::CollectiveTable& table, const std::string& all_reduce)
     table.always(plan::Collective::all_reduce, plan::algorithm_from_string(all_reduce));
 }
 
-// MPI where mpirun brought it, with the fabric's own ways; else Gloo, proven at scale; ours serves
-// where both were left out.
+// The backend between hosts is MPI under mpirun, which knows the fabric. Otherwise it is Gloo,
+// which is proven at scale, or Trireme's own TCP if both were left out.
 std::string carrier_between_hosts(const std::string& backend, const launch::Identity& identity) {
   if (backend != "auto" && backend != "shm") return backend;
   if (identity.elastic) return "tcp";  // Its waits end as soon as a lost worker is known.
@@ -93,33 +93,33 @@ struct World::Impl {
   WorldOptions options;
   launch::Identity identity;
   Environment environment;
-  std::unique_ptr<launch::Coordinator>
-      coordinator;  // Where this process is the rendezvous (rank 0 of torchrun and mpirun).
-  std::optional<launch::OrphanWatch> orphan_watch;  // Of an elastic job.
-  std::unique_ptr<launch::Coordinator>
-      standby;  // Of an elastic job: for when its coordinator is lost.
-  std::unique_ptr<launch::Arrival>
-      arrival;  // Until its generation is joined, or the next one arrived for.
-  std::optional<launch::Former> former;  // Its generation, for the next coordinator.
+  // The coordinator, if this process is the rendezvous (rank 0 of torchrun and mpirun).
+  std::unique_ptr<launch::Coordinator> coordinator;
+  // These five are for elastic jobs. `standby` takes over if the job's coordinator is lost.
+  std::optional<launch::OrphanWatch> orphan_watch;
+  std::unique_ptr<launch::Coordinator> standby;
+  // The arrival lives until its generation is joined, or until the next arrival.
+  std::unique_ptr<launch::Arrival> arrival;
+  std::optional<launch::Former> former;  // This generation, for the next coordinator.
   std::chrono::steady_clock::time_point formed_at;
   std::optional<launch::TokenFile> token_file;
   std::shared_ptr<launch::PhasePage> phases = launch::PhasePage::of_this_process();
   std::shared_ptr<launch::Member> member;  // Empty while unconnected, and when alone.
   bool connected = false;
-  bool placed = false;      // Of an elastic job: in a generation.
-  int64_t first_step = -1;  // Committed before this generation.
+  bool placed = false;      // An elastic job has given this process its place in a generation.
+  int64_t first_step = -1;  // The number of steps committed before this generation.
   int replicas = 1;
-  std::map<std::string, std::string> terms;  // Of an elastic job.
+  std::map<std::string, std::string> terms;  // The terms of an elastic job.
   int groups_made = 0;
-  std::optional<comm::HostMap> places;  // Which workers are on one host.
-  std::optional<comm::HostMap> hosts;   // Which workers share memory.
-  std::string job_token;                // Once connected.
+  std::optional<comm::HostMap> places;  // The workers by host.
+  std::optional<comm::HostMap> hosts;   // The workers by shared memory.
+  std::string job_token;                // Empty before the connection.
   plan::CollectiveTable table;
 
-  std::optional<launch::CoordinatorLookup> lookup;  // Where etcd says who the coordinator is.
+  std::optional<launch::CoordinatorLookup> lookup;  // The coordinator's address in etcd.
 
-  // Who hosts the coordinator stays, also on its way out of a failure, until the others have heard
-  // of it.
+  // A process that hosts the coordinator stays until the others have heard of its end, also after
+  // a failure.
   ~Impl() {
     member.reset();
     if (const auto* at_work = hosted()) at_work->wait_until_all_left(Deadline::after(kFarewell));
@@ -127,7 +127,7 @@ struct World::Impl {
   launch::Coordinator* hosted() const {
     return standby && standby->has_taken_over() ? standby.get() : coordinator.get();
   }
-  // Where this process, of an elastic job, would be the coordinator.
+  // The address at which this process of an elastic job would be the coordinator.
   net::Endpoint stand_by(const std::string& address) {
     if (!standby)
       standby = std::make_unique<launch::Coordinator>(net::Endpoint{address, 0}, *identity.token,
@@ -136,14 +136,15 @@ struct World::Impl {
   }
   std::optional<launch::Arrival::Place> arrive(int64_t step, const std::string& reason);
 
-  // Where the coordinator is and the job's token; starts it if that is this process's part.
+  // Returns the coordinator's address and the job's token. Starts the coordinator if this process
+  // has to.
   std::pair<net::Endpoint, std::string> rendezvous();
   std::pair<net::Endpoint, std::string> host_coordinator();
   std::pair<net::Endpoint, std::string> find_coordinator();
   std::pair<net::Endpoint, std::string> meet_by_mpi();
   net::Endpoint start_coordinator(const std::string& token);
   bool all_on_this_host() const { return identity.local_workers == identity.workers; }
-  // mpirun hands out no rendezvous; others may have handed out no token.
+  // mpirun hands out no rendezvous, and other launchers may hand out no token.
   bool meets_by_file() const {
     return !identity.token || identity.launcher == launch::Launcher::mpirun;
   }
@@ -235,8 +236,8 @@ std::pair<net::Endpoint, std::string> World::Impl::meet_by_mpi() {
           found.at("token").get<std::string>()};
 }
 
-// The address the other processes reach this one by: the named interface's, else the one that
-// faces the rendezvous.
+// The address by which the other processes reach this one: that of the named interface, or the one
+// towards the rendezvous.
 std::string World::Impl::bind_address() const {
   if (!options.interface.empty()) return net::address_of_interface(options.interface);
   return member->peers()[identity.worker].address;
@@ -273,7 +274,7 @@ const comm::HostMap& World::Impl::host_map() {
   return *hosts;
 }
 
-// Host first: inside a host shared memory, between hosts one leader a host.
+// Processes of one host use shared memory. One leader of each host speaks with the other hosts.
 std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
     int threads, const std::function<std::vector<std::shared_ptr<Group>>()>& local) {
   const comm::HostMap& map = host_map();
@@ -310,7 +311,7 @@ std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
   return comm::make_hybrid_groups(std::move(parts));
 }
 
-// What joins processes that share no memory: `members`, by rank of the group.
+// Joins processes that have no memory in common. `members` is by rank of the group.
 std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int rank,
                                                  const std::vector<int>& members) {
   const std::string carrier = carrier_between_hosts(options.backend, identity);
@@ -333,7 +334,7 @@ std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int ra
   return comm::make_gloo_group(member, rank, static_cast<int>(members.size()), gloo);
 }
 
-// Rank 0's, so that all ranks choose alike whatever files they have.
+// All ranks take rank 0's table, so that they choose alike whatever files they have.
 void World::Impl::agree_on_table() {
   const std::string key = "collective-table";
   if (identity.worker == 0) return member->set(key, table.to_text());
@@ -388,7 +389,7 @@ void World::connect(int replicas) {
   if (is_elastic() && !impl_->placed && !regroup(-1, ""))
     throw Error(ErrorCode::aborted, "comm", "the job has as many workers as it wants",
                 "trireme scale N takes more in");
-  if (impl_->connected) return;  // By that.
+  if (impl_->connected) return;  // The regrouping has connected it.
   const bool alone = impl_->identity.launcher == launch::Launcher::alone ||
                      (workers() == 1 && !impl_->identity.rendezvous && !impl_->lookup);
   if (!alone) {
@@ -398,7 +399,7 @@ void World::connect(int replicas) {
     options.timeout = impl_->options.timeout;
     options.heartbeat_interval = impl_->options.heartbeat_interval;
     options.phases = impl_->phases;
-    // A coordinator that dies after it has told this process its place answers nobody.
+    // The coordinator may die after it has told this process its place. Then it does not answer.
     options.throw_if_hopeless = [impl = impl_.get()] {
       if (impl->arrival) impl->arrival->throw_if_closed();
     };
@@ -428,7 +429,7 @@ bool World::regroup_wanted() const { return impl_->member && impl_->member->regr
 bool World::lost_a_worker() const { return impl_->member && impl_->member->is_lost(); }
 int64_t World::step_of_generation() const { return impl_->first_step; }
 
-// Empty: the job does without this process.
+// Returns nothing if the job continues without this process.
 std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step,
                                                           const std::string& reason) {
   const launch::Arrival::Newcomer self{
@@ -446,8 +447,8 @@ std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step,
     } catch (const launch::NoGeneration&) {
       throw;
     } catch (const Error& error) {
-      // Whom it waited at is no coordinator any more, or never became one: etcd names the one that
-      // is.
+      // The process at which it waited is not the coordinator any more, or never became it. etcd
+      // names the coordinator.
       if (!lookup || error.code() != ErrorCode::peer_lost) throw;
       if (std::chrono::steady_clock::now() - since > options.timeout)
         patience = Deadline::after(options.timeout);
@@ -509,7 +510,8 @@ std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
   threads.table = impl_->table;
   threads.timeout = impl_->options.timeout;
   const auto make_local = [&] { return comm::make_thread_groups(replicas, threads); };
-  if (replicas == 1) launch::mark_this_thread(impl_->phases);  // Of a programme's own loop.
+  // The loop of a programme of its own marks its collectives here.
+  if (replicas == 1) launch::mark_this_thread(impl_->phases);
   if (workers() == 1) return make_local();
   if (impl_->options.backend == "threads")
     throw Error(ErrorCode::unsupported, "comm",
@@ -544,7 +546,7 @@ double World::coordinator_cpu_seconds() {
 void World::leave() {
   comm::leave_mpi(Deadline::after(impl_->options.timeout));
   if (impl_->member) impl_->member->leave();
-  // Who hosts the coordinator stays until the others have said goodbye too.
+  // A process that hosts the coordinator stays until the others have said goodbye too.
   if (auto* hosted = impl_->hosted()) {
     hosted->wait_until_all_left(Deadline::after(impl_->options.timeout));
     hosted->withdraw(Deadline::after(kFarewell));

@@ -69,7 +69,7 @@ class Coordinator {
   // For elastic jobs, which name processes by the numbers that their supervisor gave them
   // (roster.h).
   void report_lost_process(int64_t process, const std::string& reason);
-  // Where the process is, or was when it was lost; empty if it never was a member.
+  // The place of the process, or its last place if it was lost. Empty if it never was a member.
   std::optional<PhaseAt> last_phase_of_process(int64_t process) const;
   // The process as a lost member; empty if it was not a member when it was lost.
   std::optional<LostMember> lost_member(int64_t process) const;

@@ -87,7 +87,7 @@ class Generations {
   std::optional<int> worker_of(Roster::Process process) const;
   // The process of a worker of the current generation.
   Roster::Process process_of(int worker) const { return members_.at(static_cast<size_t>(worker)); }
-  // Where a process was when it was lost; empty if it never was a member.
+  // The last place of a process that was lost. Empty if it never was a member.
   std::optional<PhaseAt> last_phase(Roster::Process process) const {
     const auto found = last_phases_.find(process);
     return found == last_phases_.end() ? std::nullopt : std::optional(found->second);

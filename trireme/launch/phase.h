@@ -57,7 +57,7 @@ inline constexpr Phase kWork[] = {Phase::data,      Phase::forward,   Phase::bac
                                   Phase::exchange,  Phase::optimizer, Phase::callbacks,
                                   Phase::checkpoint};
 
-// Where the time of all steps so far went on this rank, in seconds. The values only grow.
+// The time that all steps so far took on this rank, by phase, in seconds. The values only grow.
 struct PhaseTimes {
   int64_t steps = 0;  // The finished steps. The other values are sums over them.
   std::array<double, kPhases> seconds{};  // The time in each phase, without waiting.

@@ -91,7 +91,7 @@ class Meeting {
                  "hosts reach; no firewall between them");
   }
 
-  // What both ends of a link prove that it is: no other link's proof serves for it.
+  // The identity of a link, which both of its ends prove. No other link's proof serves for it.
   net::Subject subject(int caller, int called, Lane lane) const {
     return net::subject_of(fmt::format("{} of generation {}, {} to {}, {}", options_.name,
                                        member_.generation(), caller, called,
