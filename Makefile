@@ -7,13 +7,14 @@ PREFIX ?= /usr/local
 # A file that includes torch takes about 2 GB to compile.
 JOBS ?= $(shell awk -v cores=$$(nproc) '/MemAvailable/ {fit = int($$2 / 2097152); \
 	print (fit < 1 ? 1 : fit < cores ? fit : cores)}' /proc/meminfo)
-TEST_JOBS ?= 2
+# A test that runs processes counts as two, so one fast test runs beside it.
+TEST_JOBS ?= 3
 
 help:
 	@echo 'make run      set up the machine, build, train on the digits data set with 2 workers'
 	@echo 'make test     set up the machine, build, run every test'
 	@echo 'make build    set up the machine, build'
-	@echo 'make check    format, order of rooms, lint, words'
+	@echo 'make check    format, order of rooms, words, length of lines, lint'
 	@echo 'make bench    the benchmark suite, beside its peers'
 	@echo 'make soak     200 random faults on processes, 2000 on a cluster of threads'
 	@echo 'make install  build and install to PREFIX (now $(PREFIX))'
@@ -43,7 +44,7 @@ build-lint/compile_commands.json: | setup
 	cmake --preset lint
 
 bench: configure
-	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker
+	cmake --build --preset release -j$(JOBS) --target trireme trireme-worker trireme-bench
 	.venv/bin/python bench/run.py
 
 soak: setup-test build

@@ -49,7 +49,7 @@ while step < 100_000:
 """
 
 
-def wait_for(condition, process, what):
+def wait_for(condition, process):
     deadline = time.monotonic() + TIMEOUT_S / 3
     while not (found := condition()):
         if process.poll() is not None or time.monotonic() > deadline:
@@ -81,15 +81,15 @@ def our_recovery(ranks):
             return [each for each in commits(size) if each["generation"] > generation]
 
         try:
-            if not wait_for(lambda: len(commits(ranks)) > KILL_AFTER_STEPS, job, "steps"):
+            if not wait_for(lambda: len(commits(ranks)) > KILL_AFTER_STEPS, job):
                 return None, None
             listed = subprocess.run(["pgrep", "-P", str(job.pid)], capture_output=True, text=True,
                                     check=True)
             children = listed.stdout.split()
             os.kill(int(random.choice(children)), signal.SIGKILL)
             killed, generation = time.time(), commits()[-1]["generation"]
-            first = wait_for(lambda: commits_after(generation), job, "the next step")
-            whole = first and wait_for(lambda: commits_after(generation, ranks), job, "all workers")
+            first = wait_for(lambda: commits_after(generation), job)
+            whole = first and wait_for(lambda: commits_after(generation, ranks), job)
             return first and first[0]["time"] - killed, whole and whole[0]["time"] - killed
         finally:
             job.kill()
@@ -106,8 +106,7 @@ def peer_recovery(ranks):
         job = subprocess.Popen(words, env={**os.environ, **ONE_THREAD}, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
         try:
-            if not wait_for(lambda: len(lines_of(folder / "steps")) > KILL_AFTER_STEPS, job,
-                            "steps"):
+            if not wait_for(lambda: len(lines_of(folder / "steps")) > KILL_AFTER_STEPS, job):
                 return None
             before = {path.name: path.read_text() for path in folder.glob("pid*")}
             os.kill(int(random.choice(list(before.values()))), signal.SIGKILL)
@@ -118,10 +117,9 @@ def peer_recovery(ranks):
                 return all((folder / key).read_text() not in ("", old)
                            for key, old in before.items())
 
-            renewed = wait_for(all_are_new, job, "a restart")
+            renewed = wait_for(all_are_new, job)
             known = len(lines_of(folder / "steps"))
-            if not renewed or not wait_for(lambda: len(lines_of(folder / "steps")) > known, job,
-                                           "the next step"):
+            if not renewed or not wait_for(lambda: len(lines_of(folder / "steps")) > known, job):
                 return None
             return time.monotonic() - killed
         finally:

@@ -8,6 +8,9 @@
   bench/run.py noise startup collectives  only these parts
   bench/run.py links --write              all_reduce over shaped links; writes the section of
                                           docs/benchmarks.md
+  bench/run.py build --commit v0.1.0 --commit HEAD
+                                          fresh builds of two commits (minutes to an hour each, so
+                                          this part runs only on request)
 
 Every part runs its contenders in turn, round by round, and compares the ratios peer / ours of the
 rounds: above 1 Trireme is faster. Nothing else should run on the machine. The suite needs
@@ -22,6 +25,7 @@ import signal
 import sys
 import time
 
+from build import known_commit, measure_build
 from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from links import measure_compression, measure_compression_loss, measure_links
@@ -35,7 +39,8 @@ PAGE = ROOT / "docs/benchmarks.md"
 PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
          "links": "Links between hosts", "compression": "Compression on a slow link",
-         "compression-loss": "Loss with compression"}
+         "compression-loss": "Loss with compression", "build": "Build"}
+PARTS_ON_DEMAND = ("build",)
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
 ON_DEMAND = ("resnet18",)  # A step takes seconds.
 # Each takes 2 seconds or less, except the last.
@@ -47,7 +52,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART",
-                        help=f"{', '.join(PARTS)} (default: all)")
+                        help=f"{', '.join(PARTS)} (default: all but build)")
     parser.add_argument("--model", action="append", choices=MODELS + ON_DEMAND,
                         help="a model for the parts step and scale; may be repeated "
                              "(default: all but resnet18; scale: mlp)")
@@ -55,14 +60,19 @@ def main():
                         help=f"rounds of each comparison (default: {FEWEST_ROUNDS})")
     parser.add_argument("--steps", type=int,
                         help="repetitions in each run (default: as many as take about 2 seconds)")
+    parser.add_argument("--commit", action="append", default=[],
+                        help="a commit for the part build; may be repeated (default: HEAD)")
     parser.add_argument("--write", action="store_true",
                         help="write the sections to docs/benchmarks.md")
     arguments = parser.parse_args()
-    parts = arguments.parts or list(PARTS)
+    parts = arguments.parts or [part for part in PARTS if part not in PARTS_ON_DEMAND]
     if unknown := set(parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(unknown)}; known: {', '.join(PARTS)}")
     if arguments.rounds < 1 or (arguments.steps is not None and arguments.steps < 1):
         parser.error("--rounds and --steps must be 1 or more")
+    commits = {name: known_commit(name) for name in arguments.commit or ["HEAD"]}
+    if unknown := [name for name, commit in commits.items() if not commit]:
+        parser.error(f"not a commit of this repository: {', '.join(unknown)}")
     for needed in (TRIREME, PYTHON):
         if not needed.exists():
             sys.exit(f"bench: {needed} is missing; try: make build")
@@ -82,6 +92,7 @@ def main():
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),
         "compression-loss": measure_compression_loss,
+        "build": lambda: measure_build(commits.values()),
     }
     load = os.getloadavg()[0]
     started = time.monotonic()

@@ -25,7 +25,7 @@ install(FILES ${PROJECT_BINARY_DIR}/TriremeConfig.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindLibTorch.cmake
         DESTINATION ${config_dir})
 
-foreach(program trireme trireme-worker)
+foreach(program trireme trireme-worker trireme-bench)
   if(TARGET ${program})
     # The programmes find LibTorch where it was at build time.
     set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)

@@ -66,12 +66,30 @@ set_source_files_properties(
   ${PROJECT_SOURCE_DIR}/trireme/data/image_table.cc ${PROJECT_SOURCE_DIR}/trireme/data/pixels.cc
   PROPERTIES COMPILE_OPTIONS "${hot}" SKIP_PRECOMPILE_HEADERS ON)
 
-# trireme_quick_to_build(TARGET PCH) makes TARGET use the precompiled header PCH, except for
-# sources that include more of torch than tensors. Those read nearly all of it and gain little.
-# With TRIREME_UNITY, sources are compiled in batches, so that a batch reads a header only once. A
-# batch is small enough that a change of one file costs no more than it would alone. A source with
-# options of its own stays alone.
+# Sources that include more of torch than tensors read nearly all of it.
 set(wide_torch "^#include <torch/(csrc|library|nn|optim|serialize|torch)")
+# Sets `result` to whether a file, or a header beside it that it includes, includes such a part.
+function(trireme_reads_wide_torch file result)
+  file(STRINGS ${file} wide REGEX ${wide_torch})
+  file(STRINGS ${file} includes REGEX "^#include \"")
+  cmake_path(GET file PARENT_PATH folder)
+  foreach(include ${includes})
+    string(REGEX REPLACE "^#include \"(.*)\".*" "${folder}/\\1" header "${include}")
+    if(NOT wide AND EXISTS ${header})
+      trireme_reads_wide_torch(${header} wide)
+    endif()
+  endforeach()
+  if(wide)
+    set(${result} ON PARENT_SCOPE)
+  else()
+    set(${result} OFF PARENT_SCOPE)
+  endif()
+endfunction()
+
+# trireme_quick_to_build(TARGET PCH) makes TARGET use the precompiled header PCH. With
+# TRIREME_UNITY, sources are compiled in batches, so that a batch reads a header only once. A batch
+# is small enough that a change of one file costs no more than it would alone. A source with
+# options of its own stays alone.
 set(plain_batch_bytes 45000)
 set(wide_batch_bytes 90000)
 function(trireme_quick_to_build target pch)
@@ -83,10 +101,9 @@ function(trireme_quick_to_build target pch)
   foreach(source ${sources})
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder} NORMALIZE)
     set(kind plain)
-    file(STRINGS ${source} wide REGEX ${wide_torch})
+    trireme_reads_wide_torch(${source} wide)
     if(wide)
       set(kind wide)
-      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
     endif()
     get_source_file_property(options ${source} COMPILE_OPTIONS)
     get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
@@ -101,9 +118,9 @@ function(trireme_quick_to_build target pch)
   endforeach()
 endfunction()
 
-# In a batch no source is the main file, so GCC would warn of every anonymous namespace. And what it
-# believes of std::string's memory there are false alarms (GCC bugs 105329 and 105651). All builds
-# without batches keep these warnings.
+# In a batch no source is the main file, so GCC would warn of every anonymous namespace. The
+# warnings about std::string's memory are false alarms there (GCC bugs 105329 and 105651). All
+# builds without batches keep these warnings.
 set(batch_warnings "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(batch_warnings -Wno-subobject-linkage -Wno-array-bounds -Wno-stringop-overflow
@@ -132,9 +149,6 @@ function(trireme_batches target kind)
       file(CONFIGURE OUTPUT ${file} CONTENT "${batch_${number}}" @ONLY)
       target_sources(${target} PRIVATE ${file})
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${batch_warnings}")
-      if(kind STREQUAL "wide")
-        set_source_files_properties(${file} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-      endif()
     endif()
   endforeach()
 endfunction()

@@ -13,8 +13,7 @@ import re
 import sys
 
 ORDER = ["base", "plan", "monitor", "net", "launch", "comm", "tensor", "data", "parallel",
-         "checkpoint", "train",
-         "models", "cli"]
+         "checkpoint", "train", "models", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
@@ -39,9 +38,8 @@ def light_files(root, sources):
         plain = re.search(r"PLAIN((?:\s+[\w/]+\.cc)+)", options)
         if plain:
             light.update(folder / name for name in plain.group(1).split())
-    # The programme `trireme` is light. Files with "worker" in their name belong to the other one.
-    light.update(file for file in sources if file.parent == root / "trireme/cli"
-                 and "worker" not in file.name)
+    # The programme `trireme` is light. The folders in cli/ are those of the other programmes.
+    light.update(file for file in sources if file.parent == root / "trireme/cli")
     return light
 
 

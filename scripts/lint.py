@@ -19,9 +19,9 @@ import check_rooms
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The build uses GCC's language. Clang does not know all its warnings, finds deprecated parts in
 # its library, and must be told that it has coroutines.
-ARGUMENTS = ["--quiet", *(f"--extra-arg={argument}" for argument in (
-    "-Wno-unknown-warning-option", "-Wno-deprecated-declarations", "-DASIO_HAS_CO_AWAIT",
-                                                                     "-DASIO_HAS_STD_COROUTINE"))]
+EXTRA = ("-Wno-unknown-warning-option", "-Wno-deprecated-declarations", "-DASIO_HAS_CO_AWAIT",
+         "-DASIO_HAS_STD_COROUTINE")
+ARGUMENTS = ["--quiet", *(f"--extra-arg={argument}" for argument in EXTRA)]
 
 
 def inputs_of(file, seen):
@@ -48,8 +48,7 @@ def lint(file, build):
     if stamp.exists() and stamp.read_text() == digest:
         return ""
     done = subprocess.run([ROOT / ".venv/bin/clang-tidy", "-p", build, *ARGUMENTS, file], cwd=ROOT,
-                          text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                          text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode:
         return done.stdout or done.stderr
     stamp.parent.mkdir(parents=True, exist_ok=True)

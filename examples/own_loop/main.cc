@@ -31,7 +31,7 @@ int train(const char* file) {
     trireme::StepOutcome outcome;
     for (const trireme::Batch& batch : loader) {
       auto loss = torch::nn::functional::cross_entropy(model->forward(batch.data), batch.target);
-      outcome = replica.step(loss, batch.size());  // Backward, exchange, update.
+      outcome = replica.step(loss, batch.size());  // Backward, then the exchange with its update.
     }
     if (world.rank() == 0)
       std::cout << "epoch " << epoch << ": loss " << outcome.loss << std::endl;

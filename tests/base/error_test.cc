@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <thread>
 
@@ -24,6 +25,21 @@ TEST(Error, SaysRoomRankWhatAndRemedy) {
 
 TEST(Error, LeavesOutAnUnknownRankAndAMissingRemedy) {
   EXPECT_STREQ(Error(ErrorCode::io, "base", "cannot read").what(), "[base] cannot read");
+}
+
+TEST(Error, IsTakenApartWithoutItsRank) {
+  ErrorParts parts;
+  std::thread([&] {
+    set_thread_rank(2, 4);
+    parts = parts_of(Error(ErrorCode::timeout, "comm", "worker 1: it waits", "a longer time"));
+  }).join();
+  EXPECT_EQ(parts.what, "worker 1: it waits");
+  EXPECT_EQ(parts.remedy, "a longer time");
+  parts = parts_of(Error(ErrorCode::io, "base", "cannot read"));
+  EXPECT_EQ(parts.what, "cannot read");
+  EXPECT_EQ(parts.remedy, "");
+  parts = parts_of(std::runtime_error("[x] rank 1/2: first\nsecond"));
+  EXPECT_EQ(parts.what, "[x] rank 1/2: first");
 }
 
 TEST(Error, KeepsItsCodeAndIsAStandardException) {

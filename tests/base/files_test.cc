@@ -134,7 +134,7 @@ TEST_F(Files, ClearTemporariesOfAKilledProcess) {
     std::this_thread::sleep_for(std::chrono::microseconds(300 * kills));
     ::kill(writer, SIGKILL);
     ::waitpid(writer, nullptr, 0);
-    // Looks like the temporary of another host.
+    // This file looks like the temporary of another host.
     std::ofstream(folder / ".a.4711-0.tmp") << "half";
     write_file_atomically(folder / "a", "whole");
     EXPECT_THAT(names(), testing::ElementsAre("a"));
@@ -212,6 +212,18 @@ TEST_F(Files, ThatDoNotExistAreNotFound) {
               HasSubstr("a/b"));
 }
 
+TEST_F(Files, ExistUnlessALinkLeadsNowhereOrToItself) {
+  fs::create_symlink(folder, folder / "link");
+  fs::create_symlink("nowhere", folder / "lost");
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_TRUE(path_exists(folder / "link"));
+  EXPECT_FALSE(path_exists(folder / "lost"));
+  EXPECT_FALSE(path_exists(folder / "absent" / "x"));
+  EXPECT_THAT(message_of(ErrorCode::io, [&] { path_exists(folder / "loop"); }),
+              AllOf(HasSubstr((folder / "loop").string()),
+                    HasSubstr("Too many levels of symbolic links"), HasSubstr("; try: ")));
+}
+
 TEST_F(Files, ThatAreFoldersCannotBeRead) {
   EXPECT_THAT(message_of(ErrorCode::io, [&] { read_file(folder); }),
               AllOf(HasSubstr(folder.string()), HasSubstr("Is a directory")));
@@ -222,6 +234,14 @@ TEST_F(Files, MakeTheirFolderWithItsParents) {
   EXPECT_TRUE(fs::is_directory(folder / "a" / "b"));
   EXPECT_TRUE(fs::is_empty(folder / "a" / "b"));
   EXPECT_NO_THROW(require_writable_folder(folder / "a" / "b"));
+}
+
+TEST_F(Files, TakeAnEmptyPathForTheWorkingDirectory) {
+  const fs::path before = fs::current_path();
+  fs::current_path(folder);
+  EXPECT_NO_THROW(require_writable_folder(fs::path("report.json").parent_path()));
+  fs::current_path(before);
+  EXPECT_EQ(names().size(), 0u);
 }
 
 TEST_F(Files, RefuseAFolderThatCannotBeMadeOrWritten) {

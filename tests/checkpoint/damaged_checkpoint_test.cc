@@ -57,7 +57,7 @@ TEST_F(DamagedCheckpoint, AMissingFileIsFound) {
 TEST_F(DamagedCheckpoint, ATornManifestIsFound) {
   const auto path = file(30, "manifest.json");
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
-  EXPECT_EQ(used_after_damage_to(path, "is no manifest"), 20);
+  EXPECT_EQ(used_after_damage_to(path, "is not a manifest"), 20);
 }
 
 TEST_F(DamagedCheckpoint, AChangedLossInTheManifestIsFound) {

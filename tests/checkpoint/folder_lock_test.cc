@@ -1,5 +1,6 @@
 #include <trireme/checkpoint/folder_lock.h>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +36,26 @@ class FolderLock : public CheckpointFolder {
     (void)!::read(ready[0], &ignored, 1);
     ::close(ready[0]);
     ::close(ready[1]);
+    return child;
+  }
+  // Starts a holder whose environment shows the mark, as that of a worker does. SIGTERM ends it.
+  pid_t worker(const launch::JobMark& mark) {
+    int ready[2];
+    if (::pipe2(ready, O_CLOEXEC) != 0) return -1;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::setenv("TRIREME_JOB", mark.to_text().c_str(), 1);
+      const auto lock = lock_folder(disk(), folder_);
+      // The lock passes to the next programme with the file.
+      for (int file = 3; file < 1024; ++file)
+        if (file != ready[1]) ::fcntl(file, F_SETFD, 0);
+      ::execl("/bin/sleep", "sleep", "1000", nullptr);
+      ::_exit(127);
+    }
+    ::close(ready[1]);
+    char ignored = 0;
+    (void)!::read(ready[0], &ignored, 1);  // The end of the file: the next programme runs.
+    ::close(ready[0]);
     return child;
   }
   static launch::JobMark mark_of(const std::string& job, const ProcessId& launcher,
@@ -124,6 +145,31 @@ TEST_F(FolderLock, OfADeadLauncherIsWaitedForAndAnotherAttemptHelps) {
   });
   EXPECT_FALSE(make_way(folder_, mark_of("next", ProcessId::of_this_process()), Milliseconds(0))
                    .by_own_job);
+  ::waitpid(other, nullptr, 0);
+}
+
+TEST_F(FolderLock, AWorkerEndsOrphansThatTookItAfterItsLauncherHadLooked) {
+  const pid_t orphan = worker(mark_of("job", dead()));
+  // A process that no launcher started ends none.
+  EXPECT_TRUE(fails_with(ErrorCode::peer_lost, {"still held", std::to_string(orphan)},
+                         [&] { lock_folder(disk(), folder_, Milliseconds(600)); }));
+  ::setenv("TRIREME_JOB", mark_of("next", ProcessId::of_this_process()).to_text().c_str(), 1);
+  EXPECT_NO_THROW(lock_folder(disk(), folder_).reset());
+  ::unsetenv("TRIREME_JOB");
+  int status = 0;
+  if (::waitpid(orphan, &status, WNOHANG) == 0) end(orphan);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+TEST_F(FolderLock, OfAMemberOfTheSameJobIsWaitedForOnlyByALauncherThatBeginsAnew) {
+  const pid_t other = holder(mark_of("job", dead(), 2));
+  const auto job = mark_of("job", ProcessId::of_this_process(), 2);
+  EXPECT_TRUE(make_way(folder_, job, Milliseconds(0)).by_own_job);
+  std::jthread killer([other] {
+    std::this_thread::sleep_for(Milliseconds(100));
+    ::kill(other, SIGKILL);
+  });
+  EXPECT_FALSE(make_way(folder_, job, Milliseconds(0), /*begins_anew=*/true).by_own_job);
   ::waitpid(other, nullptr, 0);
 }
 

@@ -48,7 +48,7 @@ TEST_F(CheckpointFolder, KeepsTheNewestFewOnly) {
 TEST_F(CheckpointFolder, NeverRemovesTheOneJustSaved) {
   Folder folder(runs_, {.keep = 1});
   save(folder, 100);
-  // A run that went back, for example after damage to step 100.
+  // The run went back, for example after damage to step 100.
   save(folder, 40);
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000040", "step-000000100"));
   save(folder, 60);

@@ -120,7 +120,7 @@ TEST_F(Fuzz, FilesOfSafetensors) {
   unsigned sum = 0;
   for (int round = 0; round < 3'000; ++round) {
     std::string text = damaged(whole);
-    // A wrong length.
+    // Some files get a wrong length.
     if (below(3) == 0)
       for (size_t i = 0; i < std::min<size_t>(8, text.size()); ++i)
         text[i] = static_cast<char>(below(3) == 0 ? random_() : 0);
@@ -164,8 +164,8 @@ TEST_F(Fuzz, PicklesAndArchivesOfPytorch) {
   for (int round = 0; round < 3'000; ++round) {
     if (below(2) == 0) {
       overwrite(path, damaged(whole));
-      // Checksums that are right.
     } else {
+      // The checksums of this file are right.
       OutputFile file(disk(), path);
       ZipWriter zip(file);
       const std::string lie = damaged(pickle);

@@ -111,11 +111,10 @@ TEST_F(SafetensorsDamage, ShapesThatOverflow) {
 
 TEST_F(SafetensorsDamage, OffsetsThatOverlapLeaveHolesOrLeaveTheFile) {
   const auto two = [](int begin, int end, size_t data) {
-    return file_of(
-        fmt::format(
-            R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},"b":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}}}})",
-            begin, end),
-        data);
+    return file_of(fmt::format(R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}},)"
+                               R"("b":{{"dtype":"U8","shape":[4],"data_offsets":[{},{}]}}}})",
+                               begin, end),
+                   data);
   };
   overwrite(path_, two(4, 8, 8));
   EXPECT_EQ(SafetensorsFile(path_).tensors().size(), 2u);

@@ -17,8 +17,8 @@ struct Operation {
   std::vector<std::byte> bytes;  // write
 };
 
-// Passes on everything except the syncs, which would only take time. An operation
-// that fails does nothing.
+// Passes on everything except the syncs, which would only take time. An operation that fails does
+// nothing.
 class TracingFileSystem : public FileSystem {
  public:
   std::vector<Operation> trace;

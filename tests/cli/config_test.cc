@@ -66,6 +66,13 @@ TEST_F(ConfigReading, TakesDefaultsWhereNothingIsGiven) {
   EXPECT_EQ(load_config({}).data.split_seed, 20260101);
 }
 
+TEST_F(ConfigReading, LeavesNoWayThroughOtherFoldersInPaths) {
+  const Config config = load("run.dir: made/later/../../run\ncheckpoint.dir: later/../ckpt\n");
+  EXPECT_EQ(config.run.dir, "run");
+  EXPECT_EQ(config.checkpoint.dir, "ckpt");
+  EXPECT_EQ(load("").checkpoint.dir, "");
+}
+
 TEST_F(ConfigReading, TakesNestedAndDottedKeysAlike) {
   const Config nested = load("model:\n  name: cnn\n  channels: [16, 32]\n  batch_norm: false\n");
   const Config dotted = load("model.name: cnn\nmodel.channels: [16, 32]\nmodel.batch_norm: no\n");
@@ -346,8 +353,10 @@ TEST(ConfigCheckpointEvery, ReadsStepsAndEpochs) {
   EXPECT_EQ(parse_every("2 epochs").epochs, 2);
   EXPECT_EQ(parse_every("2 epochs").steps, 0);
   EXPECT_EQ(parse_every("epoch").epochs, 1);
-  EXPECT_TRUE(parse_every("").only_at_end());
-  EXPECT_TRUE(parse_every("never").only_at_end());
+  for (const char* only_at_end : {"", "never"}) {
+    EXPECT_EQ(parse_every(only_at_end).steps, 0);
+    EXPECT_EQ(parse_every(only_at_end).epochs, 0);
+  }
 }
 
 TEST(ConfigCheckpointEvery, RefusesAnythingElse) {
@@ -397,7 +406,7 @@ TEST(ConfigStrategy, RefusesWorkersThatItCannotUse) {
                 AllOf(HasSubstr(name), HasSubstr("3 workers"),
                       HasSubstr("try: strategy.name=multi_worker")));
   }
-  EXPECT_THAT(refusal(Config{}, 0), HasSubstr("--workers is 0"));
+  EXPECT_THAT(refusal(Config{}, 0), HasSubstr("--workers 0 is below 1"));
   EXPECT_EQ(check_with_workers(with_strategy("multi_worker", -1), 1).world_size, 1);
 }
 

@@ -1,6 +1,5 @@
 // The arguments that a group refuses before anything is sent.
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"

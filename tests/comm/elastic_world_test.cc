@@ -1,6 +1,6 @@
 // Places of workers in a generation of an elastic job.
-#include <torch/torch.h>
-// After torch.h.
+#include <ATen/ATen.h>
+// torch.h must come before this header.
 #include <gmock/gmock.h>
 
 #include "ranks.h"

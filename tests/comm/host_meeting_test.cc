@@ -22,16 +22,16 @@ using std::chrono::steady_clock;
 
 constexpr int kWorkers = 3;
 constexpr Milliseconds kTimeout{60000};
-constexpr Milliseconds kAtOnce{10000};  // On a busy machine.
+constexpr Milliseconds kAtOnce{10000};  // The bound allows for a busy machine.
 const std::string kToken = "secret";
 
 // The phase in which the victim dies. The others continue until they wait for it.
 enum class Moment {
   joined,
   knows_the_hosts,
-  listens,        // The first process; before it says where.
-  has_published,  // The first process; nobody has connected yet.
-  looks_up,       // The others; they know where to connect, and have not.
+  listens,        // The first process has not said where it listens.
+  has_published,  // No process has connected to the first one yet.
+  looks_up,       // The others know where to connect, and have not connected.
   waits_for_memory,
   has_met,
   is_in_a_barrier,
@@ -140,7 +140,7 @@ TEST_P(HostMeetingOfProcesses, AllWaitsHearOfALostWorker) {
   std::array<int, 2> start{}, gate{}, reports{};
   for (auto* ends : {&start, &gate, &reports}) ASSERT_EQ(::pipe2(ends->data(), O_CLOEXEC), 0);
   std::vector<pid_t> children;
-  for (int worker = 0; worker < kWorkers; ++worker) {  // Before this process has any thread.
+  for (int worker = 0; worker < kWorkers; ++worker) {  // There is no thread yet.
     children.push_back(::fork());
     if (children.back() == 0) be_worker(worker, what, start[0], gate[0], reports[1]);
   }
@@ -149,7 +149,7 @@ TEST_P(HostMeetingOfProcesses, AllWaitsHearOfALostWorker) {
   for (int worker = 0; worker < kWorkers; ++worker)
     ASSERT_EQ(::write(start[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));
 
-  // As the launcher does.
+  // The launcher reports a lost worker in the same way.
   ASSERT_EQ(::waitpid(children[static_cast<size_t>(what.victim)], nullptr, 0),
             children[static_cast<size_t>(what.victim)]);
   coordinator.report_lost(what.victim, "killed by signal 9 (SIGKILL)");

@@ -1,6 +1,5 @@
 // Workers of one job: how the others' waits end when a worker is lost or does not come.
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -11,10 +10,10 @@ namespace trireme::process_group_failure_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::HasSubstr;
 using tests::Ending;
 using tests::endings_of;
 using tests::Groups;
-using ::testing::HasSubstr;
 using tests::Workers;
 
 constexpr Milliseconds kTimeout{6000};

@@ -1,12 +1,13 @@
 // Groups of every backend inside one test process. A thread of its own calls each rank.
 #pragma once
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/world.h>
 #include <trireme/launch/coordinator.h>
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <map>
@@ -18,6 +19,17 @@
 namespace trireme::tests {
 
 using Groups = std::vector<std::shared_ptr<Group>>;
+
+// A table that takes one algorithm for every collective that has it, at any size.
+inline plan::CollectiveTable always(plan::Algorithm algorithm) {
+  plan::CollectiveTable table;
+  for (const plan::Collective collective : plan::all_collectives()) {
+    const auto fits = plan::algorithms_of(collective);
+    if (std::find(fits.begin(), fits.end(), algorithm) != fits.end())
+      table.always(collective, algorithm);
+  }
+  return table;
+}
 
 // Runs `body(i)` on `count` threads, then throws the first error that did not result
 // from another one.

@@ -1,7 +1,6 @@
 // Every plan between processes of one host gives the result of threads, bit for bit, and the table
 // chooses the plan.
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <trireme/comm/host/host_team.h>
@@ -16,8 +15,9 @@ namespace {
 
 using plan::Algorithm;
 using ::testing::AllOf;
-using tests::Groups;
 using ::testing::HasSubstr;
+using tests::always;
+using tests::Groups;
 using tests::on_ranks;
 
 struct Case {
@@ -37,16 +37,6 @@ std::vector<Case> cases() {
     for (const auto& [workers, replicas] : {std::pair{2, 1}, {3, 1}, {4, 1}, {2, 2}})
       all.push_back({algorithm, workers, replicas});
   return all;
-}
-
-plan::CollectiveTable always(Algorithm algorithm) {
-  plan::CollectiveTable table;
-  for (const plan::Collective collective : plan::all_collectives()) {
-    const auto fits = plan::algorithms_of(collective);
-    if (std::find(fits.begin(), fits.end(), algorithm) != fits.end())
-      table.always(collective, algorithm);
-  }
-  return table;
 }
 
 Groups groups_by(tests::Workers& workers, int replicas, const plan::CollectiveTable& table) {
@@ -248,8 +238,8 @@ TEST(ShmPlanChoice, FollowsTheRequestedName) {
   for (const int64_t count : {100, 100000}) {
     expect_same_bits(sums(groups, count), sums(tests::thread_groups(3, Algorithm::ring), count),
                      fmt::format("{} elements", count));
-    EXPECT_FALSE(sums(groups, count)[0].equal(
-        sums(tests::thread_groups(3, Algorithm::direct), count)[0]));
+    EXPECT_FALSE(
+        sums(groups, count)[0].equal(sums(tests::thread_groups(3, Algorithm::direct), count)[0]));
   }
   workers.leave();
 }

@@ -1,7 +1,7 @@
 // Our TCP between ranks: every plan and size, ranks with different calls, and peers that are
 // killed or stopped.
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 
 #include <sys/wait.h>
@@ -15,10 +15,10 @@ namespace trireme::tcp_group_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::HasSubstr;
 using tests::Ending;
 using tests::endings_of;
 using tests::Groups;
-using ::testing::HasSubstr;
 using tests::on_ranks;
 using tests::Workers;
 

@@ -1,6 +1,5 @@
 // Threads as ranks: a rank calls something else, or nothing.
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include "ranks.h"
@@ -9,9 +8,9 @@ namespace trireme::thread_group_failure_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::HasSubstr;
 using tests::Ending;
 using tests::endings_of;
-using ::testing::HasSubstr;
 
 constexpr Milliseconds kShort{200};
 constexpr Milliseconds kLong{60000};

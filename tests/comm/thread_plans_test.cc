@@ -1,6 +1,5 @@
 // Every plan run by threads: every algorithm, world size, element count and type, also in pieces.
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 

@@ -1,6 +1,5 @@
 // The coordinator's reports about workers that keep each other waiting in a collective.
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <trireme/base/deadline.h>
@@ -9,8 +8,8 @@
 namespace trireme::verdicts_test {
 namespace {
 
-using tests::Groups;
 using ::testing::HasSubstr;
+using tests::Groups;
 using tests::Workers;
 
 constexpr Milliseconds kStall{200};

@@ -1,5 +1,4 @@
-#include <torch/torch.h>
-// torch.h must come before these headers.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
 #include <trireme/net/message.h>
@@ -11,8 +10,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
-using tests::Ending;
 using ::testing::HasSubstr;
+using tests::Ending;
 using tests::Workers;
 
 World alone(WorldOptions options = {}) { return World::join(std::move(options), Environment()); }
@@ -74,7 +73,7 @@ TEST(World, WorkersOfALauncherAreRanksAndLeaveWithAGoodbye) {
     EXPECT_TRUE(workers.coordinator().said_goodbye(worker)) << worker;
 }
 
-// As under torchrun: rank 0 runs the coordinator itself.
+// Rank 0 runs the coordinator itself, as under torchrun.
 TEST(World, WorkersOfTorchrunMeetAtRankZero) {
   const auto port = std::to_string([] {
     launch::Coordinator probe({"127.0.0.1", 0}, "probe", launch::MembershipOptions());

@@ -1,6 +1,6 @@
 #include <trireme/data/loader.h>
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <gmock/gmock.h>
 
@@ -30,7 +30,7 @@ TEST(Loader, GivesTheTensorsOfTheIndicesItNames) {
     for (int64_t row = 0; row < batch.size(); ++row) {
       const int64_t index = batch.indices[static_cast<size_t>(row)];
       EXPECT_EQ(batch.target[row].item<int64_t>(), index);
-      EXPECT_TRUE(torch::equal(batch.data[row], torch::full({2, 3}, static_cast<float>(index))));
+      EXPECT_TRUE(at::equal(batch.data[row], at::full({2, 3}, static_cast<float>(index))));
     }
   }
 }
@@ -110,12 +110,12 @@ TEST(Loader, DropsAnIncompleteBatchWithDropLast) {
 
 TEST(Loader, ConvertsOnlyFloatingPointDataAndTargets) {
   const auto source =
-      std::make_shared<TensorSource>(torch::full({4, 2}, 0.5f), torch::full({4, 1}, 0.25f));
+      std::make_shared<TensorSource>(at::full({4, 2}, 0.5f), at::full({4, 1}, 0.25f));
   const Batch regression = Loader(source, {.batch = 2, .dtype = at::kDouble}).next();
-  EXPECT_TRUE(torch::equal(regression.data, torch::full({2, 2}, 0.5, torch::kDouble)));
-  EXPECT_TRUE(torch::equal(regression.target, torch::full({2, 1}, 0.25, torch::kDouble)));
-  const auto tokens = std::make_shared<TensorSource>(torch::ones({4, 2}, torch::kLong),
-                                                     torch::ones({4}, torch::kLong));
+  EXPECT_TRUE(at::equal(regression.data, at::full({2, 2}, 0.5, at::kDouble)));
+  EXPECT_TRUE(at::equal(regression.target, at::full({2, 1}, 0.25, at::kDouble)));
+  const auto tokens =
+      std::make_shared<TensorSource>(at::ones({4, 2}, at::kLong), at::ones({4}, at::kLong));
   EXPECT_EQ(Loader(tokens, {.batch = 2, .dtype = at::kDouble}).next().data.scalar_type(),
             at::kLong);
 }

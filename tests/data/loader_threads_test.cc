@@ -1,6 +1,6 @@
 #include <trireme/data/loader.h>
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <gmock/gmock.h>
 

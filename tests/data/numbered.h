@@ -1,6 +1,6 @@
 // A source whose samples contain their own index.
 #pragma once
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 #include <trireme/data/loader.h>
 
 #include <memory>
@@ -13,7 +13,7 @@ class Numbered : public Source {
   explicit Numbered(int64_t samples) : samples_(samples) {}
   int64_t size() const override { return samples_; }
   Example get(int64_t index) const override {
-    return {torch::full({2, 3}, static_cast<float>(index)), torch::tensor(index)};
+    return {at::full({2, 3}, static_cast<float>(index)), at::scalar_tensor(index, at::kLong)};
   }
 
  private:

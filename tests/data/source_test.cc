@@ -1,6 +1,6 @@
 #include <trireme/data/source.h>
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <gmock/gmock.h>
 
@@ -17,7 +17,7 @@ class Squares : public Source {
   int64_t size() const override { return 100; }
   Example get(int64_t index) const override {
     const auto value = static_cast<float>(index);
-    return {torch::tensor({value, value * value}), torch::tensor(index)};
+    return {at::tensor({value, value * value}), at::scalar_tensor(index, at::kLong)};
   }
 };
 
@@ -25,7 +25,8 @@ class Ragged : public Source {
  public:
   int64_t size() const override { return 100; }
   Example get(int64_t index) const override {
-    return {torch::zeros({1 + index % 2}), index == 50 ? at::Tensor() : torch::tensor(index)};
+    return {at::zeros({1 + index % 2}),
+            index == 50 ? at::Tensor() : at::scalar_tensor(index, at::kLong)};
   }
 };
 
@@ -43,8 +44,9 @@ data::ImageTable small_table() {
 
 TEST(TwoMethodSource, StacksItsSamplesInTheRequestedOrder) {
   const Example batch = Squares().get_batch({3, 0, 3});
-  EXPECT_TRUE(torch::equal(batch.data, torch::tensor({{3.0f, 9.0f}, {0.0f, 0.0f}, {3.0f, 9.0f}})));
-  EXPECT_TRUE(torch::equal(batch.target, torch::tensor({3, 0, 3}, torch::kLong)));
+  EXPECT_TRUE(
+      at::equal(batch.data, at::tensor({3.0f, 9.0f, 0.0f, 0.0f, 3.0f, 9.0f}).view({3, 2})));
+  EXPECT_TRUE(at::equal(batch.target, at::tensor({3, 0, 3}, at::kLong)));
 }
 
 TEST(TwoMethodSource, NamesTheSampleThatDoesNotFit) {
@@ -64,16 +66,15 @@ TEST(ImageSource, GivesFloatsFromZeroToOneAndLabels) {
   const ImageSource source(small_table());
   EXPECT_EQ(source.size(), 3);
   const Example batch = source.get_batch({2, 0});
-  EXPECT_TRUE(torch::equal(
+  EXPECT_TRUE(at::equal(
       batch.data,
-      torch::tensor({0.0f, 0.0f, 1.0f, 1.0f, 0.0f, 0.25f, 0.5f, 0.75f}).view({2, 2, 1, 2})));
-  EXPECT_TRUE(torch::equal(batch.target, torch::tensor({1, 2}, torch::kLong)));
+      at::tensor({0.0f, 0.0f, 1.0f, 1.0f, 0.0f, 0.25f, 0.5f, 0.75f}).view({2, 2, 1, 2})));
+  EXPECT_TRUE(at::equal(batch.target, at::tensor({1, 2}, at::kLong)));
 }
 
 TEST(ImageSource, GivesOneSampleWithoutABatchDimension) {
   const Example example = ImageSource(small_table()).get(1);
-  EXPECT_TRUE(
-      torch::equal(example.data, torch::tensor({1.0f, 0.75f, 0.5f, 0.25f}).view({2, 1, 2})));
+  EXPECT_TRUE(at::equal(example.data, at::tensor({1.0f, 0.75f, 0.5f, 0.25f}).view({2, 1, 2})));
   EXPECT_EQ(example.target.dim(), 0);
   EXPECT_EQ(example.target.item<int64_t>(), 0);
 }
@@ -96,37 +97,37 @@ TEST(ImageSource, RefusesATableThatDoesNotFillItsSizes) {
 }
 
 TEST(TensorSource, GivesRowsOfAnyTypeAndLayout) {
-  const at::Tensor rows = torch::arange(24, torch::kDouble)
+  const at::Tensor rows = at::arange(24, at::kDouble)
                               // The data has the shape [4, 2, 3] and is not contiguous.
                               .view({3, 2, 4})
                               .transpose(0, 2);
-  const at::Tensor targets = torch::arange(4, torch::kFloat).view({4, 1});
+  const at::Tensor targets = at::arange(4, at::kFloat).view({4, 1});
   const TensorSource source(rows, targets);
   EXPECT_EQ(source.size(), 4);
   const Example batch = source.get_batch({3, 1});
-  const at::Tensor order = torch::tensor({3, 1}, torch::kLong);
-  EXPECT_TRUE(torch::equal(batch.data, rows.index_select(0, order)));
-  EXPECT_TRUE(torch::equal(batch.target, targets.index_select(0, order)));
-  EXPECT_TRUE(torch::equal(source.get(2).data, rows[2]));
+  const at::Tensor order = at::tensor({3, 1}, at::kLong);
+  EXPECT_TRUE(at::equal(batch.data, rows.index_select(0, order)));
+  EXPECT_TRUE(at::equal(batch.target, targets.index_select(0, order)));
+  EXPECT_TRUE(at::equal(source.get(2).data, rows[2]));
 }
 
 TEST(TensorSource, GivesScalarTargetsForAVector) {
-  const TensorSource source(torch::zeros({2, 3}), torch::tensor({4, 5}));
+  const TensorSource source(at::zeros({2, 3}), at::tensor({4, 5}, at::kLong));
   EXPECT_EQ(source.get(1).target.dim(), 0);
-  EXPECT_TRUE(torch::equal(source.get_batch({1, 0, 1}).target, torch::tensor({5, 4, 5})));
+  EXPECT_TRUE(at::equal(source.get_batch({1, 0, 1}).target, at::tensor({5, 4, 5}, at::kLong)));
 }
 
 TEST(TensorSource, RefusesSizesThatDiffer) {
-  expect_error([] { TensorSource(torch::zeros({3, 2}), torch::zeros({4})); },
+  expect_error([] { TensorSource(at::zeros({3, 2}), at::zeros({4})); },
                ErrorCode::invalid_argument, {"[3, 2]", "[4]"});
-  expect_error([] { TensorSource(torch::zeros({}), torch::zeros({})); },
-               ErrorCode::invalid_argument, {"first sizes"});
-  expect_error([] { TensorSource(at::Tensor(), torch::zeros({4})); }, ErrorCode::invalid_argument,
+  expect_error([] { TensorSource(at::zeros({}), at::zeros({})); }, ErrorCode::invalid_argument,
+               {"first sizes"});
+  expect_error([] { TensorSource(at::Tensor(), at::zeros({4})); }, ErrorCode::invalid_argument,
                {"nothing"});
 }
 
 TEST(TensorSource, RefusesSamplesThatDoNotExist) {
-  const TensorSource source(torch::zeros({3, 2}), torch::zeros({3}));
+  const TensorSource source(at::zeros({3, 2}), at::zeros({3}));
   expect_error([&] { source.get_batch({0, 3}); }, ErrorCode::invalid_argument,
                {"sample 3", "0..2"});
   expect_error([&] { source.get(-1); }, ErrorCode::invalid_argument, {"sample -1"});

@@ -123,6 +123,9 @@ TEST(Claim, ReportsThatEtcdDoesNotAnswer) {
   const Error failed = error_of([&] { claim.wait_until_held(200ms); });
   EXPECT_EQ(failed.code(), ErrorCode::timeout);
   EXPECT_THAT(failed.what(), AllOf(HasSubstr("etcd does not answer"), HasSubstr("127.0.0.1:1")));
+  // The server's failure brings no remedy of its own.
+  const std::string text = failed.what();
+  EXPECT_EQ(text.find("try:"), text.rfind("try:")) << text;
 }
 
 TEST(Claim, ASuccessorFollowsAtOnceWhenNothingListensAnyMore) {

@@ -2,7 +2,8 @@
 // coordinator that stands by, and is lost now and then.
 //
 // A step is a barrier (all gave their gradients) and a commit; the state is a chain of hashes over
-// the steps. TRIREME_SOAK sets the number of deaths (`make soak`).
+// the steps. TRIREME_SOAK sets the number of deaths (`make soak`), TRIREME_SOAK_SEED the random
+// choices.
 #include "job.h"
 
 #include <trireme/base/hash.h>
@@ -25,6 +26,11 @@ const MemberOptions kMember{.timeout = kWait, .heartbeat_interval = Milliseconds
 int deaths_wanted() {
   const char* const text = std::getenv("TRIREME_SOAK");
   return text ? std::max(20, 10 * std::atoi(text)) : 20;
+}
+
+uint64_t seed_wanted() {
+  const char* const text = std::getenv("TRIREME_SOAK_SEED");
+  return text ? std::strtoull(text, nullptr, 10) : std::random_device()();
 }
 
 uint64_t next_state(uint64_t state, int64_t step) {
@@ -141,7 +147,7 @@ class Player {
         Arrival::Newcomer{process_, step_, std::exchange(reason_, {}),
                           [this](const auto&) { return standby_->endpoint(); }},
         former_, Deadline::after(former_ ? kWait : kNewcomerWait));
-    member_.reset();  // Not earlier: the process would count as lost.
+    member_.reset();  // If it left earlier, it would count as lost.
     arrival_ = std::move(arrival);
     coordinator_ = arrival_->coordinator();
     auto place = arrival_->wait(Deadline::after(kWait));
@@ -186,7 +192,7 @@ class Player {
 };
 
 TEST(ElasticCluster, ContinuesThroughRandomDeathsOfProcessesAndCoordinators) {
-  const uint64_t seed = std::random_device()();
+  const uint64_t seed = seed_wanted();
   RecordProperty("seed", std::to_string(seed));
   Cluster cluster(deaths_wanted());
   std::vector<Player> players;

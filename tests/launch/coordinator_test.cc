@@ -100,7 +100,7 @@ TEST(Coordinator, MayBeDestroyedWhileWorkersSpeak) {
   }
 }
 
-// A worker of another program, or a damaged one: it holds the token but not the protocol.
+// A worker of another programme, or a damaged one: it holds the token but not the protocol.
 class CoordinatorWithOddClient : public testing::Test {
  protected:
   std::string ending(Json message, net::Purpose purpose = net::Purpose::worker) {

@@ -139,7 +139,7 @@ TEST(Standby, TakesOverWhenTheCoordinatorIsLost) {
 TEST(Standby, TheNextOneTakesOverIfThatIsLostToo) {
   JobOfThree job;
   job.first.reset();
-  job.processes[0].standby.reset();  // Was killed with it.
+  job.processes[0].standby.reset();  // It was killed too.
   for (const int survivor : {1, 2}) job.processes[static_cast<size_t>(survivor)].arrive(survivor);
   EXPECT_EQ(job.processes[2].place().worker, 0);  // This process has the newer state.
   const Arrival::Place place = job.processes[1].place();

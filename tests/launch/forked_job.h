@@ -67,6 +67,13 @@ class ForkedJob {
         << "missing: " << text << "\nprinted: " << printed;
     return printed;
   }
+  // The same for the standard error.
+  void wait_for_complaint(const std::string& text) {
+    complained += read_until(error_output_, [&](const std::string& more) {
+      return occurrences(complained + more, text) > 0;
+    });
+    EXPECT_GT(occurrences(complained, text), 0) << "missing: " << text << "\n" << complained;
+  }
   // Returns the number printed after `text`.
   int number_after(const std::string& text) {
     wait_for(text);

@@ -9,6 +9,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -406,14 +407,46 @@ TEST(Generations, SeveralWorkersLostAtOnceCountOnce) {
   EXPECT_EQ(job.generations.generation(), 1);
 }
 
+TEST(UnfinishedSteps, TellAnEarlierEndWhileTheLastOneIsNotSeen) {
+  const std::string where = "worker 0 in backward of step 7";
+  UnfinishedSteps steps;
+  for (int process = 1; process < UnfinishedSteps::kMostTimes; ++process)
+    steps.lost(7, process, where, "killed by signal 9 (SIGKILL)", true);
+  steps.lost(7, 99, where, "connection reset", false);
+  EXPECT_THAT(steps.verdict(), EndsWith("the last time " + where +
+                                        ": connection reset (an "
+                                        "earlier time: killed by signal 9 (SIGKILL))"));
+  steps.ended(99, "exit code 1");
+  EXPECT_THAT(steps.verdict(), EndsWith(where + ": exit code 1"));
+}
+
+// Each worker's connection ends before its launcher sees its end, but the last end is never seen.
+TEST(Generations, TheVerdictOnAStepHasAnEndThatALauncherSaw) {
+  Recorded job(2, 2, 2);
+  job.start(2);
+  int64_t lost = 1;
+  for (int i = 0; i < UnfinishedSteps::kMostTimes; ++i) {
+    job.generations.lost_worker(1, {Phase::backward, 7},
+                                {.text = "gone", .reason = "connection reset", .ending = true},
+                                kStart);
+    if (i + 1 < UnfinishedSteps::kMostTimes)
+      job.generations.process_ended(lost, "killed by signal 9", kStart);
+    job.arrive(0, 6, kStart);
+    job.arrive(lost = 10 + i, -1, kStart);
+  }
+  ASSERT_TRUE(job.generations.failure());
+  EXPECT_THAT(job.generations.failure()->what,
+              HasSubstr("connection reset (an earlier time: killed by signal 9)"));
+}
+
 TEST(UnfinishedSteps, TravelToTheNextCoordinator) {
   UnfinishedSteps steps;
   for (int i = 0; i < UnfinishedSteps::kMostTimes - 1; ++i)
-    steps.lost(7, i, "worker 1 in data of step 7", "killed");
+    steps.lost(7, i, "worker 1 in data of step 7", "killed", true);
   UnfinishedSteps there = UnfinishedSteps::from_json(steps.to_json());
   EXPECT_EQ(there.verdict(), "");
-  there.lost(7, 99, "worker 1 in data of step 7", "killed");
-  EXPECT_THAT(there.verdict(), HasSubstr("step 7"));
+  there.lost(7, 99, "worker 1 in data of step 7", "connection closed", false);
+  EXPECT_THAT(there.verdict(), HasSubstr("connection closed (an earlier time: killed)"));
   there.committed(7);
   EXPECT_EQ(there.verdict(), "");
 }

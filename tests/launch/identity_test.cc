@@ -252,6 +252,13 @@ TEST(Identity, ATokenThatIsShortIsRefusedWithoutShowingIt) {
             "16 bytes exactly");
 }
 
+TEST(Identity, WhiteSpaceAroundATokenDoesNotCountAsInItsFile) {
+  EXPECT_EQ(resolve(with(kTrireme, "TRIREME_JOB_TOKEN", " 16 bytes exactly\n")).token,
+            "16 bytes exactly");
+  for (const std::string token : {"15 bytes only..\n", "                    "})
+    expect_refused(with(kTrireme, "TRIREME_JOB_TOKEN", token), "it must have 16 or more");
+}
+
 TEST_F(IdentityTokenFile, AMissingFileIsNamed) {
   try {
     resolve({{"TRIREME_JOB_TOKEN_FILE", "/nowhere/token"}});

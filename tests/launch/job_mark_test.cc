@@ -1,10 +1,13 @@
 #include <trireme/launch/job_mark.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <trireme/launch/stop_request.h>
 #include <trireme/launch/supervisor.h>
 #include <csignal>
+#include <cstdlib>
 
 #include "processes.h"
 
@@ -40,6 +43,20 @@ pid_t start_marked(const JobMark& mark, const std::string& script) {
   return child;
 }
 
+// This process may be an orphan that a test below has started. It then tells by its exit code
+// whether the request to stop is Trireme's own. This runs before main(), whose first line of
+// output would tell the test too early that the orphan awaits the request.
+const bool is_no_orphan = [] {
+  if (!std::getenv("TRIREME_TEST_AWAITS_REQUEST")) return true;
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  sigaddset(&awaited, SIGTERM);
+  ::sigprocmask(SIG_BLOCK, &awaited, nullptr);
+  (void)!::write(STDOUT_FILENO, "\n", 1);
+  siginfo_t request{};
+  ::_exit(::sigwaitinfo(&awaited, &request) == SIGTERM && is_own_request(request) ? 0 : 1);
+}();
+
 TEST(JobMark, IsTheSameForAllLaunchersOfAJobOnSeveralNodes) {
   EXPECT_EQ(mark_of_job(on_nodes(2, 29500), "token").job,
             mark_of_job(on_nodes(2, 29500), "token").job);
@@ -69,6 +86,31 @@ TEST(JobMark, FindsOnlyTheProcessesOfItsLauncher) {
   EXPECT_THAT(processes_of(other), IsEmpty());
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
+}
+
+// The kernel shows no environment of a process while it replaces its programme.
+TEST(JobMark, FindsAProcessThatReplacesItsProgramme) {
+  const JobMark mark = mark_of_job({}, "");
+  const std::string again = "exec /bin/sh -c \"$SCRIPT\"";
+  ::setenv("SCRIPT", again.c_str(), 1);
+  const pid_t child = start_marked(mark, "echo; " + again);
+  for (int look = 0; look < 500; ++look) ASSERT_THAT(processes_of(mark), ElementsAre(child));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::unsetenv("SCRIPT");
+}
+
+TEST(JobMark, OrphansAreAskedByARequestThatIsNotTheUsers) {
+  ASSERT_TRUE(is_no_orphan);
+  const JobMark mark = mark_of_job({}, "");
+  const pid_t orphan = start_marked(
+      mark, fmt::format("TRIREME_TEST_AWAITS_REQUEST=1 exec /proc/{}/exe", ::getpid()));
+  std::thread ending([&] { EXPECT_TRUE(end_orphans(mark, Milliseconds(8000))); });
+  int status = 0;
+  ::waitpid(orphan, &status, 0);
+  ending.join();
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(JobMark, OrphansAreAskedOnceAndKilledWhenTheirTimeIsOver) {

@@ -41,9 +41,13 @@ TEST(OrphanWatch, AsksTheWorkerToStopSomeTimeAfterItsLauncherIsGone) {
   for (const int end : {told[0], told[1], watching[0], watching[1]}) ::close(end);
 }
 
+struct Worker {
+  bool is_member = false, has_other_launchers = false;
+  Milliseconds stop_grace{30'000};
+};
 // Returns how long a worker that ignores SIGTERM lives after its launcher was killed, up to
 // `at_most`.
-Milliseconds lives_on(bool is_member, Milliseconds at_most) {
+Milliseconds lives_on(const Worker& as, Milliseconds at_most) {
   int lives[2], watching[2];
   EXPECT_EQ(::pipe2(lives, O_CLOEXEC), 0);
   EXPECT_EQ(::pipe2(watching, O_CLOEXEC), 0);
@@ -53,8 +57,8 @@ Milliseconds lives_on(bool is_member, Milliseconds at_most) {
     ::close(lives[0]);
     if (::fork() == 0) {
       std::signal(SIGTERM, SIG_IGN);
-      OrphanWatch watch(self, Milliseconds(50));
-      if (is_member) watch.note_membership();
+      OrphanWatch watch(self, Milliseconds(50), as.stop_grace);
+      if (as.is_member) watch.note_membership(as.has_other_launchers);
       const pid_t worker = ::getpid();
       (void)!::write(watching[1], &worker, sizeof worker);
       for (;;) ::pause();
@@ -74,11 +78,18 @@ Milliseconds lives_on(bool is_member, Milliseconds at_most) {
 }
 
 TEST(OrphanWatch, EndsAWorkerThatHasNothingToSaveAtOnce) {
-  EXPECT_LT(lives_on(/*is_member=*/false, Milliseconds(20'000)), Milliseconds(20'000));
+  EXPECT_LT(lives_on({}, Milliseconds(20'000)), Milliseconds(20'000));
 }
 
 TEST(OrphanWatch, LeavesAMemberItsTimeToSave) {
-  EXPECT_GE(lives_on(/*is_member=*/true, Milliseconds(2000)), Milliseconds(2000));
+  EXPECT_GE(lives_on({.is_member = true}, Milliseconds(2000)), Milliseconds(2000));
+}
+
+TEST(OrphanWatch, LeavesAMemberToTheOtherLaunchersOfItsJob) {
+  Worker worker{.is_member = true, .stop_grace = Milliseconds(50)};
+  EXPECT_LT(lives_on(worker, Milliseconds(20'000)), Milliseconds(20'000));
+  worker.has_other_launchers = true;
+  EXPECT_GE(lives_on(worker, Milliseconds(2000)), Milliseconds(2000));
 }
 
 }  // namespace

@@ -104,8 +104,7 @@ TEST(LineWriter, KeepsLinesForAReaderThatDoesNotRead) {
   std::string got;
   while (writer.has_pending()) {
     const size_t before = got.size();
-    got +=
-        tests::read_until(pipe.ends[0], [](const std::string& text) { return !text.empty(); });
+    got += tests::read_until(pipe.ends[0], [](const std::string& text) { return !text.empty(); });
     ASSERT_GT(got.size(), before);
     writer.write_pending();
   }

@@ -18,8 +18,8 @@
 namespace trireme::launch::process_test {
 namespace {
 
-using tests::becomes_true;
 using ::testing::HasSubstr;
+using tests::becomes_true;
 using tests::is_alive;
 using tests::read_all;
 using tests::read_until;

@@ -1,5 +1,5 @@
-// Workers that join: the supervisor learns from the coordinator what they do. This test program is
-// also the workers' program.
+// Workers that join: the supervisor learns from the coordinator what they do. This test programme
+// is also the workers' programme.
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
@@ -17,9 +17,9 @@
 namespace trireme::launch::supervised_members_test {
 namespace {
 
-using tests::ForkedJob;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using tests::ForkedJob;
 
 // The part that a worker plays after all have joined, given for each worker number.
 enum class Role {
@@ -55,7 +55,7 @@ int run_worker(const Identity& identity, Role role) {
     case Role::return_without_goodbye: ::_exit(0);
     case Role::crash_in_step_forty:
     case Role::crash_in_step_zero:
-      ::signal(SIGSEGV, SIG_DFL);  // Sanitizers have a handler.
+      ::signal(SIGSEGV, SIG_DFL);  // Sanitizers have a handler of their own.
       ::raise(SIGSEGV);
       return 0;
     case Role::wait_until_lost: break;

@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/stat.h>
 #include <trireme/net/message.h>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "forked_job.h"
@@ -11,12 +14,29 @@
 namespace trireme::launch::supervisor_test {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
 using tests::becomes_true;
 using tests::ForkedJob;
-using ::testing::HasSubstr;
 using tests::is_alive;
-using ::testing::Not;
 using tests::shell_job;
+
+namespace fs = std::filesystem;
+
+// A folder that lives as long as the object.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "trireme-supervisor-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
 
 constexpr const char* kStopsWhenAsked =
     "trap 'echo asked; exit 143' TERM; echo ready; while :; do sleep 0.01; done";
@@ -145,6 +165,87 @@ TEST(Supervisor, KillsAfterTheGraceTime) {
   job.signal(SIGTERM);
   EXPECT_EQ(job.finish(), 143);
   EXPECT_THAT(job.complained, HasSubstr("did not end in time and was killed"));
+}
+
+TEST(Supervisor, TheUsersFirstRequestIsNotASecondOneForAWorkerThatWasAskedToSave) {
+  const Folder folder;
+  const std::string go = (folder.path() / "go").string();
+  ASSERT_EQ(::mkfifo(go.c_str(), 0600), 0);
+  SupervisorOptions options =
+      shell_job(2, "[ $TRIREME_WORKER = 1 ] && { read line < " + go +
+                       "; exit 1; }; n=0; trap 'n=$((n+1)); echo asked $n' TERM; echo ready; "
+                       "while :; do sleep 0.01; done");
+  options.elastic = {1, 2};
+  options.stop_grace = Milliseconds(1500);
+  ForkedJob job(options);
+  job.wait_for("ready\n");
+  std::ofstream(go) << "now\n";  // A worker fails for good, so the other one is asked to save.
+  job.wait_for("asked 1\n");
+  job.signal(SIGTERM);
+  job.finish();
+  EXPECT_THAT(job.printed, Not(HasSubstr("asked 2")));
+}
+
+// A program that a test can take away: a script in a folder of its own.
+class Replacement : public ::testing::Test {
+ protected:
+  Replacement() {
+    options_.workers = 2;
+    options_.elastic = {1, 2};
+    options_.command = {program_.string()};
+    std::ofstream(program_) << "#!/bin/sh\necho pid$TRIREME_WORKER $$\n"
+                               "trap 'echo saved; exit 143' TERM\n"
+                               "while :; do sleep 0.01; done\n";
+    fs::permissions(program_, fs::perms::owner_all);
+  }
+  void take_the_program_away() { fs::rename(program_, aside_); }
+  void bring_the_program_back() { fs::rename(aside_, program_); }
+
+  Folder folder_;
+  const fs::path program_ = folder_.path() / "program", aside_ = folder_.path() / "aside";
+  SupervisorOptions options_;
+};
+
+TEST_F(Replacement, IsTriedAgainIfItCannotBeStarted) {
+  ForkedJob job(options_);
+  job.wait_for("pid", 2);
+  take_the_program_away();
+  ::kill(job.number_after("pid1 "), SIGKILL);
+  job.wait_for_complaint("worker process 1 cannot be replaced now: ");
+  bring_the_program_back();
+  job.wait_for("pid1 ", 2);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 143);
+}
+
+TEST_F(Replacement, ThatCanNeverBeStartedLetsTheOthersSave) {
+  ForkedJob job(options_);
+  job.wait_for("pid", 2);
+  take_the_program_away();
+  ::kill(job.number_after("pid1 "), SIGKILL);
+  job.wait_for("[0] saved");
+  EXPECT_EQ(job.finish(), 138);
+  EXPECT_THAT(job.complained, HasSubstr("'" + program_.string() + "': it was not found"));
+  EXPECT_THAT(job.complained, HasSubstr("worker process 1 could not be replaced, "));
+}
+
+TEST_F(Replacement, OfTheLastWorkerIsTriedAgainToo) {
+  options_.workers = 1;
+  options_.elastic = {1, 1};
+  ForkedJob job(options_);
+  job.wait_for("pid0 ");
+  take_the_program_away();
+  ::kill(job.number_after("pid0 "), SIGKILL);
+  EXPECT_EQ(job.finish(), 138);
+}
+
+TEST(Supervisor, ContinuesIfANoticeCannotBeWrittenDown) {
+  SupervisorOptions options = shell_job(2, "echo pid$TRIREME_WORKER $$; sleep 1000");
+  options.on_notice = [](const Json&) { throw Error(ErrorCode::io, "test", "the disk is full"); };
+  ForkedJob job(options);
+  ::kill(job.number_after("pid1 "), SIGKILL);
+  EXPECT_EQ(job.finish(), 138);
+  EXPECT_THAT(job.complained, HasSubstr("the line above is not in the log: [test] the disk is"));
 }
 
 TEST(Supervisor, LeavesNoDescendantBehind) {

@@ -1,5 +1,5 @@
 // Elastic jobs of real processes that crash: in the same step each time, or in a later step each
-// time. This test program is also the workers' program.
+// time. This test programme is also the workers' programme.
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
@@ -17,9 +17,9 @@
 namespace trireme::launch::unfinished_step_test {
 namespace {
 
-using tests::ForkedJob;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using tests::ForkedJob;
 
 constexpr int64_t kSteps = 40;
 constexpr int64_t kPoisoned = 7;

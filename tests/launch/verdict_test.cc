@@ -55,10 +55,11 @@ struct Row {
 const Failure kTooFew{ErrorCode::peer_lost, "1 of at least 2 processes are there", "again"};
 const Failure kUnfinished{ErrorCode::internal, "step 7 is never finished", "mend it"};
 
-// Job ends are {workers, stop_signal, any_step_finished, lost, failure}.
+// Job ends are {workers, stop_signal, any_step_finished, lost, failure, members_were_stopped}.
 std::vector<Row> rows() {
   return {
       {"all workers succeeded", {{exited(0, 0), exited(1, 0)}}, 0, nullptr},
+      {"no worker of this host is left, and those of other hosts have finished", {}, 0, nullptr},
       {"all ended with 0 though one left without goodbye",
        {{exited(0, 0), exited(1, 0)}, 0, true, lost(0)},
        0,
@@ -138,7 +139,7 @@ std::vector<Row> rows() {
        {{exited(0, 0), exited(1, 0)}, SIGINT},
        143,
        "SIGINT"},
-      {"stopped programs that do not handle SIGTERM",
+      {"stopped programmes that do not handle SIGTERM",
        {{after_signal(SIGTERM, killed(0, SIGTERM))}, SIGTERM},
        143,
        "asked to stop"},
@@ -169,6 +170,11 @@ std::vector<Row> rows() {
        138,
        "worker 3 (pid 203, host b) was lost in exchange of step 12: connection closed; job ends "
        "with 138"},
+      {"a worker failed for good, and the coordinator first saw one of another host that failed "
+       "too",
+       {{exited(0, 2), exited(1, 2)}, 0, true, lost(3)},
+       2,
+       "worker 0 (pid 100, host a) failed with exit code 2"},
       {"aborts because of a worker of another host",
        {{killed(0, SIGABRT)}, 0, true, lost(3)},
        138,
@@ -200,6 +206,14 @@ std::vector<Row> rows() {
        {{killed(1, SIGSEGV), exited(0, 1)}, 0, true, {}, kUnfinished},
        1,
        "step 7 is never finished; job ends with 1 (try: mend it)"},
+      {"no worker of this host is left, and those of other hosts were asked to stop",
+       {{}, 0, true, {}, {}, true},
+       143,
+       "the members on other nodes were asked to stop"},
+      {"no worker of this host is left, and none can be started",
+       {{}, 0, true, {}, kTooFew},
+       138,
+       "1 of at least 2 processes are there"},
       {"too few were left after the job was asked to stop",
        {{exited(0, 138)}, SIGTERM, true, {}, kTooFew},
        143,

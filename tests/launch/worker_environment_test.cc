@@ -53,6 +53,16 @@ TEST(WorkerEnvironment, NamesTheWorker) {
   }
 }
 
+TEST(WorkerEnvironment, SaysHowLongAWorkerOutlivesItsLauncherOnAnyNumberOfNodes) {
+  for (const int nodes : {1, 2}) {
+    SupervisorOptions options = options_for(2, nodes);
+    options.elastic = Elastic{.minimum = 1, .maximum = 2};
+    options.launcher_grace = Milliseconds(1500);
+    EXPECT_THAT(worker_environment(options, kFacts, 0, {}),
+                Contains("TRIREME_LAUNCHER_GRACE_MS=1500"));
+  }
+}
+
 TEST(WorkerEnvironment, KeepsWhatItInheritsAndAddsTheOptions) {
   SupervisorOptions options = options_for(1);
   options.environment = {{"B", "of options"}};
@@ -105,7 +115,7 @@ TEST(SupervisorOptions, AreCheckedBeforeAnythingStarts) {
   EXPECT_THAT(refusal_of(options_for(2, 3)), HasSubstr("2 workers on 3 nodes"));
   SupervisorOptions no_program = options_for(1);
   no_program.command.clear();
-  EXPECT_THAT(refusal_of(no_program), HasSubstr("no program"));
+  EXPECT_THAT(refusal_of(no_program), HasSubstr("no programme"));
   SupervisorOptions no_port = options_for(2, 2);
   no_port.rendezvous.port = 0;
   EXPECT_THAT(refusal_of(no_port), HasSubstr("fixed port"));

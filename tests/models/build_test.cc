@@ -1,6 +1,9 @@
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <trireme/base/error.h>
 #include <trireme/models/build.h>
@@ -41,8 +44,8 @@ std::vector<Case> cases() {
 at::Tensor random_batch(const Case& c, int64_t samples) {
   std::vector<int64_t> shape = c.input.shape;
   shape.insert(shape.begin(), samples);
-  if (c.options.name == "gpt") return torch::randint(c.options.vocabulary, shape, torch::kLong);
-  return torch::randn(shape);
+  if (c.options.name == "gpt") return at::randint(c.options.vocabulary, shape, at::kLong);
+  return at::randn(shape);
 }
 
 Model small_gpt() {
@@ -88,9 +91,9 @@ TEST(ModelBuild, TakesABatchOfNoSamples) {
 TEST(ModelBuild, StartsFromTheSameValuesForTheSameSeed) {
   for (const Case& c : cases()) {
     const ModelFactory factory = make_factory(c.options, c.input);
-    torch::manual_seed(5);
+    at::manual_seed(5);
     const auto one = factory().module->parameters();
-    torch::manual_seed(5);
+    at::manual_seed(5);
     const auto two = factory().module->parameters();
     for (size_t i = 0; i < one.size(); ++i)
       EXPECT_TRUE(at::equal(one[i], two[i])) << c.options.name;
@@ -99,7 +102,7 @@ TEST(ModelBuild, StartsFromTheSameValuesForTheSameSeed) {
 
 TEST(ModelBuild, DropsOutOnlyWhileTraining) {
   const Model model = make_factory({.name = "mlp", .hidden = {64}, .dropout = 0.5}, {{8}, 4})();
-  const at::Tensor data = torch::randn({2, 8});
+  const at::Tensor data = at::randn({2, 8});
   EXPECT_FALSE(at::equal(model.forward(data), model.forward(data)));
   model.module->eval();
   EXPECT_TRUE(at::equal(model.forward(data), model.forward(data)));
@@ -114,10 +117,10 @@ TEST(MlpModel, IsTheSequentialThatItsNamesDescribe) {
   const Model model = make_factory({.name = "mlp", .hidden = {16, 8}}, {{1, 2, 3}, 4})();
   torch::nn::Sequential same(torch::nn::Linear(6, 16), torch::nn::ReLU(), torch::nn::Linear(16, 8),
                              torch::nn::ReLU(), torch::nn::Linear(8, 4));
-  torch::NoGradGuard no_grad;
+  at::NoGradGuard no_grad;
   for (auto& parameter : same->named_parameters())
     parameter.value().copy_(model.module->named_parameters()[parameter.key()]);
-  const at::Tensor data = torch::randn({5, 1, 2, 3});
+  const at::Tensor data = at::randn({5, 1, 2, 3});
   EXPECT_TRUE(at::equal(model.forward(data), same->forward(data.flatten(1))));
 }
 
@@ -135,7 +138,7 @@ TEST(ResnetModel, HalvesLargeImagesTwiceBeforeTheFirstBlockAndSmallOnesNever) {
   // left, only the middle of the window has a gradient.
   const auto side_windows_used = [](int64_t side) {
     const Model model = make_factory({.name = "resnet18"}, {{1, side, side}, 10})();
-    model.forward(torch::randn({2, 1, side, side})).square().sum().backward();
+    model.forward(at::randn({2, 1, side, side})).square().sum().backward();
     return model.module->named_parameters()["layer1.0.conv1.weight"]
                .grad()
                .select(2, 0)
@@ -158,19 +161,18 @@ TEST(CnnModel, AveragesOverTheWholeImage) {
   const Model model = make_factory(
       {.name = "cnn", .channels = {4, 6}, .strides = {1, 2}, .batch_norm = 0}, {{1, 8, 8}, 3})();
   const auto p = model.module->named_parameters();
-  const at::Tensor images = torch::randn({2, 1, 8, 8});
-  at::Tensor x =
-      torch::relu(torch::conv2d(images, p["features.0.weight"], p["features.0.bias"], 1, 1));
-  x = torch::relu(torch::conv2d(x, p["features.2.weight"], p["features.2.bias"], 2, 1));
-  x = torch::adaptive_avg_pool2d(x, {1, 1}).flatten(1);
+  const at::Tensor images = at::randn({2, 1, 8, 8});
+  at::Tensor x = at::relu(at::conv2d(images, p["features.0.weight"], p["features.0.bias"], 1, 1));
+  x = at::relu(at::conv2d(x, p["features.2.weight"], p["features.2.bias"], 2, 1));
+  x = at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);
   EXPECT_TRUE(at::allclose(model.forward(images),
-                           torch::linear(x, p["classifier.weight"], p["classifier.bias"])));
+                           at::linear(x, p["classifier.weight"], p["classifier.bias"])));
 }
 
 TEST(GptModel, NeverLooksAhead) {
   const Model model = small_gpt();
-  torch::NoGradGuard no_grad;
-  const at::Tensor tokens = torch::randint(50, {1, 12}, torch::kLong);
+  at::NoGradGuard no_grad;
+  const at::Tensor tokens = at::randint(50, {1, 12}, at::kLong);
   at::Tensor changed = tokens.clone();
   changed[0][7] = (tokens[0][7] + 1) % 50;
   const at::Tensor before = model.forward(tokens), after = model.forward(changed);
@@ -184,12 +186,12 @@ TEST(GptModel, GivesTheResultOfTheWrittenOutFormula) {
       {{5}, 20})();
   const auto p = model.module->named_parameters();
   const auto norm = [&](const std::string& name, const at::Tensor& x) {
-    return torch::layer_norm(x, {8}, p[name + ".weight"], p[name + ".bias"]);
+    return at::layer_norm(x, {8}, p[name + ".weight"], p[name + ".bias"]);
   };
   const auto linear = [&](const std::string& name, const at::Tensor& x) {
-    return torch::linear(x, p["blocks.0." + name + ".weight"], p["blocks.0." + name + ".bias"]);
+    return at::linear(x, p["blocks.0." + name + ".weight"], p["blocks.0." + name + ".bias"]);
   };
-  const at::Tensor tokens = torch::randint(20, {5}, torch::kLong);
+  const at::Tensor tokens = at::randint(20, {5}, at::kLong);
   at::Tensor x = p["token_embedding.weight"].index_select(0, tokens) +
                  p["position_embedding.weight"].narrow(0, 0, 5);
   const auto qkv = linear("qkv", norm("blocks.0.attention_norm", x)).chunk(3, 1);
@@ -197,13 +199,12 @@ TEST(GptModel, GivesTheResultOfTheWrittenOutFormula) {
   for (int64_t head = 0; head < 2; ++head) {
     const at::Tensor q = qkv[0].narrow(1, 4 * head, 4), k = qkv[1].narrow(1, 4 * head, 4),
                      v = qkv[2].narrow(1, 4 * head, 4);
-    const at::Tensor ahead = torch::ones({5, 5}).triu(1).to(torch::kBool);
-    heads.push_back(
-        torch::softmax((q.matmul(k.t()) / 2).masked_fill(ahead, -INFINITY), 1).matmul(v));
+    const at::Tensor ahead = at::ones({5, 5}).triu(1).to(at::kBool);
+    heads.push_back(at::softmax((q.matmul(k.t()) / 2).masked_fill(ahead, -INFINITY), 1).matmul(v));
   }
-  x = x + linear("attention_out", torch::cat(heads, 1));
-  x = x + linear("mlp_out", torch::gelu(linear("mlp_in", norm("blocks.0.mlp_norm", x))));
-  const at::Tensor expected = torch::linear(norm("final_norm", x), p["head.weight"]);
+  x = x + linear("attention_out", at::cat(heads, 1));
+  x = x + linear("mlp_out", at::gelu(linear("mlp_in", norm("blocks.0.mlp_norm", x))));
+  const at::Tensor expected = at::linear(norm("final_norm", x), p["head.weight"]);
   EXPECT_TRUE(at::allclose(model.forward(tokens.unsqueeze(0)), expected, 1e-4, 1e-5));
 }
 

@@ -176,7 +176,7 @@ TEST_F(Control, APortThatIsTakenIsNamedWithTheRemedy) {
     EXPECT_EQ(
         error.what(),
         "[net] cannot listen on " + server->endpoint().describe() +
-            ": Address already in use; try: another port, or stop the program that holds it");
+            ": Address already in use; try: another port, or stop the programme that holds it");
   }
 }
 

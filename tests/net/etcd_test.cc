@@ -106,7 +106,7 @@ TEST(Etcd, IfNoServerAnswersEachIsNamed) {
   Etcd nobody({{"127.0.0.1", 1}, {"127.0.0.1", 2}});
   EXPECT_THAT(message_of([&] { nobody.get("name", soon()); }, ErrorCode::not_found),
               AllOf(HasSubstr("127.0.0.1:1: "), HasSubstr("127.0.0.1:2: ")));
-  // Another program listens there, and gives no answer that etcd would give.
+  // Another programme listens there, and gives no answer that etcd would give.
   const ControlServer stranger({"127.0.0.1", 0}, "secret", {});
   Etcd wrong({stranger.endpoint()});
   EXPECT_THAT(message_of([&] { wrong.get("name", soon()); }, ErrorCode::not_found),

@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <trireme/base/error.h>
+#include <trireme/base/log.h>
 #include <trireme/net/descriptor_socket.h>
 #include <trireme/net/shared_barrier.h>
 #include <trireme/net/shared_memory.h>
@@ -232,6 +233,22 @@ TEST(SharedBarrier, ATimeoutNamesTheMissingRanksAndEndsItForAll) {
               AllOf(HasSubstr("step 7"), HasSubstr("rank 1, 2")));
   EXPECT_THAT(message_of(ErrorCode::timeout, [&] { late.arrive_and_wait("step 7"); }),
               HasSubstr("rank 1, 2"));
+}
+
+TEST(SharedBarrier, ALostWorkerIsReportedUnderTheRankOfTheReader) {
+  InMemory shared;
+  const auto throw_lost = [] {
+    throw Error(ErrorCode::peer_lost, "launch", "worker 2 was lost", "run again");
+  };
+  BarrierView finder(shared.barrier(), 1, 3, {kTimeout, throw_lost}),
+      reader(shared.barrier(), 0, 3, {kTimeout, {}});
+  std::thread([&] {
+    set_thread_rank(1, 3);
+    message_of(ErrorCode::peer_lost, [&] { finder.arrive_and_wait("step"); });
+    set_thread_rank(0, 3);
+    EXPECT_EQ(message_of(ErrorCode::peer_lost, [&] { reader.arrive_and_wait("step"); }),
+              "[comm] rank 0/3: worker 2 was lost; try: run again");
+  }).join();
 }
 
 TEST(SharedBarrier, AnEndingWakesTheWaitingRank) {

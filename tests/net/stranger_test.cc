@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <trireme/net/framing.h>
-#include <thread>
 
 namespace trireme::net::stranger_test {
 namespace {

@@ -1,6 +1,6 @@
 // A step that is not accepted changes nothing, on any replica and in any way of exchanging.
 #include "models.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 namespace trireme::accept_test {

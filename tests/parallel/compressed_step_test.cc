@@ -1,7 +1,9 @@
 // Steps whose gradients are compressed while backward runs: between ranks that each have their own
 // host, and between hosts with several ranks.
 #include "models.h"
-// This header must come after torch.h.
+
+#include <torch/nn/utils/clip_grad.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 namespace trireme::compressed_step_test {

@@ -1,6 +1,10 @@
 // Replicas compute the same as one device that sees the whole batch.
 #include "models.h"
-// This header must come after torch.h.
+
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/lbfgs.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"
@@ -273,7 +277,7 @@ TEST_P(Replicas, StartFromRankZerosParameters) {
   on_ranks(groups, [&](Group& group) {
     auto net = std::make_shared<Mlp>();
     if (group.rank() > 0) {
-      const torch::NoGradGuard no_grad;
+      const at::NoGradGuard no_grad;
       for (auto& parameter : net->parameters()) parameter.fill_(static_cast<double>(group.rank()));
     }
     const DataParallel replica(handle(groups, group), net, recording());
@@ -284,7 +288,7 @@ TEST_P(Replicas, StartFromRankZerosParameters) {
 TEST_P(Replicas, SyncStateHandsOutTheChangesOfRankZero) {
   run([&](DataParallel& replica, Mlp& net, Group& group) {
     if (group.rank() == 0) {
-      const torch::NoGradGuard no_grad;
+      const at::NoGradGuard no_grad;
       net.first->weight.fill_(3);
     }
     replica.sync_state();
@@ -352,7 +356,7 @@ struct TiedNet : torch::nn::Module {
     tests::fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) {
-    return at::linear(torch::tanh(in(x)), in->weight).narrow(1, 0, 4);
+    return at::linear(at::tanh(in(x)), in->weight).narrow(1, 0, 4);
   }
   torch::nn::Linear in = register_module("in", torch::nn::Linear(6, 6)),
                     out = register_module("out", torch::nn::Linear(6, 6));
@@ -587,7 +591,7 @@ TEST(DataParallel, OverAWorldRefusesModelsThatDiffer) {
     EXPECT_THAT(
         message_of(ErrorCode::invalid_argument, [&] { DataParallel replica(world, net, SGD{}); }),
         AllOf(HasSubstr("parameter first."), HasSubstr("[10"), HasSubstr("[12"),
-              HasSubstr("worker 0"), HasSubstr("worker 1")));
+              HasSubstr("rank 0"), HasSubstr("rank 1")));
   });
 }
 

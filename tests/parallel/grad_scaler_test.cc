@@ -106,7 +106,7 @@ TEST(LossScaling, SkipsAStepThatOverflowsOnOneRankOnAllAndHalvesTheScale) {
 struct Bfloat16Line : torch::nn::Module {
   Bfloat16Line() {
     to(at::kBFloat16);
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     line->weight.fill_(1);
   }
   at::Tensor forward(const at::Tensor& x) { return line(x); }

@@ -1,7 +1,9 @@
 // Gradients whose memory another tensor also uses, or will use: the losses are those of one
 // device.
 #include "ways.h"
-// This header must come after torch.h.
+
+#include <torch/nn/modules/container/modulelist.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 namespace trireme::gradient_memory_test {
@@ -22,14 +24,14 @@ struct Deep : torch::nn::Module {
     for (int i = 0; i < 2; ++i) layers->push_back(torch::nn::Linear(width, width));
     layers->push_back(torch::nn::Linear(width, 4));
     to(at::kDouble);
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     tests::fill(*this);
     for (const at::Tensor& parameter : parameters()) parameter.mul_(0.3);
   }
   at::Tensor forward(at::Tensor x) {
     for (size_t i = 0; i < layers->size(); ++i) {
       x = layers[i]->as<torch::nn::Linear>()->forward(x);
-      if (i + 1 < layers->size()) x = torch::tanh(x);
+      if (i + 1 < layers->size()) x = at::tanh(x);
     }
     return x;
   }
@@ -73,12 +75,12 @@ struct Embedded : torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor sum = position.unsqueeze(0) + kind.unsqueeze(0) +
-                           torch::cat({left, right}).view({1, 2, 4}) + wide.view({1, 2, 4});
+                           at::cat({left, right}).view({1, 2, 4}) + wide.view({1, 2, 4});
     const at::Tensor hidden = x.unsqueeze(2) * first.view({1, 6, 1}) + second.view({1, 6, 1});
-    return (torch::sin(hidden).sum({1, 2}).view({-1, 1, 1}) * torch::tanh(sum)).sum(1);
+    return (at::sin(hidden).sum({1, 2}).view({-1, 1, 1}) * at::tanh(sum)).sum(1);
   }
   at::Tensor make(const std::string& name, at::IntArrayRef sizes) {
-    return register_parameter(name, torch::zeros(sizes));
+    return register_parameter(name, at::zeros(sizes));
   }
   at::Tensor position = make("position", {2, 4}), kind = make("kind", {2, 4}),
              left = make("left", {4}), right = make("right", {4}), wide = make("wide", {8}),
@@ -154,6 +156,53 @@ TEST_P(Aliased, GradientsThatTheCallerSetsAreTakenAsTheyAre) {
                     kClose)
               << item.key();
         }
+      });
+}
+
+class FlatGradients : public ::testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, FlatGradients,
+                         ::testing::ValuesIn(tests::joined(tests::exact_ways(),
+                                                           tests::with(tests::exact_ways(), 0.5,
+                                                                       "_clipped"))),
+                         [](const auto& each) { return each.param.name; });
+
+// All gradients are parts of one tensor, as code with mixed precision or fused clipping has them.
+TEST_P(FlatGradients, MayBeScaledByTheCallerBeforeTheStep) {
+  const Way& way = GetParam();
+  const auto loss_of = [](tests::Mlp& net, const Data& data) { return tests::loss_on(net, data); };
+  // The reference scales the loss, and so its gradients, by the same factor.
+  tests::Mlp reference;
+  tests::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, way.options.clip_norm,
+                     [&](tests::Mlp& net, const Data& data) { return loss_of(net, data) * 3; });
+  tests::run(
+      way, [] { return std::make_shared<tests::Mlp>(); }, SGD{.lr = 0.1},
+      [&](DataParallel& replica, tests::Mlp& net, Group& group) {
+        const auto add = [&](const Data& mine, int64_t total) {
+          int64_t elements = 0;
+          for (const at::Tensor& parameter : net.parameters()) elements += parameter.numel();
+          const at::Tensor flat = at::zeros({elements}, at::kDouble);
+          int64_t place = 0;
+          for (const at::Tensor& parameter : net.parameters()) {
+            parameter.mutable_grad() =
+                flat.narrow(0, place, parameter.numel()).view(parameter.sizes());
+            place += parameter.numel();
+          }
+          replica.backward(loss_of(net, mine), mine.size(), total);
+          flat.mul_(3);
+        };
+        for (int step = 0; step < kSteps; ++step) {
+          const Data whole = data_of(36, step);
+          if (way.options.virtual_shards == 0) {
+            add(whole.share(group.rank(), group.size()), whole.size());
+          } else {
+            for (int shard = replica.shards().first; shard < replica.shards().last; ++shard) {
+              add(whole.share(shard, tests::kVirtualShards), whole.size());
+              replica.end_shard();
+            }
+          }
+          replica.step();
+        }
+        EXPECT_LT(tests::difference(net, reference), kClose);
       });
 }
 

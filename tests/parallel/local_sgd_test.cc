@@ -17,11 +17,11 @@ std::vector<at::Tensor> by_hand(int replicas, int steps, double lr,
     for (int i = 0; i < replicas; ++i) {
       nets[i]->zero_grad();
       loss_on(*nets[i], data_of(12, step).share(i, replicas)).backward();
-      const torch::NoGradGuard no_grad;
+      const at::NoGradGuard no_grad;
       for (auto& parameter : nets[i]->parameters()) parameter.sub_(lr * parameter.grad());
     }
     if (!averages(step)) continue;
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     for (size_t p = 0; p < nets[0]->parameters().size(); ++p) {
       at::Tensor mean = at::zeros_like(nets[0]->parameters()[p]);
       for (const auto& net : nets) mean += net->parameters()[p] / replicas;

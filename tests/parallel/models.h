@@ -1,6 +1,8 @@
 // Small models, and functions that compare replicas with one device that sees the whole batch.
 #pragma once
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/parallel/data_parallel.h>
@@ -13,7 +15,7 @@ namespace trireme::tests {
 // Sets deterministic values from the shape alone, so that every replica starts alike
 // without a generator.
 inline void fill(const torch::nn::Module& module) {
-  const torch::NoGradGuard no_grad;
+  const at::NoGradGuard no_grad;
   int64_t place = 0;
   for (const auto& parameter : module.parameters()) {
     parameter.copy_(
@@ -31,7 +33,7 @@ struct Mlp : torch::nn::Module {
     to(at::kDouble);
     fill(*this);
   }
-  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+  at::Tensor forward(const at::Tensor& x) { return second(at::tanh(first(x))); }
   torch::nn::Linear first, second;
 };
 
@@ -54,7 +56,7 @@ inline Data data_of(int64_t samples, int64_t step = 0, at::ScalarType dtype = at
 
 template <typename Net>
 at::Tensor loss_on(Net& net, const Data& data) {
-  return torch::nn::functional::cross_entropy(net.forward(data.x), data.y);
+  return at::cross_entropy_loss(net.forward(data.x), data.y);
 }
 
 // An "optimizer" that only keeps the gradients of each parameter.

@@ -1,5 +1,7 @@
 #include "models.h"
-// This header must come after torch.h.
+
+#include <torch/nn/modules/batchnorm.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 namespace trireme::module_state_test {

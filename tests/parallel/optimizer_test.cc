@@ -1,6 +1,9 @@
 // Optimizers that are chosen by options, and their state, saved and loaded.
 #include "models.h"
-// This header must come after torch.h.
+
+#include <torch/optim.h>
+#include <torch/serialize/archive.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include "../base/expect_error.h"
@@ -37,7 +40,7 @@ class OwnOptimizer : public torch::optim::Optimizer {
       : Optimizer(std::move(parameters), std::make_unique<torch::optim::SGDOptions>(0.1)),
         sum_(at::zeros({1}, at::kDouble)) {}
   at::Tensor step(LossClosure = nullptr) override {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     for (auto& parameter : param_groups()[0].params()) {
       sum_.add_(parameter.grad().sum());
       parameter.add_(parameter.grad() * sum_, -0.1);
@@ -173,7 +176,7 @@ TEST_P(SavedOptimizer, ContinuesBitForBitInANewProgramme) {
   for (auto& [name, tensor] : saved.tensors) tensor = tensor.clone();
   Mlp resumed;
   {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     for (size_t i = 0; i < whole.parameters().size(); ++i)
       resumed.parameters()[i].copy_(whole.parameters()[i]);
   }
@@ -206,7 +209,7 @@ TEST_P(SavedOptimizer, LeavesNothingOfALaterState) {
   for (const auto& [name, tensor] : parameters) values.push_back(tensor.detach().clone());
   train(net, *optimizer, 0, 3);
   {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     for (size_t i = 0; i < values.size(); ++i) parameters[i].tensor.copy_(values[i]);
   }
   load_state(*optimizer, parameters, before);

@@ -1,7 +1,7 @@
 // Buckets that are sent while backward runs: the gradients are the same, and rank 0
 // sees the order.
 #include "models.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/gradient_watch.h>
@@ -130,8 +130,9 @@ TEST(BetweenHosts, BucketsThatAllRanksOfAHostCompleteAreReducedAndSentInBackward
       std::fill_n(reinterpret_cast<double*>(between->reduced(p)),
                   parameters[static_cast<size_t>(p)].tensor.numel(), group.rank() < 2 ? 2 : 1);
     };
-    between.emplace(groups[static_cast<size_t>(group.rank())], parameters,
-                    plan::BucketOptions{.capacity_bytes = 8, .first_bytes = 8},
+    const plan::BucketPlan plan =
+        plan::plan_buckets(specs_of(parameters), {.capacity_bytes = 8, .first_bytes = 8});
+    between.emplace(groups[static_cast<size_t>(group.rank())], parameters, plan,
                     CompressionOptions{}, shared::BetweenHosts::Actions{[](int) {}, reduce});
     for (int step = 0; step < 2; ++step) {
       reductions = 0;

@@ -1,7 +1,9 @@
 // Changes that user code makes to parameters after the engine was made: every rank names them, and
 // no rank computes with them.
 #include "ways.h"
-// This header must come after torch.h.
+
+#include <torch/nn/init.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/shared/content_watch.h>
@@ -23,9 +25,9 @@ at::Tensor loss_of(Mlp& net, const tests::Data& data) {
     hidden = at::matmul(hidden, layer->weight.to(at::kDouble).t());
     if (layer->bias.defined() && layer->bias.numel() == hidden.size(1))
       hidden = hidden + layer->bias.to(at::kDouble);
-    hidden = torch::tanh(hidden);
+    hidden = at::tanh(hidden);
   }
-  return torch::nn::functional::cross_entropy(hidden, data.y);
+  return at::cross_entropy_loss(hidden, data.y);
 }
 
 struct Change {
@@ -155,6 +157,28 @@ TEST_P(ChangedInEveryWay, AFrozenParameterThatGetsAGradientIsNamedOnEveryRank) {
         }
       });
   EXPECT_EQ(told, way.size());
+}
+
+TEST_P(ChangedInEveryWay, AnOldGradientOfAParameterThatWasFrozenBeforeIsNoChange) {
+  tests::run(
+      GetParam(),
+      [] {
+        auto net = std::make_shared<Mlp>();
+        loss_of(*net, data_of(12)).backward();
+        net->first->bias.requires_grad_(false);
+        net->second->zero_grad();
+        net->first->weight.mutable_grad().reset();
+        return net;
+      },
+      SGD{.lr = 0.1},
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        ASSERT_TRUE(net.first->bias.grad().defined());
+        const at::Tensor before = net.first->bias.detach().clone();
+        for (int step = 0; step < 3; ++step) {
+          EXPECT_TRUE(take_step(replica, net, data_of(12, step), group, loss_of).updated);
+        }
+        EXPECT_TRUE(net.first->bias.detach().equal(before));
+      });
 }
 
 TEST_P(ChangedInEveryWay, AParameterThatIsFrozenLaterStaysAsItIs) {
@@ -294,6 +318,113 @@ TEST(SharedContents, AWriteInsideModifyParametersIsAccepted) {
         });
 }
 
+// A wide parameter has several runs in the shard of each rank.
+struct Wide : Mlp {
+  at::Tensor wide = register_parameter("wide", at::ones({200'000}, at::kDouble));
+};
+at::Tensor wide_loss(Wide& net, const tests::Data& data) {
+  return loss_of(net, data) + (net.wide * 1e-6).sum();
+}
+
+TEST(SharedContents, AWriteToTheWholeOfAWideParameterIsNamedInTheNextStep) {
+  for (const Way& way : shared_ways())
+    for (const int steps_before : {0, 1, 4, 9}) {
+      std::atomic<int> told{0};
+      tests::run(
+          way, [] { return std::make_shared<Wide>(); }, SGD{.lr = 0.1},
+          [&](DataParallel& replica, Wide& net, Group& group) {
+            for (int step = 0; step < steps_before; ++step)
+              take_step(replica, net, data_of(12, step), group, wide_loss);
+            group.barrier();
+            if (group.rank() == group.size() - 1) net.wide.data().mul_(2);
+            group.barrier();
+            try {
+              take_step(replica, net, data_of(12), group, wide_loss);
+            } catch (const Error& error) {
+              EXPECT_THAT(error.what(), HasSubstr("'wide' was written in place"));
+              ++told;
+            }
+          });
+      EXPECT_EQ(told, way.size()) << way.name << ", step " << steps_before;
+    }
+}
+
+OptimizerFactory over_the_second_layer() {
+  return [](const std::vector<NamedTensor>& parameters) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& [name, tensor] : parameters)
+      if (name.starts_with("second.")) tensors.push_back(tensor);
+    return std::make_shared<torch::optim::SGD>(tensors, torch::optim::SGDOptions(0.1));
+  };
+}
+void add_the_first_layer(DataParallel& replica, Mlp& net) {
+  replica.optimizer().add_param_group(
+      torch::optim::OptimizerParamGroup({net.first->weight, net.first->bias}));
+}
+
+// The write comes before, with or after the call that gives the parameter to the optimizer.
+TEST(SharedContents, AWriteToATrainableParameterOutsideTheOptimizerIsNamed) {
+  for (const Way& way : shared_ways())
+    for (const std::string when : {"before", "with", "after"}) {
+      std::atomic<int> told{0};
+      tests::run(
+          way, [] { return std::make_shared<Mlp>(); }, over_the_second_layer(),
+          [&](DataParallel& replica, Mlp& net, Group& group) {
+            take_step(replica, net, data_of(12), group, loss_of);
+            if (when != "before") add_the_first_layer(replica, net);
+            if (when == "after") take_step(replica, net, data_of(12), group, loss_of);
+            group.barrier();
+            net.first->weight.data().mul_(3);
+            group.barrier();
+            // Outside the optimizer each rank looks at one of two parameters in a step.
+            for (int step = 0; step < (when == "before" ? 2 : 1); ++step) {
+              try {
+                take_step(replica, net, data_of(12), group, loss_of);
+              } catch (const Error& error) {
+                EXPECT_THAT(error.what(), HasSubstr("'first.weight' was written in place"));
+                ++told;
+                break;
+              }
+            }
+          });
+      EXPECT_EQ(told, way.size()) << way.name << ", " << when;
+    }
+}
+
+TEST(SharedContents, AWriteBeforeModifyParametersIsNamedAndNotTaken) {
+  for (const Way& way : shared_ways())
+    for (const bool is_trained : {true, false}) {
+      std::atomic<int> told{0};
+      tests::run(
+          way,
+          [is_trained] {
+            auto net = std::make_shared<Mlp>();
+            net->first->weight.requires_grad_(is_trained);
+            return net;
+          },
+          SGD{.lr = 0.1},
+          [&](DataParallel& replica, Mlp& net, Group& group) {
+            take_step(replica, net, data_of(12), group, loss_of);
+            EXPECT_NO_THROW(replica.check_parameters());
+            group.barrier();
+            net.first->weight.data().mul_(0.5);
+            group.barrier();
+            for (const auto& call : {std::function<void()>([&] { replica.check_parameters(); }),
+                                     std::function<void()>([&] {
+                                       replica.modify_parameters([] { FAIL() << "it ran"; });
+                                     })}) {
+              try {
+                call();
+              } catch (const Error& error) {
+                EXPECT_THAT(error.what(), HasSubstr("'first.weight' was written in place"));
+                ++told;
+              }
+            }
+          });
+      EXPECT_EQ(told, 2 * way.size()) << way.name << ", trained: " << is_trained;
+    }
+}
+
 TEST(SharedContents, AnUnusedParameterIsCheckedWhenItIsUsedAgain) {
   const Way way{.name = "", .replicas = 2, .options = {.share_parameters = true}};
   std::atomic<int> told{0};
@@ -316,6 +447,76 @@ TEST(SharedContents, AnUnusedParameterIsCheckedWhenItIsUsedAgain) {
         }
       });
   EXPECT_EQ(told, 2);
+}
+
+// Parameters of 20 runs and of 2 runs, which lie behind each other.
+struct WatchedValues {
+  static constexpr int64_t kRun = 64;
+  void update() {
+    for (const plan::Slice& piece : pieces)
+      for (int64_t from = piece.from; from < piece.to; from += kRun) {
+        const plan::Slice run{piece.parameter, from, from + kRun};
+        if (!watch.is_as_left(run)) changed = piece.parameter;
+        for (float& value : values_of(run)) value += 0.5F;
+        watch.remember(run);
+      }
+  }
+  std::span<float> values_of(const plan::Slice& piece) {
+    return std::span(values).subspan(static_cast<size_t>(piece.parameter * 20 * kRun + piece.from),
+                                     static_cast<size_t>(piece.to - piece.from));
+  }
+  std::vector<float> values = std::vector<float>(22 * kRun, 1.0F);
+  std::vector<plan::Slice> pieces = {{0, 0, 20 * kRun}, {1, 0, 2 * kRun}};
+  int looks = 0, changed = -1;
+  shared::ContentWatch watch{pieces, kRun, 8, [this](const plan::Slice& run) {
+                               ++looks;
+                               return std::as_bytes(values_of(run));
+                             }};
+};
+
+TEST(ContentWatch, SeesAWriteToTheWholeOfAParameterInEveryTurn) {
+  for (size_t parameter = 0; parameter < 2; ++parameter)
+    for (int updates = 0; updates < 20; ++updates) {
+      WatchedValues watched;
+      watched.watch.remember_all();
+      for (int i = 0; i < updates; ++i) watched.update();
+      EXPECT_EQ(watched.watch.look(), -1);
+      for (float& value : watched.values_of(watched.pieces[parameter])) value *= 2;
+      EXPECT_EQ(watched.watch.look(), static_cast<int>(parameter));
+      EXPECT_EQ(watched.changed, -1);
+      watched.update();
+      EXPECT_EQ(watched.changed, static_cast<int>(parameter));
+    }
+}
+
+TEST(ContentWatch, SeesAWriteThatIsRepeatedInOneRunWithinEightUpdates) {
+  for (int64_t run = 0; run < 20; ++run) {
+    WatchedValues watched;
+    watched.watch.remember_all();
+    int updates = 0;
+    while (watched.changed < 0 && updates < 100) {
+      watched.values_of({0, run * WatchedValues::kRun, (run + 1) * WatchedValues::kRun})[7] += 1;
+      watched.update();
+      ++updates;
+    }
+    EXPECT_LE(updates, 8) << "run " << run;
+  }
+}
+
+TEST(ContentWatch, LooksAtAllOfAShortParameterAndAtAnEighthOfALongOne) {
+  WatchedValues watched;
+  watched.watch.remember_all();
+  for (int update = 0; update < 9; ++update) {
+    watched.looks = 0;
+    EXPECT_EQ(watched.watch.look(), -1);
+    EXPECT_GE(watched.looks, 2 + 2);
+    EXPECT_LE(watched.looks, 3 + 2);
+    watched.looks = 0;
+    watched.update();
+    EXPECT_LE(watched.looks, 2 * (3 + 2));  // Each run is compared and remembered.
+  }
+  watched.values_of({1, 0, 2 * WatchedValues::kRun})[100] += 1;
+  EXPECT_EQ(watched.watch.look(), 1);
 }
 
 TEST(Checksum, ChangesWithEveryBitAndEveryOrder) {

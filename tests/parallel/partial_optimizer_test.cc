@@ -1,7 +1,9 @@
 // An optimizer that has only a part of the module's parameters, in its own groups; and parameters
 // without elements.
 #include "ways.h"
-// This header must come after torch.h.
+
+#include <torch/optim.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/layerwise.h>
@@ -9,6 +11,7 @@
 namespace trireme::partial_optimizer_test {
 namespace {
 
+using ::testing::HasSubstr;
 using tests::Data;
 using tests::data_of;
 using tests::Mlp;
@@ -158,6 +161,57 @@ TEST_P(PartialInEveryWay, AGroupThatIsAddedLaterIsTrainedFromThenOn) {
       });
 }
 
+// The groups keep their sizes.
+TEST_P(PartialInEveryWay, AGroupThatGetsOtherParametersTrainsThese) {
+  const auto tail =
+      over<torch::optim::SGD>({"second.weight", "second.bias"}, torch::optim::SGDOptions(0.1));
+  const auto exchange = [](torch::optim::Optimizer& optimizer, Mlp& net) {
+    optimizer.param_groups()[0].params() = {net.first->bias, net.second->weight};
+  };
+  Mlp reference;
+  const auto alone = tail(state_of(reference).parameters);
+  for (int step = 0; step < kSteps; ++step) {
+    if (step == 2) exchange(*alone, reference);
+    reference.zero_grad();
+    loss_of(reference, data_of(36, step)).backward();
+    alone->step();
+  }
+  tests::run(
+      GetParam(), [] { return std::make_shared<Mlp>(); }, tail,
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        for (int step = 0; step < kSteps; ++step) {
+          if (step == 2) exchange(replica.optimizer(), net);
+          take_step(replica, net, data_of(36, step), group, loss_of);
+        }
+        EXPECT_LT(tests::difference(net, reference), kClose);
+      });
+}
+
+TEST_P(PartialInEveryWay, GroupsThatDifferFromRankToRankEndAllRanks) {
+  const Way& way = GetParam();
+  if (way.size() == 1) GTEST_SKIP() << "there is one rank";
+  std::atomic<int> told{0};
+  tests::run(
+      way, [] { return std::make_shared<Mlp>(); },
+      over<torch::optim::SGD>({"second.weight", "second.bias"}, torch::optim::SGDOptions(0.1)),
+      [&](DataParallel& replica, Mlp& net, Group& group) {
+        take_step(replica, net, data_of(36), group, loss_of);
+        if (group.rank() == group.size() - 1)
+          replica.optimizer().add_param_group(
+              torch::optim::OptimizerParamGroup({net.first->weight, net.first->bias}));
+        try {
+          take_step(replica, net, data_of(36), group, loss_of);
+        } catch (const Error& error) {
+          EXPECT_EQ(to_string(error.code()), to_string(ErrorCode::invalid_argument));
+          EXPECT_THAT(error.what(),
+                      HasSubstr(fmt::format("the optimizer of rank {}", group.size() - 1)));
+          EXPECT_THAT(error.what(), HasSubstr("add_param_group"));
+          ++told;
+        }
+      });
+  EXPECT_EQ(told, way.size());
+}
+
 TEST_P(PartialInEveryWay, AFrozenBodyUnderATrainedHead) {
   const auto frozen = [] {
     auto net = std::make_shared<Mlp>();
@@ -189,7 +243,7 @@ struct WithEmpty : torch::nn::Module {
     register_parameter("other", at::zeros({0}, at::kFloat));
   }
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor hidden = torch::tanh(inner->first(x));
+    const at::Tensor hidden = at::tanh(inner->first(x));
     return inner->second(hidden + hidden.matmul(adapter).matmul(back));
   }
   std::shared_ptr<Mlp> inner;
@@ -252,6 +306,116 @@ TEST(TiedByStorage, ParametersAreNotShared) {
       take_step(replica, *net, data_of(36, step), group, loss_of);
     EXPECT_LT(tests::difference(*net, *reference), kClose);
   });
+}
+
+struct Tied : torch::nn::Module {
+  Tied() {
+    to(at::kDouble);
+    tests::fill(*this);
+    back = register_buffer("back", first->weight.detach());
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor hidden = at::tanh(first(x));
+    return second(hidden + at::tanh(hidden.matmul(back).matmul(back.t())));
+  }
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 10)),
+                    second = register_module("second", torch::nn::Linear(10, 4));
+  at::Tensor back;
+};
+at::Tensor tied_loss(Tied& net, const Data& data) { return tests::loss_on(net, data); }
+
+TEST(TiedByStorage, AParameterAndItsViewThatIsABufferAreNotShared) {
+  Tied reference;
+  tests::train_alone(reference, SGD{.lr = 0.1}, kSteps, 36, 0, tied_loss);
+  const auto groups = tests::thread_groups(2);
+  tests::on_ranks(groups, [&](Group& group) {
+    const auto net = std::make_shared<Tied>();
+    DataParallel replica(groups[static_cast<size_t>(group.rank())], net, SGD{.lr = 0.1},
+                         {.share_parameters = true});
+    EXPECT_FALSE(replica.shares_parameters());
+    for (int step = 0; step < kSteps; ++step)
+      take_step(replica, *net, data_of(36, step), group, tied_loss);
+    EXPECT_LT(tests::difference(*net, reference), kClose);
+  });
+}
+
+// A body of bfloat16 that computes gradients, under a head of float32.
+struct MixedTypes : torch::nn::Module {
+  MixedTypes() {
+    tests::fill(*this);
+    body->to(at::kBFloat16);
+    neck->to(at::kBFloat16);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return head(neck(at::tanh(body(x.to(at::kBFloat16)))).to(at::kFloat));
+  }
+  torch::nn::Linear body = register_module("body", torch::nn::Linear(6, 10)),
+                    neck = register_module("neck", torch::nn::Linear(10, 10)),
+                    head = register_module("head", torch::nn::Linear(10, 4));
+};
+at::Tensor mixed_loss(MixedTypes& net, const Data& data) {
+  return tests::loss_on(net, {data.x.to(at::kFloat), data.y});
+}
+
+class HeadOfMixedTypes
+    : public ::testing::TestWithParam<std::tuple<std::vector<std::string>, double>> {};
+INSTANTIATE_TEST_SUITE_P(Hosts, HeadOfMixedTypes,
+                         ::testing::Combine(::testing::Values(std::vector<std::string>{"a", "a"},
+                                                              std::vector<std::string>{"a", "a",
+                                                                                       "b"}),
+                                            ::testing::Values(0.0, 0.05)));
+
+TEST_P(HeadOfMixedTypes, TrainsInTheSameWayIfAskedToShare) {
+  const auto& [hosts, clip_norm] = GetParam();
+  std::vector<double> expected;  // The norms and losses without sharing.
+  for (const bool share : {false, true}) {
+    tests::Workers workers(static_cast<int>(hosts.size()), tests::world_options(), hosts);
+    std::vector<std::string> hashes(hosts.size());
+    workers.on_each([&, clip = clip_norm](World& world) {
+      const auto net = std::make_shared<MixedTypes>();
+      DataParallel replica(world, net,
+                           std::make_shared<torch::optim::SGD>(net->head->parameters(),
+                                                               torch::optim::SGDOptions(0.1)),
+                           {.clip_norm = clip, .gradient_norm = true, .share_parameters = share});
+      EXPECT_FALSE(replica.shares_parameters());
+      std::vector<double> found;
+      for (int step = 0; step < kSteps; ++step) {
+        const StepOutcome outcome =
+            take_step(replica, *net, data_of(36, step), replica.group(), mixed_loss);
+        found.insert(found.end(), {outcome.gradient_norm, outcome.loss});
+      }
+      hashes[static_cast<size_t>(world.worker())] = sha256_of(replica.state().parameters);
+      if (world.worker() != 0) return;
+      if (!share) expected = found;
+      EXPECT_THAT(found, ::testing::ElementsAreArray(expected));
+    });
+    workers.leave();
+    EXPECT_THAT(hashes, ::testing::Each(hashes[0]));
+  }
+}
+
+// Masters are float32, so they may be shared.
+TEST(BodyWithMasters, IsShared) {
+  const auto head =
+      over<torch::optim::SGD>({"head.weight", "head.bias"}, torch::optim::SGDOptions(0.1));
+  std::vector<double> expected;
+  for (const bool share : {false, true}) {
+    const Way way{.name = "",
+                  .workers = 3,
+                  .hosts = {"a", "a", "b"},
+                  .options = {.clip_norm = 0.05, .share_parameters = share}};
+    tests::run(
+        way, [] { return std::make_shared<MixedTypes>(); }, head,
+        [&](DataParallel& replica, MixedTypes& net, Group& group) {
+          std::vector<double> found;
+          for (int step = 0; step < kSteps; ++step)
+            found.push_back(
+                take_step(replica, net, data_of(36, step), group, mixed_loss).gradient_norm);
+          if (group.rank() != 0) return;
+          if (!share) expected = found;
+          for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4);
+        });
+  }
 }
 
 TEST(EmptyParameters, WorkWithCompression) {

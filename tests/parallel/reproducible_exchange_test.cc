@@ -1,11 +1,13 @@
 // With virtual shards any number of ranks computes the same bits.
+#include <ATen/Parallel.h>
+
 #include <trireme/base/hash.h>
 #include <trireme/parallel/reproducible_exchange.h>
 #include <trireme/tensor/replica_random.h>
 
 #include "../base/expect_error.h"
 #include "models.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 namespace trireme::reproducible_exchange_test {
@@ -25,11 +27,11 @@ struct Net : torch::nn::Module {
   Net()
       : first(register_module("first", torch::nn::Linear(6, 33))),
         second(register_module("second", torch::nn::Linear(33, 4))),
-        rare(register_parameter("rare", torch::zeros({5}))) {
+        rare(register_parameter("rare", at::zeros({5}))) {
     tests::fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor logits = second(torch::dropout(torch::tanh(first(x)), 0.4, /*train=*/true));
+    at::Tensor logits = second(at::dropout(at::tanh(first(x)), 0.4, /*train=*/true));
     return x[0][0].item<float>() > 1 ? logits * (1 + rare.sum()) : logits;
   }
   torch::nn::Linear first, second;

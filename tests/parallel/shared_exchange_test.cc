@@ -1,7 +1,10 @@
 // One copy of parameters and optimizer state for each host, updated inside the exchange: the
 // result is that of torch::optim on one device.
 #include "models.h"
-// This header must come after torch.h.
+
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/parallel/layerwise.h>
@@ -278,7 +281,7 @@ std::vector<Meddling> meddlings() {
            "another storage"},
           {"mul",
            [](Mlp& net) {
-             const torch::NoGradGuard no_grad;
+             const at::NoGradGuard no_grad;
              net.first->weight.mul_(2);
            },
            "written in place"}};

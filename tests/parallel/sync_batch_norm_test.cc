@@ -1,4 +1,11 @@
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/instancenorm.h>
 #include <trireme/parallel/sync_batch_norm.h>
 
 #include "models.h"
@@ -32,8 +39,8 @@ struct NormNet : torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor y =
-        torch::batch_norm(body->forward(x), {}, {}, {}, {}, /*training=*/true, 0.1, 1e-3, false);
-    return tail->forward(torch::tanh(y).mean({2, 3}));
+        at::batch_norm(body->forward(x), {}, {}, {}, {}, /*training=*/true, 0.1, 1e-3, false);
+    return tail->forward(at::tanh(y).mean({2, 3}));
   }
   torch::nn::Sequential body{nullptr};
   std::shared_ptr<Tail> tail;
@@ -127,11 +134,11 @@ TEST(SyncBatchNorm, KeepsItsPrecisionIfTheMeanIsLargeAgainstTheDeviation) {
   const auto groups = thread_groups(2);
   const at::Tensor all = (at::arange(64, at::kDouble).view({8, 2, 4}) * 1e-2 + 1e3).to(at::kFloat);
   const at::Tensor expected =
-      torch::batch_norm(all.to(at::kDouble), {}, {}, {}, {}, true, 0.1, 1e-12, false);
+      at::batch_norm(all.to(at::kDouble), {}, {}, {}, {}, true, 0.1, 1e-12, false);
   on_ranks(groups, [&](Group& group) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
-    const at::Tensor mine = torch::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {},
-                                              true, 0.1, 1e-12, false);
+    const at::Tensor mine = at::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {},
+                                           true, 0.1, 1e-12, false);
     // A sum of squares in float would have an error as large as the variance.
     EXPECT_LE(difference(mine, expected.narrow(0, 4 * group.rank(), 4)), 2e-3);
   });
@@ -159,17 +166,16 @@ TEST(SyncBatchNorm, EndsWithItsScope) {
   const Data data = images(4);
   on_ranks(groups, [&](Group& group) {
     const auto rank = static_cast<size_t>(group.rank());
-    const at::Tensor before = torch::batch_norm(data.x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
+    const at::Tensor before = at::batch_norm(data.x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
     EXPECT_FALSE(SyncBatchNorm::active());
     {
       const SyncBatchNorm together(groups[rank]);
       EXPECT_TRUE(SyncBatchNorm::active());
-      torch::batch_norm(data.x + group.rank(), {}, {}, {}, {}, true, 0.1, 1e-5, false);
+      at::batch_norm(data.x + group.rank(), {}, {}, {}, {}, true, 0.1, 1e-5, false);
     }
     EXPECT_FALSE(SyncBatchNorm::active());
     if (rank > 0) return;
-    EXPECT_TRUE(
-        at::equal(torch::batch_norm(data.x, {}, {}, {}, {}, true, 0.1, 1e-5, false), before));
+    EXPECT_TRUE(at::equal(at::batch_norm(data.x, {}, {}, {}, {}, true, 0.1, 1e-5, false), before));
   });
 }
 
@@ -177,11 +183,11 @@ TEST(SyncBatchNorm, NormalisesBfloat16InFloat) {
   const auto groups = thread_groups(2);
   const at::Tensor all = images(8, at::kFloat).x.to(at::kBFloat16);
   const at::Tensor expected =
-      torch::batch_norm(all.to(at::kFloat), {}, {}, {}, {}, true, 0.1, 1e-5, false);
+      at::batch_norm(all.to(at::kFloat), {}, {}, {}, {}, true, 0.1, 1e-5, false);
   on_ranks(groups, [&](Group& group) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
-    const at::Tensor mine = torch::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {},
-                                              true, 0.1, 1e-5, false);
+    const at::Tensor mine =
+        at::batch_norm(all.narrow(0, 4 * group.rank(), 4), {}, {}, {}, {}, true, 0.1, 1e-5, false);
     EXPECT_EQ(mine.scalar_type(), at::kBFloat16);
     EXPECT_LE(difference(mine, expected.narrow(0, 4 * group.rank(), 4)), 2e-2);
   });
@@ -192,7 +198,7 @@ TEST(SyncBatchNorm, MayBeFollowedByAnActivationInPlace) {
   on_ranks(groups, [&](Group& group) {
     const auto gradient = [&](bool in_place) {
       const at::Tensor x = images(4, at::kDouble, group.rank()).x.requires_grad_(true);
-      at::Tensor y = torch::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
+      at::Tensor y = at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false);
       (in_place ? y.relu_() : y.relu()).square().sum().backward();
       return x.grad();
     };
@@ -206,7 +212,7 @@ TEST(SyncBatchNorm, RefusesOneValuePerChannelOverAll) {
   const auto groups = thread_groups(2);
   const auto endings = endings_of(groups, [&](Group& group) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
-    torch::batch_norm(at::ones({1 - group.rank(), 3}), {}, {}, {}, {}, true, 0.1, 1e-5, false);
+    at::batch_norm(at::ones({1 - group.rank(), 3}), {}, {}, {}, {}, true, 0.1, 1e-5, false);
   });
   for (const Ending& ending : endings) {
     EXPECT_EQ(ending.code, ErrorCode::invalid_argument);
@@ -219,8 +225,7 @@ TEST(SyncBatchNorm, RefusesGradientsOfGradients) {
   const auto endings = endings_of(groups, [&](Group& group) {
     const SyncBatchNorm together(groups[static_cast<size_t>(group.rank())]);
     const at::Tensor x = images(2).x.requires_grad_(true);
-    const at::Tensor y =
-        torch::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false).square().sum();
+    const at::Tensor y = at::batch_norm(x, {}, {}, {}, {}, true, 0.1, 1e-5, false).square().sum();
     torch::autograd::grad({y}, {x}, {}, std::nullopt, /*create_graph=*/true);
   });
   for (const Ending& ending : endings)

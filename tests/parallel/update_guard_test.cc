@@ -1,7 +1,7 @@
 // A rank dies inside the update of shared memory, at every run and moment of it: the other ranks
 // commit the step without it.
 #include "models.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -22,12 +22,12 @@ constexpr int kRanks = 3, kFatalStep = 2;
 class Wide : public torch::nn::Module {
  public:
   Wide() {
-    torch::manual_seed(3);
+    at::manual_seed(3);
     first = register_module("first", torch::nn::Linear(6, 1700));
     second = register_module("second", torch::nn::Linear(1700, 4));
     to(at::kDouble);
   }
-  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+  at::Tensor forward(const at::Tensor& x) { return second(at::tanh(first(x))); }
   torch::nn::Linear first{nullptr}, second{nullptr};
 };
 
@@ -51,7 +51,7 @@ std::vector<Way> ways() {
 }
 
 at::Tensor loss_of_share(Wide& net, const Data& data) {
-  return torch::nn::functional::cross_entropy(net.forward(data.x), data.y);
+  return at::cross_entropy_loss(net.forward(data.x), data.y);
 }
 
 // The parameters after kFatalStep + 1 steps. With a death in the last step, they are those of the

@@ -2,6 +2,9 @@
 #pragma once
 #include "models.h"
 
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/utils/clip_grad.h>
+
 namespace trireme::tests {
 
 constexpr int kVirtualShards = 6;

@@ -186,9 +186,9 @@ TEST(BucketPlan, PrintsOneLineABucket) {
 
 TEST(BucketPlan, GivesItsBucketsAsJson) {
   const std::vector<TensorSpec> params = {floats("a", 2), floats("b", 3)};
-  EXPECT_EQ(
-      plan_buckets(params, {}).to_json().dump(),
-      R"({"bytes":20,"buckets":[{"dtype":"float32","elements":5,"params":[1,0],"offsets":[0,3]}]})");
+  EXPECT_EQ(plan_buckets(params, {}).to_json().dump(),
+            R"({"bytes":20,"buckets":[{"dtype":"float32","elements":5,)"
+            R"("params":[1,0],"offsets":[0,3]}]})");
 }
 
 }  // namespace

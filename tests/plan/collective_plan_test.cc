@@ -151,6 +151,32 @@ TEST(CollectivePlan, TakesTheRoundsAndBytesThatItsAlgorithmPromises) {
   }
 }
 
+TEST(CollectivePlan, SendsInAllWhatItsRanksReceive) {
+  constexpr int64_t kElements = 720720, kElementBytes = 4;  // No chunk is longer than another.
+  for_each_plan(kMostRanks, [](const CollectivePlan& plan) {
+    int64_t sent = 0, received = 0;
+    for (int rank = 0; rank < plan.world_size; ++rank) {
+      sent += plan.bytes_sent(rank, kElements, kElementBytes);
+      received += plan.bytes_received(rank, kElements * kElementBytes);
+      EXPECT_EQ(plan.bytes_sent(rank, 0, kElementBytes), 0);
+    }
+    ASSERT_EQ(sent, received) << name_of(plan);
+  });
+}
+
+TEST(CollectivePlan, CountsTheBytesOfUnevenChunksExactly) {
+  const auto plan = plan_collective(Collective::reduce_scatter, Algorithm::direct, 2);
+  EXPECT_EQ(plan.bytes_sent(0, 3, 4), 4) << "chunk 1 has one element";
+  EXPECT_EQ(plan.bytes_sent(1, 3, 4), 8) << "chunk 0 has two";
+}
+
+TEST(CollectivePlan, DoesNotCountASendToItself) {
+  CollectivePlan plan{.world_size = 2, .chunks = 1};
+  plan.rounds.emplace_back(2);
+  plan.rounds[0][0].sends = {{0, 0}, {0, 1}};
+  EXPECT_EQ(plan.bytes_sent(0, 10, 4), 40);
+}
+
 int ceil_log2(int n) {
   int rounds = 0;
   while ((1 << rounds) < n) ++rounds;

@@ -64,7 +64,7 @@ class CheckRooms(unittest.TestCase):
     def test_torch_in_the_light_programme_is_a_breach_and_in_the_worker_it_is_not(self):
         self.assert_breach({"cli/main.cc": "#include <torch/nn.h>\n"},
                            "trireme/cli/main.cc: must stay without torch")
-        code, output = self.check({"cli/worker_main.cc": "#include <torch/nn.h>\n"})
+        code, output = self.check({"cli/worker/main.cc": "#include <torch/nn.h>\n"})
         self.assertEqual(code, 0, output)
 
     def test_a_header_with_all_of_torch_is_a_breach(self):

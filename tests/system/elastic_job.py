@@ -149,10 +149,11 @@ class ElasticTest(SystemTest):
                    "all processes are gone")
         return json.loads((self.run_dir / "report.json").read_text())
 
-    def start_nodes(self, elastic, nodes, *words, rendezvous=None, prefixes=None):
+    def start_nodes(self, elastic, nodes, *words, rendezvous=None, prefixes=None, length=LONG):
         """Starts a launcher for each node, all on this host but without shared memory.
 
-        `prefixes`: the words before each node's command.
+        `prefixes`: the words before each node's command. `length`: the words that say how long
+        the job and its steps are.
         """
         rendezvous = rendezvous or f"127.0.0.1:{free_port()}"
         launchers = []
@@ -160,7 +161,7 @@ class ElasticTest(SystemTest):
             launchers.append(self.start(
                 *(prefixes[node] if prefixes else ()), TRIREME, "train", DIGITS,
                 "--elastic", elastic, "--nodes", nodes, "--node", node,
-                "--rendezvous", rendezvous, *COMMON, *LONG,
+                "--rendezvous", rendezvous, *COMMON, *length,
                 "--quiet", *words, "--set", f"run.dir={self.run_dir}",
                 env=environment(XDG_RUNTIME_DIR=str(self.tokens),
                                 TRIREME_JOB_TOKEN="a token of this test",

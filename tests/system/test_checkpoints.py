@@ -6,6 +6,7 @@ import os
 import pathlib
 import resource
 import signal
+import struct
 import unittest
 
 from support import DIGITS, ROOT, TRIREME, SystemTest
@@ -127,6 +128,43 @@ class Checkpoints(SystemTest):
         report = self.checkpointed("--set", "train.steps=6", "--set", f"data.path={moved}",
                                    "--set", "data.batch=32", name="moved")
         self.assertEqual(report["resumed_from_step"], 3)
+
+    def test_a_run_continues_only_with_its_own_test_part(self):
+        def write(part, count, first_label):
+            images, labels = self.folder / f"{part}-images", self.folder / f"{part}-labels"
+            pixels = bytes(i * 37 % 251 for i in range(64 * count))
+            images.write_bytes(struct.pack(">IIII", 0x803, count, 8, 8) + pixels)
+            labels.write_bytes(struct.pack(">II", 0x801, count)
+                               + bytes((i + first_label) % 10 for i in range(count)))
+            key = "data." if part == "train" else "data.test_"
+            return ("--set", f"{key}images={images}", "--set", f"{key}labels={labels}")
+
+        files = ("--set", "data.name=idx", *write("train", 100, 0))
+        first, other = write("test", 20, 0), write("other", 20, 3)
+        words = (*files, "--set", "model.name=mlp", "--set", "checkpoint.keep_best=1", "--set")
+        self.checkpointed(*words, "train.steps=4", *first, name="first")
+        # The training samples as the test part, and no test part at all.
+        training = tuple(word.replace("data.", "data.test_") for word in files[2:])
+        for test_part in (other, training, ("--set", "data.test_fraction=0")):
+            self.assert_refused([TRIREME, "train", DIGITS, "--set",
+                                 f"checkpoint.dir={self.folder / 'ckpt'}", "--quiet", *words,
+                                 "train.steps=8", *test_part], 2, "data.test_content", "--fresh")
+        moved = (self.folder / "test-images").rename(self.folder / "elsewhere")
+        report = self.checkpointed(*words, "train.steps=8", *first, "--set",
+                                   f"data.test_images={moved}", name="moved")
+        self.assertEqual(report["resumed_from_step"], 4)
+
+    def test_a_folder_that_is_a_link_to_itself_is_named(self):
+        loop = self.folder / "loop"
+        loop.symlink_to("loop")
+        for words in (("train", DIGITS, "--fresh", "--quiet", "--set", f"checkpoint.dir={loop}"),
+                      ("ckpt", "inspect", loop), ("ckpt", "verify", loop), ("ckpt", "prune", loop),
+                      ("ckpt", "diff", loop, loop), ("data", "audit", loop),
+                      ("train", DIGITS, "--quiet", "--set", f"data.path={loop}")):
+            with self.subTest(words):
+                err = self.assert_refused([TRIREME, *words], 1, str(loop), "symbolic links",
+                                          "; try: ")
+                self.assertNotIn("filesystem error", err)
 
     def test_a_folder_that_cannot_be_written_is_refused_before_training(self):
         (self.folder / "file").write_text("not a folder")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import unittest
 
 from support import DIGITS, ROOT, TRIREME, SystemTest
@@ -112,6 +113,22 @@ class Injection(SystemTest):
                 self.assertEqual([path.name
                                   for path in (self.folder / name / "checkpoint").iterdir()
                                   if path.name.startswith(".writing")], [])
+
+    def test_a_failure_on_which_all_agree_ends_an_elastic_job_whichever_worker_ends_first(self):
+        trips = ["--elastic", "1:2", "--set", "guard.spike=1.1", "--set", "guard.window=4",
+                 "--set", "checkpoint.every=100"]
+        code, text, _ = self.injected(*trips, name="first")
+        self.assertEqual(code, 1, text)
+        step = re.search(r"of step (\d+) is", text).group(1)
+        for policy in ("stop", "rollback"):
+            with self.subTest(policy=policy):
+                code, text, _ = self.injected(*trips, "--set", f"guard.policy={policy}",
+                                              "--inject", f"stop:rank=0@step={step},"
+                                              "phase=optimizer,for=1500ms", name=policy)
+                self.assertEqual(code, 1, text)
+                self.assertNotIn("abandoned", text)
+                self.assertNotIn("back to the newest checkpoint", text)
+                self.assertEqual(list((self.folder / policy).rglob("step-*")), [])
 
     def test_newcomers_skip_the_batches_that_the_others_rolled_back_from(self):
         # Without shuffling, the steps 1 to 28 use the lines of the file in their order.

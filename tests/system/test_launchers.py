@@ -63,6 +63,24 @@ class Launchers(SystemTest):
         code, out, err = self.run_to_end(TRIREME, "doctor", "--json")
         self.assertEqual(json.loads(out)["backends"]["gloo"], "compiled in")
 
+    def test_threads_follow_the_cores_that_the_job_may_use(self):
+        env = environment()
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            env.pop(name, None)
+
+        def on_one_core():
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+        def printed(*words):
+            code, out, err = self.run_to_end(*words, env=env, preexec_fn=on_one_core)
+            self.assertEqual(code, 0, err)
+            return out
+
+        found = json.loads(printed(TRIREME, "doctor", "--json"))
+        self.assertEqual(found["host"]["cores"], 1)
+        self.assertEqual(printed(TRIREME, "launch", "--workers", "1", "--no-prefix", "--", "sh",
+                                 "-c", "echo $OMP_NUM_THREADS"), "1\n")
+
     def test_plan_prints_the_plans_for_any_world_size_without_torch(self):
         for workers in (1, 3, 16):
             code, out, err = self.run_to_end(TRIREME, "plan", DIGITS, "--workers", workers)

@@ -57,6 +57,21 @@ class Newcomers(ElasticTest):
         report = json.loads((self.run_dir / "report.json").read_text())
         self.assertEqual(pathlib.Path(report["checkpoint"]).name, f"step-{report['steps']:09d}")
 
+    def test_scale_tries_again_where_a_replacement_was_turned_away(self):
+        data = self.folder / "digits.csv.gz"
+        shutil.copy(ROOT / "data" / "digits.csv.gz", data)
+        job = self.start_with(DIGITS, "1:2", "--set", f"data.path={data}")
+        aside = data.rename(self.folder / "aside")
+        generation = self.wait_until_whole(job, 1, self.kill_one())
+        wait_until(lambda: len(self.workers()) == 1, PATIENCE, "the replacement has ended")
+        step = self.step()
+        self.wait_for(job, lambda: self.step() > step + 20, "more steps")
+        self.assertEqual(len(self.workers()), 1)
+        aside.rename(data)
+        self.scale(2)
+        self.wait_until_whole(job, 2, generation)
+        self.assert_undisturbed(self.end(job))
+
     def test_a_job_that_then_has_too_few_workers_saves_before_it_ends(self):
         data = self.folder / "digits.csv.gz"
         shutil.copy(ROOT / "data" / "digits.csv.gz", data)

@@ -6,13 +6,61 @@ import signal
 import unittest
 
 import two_hosts
-from elastic_job import PATIENCE, ElasticTest
-from support import parent_of, wait_until
+from elastic_job import COMMON, PATIENCE, ElasticTest
+from support import DIGITS, TRIREME, environment, free_port, parent_of, wait_until
 
 # A side that has lost the coordinator notices it within 10 s, asks for comm.timeout, and its
 # launcher lets one replacement ask for as long; the rest is for starting it on a busy machine.
 TIMEOUT = 3
 BOUND = 10 + 2 * TIMEOUT + 40
+
+
+class LastWorkerOfANode(ElasticTest):
+    """It is lost near the end of the job. The others finish before its replacement is ready."""
+
+    def end_without_it(self, launchers, code):
+        errors = [launcher.communicate(timeout=PATIENCE)[1] for launcher in launchers]
+        self.assertEqual([launcher.returncode for launcher in launchers], [code, code], errors)
+        self.assert_nothing_left()
+
+    def kill_it(self, launchers, step):
+        self.wait_for(launchers[0], lambda: self.step() >= step, f"step {step}")
+        victims = [pid for pid in self.workers() if parent_of(pid) == launchers[0].pid]
+        self.assertEqual(len(victims), 1)
+        os.kill(victims[0], signal.SIGKILL)
+
+    def test_its_launcher_ends_with_the_job(self):
+        launchers = self.start_nodes("1:2", 2, length=("--set", "train.steps=60", "--inject",
+                                                       "slow:rank=0,forward=10ms"))
+        self.kill_it(launchers, 50)
+        self.end_without_it(launchers, 0)
+        self.assertEqual(json.loads((self.run_dir / "report.json").read_text())["steps"], 60)
+
+    def test_its_launcher_knows_that_the_job_was_stopped(self):
+        launchers = self.start_nodes("1:2", 2)
+        self.kill_it(launchers, 10)
+        launchers[1].send_signal(signal.SIGTERM)
+        self.end_without_it(launchers, 143)
+
+
+class RefusedCheckpoint(ElasticTest):
+    def test_all_launchers_end_with_the_refusal(self):
+        checkpoints = self.folder / "ckpt"
+        self.train("--set", "train.steps=3", "--set", f"checkpoint.dir={checkpoints}",
+                   name="before")
+        rendezvous = f"127.0.0.1:{free_port()}"
+        launchers = [
+            self.start(TRIREME, "train", DIGITS, "--workers", 4, "--nodes", 2, "--node", node,
+                       "--rendezvous", rendezvous, "--quiet", "--set", "train.steps=6", "--set",
+                       "data.split_seed=7", "--set", f"checkpoint.dir={checkpoints}", "--set",
+                       f"run.dir={self.run_dir}",
+                       env=environment(XDG_RUNTIME_DIR=str(self.tokens), TRIREME_HOST=f"n{node}",
+                                       TRIREME_JOB_TOKEN="a token of this test of nodes"))
+            for node in range(2)]
+        for launcher in launchers:
+            _, err = launcher.communicate(timeout=PATIENCE)
+            self.assertEqual(launcher.returncode, 2, err)
+            self.assertIn("data.split_seed is 7 now", err)
 
 
 class LostNode(ElasticTest):
@@ -54,6 +102,32 @@ class LostNode(ElasticTest):
         _, err = launchers[0].communicate(timeout=30)
         self.assertEqual(launchers[0].returncode, 143, err)
         self.assert_undisturbed(json.loads((self.run_dir / "report.json").read_text()))
+
+    def test_fresh_waits_for_members_that_a_dead_launcher_left_behind(self):
+        rendezvous = f"127.0.0.1:{free_port()}"
+        words = ("--fresh", "--set", "checkpoint.every=5")
+        launchers = self.start_nodes("1:4", 2, *words, rendezvous=rendezvous)
+        checkpoints = self.run_dir / "checkpoint"
+        wait_until(lambda: list(checkpoints.glob("step-*")), PATIENCE, "a checkpoint")
+        self.kill_the_launcher(launchers[0])
+        again = self.start_node(0, rendezvous, *words)
+        aside = self.run_dir / "checkpoint.old-1"
+        self.wait_for(again, lambda: list(aside.glob("step-*")), "the checkpoints are aside")
+
+    def test_workers_that_never_met_do_not_outlive_their_launcher_for_long(self):
+        job = self.start_node(1, f"127.0.0.1:{free_port()}", "--set", "comm.timeout=600s", "--set",
+                              "comm.launcher_grace=100ms")
+        self.wait_for(job, lambda: len(self.workers()) == 2, "the workers")
+        self.kill_the_launcher(job)
+        wait_until(lambda: not self.workers(), PATIENCE, "all workers are gone")
+
+    def start_node(self, node, rendezvous, *words):
+        return self.start(TRIREME, "train", DIGITS, "--elastic", "1:4", "--nodes", 2, "--node",
+                          node, "--rendezvous", rendezvous, *COMMON, "--quiet", *words, "--set",
+                          f"run.dir={self.run_dir}",
+                          env=environment(XDG_RUNTIME_DIR=str(self.tokens),
+                                          TRIREME_JOB_TOKEN="a token of this test",
+                                          TRIREME_HOST=f"node{node}"))
 
 
 @unittest.skipUnless(two_hosts.can_be_made(), "network namespaces cannot be made here")

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import signal
+import time
 import unittest
 
 from elastic_job import COMMON, LONG, PATIENCE, ElasticTest
@@ -57,12 +58,72 @@ class Restart(ElasticTest):
     def test_after_the_only_process_was_killed(self):
         self.kill_and_start_again()
 
+    def wait_for_line(self, job, text):
+        """Waits until the job, whose errors are read nowhere else, has written this text."""
+        os.set_blocking(job.stderr.fileno(), False)
+        lines = bytearray()
+
+        def came():
+            try:
+                lines.extend(os.read(job.stderr.fileno(), 1 << 16))
+            except BlockingIOError:
+                pass
+            return text in lines.decode(errors="replace")
+
+        wait_until(came, PATIENCE, f"'{text}' is said")
+
+    def saved_by(self, again):
+        """Ends a job that was started again; returns the step from which it continued."""
+        self.end_of(again, 0)
+        report = json.loads((self.run_dir / "report.json").read_text())
+        self.assert_nothing_left()
+        return report["resumed_from_step"]
+
+    SLOW_SAVE = ("--elastic", "1:2", "--set", "checkpoint.every=1000000")
+
+    def start_with_slow_saves(self):
+        job = self.command(*self.SLOW_SAVE, "--set", "train.epochs=100000", "--inject",
+                           "slow:rank=0,forward=10ms; slow:rank=0,checkpoint=5s")
+        self.wait_for_step(job, 10)
+        return job
+
+    def test_a_second_restart_leaves_the_orphans_time_to_save(self):
+        self.kill_the_launcher(self.start_with_slow_saves())
+        again = self.command(*self.SLOW_SAVE, "--set", "train.steps=1")
+        self.wait_for_line(again, "its remaining processes are asked to save and to end")
+        time.sleep(0.6)  # From now on a second request by a user would mean "at once".
+        self.kill_the_launcher(again)
+        again = self.command(*self.SLOW_SAVE, "--set", "train.steps=1")
+        self.assertGreaterEqual(self.saved_by(again), 10)
+
+    def test_a_restart_leaves_workers_time_to_save_that_were_asked_to_stop(self):
+        job = self.start_with_slow_saves()
+        job.send_signal(signal.SIGTERM)
+        time.sleep(0.6)
+        self.kill_the_launcher(job)
+        again = self.command(*self.SLOW_SAVE, "--set", "train.steps=1")
+        self.assertGreaterEqual(self.saved_by(again), 10)
+
+    def test_orphans_that_are_too_few_to_continue_save(self):
+        for words in ((), ("--set", "comm.launcher_grace=1s")):
+            with self.subTest(words):
+                self.run_dir = self.folder / f"run{len(words)}"
+                self.ckpt = self.folder / f"ckpt{len(words)}"
+                few = ("--elastic", "2:3", "--set", "checkpoint.every=1000000", *words)
+                job = self.command(*few, *LONG, run=self.run_dir.name)
+                self.wait_for_step(job, 10)
+                self.kill_the_launcher(job, *sorted(self.workers())[:2])
+                if words:  # The orphan ends by itself.
+                    wait_until(lambda: not self.workers(), PATIENCE, "the orphan has ended")
+                again = self.command(*few, "--set", "train.steps=1", run=self.run_dir.name)
+                self.assertGreaterEqual(self.saved_by(again), 10)
+
     def test_orphans_that_do_not_end_are_killed(self):
         job = self.command("--elastic", "2:2", *LONG, "--set", "checkpoint.every=5")
         self.wait_for_step(job, 10)
-        victim = max(self.workers() - {self.chief()})
-        for pid in (job.pid, victim):  # The other worker waits for a second one in vain.
-            os.kill(pid, signal.SIGKILL)
+        self.kill_the_launcher(job)
+        for pid in self.workers():
+            os.kill(pid, signal.SIGSTOP)
         again = self.command("--elastic", "2:2", "--set", "train.steps=1", "--set",
                              "launch.stop_grace=1s")
         err = self.end_of(again, 0)
@@ -127,7 +188,7 @@ class Restart(ElasticTest):
 
 
 def launched_by(pid):
-    """The launcher by the environment of the process, also if the launcher has ended."""
+    """Returns the launcher that the process's environment names, even one that has ended."""
     try:
         entries = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

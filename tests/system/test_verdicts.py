@@ -156,7 +156,7 @@ class Resizes(SystemTest):
                             "--elastic MIN:MAX")
         self.assert_refused([*train, "--elastic", "1:2", "--set", "elastic.lr=linear"], 2,
                             "elastic.batch is keep")
-        self.assert_refused([*train, "--elastic", "1:3", *SCALE], 2, "no multiple of 3 workers",
+        self.assert_refused([*train, "--elastic", "1:3", *SCALE], 2, "not a multiple of 3 workers",
                             "data.batch=66")
         self.assert_refused([*train, "--elastic", "1:2", *SCALE, "--expect", "same-loss"], 2,
                             "same-loss")

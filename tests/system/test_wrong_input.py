@@ -58,6 +58,19 @@ class WrongInput(SystemTest):
         self.refused(DIGITS, "--set", "strategy.replicas=2", "--set", "strategy.name=one_device",
                      parts=["one_device", "mirrored"])
 
+    def test_a_backend_that_cannot_continue_an_elastic_job(self):
+        for backend in ("gloo", "mpi", "threads"):
+            self.refused(DIGITS, "--elastic", "1:2", "--set", f"comm.backend={backend}", "--set",
+                         f"run.dir={self.folder / 'run'}",
+                         parts=["[cli]", backend, "comm.backend=auto, shm or tcp"])
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_a_wrong_fault_or_expectation_names_its_option(self):
+        self.refused(DIGITS, "--inject", "kil:rank=0@step=3", parts=["--inject: ", "'kil'"])
+        self.refused(DIGITS, "--inject", "drop:link=0-1@step=3", parts=["--inject: ", "tcp"])
+        self.refused(DIGITS, "--expect", "same-los", parts=["--expect: ", "same-los"])
+        self.refused(DIGITS, "--set", "inject.faults=kil:rank=0@step=3", parts=["--set: "])
+
     def test_a_global_batch_smaller_than_the_replicas(self):
         self.refused(DIGITS, "--workers", "3", "--set", "data.batch=2", parts=["2", "3"])
 

@@ -12,7 +12,7 @@ def run(*words):
 
 
 class TwoHosts:
-    """`addresses` of the two hosts, and the words that start a program on one of them."""
+    """`addresses` of the two hosts, and the words that start a programme on one of them."""
 
     addresses = ("10.99.0.1", "10.99.0.2")
 
@@ -34,7 +34,7 @@ class TwoHosts:
         return ["nsenter", f"--net=/proc/{self.holders[host].pid}/ns/net", "--"]
 
     def cut(self):
-        """No packet passes any more, and nobody is told."""
+        """Lets no packet pass any more, and tells no process."""
         for host in (0, 1):
             run(*self.on(host), "ip", "link", "set", "wire", "down")
 
@@ -46,7 +46,7 @@ class TwoHosts:
 
 
 def can_be_made():
-    """Needs the right to make network namespaces."""
+    """Returns whether this process may make network namespaces."""
     if os.geteuid() != 0 or not all(shutil.which(tool) for tool in TOOLS):
         return False
     try:

@@ -1,4 +1,5 @@
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/nn/modules/conv.h>
 // These headers must come after torch.h.
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>

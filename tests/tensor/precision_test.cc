@@ -1,5 +1,5 @@
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <trireme/base/error.h>
 #include <trireme/tensor/autocast.h>
@@ -34,7 +34,7 @@ TEST(Autocast, SeesWeightsThatWereUpdatedInBetween) {
   const at::Tensor x = at::ones({1, 2}), weight = at::ones({2, 1}).requires_grad_(true);
   EXPECT_EQ(at::matmul(x, weight).item<float>(), 2);
   {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     weight.fill_(3);
   }
   EXPECT_EQ(at::matmul(x, weight).item<float>(), 6);
@@ -51,7 +51,7 @@ TEST(MasterWeights, AreFloatCopiesOf16BitParametersAlone) {
   EXPECT_FALSE(half.grad().defined());
   EXPECT_EQ(weights.masters()[0].grad().scalar_type(), at::kFloat);
   {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     weights.masters()[0].sub_(1e-4);
   }
   weights.publish();
@@ -66,7 +66,7 @@ TEST(ParameterAverage, FollowsTheParametersByItsDecay) {
   const at::Tensor parameter = at::zeros({2}).requires_grad_(true);
   const ParameterAverage average(0.75, {parameter});
   {
-    const torch::NoGradGuard no_grad;
+    const at::NoGradGuard no_grad;
     parameter.fill_(4);
   }
   average.update();

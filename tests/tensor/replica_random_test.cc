@@ -1,4 +1,10 @@
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/init.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 // These headers must come after torch.h.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <gmock/gmock.h>
@@ -74,10 +80,7 @@ const std::map<std::string, std::function<at::Tensor()>>& draws() {
       {"xavier", [] { return torch::nn::init::xavier_normal_(at::zeros({5, 10})); }},
       {"orthogonal", [] { return torch::nn::init::orthogonal_(at::zeros({5, 10})); }},
       {"requires_grad",
-       [] {
-         return at::dropout(torch::ones({100}, at::TensorOptions().requires_grad(true)), 0.5, true)
-             .detach();
-       }},
+       [] { return at::dropout(at::ones({100}).requires_grad_(), 0.5, true).detach(); }},
   };
   return all;
 }
@@ -88,12 +91,12 @@ class ReplicaRandomDraw : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(ReplicaRandomDraw, DependsOnTheSeedAloneAndLeavesTheDefaultGenerator) {
-  torch::manual_seed(1);
+  at::manual_seed(1);
   const at::Tensor state = at::detail::getDefaultCPUGenerator().get_state();
   const at::Tensor first = drawn_with(7, draw());
   EXPECT_TRUE(at::detail::getDefaultCPUGenerator().get_state().equal(state))
       << "the process's generator was used";
-  torch::manual_seed(2);
+  at::manual_seed(2);
   EXPECT_TRUE(drawn_with(7, draw()).equal(first));
   EXPECT_TRUE(on_another_thread([&] { return drawn_with(7, draw()); }).equal(first));
 }
@@ -111,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Draws, ReplicaRandomDraw, ::testing::ValuesIn(names()),
                          [](const auto& each) { return each.param; });
 
 TEST(ReplicaRandom, EqualsTorchsOwnSequenceOfThatSeed) {
-  torch::manual_seed(5);
+  at::manual_seed(5);
   const at::Tensor expected = at::randn({20});
   EXPECT_TRUE(drawn_with(5, [] { return at::randn({20}); }).equal(expected));
 }
@@ -138,17 +141,17 @@ TEST(ReplicaRandom, IsNotDisturbedByOtherThreads) {
 }
 
 TEST(ReplicaRandom, OtherThreadsDrawFromTheProcesssGenerator) {
-  torch::manual_seed(4);
+  at::manual_seed(4);
   const at::Tensor expected = at::randn({20});
-  torch::manual_seed(4);
+  at::manual_seed(4);
   const ReplicaRandom random(7);
   EXPECT_TRUE(on_another_thread([] { return at::randn({20}); }).equal(expected));
 }
 
 TEST(ReplicaRandom, RestoresTheDefaultGeneratorAtItsEnd) {
-  torch::manual_seed(4);
+  at::manual_seed(4);
   const at::Tensor expected = at::randn({20});
-  torch::manual_seed(4);
+  at::manual_seed(4);
   drawn_with(7, [] { return at::randn({20}); });
   EXPECT_TRUE(at::randn({20}).equal(expected));
 }
@@ -184,13 +187,13 @@ struct NoisyGradient : torch::autograd::Function<NoisyGradient> {
 };
 TEST(ReplicaRandom, CoversBackward) {
   const auto gradient = [] {
-    const at::Tensor input = torch::ones({20}, at::TensorOptions().requires_grad(true));
+    const at::Tensor input = at::ones({20}).requires_grad_();
     NoisyGradient::apply(input).sum().backward();
     return input.grad();
   };
-  torch::manual_seed(1);
+  at::manual_seed(1);
   const at::Tensor first = drawn_with(7, gradient);
-  torch::manual_seed(2);
+  at::manual_seed(2);
   EXPECT_TRUE(drawn_with(7, gradient).equal(first));
 }
 

@@ -66,6 +66,26 @@ TEST(DataFacts, NameTheKeyRatherThanTheContentThatFollowsFromIt) {
               AllOf(HasSubstr("data.name is text"), Not(HasSubstr("xxh3"))));
 }
 
+TEST(DataFacts, TellAnotherTestPart) {
+  const Json idx = with(with(kDigits, "data.name", "idx"), "data.test_content", "xxh3:5");
+  EXPECT_NO_THROW(require_same_data(idx, idx));
+  EXPECT_THAT(
+      refused(idx, with(idx, "data.test_content", "xxh3:6")),
+      AllOf(HasSubstr("data.test_content is xxh3:6 now and was xxh3:5"), HasSubstr("--fresh")));
+  EXPECT_THAT(refused(idx, without(idx, "data.test_content")),
+              HasSubstr("data.test_content is not in use now and was xxh3:5"));
+  EXPECT_THAT(refused(idx, with(with(idx, "data.test_content", "xxh3:6"), "data.shuffle", "no")),
+              AllOf(HasSubstr("data.shuffle is no"), Not(HasSubstr("xxh3"))));
+}
+
+TEST(DataFacts, OfATestPartMayBeMissingInACheckpoint) {
+  const Json idx = with(with(kDigits, "data.name", "idx"), "data.test_content", "xxh3:5");
+  EXPECT_NO_THROW(require_same_data(without(idx, "data.test_content"), idx));
+  EXPECT_NO_THROW(
+      require_same_data(without(without(idx, "data.test_content"), "data.content"), idx));
+  EXPECT_NO_THROW(require_same_data(Json(), idx));
+}
+
 TEST(DataFacts, OfAnEarlierVersionAreComparedAsFarAsTheyGo) {
   const Json was = without(kDigits, "data.content");
   EXPECT_NO_THROW(require_same_data(was, kDigits));

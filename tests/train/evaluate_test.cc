@@ -1,5 +1,5 @@
 #include "jobs.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/train/evaluate.h>
@@ -10,7 +10,7 @@ namespace {
 using tests::clouds;
 
 Model model_of_seed(uint64_t seed) {
-  torch::manual_seed(seed);
+  at::manual_seed(seed);
   Model model = model_factory<tests::Classifier>()();
   model.module->to(at::kDouble);
   return model;
@@ -29,7 +29,7 @@ TEST_P(Evaluated, CountsEachSampleOnce) {
   const Example whole = source->get_batch(all);
   const Model reference = model_of_seed(1);
   const at::Tensor output = reference.forward(whole.data);
-  const double loss = torch::nn::functional::cross_entropy(output, whole.target).item<double>();
+  const double loss = at::cross_entropy_loss(output, whole.target).item<double>();
   const double accuracy = output.argmax(1).eq(whole.target).to(at::kDouble).mean().item<double>();
   std::vector<Model> models;
   for (int rank = 0; rank < size; ++rank) models.push_back(model_of_seed(1));

@@ -75,7 +75,7 @@ TEST(FaultGrammar, NamesTheErrorAndTheRemedy) {
               AllOf(HasSubstr("has no word 'stp'"), HasSubstr("try: step")));
   EXPECT_THAT(refusal("kill:rank=2,rank=3@step=4"), HasSubstr("'rank' is given twice"));
   EXPECT_THAT(refusal("kill:rank=two@step=4"),
-              HasSubstr("rank is 'two', which is no whole number"));
+              HasSubstr("rank is 'two', which is not a whole number"));
   EXPECT_THAT(refusal("kill:rank=-1@step=4"), HasSubstr("rank is '-1'"));
   EXPECT_THAT(refusal("kill:rank=1@step=0"), HasSubstr("step is '0'"));
   EXPECT_THAT(refusal("kill:rank=1@step=99999999999999999999"), HasSubstr("step is"));
@@ -88,7 +88,7 @@ TEST(FaultGrammar, NamesTheErrorAndTheRemedy) {
               AllOf(HasSubstr("for is 'long'"), HasSubstr("duration")));
   EXPECT_THAT(refusal("slow:rank=1"), HasSubstr("needs one of forward"));
   EXPECT_THAT(refusal("slow:rank=1,forward=1ms,data=1ms"), HasSubstr("needs one of forward"));
-  EXPECT_THAT(refusal("drop:link=1@step=3"), HasSubstr("no pair of ranks"));
+  EXPECT_THAT(refusal("drop:link=1@step=3"), HasSubstr("not a pair of ranks"));
   EXPECT_THAT(refusal("drop:link=1-1@step=3"), HasSubstr("no link to itself"));
   EXPECT_THAT(refusal("corrupt:rank=1,exchange=3"), HasSubstr("takes no value"));
   EXPECT_THAT(refusal("random:seed=7,steps=200"), HasSubstr("needs 'faults'"));

@@ -1,6 +1,6 @@
 // Runs that trip a guard, in which a replica's bits change, or into which faults are injected.
 #include "jobs.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/monitor/event_json.h>
@@ -28,8 +28,7 @@ Job meddled(std::set<int> evaluations, double factor, OptimizerFactory optimizer
   const auto mutex = std::make_shared<std::mutex>();
   meddled.loss = [=](const at::Tensor& output, const at::Tensor& target) {
     const bool half = output.scalar_type() == at::kHalf;
-    const at::Tensor loss =
-        torch::nn::functional::cross_entropy(half ? output.to(at::kFloat) : output, target);
+    const at::Tensor loss = at::cross_entropy_loss(half ? output.to(at::kFloat) : output, target);
     if (!at::GradMode::is_enabled()) return loss;
     const std::lock_guard lock(*mutex);
     return evaluations.count(++(*counts)[std::this_thread::get_id()]) > 0 ? loss * factor : loss;

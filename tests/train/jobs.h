@@ -1,6 +1,8 @@
 // Tiny jobs that train in milliseconds, and runs of them under every strategy.
 #pragma once
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
 
 #include <trireme/data/source.h>
 #include <trireme/train/trainer.h>
@@ -20,7 +22,7 @@ inline std::shared_ptr<TensorSource> clouds(int64_t samples, uint64_t seed = 1) 
 }
 
 struct Classifier : torch::nn::Module {
-  at::Tensor forward(const at::Tensor& x) { return out(torch::tanh(in(x))); }
+  at::Tensor forward(const at::Tensor& x) { return out(at::tanh(in(x))); }
   torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8)),
                     out = register_module("out", torch::nn::Linear(8, 3));
 };
@@ -32,7 +34,7 @@ struct NormClassifier : torch::nn::Module {
 };
 struct DropoutClassifier : Classifier {
   at::Tensor forward(const at::Tensor& x) {
-    return out(torch::dropout(torch::tanh(in(x)), 0.3, is_training()));
+    return out(at::dropout(at::tanh(in(x)), 0.3, is_training()));
   }
 };
 

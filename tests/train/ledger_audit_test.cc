@@ -219,7 +219,7 @@ TEST_F(AuditOfDamagedLogs, TheSameSamplesInAnotherStepAreARepetition) {
 TEST_F(AuditOfDamagedLogs, ARegroupingThatRepeatsACommittedStepIsFound) {
   go_on(0);
   steps(1, 6);
-  // Step 6 again on other ranks, without a record that it was taken back.
+  // Step 6 comes again on other ranks, without a record that it was taken back.
   steps(6, 8, 1);
   const LedgerAudit audit = this->audit();
   EXPECT_EQ(audit.samples.repeated, 10);

@@ -1,7 +1,7 @@
 // Precision, averages, batch norm over all replicas, compression and local steps in the Trainer:
 // how it runs, saves and resumes them.
 #include "jobs.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/checkpoint/folder.h>
@@ -13,18 +13,18 @@
 namespace trireme::numerics_test {
 namespace {
 
+using ::testing::HasSubstr;
 using tests::clouds;
 using tests::difference;
 using tests::fit;
 using tests::Folder;
-using ::testing::HasSubstr;
 using tests::job;
 
 // Each sample has two values per channel, because torch::nn then accepts a
 // share of one sample too.
 struct PairNormClassifier : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
-    return out(torch::tanh(norm(in(x).view({-1, 4, 2})).flatten(1)));
+    return out(at::tanh(norm(in(x).view({-1, 4, 2})).flatten(1)));
   }
   torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8));
   torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(4));
@@ -143,7 +143,7 @@ TEST(TrainerPrecision, SixteenBitParametersHaveMastersThatAreSaved) {
 Job overflowing_job(std::shared_ptr<std::atomic<int>> calls, int replicas) {
   Job made = job();
   made.loss = [calls, replicas](const at::Tensor& output, const at::Tensor& target) {
-    const at::Tensor loss = torch::nn::functional::cross_entropy(output.to(at::kFloat), target);
+    const at::Tensor loss = at::cross_entropy_loss(output.to(at::kFloat), target);
     return output.requires_grad() && calls->fetch_add(1) == 4 * replicas ? loss * 1e36 : loss;
   };
   return made;
@@ -210,7 +210,7 @@ TEST(TrainerLossScaling, EndsARunThatOverflowsForEver) {
   options.steps = 1000;
   Job made = job();
   made.loss = [](const at::Tensor& output, const at::Tensor& target) {
-    const at::Tensor loss = torch::nn::functional::cross_entropy(output, target);
+    const at::Tensor loss = at::cross_entropy_loss(output, target);
     // The loss is finite, but its gradient is not.
     return loss + (output * 0).sqrt().sum() * 0.0;
   };

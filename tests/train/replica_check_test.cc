@@ -1,6 +1,6 @@
 // Replicas that differ are named.
 #include "jobs.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/train/replica_check.h>

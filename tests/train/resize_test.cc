@@ -49,7 +49,7 @@ TEST(Resize, KeepsPassesNoLargerThanAtTheStart) {
   resize.set_workers(4, 0);
   EXPECT_EQ(resize.passes(1), 1);
   EXPECT_EQ(resize.passes(2), 2);
-  // Shares of 22 in passes of at most 16, or 8.
+  // Shares of 22 are cut into passes of at most 16, or 8.
   resize.set_workers(3, 1);
   EXPECT_EQ(resize.passes(1), 2);
   EXPECT_EQ(resize.passes(2), 3);

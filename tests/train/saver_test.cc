@@ -1,6 +1,6 @@
 // Stop and resume, and the facts that a checkpoint must fit.
 #include "jobs.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -103,6 +103,20 @@ TEST(Saver, RefusesDataOfAnotherSizeByBothNumbers) {
   }
 }
 
+// Otherwise the launchers of other hosts would see only a lost worker 0, and try again.
+TEST(Saver, AllRanksRefuseWhatRankZeroRefuses) {
+  const Folder folder;
+  fit(options_in(folder, 2), job(), clouds(90));
+  tests::Workers workers(2);
+  workers.on_each([&](World& world) {
+    Trainer trainer(world, options_in(folder, 4));
+    EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { trainer.fit(job(), clouds(80)); }),
+                AllOf(HasSubstr("was trained on 90 samples, the data has 80; try: the same data"),
+                      ::testing::Not(HasSubstr("[train] rank 0/2: [train]"))));
+  });
+  workers.leave();
+}
+
 TEST(Saver, RefusesAnotherOrderOfTheSamplesByBothValues) {
   for (const int replicas : {1, 2}) {
     const Folder folder;
@@ -146,7 +160,7 @@ TEST(Saver, RefusesAnotherOptimizerByBothNames) {
 }
 
 struct Masked : tests::Classifier {
-  at::Tensor mask = register_buffer("mask", torch::tensor({true, false, true}));
+  at::Tensor mask = register_buffer("mask", at::tensor({1, 0, 1}).to(at::kBool));
 };
 TEST(Saver, KeepsBoolBuffers) {
   const Folder folder;
@@ -308,7 +322,7 @@ TEST(Saver, TheLastCheckpointHasItsEvaluationWhereTheBestAreKept) {
 }
 
 struct Transposed : tests::Classifier {
-  at::Tensor turned = register_parameter("turned", torch::arange(12.0).view({3, 4}).t());
+  at::Tensor turned = register_parameter("turned", at::arange(12.0).view({3, 4}).t());
 };
 TEST(Saver, LoadsTensorsThatAreNotContiguous) {
   const Folder folder;

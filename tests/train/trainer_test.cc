@@ -1,6 +1,6 @@
 // The same training under other strategies, and the reasons for which it ends early.
 #include "jobs.h"
-// This header must come after torch.h.
+// This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/train/evaluate.h>
@@ -12,11 +12,11 @@ namespace trireme::trainer_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using tests::clouds;
 using tests::difference;
-using ::testing::ElementsAre;
 using tests::fit;
-using ::testing::HasSubstr;
 using tests::job;
 
 TEST(Trainer, LearnsOnOneDevice) {
@@ -177,6 +177,25 @@ TEST(TrainerCallbacks, OneRanksWishToStopStopsAllAfterTheNextStep) {
     for (auto& [rank, calls] : listener->calls)
       EXPECT_EQ(calls[calls.size() - 2], "step 4") << rank;
   }
+}
+
+TEST(TrainerCallbacks, AWriteToSharedParametersDoesNotGetIntoACheckpoint) {
+  class Writer : public Callback {
+    void on_step(TrainContext& context, const monitor::StepRecord& record) override {
+      if (record.step == 4 && context.rank == 0) context.module.parameters()[0].data().mul_(0.5);
+    }
+  };
+  const tests::Folder folder;
+  TrainerOptions options = tests::options(2);
+  options.steps = 8;
+  options.checkpoint = {.dir = folder.path(), .every_steps = 2};
+  options.checkpoint.background = false;
+  options.callbacks = {std::make_shared<Writer>()};
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(90)); }),
+              AllOf(HasSubstr("parameter 'in.weight' was written in place"),
+                    HasSubstr("modify_parameters")));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/step-000000002"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/step-000000004"));
 }
 
 class Told : public monitor::Sink {

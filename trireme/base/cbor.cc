@@ -17,8 +17,8 @@ struct Head {
   uint64_t number = 0;
 };
 
-// Takes the first bytes of the next item off `rest`. Empty if they are cut off, or of a kind that
-// we do not write.
+// Takes the first bytes of the next item off `rest`. The result is empty if they are cut off, or
+// of a kind that we do not write.
 std::optional<Head> take_head(std::span<const uint8_t>& rest) {
   if (rest.empty()) return std::nullopt;
   Head head{static_cast<Major>(rest[0] >> 5), static_cast<uint64_t>(rest[0] & 31)};

@@ -22,7 +22,7 @@ class Deadline {
   }
 
   bool expired() const { return Clock::now() >= at_; }
-  Milliseconds remaining() const {  // Never negative.
+  Milliseconds remaining() const {  // The result is never negative.
     return std::max(Milliseconds(0), std::chrono::duration_cast<Milliseconds>(at_ - Clock::now()));
   }
   // The same as remaining(), for calls such as poll() that take the milliseconds as an int.

@@ -24,6 +24,7 @@ std::string_view remedy_of(int reason) {
     case EPERM:
     case EROFS: return "choose a folder that this user may write, or change its permissions";
     case ENOENT: return "create its folder first, or correct the path";
+    case ELOOP: return "correct the link, or choose another path";
     default: return "another path";
   }
 }
@@ -105,7 +106,7 @@ void remove_leftovers(const fs::path& folder, const std::string& name) {
   }
 }
 
-// Creates a hidden file in `folder`, so that no program takes it for content. Its name is unique
+// Creates a hidden file in `folder`, so that no programme takes it for content. Its name is unique
 // on this host.
 Temporary create_temporary(const fs::path& folder, const std::string& name) {
   static std::atomic<int> counter{0};
@@ -144,9 +145,11 @@ void write_in_place(const fs::path& path, std::string_view content) {
 
 // The path where the content is stored. A link continues to point to it.
 fs::path behind_links(const fs::path& path) {
-  std::error_code ignored;
-  const fs::path target = fs::weakly_canonical(fs::absolute(path), ignored);
-  return ignored ? fs::absolute(path) : target;
+  std::error_code unknown;
+  const fs::path place = fs::absolute(path, unknown);
+  if (unknown) return path;
+  const fs::path target = fs::weakly_canonical(place, unknown);
+  return unknown ? place : target;
 }
 
 // Creates the folder with its parents. All of them survive a loss of power.
@@ -205,7 +208,15 @@ std::string read_file(const fs::path& path) {
   }
 }
 
-void require_writable_folder(const fs::path& folder) {
+bool path_exists(const fs::path& path) {
+  std::error_code reason;
+  const bool exists = fs::exists(path, reason);
+  if (reason) fail("examine", path, reason.value());
+  return exists;
+}
+
+void require_writable_folder(const fs::path& path) {
+  const fs::path folder = path.empty() ? fs::path(".") : path;
   create_durably(folder);
   auto [probe, file, lock] = create_temporary(folder, "probe");
   if (!file) fail("write into folder", folder, errno);

@@ -16,8 +16,11 @@ namespace trireme {
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 // Throws Error(not_found) or Error(io).
 std::string read_file(const std::filesystem::path& path);
-// Creates the folder with its parents, durably, and proves that a file can be written in it.
-// Throws Error(io) with the path and the reason.
-void require_writable_folder(const std::filesystem::path& folder);
+// Returns true if something has this name, and false for a link that leads nowhere. Throws
+// Error(io) with the path and the reason if the system cannot tell, as for a link to itself.
+bool path_exists(const std::filesystem::path& path);
+// Creates the folder with its parents, durably, and proves that a file can be written in it. An
+// empty path is the working directory. Throws Error(io) with the path and the reason.
+void require_writable_folder(const std::filesystem::path& path);
 
 }  // namespace trireme

@@ -9,19 +9,14 @@
 namespace trireme {
 namespace {
 
+constexpr size_t kState = 3;
+constexpr size_t kStart = 22;
+
 // The start of a process, or 0 if there is no such process or it has ended.
 uint64_t start_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string text;
-  std::getline(file, text);
-  const size_t after_name = text.rfind(')');  // The name may hold spaces and brackets.
-  if (after_name == std::string::npos) return 0;
-  std::istringstream fields(text.substr(after_name + 1));
-  std::string field;
-  fields >> field;
-  if (field == "Z" || field == "X") return 0;
-  for (int i = 4; i <= 22; ++i) fields >> field;
-  return std::strtoull(field.c_str(), nullptr, 10);
+  const std::vector<std::string> fields = process_stat(pid);
+  if (fields.size() <= kStart || fields[kState] == "Z" || fields[kState] == "X") return 0;
+  return std::strtoull(fields[kStart].c_str(), nullptr, 10);
 }
 
 std::string this_place() {
@@ -33,6 +28,18 @@ std::string this_place() {
 }
 
 }  // namespace
+
+std::vector<std::string> process_stat(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');  // The name may hold spaces and brackets.
+  if (name_end == std::string::npos) return {};
+  std::istringstream rest(text.substr(name_end + 1));
+  std::vector<std::string> fields(kState);
+  for (std::string field; rest >> field;) fields.push_back(field);
+  return fields;
+}
 
 ProcessId ProcessId::of(pid_t pid) { return {pid, start_of(pid), this_place()}; }
 ProcessId ProcessId::of_this_process() { return of(::getpid()); }

@@ -1,10 +1,16 @@
-// Tells a process from all other processes, also from a later one that was given the same number.
+// What the system says of a process, and a name that tells a process from all others, also from a
+// later one that was given the same number.
 #pragma once
 #include <sys/types.h>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace trireme {
+
+// The numbered fields of /proc/PID/stat, see proc(5): its field n stands at index n, as text.
+// Indices 0 to 2 are empty. Empty if there is no such process.
+std::vector<std::string> process_stat(pid_t pid);
 
 struct ProcessId {
   pid_t pid = 0;

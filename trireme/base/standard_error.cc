@@ -27,8 +27,9 @@ void write_to_standard_error(std::string line) {
   }
   if (const int lost = dropped.exchange(0); lost > 0)
     line.insert(
-        0, fmt::format("trireme warning: {} messages were dropped here because nobody read them\n",
-                       lost));
+        0, fmt::format(
+               "trireme warning: {} messages were dropped here because no process read them\n",
+               lost));
   // One write call takes a whole line, so that the lines of several processes do not mix. A pipe
   // with room takes PIPE_BUF bytes in one call.
   for (size_t at = 0; at < line.size() && (at == 0 || has_room()); at += PIPE_BUF)

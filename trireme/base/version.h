@@ -1,3 +1,4 @@
+// The version of Trireme.
 #pragma once
 #include <string_view>
 

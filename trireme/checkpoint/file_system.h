@@ -32,7 +32,7 @@ class FileSystem {
   };
   struct Entry {
     std::string name;
-    bool is_folder = false;  // Also true for a link to a folder.
+    bool is_folder = false;  // It is true for a link to a folder too.
   };
 
   virtual ~FileSystem() = default;

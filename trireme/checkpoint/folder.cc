@@ -26,7 +26,7 @@ void make_folders(FileSystem& files, const fs::path& path) {
   try {
     files.make_folder(path);
   } catch (const Error&) {
-    if (!fs::is_directory(path)) throw;  // Otherwise another process was faster.
+    if (!fs::is_directory(path, ignored)) throw;  // Otherwise another process was faster.
   }
   files.sync_folder(above.empty() ? fs::path(".") : above);
 }

@@ -7,10 +7,9 @@
 #include <trireme/base/descriptor.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/host_name.h>
 #include <trireme/base/json.h>
 #include <trireme/base/log.h>
-#include <unistd.h>
-#include <array>
 #include <cerrno>
 #include <ctime>
 #include <optional>
@@ -48,9 +47,7 @@ struct Holder {
     }
   }
   static Holder this_process() {
-    std::array<char, 256> host{};
-    if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = 0;
-    return {ProcessId::of_this_process(), host.data(),
+    return {ProcessId::of_this_process(), own_host_name(),
             fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr))),
             launch::JobMark::of_this_process()};
   }
@@ -70,14 +67,14 @@ struct Holder {
   bool is_orphan() const {
     return mark.launcher.pid != 0 && mark.launcher.is_here() && !mark.launcher.lives();
   }
-  // The job is known to be alive: its launcher is, or the process itself if
-  // no launcher started it.
+  // Whether the job is known to be alive: its launcher lives or, if no launcher started it, the
+  // process itself.
   bool lives() const { return mark.launcher.pid != 0 ? mark.launcher.lives() : process.lives(); }
 };
 
 struct Look {
   bool is_held = false;
-  // The last holder too, if its process was killed.
+  // The present holder, or the last one if its process was killed.
   std::optional<Holder> holder;
 };
 
@@ -115,6 +112,20 @@ std::string name_of(const std::optional<Holder>& holder) {
               "again later, or another checkpoint.dir if it is another job");
 }
 
+// Ends the processes that the dead launcher of the holder left behind. Returns false if there are
+// none, or if the job has other launchers, which may continue it.
+bool ended_orphans(const fs::path& folder, const std::optional<Holder>& holder,
+                   Milliseconds grace) {
+  if (!holder || !holder->is_orphan() || holder->mark.nodes > 1) return false;
+  if (launch::processes_of(holder->mark).empty()) return false;
+  log_warning(
+      "the launcher (process {}) of {}, which uses the folder {}, is gone: its remaining "
+      "processes are asked to save and to end",
+      holder->mark.launcher.pid, holder->describe(), folder.string());
+  if (!launch::end_orphans(holder->mark, grace)) give_up_on(folder, holder);
+  return true;
+}
+
 }  // namespace
 
 std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files, const fs::path& folder,
@@ -126,30 +137,24 @@ std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files, const fs::path&
     if (auto lock = files.try_lock(folder / kLockFile, Holder::this_process().to_text(), text))
       return lock;
     const auto holder = Holder::from(text);
+    if (own.launcher.lives() && ended_orphans(folder, holder, gone.remaining())) continue;
     if (settled.expired() && holder && !holder->belongs_to(own) && holder->lives())
       refuse_in_use(folder, holder);
     if (gone.expired()) give_up_on(folder, holder);
   }
 }
 
-FolderUse make_way(const fs::path& folder, const launch::JobMark& job, Milliseconds grace) {
+FolderUse make_way(const fs::path& folder, const launch::JobMark& job, Milliseconds grace,
+                   bool begins_anew) {
   const auto settled = Deadline::after(kSettle);
   const auto gone = Deadline::after(grace + kUntilGone);
   for (;; std::this_thread::sleep_for(kLookAgain)) {
     const Look look = look_at(folder / kLockFile);
     const auto& holder = look.holder;
     const bool is_of_own = holder && holder->belongs_to(job);
-    // On several nodes other launchers may continue the job of a dead one.
-    const bool ends = holder && holder->is_orphan() && holder->mark.nodes == 1;
-    if (ends && !launch::processes_of(holder->mark).empty()) {
-      log_warning(
-          "the launcher (process {}) of {}, which uses the folder {}, is gone: its remaining "
-          "processes are asked to save and to end",
-          holder->mark.launcher.pid, holder->describe(), folder.string());
-      if (!launch::end_orphans(holder->mark, grace)) give_up_on(folder, holder);
-      continue;
-    }
+    if (ended_orphans(folder, holder, grace)) continue;
     if (!look.is_held) return {};
+    if (is_of_own && begins_anew && !gone.expired()) continue;
     if (is_of_own) return {.by_own_job = true};
     if (settled.expired() && holder && holder->lives()) refuse_in_use(folder, holder);
     if (gone.expired()) give_up_on(folder, holder);

@@ -119,7 +119,7 @@ Manifest manifest_from_text(std::string_view text, const std::string& where) {
       manifest.loss_history.push_back(loss_from_json(loss));
     return manifest;
   } catch (const Json::exception& error) {
-    throw corrupt(where, fmt::format("is no manifest: {}", error.what()));
+    throw corrupt(where, fmt::format("is not a manifest: {}", error.what()));
   }
 }
 

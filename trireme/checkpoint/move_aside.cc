@@ -36,7 +36,8 @@ fs::path free_name(const std::string& stem) {
 }
 
 bool move_whole(FileSystem& files, const fs::path& folder, const fs::path& to) {
-  if (is_around(folder, fs::current_path())) return false;
+  std::error_code unknown;  // A working directory that was removed is in no folder.
+  if (is_around(folder, fs::current_path(unknown))) return false;
   try {
     files.rename(folder, to);
   } catch (const Error& error) {

@@ -34,7 +34,7 @@ Saved open_manifest(const fs::path& path) {
       throw corrupt(manifest_path, fmt::format("does not list {}", required));
   for (const auto& [name, digest] : saved.manifest.files) {
     if (fs::path(name).filename() != name)
-      throw corrupt(manifest_path, fmt::format("lists {}, which is no file beside it", name));
+      throw corrupt(manifest_path, fmt::format("lists {}, which is not a file beside it", name));
     if (!fs::is_regular_file(path / name, ignored)) throw corrupt(path / name, "is missing");
   }
   return saved;

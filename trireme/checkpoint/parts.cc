@@ -116,8 +116,10 @@ std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::pa
                                                  const GoOnWaiting& go_on_waiting) {
   const auto missing = [&] {
     std::vector<std::string> writers;
+    std::error_code ignored;
     for (int index = 1; index < part.count; ++index)
-      if (!fs::exists(unfinished / note_of(index))) writers.push_back(writer_of(part, index));
+      if (!fs::exists(unfinished / note_of(index), ignored))
+        writers.push_back(writer_of(part, index));
     return writers;
   };
   for (auto writers = missing(); !writers.empty(); writers = missing()) {

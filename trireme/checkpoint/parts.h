@@ -24,10 +24,10 @@ namespace trireme::checkpoint {
 // One of the processes that save a checkpoint.
 struct Part {
   int index = 0, count = 1;
-  // With more than one part: the same text in all parts of one save, and in no
-  // other save of this folder.
+  // If there is more than one part, all parts of one save have the same text here, and no other
+  // save of this folder has it.
   std::string attempt;
-  // The rank that writes each part, by index. Used in messages; may be empty.
+  // The rank that writes each part, by index. Messages use it; it may be empty.
   std::vector<int> ranks;
 };
 

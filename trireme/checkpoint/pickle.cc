@@ -121,19 +121,19 @@ class Machine {
   void set_items(const std::vector<PickleValue>& items) {
     const PickleValue target = top();
     if (items.size() % 2 != 0 || target->kind != Kind::dict)
-      fail("it adds entries to a value that is no dict");
+      fail("it adds entries to a value that is not a dict");
     for (size_t i = 0; i < items.size(); i += 2)
       target->entries.emplace_back(items[i], items[i + 1]);
   }
   void append(const std::vector<PickleValue>& items) {
     const PickleValue target = top();
-    if (target->kind != Kind::list) fail("it appends to a value that is no list");
+    if (target->kind != Kind::list) fail("it appends to a value that is not a list");
     target->items.insert(target->items.end(), items.begin(), items.end());
   }
   void construct() {
     const PickleValue arguments = pop(), callable = pop();
     if (arguments->kind != Kind::list || callable->kind != Kind::global)
-      fail("it constructs a value that is no class");
+      fail("it constructs a value that is not a class");
     const PickleValue object =
         make(callable->text == "collections.OrderedDict" ? Kind::dict : Kind::object);
     object->text = callable->text;

@@ -73,7 +73,7 @@ class PytorchReader {
         value->text == "torch._utils._rebuild_tensor")
       return add(*value, name);
     if (value->text.starts_with("torch._utils._rebuild"))
-      fail(ErrorCode::unsupported, fmt::format("'{}' is no plain tensor", name));
+      fail(ErrorCode::unsupported, fmt::format("'{}' is not a plain tensor", name));
     if (value->state != nullptr && value->state->kind == Kind::dict)
       walk_entries(*value->state, name, depth);  // This is a module.
   }

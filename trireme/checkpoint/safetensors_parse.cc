@@ -25,8 +25,8 @@ std::string shown(const std::string& name) {
               "an older checkpoint or a fresh copy");
 }
 
-// Returns the number of bytes of a tensor of this shape. Empty if it exceeds 63 bits, or if the
-// strides do (for a shape with zeros).
+// Returns the number of bytes of a tensor of this shape. The result is empty if the number exceeds
+// 63 bits, or if the strides do (for a shape with zeros).
 std::optional<uint64_t> checked_bytes(const plan::TensorSpec& spec) {
   int64_t extent = plan::bytes_of(spec.dtype);
   bool empty = false;

@@ -1,6 +1,7 @@
 #include <trireme/checkpoint/tensor_file.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/checkpoint/input_file.h>
 
 namespace trireme::checkpoint {
@@ -8,7 +9,7 @@ namespace trireme::checkpoint {
 namespace fs = std::filesystem;
 
 Saved open_saved(const fs::path& path) {
-  if (fs::exists(path / kManifestFile)) return open_checkpoint(path);
+  if (path_exists(path / kManifestFile)) return open_checkpoint(path);
   if (has_checkpoints(path))
     if (auto saved = newest_in(path)) return std::move(*saved);
   throw Error(ErrorCode::not_found, "checkpoint", path.string() + " holds no checkpoint",
@@ -17,7 +18,8 @@ Saved open_saved(const fs::path& path) {
 
 TensorFile open_tensors(const fs::path& path) {
   TensorFile file;
-  if (fs::is_directory(path)) {
+  std::error_code ignored;  // A path that cannot be examined cannot be opened either.
+  if (fs::is_directory(path, ignored)) {
     file.saved = open_saved(path);
     file.tensors = file.saved->model->tensors();
     file.aliases = file.saved->manifest.aliases;

@@ -26,7 +26,7 @@ struct WriterOptions {
   // If false, save() returns once the checkpoint is durable, and needs no memory for a snapshot.
   bool background = true;
   // Returns true while all writers of the other parts may still write them. The calling thread
-  // asks while it waits; may throw.
+  // asks while it waits. The function may throw.
   GoOnWaiting others_live = {};
   // Called when a save of this step begins. The result is kept until that save has ended.
   std::function<std::shared_ptr<void>(int64_t step)> mark = {};
@@ -36,7 +36,7 @@ struct WriterOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
-// Used by one thread. An error of the writing thread is thrown once, by the next call; older
+// One thread uses it. An error of the writing thread is thrown once, by the next call; older
 // checkpoints then stay as they were. A checkpoint for which another part did not arrive is not
 // finished: it is abandoned with a warning.
 class Writer {

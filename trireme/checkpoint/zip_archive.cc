@@ -37,7 +37,7 @@ uint32_t crc_of(std::span<const std::byte> bytes) {
 
 void ZipReader::fail(const std::string& what) const {
   throw Error(ErrorCode::corrupt, "checkpoint",
-              fmt::format("{} is no whole archive of PyTorch: {}", path_.string(), what),
+              fmt::format("{} is not a whole archive of PyTorch: {}", path_.string(), what),
               "a file of torch.save (PyTorch 1.6 or newer), or a fresh copy");
 }
 
@@ -118,7 +118,7 @@ std::vector<std::byte> ZipReader::read(const std::string& name) const {
   std::vector<std::byte> bytes(entry.bytes);
   file_.read(begin, bytes);
   if (crc_of(bytes) != entry.crc)
-    fail(fmt::format("'{}' was changed: its checksum does not hold", name));
+    fail(fmt::format("'{}' was changed: its checksum does not match", name));
   return bytes;
 }
 

@@ -74,6 +74,16 @@ class Work {
       static_cast<size_t>(usable_cores()), std::vector<float>(kUnitFloats, 1.0f));
 };
 
+fs::path folder_for_temporary_files() {
+  std::error_code reason;
+  fs::path folder = fs::temp_directory_path(reason);
+  if (reason)
+    throw Error(ErrorCode::not_found, "cli",
+                fmt::format("the folder for temporary files cannot be used: {}", reason.message()),
+                "--folder FOLDER, or another TMPDIR");
+  return folder;
+}
+
 struct BenchFolder {
   explicit BenchFolder(const fs::path& base)
       : path(base / fmt::format("trireme-bench-checkpoint-{}", ::getpid())) {}
@@ -124,7 +134,7 @@ int bench_checkpoint(const BenchArguments& arguments) {
   const Tensors model("", arguments.model_mb * mb),
       optimizer(".moments", 2 * arguments.model_mb * mb);
   std::vector<std::byte> copy(model.memory.size() + optimizer.memory.size());
-  const BenchFolder folder(arguments.output.empty() ? fs::temp_directory_path()
+  const BenchFolder folder(arguments.output.empty() ? folder_for_temporary_files()
                                                     : fs::path(arguments.output));
   checkpoint::Writer writer{checkpoint::Folder(folder.path, {.keep = 1})};
   int64_t step = 0;

@@ -1,5 +1,5 @@
-// `trireme bench`: measures this machine. The supervisor starts processes; threads run inside the
-// worker.
+// `trireme bench`: measures this machine. The ranks are the programme `trireme-bench`: the
+// supervisor starts its processes, and threads run inside one.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
@@ -38,7 +38,7 @@ constexpr const char* kModels = "tiny, mlp, mlpbig, cnn, gpt, resnet18 or resnet
               "install openmpi-bin");
 }
 
-// Runs the worker's measuring subcommand in `workers` processes, or in one process with threads.
+// Runs the subcommand of `trireme-bench` in `workers` processes, or in one process with threads.
 int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   check_ranks(arguments);
   if (arguments.batch < 0)
@@ -52,8 +52,8 @@ int measure(const BenchArguments& arguments, std::vector<std::string> words) {
   // Each rank has one thread, as in the measurements of peers.
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) setenv(name, "1", 1);
   if (path.in_threads || (arguments.workers == 1 && arguments.node.nodes == 1))
-    return become_worker(std::move(words));
-  words.insert(words.begin(), sibling_program("trireme-worker").string());
+    become("trireme-bench", std::move(words));
+  words.insert(words.begin(), sibling_program("trireme-bench").string());
   if (path.backend == "mpi") become_mpirun(arguments.workers, words);
   launch::SupervisorOptions options;
   arguments.node.apply(options);
@@ -89,8 +89,8 @@ void check_tuning(const BenchArguments& arguments) {
                 fmt::format("--tune: path {} has an algorithm of its own", arguments.path),
                 fmt::format("--path {}", fmt::join(plan::paths_with_plans(), " or ")));
   if (arguments.output.empty()) return;
-  require_writable_folder(std::filesystem::absolute(arguments.output).parent_path());
-  if (std::filesystem::exists(arguments.output))
+  require_writable_folder(std::filesystem::path(arguments.output).parent_path());
+  if (path_exists(arguments.output))
     plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
 }
 
@@ -115,16 +115,16 @@ int bench_collectives(BenchArguments arguments) {
   check_shared_tensors(arguments);
   if (arguments.tune) {
     check_tuning(arguments);
-    return measure(arguments, {"bench-collectives", "--tune", "--op", arguments.op, "--output",
-                               arguments.output});
+    return measure(arguments,
+                   {"collectives", "--tune", "--op", arguments.op, "--output", arguments.output});
   }
   if (!arguments.output.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "--output is for the table of --tune",
                 "--tune, or no --output");
   check_algorithm(arguments);
   parse_bytes(arguments.bytes);
-  std::vector<std::string> words{"bench-collectives", "--op",        arguments.op,       "--bytes",
-                                 arguments.bytes,     "--algorithm", arguments.algorithm};
+  std::vector<std::string> words{"collectives",   "--op",        arguments.op,       "--bytes",
+                                 arguments.bytes, "--algorithm", arguments.algorithm};
   if (arguments.shared_tensors) words.push_back("--shared-tensors");
   return measure(arguments, std::move(words));
 }
@@ -141,9 +141,9 @@ int bench_step(const BenchArguments& arguments) {
                 fmt::format("--compression-rank {} is below 1", arguments.compression_rank),
                 "1 or more");
   return measure(arguments,
-                 {"bench-step", "--model", arguments.model, "--batch",
-                  std::to_string(arguments.batch), "--compression", arguments.compression,
-                  "--compression-rank", std::to_string(arguments.compression_rank)});
+                 {"step", "--model", arguments.model, "--batch", std::to_string(arguments.batch),
+                  "--compression", arguments.compression, "--compression-rank",
+                  std::to_string(arguments.compression_rank)});
 }
 
 void add_common(Command command, const std::shared_ptr<BenchArguments>& arguments) {
@@ -161,9 +161,7 @@ void add_repetitions(Command command, const std::shared_ptr<BenchArguments>& arg
 }  // namespace
 
 void check_ranks(const BenchArguments& arguments) {
-  if (arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
+  require_workers(arguments.workers);
   const BenchPath& path = find_bench_path(arguments.path);
   if (arguments.node.nodes > 1 && (path.in_threads || path.backend == "mpi"))
     throw Error(ErrorCode::invalid_argument, "cli",

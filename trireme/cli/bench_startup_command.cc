@@ -3,23 +3,18 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
+#include <trireme/base/unix_time.h>
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/paths.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/models/shapes.h>
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <vector>
 
 namespace trireme::cli {
 namespace {
-
-double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 void check_startup(const BenchArguments& arguments) {
   models::resolve({.name = arguments.model});
@@ -38,8 +33,8 @@ launch::SupervisorOptions job_of(const BenchArguments& arguments) {
   options.workers = find_bench_path(arguments.path).in_threads ? 1 : arguments.workers;
   options.threads_per_worker = 1;  // The same as in the measurements of peers.
   options.prefix_output = false;
-  options.command = {sibling_program("trireme-worker").string(),
-                     "bench-first-step",
+  options.command = {sibling_program("trireme-bench").string(),
+                     "first-step",
                      "--model",
                      arguments.model,
                      "--workers",
@@ -84,7 +79,7 @@ int bench_startup(const BenchArguments& arguments) {
       finished = said["first_step_at"].get<double>();
       return true;
     };
-    const double launched = unix_now();
+    const double launched = unix_seconds();
     if (const int code = launch::supervise(job); code != 0) return code;
     if (!finished)
       throw Error(ErrorCode::internal, "cli", "the job ended without a first step", "");

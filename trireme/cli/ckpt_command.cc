@@ -1,6 +1,7 @@
 // `trireme ckpt`: inspects, compares, converts and prunes checkpoints, without LibTorch.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/base/units.h>
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/step_name.h>
@@ -70,7 +71,7 @@ int inspect(const CkptArguments& arguments) {
 // Verifies each checkpoint of a folder, or a single one.
 int verify(const CkptArguments& arguments) {
   std::vector<fs::path> paths;
-  if (fs::exists(fs::path(arguments.path) / checkpoint::kManifestFile) ||
+  if (path_exists(fs::path(arguments.path) / checkpoint::kManifestFile) ||
       checkpoint::step_of_name(fs::path(arguments.path).filename()))
     paths.emplace_back(arguments.path);
   else if (checkpoint::has_checkpoints(arguments.path))

@@ -3,6 +3,8 @@
 #include <trireme/cli/command_line.h>
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <utility>
 
 namespace trireme::cli {
@@ -17,6 +19,7 @@ void Command::required(const std::string& name, T& value, const std::string& hel
   app_->add_option(name, value, help)->required();
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a type has no parentheses.
 #define TRIREME_OPTION(Type)                                                          \
   template void Command::option<Type>(const std::string&, Type&, const std::string&); \
   template void Command::required<Type>(const std::string&, Type&, const std::string&);
@@ -27,6 +30,7 @@ TRIREME_OPTION(std::filesystem::path)
 TRIREME_OPTION(std::optional<int>)
 TRIREME_OPTION(std::vector<std::string>)
 #undef TRIREME_OPTION
+// NOLINTEND(bugprone-macro-parentheses)
 
 void Command::repeated(const std::string& name, std::vector<std::string>& values,
                        const std::string& help) {

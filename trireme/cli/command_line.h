@@ -1,10 +1,7 @@
 // The options and subcommands of a programme. Only command_line.cc includes CLI11, because CLI11
 // takes longer to compile than all code that uses it.
 #pragma once
-#include <filesystem>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -14,8 +14,8 @@ void add_data(Command app);
 void add_scale(Command app);
 void add_doctor(Command app);
 
-// Runs the programme `trireme-worker`, which uses torch, in place of this one. Returns only by
-// throwing.
-int become_worker(std::vector<std::string> arguments);
+// Runs the programme `name` of this folder in place of this one. Throws Error(not_found, io) if it
+// cannot.
+[[noreturn]] void become(const std::string& name, std::vector<std::string> arguments);
 
 }  // namespace trireme::cli

@@ -2,6 +2,7 @@
 #include <trireme/cli/config_check.h>
 #include <trireme/cli/config_value.h>
 #include <trireme/cli/config_yaml.h>
+#include <filesystem>
 
 namespace trireme::cli {
 namespace {
@@ -27,7 +28,14 @@ Config load_config(const ConfigSource& source) {
     for (const Assignment& assignment : read_yaml(source.file))
       apply(config, given, assignment, /*by_set=*/false);
   }
-  for (const std::string& text : source.set) apply(config, given, read_set(text), /*by_set=*/true);
+  for (const std::string& text : source.set)
+    apply(config, given, read_set("--set", text), /*by_set=*/true);
+  for (const auto& [option, text] : source.options)
+    apply(config, given, read_set(option, text), /*by_set=*/true);
+  // A path through a folder that does not exist yet would otherwise change once that folder is
+  // made.
+  for (std::string* const dir : {&config.checkpoint.dir, &config.run.dir})
+    *dir = std::filesystem::path(*dir).lexically_normal().string();
   drop_overridden(config, given);
   check(config, given);
   if (config.train.epochs < 0 && config.train.steps < 0) config.train.epochs = kDefaultEpochs;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace trireme::cli {
@@ -125,13 +126,16 @@ struct Config {
 };
 
 struct ConfigSource {
-  std::filesystem::path file;    // May be empty; then only defaults hold.
+  std::filesystem::path file;    // It may be empty; then only defaults hold.
   std::vector<std::string> set;  // "key=value", in order; applied after the file.
+  // Other options of the command line that set a key: their names, and "key=value". They are
+  // applied last.
+  std::vector<std::pair<std::string, std::string>> options;
 };
 
 // Reads and checks a configuration. Throws Error(invalid_argument | not_found) naming file and
-// line (or --set), key, value, rule and, for an unknown key, the nearest known one. Relative data
-// paths in a file are relative to the working directory.
+// line (or the option), key, value, rule and, for an unknown key, the nearest known one. Relative
+// data paths in a file are relative to the working directory.
 Config load_config(const ConfigSource& source);
 // All keys with their values, in order. Used for the digest that ranks compare, for checkpoints
 // and for `doctor`.
@@ -147,7 +151,6 @@ std::string describe_keys();
 // The interval between saves, in steps or in epochs. If both are 0, only the end is saved.
 struct CheckpointEvery {
   int64_t steps = 0, epochs = 0;
-  bool only_at_end() const { return steps == 0 && epochs == 0; }
 };
 // Reads checkpoint.every: "100", "100 steps", "2 epochs", "epoch", "" or "never". Throws
 // Error(invalid_argument) naming the text.
@@ -158,6 +161,8 @@ struct ResolvedStrategy {
   std::string name;  // one_device, mirrored, multi_worker
   int workers = 1, replicas_per_worker = 1, world_size = 1;
 };
+// Throws Error(invalid_argument) if `workers`, the value of --workers, is below 1.
+void require_workers(int workers);
 // Resolves the strategy for `workers`. Throws Error(invalid_argument) with a remedy if strategy,
 // replicas, backend or global batch do not fit that number. `cores` is the number that mirrored
 // may fill; 0: the cores that this process may run on. Every worker gets the same answer if

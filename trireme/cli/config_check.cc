@@ -285,7 +285,7 @@ class Checker {
       plan::CollectiveTable::parse(read_file(config_.comm.table), config_.comm.table);
     } catch (const Error& error) {
       refuse("comm.table",
-             fmt::format("comm.table is {}, which is no table of collectives: {}",
+             fmt::format("comm.table is {}, which is not a table of collectives: {}",
                          config_.comm.table, brief(error)),
              "a file that trireme bench collectives --tune --output FILE wrote");
     }

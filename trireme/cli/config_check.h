@@ -7,8 +7,8 @@ namespace trireme::cli {
 
 // The origin of a key's value. A key without an entry has its default.
 struct Given {
-  std::string origin;  // "run.yaml:12" or "--set"
-  bool by_set = false;
+  std::string origin;   // "run.yaml:12", or the option: "--set"
+  bool by_set = false;  // An option of the command line gave it.
 };
 using GivenKeys = std::map<std::string, Given, std::less<>>;
 

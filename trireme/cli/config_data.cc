@@ -61,10 +61,12 @@ void read_images(const Config& config, Dataset& data) {
     read_idx_tables(config, classes, data);
   } else {
     fs::path file = config.data.path.empty() ? shipped_digits() : fs::path(config.data.path);
-    if (fs::is_directory(file)) file /= "digits.csv.gz";
+    std::error_code ignored;  // The reader of the file says what is wrong with it.
+    if (fs::is_directory(file, ignored)) file /= "digits.csv.gz";
     data.train = data::read_digits(file, classes);
   }
   data.content = digest_of(data.train);
+  if (data.test.count > 0) data.test_content = digest_of(data.test);
   if (data.test.count == 0 && config.data.test_fraction > 0) {
     data.split = plan::plan_split(data.train.count, config.data.test_fraction,
                                   static_cast<uint64_t>(config.data.split_seed));
@@ -110,9 +112,19 @@ Dataset read_data(const Config& config) {
 
 void identify_data(Json& keys, const Config& config, const Dataset& data) {
   keys["data.content"] = data.content;
+  if (!data.test_content.empty()) keys["data.test_content"] = data.test_content;
   const bool holds_out = !data.split.test.empty();
   if (!holds_out) keys.erase("data.test_fraction");
   if (!holds_out || config.data.name == "text") keys.erase("data.split_seed");
+}
+
+plan::DataPlan data_plan_of(const Config& config, const Dataset& data) {
+  return plan::DataPlan({.samples = data.train_samples,
+                         .batch = config.data.batch,
+                         .seed = static_cast<uint64_t>(config.train.seed),
+                         .shuffle = config.data.shuffle,
+                         .drop_last = config.data.drop_last,
+                         .virtual_shards = config.reproducible.virtual_shards});
 }
 
 plan::DType reduced_dtype(const Config& config) {

@@ -14,6 +14,8 @@ namespace trireme::cli {
 struct Dataset {
   int64_t train_samples = 0, test_samples = 0;  // test_samples may be 0.
   std::string content;  // A digest of the samples in the training files, before any are held out.
+  // A digest of the samples in the test files; empty if the data has no test part of its own.
+  std::string test_content;
   models::InputSpec input;
   // The samples of the file that each part holds; empty if the data has a test part of its own.
   plan::Split split;
@@ -23,13 +25,17 @@ struct Dataset {
 };
 
 // Turns a run's flat keys into those that identify its data (train/data_facts.h): adds
-// "data.content", and removes keys that had no effect on which samples are held out.
+// "data.content" and "data.test_content", and removes keys that had no effect on which samples are
+// held out.
 void identify_data(Json& keys, const Config& config, const Dataset& data);
 
 // Reads files, checks labels, and holds out data.test_fraction if the data has no test part. For
 // images, data.split_seed draws the held-out samples; for a text, they are its end. Throws Error
 // naming the file or the key.
 Dataset read_data(const Config& config);
+
+// The plan of the batches of a run that trains on `data`.
+plan::DataPlan data_plan_of(const Config& config, const Dataset& data);
 
 // The model's options, completed by the data: vocabulary and context of gpt, if the options leave
 // them open.

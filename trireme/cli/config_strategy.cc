@@ -44,9 +44,14 @@ void check_backend(const std::string& backend, const ResolvedStrategy& strategy)
 
 }  // namespace
 
-ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
+void require_workers(int workers) {
   if (workers < 1)
-    refuse(fmt::format("--workers is {}, but must be at least 1", workers), "--workers 1");
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--workers {} is below 1", workers), "--workers 1 or more");
+}
+
+ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
+  require_workers(workers);
   ResolvedStrategy resolved;
   resolved.name = strategy_name(config, workers);
   resolved.workers = workers;

@@ -441,7 +441,7 @@ std::vector<Key> make_key_table() {
        .kind = Kind::whole,
        .slot = TRIREME_SLOT(guard.window),
        .meaning =
-           "Steps from which that median is taken. Before there are as many, nothing is a spike.",
+           "Steps from which that median is taken. Until there are that many, nothing is a spike.",
        .range = from_to(2, 1000000)},
       {.name = "guard.check_replicas_every",
        .kind = Kind::whole,

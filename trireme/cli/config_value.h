@@ -8,7 +8,7 @@ namespace trireme::cli {
 struct Assignment {
   std::string key;
   std::string text;        // A list is written as "[16, 32]".
-  std::string origin;      // "run.yaml:12" or "--set"
+  std::string origin;      // "run.yaml:12", or the option: "--set"
   bool is_list = false;    // The value was written as a YAML list.
   bool is_quoted = false;  // An empty text was written on purpose.
 };
@@ -19,7 +19,7 @@ void set_value(Config& config, const Key& key, const Assignment& assignment);
 void set_default(Config& config, const Key& key);
 bool is_automatic(const Config& config, const Key& key);  // The value is `auto`.
 
-// In the form that set_value() reads.
+// The value in the form that set_value() reads.
 std::string value_as_text(const Config& config, const Key& key);
 Json value_as_json(const Config& config, const Key& key);
 

@@ -113,22 +113,22 @@ std::vector<Assignment> read_yaml(const std::filesystem::path& file) {
   return YamlReader(file.string()).read(read_file(file));
 }
 
-Assignment read_set(const std::string& text) {
+Assignment read_set(const std::string& option, const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    refuse("--set", fmt::format("\"{}\" is not of the form key=value", text),
+    refuse(option, fmt::format("\"{}\" is not of the form key=value", text),
            "--set data.batch=64");
   }
   std::string key = text.substr(0, equals);
   key.erase(key.find_last_not_of(' ') + 1);
   if (is_section(key)) {
-    refuse("--set",
+    refuse(option,
            fmt::format("{} is a section of keys, but was given the value \"{}\"", key,
                        text.substr(equals + 1)),
            fmt::format("--set {}.name={}", key, text.substr(equals + 1)));
   }
-  if (find_key(key) == nullptr) refuse_unknown_key("--set", key);
-  return {key, text.substr(equals + 1), "--set"};
+  if (find_key(key) == nullptr) refuse_unknown_key(option, key);
+  return {key, text.substr(equals + 1), option};
 }
 
 void refuse_unknown_key(const std::string& origin, const std::string& key) {

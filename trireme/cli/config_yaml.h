@@ -11,8 +11,9 @@ namespace trireme::cli {
 // for a syntax error, for a key given twice, or for an unknown key.
 std::vector<Assignment> read_yaml(const std::filesystem::path& file);
 
-// Reads "key=value" of the command line. Throws Error(invalid_argument) naming the text.
-Assignment read_set(const std::string& text);
+// Reads "key=value", which `option` of the command line gave. Throws Error(invalid_argument)
+// naming the option and the text.
+Assignment read_set(const std::string& option, const std::string& text);
 
 // Throws Error(invalid_argument) naming `origin`, the key, and the nearest known one.
 [[noreturn]] void refuse_unknown_key(const std::string& origin, const std::string& key);

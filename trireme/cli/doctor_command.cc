@@ -2,6 +2,7 @@
 // The worker answers, because it is the programme that trains.
 #include <fmt/format.h>
 #include <trireme/cli/commands.h>
+#include <memory>
 
 namespace trireme::cli {
 
@@ -11,10 +12,10 @@ void add_doctor(Command app) {
   auto json = std::make_shared<bool>(false);
   command.flag("--json", *json, "Print JSON");
   command.footer("Example: trireme launch --workers 2 -- trireme doctor");
-  command.action([json] {
+  command.action([json]() -> int {
     std::vector<std::string> words{"doctor"};
     if (*json) words.push_back("--json");
-    return become_worker(std::move(words));
+    become("trireme-worker", std::move(words));
   });
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/checkpoint/file_system.h>
 #include <trireme/cli/expect_run.h>
 #include <trireme/train/expectations.h>
 #include <cstdio>
@@ -34,7 +35,8 @@ int judge_expectations(const ExpectRun& run) {
       finding = exactly_once(report);
     } else {
       const fs::path reference = folder / "reference";
-      fs::remove_all(reference);  // The reference of an earlier run in this folder.
+      // An earlier run in this folder may have left its reference.
+      checkpoint::disk().remove_tree(reference);
       fmt::print(stderr, "training again without faults, for comparison\n");
       if (const int code = run.train(settings_of_reference(run.config, reference));
           code != kExitOk)

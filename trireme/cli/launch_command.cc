@@ -3,8 +3,10 @@
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/config.h>
 #include <trireme/cli/node_options.h>
 #include <trireme/launch/token_file.h>
+#include <memory>
 
 namespace trireme::cli {
 namespace {
@@ -29,9 +31,7 @@ Milliseconds duration_of(const std::string& option, const std::string& text) {
 }
 
 int launch_job(const LaunchArguments& arguments) {
-  if (arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
+  require_workers(arguments.workers);
   if (arguments.program.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
                 "trireme launch --workers 2 -- PROGRAM ARGUMENTS");

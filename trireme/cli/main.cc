@@ -1,5 +1,5 @@
-// `trireme`: the light front end. It does not load LibTorch; the programme trireme-worker beside
-// it trains.
+// `trireme`: the light front end. It does not load LibTorch; the programmes beside it do,
+// trireme-worker for training and trireme-bench for measuring.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/version.h>
@@ -10,8 +10,8 @@
 
 namespace trireme::cli {
 
-int become_worker(std::vector<std::string> arguments) {
-  const std::string program = sibling_program("trireme-worker").string();
+void become(const std::string& name, std::vector<std::string> arguments) {
+  const std::string program = sibling_program(name).string();
   arguments.insert(arguments.begin(), program);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());

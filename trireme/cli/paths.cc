@@ -1,6 +1,7 @@
 #include <fmt/chrono.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/cli/paths.h>
 #include <unistd.h>
 #include <cstdlib>
@@ -14,10 +15,12 @@ fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path();
 
 fs::path sibling_program(const std::string& name) {
   const fs::path path = own_folder() / name;
-  if (!fs::exists(path))
+  if (!path_exists(path))
     throw Error(ErrorCode::not_found, "cli",
-                fmt::format("the program {} is missing", path.string()),
-                "build or install Trireme again");
+                fmt::format("the programme {} is missing", path.string()),
+                fmt::format("build it (cmake --build build --target {}), or install "
+                            "Trireme again",
+                            name));
   return path;
 }
 
@@ -27,9 +30,9 @@ fs::path shipped_digits() {
   places.push_back(own_folder() / "../../data");
   places.push_back(own_folder() / "../share/trireme/data");
   for (const fs::path& place : places)
-    if (const fs::path file = (place / "digits.csv.gz").lexically_normal(); fs::exists(file))
+    if (const fs::path file = (place / "digits.csv.gz").lexically_normal(); path_exists(file))
       return file;
-  throw Error(ErrorCode::not_found, "cli", "the digits data set is not beside this program",
+  throw Error(ErrorCode::not_found, "cli", "the digits data set is not beside this programme",
               "data.path: the file digits.csv.gz, or TRIREME_DATA: its folder");
 }
 
@@ -38,7 +41,7 @@ std::string make_run_dir(const Config& config) {
   const std::string stem = fmt::format("runs/{}-{:%Y%m%d-%H%M%S}", config.data.name,
                                        fmt::localtime(std::time(nullptr)));
   std::string dir = stem;
-  for (int again = 2; fs::exists(dir); ++again) dir = fmt::format("{}-{}", stem, again);
+  for (int again = 2; path_exists(dir); ++again) dir = fmt::format("{}-{}", stem, again);
   return dir;
 }
 

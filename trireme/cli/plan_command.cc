@@ -2,17 +2,10 @@
 // LibTorch.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
-#include <trireme/base/files.h>
 #include <trireme/cli/commands.h>
-#include <trireme/cli/config_data.h>
+#include <trireme/cli/config_plan.h>
 #include <trireme/cli/paths.h>
-#include <trireme/plan/bucket_plan.h>
-#include <trireme/plan/collective_table.h>
-#include <trireme/plan/data_plan.h>
-#include <trireme/plan/mesh.h>
-#include <trireme/plan/shard_tree.h>
 #include <algorithm>
-#include <optional>
 
 namespace trireme::cli {
 namespace {
@@ -20,104 +13,75 @@ namespace {
 struct PlanArguments {
   ConfigSource source;
   int workers = 1;
+  Launchers launchers;
   int64_t batches = 0;
   bool json = false;
 };
 
-plan::SizeChoices all_reduce_choices(const Config& config, const std::string& path, int ranks) {
-  plan::CollectiveTable table;
-  if (!config.comm.table.empty())
-    table = plan::CollectiveTable::parse(read_file(config.comm.table), config.comm.table);
-  if (config.strategy.all_reduce != "auto")
-    table.always(plan::Collective::all_reduce,
-                 plan::algorithm_from_string(config.strategy.all_reduce));
-  return table.choices(path, plan::Collective::all_reduce, ranks, {});
+// The plan's largest all-reduce by an algorithm of Trireme's own, or null if there is none.
+const plan::Operation* largest_all_reduce(const plan::EnginePlan& plan) {
+  const auto bytes_of = [](const plan::Operation& operation) {
+    const bool is_own = operation.name == "all_reduce" && !operation.algorithm.empty();
+    return is_own ? operation.elements * plan::bytes_of(operation.dtype) : -1;
+  };
+  const auto largest =
+      std::max_element(plan.operations.begin(), plan.operations.end(),
+                       [&](const auto& a, const auto& b) { return bytes_of(a) < bytes_of(b); });
+  return largest != plan.operations.end() && bytes_of(*largest) >= 0 ? &*largest : nullptr;
 }
 
-int64_t largest_bucket(const plan::BucketPlan& plan) {
-  int64_t bytes = 0;
-  for (const plan::Bucket& bucket : plan.buckets)
-    bytes = std::max(bytes, bucket.elements * plan::bytes_of(bucket.dtype));
-  return bytes;
+// The rounds of an operation, between the ranks that take part in it.
+plan::CollectivePlan rounds_of(const plan::EnginePlan& plan, const plan::Operation& operation) {
+  const plan::Placement& placement = plan.placement;
+  const auto carries = [&](const plan::Carrier& carrier) {
+    return carrier.path == operation.path && carrier.size() > 1 &&
+           operation.operations[static_cast<size_t>(carrier.ranks[1])] > 0;
+  };
+  const auto inside = std::find_if(placement.inside.begin(), placement.inside.end(), carries);
+  const plan::Carrier& carrier =
+      inside != placement.inside.end() ? *inside : placement.between.value();
+  const plan::CollectivePlan rounds = plan::plan_collective(
+      plan::Collective::all_reduce, plan::algorithm_from_string(operation.algorithm),
+      carrier.size(), 0, carrier.hosts);
+  check(rounds);
+  return rounds;
 }
 
 int show(const PlanArguments& arguments) {
-  if (arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--workers {} is below 1", arguments.workers), "--workers 1 or more");
   const Config config = load_config(arguments.source);
   const ResolvedStrategy strategy = check_with_workers(config, arguments.workers);
   const Dataset dataset = read_data(config);
-  const auto parameters =
-      models::parameter_shapes(model_for(config, dataset), dataset.input, reduced_dtype(config));
+  const plan::EnginePlan plan = engine_plan_of(config, strategy, dataset, arguments.launchers);
+  check(plan);
+  const plan::Operation* const all_reduce = largest_all_reduce(plan);
 
-  const plan::Mesh mesh({{"data", strategy.world_size}});
-  const plan::DataPlan data({dataset.train_samples, config.data.batch,
-                             static_cast<uint64_t>(config.train.seed), config.data.shuffle,
-                             config.data.drop_last, config.reproducible.virtual_shards});
-  std::optional<plan::ShardTree> shard_tree;
-  if (config.reproducible.virtual_shards > 0) {
-    shard_tree = plan::plan_shard_tree(config.reproducible.virtual_shards, strategy.world_size);
-    check(*shard_tree);
-  }
-  const plan::BucketPlan buckets = plan::plan_buckets(
-      parameters, {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes});
-  // True if the workers are on one host.
-  const bool shares_memory = config.comm.backend == "auto" || config.comm.backend == "shm";
-  const std::string path = strategy.workers == 1 ? "threads" : shares_memory ? "shm" : "tcp";
-  const plan::SizeChoices choices = all_reduce_choices(config, path, strategy.world_size);
-  const plan::CollectivePlan all_reduce = plan::plan_collective(
-      plan::Collective::all_reduce,
-      choices[plan::choose(choices, largest_bucket(buckets))].algorithm, strategy.world_size);
-  check(mesh);
-  check(data, strategy.world_size);
-  check(buckets, parameters);
-  check(all_reduce);
-  // Gloo and MPI have algorithms of their own. Ranks that share memory run the plan, and so does
-  // TCP.
-  const bool runs_plan = strategy.workers == 1 || shares_memory || config.comm.backend == "tcp";
-
+  const plan::DataPlan data(plan.data.value());
   std::vector<std::vector<int64_t>> batches;
   plan::DataPosition position;
   for (int64_t i = 0; i < arguments.batches; ++i, position = data.next(position))
     batches.push_back(data.global_batch(position));
 
   if (arguments.json) {
-    Json out = {{"strategy", strategy.name},
-                {"workers", strategy.workers},
-                {"world_size", strategy.world_size},
-                {"mesh", mesh.to_json()},
-                {"data", data.to_json(strategy.world_size)},
-                {"buckets", buckets.to_json()},
-                {"all_reduce", all_reduce.to_json()}};
-    if (shard_tree) out["shard_tree"] = shard_tree->to_json();
-    out["all_reduce"]["backend"] = strategy.workers == 1 ? "threads" : config.comm.backend;
-    out["all_reduce"]["choices"] = plan::describe(choices);
+    Json out = plan.to_json();
+    out["strategy"] = strategy.name;
+    out["workers"] = strategy.workers;
+    out["world_size"] = strategy.world_size;
+    if (all_reduce) out["all_reduce"] = rounds_of(plan, *all_reduce).to_json();
     if (arguments.batches > 0) {
       // The batches count within the training part. If that part was split off, "split" lists the
       // samples of the file that it holds.
       out["batches"] = batches;
       out["split"] = {{"train", dataset.split.train}, {"test", dataset.split.test}};
     }
-    Json shapes = Json::array();
-    for (const auto& spec : parameters)
-      shapes.push_back(
-          {{"name", spec.name}, {"shape", spec.shape}, {"dtype", plan::to_string(spec.dtype)}});
-    out["parameters"] = shapes;
     fmt::print("{}\n", out.dump(2));
     return kExitOk;
   }
   fmt::print("strategy: {} ({} workers x {} replicas)\n\n{}\n{}\n{}\n", strategy.name,
-             strategy.workers, strategy.replicas_per_worker, mesh.describe(),
-             data.describe(strategy.world_size), buckets.describe());
-  if (shard_tree) fmt::print("{}\n", shard_tree->describe());
-  fmt::print("all_reduce over {}: {}; the largest bucket:\n\n{}", path, plan::describe(choices),
-             all_reduce.describe());
-  if (!runs_plan)
-    fmt::print(
-        "(comm.backend {} sums by an algorithm of its own; threads, shm and tcp run the plan "
-        "above)\n",
-        config.comm.backend);
+             strategy.workers, strategy.replicas_per_worker, plan.mesh.describe(),
+             data.describe(strategy.world_size), plan.describe());
+  if (all_reduce)
+    fmt::print("the all_reduce of {}, over {}:\n\n{}\n", all_reduce->content, all_reduce->path,
+               rounds_of(plan, *all_reduce).describe());
   for (size_t i = 0; i < batches.size(); ++i)
     fmt::print("batch {}: {}\n", i, fmt::join(batches[i], " "));
   return kExitOk;
@@ -132,6 +96,9 @@ void add_plan(Command app) {
   command.option("config", arguments->source.file, "YAML file");
   command.repeated("--set", arguments->source.set, "key=value, after the file; may be repeated");
   command.option("--workers", arguments->workers, "Worker processes to plan for");
+  command.option("--nodes", arguments->launchers.nodes,
+                 "Hosts to plan for, with the workers dealt out in a row; --workers counts all");
+  command.flag("--elastic", arguments->launchers.elastic, "Plan a generation of an elastic job");
   command.option("--batches", arguments->batches,
                  "Also list the samples of this many global batches");
   command.flag("--json", arguments->json, "Print JSON");

@@ -21,7 +21,8 @@ std::vector<pid_t> running_jobs(const std::filesystem::path& folder) {
   const std::string prefix =
       launch::elastic_job_id(0).substr(0, launch::elastic_job_id(0).size() - 1);
   std::vector<pid_t> jobs;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  std::error_code ignored;  // A folder that is not there holds no jobs.
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().stem().string();
     if (!name.starts_with(prefix) || entry.path().extension() != ".token") continue;
     const pid_t launcher = std::atoi(name.c_str() + prefix.size());

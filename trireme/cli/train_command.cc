@@ -1,8 +1,10 @@
 // `trireme train`: checks everything that can be checked before a process starts. Then it becomes
 // the worker, or supervises several workers.
+#include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
+#include <trireme/base/unix_time.h>
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/folder_lock.h>
 #include <trireme/checkpoint/move_aside.h>
@@ -19,13 +21,11 @@
 #include <trireme/monitor/append_file.h>
 #include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>
-#include <trireme/plan/data_plan.h>
 #include <trireme/train/expectations.h>
 #include <trireme/train/faults.h>
 #include <unistd.h>
-#include <chrono>
+#include <algorithm>
 #include <cstdlib>
-#include <thread>
 
 namespace trireme::cli {
 namespace {
@@ -42,7 +42,9 @@ struct TrainArguments {
 // Moves the checkpoints of a folder aside and never deletes them, so "--fresh" cannot cost anybody
 // their work.
 void move_aside(const std::filesystem::path& dir) {
-  if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir))) return;
+  std::error_code ignored;  // A folder that cannot be examined is refused when it is opened.
+  if (!checkpoint::has_checkpoints(dir) && !std::filesystem::exists(marks_dir(dir), ignored))
+    return;
   std::filesystem::path aside;
   try {
     aside = checkpoint::move_aside(checkpoint::disk(), dir, {marks_dir(dir).filename().string()});
@@ -66,10 +68,9 @@ std::vector<std::string> worker_arguments(const TrainArguments& arguments, const
 }
 
 void set_threads(const Config& config, const ResolvedStrategy& strategy, int local_workers) {
-  const int cores = std::max(1u, std::thread::hardware_concurrency());
-  const int threads = config.device.threads > 0
-                          ? config.device.threads
-                          : std::max(1, cores / (local_workers * strategy.replicas_per_worker));
+  const int replicas = local_workers * strategy.replicas_per_worker;
+  const int threads =
+      config.device.threads > 0 ? config.device.threads : std::max(1, usable_cores() / replicas);
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
     setenv(name, std::to_string(threads).c_str(), 0);
 }
@@ -125,9 +126,7 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
 int64_t check_model_and_data(const Config& config, int most) {
   const Dataset data = read_data(config);
   models::parameter_shapes(model_for(config, data), data.input);
-  const plan::DataPlan plan({data.train_samples, config.data.batch,
-                             static_cast<uint64_t>(config.train.seed), config.data.shuffle,
-                             config.data.drop_last});
+  const plan::DataPlan plan = data_plan_of(config, data);
   if (most > 0 && config.elastic.batch == "scale") {
     plan::DataPlanOptions largest = plan.options();
     largest.batch = config.data.batch / config.elastic.workers * most;
@@ -175,7 +174,8 @@ launch::JobMark mark_of(const TrainArguments& arguments) {
 }
 
 void check_report(const std::string& report) {
-  if (!report.empty() && std::filesystem::is_directory(report))
+  std::error_code ignored;  // A path that cannot be examined is refused when it is written.
+  if (!report.empty() && std::filesystem::is_directory(report, ignored))
     throw Error(ErrorCode::invalid_argument, "cli", fmt::format("--report {} is a folder", report),
                 "the name of a file");
 }
@@ -185,20 +185,16 @@ int train(TrainArguments arguments) {
     fmt::print("{}", describe_keys());
     return kExitOk;
   }
-  const double started =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  setenv("TRIREME_STARTED", fmt::format("{:.6f}", started).c_str(), 0);
+  setenv("TRIREME_STARTED", fmt::format("{:.6f}", unix_seconds()).c_str(), 0);
   if (!arguments.inject.empty())
-    arguments.source.set.push_back("inject.faults=" + arguments.inject);
+    arguments.source.options.emplace_back("--inject", "inject.faults=" + arguments.inject);
   if (!arguments.expect.empty())
-    arguments.source.set.push_back("inject.expect=" + arguments.expect);
+    arguments.source.options.emplace_back("--expect", "inject.expect=" + arguments.expect);
   Config config = load_config(arguments.source);
   const launch::Identity identity = launch::resolve_identity(Environment::of_process());
   const bool launched = identity.launcher != launch::Launcher::alone;
   if (!launched) launch::TokenFile::clear_abandoned(Environment::of_process());
-  if (arguments.workers && *arguments.workers < 1)
-    throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--workers {} is below 1", *arguments.workers), "--workers 1 or more");
+  if (arguments.workers) require_workers(*arguments.workers);
   if (launched && arguments.workers && *arguments.workers != identity.workers)
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--workers {} contradicts the launcher, which started {}",
@@ -210,6 +206,14 @@ int train(TrainArguments arguments) {
     throw Error(ErrorCode::invalid_argument, "cli",
                 "--elastic under another launcher: workers are replaced by trireme train itself",
                 "trireme train ... --elastic, started by itself");
+  const bool can_regroup = config.comm.backend == "auto" || config.comm.backend == "shm" ||
+                           config.comm.backend == "tcp";
+  if (elastic && !can_regroup)
+    throw Error(ErrorCode::unsupported, "cli",
+                fmt::format("--elastic with comm.backend {}, which cannot continue after a worker "
+                            "is lost",
+                            config.comm.backend),
+                "comm.backend=auto, shm or tcp");
   const int workers =
       launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
   if (!elastic && !launched && config.elastic.batch != "keep")
@@ -248,19 +252,27 @@ int train(TrainArguments arguments) {
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
     check_report(arguments.report);
+    // Launchers of other nodes may come when the job that this one began holds the folder. Without
+    // etcd a member that this one finds there is left over, and ends as it has no coordinator.
+    const bool begins_anew = arguments.fresh && !launched && arguments.node.node == 0;
     const auto use = checkpoint::make_way(
         checkpoint_dir(config), launched ? launch::JobMark::of_this_process() : mark_of(arguments),
-        config.launch.stop_grace);
-    if (arguments.fresh && !use.by_own_job) move_aside(checkpoint_dir(config));
+        config.launch.stop_grace, begins_anew && !net::is_etcd_url(arguments.node.rendezvous));
+    if (arguments.fresh && !use.by_own_job)
+      move_aside(checkpoint_dir(config));
+    else if (begins_anew)
+      log_warning(
+          "--fresh: the checkpoints in {} stay, because a process of the same job uses them",
+          checkpoint_dir(config));
     require_writable_folder(checkpoint_dir(config));
     if (!arguments.report.empty())
-      require_writable_folder(std::filesystem::absolute(arguments.report).parent_path());
+      require_writable_folder(std::filesystem::path(arguments.report).parent_path());
   }
   if (expects) return run_and_judge(arguments, config, strategy);
   if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic))
     return supervise_workers(arguments, config, strategy);
   set_threads(config, strategy, launched ? identity.local_workers : 1);
-  return become_worker(worker_arguments(arguments, config));
+  become("trireme-worker", worker_arguments(arguments, config));
 }
 
 }  // namespace

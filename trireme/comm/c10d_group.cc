@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/c10d_group.h>
+#include <trireme/plan/placement.h>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -160,6 +161,7 @@ class C10dGroup : public Group {
   std::string_view backend() const override { return name_; }
   bool runs_in_background() const override { return true; }
   at::Device device() const override { return device_; }
+  plan::Placement placement() const override { return plan::each_alone(size(), name_); }
   void abort(const std::string& reason) override {
     // The other processes learn of it from the coordinator.
     limits_->give_up(reason);

@@ -7,7 +7,7 @@ namespace trireme {
 
 // The types that groups carry and plans work on. Throws Error(unsupported) naming any other.
 plan::DType to_plan(at::ScalarType type);
-// Those that checkpoints hold: more than groups carry. Throws likewise.
+// The types that checkpoints hold, which are more than groups carry. Throws likewise.
 plan::DType to_stored(at::ScalarType type);
 at::ScalarType to_torch(plan::DType dtype);  // The inverse of to_plan() and to_stored().
 

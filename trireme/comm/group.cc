@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/comm/group.h>
 #include <trireme/launch/phase_marks.h>
+#include <trireme/plan/collective_plan.h>
 
 namespace trireme {
 namespace {
@@ -135,6 +136,35 @@ at::Tensor Group::shared_tensor(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, type);
 }
 
+void Group::Counter::add(int64_t bytes) {
+  operations.fetch_add(1, std::memory_order_relaxed);
+  bytes_sent.fetch_add(bytes, std::memory_order_relaxed);
+}
+Traffic Group::Counter::read() const {
+  return {operations.load(std::memory_order_relaxed), bytes_sent.load(std::memory_order_relaxed)};
+}
+
+Traffic Group::traffic() const { return collectives_.read() + messages_.read(); }
+Traffic Group::traffic_of_collectives() const { return collectives_.read(); }
+
+int64_t Group::bytes_sent_in(plan::Collective collective, int64_t elements, int64_t element_bytes,
+                             int root) const {
+  const int64_t bytes = elements * element_bytes, others = size_ - 1;
+  switch (collective) {
+    case plan::Collective::all_reduce:
+    case plan::Collective::reduce_scatter: return 2 * others * bytes / size_;
+    case plan::Collective::all_gather: return others * (bytes / size_);
+    case plan::Collective::broadcast: return rank_ == root ? bytes : 0;
+  }
+  return 0;
+}
+
+void Group::count(plan::Collective collective, const at::Tensor& whole, int root) {
+  if (size_ > 1)
+    collectives_.add(bytes_sent_in(collective, whole.numel(),
+                                   static_cast<int64_t>(whole.element_size()), root));
+}
+
 WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
   return started(prepare_all_reduce(tensor, op));
 }
@@ -150,6 +180,9 @@ WorkPtr Group::broadcast_async(at::Tensor tensor, int root) {
 WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) {
   return started(prepare_send(tensor, to, tag));
 }
+WorkPtr Group::relay_async(at::Tensor tensor, int to, int tag) {
+  return started(prepare_send(tensor, to, tag, /*counts=*/false));
+}
 WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
   return started(prepare_recv(tensor, from, tag));
 }
@@ -157,6 +190,7 @@ WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
 WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor, device());
   check_op("all_reduce", tensor, op);
+  count(plan::Collective::all_reduce, tensor);
   return marked("all_reduce", tensor, [&] { return do_all_reduce(values_of(tensor), op); });
 }
 WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
@@ -164,32 +198,37 @@ WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor&
   check_tensor("reduce_scatter", output, device());
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_, device());
+  count(plan::Collective::reduce_scatter, input);
   return marked("reduce_scatter", output,
                 [&] { return do_reduce_scatter(values_of(input), values_of(output), op); });
 }
 WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
   check_tensor("all_gather", input, device());
   check_blocks("all_gather", input, output, size_, device());
+  count(plan::Collective::all_gather, output);
   return marked("all_gather", input,
                 [&] { return do_all_gather(values_of(input), values_of(output)); });
 }
 WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
   check_tensor("broadcast", tensor, device());
   check_rank("broadcast", "root", root, size_);
+  count(plan::Collective::broadcast, tensor, root);
   return marked("broadcast", tensor, [&] { return do_broadcast(values_of(tensor), root); });
 }
 void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) {
   check_tensor("gather", input, device());
   check_rank("gather", "root", root, size_);
   if (rank_ == root) check_blocks("gather", input, output, size_, device());
+  if (size_ > 1) collectives_.add(rank_ == root ? 0 : bytes_of(input));
   const launch::CollectiveMark mark("gather", bytes_of(input));
   do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
-WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag) {
+WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool counts) {
   check_tensor("send", tensor, device());
   check_rank("send", "receiver", to, size_);
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
   check_tag("send", tag);
+  if (counts) messages_.add(bytes_of(tensor));
   return marked("send", tensor, [&] { return do_send(values_of(tensor), to, tag); });
 }
 WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag) {

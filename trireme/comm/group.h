@@ -9,6 +9,8 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +20,10 @@ namespace trireme {
 namespace comm {
 class HostTeam;
 }
+namespace plan {
+enum class Collective;
+struct Placement;
+}  // namespace plan
 
 enum class ReduceOp { sum, mean, max, min };  // mean: floating-point types only.
 std::string_view to_string(ReduceOp op);
@@ -32,6 +38,17 @@ class Work {
   virtual void wait() = 0;  // Throws Error(timeout | peer_lost | aborted).
 };
 using WorkPtr = std::unique_ptr<Work>;
+
+struct Traffic {
+  int64_t operations = 0;  // Collectives among several ranks, and messages that were sent.
+  int64_t bytes_sent = 0;  // The bytes of tensors that went to other ranks in them.
+  Traffic operator+(const Traffic& other) const {
+    return {operations + other.operations, bytes_sent + other.bytes_sent};
+  }
+  Traffic operator-(const Traffic& other) const {
+    return {operations - other.operations, bytes_sent - other.bytes_sent};
+  }
+};
 
 class Group {
  public:
@@ -91,6 +108,19 @@ class Group {
   // connects the teams; on other ranks it is null.
   virtual int hosts() const { return 1; }
   virtual std::shared_ptr<Group> between_hosts() const { return nullptr; }
+  // The hosts of the ranks, and what carries messages between them: the same value on every rank.
+  virtual plan::Placement placement() const = 0;
+
+  // The work of this rank in this group since it was made. An operation counts when it is
+  // called; a barrier and a receive do not count. The bytes are exact where a CollectivePlan runs:
+  // they are its `sends`, also where the others read this rank's memory. Gloo, MPI and NCCL have
+  // algorithms of their own, and count as if these were a ring (a reduce_scatter like an
+  // all_reduce, a broadcast once at its root). A hybrid group counts what its parts do. Any
+  // thread.
+  virtual Traffic traffic() const;
+  Traffic traffic_of_collectives() const;  // The part of traffic() without messages.
+  // send_async() of a message that counts in another group, which consists of groups.
+  [[nodiscard]] WorkPtr relay_async(at::Tensor tensor, int to, int tag);
 
   // Makes this rank give up: the waits of the other ranks in this process end in Error(aborted)
   // with `reason`. Any thread.
@@ -98,6 +128,7 @@ class Group {
 
  protected:
   Group(int rank, int size) : rank_(rank), size_(size) {}
+  Traffic traffic_of_messages() const { return messages_.read(); }
 
  private:
   // These check the arguments and start nothing.
@@ -105,7 +136,7 @@ class Group {
   WorkPtr prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op);
   WorkPtr prepare_all_gather(const at::Tensor& input, const at::Tensor& output);
   WorkPtr prepare_broadcast(const at::Tensor& tensor, int root);
-  WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag);
+  WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag, bool counts = true);
   WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag);
 
   // A backend implements these; their arguments have been checked.
@@ -117,9 +148,26 @@ class Group {
   virtual WorkPtr do_send(at::Tensor tensor, int to, int tag) = 0;
   virtual WorkPtr do_recv(at::Tensor tensor, int from, int tag) = 0;
   virtual void do_barrier() = 0;
+  // The bytes that this rank sends in a collective of this size; it is that of the whole tensor
+  // (reduce_scatter's input, all_gather's output). `root` is that of a broadcast. This is the
+  // answer for algorithms that are unknown; backends that run plans have their own. Cheap. Any
+  // thread.
+  virtual int64_t bytes_sent_in(plan::Collective collective, int64_t elements,
+                                int64_t element_bytes, int root) const;
+
+  // Every operation passes a prepare_ function or gather(), which count it. What a backend does
+  // privately passes neither.
+  void count(plan::Collective collective, const at::Tensor& whole, int root = 0);
 
   int rank_;
   int size_;
+  // Several threads may start operations.
+  struct Counter {
+    std::atomic<int64_t> operations{0}, bytes_sent{0};
+    void add(int64_t bytes);
+    Traffic read() const;
+  };
+  Counter collectives_, messages_;
 };
 
 // An operation that was already finished when it was started.

@@ -2,8 +2,10 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/hybrid_group.h>
+#include <trireme/plan/placement.h>
 #include <algorithm>
 
 namespace trireme::comm {
@@ -34,6 +36,28 @@ class HybridGroup : public Group {
     return leads() ? parts_->leaders : nullptr;
   }
 
+  plan::Placement placement() const override {
+    plan::Placement all;
+    all.hosts.resize(static_cast<size_t>(size()));
+    all.table = local_->placement().table;
+    plan::Carrier between{std::string(parts_->processes->backend()), {}, hosts_of_leaders()};
+    for (const auto& ranks : parts_->ranks) {
+      for (const int rank : ranks) all.hosts[static_cast<size_t>(rank)] = all.host_count();
+      const bool several_processes = static_cast<int>(ranks.size()) > each();
+      all.inside.push_back({several_processes ? "shm" : "threads", ranks, {}});
+      between.ranks.push_back(ranks.front());
+    }
+    all.between = std::move(between);
+    return all;
+  }
+
+  // Collectives consist of those of the other groups, which count them. The messages of all
+  // threads of a process go to other hosts through one group, so they count here.
+  Traffic traffic() const override {
+    const Traffic own = traffic_of_messages() + local_->traffic_of_collectives();
+    return leads() ? own + parts_->leaders->traffic() : own;
+  }
+
  private:
   bool leads() const { return local_->rank() == 0; }
 
@@ -45,7 +69,7 @@ class HybridGroup : public Group {
     try {
       action();
     } catch (const std::exception& error) {
-      local_->abort(error.what());
+      local_->abort(parts_of(error).what);  // Each rank adds its own number to the text.
       throw;
     }
   }
@@ -101,7 +125,7 @@ class HybridGroup : public Group {
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     const auto [host, place] = place_of(to);
     if (host == parts_->host) return local_->send_async(tensor, place, tag);
-    return parts_->processes->send_async(tensor, to / each(), pair_tag(rank(), to, tag));
+    return parts_->processes->relay_async(tensor, to / each(), pair_tag(rank(), to, tag));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     const auto [host, place] = place_of(from);
@@ -124,6 +148,19 @@ class HybridGroup : public Group {
     throw Error(ErrorCode::internal, "comm", fmt::format("rank {} is on no host", rank));
   }
   int each() const { return parts_->ranks_per_process; }
+  // [host]: the number by which the carrier between hosts knows the host of its leader. The
+  // numbers are in the order of the leaders, as if these were a group of their own.
+  std::vector<int> hosts_of_leaders() const {
+    const std::vector<int> of_processes = parts_->processes->placement().between.value().hosts;
+    std::vector<int> known, hosts;
+    for (const auto& ranks : parts_->ranks) {
+      const int theirs = of_processes.at(static_cast<size_t>(ranks.front() / each()));
+      const auto found = std::find(known.begin(), known.end(), theirs);
+      hosts.push_back(static_cast<int>(found - known.begin()));
+      if (found == known.end()) known.push_back(theirs);
+    }
+    return hosts;
+  }
   // Between two processes the tag must also distinguish the pairs of threads.
   int pair_tag(int sender, int receiver, int tag) const {
     const int pairs = each() * each();

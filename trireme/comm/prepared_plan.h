@@ -14,11 +14,17 @@ namespace trireme::comm {
 struct PreparedPlan {
   explicit PreparedPlan(plan::CollectivePlan ready);
 
+  // The result of plan.bytes_sent(), without its loop over the rounds: groups ask in every call.
+  int64_t bytes_sent(int rank, int64_t elements, int64_t element_bytes) const;
+
   plan::CollectivePlan plan;
   // [round]: true if a rank overwrites a chunk that another rank reads in the same round. In
   // shared memory the new values are then kept aside until all ranks have read the old ones. With
   // messages a rank keeps aside a chunk that arrives before it has sent its own.
   std::vector<bool> staged;
+  // [rank * (chunks + 1) + c]: the number of sends of `rank` to others that carry one of the
+  // chunks 0..c-1.
+  std::vector<int64_t> sends_below;
 };
 
 // The plans of one group. Any thread. A reference to a plan stays valid.
@@ -33,6 +39,11 @@ class PlanChoice {
   // size of the whole tensor (reduce_scatter's input, all_gather's output); `root` is that
   // of a broadcast.
   const PreparedPlan& choose(plan::Collective collective, int64_t bytes, int root = 0) const;
+  // The bytes that `rank` sends in the plan that choose() gives for a whole tensor of this size.
+  int64_t bytes_sent(int rank, plan::Collective collective, int64_t elements,
+                     int64_t element_bytes, int root) const;
+  const std::vector<int>& hosts() const { return hosts_; }
+  const plan::CollectiveTable& table() const { return table_; }
 
  private:
   struct Choice {
@@ -43,6 +54,7 @@ class PlanChoice {
 
   int ranks_;
   std::vector<int> hosts_;
+  plan::CollectiveTable table_;
   std::map<plan::Collective, Choice> choices_;
   mutable std::mutex mutex_;
   // Made at the first use.

@@ -43,7 +43,7 @@ class WaitLimits {
   std::vector<int> workers_;
   std::once_flag gives_up_;
   std::atomic<bool> given_up_{false};
-  std::string reason_;  // Written before given_up_.
+  std::string reason_;  // It is written before given_up_ is set.
 };
 
 }  // namespace trireme::comm

@@ -20,6 +20,7 @@
 #include <trireme/launch/member.h>
 #include <trireme/launch/orphan_watch.h>
 #include <trireme/launch/phase_marks.h>
+#include <trireme/launch/stop_request.h>
 #include <trireme/launch/token_file.h>
 #include <algorithm>
 #include <numeric>
@@ -78,7 +79,7 @@ void check_options(const WorldOptions& options, const launch::Identity& identity
   if (identity.elastic && !can_regroup)
     throw Error(
         ErrorCode::unsupported, "comm",
-        fmt::format("comm.backend {} in an elastic job: it cannot go on without a lost peer",
+        fmt::format("comm.backend {} in an elastic job: it cannot continue after a peer is lost",
                     options.backend),
         "auto, shm or tcp");
   if (options.timeout <= Milliseconds(0))
@@ -216,7 +217,7 @@ std::pair<net::Endpoint, std::string> World::Impl::find_coordinator() {
       throw Error(ErrorCode::timeout, "comm",
                   fmt::format("worker 0 of job '{}' wrote no token within {}", identity.job_id,
                               format_duration(options.timeout)),
-                  "look whether worker 0 runs on this host, or set TRIREME_JOB_TOKEN for all");
+                  "check whether worker 0 runs on this host, or set TRIREME_JOB_TOKEN for all");
     return {found->coordinator, found->token};
   }
   if (identity.rendezvous) return {*identity.rendezvous, *identity.token};
@@ -388,7 +389,7 @@ void World::connect(int replicas) {
   }
   if (is_elastic() && !impl_->placed && !regroup(-1, ""))
     throw Error(ErrorCode::aborted, "comm", "the job has as many workers as it wants",
-                "trireme scale N takes more in");
+                "trireme scale N, to take in more workers");
   if (impl_->connected) return;  // The regrouping has connected it.
   const bool alone = impl_->identity.launcher == launch::Launcher::alone ||
                      (workers() == 1 && !impl_->identity.rendezvous && !impl_->lookup);
@@ -443,7 +444,10 @@ std::optional<launch::Arrival::Place> World::Impl::arrive(int64_t step,
           Deadline::after(options.timeout), lookup ? &*lookup : nullptr);
       member.reset();
       arrival = std::move(next);
-      return arrival->wait(Deadline::after(kUntilWanted));
+      return arrival->wait(Deadline::after(kUntilWanted), [this] {
+        // The processes that wait save in the next generation, however few they are.
+        if (launch::stop_requested && standby) standby->finish();
+      });
     } catch (const launch::NoGeneration&) {
       throw;
     } catch (const Error& error) {
@@ -472,7 +476,7 @@ bool World::regroup(int64_t step, const std::string& reason) {
   identity.workers = place->workers;
   impl_->first_step = place->step;
   impl_->placed = true;
-  if (impl_->orphan_watch) impl_->orphan_watch->note_membership();
+  if (impl_->orphan_watch) impl_->orphan_watch->note_membership(place->former.roster.nodes > 1);
   impl_->connected = false;
   impl_->places.reset();
   impl_->hosts.reset();

@@ -92,7 +92,8 @@ void require_regular_file(const fs::path& file) {
   if (status.type() == fs::file_type::none)
     throw Error(
         ErrorCode::io, "data",
-        fmt::format("data file '{}' cannot be examined: {}", file.string(), error.message()));
+        fmt::format("data file '{}' cannot be examined: {}", file.string(), error.message()),
+        "check the path, its links and its permissions");
   if (status.type() != fs::file_type::regular)
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("'{}' is not a regular file", file.string()), "a copy of it on disk");

@@ -17,7 +17,7 @@ struct LoaderOptions {
   uint64_t seed = 0;
   bool shuffle = true;
   bool drop_last = false;
-  int virtual_shards = 0;  // As in plan::DataPlanOptions.
+  int virtual_shards = 0;  // See plan::DataPlanOptions.
   int threads = 1;         // The number of prefetching threads; at 0 the caller loads.
   // The number of batches that are ready or being loaded; at least one per thread.
   int prefetch = 2;
@@ -56,7 +56,7 @@ class Loader {
   // tries the same batch again, and seek() skips it. Throws Error(timeout) if the batch is not
   // there in time; another call continues to wait for it.
   Batch next();
-  // True if the next batch starts a new epoch, and at the very start.
+  // True if the next batch starts a new epoch. It is also true at the very start.
   bool at_epoch_start() const;
   int64_t batches_per_epoch() const;
   const plan::DataPlan& plan() const;

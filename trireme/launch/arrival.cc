@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/host_name.h>
 #include <trireme/base/units.h>
 #include <trireme/launch/arrival.h>
 #include <trireme/launch/protocol.h>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr Milliseconds kCandidateTimeout{1000};
 constexpr Milliseconds kPause{20};
+constexpr Milliseconds kLookMeanwhile{100};
 
 }  // namespace
 
@@ -133,9 +135,16 @@ struct Arrival::Impl {
   }
 
   template <typename Ready>
-  void wait_for(Ready ready, const char* what, Deadline deadline) {
+  void wait_for(Ready ready, const char* what, Deadline deadline,
+                const std::function<void()>& look = {}) {
     std::unique_lock lock(mutex);
-    if (!changed.wait_until(lock, deadline.at(), [&] { return ready() || closed; }))
+    const auto is_over = [&] { return ready() || closed; };
+    while (look && !deadline.expired() && !changed.wait_for(lock, kLookMeanwhile, is_over)) {
+      lock.unlock();
+      look();
+      lock.lock();
+    }
+    if (!changed.wait_until(lock, deadline.at(), is_over))
       throw Error(ErrorCode::timeout, "launch",
                   fmt::format("{}: the coordinator at {} did not answer within {}", what,
                               coordinator.describe(), format_duration(deadline.allowed())),
@@ -187,9 +196,9 @@ const net::Endpoint& Arrival::coordinator() const { return impl_->coordinator; }
 
 void Arrival::throw_if_closed() const { impl_->throw_if_closed("joining the next generation"); }
 
-std::optional<Arrival::Place> Arrival::wait(Deadline deadline) {
+std::optional<Arrival::Place> Arrival::wait(Deadline deadline, const std::function<void()>& look) {
   impl_->wait_for([this] { return impl_->placed.has_value(); }, "waiting for the next generation",
-                  deadline);
+                  deadline, look);
   impl_->throw_if_turned_away();
   const Json& message = *impl_->placed;
   const std::string op = message.at("op").get<std::string>();

@@ -26,17 +26,17 @@ class Arrival {
   struct Newcomer {
     int64_t process = 0;
     int64_t step = -1;   // The committed steps of this process's state; -1: it has no state.
-    std::string reason;  // Why it gave a step up; empty if it did not.
+    std::string reason;  // The reason why it gave a step up; empty if it did not.
     // Returns the address at which this process stands by as a coordinator. It is called with the
     // address by which the others can reach this process.
     std::function<net::Endpoint(const std::string& own_address)> standby;
     std::map<std::string, std::string> facts = {};  // The facts that all members must agree on.
   };
-  // Returns once the coordinator knows of this process, which may then leave the generation
-  // before. A process that comes from a generation (`former`) and finds its coordinator gone goes
-  // to the oldest process of that generation that is not gone: that one takes over. With several
-  // nodes and without `lookup` no process takes over, and NoGeneration is thrown. With `lookup`,
-  // each try asks etcd, whose answer takes precedence; a process without `former` then needs no
+  // Returns once the coordinator knows of this process, which may then leave its old generation. A
+  // process that comes from a generation (`former`) may find its coordinator gone. It then goes to
+  // the oldest process of that generation that is not gone, which takes over. With several nodes
+  // and without `lookup` no process takes over, and NoGeneration is thrown. With `lookup`, each
+  // try asks etcd, whose answer takes precedence; a process without `former` then needs no
   // `coordinator`. Throws Error(timeout | peer_lost), and Error(invalid_argument) naming the first
   // of `facts` in which this process differs from the job; the job continues without it.
   Arrival(const net::Endpoint& coordinator, const std::string& token, const Newcomer& who,
@@ -56,10 +56,11 @@ class Arrival {
   // Throws Error(peer_lost) once the coordinator has closed the connection: it is lost, or
   // continues without this process.
   void throw_if_closed() const;
-  // Waits until the next generation has formed. Returns nothing if this process is not needed in
-  // it. Throws NoGeneration when none can form, Error(peer_lost) when the coordinator is lost,
-  // Error(timeout), Error(invalid_argument) as above.
-  std::optional<Place> wait(Deadline deadline);
+  // Waits until the next generation has formed. Calls `look` ten times a second meanwhile. Returns
+  // nothing if this process is not needed in the generation. Throws NoGeneration when none can
+  // form, Error(peer_lost) when the coordinator is lost, Error(timeout), Error(invalid_argument)
+  // as above.
+  std::optional<Place> wait(Deadline deadline, const std::function<void()>& look = {});
 
  private:
   struct Impl;

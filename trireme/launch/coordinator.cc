@@ -82,24 +82,25 @@ struct Coordinator::Impl {
   Json regroup_message() const { return {{"op", "regroup"}, {"generation", options.generation}}; }
 
   MembershipOptions options;  // The options of the current generation.
-  const LookAt look;          // May be empty.
+  const LookAt look;          // It may be empty.
   std::mutex mutex;           // Guards the members below.
   std::condition_variable changed;
   std::unique_ptr<Membership> membership;  // The rules of the current generation.
-  std::optional<Generations> generations;  // Set in elastic jobs only.
+  std::optional<Generations> generations;  // Only elastic jobs have it.
   KeyValueStore store;
   std::unordered_map<net::ConnectionId, std::string> peers;  // The addresses of all connections.
   std::unordered_map<net::ConnectionId, net::Purpose> purposes;
   std::unordered_map<net::ConnectionId, int> worker_of;  // The workers that have joined.
   std::unordered_map<int, net::ConnectionId> connection_of;
   bool any_step_finished = false;  // A step was finished in an earlier generation.
+  bool members_were_stopped = false;
   std::string token;
   bool stands_by = false;
   std::optional<net::EtcdUrl> etcd;  // Decides which process coordinates.
   bool superseded = false;  // Another coordinator took over, and this one does not stand by.
   std::unique_ptr<net::ControlServer> server;
   std::vector<std::jthread> probers;           // They use all of the above.
-  std::vector<std::unique_ptr<Claim>> claims;  // They do too. Only the last one counts.
+  std::vector<std::unique_ptr<Claim>> claims;  // They use them too. Only the last one counts.
 };
 
 net::ServerEvents Coordinator::Impl::events() {
@@ -189,6 +190,7 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
   }
   membership->heard(worker, now);
   if (op == "goodbye") {
+    members_were_stopped = members_were_stopped || message.at("stopped").get<bool>();
     auto messages = membership->goodbye(worker);
     if (generations) generations->left(worker, now);
     return messages;
@@ -522,12 +524,27 @@ std::optional<PhaseAt> Coordinator::last_phase_of_process(int64_t process) const
 
 void Coordinator::finish() {
   std::lock_guard lock(impl_->mutex);
-  impl_->generations->finish(Clock::now());
+  if (impl_->generations) impl_->generations->finish(Clock::now());
+}
+
+bool Coordinator::is_finishing() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->is_finishing();
+}
+
+bool Coordinator::members_were_stopped() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->members_were_stopped;
 }
 
 int Coordinator::target() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->generations->target();
+}
+
+int Coordinator::resizes() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->generations->resizes();
 }
 
 std::vector<LostProcess> Coordinator::take_lost() {

@@ -75,13 +75,22 @@ class Coordinator {
   std::optional<LostMember> lost_member(int64_t process) const;
   bool takes_part(int64_t process) const;     // It works, or waits for the next generation.
   bool was_dismissed(int64_t process) const;  // The job continues without it, with fewer workers.
-  void finish();       // Admits no newcomer from now on; any number of members may continue.
-  int target() const;  // The number of workers wanted (`trireme scale`).
+  // Admits no newcomer from now on; any number of members may continue. Does nothing if it stands
+  // by and has not taken over.
+  void finish();
+  // Whether no newcomer is admitted any more, because a member said goodbye or finish() was
+  // called.
+  bool is_finishing() const;
+  // Whether a member that said goodbye had been asked to stop.
+  bool members_were_stopped() const;
+  int target() const;   // The number of workers wanted (`trireme scale`).
+  int resizes() const;  // How often `trireme scale` has set it.
   // Returns the processes lost since the last call. Returns none while another coordinator may be
   // at work: processes that are silent here may have gone to it.
   std::vector<LostProcess> take_lost();
-  std::optional<Failure> failure() const;  // Why no generation can form any more; empty: one may.
-  bool has_taken_over() const;             // True if it stood by before.
+  // The reason why no generation can form any more; empty if one may.
+  std::optional<Failure> failure() const;
+  bool has_taken_over() const;  // Whether it stood by, and now coordinates the job.
 
  private:
   struct Impl;

@@ -90,7 +90,7 @@ void Generations::turn_away(net::ConnectionId connection, const Terms& whose) {
       ErrorCode::invalid_argument,
       fmt::format("turned away, as it differs from the job: {}",
                   first_difference("this one", whose.facts, terms_->name, terms_->facts).value()),
-      "the program, the configuration and the data that the job was started with"};
+      "the programme, the configuration and the data that the job was started with"};
   log_warning("launch: {} was {}", whose.name, failure.what);
   actions_.answer(connection, refusal(failure));
   actions_.close(connection);
@@ -149,7 +149,10 @@ void Generations::lost_while_waiting(LostProcess lost, Time now) {
 }
 
 void Generations::process_ended(Roster::Process process, const std::string& how, Time now) {
-  if (first_lost_ && first_lost_->process == process) first_lost_->reason = how;
+  if (first_lost_ && first_lost_->process == process) {
+    first_lost_->reason = how;
+    first_lost_->ending = false;
+  }
   unfinished_.ended(process, how);
   lost_while_waiting({.process = process, .text = how}, now);
 }
@@ -164,6 +167,7 @@ std::string Generations::resize(int target, Time now) {
   if (target < options_.minimum || target > options_.maximum)
     return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}",
                        target, options_.minimum, options_.maximum);
+  ++resizes_;
   act(roster_.resize(target, now), now);
   return {};
 }
@@ -218,7 +222,7 @@ void Generations::note_progress(int64_t committed) {
   unfinished_.lost(step, lost.process,
                    fmt::format("worker {} in {}", lost_members_.at(lost.process).worker,
                                first_lost_at_.brief()),
-                   lost.reason.empty() ? lost.text : lost.reason);
+                   lost.reason.empty() ? lost.text : lost.reason, !lost.ending);
   const std::string verdict = unfinished_.verdict();
   if (!verdict.empty()) fail(verdict, ErrorCode::internal);
 }

@@ -1,7 +1,7 @@
 // An elastic job as the coordinator sees it: which process is which worker of the current
 // generation, which processes wait, and the history of the generations.
 //
-// Not for several threads at once.
+// One thread at a time may use an object.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/launch/former.h>
@@ -80,6 +80,8 @@ class Generations {
   // If true, a worker that joins the current generation must be told to regroup.
   bool is_interrupted() const { return roster_.is_interrupted(); }
   bool anyone_left() const { return roster_.anyone_left(); }
+  bool is_finishing() const { return roster_.is_finishing(); }
+  int resizes() const { return resizes_; }  // The number of changes by resize().
   bool takes_part(Roster::Process process) const {
     return roster_.is_member(process) || roster_.is_waiting(process);
   }
@@ -103,7 +105,7 @@ class Generations {
   // The members that have not come since the last generation began to end, with their addresses.
   std::vector<Former::Place> missing() const;
   std::vector<LostProcess> take_lost() { return std::exchange(lost_, {}); }
-  // Why no generation can form any more; empty: one may.
+  // The reason why no generation can form any more; empty if one may.
   const std::optional<Failure>& failure() const { return failure_; }
 
  private:
@@ -144,16 +146,18 @@ class Generations {
   std::vector<LostProcess> lost_;
   std::optional<Failure> failure_;
   UnfinishedSteps unfinished_;
+  int resizes_ = 0;
   Json history_ = Json::array();
   // The next generation's entry in the history.
-  std::string taken_over_;  // Which coordinator was lost, after a take-over.
+  std::string taken_over_;  // After a take-over, the text that names the lost coordinator.
   std::string cause_ = "start";
   Json lost_ranks_ = Json::array();
   std::string phase_;
   std::optional<LostProcess> first_lost_;  // The first since the last generation formed.
   PhaseAt first_lost_at_;
-  std::string given_up_;       // Why a worker gave its step up. The cause if no worker was lost.
-  std::optional<Time> began_;  // When its cause came up.
+  // The reason why a worker gave its step up. It is the cause if no worker was lost.
+  std::string given_up_;
+  std::optional<Time> began_;  // The time at which the cause came up.
 };
 
 }  // namespace trireme::launch

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
+#include <trireme/base/text.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/secret_file.h>
 #include <unistd.h>
@@ -164,7 +165,8 @@ std::string_view to_string(Launcher launcher) {
 }  // namespace
 
 std::optional<std::string> token_from(const Environment& environment) {
-  const auto long_enough = [](std::string token, const std::string& where) {
+  const auto long_enough = [](std::string_view text, const std::string& where) {
+    const std::string token(trimmed(text));
     if (token.size() >= kMinTokenBytes) return token;
     throw Error(ErrorCode::invalid_argument, "launch",
                 fmt::format("the job token in {} has {} bytes; it must have {} or more, or others "

@@ -58,8 +58,9 @@ struct Identity {
 // or a token file that others may read.
 Identity resolve_identity(const Environment& environment);
 
-// Returns TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE. Throws
-// Error(invalid_argument) if the token is shorter than 16 bytes, or others may read the file.
+// Returns TRIREME_JOB_TOKEN, or the content of TRIREME_JOB_TOKEN_FILE, without white space at its
+// ends. Throws Error(invalid_argument) if the token is shorter than 16 bytes, or others may read
+// the file.
 std::optional<std::string> token_from(const Environment& environment);
 
 // Parses "MIN:MAX" workers. `where` names the option in messages. Throws Error(invalid_argument).

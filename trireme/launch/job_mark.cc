@@ -3,12 +3,13 @@
 #include <trireme/base/hash.h>
 #include <trireme/base/json.h>
 #include <trireme/base/log.h>
+#include <trireme/base/process_id.h>
 #include <trireme/base/units.h>
 #include <trireme/launch/job_mark.h>
+#include <trireme/launch/stop_request.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/net/control.h>
 #include <unistd.h>
-#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <filesystem>
@@ -23,12 +24,27 @@ constexpr const char* kVariable = "TRIREME_JOB";
 constexpr size_t kDigits = 16;
 constexpr Milliseconds kLookForJobAgain{10};
 constexpr Milliseconds kUntilKilled{5000};
+constexpr Milliseconds kUntilStarted{100};
+
+// Whether the kernel shows the environment of this process at the moment. It shows none of a
+// process that is just replacing its programme (execve), although the process has one.
+bool shows_environment(pid_t pid) {
+  const std::vector<std::string> stat = process_stat(pid);
+  constexpr size_t kState = 3, kMemory = 23, kStart = 50, kEnd = 51;
+  if (stat.size() <= kEnd || stat[kState] == "Z" || stat[kMemory] == "0") return true;
+  return stat[kEnd] != "0" && stat[kStart] == stat[kEnd];
+}
 
 bool has_in_environment(pid_t pid, const std::string& entry) {
-  std::ifstream file(fmt::format("/proc/{}/environ", pid));
-  for (std::string each; std::getline(file, each, '\0');)
-    if (each == entry) return true;
-  return false;
+  for (const Deadline deadline = Deadline::after(kUntilStarted);;) {
+    std::ifstream file(fmt::format("/proc/{}/environ", pid));
+    if (!file) return false;
+    bool is_empty = true;
+    for (std::string each; std::getline(file, each, '\0'); is_empty = false)
+      if (each == entry) return true;
+    if (!is_empty || shows_environment(pid) || deadline.expired()) return false;
+    std::this_thread::yield();
+  }
 }
 
 // Waits until none of the mark's processes is left. Returns false at the deadline.
@@ -87,12 +103,12 @@ std::vector<pid_t> processes_of(const JobMark& mark) {
 }
 
 bool end_orphans(const JobMark& mark, Milliseconds grace) {
-  std::set<pid_t> asked;  // Ask each process once: one that is asked twice ends without saving.
+  std::set<pid_t> asked;
   for (const Deadline deadline = Deadline::after(grace);;) {
     const std::vector<pid_t> left = processes_of(mark);
     if (left.empty()) return true;
     for (const pid_t pid : left)
-      if (asked.insert(pid).second) ::kill(pid, SIGTERM);
+      if (asked.insert(pid).second) ask_to_stop(pid);
     if (deadline.expired()) break;
     std::this_thread::sleep_for(kLookForJobAgain);
   }

@@ -28,8 +28,8 @@ JobMark mark_of_job(const SupervisorOptions& options, const std::string& token);
 // The processes of this user that the mark's launcher started, and their descendants. Their
 // environment carries the mark.
 std::vector<pid_t> processes_of(const JobMark& mark);
-// Asks these processes to save and end (SIGTERM), and kills those that live after `grace`. Returns
-// false if one does not end. Call it only for a mark whose launcher is gone.
+// Asks these processes to save and end (stop_request.h), and kills those that live after `grace`.
+// Returns false if one does not end. Call it only for a mark whose launcher is gone.
 bool end_orphans(const JobMark& mark, Milliseconds grace);
 
 }  // namespace trireme::launch

@@ -12,7 +12,7 @@ namespace trireme::launch {
 // The key that holds the coordinator's address.
 std::string coordinator_key(const std::string& job);
 
-// Returns true if a wait must end now because this process was asked to stop. May be empty.
+// Returns true if a wait must end now because this process was asked to stop. It may be empty.
 using StopAsked = std::function<bool()>;
 
 // Returns the address of this host on its connection to etcd. It asks etcd again for `patience`.
@@ -23,13 +23,13 @@ std::string address_towards(const net::EtcdUrl& where, Milliseconds patience,
 // Throws Error(aborted) if stop_asked() is true.
 void check_stop(const StopAsked& stop_asked);
 
-// Not for several threads at once.
+// One thread at a time may use an object.
 class CoordinatorLookup {
  public:
   explicit CoordinatorLookup(net::EtcdUrl where);
 
-  // Returns the coordinator that etcd names now. Empty if etcd names none or does not answer; the
-  // message of wait() then tells the reason. Takes 2 s at most.
+  // Returns the coordinator that etcd names now. The result is empty if etcd names none or does
+  // not answer; the message of wait() then tells the reason. Takes 2 s at most.
   std::optional<net::Endpoint> now();
   // Returns the coordinator that etcd names once it listens there. It may use another job token; a
   // connection to it reports that. Asks again until the deadline. Throws Error(timeout) with

@@ -34,7 +34,7 @@ std::optional<Failure> Meetings::compare(const std::string& where,
     if (!difference) continue;
     return Failure{ErrorCode::invalid_argument,
                    fmt::format("the workers differ in {}: {}", where, *difference),
-                   "start all workers with the same program and configuration"};
+                   "start all workers with the same programme and configuration"};
   }
   return std::nullopt;
 }

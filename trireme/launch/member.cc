@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/host_name.h>
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
 #include <trireme/launch/member.h>
 #include <trireme/launch/protocol.h>
+#include <trireme/launch/stop_request.h>
 #include <unistd.h>
 #include <atomic>
 #include <condition_variable>
@@ -328,7 +330,7 @@ void Member::leave() {
     impl_->changed.notify_all();
   }
   impl_->stop_heart();
-  impl_->send({{"op", "goodbye"}});
+  impl_->send({{"op", "goodbye"}, {"stopped", stop_requested.load()}});
   impl_->client->close(Deadline::after(std::min(impl_->options.timeout, kFarewell)));
 }
 

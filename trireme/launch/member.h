@@ -25,7 +25,7 @@ struct MemberOptions {
 struct Peer {
   int worker = 0;
   std::string host;     // Host name.
-  std::string address;  // As the coordinator sees it, for backends between hosts.
+  std::string address;  // The one that the coordinator sees, for backends between hosts.
   int pid = 0;
 };
 

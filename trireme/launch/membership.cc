@@ -86,7 +86,7 @@ std::optional<Failure> Membership::differs_from_others(const JoinRequest& reques
     if (difference)
       return Failure{ErrorCode::invalid_argument,
                      fmt::format("the workers differ: {}", *difference),
-                     "start all workers with the same program and configuration"};
+                     "start all workers with the same programme and configuration"};
   }
   return std::nullopt;
 }

@@ -36,7 +36,7 @@ struct LostWorker {
   int pid = 0;
   PhaseAt last;
   std::string reason;  // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
-  // For how long it was there, and which workers wait for it and where (notices.h); may be empty.
+  // The time for which it was there, and the workers that wait for it (notices.h); may be empty.
   std::string circumstances;
   // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed; it had been
   // there for ..."
@@ -151,7 +151,7 @@ class Membership {
   bool started_ = false;
   std::optional<Time> first_join_;
   std::optional<Time> last_tick_;
-  std::optional<Failure> ended_;  // Why this generation is over.
+  std::optional<Failure> ended_;  // The reason why this generation is over.
   std::optional<LostWorker> first_lost_;
   std::vector<LostWorker> lost_;
   Time latest_;  // The latest `now` of all calls.

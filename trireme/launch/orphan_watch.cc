@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <trireme/base/descriptor.h>
+#include <trireme/launch/stop_request.h>
 #include <unistd.h>
 #include <csignal>
 
@@ -44,8 +45,8 @@ void OrphanWatch::watch() {
   while (::getppid() == launcher_)
     if (ends_within(kLook)) return;
   discard_output();
-  if (!grace_ || ends_within(*grace_)) return;
-  ::kill(::getpid(), SIGTERM);
+  if (!grace_ || ends_within(*grace_) || has_other_launchers_) return;
+  ask_to_stop(::getpid());
   if (ends_within(std::min(kNothingToSave, stop_grace_))) return;
   if (is_member_ && ends_within(stop_grace_)) return;
   ::kill(::getpid(), SIGKILL);

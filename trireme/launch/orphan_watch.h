@@ -14,15 +14,20 @@ namespace trireme::launch {
 class OrphanWatch {
  public:
   // `launcher` is this process's parent. Once it is gone, the output of this process goes to
-  // /dev/null. After `grace` this process sends itself SIGTERM: it saves and ends. If it does not,
-  // it kills itself after another `stop_grace`, because no other process would; at once if it was
-  // never a member of a generation and so has nothing to save. Without `grace` it continues to its
-  // end. From now on a broken pipe raises no signal in this process.
+  // /dev/null. After `grace` this process asks itself to stop (stop_request.h), so that it saves
+  // and ends. If it still lives after `stop_grace`, it kills itself, because no other process
+  // would. A process that was never a member of a generation has nothing to save, and is killed
+  // within half a second. A member continues to its end if the job has other launchers, and so
+  // does any process without `grace`. From now on a broken pipe raises no signal in this process.
   OrphanWatch(pid_t launcher, std::optional<Milliseconds> grace,
               Milliseconds stop_grace = Milliseconds(30'000));
   ~OrphanWatch();
   OrphanWatch(const OrphanWatch&) = delete;
-  void note_membership() { is_member_ = true; }  // Any thread.
+  // Notes that this process is a member of a job that may have other launchers. Any thread.
+  void note_membership(bool has_other_launchers) {
+    has_other_launchers_ = has_other_launchers;
+    is_member_ = true;
+  }
   OrphanWatch& operator=(const OrphanWatch&) = delete;
 
  private:
@@ -32,6 +37,7 @@ class OrphanWatch {
   const pid_t launcher_;
   const std::optional<Milliseconds> grace_;
   const Milliseconds stop_grace_;
+  std::atomic<bool> has_other_launchers_{false};
   std::atomic<bool> is_member_{false};  // It is or was a member.
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -31,7 +31,7 @@ std::string CollectiveAt::describe() const {
 }
 
 std::string PhaseAt::brief() const {
-  // A program with its own loop names no phases, but its collectives are known.
+  // A programme with its own loop names no phases, but its collectives are known.
   if (step < 0 && phase == Phase::starting && collective.number > 0)
     return fmt::format("its own code {} collective {}", collective.inside ? "in" : "after",
                        collective.number);

@@ -74,7 +74,7 @@ struct ChildSetup {
   int output;
   int error_output;
   int kept;     // -1: none.
-  int failure;  // The child writes errno here if the program cannot be started.
+  int failure;  // The child writes errno here if the programme cannot be started.
   rlim_t descriptor_limit;
   bool outlives_us;
 };
@@ -121,13 +121,13 @@ void wait_for(pid_t pid, int* status) {
 [[noreturn]] void throw_not_started(const std::string& program, int reason) {
   if (reason == ENOENT) {
     throw Error(ErrorCode::not_found, "launch",
-                fmt::format("cannot start the program '{}': it was not found", program),
+                fmt::format("cannot start the programme '{}': it was not found", program),
                 "its full path, or ./NAME for one in this folder");
   }
   const char* remedy =
-      reason == EACCES ? "chmod +x on the program" : "the program by itself in a shell first";
+      reason == EACCES ? "chmod +x on the programme" : "the programme by itself in a shell first";
   throw Error(ErrorCode::invalid_argument, "launch",
-              fmt::format("cannot start the program '{}': {}", program, std::strerror(reason)),
+              fmt::format("cannot start the programme '{}': {}", program, std::strerror(reason)),
               remedy);
 }
 

@@ -8,7 +8,7 @@
 
 namespace trireme::launch {
 
-// How a process ended: by itself with an exit code, or by a signal.
+// The end of a process: by itself with an exit code, or by a signal.
 struct ProcessEnd {
   bool by_signal = false;
   int code = 0;                  // The exit code, or the signal's number.
@@ -22,8 +22,8 @@ class ChildProcess {
   // Starts `command` (found by PATH) with exactly `environment` ("NAME=value") and /dev/null as
   // standard input. The child inherits the descriptor `kept` under its number, and no other.
   // Unless it `outlives_us`, the kernel kills it with SIGKILL when the calling thread ends: call
-  // this from the thread that stays. Returns once the program runs. Throws Error(not_found) or
-  // Error(invalid_argument) naming a program that cannot be started, Error(io) if the system has
+  // this from the thread that stays. Returns once the programme runs. Throws Error(not_found) or
+  // Error(invalid_argument) naming a programme that cannot be started, Error(io) if the system has
   // no process or descriptor left.
   ChildProcess(const std::vector<std::string>& command,
                const std::vector<std::string>& environment, int kept = -1,

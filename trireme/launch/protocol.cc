@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <trireme/launch/protocol.h>
-#include <unistd.h>
 
 namespace trireme::launch {
 namespace {
@@ -96,12 +95,6 @@ Json bytes(const std::string& value) { return Json::binary({value.begin(), value
 std::string bytes_from(const Json& value) {
   const auto& binary = value.get_binary();
   return {binary.begin(), binary.end()};
-}
-
-std::string own_host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 std::string worker_name(int worker, const std::string& host) {

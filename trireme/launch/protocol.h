@@ -5,7 +5,7 @@
 //     join         worker, workers, host, pid, must_agree, timeout_ms
 //                  answered by joined or refused
 //     beat         phase, step, collective, for (nanoseconds), times
-//     goodbye
+//     goodbye      stopped (whether this worker was asked to stop)
 //   worker -> coordinator, with an id; answered by a reply with the same id
 //     agree        what, facts, timeout_ms
 //     barrier      name, timeout_ms
@@ -65,7 +65,6 @@ PhaseNow beat_from(const Json& message, std::chrono::steady_clock::time_point no
 Json bytes(const std::string& value);
 std::string bytes_from(const Json& value);
 
-std::string own_host_name();
 // "worker 1 (host b)", or "worker 1" while the host is unknown.
 std::string worker_name(int worker, const std::string& host);
 // "a", "a and b", "a, b and c"

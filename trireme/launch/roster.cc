@@ -7,7 +7,7 @@
 namespace trireme::launch {
 namespace {
 
-// Whether `condition` has held for `timeout`. Called at each event.
+// Whether `condition` has held for `timeout`. Call it at each event.
 bool has_lasted(std::optional<Roster::Time>& since, bool condition,
                 std::chrono::milliseconds timeout, Roster::Time now) {
   if (!condition)

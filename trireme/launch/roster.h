@@ -26,8 +26,7 @@ struct RosterOptions {
   // The time from the first arrival for a regrouping after which a member that has not come is
   // lost.
   std::chrono::milliseconds regroup_timeout{10000};
-  // The time from when no member is at work for which fewer than `minimum` processes wait for
-  // more.
+  // Once no member is at work, fewer than `minimum` processes wait this long for more.
   std::chrono::milliseconds refill_timeout{60000};
   // The number of launchers. With several, only a process that holds the claim may replace a lost
   // coordinator.
@@ -55,7 +54,7 @@ class Roster {
     std::vector<Process> dismissed;  // Processes that are not needed. They end well.
     std::vector<Process> missed;     // Members that are lost: they did not come to the regrouping.
     std::vector<Generation> formed;  // At most one.
-    std::string failure;             // Why no generation can form any more; empty: one may.
+    std::string failure;  // The reason why no generation can form any more; empty if one may.
     bool empty() const {
       return interrupt.empty() && dismissed.empty() && missed.empty() && formed.empty() &&
              failure.empty();
@@ -76,7 +75,7 @@ class Roster {
   // The process said goodbye: its part of the work is done. From the first goodbye on no newcomer
   // is admitted.
   Decisions left(Process process, Time now);
-  // The job ends soon: acts as if a process had said goodbye.
+  // The job ends soon. This acts as if a process had said goodbye.
   Decisions finish(Time now);
   // From now on `target` processes are wanted.
   Decisions resize(int target, Time now);
@@ -94,6 +93,7 @@ class Roster {
   bool anyone_left() const {
     return !in_state(State::working).empty() || !in_state(State::waiting).empty();
   }
+  bool is_finishing() const { return finishing_; }  // No newcomer is admitted any more.
   // Whether this coordinator may form generations and count processes as lost.
   bool is_claimed(Time now) const { return !options_.by_claim || now < claimed_until_; }
   // Whether the members of the current generation were asked to come. One that joins it later must
@@ -124,7 +124,7 @@ class Roster {
   int64_t arrivals_ = 0;
   bool ending_ = true;        // The current generation is over, or ends after its step.
   bool interrupted_ = false;  // Its members were asked to come.
-  bool finishing_ = false;    // A process said goodbye.
+  bool finishing_ = false;    // A process said goodbye, or the job ends soon.
   bool taken_over_ = false;   // No generation has formed since this coordinator took over.
   Time claimed_until_ = Time::min();
   std::string failure_;

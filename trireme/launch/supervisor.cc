@@ -1,7 +1,9 @@
+#include <trireme/base/host_name.h>
 #include <trireme/launch/supervisor.h>
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <trireme/base/cores.h>
 #include <trireme/base/environment.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
@@ -30,7 +32,6 @@
 #include <optional>
 #include <random>
 #include <set>
-#include <thread>
 
 namespace trireme::launch {
 namespace {
@@ -39,8 +40,11 @@ using Clock = Deadline::Clock;
 
 constexpr Milliseconds kLookAtCoordinator{100};
 constexpr Milliseconds kLookAtElastic{20};
-// After this many replacements in a row that died before they were members, no more are started.
+// After this many replacements in a row that died before they were members, or could not be
+// started, no more are started.
 constexpr int kEarlyDeaths = 3;
+// The time after which a replacement that could not be started is tried again.
+constexpr Milliseconds kStartAgain{2000};
 // A second signal counts only after this time: process managers may send the first one twice.
 constexpr Milliseconds kSecondSignalAfter{500};
 constexpr Milliseconds kTerminateToKill{1000};  // The time to end after a worker was lost.
@@ -80,9 +84,9 @@ struct Worker {
   ChildProcess process;
   int signal_sent = 0;
   bool ended = false;
-  std::optional<Clock::time_point> end_at;  // When this lost worker of an elastic job is killed.
+  std::optional<Clock::time_point> end_at;  // A lost worker of an elastic job is killed then.
   std::string lost_by = {};
-  std::optional<Clock::time_point> stopped_since = {};  // Set in elastic jobs only.
+  std::optional<Clock::time_point> stopped_since = {};  // Only elastic jobs note it.
   bool counts = true;  // Whether its end counts for the job's end; false once it is replaced.
 };
 
@@ -100,6 +104,7 @@ class Supervision {
   void wait(Milliseconds at_most);
   void take_signals();
   void take_ends();
+  bool anyone_lives() const;
   WorkerEnd end_of(const Worker& worker, const ProcessEnd& end) const;
   void report_failures(size_t first_new);
   bool failed_for_good() const { return coordinator_ && coordinator_->failure(); }
@@ -107,7 +112,8 @@ class Supervision {
   bool continues_without(const Worker& worker, const WorkerEnd& end);
   bool continues_without_newcomer(const Worker& worker, const WorkerEnd& end);
   bool has_been_member(const Worker& worker) const;
-  bool finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const;
+  bool members_live() const;
+  bool finds_no_coordinator(const WorkerEnd& end) const;
   void step_back();
   void end_the_lost();
   void end_the_stopped();
@@ -115,7 +121,9 @@ class Supervision {
   void tell_notices();
   void tell_lost(const Worker& worker, const WorkerEnd& end) const;
   void tell(Json record, const std::string& text) const;
+  bool replaces() const;
   void replace();
+  bool try_to_start(int local_worker);
   PhaseAt last_phase(const Worker& worker) const;
   std::optional<int64_t> step_being_saved(const Worker& worker) const;
   void note_lost_worker();
@@ -130,6 +138,7 @@ class Supervision {
   Json record_of_end(const Verdict& verdict) const;
 
   const SupervisorOptions& options_;
+  const LocalWorkers local_ = local_workers_of(options_.workers, options_.nodes, options_.node);
   const Clock::time_point started_ = Clock::now();
   SignalWatch signals_;  // It must exist before any thread and any child.
   Descendants descendants_;
@@ -141,10 +150,16 @@ class Supervision {
   std::optional<TokenFile> job_file_;  // An elastic job's file for `trireme scale`.
   std::list<Worker> workers_;
   int64_t next_process_;  // The next process number; no two launchers give the same one.
-  // The processes of each place that died, in a row, before they were members.
+  // The processes of each place that, in a row, died before they were members or could not be
+  // started.
   std::map<int, int> early_deaths_;
-  std::set<int> barred_;    // The places in which a newcomer could not take part.
-  bool finishing_ = false;  // A worker of the elastic job has finished its work.
+  // A replacement could not be started. The next try is due then.
+  std::optional<Clock::time_point> start_again_at_;
+  std::set<int> barred_;  // The places in which a newcomer could not take part.
+  int resizes_ = 0;       // The number of `trireme scale` that barred_ knows of.
+  // A worker of this launcher's elastic job has finished its work, or no process is replaced here
+  // any more.
+  bool finishing_ = false;
 
   JobEnd end_;
   std::optional<Clock::time_point> stop_asked_;
@@ -199,7 +214,7 @@ std::string Supervision::address_of_this_host() {
   return address_towards(*options_.etcd, options_.join_timeout, [this] { return stop_came(); });
 }
 
-// Called before the workers are started.
+// Whether the job was asked to stop since the last look at the signals.
 bool Supervision::stop_came() {
   return std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
 }
@@ -212,7 +227,7 @@ int Supervision::run() {
     if (coordinator_) coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
     return exit_code_of(error);
   }
-  while (std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.ended; })) {
+  while (anyone_lives() || start_again_at_) {
     wait(until_next_deadline());
     take_signals();
     relay_.run_once();
@@ -236,23 +251,21 @@ int Supervision::run() {
 }
 
 void Supervision::start_workers() {
-  const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
-  for (int i = 0; i < local.count; ++i) start_worker(i);
+  for (int i = 0; i < local_.count; ++i) start_worker(i);
 }
 
 void Supervision::start_worker(int local_worker) {
-  const LocalWorkers local = local_workers_of(options_.workers, options_.nodes, options_.node);
   std::shared_ptr<PhasePage> page = PhasePage::for_child();
   const net::Endpoint rendezvous = coordinator_ ? coordinator_->endpoint() : options_.rendezvous;
   const JobFacts facts{
       .rendezvous = options_.etcd ? options_.etcd->describe() : rendezvous.describe(),
       .token = token_,
-      .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+      .cores = usable_cores(),
       .process = next_process_,
       .page = page->handle(),
       .launcher = ::getpid(),
       .job = mark_};
-  Worker worker{local.first + local_worker, next_process_,
+  Worker worker{local_.first + local_worker, next_process_,
                 ChildProcess(options_.command,
                              worker_environment(options_, facts, local_worker,
                                                 environment_of_this_process()),
@@ -307,6 +320,10 @@ void Supervision::take_ends() {
   report_failures(first_new);
 }
 
+bool Supervision::anyone_lives() const {
+  return std::ranges::any_of(workers_, [](const Worker& worker) { return !worker.ended; });
+}
+
 WorkerEnd Supervision::end_of(const Worker& worker, const ProcessEnd& end) const {
   return {.worker = worker.number,
           .pid = worker.process.pid(),
@@ -345,12 +362,10 @@ bool Supervision::continues_without(const Worker& worker, const WorkerEnd& end) 
     return !was_member && continues_without_newcomer(worker, end);
   int& early = early_deaths_[worker.number];
   early = was_member ? 0 : early + 1;
-  if (early >= (finds_no_coordinator(worker, end) ? 1 : kEarlyDeaths)) {
+  if (early >= (finds_no_coordinator(end) ? 1 : kEarlyDeaths)) {
     // The coordinator may be gone, and newcomers may not know the next one: the members continue.
     finishing_ = finishing_ || !coordinator_;
-    const bool others_live =
-        std::ranges::any_of(workers_, [](const Worker& other) { return !other.ended; });
-    return !coordinator_ && others_live;
+    return !coordinator_ && anyone_lives();
   }
   if (coordinator_) coordinator_->report_lost_process(worker.identity, end.end.describe());
   tell_lost(worker, end);
@@ -364,12 +379,15 @@ bool Supervision::has_been_member(const Worker& worker) const {
   return seen && seen->at.step >= 0;
 }
 
+bool Supervision::members_live() const {
+  return std::ranges::any_of(
+      workers_, [this](const Worker& worker) { return !worker.ended && has_been_member(worker); });
+}
+
 // A newcomer that cannot take part (it differs from the job, or cannot read its data) would fail
 // again, so no other process replaces it. The others continue if they are enough.
 bool Supervision::continues_without_newcomer(const Worker& worker, const WorkerEnd& end) {
-  const bool others_at_work = std::ranges::any_of(
-      workers_, [this](const Worker& other) { return !other.ended && has_been_member(other); });
-  if (!others_at_work) return false;
+  if (!members_live()) return false;
   barred_.insert(worker.number);
   const bool are_enough = options_.nodes > 1 || wanted_here() >= options_.elastic->minimum;
   say(fmt::format(
@@ -384,13 +402,8 @@ bool Supervision::continues_without_newcomer(const Worker& worker, const WorkerE
 
 // Whether the next replacement would find no coordinator either. This one asked for it for
 // comm.timeout and gave up; the coordinator is on another host, and no worker here is a member.
-bool Supervision::finds_no_coordinator(const Worker& worker, const WorkerEnd& end) const {
-  if (coordinator_ || options_.etcd || end.end.by_signal) return false;
-  return std::ranges::none_of(workers_, [&](const Worker& other) {
-    if (other.ended || other.identity == worker.identity) return false;
-    const auto seen = board_.look_at(other.identity);
-    return seen && seen->at.step >= 0;
-  });
+bool Supervision::finds_no_coordinator(const WorkerEnd& end) const {
+  return !coordinator_ && !options_.etcd && !end.end.by_signal && !members_live();
 }
 
 void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
@@ -474,37 +487,78 @@ void Supervision::tell_notices() {
     tell(std::move(notice.record), notice.text);
     for (const Worker& worker : workers_)
       if (worker.process.pid() == notice.pid && !worker.ended && dumps_stack_on_signal(notice.pid))
-        ::kill(notice.pid, kStackDumpSignal);
+        ::tgkill(notice.pid, notice.pid, kStackDumpSignal);  // The main thread dumps its stack.
   }
 }
 
 void Supervision::tell(Json record, const std::string& text) const {
   say(text);
   record["text"] = text;
-  if (options_.on_notice) options_.on_notice(record);
+  try {
+    if (options_.on_notice) options_.on_notice(record);
+  } catch (const std::exception& error) {  // The disk may be full. The workers continue.
+    log_warning("launch: the line above is not in the log: {}", brief(error));
+  }
+}
+
+// Whether another process takes the place of one that ends.
+bool Supervision::replaces() const {
+  const bool ends_elsewhere = coordinator_ && coordinator_->is_finishing();
+  return !stop_asked_ && !lost_ && !finishing_ && !ends_elsewhere && !failed_for_good();
 }
 
 // Starts as many workers as are wanted, in the first free places.
 void Supervision::replace() {
-  if (stop_asked_ || lost_ || finishing_ || failed_for_good()) return;
+  const bool waits = start_again_at_ && Clock::now() < *start_again_at_;
+  if (replaces() && waits) return;
+  start_again_at_.reset();
+  if (!replaces()) return;
+  if (coordinator_ && coordinator_->resizes() != resizes_) {  // `trireme scale` is a new try.
+    resizes_ = coordinator_->resizes();
+    barred_.clear();
+  }
   std::erase_if(workers_, [this](const Worker& worker) {
     const bool gone = worker.ended && !worker.counts;
     if (gone) board_.remove(worker.identity);
     return gone;
   });
-  const int first = local_workers_of(options_.workers, options_.nodes, options_.node).first;
-  for (int place = 0; static_cast<int>(workers_.size()) < wanted_here(); ++place)
-    if (!barred_.contains(first + place) &&
-        std::ranges::none_of(workers_,
-                             [&](const Worker& worker) { return worker.number == first + place; }))
-      start_worker(place);
+  for (int place = 0; static_cast<int>(workers_.size()) < wanted_here(); ++place) {
+    const int number = local_.first + place;
+    if (!barred_.contains(number) && !std::ranges::count(workers_, number, &Worker::number) &&
+        !try_to_start(place))
+      return;
+  }
+}
+
+// Returns false if no process can be started. That counts like one that died early: it is tried
+// again, and then the members save and end.
+bool Supervision::try_to_start(int local_worker) {
+  const int number = local_.first + local_worker;
+  try {
+    start_worker(local_worker);
+    return true;
+  } catch (const Error& error) {
+    say(fmt::format("worker process {} cannot be replaced now: {}", number, error.what()));
+  }
+  if (++early_deaths_[number] < kEarlyDeaths) {
+    start_again_at_ = Clock::now() + kStartAgain;
+  } else if (!coordinator_ && anyone_lives()) {
+    finishing_ = true;  // Another launcher has the coordinator, and the members continue.
+  } else {
+    end_.failure = {ErrorCode::peer_lost,
+                    fmt::format("worker process {} could not be replaced, {} times in a row",
+                                number, kEarlyDeaths),
+                    "run the job again; it continues from its last checkpoint"};
+    note_lost_worker();
+  }
+  return false;
 }
 
 // The number of workers wanted on this node. Only node 0's number changes: the other nodes keep
 // theirs.
 int Supervision::wanted_here() const {
-  const int here = local_workers_of(options_.workers, options_.nodes, options_.node).count;
-  const int wanted = coordinator_ ? coordinator_->target() - (options_.workers - here) : here;
+  const int elsewhere = options_.workers - local_.count;
+  const int wanted = coordinator_ ? coordinator_->target() - elsewhere : local_.count;
   return wanted - static_cast<int>(barred_.size());
 }
 
@@ -565,11 +619,12 @@ void Supervision::keep_deadlines() {
   }
 }
 
-// Returns the number of workers that were spared because they may finish their checkpoints.
+// Sends the signal to each worker, but not twice: a second SIGTERM would end a save. Returns the
+// number of workers that were spared because they may finish their checkpoints.
 int Supervision::signal_all(int signal, bool but_savers) {
   int spared = 0;
   for (Worker& worker : workers_) {
-    if (worker.ended) continue;
+    if (worker.ended || worker.signal_sent == signal) continue;
     if (but_savers && may_save_on(worker)) {
       ++spared;
       continue;
@@ -603,8 +658,7 @@ void Supervision::finish_output() {
     if (relay_.has_unwritten() ? unread.expired() : !relay_.has_open_stream() || quiet.expired())
       break;
     wait(relay_.has_unwritten() ? unread.remaining() : quiet.remaining());
-    asked_again =
-        std::ranges::any_of(signals_.take(), [](int signal) { return signal != SIGCHLD; });
+    asked_again = stop_came();
   }
   if (relay_.has_unwritten())
     log_warning("no process reads the workers' output: the last of it is dropped");
@@ -635,7 +689,8 @@ Verdict Supervision::finish() {
     coordinator_->wait_until_all_left(Deadline::after(kOtherNodesTimeout));
   if (coordinator_) {
     end_.any_step_finished = coordinator_->any_step_finished();
-    if (options_.elastic) end_.failure = coordinator_->failure();
+    if (options_.elastic) end_.members_were_stopped = coordinator_->members_were_stopped();
+    if (options_.elastic && !end_.failure) end_.failure = coordinator_->failure();
     if (!end_.lost && !options_.elastic) end_.lost = coordinator_->first_lost();
     coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
   }

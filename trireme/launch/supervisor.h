@@ -24,7 +24,7 @@ struct SupervisorOptions {
   // (claim.h). It listens on any free port of rendezvous.host; if that is empty, of the address by
   // which node 0 reaches etcd.
   std::optional<net::EtcdUrl> etcd;
-  std::vector<std::string> command;                              // The program and its arguments.
+  std::vector<std::string> command;  // The programme and its arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
   // If set, workers that die are replaced while the others continue, and the number of workers on
   // node 0 may change (docs/recovery.md).
@@ -50,7 +50,7 @@ struct SupervisorOptions {
   // progress display does, the line is not printed.
   std::function<bool(int worker, const std::string& line)> on_line;
   // Called on node 0 for each notice of a worker that was lost, hangs or is slow (notices.h). The
-  // printed line is "text" in the record.
+  // printed line is "text" in the record. If it throws, the job continues.
   std::function<void(const Json& record)> on_notice;
 };
 
@@ -58,7 +58,8 @@ struct SupervisorOptions {
 //   0    if all workers ended with 0
 //   1    after a crash signal (SEGV, ABRT, BUS, FPE, ILL) before the first step
 //   1, 2 if a worker ended with that code
-//   2    if the program cannot be started; standard error names it
+//   2    if the programme cannot be started; standard error names it. An elastic job whose members
+//        have begun tries again, and then saves and ends with 138
 //   138  if a worker was killed or its host was lost
 //   143  after SIGINT or SIGTERM. It is passed on once, as SIGTERM; a second one kills
 // Prints one verdict naming the first worker that failed, its signal or code, and its last phase.

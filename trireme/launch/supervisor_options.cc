@@ -41,7 +41,7 @@ void check_supervisor_options(const SupervisorOptions& options) {
            "0");
   }
   if (options.command.empty())
-    refuse("no program to start", "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
+    refuse("no programme to start", "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
   if (options.nodes > 1 && options.rendezvous.port == 0 && !options.etcd) {
     refuse(fmt::format("rendezvous {}: the launchers of {} nodes need a fixed port to meet at",
                        options.rendezvous.describe(), options.nodes),

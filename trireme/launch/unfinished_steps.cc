@@ -6,15 +6,15 @@
 namespace trireme::launch {
 
 void UnfinishedSteps::lost(int64_t step, int64_t process, const std::string& where,
-                           const std::string& how) {
+                           const std::string& how, bool is_seen) {
   committed(step - 1);
   Step& it = steps_[step];
-  it = {it.times + 1, process, where, how};
+  it = {it.times + 1, process, where, how, is_seen ? how : it.seen};
 }
 
 void UnfinishedSteps::ended(int64_t process, const std::string& how) {
   for (auto& [number, step] : steps_)
-    if (step.process == process) step.how = how;
+    if (step.process == process) step.how = step.seen = how;
 }
 
 void UnfinishedSteps::committed(int64_t step) {
@@ -26,23 +26,25 @@ std::string UnfinishedSteps::verdict() const {
       steps_, [](const auto& each) { return each.second.times >= kMostTimes; });
   if (found == steps_.end()) return {};
   const auto& [number, step] = *found;
+  const bool knows_more = !step.seen.empty() && step.seen != step.how;
   return fmt::format(
       "step {} is never finished: {} times a worker was lost before it was committed, the "
-      "last time {}: {}",
-      number, step.times, step.where, step.how);
+      "last time {}: {}{}",
+      number, step.times, step.where, step.how,
+      knows_more ? fmt::format(" (an earlier time: {})", step.seen) : "");
 }
 
 Json UnfinishedSteps::to_json() const {
   Json steps = Json::array();
   for (const auto& [number, step] : steps_)
-    steps.push_back({number, step.times, step.process, step.where, step.how});
+    steps.push_back({number, step.times, step.process, step.where, step.how, step.seen});
   return steps;
 }
 
 UnfinishedSteps UnfinishedSteps::from_json(const Json& text) {
   UnfinishedSteps unfinished;
   for (const Json& step : text)
-    unfinished.steps_[step.at(0)] = {step.at(1), step.at(2), step.at(3), step.at(4)};
+    unfinished.steps_[step.at(0)] = {step.at(1), step.at(2), step.at(3), step.at(4), step.at(5)};
   return unfinished;
 }
 

@@ -14,13 +14,16 @@ class UnfinishedSteps {
   static constexpr int kMostTimes = 5;  // The job ends when a step has lost this many workers.
 
   // A generation lost a worker in `step`; call it once for each such generation. `where` is like
-  // "worker 1 in backward of step 7", `how` like "connection closed".
-  void lost(int64_t step, int64_t process, const std::string& where, const std::string& how);
-  // The launcher saw how the process ended. This replaces what its connection told.
+  // "worker 1 in backward of step 7", `how` like "connection closed". `is_seen` says that `how` is
+  // its end, and not only that of its connection.
+  void lost(int64_t step, int64_t process, const std::string& where, const std::string& how,
+            bool is_seen);
+  // The launcher saw how the process ended. This replaces what its connection told. It may come
+  // too late for the verdict, which then also has the last end that was seen in that step.
   void ended(int64_t process, const std::string& how);
   void committed(int64_t step);  // `step` and every step before it are committed.
   // Returns a sentence about a step that is never finished: its number, the worker that was lost
-  // last, and how. Empty if there is no such step.
+  // last, and how. The text is empty if there is no such step.
   std::string verdict() const;
 
   Json to_json() const;
@@ -32,6 +35,7 @@ class UnfinishedSteps {
     int times = 0;
     int64_t process = 0;  // The process that was lost in it last.
     std::string where, how;
+    std::string seen;  // The last end of a process in it that was seen.
   };
   std::map<int64_t, Step> steps_;
 };

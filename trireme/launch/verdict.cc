@@ -36,8 +36,8 @@ bool failed_by_itself(const WorkerEnd& worker, bool stop_requested) {
   return is_failure(worker, stop_requested) && !exited_with(worker, kExitRetry);
 }
 
-// The rank of a failure among those at the same moment: the smallest is the likeliest cause.
-// Nothing in a job makes a peer die by a signal from outside. A peer that does not handle
+// The order of failures at the same moment: the kind with the smallest number is the likeliest
+// cause. Nothing in a job makes a peer die by a signal from outside. A peer that does not handle
 // peer_lost returns an error or aborts.
 int kind_of_failure(const WorkerEnd& worker, const JobEnd& job) {
   if (worker.end.by_signal && !is_crash(worker.end.code)) return 0;
@@ -86,7 +86,7 @@ Verdict of_lost_worker(const JobEnd& job) {
   if (const WorkerEnd* const end = end_of(lost.worker, job); end && exited_with(*end, kExitOk)) {
     return {kExitFailed, fmt::format("{} ended{} with exit code 0 but without saying goodbye, so "
                                      "the others lost it; job ends with {} "
-                                     "(try: World::leave() before the program ends)",
+                                     "(try: World::leave() before the programme ends)",
                                      who(lost.worker, lost.pid, lost.host), where(lost.last),
                                      static_cast<int>(kExitFailed))};
   }
@@ -150,7 +150,7 @@ std::string saves_cut_off(const JobEnd& job) {
 Verdict verdict_on(const JobEnd& job) {
   const bool all_succeeded = std::ranges::all_of(
       job.workers, [](const WorkerEnd& worker) { return exited_with(worker, kExitOk); });
-  if (all_succeeded && job.stop_signal == 0) return {};
+  if (all_succeeded && !job.workers.empty() && job.stop_signal == 0) return {};
   const std::optional<size_t> cause = first_own_failure(job);
   const bool killed_from_outside = cause && kind_of_failure(job.workers[*cause], job) == 0;
   const bool asked_to_stop = job.stop_signal != 0;
@@ -159,7 +159,9 @@ Verdict verdict_on(const JobEnd& job) {
   if (job.failure && !asked_to_stop &&
       (!failed_for_good || exit_code_of(job.failure->error()) != kExitRetry))
     return of_no_generation(*job.failure);
-  if (!killed_from_outside && !asked_to_stop && has_unexplained_lost_worker(job))
+  // A worker that fails for good does so because of no other: a lost one makes it end with 138.
+  const bool has_own_cause = failed_for_good || killed_from_outside;
+  if (!has_own_cause && !asked_to_stop && has_unexplained_lost_worker(job))
     return of_lost_worker(job);
   if (cause) return of_failure(job.workers[*cause], job);
   if (asked_to_stop) return of_stop(job);
@@ -173,6 +175,10 @@ Verdict verdict_on(const JobEnd& job) {
                                         static_cast<int>(kExitStopped))};
     }
   }
+  if (job.workers.empty() && job.members_were_stopped)
+    return {kExitStopped, fmt::format("the members on other nodes were asked to stop; job ends "
+                                      "with {}",
+                                      static_cast<int>(kExitStopped))};
   return {};
 }
 

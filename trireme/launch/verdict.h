@@ -1,8 +1,8 @@
 // The reason why a job ended, and its exit code. Pure.
 //
 // The cause is the first worker that failed by itself. Others fail because of it: they end with
-// 138 when they see the lost worker, abort if their program does not catch peer_lost, or end by a
-// signal that the supervisor sent.
+// 138 when they see the lost worker, abort if their programme does not catch peer_lost, or end by
+// a signal that the supervisor sent.
 #pragma once
 #include <trireme/launch/membership.h>
 #include <trireme/launch/phase.h>
@@ -19,7 +19,7 @@ struct WorkerEnd {
   int pid = 0;
   std::string host;
   ProcessEnd end;
-  std::chrono::milliseconds at{0};  // When the end was seen, from the start of the job.
+  std::chrono::milliseconds at{0};  // The time at which it was seen, from the job's start.
   // The last signal that the supervisor had sent to it: SIGTERM, SIGKILL, or 0.
   int signal_sent = 0;
   PhaseAt last;
@@ -28,12 +28,15 @@ struct WorkerEnd {
 };
 
 struct JobEnd {
-  // The supervisor's own workers, in the order in which their ends were seen.
+  // The supervisor's own workers, in the order in which their ends were seen. Workers without
+  // which the job continued are left out.
   std::vector<WorkerEnd> workers;
   int stop_signal = 0;  // The signal that asked the job to stop; 0: none.
   bool any_step_finished = false;
   std::optional<LostWorker> lost;  // The first lost worker that the coordinator saw, on any host.
-  std::optional<Failure> failure;  // Why an elastic job could form no generation any more.
+  std::optional<Failure> failure;  // The reason why no generation can form any more.
+  // A member of the elastic job, on any node, had been asked to stop when it said goodbye.
+  bool members_were_stopped = false;
 };
 
 struct Verdict {

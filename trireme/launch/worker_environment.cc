@@ -36,9 +36,7 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options,
         std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
     variables["TRIREME_PROCESS"] = std::to_string(facts.process);
     variables["TRIREME_LAUNCHER"] = std::to_string(facts.launcher);
-    // With several nodes the other launchers continue the job, and these workers with it.
-    if (options.nodes == 1)
-      variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
+    variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());
     variables["TRIREME_STOP_GRACE_MS"] = std::to_string(options.stop_grace.count());
   }
   variables["TRIREME_PHASE_PAGE"] = facts.page;

@@ -1,6 +1,6 @@
 #include <trireme/monitor/event_json.h>
 
-#include <chrono>
+#include <trireme/base/unix_time.h>
 #include <cmath>
 
 namespace trireme::monitor {
@@ -22,7 +22,7 @@ void name_nonfinite(Json& json) {
 
 Json head(const char* kind, std::optional<double> unix_seconds) {
   Json json = {{"event", kind}};
-  if (unix_seconds) json["time"] = *unix_seconds;
+  if (unix_seconds) json["time"] = std::round(*unix_seconds * 1000) / 1000;
   return json;
 }
 
@@ -104,13 +104,6 @@ struct Writer {
 
 Json to_json(const Event& event, std::optional<double> unix_seconds) {
   return std::visit(Writer{unix_seconds}, event);
-}
-
-double unix_seconds() {
-  const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<double>(
-             std::chrono::duration_cast<std::chrono::milliseconds>(since_epoch).count()) /
-         1000;
 }
 
 std::string verdict_line(const Json& record) {

@@ -13,13 +13,12 @@ using Event =
     std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord>;
 
 // {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit", "time": ...,
-// and the fields of sink.h}. "time" is left out if none is given. NaN and infinities become
-// strings; a position is {"epoch": ..., "first": ...}.
+// and the fields of sink.h}. "time" is `unix_seconds` to the millisecond, or left out. NaN and
+// infinities become strings; a position is {"epoch": ..., "first": ...}.
 Json to_json(const Event& event, std::optional<double> unix_seconds = std::nullopt);
 // A launcher's verdict on a worker, as one line of the log with its line break: {"event":
 // "verdict", "time": ..., the fields of `record`}.
 std::string verdict_line(const Json& record);
-double unix_seconds();  // The current time, to the millisecond.
 // One line, without a line break at its end. Bytes that are not UTF-8 are replaced.
 std::string to_line(const Json& json);
 // The event, or empty if `json` is not what to_json() makes. More keys are allowed.

@@ -1,3 +1,4 @@
+#include <trireme/base/unix_time.h>
 #include <trireme/monitor/append_file.h>
 #include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>

@@ -34,14 +34,14 @@ struct StepRecord {
   double seconds = 0;         // The wall time of the step.
 };
 struct EvalRecord {
-  int64_t step = 0, epoch = 0;  // As in StepRecord: the newest step, and its epoch.
+  int64_t step = 0, epoch = 0;  // The newest step and its epoch, counted as in StepRecord.
   double loss = 0, accuracy = 0;
 };
 // The samples that a step used. Each batch that counts as used has one record, so that the ledger
 // can be proved from the log.
 struct CommitRecord {
   int64_t generation = 0;
-  int64_t step = 0;             // As in StepRecord. For a skipped batch: the step before it.
+  int64_t step = 0;             // A skipped batch has the step before it.
   plan::DataPosition position;  // The position of the batch's first sample.
   int64_t samples = 0;
   // The number of samples that each rank took, in the order of ranks.
@@ -56,7 +56,7 @@ struct ContinueRecord {
   int64_t generation = 0;
   int64_t step = 0;             // The number of steps committed so far.
   plan::DataPosition position;  // The position of the next batch.
-  plan::DataPlanOptions data;   // How batches are cut from this position on.
+  plan::DataPlanOptions data;   // The plan of the batches from this position on.
   Json ledger;                  // The samples used before (train/ledger.h); null: unknown.
 };
 struct RunEnd {
@@ -84,17 +84,18 @@ class Sink {
 
 using NowFunction = std::function<std::chrono::steady_clock::time_point()>;
 
-// With `terminal`: a bar with epoch, step, loss, samples/s and time left. It is redrawn in place
-// at most ten times a second and for the last step; evaluations and messages become lasting lines
-// above it. Without: plain lines without control characters, about every `plain_interval_seconds`,
-// at each epoch's end and for the last step. Both end with a summary of accuracy, speed, cost, and
-// the places of the files. `out` is not closed and must outlive the sink; its errors are ignored.
-// `now` is the clock (empty: the steady clock).
+// With `terminal`, the sink draws a bar with epoch, step, loss, samples/s and time left. It
+// redraws the bar in place, at most ten times a second and for the last step; evaluations and
+// messages become lasting lines above it. Without `terminal`, it prints plain lines without
+// control characters: about every `plain_interval_seconds`, at each epoch's end and for the last
+// step. Both end with a summary of accuracy, speed, cost, and the places of the files. `out` is
+// not closed and must outlive the sink; its errors are ignored. `now` is the clock (empty: the
+// steady clock).
 std::unique_ptr<Sink> make_progress(std::FILE* out, bool terminal,
                                     double plain_interval_seconds = 2.0, NowFunction now = {});
-// For a worker whose output is a pipe to the launcher. It encodes each event as one line that
-// starts with kProgressMark. The launcher gives such lines to replay_progress(), which passes the
-// events to the launcher's own sink and returns true. It returns false for other lines and for
+// A sink for a worker whose output is a pipe to the launcher. It encodes each event as one line
+// that starts with kProgressMark. The launcher gives such lines to replay_progress(), which passes
+// the events to the launcher's own sink and returns true. It returns false for other lines and for
 // damaged ones.
 inline constexpr const char* kProgressMark = "\x1etrireme ";
 std::unique_ptr<Sink> make_progress_lines(std::FILE* out);

@@ -1,10 +1,11 @@
 #include <fmt/format.h>
+#include <trireme/base/host_name.h>
+#include <trireme/base/unix_time.h>
 #include <trireme/monitor/append_file.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/monitor/tfrecord.h>
 #include <unistd.h>
 #include <bit>
-#include <chrono>
 
 namespace trireme::monitor {
 namespace {
@@ -51,16 +52,9 @@ constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventS
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2, kSessionLogStatus = 1,
               kSessionStart = 1;
 
-double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 std::filesystem::path event_file(const std::filesystem::path& folder) {
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof(host) - 1);
   return folder / fmt::format("events.out.tfevents.{}.{}.{}", static_cast<int64_t>(unix_seconds()),
-                              host, ::getpid());
+                              own_host_name(), ::getpid());
 }
 
 class TensorBoard : public Sink {

@@ -21,9 +21,9 @@ class Complaints {
   ~Complaints() { close_all(); }
 
   void add(const std::string& address, const std::string& line, Clock::time_point now);
-  // The number of connections from this address that failed in its current period.
+  // Ends the periods that are over, and writes their counts. Call it often.
   void tick(Clock::time_point now);
-  // How many connections from this address failed in its current period.
+  // The number of connections from this address that failed in its current period.
   int failures(const std::string& address) const;
 
  private:

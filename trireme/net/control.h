@@ -36,7 +36,7 @@ struct ControlOptions {
   Milliseconds silence_timeout{10000};
   // The limit after authentication. A connection with a larger message is dropped as corrupt.
   int64_t max_message_bytes = 256 << 20;
-  // Called between a client's tries to connect; what it throws ends them. May be empty.
+  // Called between a client's tries to connect; an exception ends them. It may be empty.
   std::function<void()> throw_if_hopeless = {};
 };
 
@@ -110,7 +110,7 @@ class ControlClient {
 // ended from one that only cannot be reached.
 enum class Reach {
   listens,    // A server listens there and has proven the token.
-  other_job,  // Another program, another job or a relay listens there now.
+  other_job,  // Another programme, another job or a relay listens there now.
   refused,    // The host answered that no process listens there any more.
   silent,     // No answer came by the deadline, or no route exists. The process may live.
 };

@@ -17,8 +17,8 @@
 
 namespace trireme::net {
 
-// Called every few milliseconds of a wait; throws (peer_lost) once a worker is known to be lost.
-// May be empty.
+// A wait calls it every few milliseconds. It throws Error(peer_lost) once a worker is known to be
+// lost. It may be empty.
 using ThrowIfLost = std::function<void()>;
 
 // A connection between two processes of one user.

@@ -14,7 +14,7 @@ namespace {
 
 using asio::ip::tcp;
 
-// When no descriptors are left: other connections may close.
+// The pause when no descriptors are left, in which other connections may close.
 constexpr Milliseconds kPauseWhenFull{100};
 constexpr Milliseconds kTick{500};
 // An address with so many failures in a period may have only kFloodStrangers strangers at a time.

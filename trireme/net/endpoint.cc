@@ -5,6 +5,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <trireme/base/error.h>
+#include <trireme/base/host_name.h>
 #include <trireme/net/message.h>
 #include <trireme/net/sockets.h>
 #include <unistd.h>
@@ -100,8 +101,7 @@ std::string address_of_interface(const std::string& name_or_address) {
 }
 
 std::string address_of_this_host(Deadline deadline) {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
+  const std::string name = own_host_name();
   for (const auto& endpoint : resolve({name, 0}, deadline))
     if (!endpoint.address().is_loopback()) return endpoint.address().to_string();
   throw Error(ErrorCode::not_found, "net",

@@ -60,8 +60,8 @@ std::optional<Json> Etcd::call(const std::string& path, const Json& request, Dea
       what = fmt::format("it answers (HTTP {}), but not as etcd does", reply.status);
     failures += fmt::format("{}{}: {}", failures.empty() ? "" : "; ", place, what);
   }
-  throw Error(ErrorCode::not_found, "net", fmt::format("etcd does not answer ({})", failures),
-              "check that it runs and can be reached from this host");
+  // The callers, which know the purpose, add a remedy.
+  throw Error(ErrorCode::not_found, "net", fmt::format("etcd does not answer ({})", failures));
 }
 
 std::optional<Etcd::Entry> Etcd::get(const std::string& key, Deadline deadline) {

@@ -1,6 +1,6 @@
 // A client of etcd's v3 interface, over its JSON gateway
-// (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/). It has the few calls that find a job's
-// coordinator and elect the next one. It uses plain HTTP without users, because nothing that is
+// (https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/). It has the few calls that bind a job's
+// name to its coordinator and find it. It uses plain HTTP without users, because nothing that is
 // stored there is secret.
 #pragma once
 #include <trireme/base/deadline.h>

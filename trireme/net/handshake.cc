@@ -144,7 +144,7 @@ std::string describe_for_client(HandshakeEnd end) {
   switch (end) {
     case HandshakeEnd::accepted: return {};
     case HandshakeEnd::wrong_magic:
-      return "the program there does not speak this version of Trireme's protocol";
+      return "the programme there does not speak this version of Trireme's protocol";
     case HandshakeEnd::wrong_token: return "its job token is different";
     case HandshakeEnd::wrong_address:
       return "the connection ends at another address than the one that was called: a relay, a "

@@ -70,7 +70,7 @@ struct Hello {
 static_assert(sizeof(Hello) == 8 + 1 + 32 + 18 + 32 + 32, "sent as it lies in memory");
 
 enum class Decision : uint8_t {
-  refused = 0,  // For a reason that has no value of its own below.
+  refused = 0,  // The reason has no value of its own below.
   accepted,
   wrong_token,
   wrong_address,  // The client dialled another address than the server's: a relay lies between.

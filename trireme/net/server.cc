@@ -55,7 +55,8 @@ struct ControlServer::Impl {
   const ServerEvents events;
   const ControlOptions options;
   Doorkeeper door;
-  // About members that broke the protocol, by host: a member may connect again and again.
+  // The complaints about members that broke the protocol, by host. A member may connect again and
+  // again.
   Complaints complaints{[](const std::string& line) { log_warning("net: {}", line); }};
   std::unordered_map<ConnectionId, std::shared_ptr<Connection>> connections;
   ConnectionId next_id = 1;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/cores.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/units.h>
 #include <trireme/net/fixed_text.h>
 #include <trireme/net/futex.h>
@@ -119,7 +120,9 @@ void BarrierView::wait(uint32_t phase, const char* operation) {
       try {
         options_.throw_if_lost();
       } catch (const Error& error) {
-        end_unless_passed(phase, error.code(), brief(error), {});
+        // Each rank adds its own number to the text.
+        const auto [what, remedy] = parts_of(error);
+        end_unless_passed(phase, error.code(), what, remedy);
         continue;
       }
     }

@@ -38,8 +38,8 @@ class BarrierView {
  public:
   struct Options {
     Milliseconds timeout{60000};
-    // Called about every 10 ms of a wait. It throws Error(peer_lost) if a worker was lost. May be
-    // empty.
+    // A wait calls it about every 10 ms. It throws Error(peer_lost) if a worker was lost. It may
+    // be empty.
     std::function<void()> throw_if_lost;
   };
   BarrierView(SharedBarrier& barrier, int rank, int size, Options options);

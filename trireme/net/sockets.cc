@@ -29,7 +29,7 @@ int open_descriptor(const tcp::endpoint& address) {
 
 std::string remedy_for(int number) {
   switch (number) {
-    case EADDRINUSE: return "another port, or stop the program that holds it";
+    case EADDRINUSE: return "another port, or stop the programme that holds it";
     case EADDRNOTAVAIL: return "an address of this machine: " + describe_interfaces();
     case EACCES: return "a port above 1023";
     default: return "another address or port";

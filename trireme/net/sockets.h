@@ -9,7 +9,8 @@
 
 namespace trireme::net {
 
-// Looks the addresses of `endpoint` up until the deadline. Empty if the name has no address (yet).
+// Looks up the addresses of `endpoint` until the deadline. The result is empty if the name has no
+// address (yet).
 std::vector<asio::ip::tcp::endpoint> resolve(const Endpoint& endpoint, Deadline deadline);
 
 // Opens `socket`. Asio's own open() would pass the descriptor on to child processes.

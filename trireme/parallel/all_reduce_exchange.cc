@@ -12,31 +12,23 @@
 #include <trireme/parallel/exchange.h>
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradient_watch.h>
-#include <trireme/parallel/gradients.h>
 #include <trireme/parallel/step_facts.h>
 #include <cmath>
-#include <numeric>
 
 namespace trireme {
 namespace {
 
-// Whether a bucket of this type can carry the facts. Half precision cannot count samples: the
-// facts then travel apart.
-bool carries_facts(plan::DType dtype) {
-  return dtype == plan::DType::float32 || dtype == plan::DType::float64;
-}
-
 class AllReduceExchange : public Exchange {
  public:
   AllReduceExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
-                    ExchangeOptions options)
+                    plan::EnginePlan plan, Planner planner, ExchangeOptions options)
       : group_(std::move(group)),
         parameters_(std::move(parameters)),
+        planner_(std::move(planner)),
         options_(std::move(options)),
-        specs_(specs_of(parameters_)),
         facts_(group_->size(), parameters_) {
-    plan({});
-    if (group_->size() > 1 && group_->runs_in_background()) watch();
+    adopt(std::move(plan));
+    if (plan_.follows_ready_order) watch();
   }
 
   void expect_last_backward(double gradient_scale) override {
@@ -71,16 +63,18 @@ class AllReduceExchange : public Exchange {
   }
 
  private:
-  void plan(std::span<const int> ready_order) {
-    plan_ = plan::plan_buckets(specs_, options_.buckets, ready_order);
-    plan::check(plan_, specs_);
+  const std::vector<plan::Bucket>& buckets() const { return plan_.buckets.buckets; }
+  bool compresses() const { return options_.compression.name != "none"; }
+
+  void adopt(plan::EnginePlan plan) {
+    plan_ = std::move(plan);
     trainable_.clear();
-    for (const plan::Bucket& bucket : plan_.buckets)
+    for (const plan::Bucket& bucket : buckets())
       trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
     flats_.clear();
     fact_values_.reset();
     if (group_->size() > 1) allocate();
-    progress_ = std::make_unique<BucketProgress>(plan_, parameters_);
+    progress_ = std::make_unique<BucketProgress>(plan_.buckets, parameters_);
   }
 
   void watch() {
@@ -95,7 +89,7 @@ class AllReduceExchange : public Exchange {
     progress_->ready(parameter);
     if (!in_ready_order_) return;
     const at::NoGradGuard no_grad;
-    while (sent() + 1 < plan_.buckets.size() && progress_->is_complete(sent())) {
+    while (sent() + 1 < buckets().size() && progress_->is_complete(sent())) {
       const size_t bucket = sent();
       prepare(bucket);
       send(bucket);
@@ -105,7 +99,7 @@ class AllReduceExchange : public Exchange {
   size_t sent() const { return compressed_ ? compressed_->sent() : works_.size(); }
 
   void prepare(size_t bucket) {
-    pack(plan_.buckets[bucket], parameters_, flats_[bucket]);
+    pack(buckets()[bucket], parameters_, flats_[bucket]);
     if (compressed_) compressed_->prepare(flats_[bucket], gradient_scale_);
   }
 
@@ -128,29 +122,25 @@ class AllReduceExchange : public Exchange {
     for (int64_t i = 0; i < order.numel(); ++i)
       if (const auto parameter = order[i].item<int64_t>(); parameter >= 0)
         known.push_back(static_cast<int>(parameter));
-    plan(known);
+    adopt(planner_(known));
   }
 
   void allocate() {
-    const bool compressed = options_.compression.name != "none";
-    for (const auto& bucket : plan_.buckets) {
-      const bool last = &bucket == &plan_.buckets.back();
-      const int64_t tail = last && !compressed && carries_facts(bucket.dtype) ? facts_.size() : 0;
-      at::Tensor flat =
-          at::zeros({bucket.elements + tail}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
-      if (tail > 0) fact_values_ = flat.narrow(0, bucket.elements, tail);
-      flats_.push_back(flat);
+    for (const plan::Message& message : plan_.messages) {
+      const at::Tensor flat =
+          at::zeros({message.elements}, at::TensorOptions().dtype(to_torch(message.dtype)));
+      if (message.facts > 0)
+        fact_values_ = flat.narrow(0, message.elements - message.facts, message.facts);
+      // With compression the facts have a place of their own among the messages.
+      if (message.bucket >= 0 || !compresses()) flats_.push_back(flat);
     }
-    if (compressed) compress();
-    if (fact_values_.defined()) return;
-    fact_values_ = at::zeros({facts_.size()}, compressed ? at::kDouble : at::kFloat);
-    if (!compressed) flats_.push_back(fact_values_);
+    if (compresses()) compress();
   }
 
   // Errors that were kept or loaded before the buckets were reordered stay with their parameters.
   void compress() {
-    auto made = std::make_unique<compression::CompressedBuckets>(group_, plan_, parameters_,
-                                                                 options_.compression);
+    auto made = std::make_unique<compression::CompressedBuckets>(
+        group_, plan_.buckets, parameters_, options_.compression);
     if (compressed_) made->take_state(*compressed_);
     compressed_ = std::move(made);
   }
@@ -172,8 +162,8 @@ class AllReduceExchange : public Exchange {
     const at::NoGradGuard no_grad;
     const StepFacts::Summed facts = compressed_ ? reduce_compressed(mine) : reduce_plainly(mine);
     weighted_ = facts.weighted;
-    for (size_t i = 0; i < plan_.buckets.size(); ++i)
-      unpack(plan_.buckets[i], parameters_, flats_[i], facts.used);
+    for (size_t i = 0; i < buckets().size(); ++i)
+      unpack(buckets()[i], parameters_, flats_[i], facts.used);
     return facts.outcome;
   }
 
@@ -184,16 +174,12 @@ class AllReduceExchange : public Exchange {
                  fact_values_);
     // Sends the buckets that did not leave during backward.
     for (size_t i = sent(); i < flats_.size(); ++i) {
-      if (i < plan_.buckets.size()) prepare(i);
+      if (i < buckets().size()) prepare(i);
       send(i);
     }
     for (const WorkPtr& work : works_) work->wait();
     works_.clear();
-    int64_t bytes = 0;
-    for (const at::Tensor& flat : flats_) bytes += static_cast<int64_t>(flat.nbytes());
-    StepFacts::Summed facts = facts_.read(fact_values_);
-    facts.outcome.bytes_sent = all_reduce_bytes(bytes, group_->size());
-    return facts;
+    return facts_.read(fact_values_);
   }
 
   // The ranks learn only now, when most gradients have been sent, whether all gradients are
@@ -202,18 +188,16 @@ class AllReduceExchange : public Exchange {
     for (size_t i = sent(); i < flats_.size(); ++i) prepare(i);
     facts_.write(mine, group_->rank(), has_gradient(parameters_), compressed_->is_finite(),
                  fact_values_);
-    const int64_t bytes = compressed_->finish(
-        {flats_.begin() + static_cast<std::ptrdiff_t>(sent()), flats_.end()}, fact_values_);
-    StepFacts::Summed facts = facts_.read(fact_values_);
-    facts.outcome.bytes_sent = bytes;
-    return facts;
+    compressed_->finish({flats_.begin() + static_cast<std::ptrdiff_t>(sent()), flats_.end()},
+                        fact_values_);
+    return facts_.read(fact_values_);
   }
 
   std::shared_ptr<Group> group_;
   std::vector<NamedTensor> parameters_;
+  Planner planner_;
   ExchangeOptions options_;
-  std::vector<plan::TensorSpec> specs_;  // The specs at the time the engine was made.
-  plan::BucketPlan plan_;
+  plan::EnginePlan plan_;
   std::vector<int> trainable_;
   // This step's gradients are already weighted by 1 / total; otherwise they are sums.
   bool weighted_ = false;
@@ -237,8 +221,10 @@ class AllReduceExchange : public Exchange {
 
 std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group,
                                                    std::vector<NamedTensor> parameters,
+                                                   plan::EnginePlan plan, Planner planner,
                                                    ExchangeOptions options) {
   return std::make_unique<AllReduceExchange>(std::move(group), std::move(parameters),
+                                             std::move(plan), std::move(planner),
                                              std::move(options));
 }
 

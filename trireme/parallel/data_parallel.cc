@@ -3,52 +3,31 @@
 #include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/launch/phase_marks.h>
+#include <trireme/parallel/agreement.h>
 #include <trireme/parallel/data_parallel.h>
 #include <trireme/parallel/fused/fused_optimizer.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/options_json.h>
 #include <trireme/parallel/reproducible_exchange.h>
 #include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/tensor/master_weights.h>
+#include <trireme/tensor/overlap.h>
+#include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 namespace trireme {
 namespace {
 
-std::map<std::string, std::string> facts_of(const ModuleState& state,
-                                            const DataParallelOptions& options,
-                                            torch::optim::Optimizer& optimizer) {
-  std::map<std::string, std::string> facts = trireme::facts_of(state);
-  facts["share_parameters"] =
-      options.share_parameters ? options.guard.wanted ? "guarded" : "yes" : "no";
-  facts["clip_norm"] = fmt::format("{}", options.clip_norm);
-  facts["bucket bytes"] =
-      fmt::format("{} {}", options.buckets.first_bytes, options.buckets.capacity_bytes);
-  facts["compression"] = fmt::format("{} {} {}", options.compression.name,
-                                     options.compression.rank, options.compression.ratio);
-  facts["local steps"] =
-      fmt::format("{} {} {}", options.local.steps, options.local.after, options.local.momentum);
-  facts["virtual shards, threads"] =
-      options.virtual_shards > 0
-          ? fmt::format("{} {}", options.virtual_shards, at::get_num_threads())
-          : "no";
-  facts["loss scaling"] =
-      options.loss_scaling ? GradScaler(*options.loss_scaling).state().dump() : "no";
-  facts["optimizer"] = c10::demangle(typeid(optimizer).name());
-  const auto& parts = optimizer.param_groups();
-  for (size_t i = 0; i < parts.size(); ++i)
-    facts[fmt::format("optimizer group {}", i)] =
-        fmt::format("{} parameters, lr {}", parts[i].params().size(), parts[i].options().get_lr());
-  return facts;
-}
-
 // An overflow shows in the norm, so loss scaling needs the norm.
 ExchangeOptions exchange_options(const DataParallelOptions& options) {
   return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(),
-          options.buckets,   options.compression,
-          options.accept,    options.guard};
+          options.compression, options.accept, options.guard};
 }
 
 std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
@@ -57,20 +36,23 @@ std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
   return tensors;
 }
 
-// Whether parameters are tied by their storage (one has the storage of another by set_data)
-// instead of being one tensor. The shared copy would separate them.
-bool share_memory(const std::vector<NamedTensor>& parameters) {
-  std::map<const std::byte*, size_t> bytes_at;
-  for (const auto& [name, tensor] : parameters)
-    if (const auto* data = static_cast<const std::byte*>(tensor.const_data_ptr());
-        tensor.numel() > 0 && !bytes_at.emplace(data, tensor.nbytes()).second)
-      return true;
-  const std::byte* end = nullptr;
-  for (const auto& [begin, bytes] : bytes_at) {
-    if (begin < end) return true;
-    end = begin + bytes;
-  }
-  return false;
+// Whether a parameter is tied by its storage to another one (by set_data), or to a buffer that is
+// a view of it. The shared copy would separate them.
+bool are_tied_by_storage(const std::vector<NamedTensor>& parameters,
+                         const std::vector<NamedTensor>& buffers) {
+  std::vector<at::Tensor> tensors = tensors_of(parameters);
+  for (const auto& [name, tensor] : buffers) tensors.push_back(tensor);
+  const std::vector<bool> overlap = overlapping(tensors);
+  return std::count(overlap.begin(), overlap.begin() + std::ssize(parameters), true) > 0;
+}
+
+// Whether the exchange of shared memory can add up the gradients of all parameters, also of those
+// that the optimizer does not have.
+bool have_types_of_kernels(const std::vector<NamedTensor>& parameters) {
+  return std::ranges::all_of(parameters, [](const NamedTensor& named) {
+    const at::ScalarType type = named.tensor.scalar_type();
+    return !named.tensor.requires_grad() || type == at::kFloat || type == at::kDouble;
+  });
 }
 
 // The tensors that are reduced and updated: the module's parameters, or the float32 masters of
@@ -102,13 +84,17 @@ struct DataParallel::Impl : Updated {
   std::shared_ptr<Group> group;
   std::shared_ptr<torch::nn::Module> module;
   ParameterForms forms;
+  plan::EnginePlan plan;
   std::unique_ptr<Exchange> exchange;
   ReproducibleExchange* shards = nullptr;  // The exchange, if there are virtual shards.
   // Null if optimizer->step() updates, or if the exchange has the fused optimizer.
   std::unique_ptr<fused::FusedOptimizer> own_update;
   std::optional<GradScaler> scaler;
+  std::unordered_map<const void*, uint64_t> numbers;  // The parameters, counted from 1.
   Contribution pending;
   bool told_unused = false;
+  int64_t updated_elements = 0;    // By update(), in the current step.
+  std::optional<Traffic> traffic;  // The group's, when the gradients of the step began to travel.
 
   Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module,
        Updated updated, const DataParallelOptions& options)
@@ -116,45 +102,99 @@ struct DataParallel::Impl : Updated {
         group(std::move(the_group)),
         module(std::move(the_module)),
         forms(*module, state.parameters) {
-    check(options.compression);
-    if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
-    check(options.local);
-    make_exchange(options);
-    if (options.local.steps > 1 && group->size() > 1)
-      exchange = make_local_sgd_exchange(group, parameters, optimizer, std::move(exchange),
-                                         exchange_options(options), options.local);
+    for (const auto& [name, tensor] : parameters)
+      numbers.emplace(tensor.unsafeGetTensorImpl(), numbers.size() + 1);
+    const Planner planner = agree_on_plan(options);
+    make_exchange(options, planner);
     sync_state();
   }
 
-  void make_exchange(const DataParallelOptions& options) {
-    own_update = fused::FusedOptimizer::of(*optimizer, parameters);
-    if (options.virtual_shards > 0) return make_reproducible_exchange(options);
-    // Compression is meant for the links between hosts, each of which sends one sum of gradients.
-    // With a single host it takes the place of sharing, so that it can be tried.
-    const bool apart =
-        (options.compression.name != "none" && group->hosts() == 1) || options.local.steps > 1;
-    // This is the same on every rank, even if some host has only one rank.
-    const bool can_share = group->hosts() < group->size() && group->host_team();
-    const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise()) &&
-                            !share_memory(parameters);
-    if (options.share_parameters && can_share && !apart && can_finish)
-      exchange = make_shared_exchange(group, parameters, std::move(own_update),
-                                      exchange_options(options));
-    else
-      exchange = make_all_reduce_exchange(group, parameters, exchange_options(options));
+  // COLLECTIVE. Plans the engine, and compares the plan and everything else that must be alike on
+  // all ranks. If only some ranks refuse their options, the others must not wait for them: an
+  // error is one of the facts.
+  Planner agree_on_plan(const DataParallelOptions& options) {
+    Planner planner;
+    std::exception_ptr error;
+    Json facts;
+    try {
+      check(options.compression);
+      check(options.local);
+      if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
+      own_update = fused::FusedOptimizer::of(*optimizer, parameters);
+      planner = planner_of(plan_facts(options));
+      plan = planner({});
+      facts = facts_to_agree(options);
+    } catch (const std::exception& refused) {
+      error = std::current_exception();
+      facts = {{"error", parts_of(refused).what}};
+    }
+    agree(*group, facts);
+    if (error) std::rethrow_exception(error);
+    return planner;
   }
 
-  void make_reproducible_exchange(const DataParallelOptions& options) {
-    if (options.local.steps > 1)
-      throw Error(ErrorCode::invalid_argument, "parallel",
-                  fmt::format("virtual shards with {} local steps: the result of local steps "
-                              "depends on the number of replicas",
-                              options.local.steps),
-                  "one of them");
-    auto made = std::make_unique<ReproducibleExchange>(
-        group, parameters, exchange_options(options), options.virtual_shards);
-    shards = made.get();
-    exchange = std::move(made);
+  plan::DataParallelFacts plan_facts(const DataParallelOptions& options) const {
+    plan::DataParallelFacts facts;
+    facts.placement = group->placement();
+    facts.parameters = specs_of(parameters);
+    if (own_update)
+      for (size_t p = 0; p < parameters.size(); ++p)
+        facts.state_tensors.push_back(own_update->state_tensors(static_cast<int>(p)));
+    const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise()) &&
+                            have_types_of_kernels(parameters) &&
+                            !are_tied_by_storage(parameters, state.buffers);
+    facts.share_parameters = options.share_parameters && group->host_team() && can_finish;
+    facts.buckets = options.buckets;
+    facts.compression = options.compression;
+    facts.local = options.local;
+    facts.virtual_shards = options.virtual_shards;
+    return facts;
+  }
+
+  static Planner planner_of(plan::DataParallelFacts facts) {
+    return [facts = std::move(facts)](std::span<const int> ready_order) {
+      plan::DataParallelFacts now = facts;
+      now.ready_order.assign(ready_order.begin(), ready_order.end());
+      plan::EnginePlan made = plan::plan_data_parallel(now);
+      check(made);
+      return made;
+    };
+  }
+
+  // COLLECTIVE. Makes what the plan says.
+  void make_exchange(const DataParallelOptions& options, const Planner& planner) {
+    const ExchangeOptions how = exchange_options(options);
+    switch (plan.exchange) {
+      case plan::ExchangeKind::shared:
+        exchange = make_shared_exchange(group, parameters, std::move(own_update), plan, how);
+        break;
+      case plan::ExchangeKind::reproducible: {
+        auto made = std::make_unique<ReproducibleExchange>(group, parameters, plan, how);
+        shards = made.get();
+        exchange = std::move(made);
+        break;
+      }
+      case plan::ExchangeKind::all_reduce:
+      case plan::ExchangeKind::local_steps:
+        exchange = make_all_reduce_exchange(group, parameters, plan, planner, how);
+    }
+    if (plan.exchange == plan::ExchangeKind::local_steps)
+      exchange = make_local_sgd_exchange(group, parameters, optimizer, std::move(exchange), how,
+                                         options.local);
+  }
+
+  Json facts_to_agree(const DataParallelOptions& options) const {
+    Json facts = {{"model", trireme::facts_of(state)},
+                  {"options", to_json(options)},
+                  {"optimizer", trireme::facts_of(*optimizer)}};
+    // A norm that is only reported needs no other rank, unless ranks update shards of one copy.
+    facts["options"].erase("gradient_norm");
+    if (plan.exchange == plan::ExchangeKind::shared)
+      facts["shared update"]["gradient_norm"] = options.gradient_norm;
+    facts["optimizer"]["parameters by group"] = hash_of_groups();
+    for (auto& [name, part] : plan.parts()) facts["plan"][name] = std::move(part);
+    if (options.virtual_shards > 0) facts["threads of a replica"] = at::get_num_threads();
+    return facts;
   }
 
   ReproducibleExchange& with_shards() const {
@@ -164,10 +204,8 @@ struct DataParallel::Impl : Updated {
     return *shards;
   }
 
-  // A change of form on any rank ends all ranks, because memory and messages have the
-  // old form's size.
-  void refuse_new_forms() const {
-    const ParameterChange mine = forms.find_new_form();
+  // A change that any rank found ends all ranks.
+  void refuse(ParameterChange mine) const {
     const at::Tensor own =
         at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
     const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
@@ -179,8 +217,14 @@ struct DataParallel::Impl : Updated {
                            names_of(state.parameters));
   }
 
+  void refuse_changes() const {
+    const ParameterChange form = forms.find_new_form();
+    refuse(form.change != Change::none ? form : exchange->find_change());
+  }
+
   void sync_state() {
-    refuse_new_forms();
+    // Memory and messages have the old form's size.
+    refuse(forms.find_new_form());
     if (exchange->shares_parameters()) {
       broadcast(kept_in_16_bits());
       if (group->rank() == 0) masters.adopt();
@@ -204,10 +248,14 @@ struct DataParallel::Impl : Updated {
   // The update on each replica, for an exchange that does not update itself.
   void update(std::span<const int> reduced) {
     launch::mark_phase(Phase::optimizer);
-    if (own_update)
-      fused::update_alone(*own_update, parameters, reduced);
-    else
-      optimizer->step();
+    if (own_update) {
+      updated_elements += fused::update_alone(*own_update, parameters, reduced);
+      return;
+    }
+    optimizer->step();
+    for (const auto& param_group : optimizer->param_groups())
+      for (const at::Tensor& tensor : param_group.params())
+        if (tensor.grad().defined()) updated_elements += tensor.numel();
   }
 
   void tell_unused(const StepOutcome& outcome) {
@@ -234,13 +282,34 @@ struct DataParallel::Impl : Updated {
     }
   }
 
+  // A hash of the optimizer's groups, the same on every rank whose groups have the same
+  // parameters. The order inside a group does not count.
+  uint64_t hash_of_groups() const {
+    uint64_t hash = 0, number_of_group = 0;
+    for (const auto& param_group : optimizer->param_groups()) {
+      ++number_of_group;
+      for (const at::Tensor& tensor : param_group.params()) {
+        const auto found = numbers.find(tensor.unsafeGetTensorImpl());
+        hash += mix64(number_of_group, found == numbers.end() ? 0 : found->second);
+      }
+    }
+    return hash;
+  }
+
   StepOutcome finish(const Update& update) {
     Contribution mine = std::exchange(pending, Contribution{});
     if (scaler) mine.gradient_scale = scaler->scale();
     mine.change = forms.find_change();
+    mine.groups = hash_of_groups();
     separate_gradients(state.parameters);
     masters.take_gradients();
-    const StepOutcome outcome = exchange->exchange(mine, update);
+    const Traffic before = std::exchange(traffic, std::nullopt).value_or(group->traffic());
+    updated_elements = 0;
+    StepOutcome outcome = exchange->exchange(mine, update);
+    const Traffic sent = group->traffic() - before;
+    outcome.operations = sent.operations;
+    outcome.bytes_sent = sent.bytes_sent;
+    outcome.updated_elements += updated_elements;
     masters.publish();
     tell_unused(outcome);
     if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())
@@ -256,9 +325,7 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
   if (!updated.optimizer)
     throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null",
                 "pass one, or options such as trireme::SGD{.lr = 0.1}");
-  auto group = world.make_groups(1)[0];
-  world.agree("model", facts_of(updated.state, options, *updated.optimizer));
-  return std::make_unique<DataParallel::Impl>(std::move(group), std::move(module),
+  return std::make_unique<DataParallel::Impl>(world.make_groups(1)[0], std::move(module),
                                               std::move(updated), options);
 }
 
@@ -307,6 +374,7 @@ void DataParallel::backward(const at::Tensor& loss, int64_t samples, int64_t tot
 }
 
 void DataParallel::last_backward(const at::Tensor& loss, int64_t samples, int64_t total_samples) {
+  impl_->traffic = impl_->group->traffic();
   impl_->exchange->expect_last_backward(loss_scale());
   backward(loss, samples, total_samples);
 }
@@ -387,7 +455,9 @@ std::vector<NamedTensor> DataParallel::own_state() { return impl_->exchange->sta
 const std::vector<NamedTensor>& DataParallel::updated_parameters() const {
   return impl_->parameters;
 }
+void DataParallel::check_parameters() const { impl_->refuse_changes(); }
 void DataParallel::modify_parameters(const std::function<void()>& change) {
+  impl_->refuse_changes();
   if (impl_->group->rank() == 0) {
     const torch::NoGradGuard no_grad;
     change();
@@ -402,6 +472,7 @@ void DataParallel::end_shard() {
   pending.loss_sum = 0;
   pending.samples = 0;
 }
+const plan::EnginePlan& DataParallel::plan() const { return impl_->plan; }
 bool DataParallel::shares_parameters() const { return impl_->exchange->shares_parameters(); }
 
 const ModuleState& DataParallel::state() const { return impl_->state; }

@@ -27,8 +27,10 @@ struct DataParallelOptions {
   bool gradient_norm = false;  // Report the norm in every StepOutcome.
   // All replicas of a host use one copy of parameters and optimizer state
   // (shared/shared_exchange.h). This needs an optimizer that is one of SGD, Adam, AdamW, RMSprop,
-  // Adagrad, Lars and Lamb, and a backend that shares memory; otherwise the option does nothing.
-  // Code must then write parameters inside modify_parameters().
+  // Adagrad, Lars and Lamb, a backend that shares memory, and trainable parameters of float32 or
+  // float64 (or masters). No parameter may have memory in common with another one or with a
+  // buffer. Otherwise the option does nothing. Code must then write parameters inside
+  // modify_parameters().
   bool share_parameters = false;
   // Guards the update of shared parameters: if a rank dies in an update, the other ranks of its
   // host finish it (shared/update_guard.h). The guard costs a copy of all memory that the
@@ -43,8 +45,8 @@ struct DataParallelOptions {
   // pieces of shards(). This excludes compression, local steps and closures, and parameters
   // are not shared.
   int virtual_shards = 0;
-  // Losses are scaled up for float16, and gradients are scaled back. A step that
-  // overflows is skipped.
+  // Losses are scaled up for float16, and gradients are scaled back. A step that overflows is
+  // skipped.
   std::optional<GradScalerOptions> loss_scaling;
   // See ExchangeOptions::accept. It is not called while local steps keep replicas apart.
   std::function<bool(double loss, double gradient_norm)> accept;
@@ -53,9 +55,9 @@ struct DataParallelOptions {
 // One thread at a time may use it.
 class DataParallel {
  public:
-  // COLLECTIVE. For one replica in each process. Connects the world and compares the model's
-  // names, shapes and options over all ranks: Error(invalid_argument) names two ranks and the
-  // difference. Then every rank takes rank 0's parameters and buffers.
+  // COLLECTIVE. For one replica in each process. Connects the world, plans the engine, and
+  // compares model, options, optimizer and plan over all ranks: Error(invalid_argument) names two
+  // ranks and the first difference. Then every rank takes rank 0's parameters and buffers.
   DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                const OptimizerFactory& optimizer, DataParallelOptions options = {});
   // Does the same with an optimizer that the caller made, e.g. with parameter groups.
@@ -63,7 +65,6 @@ class DataParallel {
                std::shared_ptr<torch::optim::Optimizer> optimizer,
                DataParallelOptions options = {});
   // COLLECTIVE over `group`. The replica is one of the group's and may be a thread.
-  // Compares nothing.
   DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module,
                const OptimizerFactory& optimizer, DataParallelOptions options = {});
   ~DataParallel();
@@ -111,12 +112,15 @@ class DataParallel {
   void synchronise();
   // COLLECTIVE. Makes every replica's buffers rank 0's. Call it before evaluating or saving.
   void sync_buffers();
-  // COLLECTIVE. Runs `change` on rank 0, then sync_state(). Use it to load, initialise or rewrite
-  // parameters, whether they are shared or not.
+  // COLLECTIVE. Runs check_parameters(), then `change` on rank 0, then sync_state(). Use it to
+  // load, initialise or rewrite parameters, whether they are shared or not.
   void modify_parameters(const std::function<void()>& change);
   // COLLECTIVE. Makes every replica's parameters and buffers rank 0's, after rank 0 has changed
-  // or loaded them.
+  // or loaded them. It takes shared parameters as they are, so only rank 0 may have written them.
   void sync_state();
+  // COLLECTIVE. Throws Error(invalid_argument) on every rank if a rank finds a change that step()
+  // would refuse: another form, or a write to shared parameters outside modify_parameters().
+  void check_parameters() const;
 
   double loss_scale() const;  // 1 without loss_scaling.
   // Checkpoints save the next members: the state that the engine keeps between steps besides
@@ -131,6 +135,8 @@ class DataParallel {
   // This rank's tensors of compression: "error/<parameter>", ...
   std::vector<NamedTensor> own_state();
 
+  // The plan with which the engine began; the same on every rank.
+  const plan::EnginePlan& plan() const;
   bool shares_parameters() const;  // Whether share_parameters took effect.
   const ModuleState& state() const;
   // The tensors that the optimizer updates, by the module's names: the masters of parameters kept

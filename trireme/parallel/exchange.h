@@ -8,7 +8,7 @@
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/shared/update_guard.h>
-#include <trireme/plan/bucket_plan.h>
+#include <trireme/plan/data_parallel_plan.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <functional>
 #include <memory>
@@ -31,10 +31,12 @@ struct Contribution {
   double gradient_scale = 1;
   // A change that this rank found. If there is one, no rank updates and all ranks throw.
   ParameterChange change;
+  // A hash of the optimizer's groups. If it is not the same on all ranks, all ranks throw.
+  uint64_t groups = 0;
 };
 
-// The result of a step, the same on all replicas except for bytes_sent and, in local steps,
-// gradient_norm.
+// The result of a step, the same on all replicas except for what this rank sent and updated and,
+// in local steps, gradient_norm.
 struct StepOutcome {
   double loss = 0;  // The mean over all samples.
   int64_t samples = 0;
@@ -48,9 +50,11 @@ struct StepOutcome {
   bool nonfinite_gradients = false;
   bool updated = false;
   std::vector<int> unused;  // Trainable parameters for which no replica had a gradient.
-  // The bytes that this rank sent for this step, as its algorithm counts them. A plain all-reduce
-  // of n ranks sends 2 (n-1)/n of the gradients.
+  // The engine fills in the next two: the operations of the step in which this rank took part, and
+  // the bytes that it sent in them (Group::traffic).
+  int64_t operations = 0;
   int64_t bytes_sent = 0;
+  int64_t updated_elements = 0;  // The elements of parameters that this rank updated.
 };
 
 // Applies the reduced gradients (each parameter's .grad) to the listed parameters, given by index.
@@ -80,17 +84,19 @@ class Exchange {
   // COLLECTIVE if shares_parameters(). Makes all replicas' parameters rank 0's, after rank 0 has
   // changed or loaded them.
   virtual void sync_parameters() {}
+  // Looks for changes that user code made to shared parameters, in all that this rank watches. The
+  // other ranks must not update parameters meanwhile.
+  virtual ParameterChange find_change() const { return {}; }
   // True after an error of exchange() if parameters and state may belong to no step at all.
   virtual bool is_torn() const { return false; }
   // COLLECTIVE. Makes the parameters of all replicas equal again if they may differ between steps
-  // (local_sgd.h). Returns the bytes that this rank sent.
-  virtual int64_t synchronise() { return 0; }
+  // (local_sgd.h).
+  virtual void synchronise() {}
 };
 
 struct ExchangeOptions {
   double clip_norm = 0;    // Gradients are scaled down to this global L2 norm; 0 means never.
   bool want_norm = false;  // Compute the norm also without clipping.
-  plan::BucketOptions buckets;
   CompressionOptions compression;
   // Called before the update, with the same values on every rank, once loss and gradient norm
   // (negative: not computed) are known. If it returns false, nothing is updated. It must return
@@ -99,10 +105,16 @@ struct ExchangeOptions {
   shared::UpdateGuardOptions guard;  // Guards the update of memory that replicas share.
 };
 
+// Plans the engine for an order in which gradients become ready; empty before the first step. The
+// result is the same on every rank.
+using Planner = std::function<plan::EnginePlan(std::span<const int> ready_order)>;
+
 // All-reduces gradients in flat buckets, then updates on every replica. Works with every optimizer
-// and every backend.
+// and every backend. `plan` holds until the first step has shown the order of gradients, if it
+// follows that order.
 std::unique_ptr<Exchange> make_all_reduce_exchange(std::shared_ptr<Group> group,
                                                    std::vector<NamedTensor> parameters,
+                                                   plan::EnginePlan plan, Planner planner,
                                                    ExchangeOptions options);
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #include <ATen/ops/linalg_vector_norm.h>
 
 #include <trireme/parallel/gradients.h>
+#include <trireme/tensor/overlap.h>
 #include <cmath>
 
 namespace trireme {
@@ -30,17 +31,23 @@ double clip_factor(double norm, double clip_norm) {
   return clip_norm > 0 && norm > clip_norm ? clip_norm / (norm + 1e-6) : 1.0;
 }
 
-int64_t all_reduce_bytes(int64_t bytes, int ranks) { return 2 * (ranks - 1) * bytes / ranks; }
-
 void separate_gradients(const std::vector<NamedTensor>& parameters) {
   const at::NoGradGuard no_grad;
+  // The gradients whose memory has another owner; only these can overlap.
+  std::vector<at::Tensor> gradients, owners;
   for (const auto& [name, tensor] : parameters) {
     const at::Tensor& gradient = tensor.grad();
     if (!gradient.defined() || !gradient.has_storage()) continue;
-    if (gradient.use_count() > 1 || gradient.storage().use_count() > 1 ||
-        !gradient.is_non_overlapping_and_dense())
+    if (!gradient.is_non_overlapping_and_dense()) {
       tensor.mutable_grad() = gradient.clone();
+    } else if (gradient.use_count() > 1 || gradient.storage().use_count() > 1) {
+      gradients.push_back(gradient);
+      owners.push_back(tensor);
+    }
   }
+  const std::vector<bool> overlap = overlapping(gradients);
+  for (size_t i = 0; i < owners.size(); ++i)
+    if (overlap[i]) owners[i].mutable_grad() = gradients[i].clone();
 }
 
 }  // namespace trireme

@@ -41,17 +41,18 @@ class LocalSgdExchange : public Exchange {
         steps_ < options_.after ? together_->exchange(mine, update) : apart(mine, update);
     if (!outcome.updated) return outcome;
     const bool was_apart = ++steps_ > options_.after;
-    if (was_apart && ++steps_apart_ == options_.steps) outcome.bytes_sent += synchronise();
+    if (was_apart && ++steps_apart_ == options_.steps) synchronise();
     return outcome;
   }
 
-  int64_t synchronise() override {
-    if (steps_apart_ == 0) return 0;
+  void synchronise() override {
+    if (steps_apart_ == 0) return;
     steps_apart_ = 0;
     std::vector<at::Tensor> tensors;
     for (const int parameter : trainable_)
       tensors.push_back(parameters_[parameter].tensor.detach());
-    return average(tensors) + (options_.momentum ? average_momentum() : 0);
+    average(tensors);
+    if (options_.momentum) average_momentum();
   }
 
   std::vector<NamedTensor> state() override { return together_->state(); }
@@ -80,7 +81,6 @@ class LocalSgdExchange : public Exchange {
     group_->all_reduce(values);
     const StepFacts::Summed facts = facts_.read(values);
     StepOutcome outcome = facts.outcome;
-    outcome.bytes_sent = all_reduce_bytes(static_cast<int64_t>(values.nbytes()), group_->size());
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       if (mine.samples > 0) {
         // Turns the gradient into the mean over this replica's samples, for any
@@ -99,13 +99,12 @@ class LocalSgdExchange : public Exchange {
     return outcome;
   }
 
-  // Each tensor becomes its mean over all replicas. Returns the bytes sent.
-  int64_t average(const std::vector<at::Tensor>& tensors) const {
+  // Each tensor becomes its mean over all replicas.
+  void average(const std::vector<at::Tensor>& tensors) const {
     const at::NoGradGuard no_grad;
     std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
     for (const at::Tensor& tensor : tensors)
       if (tensor.is_floating_point()) by_type[tensor.scalar_type()].push_back(tensor);
-    int64_t bytes = 0;
     for (const auto& [type, alike] : by_type) {
       std::vector<at::Tensor> parts;
       for (const at::Tensor& tensor : alike) parts.push_back(tensor.reshape({-1}));
@@ -116,14 +115,12 @@ class LocalSgdExchange : public Exchange {
         tensor.copy_(flat.narrow(0, place, tensor.numel()).view(tensor.sizes()));
         place += tensor.numel();
       }
-      bytes += all_reduce_bytes(static_cast<int64_t>(flat.nbytes()), group_->size());
     }
-    return bytes;
   }
 
   // A replica that has had no samples may have no momentum yet. Then all replicas keep their own
   // until the next averaging.
-  int64_t average_momentum() const {
+  void average_momentum() const {
     const OptimizerState state = state_of(*optimizer_, parameters_);
     if (state.kind == "opaque")
       throw Error(ErrorCode::unsupported, "parallel",
@@ -138,7 +135,7 @@ class LocalSgdExchange : public Exchange {
     const at::Tensor least = at::full({1}, elements, at::kDouble), most = least.clone();
     group_->all_reduce(least, ReduceOp::min);
     group_->all_reduce(most, ReduceOp::max);
-    return at::equal(least, most) ? average(tensors) : 0;
+    if (at::equal(least, most)) average(tensors);
   }
 
   std::shared_ptr<Group> group_;

@@ -12,11 +12,7 @@ class Optimizer;
 
 namespace trireme {
 
-struct LocalSgdOptions {
-  int64_t steps = 1;      // The steps between two averagings; with 1 replicas are never apart.
-  int64_t after = 0;      // Gradients are reduced in each step up to this one.
-  bool momentum = false;  // The optimizer's state is averaged with the parameters.
-};
+using LocalSgdOptions = plan::LocalSgdOptions;
 // Throws Error(invalid_argument) naming option, value and rule.
 void check(const LocalSgdOptions& options);
 

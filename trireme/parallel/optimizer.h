@@ -55,6 +55,11 @@ struct Lamb {
   operator OptimizerFactory() const;
 };
 
+// The facts that must be alike on all ranks: the optimizer's kind, and options and number of
+// parameters of each group. Of an optimizer that is none of the kinds above, of its options only
+// the learning rate.
+Json facts_of(torch::optim::Optimizer& optimizer);
+
 // An optimizer's state: tensors named "exp_avg/<parameter>", and counters. The state of SGD, Adam,
 // AdamW, RMSprop, Adagrad, Lars and Lamb is split into named tensors, so that other tools can read
 // it. Any other optimizer's state is one opaque tensor with the bytes of its archive, and loads

@@ -84,7 +84,9 @@ ParameterChange ParameterForms::find_change() {
   int without_gradient = 0;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const bool has = parameters_[i].tensor.grad().defined();
-    if (has && !forms_[i].trainable) return {Change::unfrozen, static_cast<int>(i)};
+    // No step uses a gradient from before the parameter was frozen.
+    if (has && !forms_[i].trainable && parameters_[i].tensor.requires_grad())
+      return {Change::unfrozen, static_cast<int>(i)};
     without_gradient += !has;
   }
   const bool others_are_missing =

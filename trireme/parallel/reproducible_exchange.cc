@@ -18,8 +18,6 @@
 namespace trireme {
 namespace {
 
-constexpr int64_t kAlignedElements = 16;  // Ranges of elements begin at its multiples.
-
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "parallel", what, remedy);
 }
@@ -34,34 +32,26 @@ struct ReproducibleExchange::Travel {
   std::vector<WorkPtr> messages;
   at::Tensor sum;  // The sum of this rank's range.
   WorkPtr gathered;
-  int64_t bytes = 0;
 };
 
+// The plan does not follow the order in which gradients become ready: only rank 0 would know it.
 ReproducibleExchange::ReproducibleExchange(std::shared_ptr<Group> group,
                                            std::vector<NamedTensor> parameters,
-                                           ExchangeOptions options, int virtual_shards)
+                                           const plan::EnginePlan& plan, ExchangeOptions options)
     : group_(std::move(group)),
       parameters_(std::move(parameters)),
       options_(std::move(options)),
       facts_(group_->size(), parameters_),
-      tree_(plan::plan_shard_tree(virtual_shards, group_->size())),
-      threads_(at::get_num_threads()) {
-  if (options_.compression.name != "none")
-    refuse(fmt::format("virtual shards with compression {}: the part that compression leaves out "
-                       "depends on the rank that computed it",
-                       options_.compression.name),
-           "one of them");
-  plan::check(tree_);
-  // The plan does not follow the order in which gradients become ready: only rank 0 would know it.
-  const std::vector<plan::TensorSpec> specs = specs_of(parameters_);
-  plan_ = plan::plan_buckets(specs, options_.buckets);
-  plan::check(plan_, specs);
+      tree_(plan.shard_tree.value()),
+      threads_(at::get_num_threads()),
+      plan_(plan.buckets),
+      ranges_(plan.ranges) {
   for (const plan::Bucket& bucket : plan_.buckets)
     trainable_.insert(trainable_.end(), bucket.params.begin(), bucket.params.end());
   reduced_.resize(plan_.buckets.size());
   if (group_->size() > 1)
     for (size_t b = 0; b < reduced_.size(); ++b)
-      reduced_[b] = at::empty({range_of(b) * group_->size()},
+      reduced_[b] = at::empty({ranges_[b] * group_->size()},
                               at::TensorOptions().dtype(to_torch(plan_.buckets[b].dtype)));
   clear();
 }
@@ -112,7 +102,7 @@ StepOutcome ReproducibleExchange::exchange(const Contribution& mine, const Updat
            "end_shard() after each of DataParallel::shards(), even if a shard has no samples");
   StepOutcome outcome = sum_facts(mine);
   if (outcome.nonfinite_ranks.empty() && outcome.samples > 0) {
-    outcome.bytes_sent += reduce();
+    reduce();
     const double samples = weighted_ ? 1.0 : static_cast<double>(outcome.samples);
     finish_step(parameters_, trainable_, 1.0 / (mine.gradient_scale * samples), options_, update,
                 outcome);
@@ -141,7 +131,6 @@ StepOutcome ReproducibleExchange::sum_facts(const Contribution& mine) {
   weighted_ = summed.weighted;
   if (summed.outcome.samples > 0)
     summed.outcome.loss = sum_of_losses(losses) / static_cast<double>(summed.outcome.samples);
-  summed.outcome.bytes_sent = group_->size() > 1 ? 2 * static_cast<int64_t>(values.nbytes()) : 0;
   return summed.outcome;
 }
 
@@ -156,32 +145,22 @@ double ReproducibleExchange::sum_of_losses(const double* losses) const {
   return nodes[0];
 }
 
-int64_t ReproducibleExchange::reduce() {
-  int64_t bytes = 0;
+void ReproducibleExchange::reduce() {
   if (group_->size() == 1) {
     for (size_t b = 0; b < reduced_.size(); ++b) reduced_[b] = nodes_.at(0)[b];
   } else {
     std::vector<Travel> travels;
     for (size_t b = 0; b < reduced_.size(); ++b) travels.push_back(send(b));
     for (size_t b = 0; b < reduced_.size(); ++b) combine(b, travels[b]);
-    for (const Travel& travel : travels) {
-      travel.gathered->wait();
-      bytes += travel.bytes;
-    }
+    for (const Travel& travel : travels) travel.gathered->wait();
   }
   for (size_t b = 0; b < reduced_.size(); ++b)
     unpack(plan_.buckets[b], parameters_, reduced_[b], used_);
-  return bytes;
-}
-
-int64_t ReproducibleExchange::range_of(size_t bucket) const {
-  const int64_t unit = kAlignedElements * group_->size();
-  return (plan_.buckets[bucket].elements + unit - 1) / unit * kAlignedElements;
 }
 
 ReproducibleExchange::Travel ReproducibleExchange::send(size_t bucket) {
   const int ranks = group_->size(), self = group_->rank();
-  const int64_t range = range_of(bucket);
+  const int64_t range = ranges_[bucket];
   const auto length_of = [&](int rank) {
     return std::clamp(plan_.buckets[bucket].elements - rank * range, int64_t{0}, range);
   };
@@ -202,7 +181,6 @@ ReproducibleExchange::Travel ReproducibleExchange::send(size_t bucket) {
       std::vector<at::Tensor> parts;
       for (const plan::ShardRange& node : nodes_of(self)) parts.push_back(part_of(node, to));
       travel.sent.push_back(parts.size() == 1 ? parts[0] : at::cat(parts));
-      travel.bytes += static_cast<int64_t>(travel.sent.back().nbytes());
       travel.messages.push_back(group_->send_async(travel.sent.back(), to));
     }
     if (length > 0 && !nodes_of(from).empty()) {
@@ -219,14 +197,13 @@ ReproducibleExchange::Travel ReproducibleExchange::send(size_t bucket) {
 
 void ReproducibleExchange::combine(size_t bucket, Travel& travel) {
   for (const WorkPtr& message : travel.messages) message->wait();
-  travel.sum = at::zeros({range_of(bucket)}, reduced_[bucket].options());
+  travel.sum = at::zeros({ranges_[bucket]}, reduced_[bucket].options());
   if (!travel.nodes.empty()) {
     for (const plan::ShardSum& sum : tree_.combine)
       travel.nodes.at(sum.into).add_(travel.nodes.at(sum.from));
     const at::Tensor& sum = travel.nodes.at(0);
     travel.sum.narrow(0, 0, sum.numel()).copy_(sum);
   }
-  travel.bytes += (group_->size() - 1) * static_cast<int64_t>(travel.sum.nbytes());
   travel.gathered = group_->all_gather_async(travel.sum, reduced_[bucket]);
 }
 

@@ -17,11 +17,10 @@ namespace trireme {
 
 class ReproducibleExchange : public Exchange {
  public:
-  // Throws Error(invalid_argument) if virtual_shards is below 1 or compression is wanted.
-  // Remembers the calling thread's number of threads, which must not change: with another number,
-  // operators add in another order.
+  // `plan` has a shard tree. Remembers the calling thread's number of threads, which must not
+  // change: with another number, operators add in another order.
   ReproducibleExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
-                       ExchangeOptions options, int virtual_shards);
+                       const plan::EnginePlan& plan, ExchangeOptions options);
 
   plan::ShardRange shards() const { return tree_.ranks[static_cast<size_t>(group_->rank())].own; }
   // Takes .grad as the gradient of this rank's next shard, in order, and leaves it undefined.
@@ -45,10 +44,9 @@ class ReproducibleExchange : public Exchange {
   void add(const plan::ShardSum& sum);
   StepOutcome sum_facts(const Contribution& mine);
   double sum_of_losses(const double* losses) const;
-  int64_t reduce();
+  void reduce();
   Travel send(size_t bucket);
   void combine(size_t bucket, Travel& travel);
-  int64_t range_of(size_t bucket) const;
   void clear();
 
   std::shared_ptr<Group> group_;
@@ -58,6 +56,7 @@ class ReproducibleExchange : public Exchange {
   plan::ShardTree tree_;
   int threads_;
   plan::BucketPlan plan_;
+  std::vector<int64_t> ranges_;  // By bucket: the elements that each rank adds up.
   std::vector<int> trainable_;
   Flats reduced_;            // The reduced gradients.
   std::vector<Flats> free_;  // The memory of nodes that were added to others.

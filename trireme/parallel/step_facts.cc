@@ -1,11 +1,18 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <fmt/format.h>
+
 #include <trireme/base/error.h>
 #include <trireme/parallel/step_facts.h>
 #include <cmath>
 
 namespace trireme {
+namespace {
+
+constexpr uint64_t kExact = 1 << 24;  // A float32 tensor has all whole numbers below it.
+
+}  // namespace
 
 void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient,
                       bool gradients_are_finite, const at::Tensor& values) const {
@@ -21,9 +28,16 @@ void StepFacts::write(const Contribution& mine, int rank, const std::vector<bool
   fact[nonfinite(rank)] = !finite;
   fact[change(rank)] = static_cast<double>(mine.change.change);
   fact[change(rank) + 1] = mine.change.parameter;
+  fact[groups(rank)] = static_cast<double>(mine.groups % kExact);
   for (size_t parameter = 0; parameter < names_.size(); ++parameter)
-    fact[used(static_cast<int>(parameter))] = has_gradient[parameter];
+    fact[used(static_cast<int64_t>(parameter))] = has_gradient[parameter];
   values.copy_(facts);
+}
+
+void StepFacts::report_change(const at::Tensor& values, int rank, ParameterChange found) const {
+  if (values.select(0, change(rank)).item<double>() != 0) return;
+  values.select(0, change(rank)).fill_(static_cast<double>(found.change));
+  values.select(0, change(rank) + 1).fill_(static_cast<double>(found.parameter));
 }
 
 StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
@@ -34,6 +48,14 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
         found != Change::none)
       throw change_error(rank, {found, static_cast<int>(std::lround(fact[change(rank) + 1]))},
                          names_);
+  for (int rank = 1; rank < world_size_; ++rank)
+    if (fact[groups(rank)] != fact[groups(0)])
+      throw Error(
+          ErrorCode::invalid_argument, "parallel",
+          fmt::format("the optimizer of rank {} has other parameters, or has them in other "
+                      "groups, than the optimizer of rank 0",
+                      rank),
+          "the same calls of add_param_group() on all ranks");
   Summed summed;
   // A rank without samples does not count here: it may not have called backward() at all.
   summed.weighted = fact[kOfKnownTotal] > 0;
@@ -50,7 +72,7 @@ StepFacts::Summed StepFacts::read(const at::Tensor& values) const {
   for (int rank = 0; rank < world_size_; ++rank)
     if (fact[nonfinite(rank)] > 0) outcome.nonfinite_ranks.push_back(rank);
   for (size_t parameter = 0; parameter < names_.size(); ++parameter)
-    summed.used.push_back(fact[used(static_cast<int>(parameter))] > 0);
+    summed.used.push_back(fact[used(static_cast<int64_t>(parameter))] > 0);
   return summed;
 }
 

@@ -10,13 +10,15 @@ class StepFacts {
  public:
   StepFacts(int world_size, const std::vector<NamedTensor>& parameters)
       : world_size_(world_size), names_(names_of(parameters)) {}
-  int64_t size() const { return used(static_cast<int>(names_.size())); }
+  int64_t size() const { return used(std::ssize(names_)); }
 
   // Writes this replica's part. `has_gradient` is by parameter. A float32 tensor counts
   // exactly up to 2^24.
   void write(const Contribution& mine, int rank, const std::vector<bool>& has_gradient,
              bool gradients_are_finite, const at::Tensor& values) const;
 
+  // Records a change that `rank` found in its part, unless it found another one before.
+  void report_change(const at::Tensor& values, int rank, ParameterChange found) const;
   // Records in a part, or in a sum of parts, that some gradients are not finite.
   void report_bad_gradients(const at::Tensor& values) const {
     values.select(0, kBadGradients).fill_(1);
@@ -31,7 +33,8 @@ class StepFacts {
     std::vector<bool> used;  // By parameter: some replica has a gradient.
   };
   // Reads the sum over all replicas. Throws Error(invalid_argument) if some ranks knew the total
-  // of samples and others did not, or if a rank found a changed parameter.
+  // of samples and others did not, if a rank found a changed parameter, or if the groups of the
+  // optimizer differ.
   Summed read(const at::Tensor& values) const;
 
  private:
@@ -40,7 +43,11 @@ class StepFacts {
   int nonfinite(int rank) const { return kFixed + rank; }
   // The place of the rank's change; the changed parameter follows it.
   int change(int rank) const { return kFixed + world_size_ + 2 * rank; }
-  int used(int parameter) const { return kFixed + 3 * world_size_ + parameter; }
+  int groups(int rank) const { return kFixed + 3 * world_size_ + rank; }
+  // The facts of parameters come last, so the place of one is the number of facts before it.
+  int64_t used(int64_t parameter) const {
+    return plan::facts_of_step(world_size_, static_cast<size_t>(parameter));
+  }
 
   int world_size_;
   std::vector<std::string> names_;

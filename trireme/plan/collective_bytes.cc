@@ -39,6 +39,18 @@ bool is_read_by_others(const RankRound& actions, int rank, int chunk) {
                      [&](const auto& send) { return send.first == chunk && send.second != rank; });
 }
 
+int64_t CollectivePlan::bytes_sent(int rank, int64_t elements, int64_t element_bytes) const {
+  int64_t sent = 0;
+  for (const auto& round : rounds) {
+    for (const auto& [chunk, receiver] : round[static_cast<size_t>(rank)].sends) {
+      if (receiver == rank) continue;
+      const auto [first, last] = chunk_range(chunk, elements);
+      sent += last - first;
+    }
+  }
+  return sent * element_bytes;
+}
+
 int64_t CollectivePlan::bytes_received(int rank, int64_t tensor_bytes) const {
   int64_t bytes = 0;
   for (const auto& round : rounds) {

@@ -84,6 +84,9 @@ struct CollectivePlan {
   // The first element of `chunk` in a tensor of `elements`, and one past its last. Chunks differ
   // by at most one element, and may be empty.
   std::pair<int64_t, int64_t> chunk_range(int chunk, int64_t elements) const;
+  // The bytes that `rank` sends to others in all rounds, exactly. What others read of its memory
+  // counts as sent, and a send to itself does not.
+  int64_t bytes_sent(int rank, int64_t elements, int64_t element_bytes) const;
   // The bytes that `rank` receives from others in all rounds, and the bytes that the busiest
   // one-way link between two ranks carries. These figures and the next two are exact to within one
   // element per chunk.

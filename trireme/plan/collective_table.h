@@ -51,7 +51,7 @@ class CollectiveTable {
 
  private:
   std::map<TableKey, SizeChoices> rows_;
-  std::map<Collective, Algorithm> always_;  // Not part of the text: it holds for this run only.
+  std::map<Collective, Algorithm> always_;  // The text lacks it: it is for this run only.
 };
 
 // The choices by the cost model: at each size the cheapest algorithm that plan_collective offers.

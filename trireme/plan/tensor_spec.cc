@@ -13,7 +13,7 @@ struct DTypeFacts {
   std::string_view name;
   int64_t bytes;
 };
-// By PyTorch's names.
+// The names are PyTorch's.
 constexpr auto kDTypes = std::to_array<DTypeFacts>({{DType::float32, "float32", 4},
                                                     {DType::float64, "float64", 8},
                                                     {DType::float16, "float16", 2},

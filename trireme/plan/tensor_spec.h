@@ -7,8 +7,8 @@
 
 namespace trireme::plan {
 
-// Those up to uint8 are what plans work on. The others are only stored: in checkpoints and other
-// files of tensors.
+// Plans work on the types up to uint8. The others are only stored, in checkpoints and other files
+// of tensors.
 enum class DType {
   float32,
   float64,

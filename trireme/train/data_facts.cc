@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "data.";
 constexpr const char* kContent = "data.content";
+constexpr const char* kTestContent = "data.test_content";
 // A run may continue with other values of these keys: they only cut the same order of samples in
 // another way. The effect of data.classes is visible in the model's shapes.
 constexpr std::string_view kMayChange[] = {"data.batch", "data.drop_last", "data.classes",
@@ -23,7 +24,7 @@ std::set<std::string> keys_of_data(const Json& config) {
   std::set<std::string> keys;
   if (!config.is_object()) return keys;
   for (const auto& [key, value] : config.items())
-    if (key.starts_with(kPrefix) && key != kContent &&
+    if (key.starts_with(kPrefix) && key != kContent && key != kTestContent &&
         std::find(std::begin(kMayChange), std::end(kMayChange), key) == std::end(kMayChange))
       keys.insert(key);
   return keys;
@@ -63,6 +64,14 @@ void require_same_data(const Json& was, const Json& now) {
                 fmt::format("the checkpoint was trained on other data, or in another order: {}",
                             fmt::join(differences, "; ")),
                 "the data as it was, or --fresh to start anew");
+  // A checkpoint of an earlier version, or of a run without a test part, has no such digest.
+  if (was.is_object() && was.contains(kTestContent) &&
+      text_of(was, kTestContent) != text_of(now, kTestContent))
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("the checkpoint was evaluated on other samples: {} is {} now and was "
+                            "{}",
+                            kTestContent, text_of(now, kTestContent), text_of(was, kTestContent)),
+                "the test part as it was, or --fresh to start anew");
   if (knows && !knew)
     log_warning(
         "the checkpoint comes from an earlier version and has no digest of its data: this run "

@@ -9,8 +9,10 @@ namespace trireme {
 // on, and in which order, must be equal. Otherwise held-out samples would be trained on.
 // "data.content" is a digest of the samples themselves, so files may move. A checkpoint
 // without this digest comes from an earlier version: the keys that it has are compared, and a
-// warning says that this is not a full check. Throws Error(invalid_argument) that names each
-// key with both values.
+// warning says that this is not a full check. "data.test_content" is the digest of a test part
+// that has files of its own. It must be equal if the checkpoint has it, because the losses on
+// other samples could not be compared. Throws Error(invalid_argument) that names each key with
+// both values.
 void require_same_data(const Json& was, const Json& now);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// What must still hold after a run with injected faults (`trireme train --expect`), judged from
-// its report. Pure; no torch.
+// The expectations that a run with injected faults must still meet (`trireme train --expect`),
+// judged from its report. Pure; no torch.
 #pragma once
 #include <trireme/base/json.h>
 #include <string>

@@ -84,7 +84,7 @@ class Words {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc() || end != text.data() + text.size() || number < least ||
         number > most)
-      refuse(fmt::format("{} is '{}', which is no whole number from {} to {}", key, text, least,
+      refuse(fmt::format("{} is '{}', which is not a whole number from {} to {}", key, text, least,
                          most),
              fmt::format("{}={}", key, least));
     return number;
@@ -95,7 +95,7 @@ class Words {
       if (duration.count() >= 1) return duration;
     } catch (const Error&) {
     }
-    refuse(fmt::format("{} is '{}', which is no duration of 1 ms or more", key, text),
+    refuse(fmt::format("{} is '{}', which is not a duration of 1 ms or more", key, text),
            fmt::format("{}=20ms", key));
   }
   // Called at the end: every word must have been asked for.
@@ -161,7 +161,7 @@ void read_link(Words& words, Fault& fault) {
   const std::string_view link = words.needed("link", "0-1");
   const size_t dash = link.find('-');
   if (dash == std::string_view::npos)
-    words.refuse(fmt::format("link is '{}', which is no pair of ranks", link), "link=0-1");
+    words.refuse(fmt::format("link is '{}', which is not a pair of ranks", link), "link=0-1");
   fault.rank = static_cast<int>(words.number("link", link.substr(0, dash), 0, kMostRank));
   fault.peer = static_cast<int>(words.number("link", link.substr(dash + 1), 0, kMostRank));
   if (fault.rank == fault.peer)

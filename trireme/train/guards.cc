@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <trireme/train/guards.h>
+#include <trireme/train/refuse.h>
 #include <algorithm>
 #include <cmath>
 
@@ -49,18 +50,16 @@ int64_t read_count(const Json& state, const char* key) {
 }  // namespace
 
 void check(const GuardOptions& options) {
-  const auto refuse = [](const std::string& what, const std::string& remedy) {
-    throw Error(ErrorCode::invalid_argument, "train", what, remedy);
-  };
   if (options.policy != "stop" && options.policy != "skip" && options.policy != "rollback")
-    refuse(fmt::format("guard.policy is '{}'", options.policy), "stop, skip or rollback");
+    refuse_option(fmt::format("guard.policy is '{}'", options.policy), "stop, skip or rollback");
   if (options.spike != 0 && !(options.spike > 1))
-    refuse(fmt::format("guard.spike is {}, and must be 0 (off) or above 1", options.spike),
-           "guard.spike=10");
-  if (options.window < 2) refuse(fmt::format("guard.window is {}", options.window), "at least 2");
+    refuse_option(fmt::format("guard.spike is {}, and must be 0 (off) or above 1", options.spike),
+                  "guard.spike=10");
+  if (options.window < 2)
+    refuse_option(fmt::format("guard.window is {}", options.window), "at least 2");
   if (options.check_replicas_every < 0)
-    refuse(fmt::format("guard.check_replicas_every is {}", options.check_replicas_every),
-           "0 or more");
+    refuse_option(fmt::format("guard.check_replicas_every is {}", options.check_replicas_every),
+                  "0 or more");
 }
 
 Guard::Guard(GuardOptions options) : options_(std::move(options)) { check(options_); }

@@ -150,7 +150,7 @@ struct Ledger::Epoch {
   bool finished = false;
   // The positions that are wrong, if all uses followed the same order.
   std::vector<Stretch> wrong;
-  // The samples that are wrong, if they did not.
+  // The samples that are wrong, if the uses followed different orders.
   std::vector<int64_t> lost_samples, repeated_samples;
   // The data of its uses; null: there are none.
   const DataPlanOptions* data = nullptr;
@@ -167,8 +167,8 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   Epoch epoch;
   std::vector<Use> uses;
   bool one_order = true, ended = false;
-  // The data of the run that left this epoch, whose batch may have been larger than the
-  // rest that it dropped.
+  // The data of the run that left this epoch. Its batch may have been larger than the rest that it
+  // dropped.
   const DataPlanOptions* left_by = nullptr;
   for (const Run& run : runs_) {
     // A run in a later epoch has left this one.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/files.h>
 #include <trireme/monitor/event_json.h>
 #include <trireme/train/ledger_audit.h>
 #include <algorithm>
@@ -164,13 +165,19 @@ class Auditor {
 }  // namespace
 
 std::vector<std::filesystem::path> logs_of(const std::filesystem::path& run) {
-  if (!std::filesystem::exists(run))
+  if (!path_exists(run))
     throw Error(ErrorCode::not_found, "ledger", fmt::format("{} does not exist", run.string()),
                 "the folder of a run (run.dir)");
-  if (!std::filesystem::is_directory(run)) return {run};
+  std::error_code failure;
+  if (!std::filesystem::is_directory(run, failure)) return {run};
   std::vector<std::filesystem::path> logs;
-  for (const auto& entry : std::filesystem::directory_iterator(run))
-    if (entry.path().extension() == ".jsonl") logs.push_back(entry.path());
+  for (std::filesystem::directory_iterator entry(run, failure), end; !failure && entry != end;
+       entry.increment(failure))
+    if (entry->path().extension() == ".jsonl") logs.push_back(entry->path());
+  if (failure)
+    throw Error(ErrorCode::io, "ledger",
+                fmt::format("cannot list {}: {}", run.string(), failure.message()),
+                "check the path and its permissions");
   if (logs.empty())
     throw Error(ErrorCode::not_found, "ledger",
                 fmt::format("{} holds no log (*.jsonl)", run.string()),

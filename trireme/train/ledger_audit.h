@@ -17,7 +17,7 @@ struct LedgerAudit {
   int64_t written_twice = 0;  // Records that were found again.
   int64_t taken_back = 0;     // Batches that a resume or a roll-back undid.
   int64_t continuations = 0;  // Resumes, regroupings and roll-backs after the start.
-  // Empty if each sample of each finished epoch was used exactly once.
+  // The errors. There are none if each sample of each finished epoch was used exactly once.
   std::vector<std::string> errors;
   std::vector<std::string> notes;  // Facts that a reader should know and that are no errors.
 

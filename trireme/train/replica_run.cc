@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
@@ -8,8 +9,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
+#include <trireme/base/unix_time.h>
 #include <trireme/comm/breakable.h>
-#include <trireme/parallel/sync_batch_norm.h>
 #include <trireme/tensor/autocast.h>
 #include <trireme/tensor/parameter_average.h>
 #include <trireme/tensor/replica_random.h>
@@ -18,6 +19,7 @@
 #include <trireme/train/full_disk.h>
 #include <trireme/train/injector.h>
 #include <trireme/train/replica_check.h>
+#include <trireme/train/replica_passes.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/stop_signal.h>
@@ -34,10 +36,6 @@ double seconds_since(SteadyClock::time_point start) {
 }
 constexpr Milliseconds kFolderTimeout{5000};
 constexpr Milliseconds kPartsAfterAGeneration{30000};
-double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 }  // namespace
 
@@ -52,7 +50,8 @@ struct ReplicaRun::Impl {
         pss_(setting.pss),
         leads_worker_(setting.leads_worker),
         random_(mix64(setting.options.seed, uint64_t{0})),
-        model_(make_model()) {}
+        model_(make_model()),
+        passes_(options_, job_, model_, random_, [this](Phase phase) { step_phase(phase); }) {}
 
   End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     bind(std::move(group), std::move(norm_group));
@@ -83,13 +82,14 @@ struct ReplicaRun::Impl {
     } else {
       put_back();
     }
-    // A loss of a worker may only show when all meet again.
+    // A lost worker may only show when all meet again.
     for (auto* const writer : {&writer_, &part_writer_})
       if (*writer)
         (*writer)->expect_no_more(world_.lost_a_worker() ? checkpoint::Writer::kAfterALostWorker
                                                          : kPartsAfterAGeneration);
     saver_.reset();
     loader_.reset();
+    passes_.unbind();
     replica_.reset();
     group_.reset();
     norm_group_.reset();
@@ -105,10 +105,9 @@ struct ReplicaRun::Impl {
   void bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     group_ = std::move(group);
     norm_group_ = std::move(norm_group);
-    // The workers of an elastic job have already compared this, before they met.
-    if (leads_worker_ && !world_.is_elastic()) world_.agree("model", facts_of_model());
     regroup_ = in_step_ = false;
     is_first_step_ = true;
+    updated_elements_ = 0;
     evaluated_step_ = -1;
     if (has_state_ && progress_.step < world_.step_of_generation()) put_aside();
     make_engine();
@@ -154,6 +153,7 @@ struct ReplicaRun::Impl {
       // The gradients may come from a step that was abandoned.
       tensor.mutable_grad().reset();
     replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
+    passes_.bind(*replica_, norm_group_);
   }
 
   // Waits for the lock, because a rank 0 that was ended a moment ago may still exist. If another
@@ -184,8 +184,8 @@ struct ReplicaRun::Impl {
         .mark = [this](int64_t step) { return world_.mark_save(step); },
         .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
     if (first() && !writer_) writer_.emplace(open_folder(), writing);
-    // With local steps momentum differs from rank to rank, and parts of several ranks
-    // would not fit together.
+    // With local steps momentum differs from rank to rank, and parts of several ranks would not
+    // fit together.
     if (options_.local.steps > 1) return {};
     const auto parts = agree_on_parts(keep.writers == "ranks", keep.dir, disk_, *group_);
     const bool has_one = parts && parts->index > 0;
@@ -228,7 +228,7 @@ struct ReplicaRun::Impl {
   // Copies the buffers, because an abandoned step may have moved running statistics.
   void remember_buffers() {
     if (!world_.is_elastic()) return;
-    before_step_ = copies_of_buffers();
+    before_step_ = copies_of(replica_->state().buffers);
     in_step_ = true;
   }
   void restore_buffers() {
@@ -299,7 +299,8 @@ struct ReplicaRun::Impl {
             .loss_scaling = options_.loss_scaling,
             .accept = accept()};
   }
-  // Empty if no spikes are looked for: then the update need not wait for the loss and the norm.
+  // Returns an empty function if no spikes are looked for: then the update need not wait for the
+  // loss and the norm.
   std::function<bool(double loss, double gradient_norm)> accept() const {
     if (options_.guard.spike == 0) return {};
     return
@@ -338,15 +339,15 @@ struct ReplicaRun::Impl {
             .virtual_shards = options_.virtual_shards};
   }
 
-  // Sets the generation's number of workers. Returns true if the batch or the
-  // learning rate changes.
+  // Sets the generation's number of workers. Returns true if the batch or the learning rate
+  // changes.
   bool resize() {
     const bool changes = resize_.set_workers(group_->size(), progress_.step);
     progress_.resize = resize_.state();
     loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
     // Virtual shards are cut by shard, and synchronised batch norms cover a whole pass.
     const bool is_cut_otherwise = options_.virtual_shards > 0 || options_.sync_batch_norm;
-    passes_ = is_cut_otherwise ? options_.accumulate : resize_.passes(options_.accumulate);
+    passes_of_step_ = is_cut_otherwise ? options_.accumulate : resize_.passes(options_.accumulate);
     return changes;
   }
 
@@ -370,9 +371,9 @@ struct ReplicaRun::Impl {
           average.copy_(tensor);
   }
 
-  // Returns false if there is no state to continue from. `goes_back`: to an
-  // earlier state of this run.
-  bool resume(bool goes_back = false) {
+  // Takes the state to continue from, if there is any. `goes_back` says that it is an earlier
+  // state of this run. Throws Error(internal) if there is none and this run has begun to train.
+  void resume(bool goes_back = false) {
     phase(Phase::checkpoint);
     EngineState engine = engine_state();
     if (auto found = saver_->restore(*replica_, engine, kept_)) {
@@ -396,7 +397,7 @@ struct ReplicaRun::Impl {
       progress_.position = loader_->position();
       stopping_ = progress_.stopping;
       went_on_ = found->from_memory;
-      if (found->from_memory) return true;
+      if (found->from_memory) return;
       result_.report.resumed_from_step = progress_.step;
       result_.report.checkpoint = found->path;
       const bool beyond = options_.steps >= 0 ? progress_.step > total_steps_
@@ -405,10 +406,15 @@ struct ReplicaRun::Impl {
         log_warning(
             "the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained",
             progress_.step, total_steps_);
-      return true;
+      return;
     }
+    // The replica has given its state up for a checkpoint, and that is gone.
+    if (progress_.position != plan::DataPosition{})
+      throw Error(
+          ErrorCode::internal, "train",
+          fmt::format("there is no checkpoint to continue from after step {}", progress_.step),
+          "run the job again, and it starts from the beginning");
     resize();
-    return false;
   }
 
   // Tells where training continues; the log's records of later steps no longer count. A rank 0
@@ -444,8 +450,19 @@ struct ReplicaRun::Impl {
     tell([&](monitor::Sink& sink) { sink.on_commit(commit); });
   }
 
+  // COLLECTIVE. Returns true if rank 0 has a checkpoint. It waits for one that is being written.
+  bool has_checkpoint() {
+    if (writer_) writer_->wait();
+    const bool found = writer_ && checkpoint::has_checkpoints(writer_->folder().path());
+    return broadcast_value(*group_, {{"found", found}})["found"];
+  }
+
   // Gives all replicas the newest checkpoint's state, as if nothing had come after it.
   void roll_back(const std::string& reason) {
+    // All must know this while their state is whole.
+    if (!has_checkpoint())
+      throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
+                  "checkpoint.every=\"100 steps\"");
     tell(
         [&](monitor::Sink& sink) { sink.on_message("back to the newest checkpoint: " + reason); });
     const int64_t resumed_from_step = result_.report.resumed_from_step;
@@ -453,9 +470,7 @@ struct ReplicaRun::Impl {
     has_state_ = bound_ = false;
     // The old engine may have state that the checkpoint lacks.
     make_engine();
-    if (!resume(/*goes_back=*/true))
-      throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
-                  "checkpoint.every=\"100 steps\"");
+    resume(/*goes_back=*/true);
     has_state_ = bound_ = true;
     evaluated_step_ = -1;  // That evaluation belongs to steps that were taken back.
     result_.report.resumed_from_step = resumed_from_step;
@@ -478,8 +493,8 @@ struct ReplicaRun::Impl {
     return true;
   }
 
-  // Announces the start to the sinks on rank 0; in an elastic job rank 0 may be
-  // another process later.
+  // Announces the start to the sinks on rank 0. In an elastic job another process may be rank 0
+  // later.
   void announce_start() {
     monitor::RunStart start;
     start.name = job_.name;
@@ -513,7 +528,7 @@ struct ReplicaRun::Impl {
                          static_cast<uint64_t>(group_->rank())));
     step_phase(Phase::data);
     const Batch batch = loader_->next();
-    compute(batch);
+    passes_.compute(batch, progress_.step + 1, passes_of_step_);
     const double rate = set_rate();
     step_phase(Phase::exchange);
     if (context_->stop || StopSignal::requested()) replica_->request_stop();
@@ -538,14 +553,16 @@ struct ReplicaRun::Impl {
     }
     phase(Phase::callbacks);
     record(batch, outcome);
-    sent_bytes_ += static_cast<double>(outcome.bytes_sent);
+    exchanged_.operations += outcome.operations;
+    exchanged_.bytes_sent += outcome.bytes_sent;
+    if (outcome.updated) updated_elements_ = outcome.updated_elements;
     ++exchanges_;
     const double seconds = seconds_since(started);
     result_.train_seconds += seconds;
     result_.train_samples += batch.global_size;
     if (result_.report.seconds_to_first_step == 0)
       result_.report.seconds_to_first_step =
-          options_.started_at > 0 ? unix_now() - options_.started_at : seconds_since(created_);
+          options_.started_at > 0 ? unix_seconds() - options_.started_at : seconds_since(created_);
     stopping_ = progress_.stopping = outcome.stop;
     regroup_ = outcome.regroup;
     if (std::exchange(is_first_step_, false))
@@ -553,94 +570,6 @@ struct ReplicaRun::Impl {
     announce(batch, outcome, rate, seconds, verdict.reason);
     if (outcome.updated && replicas_differed()) return;
     after_step(batch, outcome.updated);
-  }
-
-  void compute(const Batch& batch) {
-    if (options_.virtual_shards == 0) return compute_whole(batch);
-    const std::vector<at::Tensor> before =
-        std::exchange(buffers_judged_, true) ? std::vector<at::Tensor>() : copies_of_buffers();
-    const plan::ShardRange own = replica_->shards();
-    int64_t from = 0;
-    for (int shard = own.first; shard < own.last; ++shard) {
-      const auto [first, last] =
-          plan::DataPlan::share(batch.global_size, shard, options_.virtual_shards);
-      random_.reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1),
-                           static_cast<uint64_t>(shard)));
-      compute_whole(part_of(batch, from, last - first));
-      replica_->end_shard();
-      from += last - first;
-    }
-    refuse_moved_buffers(before);
-  }
-
-  // Copies the part into its own memory, because operators may add in another order if data is
-  // aligned differently.
-  static Batch part_of(const Batch& batch, int64_t from, int64_t count) {
-    return {batch.data.narrow(0, from, count).clone(),
-            batch.target.narrow(0, from, count).clone(),
-            {batch.indices.begin() + from, batch.indices.begin() + from + count},
-            batch.global_size,
-            batch.position,
-            batch.next};
-  }
-
-  std::vector<at::Tensor> copies_of_buffers() const {
-    std::vector<at::Tensor> copies;
-    for (const auto& [name, tensor] : replica_->state().buffers) copies.push_back(tensor.clone());
-    return copies;
-  }
-
-  // Refuses buffers that change, because running statistics would depend on which
-  // replica saw which shard.
-  void refuse_moved_buffers(const std::vector<at::Tensor>& before) const {
-    for (size_t i = 0; i < before.size(); ++i)
-      if (const auto& [name, tensor] = replica_->state().buffers[i]; !tensor.equal(before[i]))
-        throw Error(
-            ErrorCode::invalid_argument, "train",
-            fmt::format("reproducible.virtual_shards is {}, but training changes the buffer '{}': "
-                        "its values would depend on "
-                        "which replica computes which shard",
-                        options_.virtual_shards, name),
-            "a model without running statistics (batch norm), or reproducible.virtual_shards=0");
-  }
-
-  void compute_whole(const Batch& batch) {
-    for (int part = 0; part < passes_; ++part) {
-      const auto [from, to] = plan::DataPlan::share(batch.size(), part, passes_);
-      if (from == to) {
-        compute_nothing(batch);
-        continue;
-      }
-      step_phase(Phase::forward);
-      const bool whole = to - from == batch.size();
-      const at::Tensor data = whole ? batch.data : batch.data.narrow(0, from, to - from);
-      const at::Tensor target = whole ? batch.target : batch.target.narrow(0, from, to - from);
-      at::Tensor loss;
-      {
-        const Autocast mixed(options_.autocast);
-        const auto together = norms_together();
-        loss = loss_of(job_, model_.forward(data), target);
-      }
-      step_phase(Phase::backward);
-      if (part + 1 == passes_)
-        replica_->last_backward(loss, to - from, batch.global_size);
-      else
-        replica_->backward(loss, to - from, batch.global_size);
-    }
-  }
-
-  std::optional<SyncBatchNorm> norms_together() const {
-    if (!norm_group_) return std::nullopt;
-    return std::optional<SyncBatchNorm>(std::in_place, norm_group_);
-  }
-
-  // Computes nothing on a replica without samples, unless the batch norms of other
-  // replicas wait for it.
-  void compute_nothing(const Batch& batch) {
-    const auto together = norms_together();
-    if (!together) return replica_->backward({}, 0, batch.global_size);
-    const Autocast mixed(options_.autocast);
-    replica_->backward(model_.forward(batch.data.narrow(0, 0, 0)).sum(), 0, batch.global_size);
   }
 
   // With another batch size, the number of samples decides how far an epoch's schedule is.
@@ -720,6 +649,8 @@ struct ReplicaRun::Impl {
 
   void save() {
     if (options_.checkpoint.dir.empty()) return;
+    // A callback may have written parameters, which the next step would refuse.
+    if (replica_->shares_parameters()) replica_->check_parameters();
     phase(Phase::checkpoint);
     const auto mark = saver_->writes() ? world_.mark_save(progress_.step) : nullptr;
     strike(Phase::checkpoint, progress_.step);
@@ -752,7 +683,7 @@ struct ReplicaRun::Impl {
     }
   }
 
-  // Also called after a regrouping, if a worker was lost before all had finished.
+  // A run comes here again after a regrouping, if a worker was lost before all had finished.
   void finish() {
     Report& report = result_.report;
     report.train_loss = 0;
@@ -779,7 +710,13 @@ struct ReplicaRun::Impl {
     report.compression = options_.compression.name;
     report.local_steps = options_.local.steps;
     report.loss_scale = replica_->loss_scale();
-    if (exchanges_ > 0) report.exchange_bytes_per_step = sent_bytes_ / exchanges_;
+    report.plan_digest = plan().digest();
+    if (exchanges_ > 0) {
+      report.exchange_operations_per_step =
+          static_cast<double>(exchanged_.operations) / exchanges_;
+      report.exchange_bytes_per_step = static_cast<double>(exchanged_.bytes_sent) / exchanges_;
+    }
+    report.updated_elements = updated_elements_of_all();
     report.parameters_sha256 = sha256_of(replica_->state().parameters);
     const auto tail = std::min<size_t>(progress_.loss_history.size(),
                                        std::max<int64_t>(1, loader_->batches_per_epoch()));
@@ -795,7 +732,7 @@ struct ReplicaRun::Impl {
 
   Json facts_of_generation() const {
     return {{"batch", resize_.batch()},
-            {"micro_batches", passes_},
+            {"micro_batches", passes_of_step_},
             {"learning_rate_factor", resize_.rate_target()}};
   }
 
@@ -811,6 +748,21 @@ struct ReplicaRun::Impl {
                  {"seconds_to_first_step", result_.report.seconds_to_first_step}};
     only.update(facts_of_generation());
     return Json::array({only});
+  }
+
+  // The plan of the engine and of the data.
+  plan::EnginePlan plan() const {
+    plan::EnginePlan plan = replica_->plan();
+    plan.data = loader_->plan().options();
+    return plan;
+  }
+
+  std::vector<int64_t> updated_elements_of_all() {
+    const at::Tensor own = at::full({1}, updated_elements_, at::kLong),
+                     all = at::zeros({group_->size()}, at::kLong);
+    group_->all_gather(own, all);
+    const auto* const elements = all.const_data_ptr<int64_t>();
+    return {elements, elements + all.numel()};
   }
 
   // Adds sums over processes; one replica of each process reports for it.
@@ -845,13 +797,14 @@ struct ReplicaRun::Impl {
   Guard guard_{options_.guard};
   Resize resize_{options_.resize, options_.batch};
   std::optional<Injector> injector_;
-  // Declared before the writer, which uses it.
+  // It must come before the writer, which uses it.
   FullDisk disk_;
-  std::optional<checkpoint::Writer> writer_;       // Exists on rank 0.
-  std::optional<checkpoint::Writer> part_writer_;  // Exists on the other writers.
-  // Declared before the model, whose weights are drawn from it.
+  std::optional<checkpoint::Writer> writer_;       // Only rank 0 has it.
+  std::optional<checkpoint::Writer> part_writer_;  // The other writers have it.
+  // It must come before the model, whose weights are drawn from it.
   ReplicaRandom random_;
   Model model_;
+  ReplicaPasses passes_;
   // Members that live for a generation, or for the whole run if the job is not elastic.
   std::shared_ptr<Group> group_, norm_group_;
   std::optional<DataParallel> replica_;
@@ -861,13 +814,12 @@ struct ReplicaRun::Impl {
   bool is_first_step_ = true;
   bool regroup_ = false;  // All have agreed to regroup after this step.
   bool in_step_ = false;
-  bool buffers_judged_ = false;  // Used with virtual shards.
   // The buffers before the step.
   std::vector<at::Tensor> before_step_;
   // Members that are used between two generations.
   std::optional<RunState> kept_;
   std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and its old value.
-  bool bound_ = false;                                    // Bound to a generation, with its state.
+  bool bound_ = false;  // The replica is bound to a generation and has its state.
   // True if this replica has the state after progress_.step committed steps.
   bool has_state_ = false;
   std::vector<NamedTensor> own_;
@@ -880,11 +832,13 @@ struct ReplicaRun::Impl {
   std::vector<double> base_rates_;
   // Both are counted with the batch size that the run was given.
   int64_t total_steps_ = 0, batches_per_epoch_ = 0;
-  int passes_ = 1;  // The passes of a step run one after the other.
+  int passes_of_step_ = 1;
   Progress progress_;
   std::optional<ParameterAverage> average_;
-  double sent_bytes_ = 0, exchanges_ = 0;
-  int64_t evaluated_step_ = -1;  // The step of the report's evaluation.
+  Traffic exchanged_;  // In the steps of this process.
+  double exchanges_ = 0;
+  int64_t updated_elements_ = 0;  // In the last step that counted.
+  int64_t evaluated_step_ = -1;   // The step of the report's evaluation.
   bool stopping_ = false;
   ReplicaResult result_;
 };

@@ -33,7 +33,10 @@ Json Report::to_json() const {
   json["learning_rate_scale"] = learning_rate_scale;
   json["compression"] = compression;
   json["local_steps"] = local_steps;
+  json["plan_digest"] = plan_digest;
+  json["exchange_operations_per_step"] = exchange_operations_per_step;
   json["exchange_bytes_per_step"] = exchange_bytes_per_step;
+  json["updated_elements"] = updated_elements;
   json["samples_per_second"] = measured(samples_per_second);
   json["wall_seconds"] = wall_seconds;
   json["seconds_to_first_step"] = measured(seconds_to_first_step);

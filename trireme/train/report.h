@@ -31,8 +31,15 @@ struct Report {
   double learning_rate_scale = 1;    // The factor from optimizer.scale_lr.
   std::string compression = "none";  // The compression of gradients.
   int64_t local_steps = 1;           // The steps between two averagings of parameters.
-  // The bytes that rank 0 sent to the others, as a mean over the steps of this process.
+  // The digest of the plan with which the last engine began (plan/engine_plan.h).
+  std::string plan_digest;
+  // The operations between ranks in which rank 0 took part, and the bytes that it sent in them, as
+  // means over the steps of this process.
+  double exchange_operations_per_step = 0;
   double exchange_bytes_per_step = 0;
+  // [rank]: the elements of parameters that it updated in its last step; 0 before the first step
+  // of a generation.
+  std::vector<int64_t> updated_elements;
   double train_loss = 0;           // Mean over the last steps, as many as an epoch has.
   std::optional<Evaluation> eval;  // The evaluation at the end.
   double samples_per_second = 0;   // Speed of training steps alone, for all replicas together.

@@ -30,7 +30,7 @@ void check(const ResizeOptions& options, int64_t batch) {
                   "0 (those that the run begins with) or more");
   if (options.batch == "scale" && options.workers > 0 && batch % options.workers != 0)
     refuse_option(
-        fmt::format("elastic.batch is scale, but a global batch of {} is no multiple of {} "
+        fmt::format("elastic.batch is scale, but a global batch of {} is not a multiple of {} "
                     "workers: each has a share of its own",
                     batch, options.workers),
         fmt::format("data.batch={}", (batch / options.workers + 1) * options.workers));

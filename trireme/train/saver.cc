@@ -4,12 +4,15 @@
 #include <ATen/ops/zeros.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/load.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/launch/protocol.h>
 #include <trireme/train/data_facts.h>
 #include <trireme/train/saver.h>
 #include <algorithm>
+#include <exception>
 #include <random>
 #include <set>
 #include <utility>
@@ -298,9 +301,17 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
                                               std::optional<RunState> kept) {
   const bool from_memory = kept.has_value();
   std::optional<RunState> state;
-  if (group_.rank() == 0)
-    state = from_memory ? std::move(kept) : writer_ ? read(replica) : std::nullopt;
   Json head = Json::object();
+  std::exception_ptr refused;  // Only rank 0 reads the checkpoint, but all ranks refuse it.
+  if (group_.rank() == 0) {
+    try {
+      state = from_memory ? std::move(kept) : writer_ ? read(replica) : std::nullopt;
+    } catch (const Error& error) {
+      const auto [what, remedy] = parts_of(error);
+      head = launch::refusal({error.code(), what, remedy});
+      refused = std::current_exception();
+    }
+  }
   if (state)
     head = {{"found", true},
             {"from_memory", from_memory},
@@ -316,6 +327,9 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
             {"epoch", state->progress.position.epoch},
             {"consumed", state->progress.position.consumed}};
   head = broadcast_value(group_, head);
+  if (refused) std::rethrow_exception(refused);
+  if (const auto failure = launch::failure_in(head))
+    throw Error(failure->code, "train", failure->what, failure->remedy);
   if (!head.contains("found")) return std::nullopt;
   if (!state) state.emplace();
   Restored restored;

@@ -16,11 +16,11 @@ namespace trireme {
 // The progress of a run, equal on every replica; only rank 0 has loss_history.
 struct Progress {
   int64_t step = 0;  // Committed steps.
-  // Batches whose gradients overflowed or that a guard skipped: their data was used,
-  // but nothing was updated.
+  // Batches whose gradients overflowed or that a guard skipped: their data was used, but nothing
+  // was updated.
   int64_t skipped_steps = 0;
   plan::DataPosition position;  // The position of the next batch.
-  // All have agreed to stop. Not in checkpoints, because a resumed run continues.
+  // All have agreed to stop. Checkpoints do not hold it, because a resumed run continues.
   bool stopping = false;
   std::vector<double> loss_history;
   Ledger ledger;
@@ -50,8 +50,8 @@ struct RunFacts {
   Json config = Json::object();
 };
 
-// The place where a generation writes checkpoints in parts (checkpoint/parts.h),
-// and this rank's part.
+// The place where a generation writes checkpoints in parts (checkpoint/parts.h), and this rank's
+// part.
 struct PartsOfSaves {
   // Rank 0's name for the folder. Other ranks may know the folder by another name, or another
   // folder by this name.
@@ -65,8 +65,8 @@ struct PartsOfSaves {
 };
 // Returns true if each rank of the group has a host to itself, or if the backend does not know.
 bool has_host_to_itself(Group& group);
-// COLLECTIVE. Empty if there is only one writer, or if a writer cannot write into rank 0's folder:
-// then rank 0 writes alone.
+// COLLECTIVE. The result is empty if rank 0 writes alone: there is only one writer, or a writer
+// cannot write into rank 0's folder.
 std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesystem::path& folder,
                                            checkpoint::FileSystem& files, Group& group);
 
@@ -82,12 +82,12 @@ class Saver {
   // whole checkpoint. Kept parameters and buffers are in rank 0's module; states that other ranks
   // kept are ignored. Returns nothing if there is neither. With a kept state, tensors of single
   // ranks stay as they are. Throws Error(invalid_argument) that names the tensor or the fact in
-  // which checkpoint and run differ.
+  // which checkpoint and run differ, on every rank.
   struct Restored {
     Progress progress;
     // The engine's shared tensors that the checkpoint contained.
     std::set<std::string> shared;
-    std::string path;  // Set only on rank 0.
+    std::string path;  // Only rank 0 has it.
     bool from_memory = false;
   };
   std::optional<Restored> restore(DataParallel& replica, EngineState& engine,

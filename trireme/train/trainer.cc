@@ -1,13 +1,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
+#include <trireme/base/unix_time.h>
 #include <trireme/launch/arrival.h>
 #include <trireme/tensor/parameter_average.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
+#include <trireme/train/trainer_facts.h>
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -127,43 +130,6 @@ std::string resolve_strategy(const TrainerOptions& o, int workers) {
   return o.strategy;
 }
 
-std::map<std::string, std::string> facts_of(const TrainerOptions& o, const Job& job,
-                                            const Source& train, const Source* test) {
-  std::map<std::string, std::string> facts;
-  for (const auto& [key, value] : o.config.items())
-    facts[key] = value.is_string() ? value.get<std::string>() : value.dump();
-  facts["job"] = job.name;
-  facts["training samples"] = std::to_string(train.size());
-  facts["global batch"] = std::to_string(o.batch);
-  facts["seed"] = std::to_string(o.seed);
-  facts["steps or epochs"] = fmt::format("{} {}", o.steps, o.epochs);
-  // These options decide which collectives run, and their content.
-  facts["accumulate, clip_norm"] = fmt::format("{} {}", o.accumulate, o.clip_norm);
-  facts["dtype, shuffle, drop_last"] =
-      fmt::format("{} {} {}", c10::toString(o.dtype), o.shuffle, o.drop_last);
-  facts["precision"] = fmt::format("{} {} {}", o.autocast ? c10::toString(*o.autocast) : "-",
-                                   o.loss_scaling.has_value(), o.ema_decay);
-  facts["virtual shards, threads"] =
-      o.virtual_shards > 0 ? fmt::format("{} {}", o.virtual_shards, o.threads) : "no";
-  facts["sync_batch_norm"] = o.sync_batch_norm ? "yes" : "no";
-  facts["compression"] =
-      fmt::format("{} {} {}", o.compression.name, o.compression.rank, o.compression.ratio);
-  facts["local steps"] = fmt::format("{} {} {}", o.local.steps, o.local.after, o.local.momentum);
-  facts["resize"] = fmt::format("{} {} {} {}", o.resize.batch, o.resize.rate,
-                                o.resize.warmup_steps, o.resize.workers);
-  facts["rate scaling"] = fmt::format("{} {}", o.rate_scaling.rule, o.rate_scaling.base_batch);
-  facts["schedule"] =
-      fmt::format("{} {} {} {} {} {}", o.schedule.name, o.schedule.gamma, o.schedule.minimum,
-                  o.schedule.every_steps, o.schedule_every_epochs, o.schedule.warmup_steps);
-  facts["evaluate_every, test samples"] =
-      fmt::format("{} {}", o.evaluate_every, test ? test->size() : 0);
-  facts["checkpoints, every steps, every epochs, best, writers"] = fmt::format(
-      "{} {} {} {} {}", o.checkpoint.dir.empty() ? "no" : "yes", o.checkpoint.every_steps,
-      o.checkpoint.every_epochs, o.checkpoint.keep_best, o.checkpoint.writers);
-  facts["bucket bytes"] = fmt::format("{} {}", o.buckets.first_bytes, o.buckets.capacity_bytes);
-  return facts;
-}
-
 struct Groups {
   // `norms` is for batch norms over all replicas, or null.
   std::shared_ptr<Group> group, norms;
@@ -181,10 +147,15 @@ std::vector<Groups> make_groups(World& world, const TrainerOptions& options) {
 
 // Returns true if the worker must meet the others again after this error; otherwise the run ends.
 bool is_of_lost_peer(const std::exception& error, const World& world) {
-  if (world.lost_a_worker()) return true;
   const auto* const known = dynamic_cast<const Error*>(&error);
-  return known && (known->code() == ErrorCode::peer_lost || known->code() == ErrorCode::timeout ||
-                   known->code() == ErrorCode::aborted);
+  if (known && (known->code() == ErrorCode::peer_lost || known->code() == ErrorCode::timeout ||
+                known->code() == ErrorCode::aborted))
+    return true;
+  // No loss causes errors of these codes. All workers end with such an error, and the worker that
+  // ended first already counts as lost.
+  if (known && (known->code() == ErrorCode::internal || known->code() == ErrorCode::corrupt))
+    return false;
+  return world.lost_a_worker();
 }
 
 // Holds the first error of several replicas. The errors of the others are its consequences.
@@ -221,8 +192,9 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
         results[i] = run_to_the_end(settings[i], groups[i]);
       } catch (const std::exception& error) {
         first_error.keep(std::current_exception());
-        groups[i].group->abort(brief(error));
-        if (groups[i].norms) groups[i].norms->abort(brief(error));
+        const std::string reason = parts_of(error).what;
+        groups[i].group->abort(reason);
+        if (groups[i].norms) groups[i].norms->abort(reason);
       }
     });
   }
@@ -237,13 +209,13 @@ std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& set
 std::optional<Report> run_through_generations(
     const ReplicaSetting& setting, std::map<std::string, std::string> terms,
     const std::function<Report(ReplicaResult)>& publish) {
-  // The model is made before the workers meet, so that the others do not wait
-  // for this one's start.
+  // The model is made before the workers meet, so that the others do not wait for this one's
+  // start.
   ReplicaRun run(setting);
   World& world = setting.world;
   terms.merge(run.facts_of_model());
   world.set_terms(std::move(terms));
-  // Generations in a row without a committed step.
+  // The number of generations in a row without a committed step.
   int in_vain = 0;
   int64_t before = -1;
   std::string reason;
@@ -264,9 +236,9 @@ std::optional<Report> run_through_generations(
         throw Error(ErrorCode::peer_lost, "train",
                     fmt::format("step {} was interrupted inside its update, and a worker in it "
                                 "neither ended nor continued: {}",
-                                run.committed() + 1, brief(error)),
+                                run.committed() + 1, parts_of(error).what),
                     "nothing: another process continues from the newest checkpoint");
-      reason = brief(error);
+      reason = parts_of(error).what;  // Its remedy is for jobs that end.
       in_vain = run.committed() > before ? 0 : in_vain + 1;
       before = run.committed();
       if (in_vain == kGenerationsInVain) throw;
@@ -320,11 +292,7 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
                                  : 0;
     report.wall_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-    if (began > 0)
-      report.wall_seconds =
-          std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-              .count() -
-          began;
+    if (began > 0) report.wall_seconds = unix_seconds() - began;
     if (result.rank == 0) report.cpu_seconds += world_.coordinator_cpu_seconds();
     report.cost = monitor::cost_of(options_.cost, report.cpu_seconds, report.wall_seconds,
                                    report.world_size);

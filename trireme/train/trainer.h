@@ -98,7 +98,7 @@ struct TrainerOptions {
   // The model must have no buffers that training changes, and parameters are not shared.
   int virtual_shards = 0;
   RateScaling rate_scaling;
-  ResizeOptions resize;  // Used in elastic jobs.
+  ResizeOptions resize;  // Only elastic jobs use it.
   // The Trainer fills in every_steps and total_steps where they are 0.
   ScheduleOptions schedule;
   int64_t schedule_every_epochs = 0;

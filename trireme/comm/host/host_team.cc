@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/comm/host/host_team.h>
 #include <trireme/launch/phase_marks.h>
 #include <trireme/net/descriptor_socket.h>
@@ -42,7 +43,7 @@ struct HostTeam::Process {
   int process = 0, processes = 1, replicas = 1;
   Milliseconds timeout{60000};
   std::function<void()> throw_if_lost;
-  // On process 0: to all others. On the others: to process 0.
+  // On process 0 these lead to all others, and on the others to process 0.
   std::vector<net::DescriptorSocket> others;
   net::SharedMemory control;
   // The newest allocation. The first thread writes it, and all threads read it after a barrier.
@@ -133,7 +134,8 @@ std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reser
       if (error.code() == ErrorCode::aborted) {
         barrier_.arrive_and_wait("allocate");
       } else {
-        barrier_.end(error.code(), brief(error));
+        const auto [what, remedy] = parts_of(error);
+        barrier_.end(error.code(), what, remedy);
       }
       throw;
     }

@@ -171,7 +171,7 @@ void Mailboxes::wait_until(Done done, const std::string& what) {
     if (deadline.expired())
       throw Error(ErrorCode::timeout, "comm",
                   fmt::format("waited {} for {}", format_duration(timeout_), what),
-                  "look whether that rank is at the other end of it");
+                  "check whether that rank is at the other end of it");
     net::futex_wait(bell(team_->rank()), rung);
   }
 }

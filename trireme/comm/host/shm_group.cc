@@ -11,6 +11,7 @@
 #include <trireme/comm/host/shm_group.h>
 #include <trireme/comm/host/shm_plans.h>
 #include <trireme/comm/prepared_plan.h>
+#include <trireme/plan/placement.h>
 #include <future>
 #include <utility>
 
@@ -45,8 +46,17 @@ class ShmGroup : public Group {
   at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type) override {
     return shared_.make(sizes, type);
   }
+  plan::Placement placement() const override {
+    return plan::on_one_host(size(), "shm", plans_->table());
+  }
 
  private:
+  // Whatever runs it, a collective does what its plan says.
+  int64_t bytes_sent_in(Collective collective, int64_t elements, int64_t element_bytes,
+                        int root) const override {
+    return plans_->bytes_sent(rank(), collective, elements, element_bytes, root);
+  }
+
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
     if (size() == 1) return finished_work();
     const PreparedPlan& chosen = plans_->choose(Collective::all_reduce, bytes_of(tensor));

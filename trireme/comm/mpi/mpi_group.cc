@@ -9,6 +9,7 @@
 #include <trireme/comm/operation_queue.h>
 #include <trireme/comm/wait_limits.h>
 #include <trireme/launch/member.h>
+#include <trireme/plan/placement.h>
 #include <limits>
 #include <map>
 
@@ -39,6 +40,7 @@ class MpiGroup : public Group {
 
   std::string_view backend() const override { return "mpi"; }
   bool runs_in_background() const override { return true; }
+  plan::Placement placement() const override { return plan::each_alone(size(), "mpi"); }
   void abort(const std::string& reason) override { limits_->give_up(reason); }
 
  private:

@@ -25,7 +25,7 @@ MPI_User_function* function_for(plan::DType dtype) {
     case plan::DType::int32: return reduce<plan::DType::int32, fold>;
     case plan::DType::int64: return reduce<plan::DType::int64, fold>;
     case plan::DType::uint8: return reduce<plan::DType::uint8, fold>;
-    default: return nullptr;  // Only stored: to_plan() refuses it.
+    default: return nullptr;  // It is only stored: to_plan() refuses it.
   }
 }
 

@@ -24,7 +24,7 @@ struct Call {
   Operation operation = Operation::barrier;
   int32_t type = 0;       // at::ScalarType
   int32_t detail = 0;     // ReduceOp, or the root.
-  int32_t algorithm = 0;  // The plan's; all ranks must follow the same.
+  int32_t algorithm = 0;  // The plan's algorithm, the same on all ranks.
 
   bool operator==(const Call&) const = default;
   std::string describe() const;  // "all_reduce with 10 elements (Float, sum)"

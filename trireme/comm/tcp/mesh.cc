@@ -159,11 +159,11 @@ class Meeting {
   const Deadline deadline_;
   asio::io_context context_{1};
   Mesh mesh_;
-  std::map<net::Subject, Caller> callers_;  // Whom this rank waits for.
+  std::map<net::Subject, Caller> callers_;  // The ranks that this rank waits for.
   int met_ = 0;
   std::optional<Error> failure_;
   std::string last_failure_;
-  net::Doorkeeper door_;  // Last: its callbacks use all of the above.
+  net::Doorkeeper door_;  // The last member: its callbacks use all of the above.
 };
 
 }  // namespace

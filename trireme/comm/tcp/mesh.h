@@ -1,4 +1,4 @@
-// How the ranks of a TCP group meet: each listens on its own address, publishes it over the
+// The ranks of a TCP group meet: each listens on its own address, publishes it over the
 // control connection, and calls those of lower rank. Both ends of every connection prove the job
 // token and which link of which generation it is (net/handshake.h) before anything else is
 // believed. A connection without this proof is dropped, logged and otherwise ignored. No rank

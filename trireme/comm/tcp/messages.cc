@@ -4,8 +4,15 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/tcp/messages.h>
 #include <algorithm>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
 #include <system_error>
+#include <thread>
 
 namespace trireme::comm {
 namespace {
@@ -27,7 +34,7 @@ struct Messages::Delivery {
   at::Tensor tensor;
   int peer;
   Header header;
-  Outgoing head, body;  // For a send.
+  Outgoing head, body;  // Only a send has them.
   bool done = false;
   std::string difference;  // The difference between the message that came and the expected one.
   std::string broken;      // The reason why the connection can no longer carry it.

@@ -8,14 +8,7 @@
 #include <trireme/comm/group.h>
 #include <trireme/comm/tcp/link.h>
 #include <trireme/comm/wait_limits.h>
-#include <condition_variable>
-#include <deque>
-#include <list>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <thread>
 #include <vector>
 
 namespace trireme::comm {

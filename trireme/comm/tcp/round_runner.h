@@ -36,7 +36,7 @@ class RoundRunner {
     Incoming incoming;
     Outgoing outgoing;
     bool compared;
-    bool readable = true, writable = true;  // As far as is known.
+    bool readable = true, writable = true;  // False: a call on the socket would wait.
   };
   bool others_are_done() const;
   void advance_until(const std::function<bool()>& done, Round* round);

@@ -11,6 +11,7 @@
 #include <trireme/comm/tcp/tcp_group.h>
 #include <trireme/comm/wait_limits.h>
 #include <trireme/launch/member.h>
+#include <trireme/plan/placement.h>
 #include <algorithm>
 #include <map>
 
@@ -66,6 +67,11 @@ class TcpGroup : public Group, public Breakable {
 
   std::string_view backend() const override { return "tcp"; }
   bool runs_in_background() const override { return true; }
+  plan::Placement placement() const override {
+    plan::Placement processes = plan::each_alone(size(), "tcp", plans_.table());
+    if (processes.between) processes.between->hosts = plans_.hosts();
+    return processes;
+  }
 
   // Closed connections end this rank's own wait and those of the others. The coordinator tells the
   // others which rank it was.
@@ -80,6 +86,11 @@ class TcpGroup : public Group, public Breakable {
   }
 
  private:
+  int64_t bytes_sent_in(plan::Collective collective, int64_t elements, int64_t element_bytes,
+                        int root) const override {
+    return plans_.bytes_sent(rank(), collective, elements, element_bytes, root);
+  }
+
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
     return queue_.add([this, tensor, op] {
       const PreparedPlan& plan =

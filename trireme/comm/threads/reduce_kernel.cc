@@ -108,7 +108,7 @@ void fold_range(plan::DType dtype, Fold fold, void* target, std::span<const void
       return fold_typed(fold, static_cast<int64_t*>(target), sources, first, last);
     case plan::DType::uint8:
       return fold_typed(fold, static_cast<uint8_t*>(target), sources, first, last);
-    default:  // Only stored: to_plan() refuses it.
+    default:  // It is only stored: to_plan() refuses it.
       throw Error(ErrorCode::internal, "comm",
                   fmt::format("tensors of type {} cannot be reduced", plan::to_string(dtype)));
   }

@@ -10,6 +10,7 @@
 #include <trireme/comm/threads/plan_runner.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/threads/thread_hub.h>
+#include <trireme/plan/placement.h>
 #include <cstring>
 #include <thread>
 
@@ -41,8 +42,18 @@ class ThreadGroup : public Group {
     team_->abort(reason);
   }
   std::shared_ptr<HostTeam> host_team() const override { return team_; }
+  plan::Placement placement() const override {
+    plan::Placement threads = plan::on_one_host(size(), "threads", plans_->table());
+    threads.inside.front().hosts = plans_->hosts();
+    return threads;
+  }
 
  private:
+  int64_t bytes_sent_in(plan::Collective collective, int64_t elements, int64_t element_bytes,
+                        int root) const override {
+    return plans_->bytes_sent(rank(), collective, elements, element_bytes, root);
+  }
+
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
     if (size() == 1) return finished_work();
     post("all_reduce", tensor, to_string(op));

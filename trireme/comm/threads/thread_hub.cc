@@ -38,7 +38,7 @@ void ThreadHub::throw_if_ended() const {
   if (ended(state_.load(std::memory_order_acquire))) throw_ending();
 }
 
-// False if all ranks had arrived by then. The first ending stays.
+// Returns false if all ranks had arrived by then. The first ending stays.
 bool ThreadHub::end_unless_passed(uint64_t phase, Ending ending) {
   uint64_t state = state_.load(std::memory_order_acquire);
   if (ended(state)) return true;
@@ -82,7 +82,7 @@ void ThreadHub::arrive_and_wait(int rank, const char* operation) {
   if (phase_of(state_.load(std::memory_order_acquire)) == phase) throw_ending();
 }
 
-// False after the time-out. It is also true when the hub has ended.
+// Returns false after the time-out, and true if the barrier was passed or the hub has ended.
 bool ThreadHub::wait_until_passed(uint64_t phase) {
   const auto passed = [&] {
     const uint64_t state = state_.load();

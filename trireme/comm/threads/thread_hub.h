@@ -85,7 +85,7 @@ class ThreadHub {
   // so that a barrier is either passed by all ranks or ended for all.
   alignas(64) std::atomic<uint64_t> state_{0};
   alignas(64) std::atomic<int> sleepers_{0};
-  std::optional<Ending> ending_;  // Written once, before the bit.
+  std::optional<Ending> ending_;  // It is written once, before the bit is set.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::tuple<int, int, int>, std::deque<std::vector<std::byte>>> mail_;

@@ -25,22 +25,20 @@ class Bfloat16 : public Codec {
 template <typename Code>
 class Scaled : public Codec {
  public:
-  explicit Scaled(int64_t block) : block_(block) {}
-  int64_t block() const override { return block_; }
-  int64_t block_bytes() const override {
-    return kScaleBytes + block_ * static_cast<int64_t>(sizeof(Code));
-  }
+  explicit Scaled(const char* name) : format_(plan::block_format_of(name).value()) {}
+  int64_t block() const override { return format_.block; }
+  int64_t block_bytes() const override { return format_.block_bytes; }
 
   void encode(const float* values, int64_t blocks, std::byte* bytes, float* left) const override {
-    for (int64_t b = 0; b < blocks; ++b, values += block_, bytes += block_bytes()) {
-      const float scale = scale_of(largest_magnitude(values, block_));
+    for (int64_t b = 0; b < blocks; ++b, values += block(), bytes += block_bytes()) {
+      const float scale = scale_of(largest_magnitude(values, block()));
       std::memcpy(bytes, &scale, kScaleBytes);
       to_codes(values, scale, reinterpret_cast<Code*>(bytes + kScaleBytes),
-               left ? left + b * block_ : nullptr);
+               left ? left + b * block() : nullptr);
     }
   }
   void decode(const std::byte* bytes, int64_t blocks, float* values) const override {
-    for (int64_t b = 0; b < blocks; ++b, values += block_, bytes += block_bytes()) {
+    for (int64_t b = 0; b < blocks; ++b, values += block(), bytes += block_bytes()) {
       float scale;
       std::memcpy(&scale, bytes, kScaleBytes);
       from_codes(reinterpret_cast<const Code*>(bytes + kScaleBytes), scale, values);
@@ -56,12 +54,12 @@ class Scaled : public Codec {
   virtual void from_codes(const Code* codes, float scale, float* values) const = 0;
 
  private:
-  int64_t block_;
+  plan::BlockFormat format_;
 };
 
 class Int8 : public Scaled<int8_t> {
  public:
-  Int8() : Scaled(256) {}
+  Int8() : Scaled("int8") {}
 
  private:
   float scale_of(float most) const override {
@@ -77,7 +75,7 @@ class Int8 : public Scaled<int8_t> {
 
 class Float16 : public Scaled<uint16_t> {
  public:
-  Float16() : Scaled(1024) {}
+  Float16() : Scaled("fp16") {}
 
  private:
   // A power of two costs no precision. It brings the largest value into (16384, 32768], which

@@ -4,7 +4,6 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/compression/compressed_buckets.h>
 #include <trireme/parallel/compression/kernels.h>
-#include <trireme/parallel/gradients.h>
 
 namespace trireme::compression {
 namespace {
@@ -48,19 +47,18 @@ void CompressedBuckets::prepare(const at::Tensor& flat, double scale) {
 
 void CompressedBuckets::send(at::Tensor flat) {
   add([this, flat = std::move(flat), compressor = compressors_[sent_].get()] {
-    bytes_sent_ += compressor->all_reduce(flat);
+    compressor->all_reduce(flat);
   });
   ++sent_;
 }
 
-int64_t CompressedBuckets::finish(const std::vector<at::Tensor>& rest, const at::Tensor& facts) {
+void CompressedBuckets::finish(const std::vector<at::Tensor>& rest, const at::Tensor& facts) {
   for (size_t i = 0; i + 1 < rest.size(); ++i) send(rest[i]);
   add([this, facts] { facts_ = group_->all_reduce_async(facts); });
   if (!rest.empty()) send(rest.back());
   for (const WorkPtr& work : works_) work->wait();
   facts_->wait();
   works_.clear();
-  return bytes_sent_ + all_reduce_bytes(static_cast<int64_t>(facts.nbytes()), group_->size());
 }
 
 void CompressedBuckets::add(std::function<void()> operation) {
@@ -76,7 +74,6 @@ void CompressedBuckets::end_step(bool counted) {
     for (const auto& compressor : compressors_) compressor->commit();
   is_finite_ = true;
   sent_ = 0;
-  bytes_sent_ = 0;
   facts_.reset();
 }
 

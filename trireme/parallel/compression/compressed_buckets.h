@@ -33,9 +33,8 @@ class CompressedBuckets {
 
   // Sends the remaining buckets, which are prepared, and waits until all have arrived. `facts` are
   // added up over all ranks. They travel before the last bucket: this is the same place in the
-  // order of operations on every rank, however many buckets it sent early. Returns the bytes that
-  // this rank sent.
-  int64_t finish(const std::vector<at::Tensor>& rest, const at::Tensor& facts);
+  // order of operations on every rank, however many buckets it sent early.
+  void finish(const std::vector<at::Tensor>& rest, const at::Tensor& facts);
   // Ends the step. If it did not count, the kept errors stay as they were before it.
   void end_step(bool counted);
 
@@ -51,8 +50,7 @@ class CompressedBuckets {
   // The state of the current step follows.
   bool is_finite_ = true;
   size_t sent_ = 0;
-  int64_t bytes_sent_ = 0;  // The queue's operations add to it.
-  WorkPtr facts_;           // The queue's operations set it.
+  WorkPtr facts_;  // The queue's operations set it.
   std::vector<WorkPtr> works_;
   comm::OperationQueue queue_;  // The last member, because its thread uses all of the above.
 };

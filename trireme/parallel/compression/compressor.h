@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/comm/group.h>
 #include <trireme/parallel/module_state.h>
+#include <trireme/plan/compression_plan.h>
 #include <trireme/plan/tensor_spec.h>
 #include <functional>
 #include <memory>
@@ -17,12 +18,7 @@
 
 namespace trireme {
 
-struct CompressionOptions {
-  // none, bf16, fp16, int8, topk, powersgd, or a registered name.
-  std::string name = "none";
-  int rank = 2;         // powersgd: the columns of each factor. More are more exact and cost more.
-  double ratio = 0.01;  // topk: the fraction of the values that travel.
-};
+using CompressionOptions = plan::CompressionOptions;
 // Throws Error(invalid_argument) naming option, value and rule.
 void check(const CompressionOptions& options);
 
@@ -40,10 +36,10 @@ class Compressor {
  public:
   virtual ~Compressor() = default;
   // COLLECTIVE. `flat` (finite on every rank) becomes nearly the sum over all ranks, with the same
-  // bits everywhere. Returns the bytes that this rank sent. The kept state does not change before
-  // commit(), because buckets travel before it is known whether the step counts. While backward
-  // runs, another thread than the one that made the object may call it.
-  virtual int64_t all_reduce(const at::Tensor& flat) = 0;
+  // bits everywhere. The kept state does not change before commit(), because buckets travel before
+  // it is known whether the step counts. While backward runs, another thread than the one that
+  // made the object may call it.
+  virtual void all_reduce(const at::Tensor& flat) = 0;
   // Says that the step counts: the object keeps what the last all_reduce() left out. Without this
   // call the next all_reduce() starts from the same state as the last one.
   virtual void commit() {}

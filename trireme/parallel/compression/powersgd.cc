@@ -9,52 +9,37 @@
 #include <trireme/parallel/compression/built_in.h>
 #include <trireme/parallel/compression/error_memory.h>
 #include <trireme/parallel/compression/kernels.h>
-#include <trireme/parallel/gradients.h>
-#include <algorithm>
 
 namespace trireme::compression {
 namespace {
 
-// A parameter seen as a matrix: the first dimension by all others. Its factors are kept
-// transposed, so that a column is contiguous.
-struct Matrix {
+// A parameter seen as a matrix. Its factors are kept transposed, so that a column is contiguous.
+struct Matrix : plan::LowRankLayout::Matrix {
   std::string name;
-  int64_t offset = 0, rows = 0, columns = 0, rank = 0;
-  int64_t p = 0, q = 0;  // The beginnings of its factors among those of all matrices.
+  int64_t offset = 0;
 };
 
 class PowerSgd : public Compressor {
  public:
   PowerSgd(std::shared_ptr<Group> group, const CompressedBucket& bucket, int rank)
       : group_(std::move(group)), errors_(bucket) {
-    int64_t p = 0, q = 0;
-    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-      const plan::TensorSpec& parameter = bucket.parameters[i];
-      const int64_t rows = parameter.shape.size() > 1 ? parameter.shape[0] : 0;
-      const int64_t columns = rows > 0 ? parameter.elements() / rows : 0;
-      const int64_t kept = std::min<int64_t>({rank, rows, columns});
-      if ((rows + columns) * kept < rows * columns) {
-        matrices_.push_back({parameter.name, bucket.offsets[i], rows, columns, kept, p, q});
-        p += kept * rows;
-        q += kept * columns;
-      } else {
-        whole_.push_back({bucket.offsets[i], parameter.elements(), 0});
-      }
-    }
-    for (Whole& part : whole_) p += (part.place = p, part.length);
+    const plan::LowRankLayout layout = plan::lay_out_low_rank(bucket.parameters, rank);
+    for (const auto& matrix : layout.matrices)
+      matrices_.push_back(
+          {matrix, bucket.parameters[matrix.parameter].name, bucket.offsets[matrix.parameter]});
+    for (const auto& [parameter, place] : layout.whole)
+      whole_.push_back(
+          {bucket.offsets[parameter], bucket.parameters[parameter].elements(), place});
     const auto type = at::TensorOptions().dtype(bucket.dtype);
-    p_ = at::zeros({p}, type);
-    q_ = at::zeros({q}, type);
+    p_ = at::zeros({layout.p_elements}, type);
+    q_ = at::zeros({layout.q_elements}, type);
     for (const Matrix& matrix : matrices_) q_of(matrix).copy_(first_q(matrix, type));
     next_q_ = q_.clone();
   }
 
-  int64_t all_reduce(const at::Tensor& flat) override {
+  void all_reduce(const at::Tensor& flat) override {
     const at::NoGradGuard no_grad;
-    int64_t sent = 0;
-    AT_DISPATCH_FLOATING_TYPES(flat.scalar_type(), "powersgd",
-                               [&] { sent = reduce<scalar_t>(flat); });
-    return sent;
+    AT_DISPATCH_FLOATING_TYPES(flat.scalar_type(), "powersgd", [&] { reduce<scalar_t>(flat); });
   }
 
   void commit() override {
@@ -98,7 +83,7 @@ class PowerSgd : public Compressor {
   }
 
   template <typename T>
-  int64_t reduce(const at::Tensor& flat) {
+  void reduce(const at::Tensor& flat) {
     const T* const kept = errors_.kept().const_data_ptr<T>();
     T* const left = errors_.left().mutable_data_ptr<T>();
     // P = M Q. The uncompressed parameters travel with it.
@@ -106,7 +91,7 @@ class PowerSgd : public Compressor {
       project(thin<T>(matrix, flat, q_), kept + matrix.offset);
     for (const auto& [offset, length, place] : whole_)
       p_.narrow(0, place, length).copy_(flat.narrow(0, offset, length));
-    int64_t sent = add_up(p_);
+    add_up(p_);
     for (const auto& [offset, length, place] : whole_)
       flat.narrow(0, offset, length).copy_(p_.narrow(0, place, length));
     // Q = M^T P.
@@ -114,19 +99,16 @@ class PowerSgd : public Compressor {
       orthogonalise(thin<T>(matrix, flat, next_q_));
       project_back(thin<T>(matrix, flat, next_q_));
     }
-    sent += add_up(next_q_);
+    add_up(next_q_);
     // Every rank replaces the sum by P Q^T. Each rank keeps as error its own part less 1 /
     // ranks of P Q^T.
     for (const Matrix& matrix : matrices_)
       restore(thin<T>(matrix, flat, next_q_), T(1) / static_cast<T>(group_->size()),
               left + matrix.offset);
-    return sent;
   }
 
-  int64_t add_up(const at::Tensor& factors) {
-    if (factors.numel() == 0) return 0;
-    group_->all_reduce(factors);
-    return all_reduce_bytes(static_cast<int64_t>(factors.nbytes()), group_->size());
+  void add_up(const at::Tensor& factors) {
+    if (factors.numel() > 0) group_->all_reduce(factors);
   }
 
   std::shared_ptr<Group> group_;

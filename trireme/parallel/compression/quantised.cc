@@ -12,32 +12,25 @@
 namespace trireme::compression {
 namespace {
 
-// Small enough for a core's caches, and large enough for a message.
-constexpr int64_t kPieceElements = 128 << 10;
-
 class Quantised : public Compressor {
  public:
   Quantised(std::shared_ptr<Group> group, const CompressedBucket& bucket,
             std::unique_ptr<Codec> codec, bool error_feedback)
-      : group_(std::move(group)), codec_(std::move(codec)), elements_(bucket.elements) {
-    // Each rank has a chunk of whole blocks. Chunks have the same size: zeros fill up the last
-    // ones.
-    const int64_t unit = codec_->block() * group_->size();
-    chunk_ = (elements_ + unit - 1) / unit * codec_->block();
-    piece_ = std::max<int64_t>(1, kPieceElements / codec_->block()) * codec_->block();
+      : group_(std::move(group)),
+        codec_(std::move(codec)),
+        elements_(bucket.elements),
+        layout_(plan::lay_out_quantised(elements_, group_->size(),
+                                        {codec_->block(), codec_->block_bytes()})) {
     if (error_feedback) errors_.emplace(bucket);
   }
 
-  int64_t all_reduce(const at::Tensor& flat) override {
+  void all_reduce(const at::Tensor& flat) override {
     const at::NoGradGuard no_grad;
     std::vector<Piece> pieces;
-    for (int64_t start = 0; start < chunk_; start += piece_)
-      pieces.push_back(scatter(flat, start, std::min(piece_, chunk_ - start)));
+    for (int64_t start = 0; start < layout_.chunk; start += layout_.piece)
+      pieces.push_back(scatter(flat, start, std::min(layout_.piece, layout_.chunk - start)));
     for (Piece& piece : pieces) reduce(flat, piece);
     for (const Piece& piece : pieces) finish(piece, flat);
-    // This rank sends each other rank its part of this rank's gradients, and the sum
-    // of its own chunk.
-    return 2 * (group_->size() - 1) * bytes_of(chunk_);
   }
 
   void commit() override {
@@ -58,11 +51,8 @@ class Quantised : public Compressor {
     std::vector<WorkPtr> scattering, gathering;
   };
 
-  int64_t bytes_of(int64_t elements) const {
-    return elements / codec_->block() * codec_->block_bytes();
-  }
   at::Tensor room_for(const Piece& piece) const {
-    return at::empty({bytes_of(piece.length)}, at::kByte);
+    return at::empty({layout_.bytes_of(piece.length)}, at::kByte);
   }
 
   Piece scatter(const at::Tensor& flat, int64_t start, int64_t length) {
@@ -123,7 +113,7 @@ class Quantised : public Compressor {
   // The place of a piece in a tensor of the bucket's layout, without the zeros that
   // fill up chunks.
   at::Tensor place_of(const at::Tensor& flat, int rank, const Piece& piece) const {
-    const int64_t start = std::min(elements_, rank * chunk_ + piece.start);
+    const int64_t start = std::min(elements_, rank * layout_.chunk + piece.start);
     return flat.narrow(0, start, std::min(elements_ - start, piece.length));
   }
 
@@ -145,8 +135,8 @@ class Quantised : public Compressor {
 
   std::shared_ptr<Group> group_;
   std::unique_ptr<Codec> codec_;
-  // At most piece_ elements of a chunk travel together.
-  int64_t elements_, chunk_ = 0, piece_ = 0;
+  int64_t elements_;
+  plan::QuantisedLayout layout_;
   std::optional<ErrorMemory> errors_;
 };
 

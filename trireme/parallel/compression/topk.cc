@@ -5,8 +5,6 @@
 
 #include <trireme/parallel/compression/built_in.h>
 #include <trireme/parallel/compression/error_memory.h>
-#include <algorithm>
-#include <cmath>
 
 namespace trireme::compression {
 namespace {
@@ -15,12 +13,10 @@ class TopK : public Compressor {
  public:
   TopK(std::shared_ptr<Group> group, const CompressedBucket& bucket, double ratio)
       : group_(std::move(group)),
-        count_(std::clamp<int64_t>(
-            std::llround(std::ceil(ratio * static_cast<double>(bucket.elements))), 1,
-            bucket.elements)),
+        count_(plan::kept_values(bucket.elements, ratio)),
         errors_(bucket) {}
 
-  int64_t all_reduce(const at::Tensor& flat) override {
+  void all_reduce(const at::Tensor& flat) override {
     const at::NoGradGuard no_grad;
     flat.add_(errors_.kept());
     const at::Tensor chosen =
@@ -39,7 +35,6 @@ class TopK : public Compressor {
       const at::Tensor theirs = all.narrow(0, rank * 2 * count_ + count_, count_).view(at::kFloat);
       flat.index_add_(0, places, theirs.to(flat.scalar_type()));
     }
-    return (group_->size() - 1) * static_cast<int64_t>(mine.nbytes());
   }
 
   void commit() override { errors_.commit(); }

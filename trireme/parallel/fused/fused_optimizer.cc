@@ -195,26 +195,32 @@ class Fused : public FusedOptimizer {
   }
 
   // Reads the groups. Returns whether every parameter of the optimizer is in the list and of a
-  // kind that kernels know.
+  // kind that kernels know. Otherwise nothing changes.
   bool fits() {
-    group_sizes_ = sizes_of_groups();
-    for (Part& part : parts_) part.group = -1;
+    std::vector<int> group_of(parts_.size(), -1);
     size_t known = 0;
     for (size_t group = 0; group < optimizer_.param_groups().size(); ++group) {
       for (const at::Tensor& tensor : optimizer_.param_groups()[group].params()) {
-        const auto part = std::find_if(parts_.begin(), parts_.end(), [&](const Part& each) {
-          return each.tensor.is_same(tensor);
-        });
+        const auto part = static_cast<size_t>(
+            std::ranges::find_if(parts_,
+                                 [&](const Part& each) { return each.tensor.is_same(tensor); }) -
+            parts_.begin());
         const bool knows =
             tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble;
-        if (part == parts_.end() || part->group >= 0 || !knows || !tensor.is_contiguous())
+        if (part == parts_.size() || group_of[part] >= 0 || !knows || !tensor.is_contiguous())
           return false;
-        part->group = static_cast<int>(group);
+        group_of[part] = static_cast<int>(group);
         ++known;
       }
     }
-    return known > 0;
+    if (known == 0) return false;
+    for (size_t part = 0; part < parts_.size(); ++part) parts_[part].group = group_of[part];
+    groups_ = tensors_of_groups();
+    return true;
   }
+
+  bool has(int parameter) const override { return part(parameter).group >= 0; }
+  bool has_new_groups() const override { return tensors_of_groups() != groups_; }
 
   int state_tensors(int parameter) const override {
     return part(parameter).group < 0 ? 0 : Rule::tensors(options(part(parameter)));
@@ -250,7 +256,7 @@ class Fused : public FusedOptimizer {
   }
 
   std::vector<int> begin_step(const std::vector<int>& parameters) override {
-    if (sizes_of_groups() != group_sizes_ && !fits())
+    if (has_new_groups() && !fits())
       throw Error(ErrorCode::unsupported, "parallel",
                   "the optimizer's parameter groups changed, and one of them has a parameter that "
                   "is not contiguous float32 or float64, or was not there before",
@@ -320,10 +326,15 @@ class Fused : public FusedOptimizer {
     bool is_double = false;
   };
 
-  std::vector<size_t> sizes_of_groups() const {
-    std::vector<size_t> sizes;
-    for (const auto& group : optimizer_.param_groups()) sizes.push_back(group.params().size());
-    return sizes;
+  // The parameters of all groups in order. A null ends each group.
+  std::vector<const void*> tensors_of_groups() const {
+    std::vector<const void*> tensors;
+    for (const auto& group : optimizer_.param_groups()) {
+      for (const at::Tensor& tensor : group.params())
+        tensors.push_back(tensor.unsafeGetTensorImpl());
+      tensors.push_back(nullptr);
+    }
+    return tensors;
   }
   Part& part(int parameter) { return parts_[static_cast<size_t>(parameter)]; }
   const Part& part(int parameter) const { return parts_[static_cast<size_t>(parameter)]; }
@@ -372,7 +383,7 @@ class Fused : public FusedOptimizer {
 
   torch::optim::Optimizer& optimizer_;
   std::vector<Part> parts_;
-  std::vector<size_t> group_sizes_;
+  std::vector<const void*> groups_;  // The groups that parts_ are in.
   bool are_placed_ = false;
 };
 
@@ -404,9 +415,10 @@ std::unique_ptr<FusedOptimizer> FusedOptimizer::of(torch::optim::Optimizer& opti
   return nullptr;
 }
 
-void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
-                  std::span<const int> candidates) {
+int64_t update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
+                     std::span<const int> candidates) {
   const torch::NoGradGuard no_grad;
+  int64_t elements = 0;
   std::vector<int> used;
   for (const int p : candidates)
     if (parameters[static_cast<size_t>(p)].tensor.grad().defined()) used.push_back(p);
@@ -418,7 +430,9 @@ void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& par
       optimizer.set_norms(p, optimizer.measure(whole, gradient.const_data_ptr()));
     optimizer.update(whole, gradient.const_data_ptr());
     torch::autograd::impl::bump_version(parameter);
+    elements += parameter.numel();
   }
+  return elements;
 }
 
 }  // namespace trireme::fused

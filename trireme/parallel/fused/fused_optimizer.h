@@ -35,6 +35,12 @@ class FusedOptimizer {
                                             const std::vector<NamedTensor>& parameters);
   virtual ~FusedOptimizer() = default;
 
+  // Whether a group of the optimizer had the parameter when the groups were last read: by of(), or
+  // by begin_step().
+  virtual bool has(int parameter) const = 0;
+  // Whether the optimizer's groups have other parameters now than they had then.
+  virtual bool has_new_groups() const = 0;
+
   // The number of tensors of the parameter's shape in its state.
   virtual int state_tensors(int parameter) const = 0;
   // Keeps the state of `parameter` in `places` from now on: contiguous tensors of its shape and
@@ -65,8 +71,8 @@ class FusedOptimizer {
 
 // Updates whole parameters of one replica by their own gradients, as the optimizer's own step()
 // would. `candidates` are indices into `parameters`. Candidates without a gradient, or in no group
-// of the optimizer, do not change.
-void update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
-                  std::span<const int> candidates);
+// of the optimizer, do not change. Returns the number of elements that it updated.
+int64_t update_alone(FusedOptimizer& optimizer, const std::vector<NamedTensor>& parameters,
+                     std::span<const int> candidates);
 
 }  // namespace trireme::fused

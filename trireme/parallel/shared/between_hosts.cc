@@ -4,13 +4,14 @@
 #include <ATen/ops/zeros.h>
 
 #include <trireme/comm/dtype.h>
-#include <trireme/parallel/gradients.h>
 #include <trireme/parallel/shared/between_hosts.h>
-#include <trireme/parallel/shared/layout.h>
+#include <trireme/plan/shared_layout.h>
 #include <atomic>
 
 namespace trireme::shared {
 namespace {
+
+using plan::kCacheLine;
 
 size_t whole_lines(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
@@ -27,12 +28,12 @@ struct alignas(kCacheLine) BetweenHosts::Flags {
 
 BetweenHosts::BetweenHosts(std::shared_ptr<Group> group,
                            const std::vector<NamedTensor>& parameters,
-                           const plan::BucketOptions& options,
-                           const CompressionOptions& compression, Actions actions)
+                           const plan::BucketPlan& plan, const CompressionOptions& compression,
+                           Actions actions)
     : group_(std::move(group)),
       team_(group_->host_team()),
       actions_(std::move(actions)),
-      plan_(plan::plan_buckets(specs_of(parameters), options)),
+      plan_(plan),
       progress_(plan_, parameters),
       place_(parameters.size(), 0),
       bucket_of_(parameters.size(), 0),
@@ -126,8 +127,8 @@ void BetweenHosts::send(size_t bucket) {
     works_.push_back(group_->between_hosts()->all_reduce_async(flat(bucket)));
 }
 
-int64_t BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts,
-                                 const std::function<void()>& not_finite) {
+void BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts,
+                              const std::function<void()>& not_finite) {
   if (compressed_) {
     std::vector<at::Tensor> rest;
     for (size_t bucket = sent(); bucket < plan_.buckets.size(); ++bucket) {
@@ -140,7 +141,6 @@ int64_t BetweenHosts::all_reduce(Group& leaders, const at::Tensor& facts,
   while (sent() < plan_.buckets.size()) send(sent());
   leaders.all_reduce(facts);
   for (const WorkPtr& work : works_) work->wait();
-  return all_reduce_bytes(plan_.bytes(), leaders.size());
 }
 
 void BetweenHosts::end_step(bool counted) {

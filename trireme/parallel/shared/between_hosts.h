@@ -30,9 +30,9 @@ class BetweenHosts {
     // Adds up all ranks' gradients of a parameter, into reduced().
     std::function<void(int parameter)> reduce;
   };
-  // COLLECTIVE over all ranks. `parameters` must outlive the object.
+  // COLLECTIVE over all ranks. `parameters` and `plan` must outlive the object.
   BetweenHosts(std::shared_ptr<Group> group, const std::vector<NamedTensor>& parameters,
-               const plan::BucketOptions& options, const CompressionOptions& compression,
+               const plan::BucketPlan& plan, const CompressionOptions& compression,
                Actions actions);
 
   std::byte* reduced(int parameter) const {
@@ -55,9 +55,9 @@ class BetweenHosts {
   }
   // Only the host's first rank calls it, when all is reduced on this host. Sends the remaining
   // buckets and `facts`. If compression finds gradients that are not finite, `not_finite` runs
-  // before `facts` are sent. Returns the bytes that this rank sent.
-  int64_t all_reduce(Group& leaders, const at::Tensor& facts,
-                     const std::function<void()>& not_finite);
+  // before `facts` are sent.
+  void all_reduce(Group& leaders, const at::Tensor& facts,
+                  const std::function<void()>& not_finite);
   // Call it when all ranks of the host have met in the step.
   void next_step();
   // Call it after the update, or when there was none. Keeps what compression left out if the step
@@ -80,7 +80,7 @@ class BetweenHosts {
   std::shared_ptr<Group> group_;
   std::shared_ptr<comm::HostTeam> team_;
   Actions actions_;
-  plan::BucketPlan plan_;
+  const plan::BucketPlan& plan_;
   BucketProgress progress_;
   std::vector<size_t> place_;   // By parameter: its offset in the memory.
   std::vector<int> bucket_of_;  // By parameter: its bucket.
@@ -88,13 +88,14 @@ class BetweenHosts {
   std::shared_ptr<net::SharedMemory> memory_;
   std::unique_ptr<GradientWatch> watch_;  // Null if nothing can travel in backward.
   bool compresses_;
-  std::unique_ptr<compression::CompressedBuckets> compressed_;  // Only on the first rank.
-  // Only on the other ranks: the names, shapes and types of state(), without memory.
+  std::unique_ptr<compression::CompressedBuckets> compressed_;  // Only the first rank has it.
+  // The names, shapes and types of state(), without memory. Only the other ranks have them.
   std::vector<NamedTensor> forms_;
   // The state of the current step follows.
   double gradient_scale_ = 1;
   int arrived_ = 0;
-  std::vector<WorkPtr> works_;  // Only on the first rank, without compression: the sent buckets.
+  // The sent buckets. Only the first rank has them, and only without compression.
+  std::vector<WorkPtr> works_;
 };
 
 }  // namespace trireme::shared

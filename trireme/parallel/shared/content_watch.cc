@@ -1,6 +1,5 @@
 #include <trireme/parallel/clones.h>
 #include <trireme/parallel/shared/content_watch.h>
-#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -53,48 +52,71 @@ uint64_t checksum(std::span<const std::byte> bytes) {
   return whole;
 }
 
-ContentWatch::ContentWatch(std::vector<Piece> pieces, int64_t run, BytesOf bytes_of)
-    : pieces_(std::move(pieces)), run_(run), bytes_of_(std::move(bytes_of)) {
+ContentWatch::ContentWatch(std::vector<plan::Slice> slices, int64_t run, int turns,
+                           BytesOf bytes_of)
+    : run_(run), turns_(turns), bytes_of_(std::move(bytes_of)) {
   int64_t runs = 0;
-  for (const Piece& piece : pieces_) {
-    const auto parameter = static_cast<size_t>(piece.parameter);
-    if (places_.size() <= parameter) places_.resize(parameter + 1);
-    places_[parameter] = {piece.from, runs};
-    runs += (piece.to - piece.from + run_ - 1) / run_;
+  for (const plan::Slice& slice : slices) {
+    const auto parameter = static_cast<size_t>(slice.parameter);
+    if (index_.size() <= parameter) index_.resize(parameter + 1);
+    index_[parameter] = slices_.size();
+    slices_.push_back({slice, runs, (slice.to - slice.from + run_ - 1) / run_});
+    runs += slices_.back().runs;
   }
   sums_.resize(static_cast<size_t>(runs));
 }
 
 template <typename Visit>
 void ContentWatch::for_runs(Visit visit) const {
-  for (const Piece& piece : pieces_)
-    for (int64_t from = piece.from; from < piece.to; from += run_)
-      visit(Piece{piece.parameter, from, std::min(from + run_, piece.to)});
+  for (const Watched& watched : slices_)
+    for (int64_t i = watched.turn % period(watched); i < watched.runs; i += period(watched)) {
+      const int64_t from = watched.slice.from + i * run_;
+      visit(watched,
+            plan::Slice{watched.slice.parameter, from, std::min(from + run_, watched.slice.to)});
+    }
+}
+
+bool ContentWatch::is_due(const Watched& watched, const plan::Slice& run, int64_t turn) const {
+  const int64_t number = (run.from - watched.slice.from) / run_;
+  return number % period(watched) == turn % period(watched);
 }
 
 void ContentWatch::remember_all() {
-  for_runs([this](const Piece& run) { remember(run); });
+  for_runs([this](const Watched& watched, const plan::Slice& run) {
+    sums_[place_of(watched, run)] = sum_of(run);
+  });
 }
 
-int ContentWatch::look_at_all() const {
+bool ContentWatch::is_as_left(const plan::Slice& run) const {
+  const Watched& its = watched(run);
+  return !is_due(its, run, its.turn) || sums_[place_of(its, run)] == sum_of(run);
+}
+
+void ContentWatch::remember(const plan::Slice& run) {
+  Watched& its = slices_[index_[static_cast<size_t>(run.parameter)]];
+  if (is_due(its, run, its.turn + 1)) sums_[place_of(its, run)] = sum_of(run);
+  if (run.to == its.slice.to) ++its.turn;
+}
+
+int ContentWatch::look() const {
   int changed = -1;
-  for_runs([&](const Piece& run) {
-    if (changed < 0 && !is_as_left(run)) changed = run.parameter;
+  for_runs([&](const Watched& watched, const plan::Slice& run) {
+    if (changed < 0 && sums_[place_of(watched, run)] != sum_of(run)) changed = run.parameter;
   });
   return changed;
 }
 
 int ContentWatch::look_at_next() {
-  if (pieces_.empty()) return -1;
-  const Piece& piece = pieces_[next_piece_];
-  const int64_t from = piece.from + next_from_;
-  const bool changed = !is_as_left({piece.parameter, from, std::min(from + run_, piece.to)});
+  if (slices_.empty()) return -1;
+  const plan::Slice& slice = slices_[next_slice_].slice;
+  const int64_t from = slice.from + next_from_;
+  const bool changed = !is_as_left({slice.parameter, from, std::min(from + run_, slice.to)});
   next_from_ += run_;
-  if (piece.from + next_from_ >= piece.to) {
+  if (slice.from + next_from_ >= slice.to) {
     next_from_ = 0;
-    next_piece_ = (next_piece_ + 1) % pieces_.size();
+    next_slice_ = (next_slice_ + 1) % slices_.size();
   }
-  return changed ? piece.parameter : -1;
+  return changed ? slice.parameter : -1;
 }
 
 }  // namespace trireme::shared

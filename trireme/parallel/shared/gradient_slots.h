@@ -18,7 +18,7 @@
 
 namespace trireme::shared {
 
-// One thread at a time uses it; any thread may free what was allocated here.
+// One thread at a time uses it; any thread may free memory from here.
 class GradientSlots : public AllocationSource {
  public:
   // `offsets` are the beginnings of the parameters' slots in `memory`, counted from `begin`, with

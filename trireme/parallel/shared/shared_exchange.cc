@@ -5,13 +5,13 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/launch/phase_marks.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/shared/between_hosts.h>
 #include <trireme/parallel/shared/content_watch.h>
 #include <trireme/parallel/shared/gradient_slots.h>
-#include <trireme/parallel/shared/layout.h>
 #include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/shared/step_table.h>
 #include <trireme/parallel/shared/update_guard.h>
@@ -24,26 +24,30 @@
 namespace trireme {
 namespace {
 
-using shared::Piece;
+using plan::Slice;
 using shared::StepTable;
 
 // The elements that are reduced and updated at once. With momentum, a run's values fill a quarter
 // of a small second-level cache, and the reduced gradient stays in the first-level cache.
 constexpr int64_t kRun = 4096;
 constexpr int kMostStates = 3;  // No fused optimizer has more state tensors.
+constexpr int kTurns = 8;       // See content_watch.h.
 
 class SharedExchange : public Exchange {
  public:
   SharedExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
-                 std::unique_ptr<fused::FusedOptimizer> optimizer, ExchangeOptions options)
+                 std::unique_ptr<fused::FusedOptimizer> optimizer, plan::EnginePlan plan,
+                 ExchangeOptions options)
       : group_(std::move(group)),
         team_(group_->host_team()),
         parameters_(std::move(parameters)),
         optimizer_(std::move(optimizer)),
         options_(std::move(options)),
         facts_(group_->size(), parameters_),
-        entries_(entries_of(parameters_, *optimizer_)),
-        layout_(shared::lay_out(entries_, team_->size())),
+        plan_(std::move(plan)),
+        layout_(plan_.layout.value()),
+        team_ranks_(plan_.shards.teams[static_cast<size_t>(
+            plan_.placement.hosts[static_cast<size_t>(group_->rank())])]),
         table_(nullptr, 0, 0, 0) {
     install_cpu_allocator();
     allocate();
@@ -71,8 +75,8 @@ class SharedExchange : public Exchange {
     const StepFacts::Summed facts =
         between_ ? reduce_between_hosts() : facts_.read(sum_of_facts());
     StepOutcome outcome = facts.outcome;
-    outcome.bytes_sent = bytes_between_hosts_;
     updating_ = false;
+    updated_elements_ = 0;
     if (outcome.nonfinite_ranks.empty() && !outcome.nonfinite_gradients && outcome.samples > 0) {
       find_used(facts.used, outcome);
       // Compressed gradients were scaled back before.
@@ -85,11 +89,20 @@ class SharedExchange : public Exchange {
         outcome.updated = update_agreed(factor, outcome);
     }
     end_update();
+    outcome.updated_elements = updated_elements_;
     if (between_) between_->end_step(outcome.updated);
     const auto rewritten = find_rewritten();
     finish(outcome.updated);
     if (rewritten) throw *rewritten;
     return outcome;
+  }
+
+  ParameterChange find_change() const override {
+    if (const ParameterChange found = find_visible_change(); found.change != Change::none)
+      return found;
+    for (const auto* const watch : {contents_.get(), resting_contents_.get()})
+      if (const int p = watch->look(); p >= 0) return {Change::rewritten, p};
+    return {};
   }
 
   void sync_parameters() override {
@@ -105,6 +118,7 @@ class SharedExchange : public Exchange {
     team_->barrier("sync parameters");
     for (int p = 0; p < count(); ++p)
       if (!is_at_home(p)) parameter(p).set_data(shared_view(p));
+    remember_versions();
     remember_contents();
     team_->barrier("sync parameters");  // No rank writes before all have moved.
   }
@@ -118,16 +132,8 @@ class SharedExchange : public Exchange {
     return !wants_norm() && !optimizer_->layerwise() && !between_ && !options_.accept;
   }
 
-  static std::vector<shared::Entry> entries_of(const std::vector<NamedTensor>& parameters,
-                                               const fused::FusedOptimizer& optimizer) {
-    std::vector<shared::Entry> all;
-    for (const auto& [name, tensor] : parameters)
-      all.push_back({tensor.numel(), static_cast<size_t>(tensor.element_size()),
-                     tensor.requires_grad(),
-                     optimizer.state_tensors(static_cast<int>(all.size()))});
-    return all;
-  }
-  const shared::Entry& entry(int p) const { return entries_[static_cast<size_t>(p)]; }
+  // A parameter as it was when the engine was made.
+  const plan::TensorSpec& spec(int p) const { return plan_.parameters[static_cast<size_t>(p)]; }
 
   void allocate() {
     model_ = team_->allocate(std::max<size_t>(64, layout_.model_bytes), layout_.model_bytes,
@@ -139,12 +145,12 @@ class SharedExchange : public Exchange {
     gradients_ = team_->allocate(2 * ranks * one, ranks * one, "gradients");
     if (group_->hosts() > 1)
       between_ = std::make_unique<shared::BetweenHosts>(
-          group_, parameters_, options_.buckets, options_.compression,
+          group_, parameters_, plan_.buckets, options_.compression,
           shared::BetweenHosts::Actions{[this](int p) { publish(p); },
-                                        [this](int p) { reduce({p, 0, entry(p).elements}); }});
+                                        [this](int p) { reduce({p, 0, spec(p).elements()}); }});
     std::vector<size_t> bytes;
-    for (const shared::Entry& entry : entries_)
-      bytes.push_back(entry.trainable ? entry.bytes() : 0);
+    for (const plan::TensorSpec& spec : plan_.parameters)
+      bytes.push_back(spec.trainable ? static_cast<size_t>(spec.bytes()) : 0);
     const size_t rank = static_cast<size_t>(team_->rank());
     slots_ = std::make_shared<shared::GradientSlots>(gradients_, rank * one, (ranks + rank) * one,
                                                      layout_.gradients, bytes);
@@ -172,8 +178,8 @@ class SharedExchange : public Exchange {
     return view(model_, layout_.parameters[static_cast<size_t>(p)], parameter(p));
   }
 
-  // The team's first rank brings the values. Then the modules and optimizers of all ranks use
-  // the shared values.
+  // The team's first rank brings the values. Then the modules and optimizers of all ranks use the
+  // shared values.
   void move_in() {
     const at::NoGradGuard no_grad;
     if (team_->rank() == 0)
@@ -181,6 +187,7 @@ class SharedExchange : public Exchange {
     place_state(team_->rank() == 0);
     team_->barrier("shared parameters");
     for (int p = 0; p < count(); ++p) parameter(p).set_data(shared_view(p));
+    remember_versions();
     remember_contents();
     team_->barrier("shared parameters");
   }
@@ -194,30 +201,33 @@ class SharedExchange : public Exchange {
     }
   }
 
-  // This rank watches its shard of the trainable parameters and its part of the frozen ones.
+  // This rank watches its shard of the parameters that the optimizer has, and its part of all
+  // others.
   void watch_contents() {
-    const auto bytes_of = [this](const Piece& run) {
-      const auto element = entry(run.parameter).element_bytes;
+    const auto bytes_of = [this](const Slice& run) {
+      const auto element = static_cast<size_t>(plan::bytes_of(spec(run.parameter).dtype));
       return std::span<const std::byte>(
           model_->data() + layout_.parameters[static_cast<size_t>(run.parameter)] +
               static_cast<size_t>(run.from) * element,
           static_cast<size_t>(run.to - run.from) * element);
     };
-    std::vector<Piece> frozen;
+    const auto may_be_updated = [this](int p) { return spec(p).trainable && optimizer_->has(p); };
+    std::vector<Slice> updated, resting;
+    for (const Slice& slice : shard())
+      if (may_be_updated(slice.parameter)) updated.push_back(slice);
     for (int p = 0; p < count(); ++p) {
-      const int64_t elements = entry(p).trainable ? 0 : entry(p).elements;
+      const int64_t elements = may_be_updated(p) ? 0 : spec(p).elements();
       const int64_t from = elements * team_->rank() / team_->size(),
                     to = elements * (team_->rank() + 1) / team_->size();
-      if (from < to) frozen.push_back({p, from, to});
+      if (from < to) resting.push_back({p, from, to});
     }
-    contents_ = std::make_unique<shared::ContentWatch>(shard(), kRun, bytes_of);
-    frozen_contents_ = std::make_unique<shared::ContentWatch>(frozen, kRun, bytes_of);
+    contents_ = std::make_unique<shared::ContentWatch>(updated, kRun, kTurns, bytes_of);
+    resting_contents_ = std::make_unique<shared::ContentWatch>(resting, kRun, 1, bytes_of);
   }
 
   void remember_contents() {
-    remember_versions();
     contents_->remember_all();
-    frozen_contents_->remember_all();
+    resting_contents_->remember_all();
   }
 
   void remember_versions() {
@@ -230,7 +240,7 @@ class SharedExchange : public Exchange {
   // not change the parameters.
   void post(Contribution mine) {
     if (guard_) guard_->begin_step();
-    if (mine.change.change == Change::none) mine.change = find_change();
+    if (mine.change.change == Change::none) mine.change = find_change_of_step();
     const bool is_unchanged = mine.change.change == Change::none;
     StepTable::Head& head = table_.head(team_->rank());
     head = {0, StepTable::kNone, 0, between_ ? between_->buckets_in_backward() : 0};
@@ -239,43 +249,54 @@ class SharedExchange : public Exchange {
       const bool is_published = between_ && between_->is_published(p);
       if (!is_published) table_.gradients(team_->rank())[p] = StepTable::kNoGradient;
       if (!optimizer_->state_is_placed(p)) head.state_is_new = 1;
-      const bool has_gradient = is_unchanged && parameter(p).grad().defined();
+      const bool has_gradient = is_unchanged && spec(p).trainable && parameter(p).grad().defined();
       if (has_gradient && !is_published) publish(p);
       has[static_cast<size_t>(p)] = has_gradient || is_published;
     }
     facts_.write(mine, group_->rank(), has, /*gradients_are_finite=*/true,
-                 at::from_blob(table_.facts(team_->rank()), {facts_.size()},
-                               at::TensorOptions().dtype(at::kDouble)));
+                 facts_of(team_->rank()));
+  }
+
+  at::Tensor facts_of(int rank) const {
+    return at::from_blob(table_.facts(rank), {facts_.size()},
+                         at::TensorOptions().dtype(at::kDouble));
   }
 
   // In backward the shape may be one that the exchange does not know yet; post() finds it later.
   void publish(int p) {
     const at::Tensor& gradient = parameter(p).grad();
-    if (gradient.numel() != entry(p).elements) return;
+    if (gradient.numel() != spec(p).elements()) return;
     const at::Tensor whole = gradient.to(type_of(p)).contiguous();
     table_.gradients(team_->rank())[p] =
         whole.numel() == 0 ? 0 : static_cast<int64_t>(slots_->publish(p, whole.const_data_ptr()));
   }
 
   at::ScalarType type_of(int p) const {
-    return entry(p).element_bytes == sizeof(double) ? at::kDouble : at::kFloat;
+    return spec(p).dtype == plan::DType::float64 ? at::kDouble : at::kFloat;
   }
   bool is_at_home(int p) const {
-    return entry(p).elements == 0 ||
+    return spec(p).elements() == 0 ||
            parameter(p).const_data_ptr() ==
                model_->data() + layout_.parameters[static_cast<size_t>(p)];
   }
 
-  ParameterChange find_change() {
+  // Finds changes by user code before a step. The update, or the reduction between hosts, compares
+  // what the optimizer has.
+  ParameterChange find_change_of_step() {
+    // The contents are watched anew after a change of the groups.
+    if (optimizer_->has_new_groups()) return find_change();
+    if (const ParameterChange found = find_visible_change(); found.change != Change::none)
+      return found;
+    if (const int p = resting_contents_->look_at_next(); p >= 0) return {Change::rewritten, p};
+    return {};
+  }
+
+  ParameterChange find_visible_change() const {
     for (int p = 0; p < count(); ++p) {
       if (!is_at_home(p)) return {Change::moved, p};
       if (static_cast<int64_t>(parameter(p)._version()) != versions_[static_cast<size_t>(p)])
         return {Change::rewritten, p};
     }
-    if (const int p = frozen_contents_->look_at_next(); p >= 0) return {Change::rewritten, p};
-    // All hosts must know of a change in this step, before the update.
-    if (const int p = between_ ? contents_->look_at_all() : -1; p >= 0)
-      return {Change::rewritten, p};
     return {};
   }
 
@@ -287,8 +308,8 @@ class SharedExchange : public Exchange {
     return std::nullopt;
   }
 
-  // After load_state() every rank's optimizer has its own state. The first rank's becomes
-  // the common one.
+  // After load_state() every rank's optimizer has its own state. The first rank's becomes the
+  // common one.
   void adopt_new_state() {
     bool is_new = false;
     for (int rank = 0; rank < team_->size(); ++rank)
@@ -301,12 +322,8 @@ class SharedExchange : public Exchange {
   }
 
   at::Tensor sum_of_facts() const {
-    const auto row = [&](int rank) {
-      return at::from_blob(table_.facts(rank), {facts_.size()},
-                           at::TensorOptions().dtype(at::kDouble));
-    };
-    at::Tensor sum = row(0).clone();
-    for (int rank = 1; rank < team_->size(); ++rank) sum += row(rank);
+    at::Tensor sum = facts_of(0).clone();
+    for (int rank = 1; rank < team_->size(); ++rank) sum += facts_of(rank);
     return sum;
   }
 
@@ -319,7 +336,7 @@ class SharedExchange : public Exchange {
     try {
       action(*leaders);
     } catch (const std::exception& error) {
-      team_->abort(error.what());
+      team_->abort(parts_of(error).what);  // Each rank adds its own number to the text.
       throw;
     }
   }
@@ -327,7 +344,7 @@ class SharedExchange : public Exchange {
   void find_used(const std::vector<bool>& used, StepOutcome& outcome) {
     used_.clear();
     for (int p = 0; p < count(); ++p) {
-      if (!entry(p).trainable) continue;
+      if (!spec(p).trainable) continue;
       if (used[static_cast<size_t>(p)])
         used_.push_back(p);
       else
@@ -352,27 +369,28 @@ class SharedExchange : public Exchange {
     else
       visit(float{});
   }
-  const std::vector<Piece>& shard_of(int rank) const {
-    return layout_.shards[static_cast<size_t>(rank)];
+  // The shard of a rank of the team.
+  const std::vector<Slice>& shard_of(int place) const {
+    return plan_.shards.ranks[static_cast<size_t>(team_ranks_[static_cast<size_t>(place)])];
   }
-  const std::vector<Piece>& shard() const { return shard_of(team_->rank()); }
+  const std::vector<Slice>& shard() const { return shard_of(team_->rank()); }
 
   // Calls visit(range, scaled gradient of the range) for the runs of a shard whose parameters are
   // in `wanted`; some replica of the job must have a gradient for these. `sources_for` fills in
   // the gradients to add up for a parameter, in the order of ranks.
   template <typename SourcesFor, typename Visit>
-  void for_runs(const std::vector<Piece>& shard, const std::vector<bool>& wanted, double factor,
+  void for_runs(const std::vector<Slice>& shard, const std::vector<bool>& wanted, double factor,
                 SourcesFor sources_for, Visit visit) const {
     std::vector<const std::byte*> whole;
-    for (const Piece& piece : shard) {
-      if (!wanted[static_cast<size_t>(piece.parameter)]) continue;
-      sources_for(piece.parameter, whole);
-      with_type(piece.parameter, [&](auto type) {
+    for (const Slice& slice : shard) {
+      if (!wanted[static_cast<size_t>(slice.parameter)]) continue;
+      sources_for(slice.parameter, whole);
+      with_type(slice.parameter, [&](auto type) {
         using T = decltype(type);
         T scaled[kRun];
         std::vector<const T*> sources(whole.size());
-        for (int64_t from = piece.from; from < piece.to; from += kRun) {
-          const fused::Range range{piece.parameter, from, std::min(kRun, piece.to - from)};
+        for (int64_t from = slice.from; from < slice.to; from += kRun) {
+          const fused::Range range{slice.parameter, from, std::min(kRun, slice.to - from)};
           for (size_t k = 0; k < whole.size(); ++k)
             sources[k] = reinterpret_cast<const T*>(whole[k]) + from;
           if (sources.size() == 1 && factor == 1) {
@@ -400,7 +418,12 @@ class SharedExchange : public Exchange {
   }
 
   void begin_update() {
+    watch_is_old_ = watch_is_old_ || optimizer_->has_new_groups();
     updated_ = optimizer_->begin_step(used_);
+    if (std::exchange(watch_is_old_, false)) {
+      watch_contents();
+      remember_contents();
+    }
     is_updated_.assign(static_cast<size_t>(count()), false);
     for (const int p : updated_) is_updated_[static_cast<size_t>(p)] = true;
   }
@@ -425,11 +448,12 @@ class SharedExchange : public Exchange {
     for_runs(shard_of(rank), is_updated_, update_factor_, sources_for,
              [&](const fused::Range& range, const auto* gradient) {
                const auto update = [&] {
-                 const Piece piece{range.parameter, range.from, range.from + range.count};
-                 if (watches && !contents_->is_as_left(piece))
+                 const Slice slice{range.parameter, range.from, range.from + range.count};
+                 if (watches && !contents_->is_as_left(slice))
                    table_.head(rank).rewritten = range.parameter;
                  optimizer_->update(range, gradient);
-                 if (rank == team_->rank()) contents_->remember(piece);
+                 if (rank == team_->rank()) contents_->remember(slice);
+                 updated_elements_ += range.count;
                };
                if (!guard_) return update();
                std::array<std::span<std::byte>, 1 + kMostStates> regions;
@@ -501,29 +525,29 @@ class SharedExchange : public Exchange {
                 fmt::format("no replica has a gradient of parameter {}", p));
   }
 
-  void reduce(const Piece& piece) {
+  void reduce(const Slice& slice) {
     std::vector<const std::byte*> whole;
-    sources_of(piece.parameter, whole);
-    with_type(piece.parameter, [&](auto type) {
+    sources_of(slice.parameter, whole);
+    with_type(slice.parameter, [&](auto type) {
       using T = decltype(type);
-      T* const target = reinterpret_cast<T*>(reduced(piece.parameter)) + piece.from;
+      T* const target = reinterpret_cast<T*>(reduced(slice.parameter)) + slice.from;
       std::vector<const T*> sources;
       for (const std::byte* source : whole)
-        sources.push_back(reinterpret_cast<const T*>(source) + piece.from);
+        sources.push_back(reinterpret_cast<const T*>(source) + slice.from);
       if (sources.empty())  // Only other hosts have a gradient.
-        std::memset(target, 0, static_cast<size_t>(piece.to - piece.from) * sizeof(T));
+        std::memset(target, 0, static_cast<size_t>(slice.to - slice.from) * sizeof(T));
       else
-        fused::sum_scaled(std::span<const T* const>(sources), 1.0, target, piece.to - piece.from);
+        fused::sum_scaled(std::span<const T* const>(sources), 1.0, target, slice.to - slice.from);
     });
   }
 
   // Reduces this rank's shard of the buckets that were not reduced in backward. Each rank
   // completed `in_backward` buckets there.
   void reduce_left(int in_backward) {
-    for (const Piece& piece : shard())
-      if (between_ ? between_->is_left(piece.parameter, in_backward)
-                   : is_used_[static_cast<size_t>(piece.parameter)])
-        reduce(piece);
+    for (const Slice& slice : shard())
+      if (between_ ? between_->is_left(slice.parameter, in_backward)
+                   : is_used_[static_cast<size_t>(slice.parameter)])
+        reduce(slice);
   }
 
   // Gradients travel before it is known whether the step counts: some were sent while other ranks
@@ -533,12 +557,14 @@ class SharedExchange : public Exchange {
     for (int rank = 1; rank < team_->size(); ++rank)
       in_backward = std::min(in_backward, table_.head(rank).buckets_in_backward);
     reduce_left(static_cast<int>(in_backward));
+    // All hosts must know of a rewritten parameter in this step, before the update.
+    if (const int p = contents_->look(); p >= 0)
+      facts_.report_change(facts_of(team_->rank()), group_->rank(), {Change::rewritten, p});
     team_->barrier("reduced on this host");
     const launch::CollectiveMark mark("reduced on all hosts");
     lead([&](Group& leaders) {
       all_facts_.copy_(sum_of_facts());
-      bytes_between_hosts_ = between_->all_reduce(
-          leaders, all_facts_, [&] { facts_.report_bad_gradients(all_facts_); });
+      between_->all_reduce(leaders, all_facts_, [&] { facts_.report_bad_gradients(all_facts_); });
     });
     between_->next_step();
     team_->barrier("reduced on all hosts");
@@ -594,8 +620,9 @@ class SharedExchange : public Exchange {
   std::unique_ptr<fused::FusedOptimizer> optimizer_;
   ExchangeOptions options_;
   StepFacts facts_;
-  std::vector<shared::Entry> entries_;  // By parameter, as it was when the engine was made.
-  shared::Layout layout_;
+  const plan::EnginePlan plan_;
+  const plan::SharedLayout& layout_;
+  const std::vector<int>& team_ranks_;  // By place in the team.
   std::shared_ptr<net::SharedMemory> model_, gradients_, table_memory_;
   std::shared_ptr<shared::GradientSlots> slots_;
   StepTable table_;
@@ -603,10 +630,11 @@ class SharedExchange : public Exchange {
   std::unique_ptr<shared::BetweenHosts> between_;  // Null if there is no other host.
   std::unique_ptr<shared::UpdateGuard> guard_;     // Null if a lost rank ends the job.
   std::vector<int64_t> versions_;
-  std::unique_ptr<shared::ContentWatch> contents_;         // Watches this rank's shard.
-  std::unique_ptr<shared::ContentWatch> frozen_contents_;  // Its part of frozen parameters.
+  // The watch of this rank's shard of what the optimizer has, and that of its part of the rest.
+  std::unique_ptr<shared::ContentWatch> contents_, resting_contents_;
+  bool watch_is_old_ = false;  // The optimizer's groups are no longer those of the watches.
   // The state of the current step follows.
-  int64_t bytes_between_hosts_ = 0;  // The bytes that this rank sent.
+  int64_t updated_elements_ = 0;     // By this rank.
   std::vector<int> used_, updated_;  // updated_ is the part of used_ that the optimizer has.
   std::vector<bool> is_used_, is_updated_;
   double update_factor_ = 1;     // The factor for gradients in the update.
@@ -620,9 +648,10 @@ class SharedExchange : public Exchange {
 std::unique_ptr<Exchange> make_shared_exchange(std::shared_ptr<Group> group,
                                                std::vector<NamedTensor> parameters,
                                                std::unique_ptr<fused::FusedOptimizer> optimizer,
-                                               ExchangeOptions options) {
+                                               plan::EnginePlan plan, ExchangeOptions options) {
   return std::make_unique<SharedExchange>(std::move(group), std::move(parameters),
-                                          std::move(optimizer), std::move(options));
+                                          std::move(optimizer), std::move(plan),
+                                          std::move(options));
 }
 
 }  // namespace trireme

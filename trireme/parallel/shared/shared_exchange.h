@@ -17,12 +17,12 @@
 
 namespace trireme {
 
-// COLLECTIVE. `group` has a host_team(). The parameters' storage becomes the shared one, with the
-// values of the team's first rank. The optimizers of all ranks must be alike. Between hosts, each
-// host's first rank all-reduces the reduced gradients.
+// COLLECTIVE. `group` has a host_team(), and `plan` a layout. The parameters' storage becomes the
+// shared one, with the values of the team's first rank. The optimizers of all ranks must be alike.
+// Between hosts, each host's first rank all-reduces the reduced gradients.
 std::unique_ptr<Exchange> make_shared_exchange(std::shared_ptr<Group> group,
                                                std::vector<NamedTensor> parameters,
                                                std::unique_ptr<fused::FusedOptimizer> optimizer,
-                                               ExchangeOptions options);
+                                               plan::EnginePlan plan, ExchangeOptions options);
 
 }  // namespace trireme

@@ -1,8 +1,8 @@
 #include <sys/stat.h>
 #include <trireme/base/deadline.h>
-#include <trireme/base/files.h>
-#include <trireme/parallel/shared/layout.h>
+#include <trireme/base/process_id.h>
 #include <trireme/parallel/shared/update_guard.h>
+#include <trireme/plan/shared_layout.h>
 #include <unistd.h>
 #include <atomic>
 #include <csignal>
@@ -24,19 +24,13 @@ uint64_t process_namespace() {
 // Whether the process can still act; a zombie cannot.
 bool process_lives(pid_t process) {
   if (::kill(process, 0) != 0) return false;
-  try {
-    const std::string text = read_file("/proc/" + std::to_string(process) + "/stat");
-    const size_t name_end = text.rfind(") ");
-    return name_end == std::string::npos ||
-           (text[name_end + 2] != 'Z' && text[name_end + 2] != 'X');
-  } catch (const std::exception&) {
-    return false;
-  }
+  const std::vector<std::string> fields = process_stat(process);
+  return fields.size() > 3 && fields[3] != "Z" && fields[3] != "X";
 }
 
 }  // namespace
 
-struct alignas(kCacheLine) UpdateGuard::Stamp {
+struct alignas(plan::kCacheLine) UpdateGuard::Stamp {
   std::atomic<int64_t> copied;   // The number of runs whose memory was copied aside.
   std::atomic<int64_t> done;     // The number of finished runs.
   std::atomic<int32_t> is_over;  // 1 if all runs are finished.
@@ -48,7 +42,7 @@ struct alignas(kCacheLine) UpdateGuard::Stamp {
 UpdateGuard::UpdateGuard(std::shared_ptr<comm::HostTeam> team, size_t run_bytes,
                          UpdateGuardOptions options)
     : team_(std::move(team)),
-      run_bytes_((run_bytes + kCacheLine - 1) / kCacheLine * kCacheLine),
+      run_bytes_((run_bytes + plan::kCacheLine - 1) / plan::kCacheLine * plan::kCacheLine),
       options_(std::move(options)) {
   const size_t bytes = static_cast<size_t>(team_->size()) * (2 * sizeof(Stamp) + run_bytes_);
   memory_ = team_->allocate(bytes, bytes, "a copy of the memory in an update");

@@ -5,9 +5,9 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
-#include <trireme/cli/config_data.h>
+#include <trireme/cli/config_plan.h>
 #include <trireme/cli/paths.h>
-#include <trireme/cli/worker_commands.h>
+#include <trireme/cli/worker/commands.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/data/text_source.h>
 #include <trireme/models/build.h>
@@ -122,18 +122,12 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   options.ema_decay = config.train.ema_decay;
   options.inject = {parse_faults(config.inject.faults),
                     marks_dir(checkpoint_dir(config)).string()};
-  // Replicas that share one copy cannot differ from each other.
-  const bool corrupts =
-      std::any_of(options.inject.faults.begin(), options.inject.faults.end(),
-                  [](const Fault& fault) { return fault.kind == FaultKind::corrupt; });
-  options.share_parameters = config.strategy.share_parameters && !corrupts;
+  options.share_parameters = may_share_parameters(config);
   options.guard = {config.guard.policy, config.guard.spike, config.guard.window,
                    config.guard.check_replicas_every};
   options.sync_batch_norm = config.strategy.sync_batch_norm;
-  options.compression = {config.strategy.compression, config.strategy.compression_rank,
-                         config.strategy.compression_ratio};
-  options.local = {config.strategy.local_steps, config.strategy.local_after,
-                   config.strategy.local_momentum};
+  options.compression = compression_options(config);
+  options.local = local_sgd_options(config);
   options.virtual_shards = config.reproducible.virtual_shards;
   options.rate_scaling = {config.optimizer.scale_lr, config.optimizer.base_batch};
   options.resize = {config.elastic.batch, config.elastic.lr, config.elastic.warmup_steps,
@@ -159,7 +153,7 @@ TrainerOptions trainer_options(const Config& config, const ResolvedStrategy& str
   // The number is the same everywhere, however many replicas a host has.
   if (config.reproducible.virtual_shards > 0) options.threads = 1;
   if (config.device.threads > 0) options.threads = config.device.threads;
-  options.buckets = {config.strategy.bucket_bytes, config.strategy.first_bucket_bytes};
+  options.buckets = bucket_options(config);
   options.cost = {config.cost.per_cpu_hour, config.cost.per_device_hour};
   options.config = keys_to_agree(config);
   identify_data(options.config, config, data);

@@ -6,7 +6,7 @@
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
-#include <trireme/cli/worker_bench.h>
+#include <trireme/cli/bench/ranks.h>
 #include <trireme/plan/collective_cost.h>
 #include <algorithm>
 #include <chrono>
@@ -67,7 +67,7 @@ int hosts_of(const World& world) {
   return (world.workers() + each - 1) / each;
 }
 
-void print(const WorkerBenchArguments& arguments, plan::Collective collective,
+void print(const RankArguments& arguments, plan::Collective collective,
            std::vector<double> seconds, int64_t bytes) {
   const int n = arguments.workers;
   const double middle = median(seconds);
@@ -145,7 +145,7 @@ plan::SizeChoices tune(World& world, int threads, plan::Collective collective, i
 
 }  // namespace
 
-int bench_collectives(const WorkerBenchArguments& arguments) {
+int bench_collectives(const RankArguments& arguments) {
   require_steps(arguments);
   const plan::Collective collective = plan::collective_from_string(arguments.op);
   const int64_t bytes = std::max<int64_t>(4, parse_bytes(arguments.bytes) / 4 * 4);
@@ -168,13 +168,13 @@ int bench_collectives(const WorkerBenchArguments& arguments) {
   return 0;
 }
 
-int tune_collectives(const WorkerBenchArguments& arguments) {
+int tune_collectives(const RankArguments& arguments) {
   require_steps(arguments);
   World world = World::join(world_options_of(arguments));
   world.connect(threads_of(arguments));
   const bool writes = world.worker() == 0;
   plan::CollectiveTable table;
-  if (writes && !arguments.output.empty() && std::filesystem::exists(arguments.output))
+  if (writes && !arguments.output.empty() && path_exists(arguments.output))
     table = plan::CollectiveTable::parse(read_file(arguments.output), arguments.output);
   for (const plan::Collective collective : plan::all_collectives()) {
     if (!arguments.op.empty() && plan::collective_from_string(arguments.op) != collective)

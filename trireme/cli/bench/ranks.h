@@ -1,4 +1,4 @@
-// The code that the measuring subcommands of `trireme-worker` have in common.
+// The subcommands of `trireme-bench`: what each rank does in a measurement of `trireme bench`.
 #pragma once
 #include <trireme/comm/world.h>
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace trireme::cli {
 
-struct WorkerBenchArguments {
+struct RankArguments {
   std::string model = "mlp", op = "all_reduce", bytes = "25MB", algorithm = "auto",
               path = "threads", output, compression = "none";
   int64_t batch = 0, steps = 50;
@@ -16,10 +16,10 @@ struct WorkerBenchArguments {
   bool json = false, tune = false, shared_tensors = false;
 };
 
-WorldOptions world_options_of(const WorkerBenchArguments& arguments);
-int threads_of(const WorkerBenchArguments& arguments);      // The number of ranks in this process.
-void require_steps(const WorkerBenchArguments& arguments);  // Throws Error(invalid_argument).
-double median(std::vector<double> values);                  // Needs at least one value.
+WorldOptions world_options_of(const RankArguments& arguments);
+int threads_of(const RankArguments& arguments);      // The number of ranks in this process.
+void require_steps(const RankArguments& arguments);  // Throws Error(invalid_argument).
+double median(std::vector<double> values);           // Needs at least one value.
 
 // COLLECTIVE. Runs `rank_body` once for each rank: in threads of this process, or on the calling
 // thread if the ranks are processes. Returns the measurements of this worker's first rank.
@@ -27,9 +27,9 @@ std::vector<double> on_every_rank(
     World& world, int threads,
     const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body);
 
-int bench_step(const WorkerBenchArguments& arguments);
-int bench_first_step(const WorkerBenchArguments& arguments);
-int bench_collectives(const WorkerBenchArguments& arguments);
-int tune_collectives(const WorkerBenchArguments& arguments);
+int bench_step(const RankArguments& arguments);
+int bench_first_step(const RankArguments& arguments);
+int bench_collectives(const RankArguments& arguments);
+int tune_collectives(const RankArguments& arguments);
 
 }  // namespace trireme::cli

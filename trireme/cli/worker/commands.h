@@ -5,7 +5,6 @@
 namespace trireme::cli {
 
 void add_worker_train(Command app);
-void add_worker_bench(Command app);
 void add_worker_doctor(Command app);
 
 }  // namespace trireme::cli

@@ -3,25 +3,20 @@
 #include <torch/cuda.h>
 #include <torch/version.h>
 
+#include <trireme/base/cores.h>
+#include <trireme/base/host_name.h>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
 #include <trireme/cli/paths.h>
-#include <trireme/cli/worker_commands.h>
+#include <trireme/cli/worker/commands.h>
 #include <trireme/comm/gloo/gloo_group.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/nccl/nccl_group.h>
 #include <trireme/launch/identity.h>
 #include <unistd.h>
-#include <thread>
 
 namespace trireme::cli {
 namespace {
-
-std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 std::string digits_place() {
   try {
@@ -37,9 +32,7 @@ Json findings() {
   Json json;
   json["trireme"] = version();
   json["libtorch"] = TORCH_VERSION;
-  json["host"] = {{"name", host_name()},
-                  {"cores", std::thread::hardware_concurrency()},
-                  {"memory_bytes", memory}};
+  json["host"] = {{"name", own_host_name()}, {"cores", usable_cores()}, {"memory_bytes", memory}};
   json["identity"] = {{"understood", identity.describe()},
                       {"worker", identity.worker},
                       {"workers", identity.workers},

@@ -4,8 +4,9 @@
 #include <ATen/ops/randn.h>
 #include <fmt/format.h>
 
+#include <trireme/base/unix_time.h>
+#include <trireme/cli/bench/ranks.h>
 #include <trireme/cli/bench_paths.h>
-#include <trireme/cli/worker_bench.h>
 #include <trireme/models/build.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/parallel/data_parallel.h>
@@ -20,7 +21,7 @@ using SteadyClock = std::chrono::steady_clock;
 // The model, the random batch and the engine of one rank.
 class Training {
  public:
-  Training(const WorkerBenchArguments& arguments, std::shared_ptr<Group> group)
+  Training(const RankArguments& arguments, std::shared_ptr<Group> group)
       : options_(models::resolve({.name = arguments.model})),
         input_(models::default_input(options_)),
         batch_(arguments.batch > 0 ? arguments.batch : models::default_batch(options_)),
@@ -79,8 +80,7 @@ std::vector<double> timed_steps(Training& training, int64_t steps, Seen& seen) {
   return seconds;
 }
 
-void print(const WorkerBenchArguments& arguments, const std::vector<double>& seconds,
-           const Seen& seen) {
+void print(const RankArguments& arguments, const std::vector<double>& seconds, const Seen& seen) {
   const int ranks = arguments.workers;
   const double middle = median(seconds);
   // With one process for each rank, the value of rank 0 stands for each.
@@ -108,7 +108,7 @@ void print(const WorkerBenchArguments& arguments, const std::vector<double>& sec
 
 }  // namespace
 
-int bench_step(const WorkerBenchArguments& arguments) {
+int bench_step(const RankArguments& arguments) {
   require_steps(arguments);
   World world = World::join(world_options_of(arguments));
   Seen seen_by_first;
@@ -126,15 +126,13 @@ int bench_step(const WorkerBenchArguments& arguments) {
   return 0;
 }
 
-int bench_first_step(const WorkerBenchArguments& arguments) {
+int bench_first_step(const RankArguments& arguments) {
   World world = World::join(world_options_of(arguments));
   double finished = 0;
   on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
     const int rank = group->rank();
     Training(arguments, std::move(group)).step();
-    if (rank == 0)
-      finished = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
-                     .count();
+    if (rank == 0) finished = unix_seconds();
     return std::vector<double>();
   });
   if (world.worker() == 0) fmt::print("{}\n", Json{{"first_step_at", finished}}.dump());

@@ -1,0 +1,180 @@
+// The traffic of operations, as a group's placement foresees it. The plans are made anew from
+// the table, so nothing is asked of the group itself.
+#pragma once
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <trireme/base/log.h>
+#include <trireme/plan/placement.h>
+#include <algorithm>
+#include <string>
+#include <vector>
+#include "ranks.h"
+
+namespace trireme::tests {
+
+enum class Act { all_reduce, reduce_scatter, all_gather, broadcast, gather, ring_of_messages };
+
+struct Call {
+  Act act = Act::all_reduce;
+  int64_t count = 0;  // The elements of the tensor, or of a block of it.
+  at::ScalarType type = at::kFloat;
+  int root = 0;
+
+  int64_t element_bytes() const { return static_cast<int64_t>(c10::elementSize(type)); }
+};
+
+// Sizes on both sides of the table's thresholds, and sizes that no number of chunks divides.
+inline std::vector<Call> some_calls(int size) {
+  std::vector<Call> calls;
+  for (const int64_t count : {0, 1, 7, 1000, 10007, 60000}) {
+    for (const at::ScalarType type : {at::kFloat, at::kByte}) {
+      calls.push_back({Act::all_reduce, count, type});
+      calls.push_back({Act::reduce_scatter, count, type});
+      calls.push_back({Act::all_gather, count, type});
+      calls.push_back({Act::broadcast, count, type, 0});
+      calls.push_back({Act::broadcast, count, type, size - 1});
+    }
+    calls.push_back({Act::gather, count, at::kHalf, size / 2});
+    if (size > 1 && count > 0) calls.push_back({Act::ring_of_messages, count, at::kDouble});
+  }
+  return calls;
+}
+
+// COLLECTIVE.
+inline void perform(Group& group, const Call& call) {
+  const int rank = group.rank(), size = group.size();
+  const at::Tensor one = at::zeros({call.count}, call.type);
+  const at::Tensor all = at::zeros({call.count * size}, call.type);
+  switch (call.act) {
+    case Act::all_reduce: return group.all_reduce(one);
+    case Act::reduce_scatter: return group.reduce_scatter(all, one);
+    case Act::all_gather: return group.all_gather(one, all);
+    case Act::broadcast: return group.broadcast(one, call.root);
+    case Act::gather: return group.gather(one, rank == call.root ? all : at::Tensor(), call.root);
+    case Act::ring_of_messages: {
+      const at::Tensor other = at::zeros_like(one);
+      const WorkPtr receiving = group.recv_async(other, (rank + size - 1) % size, 3),
+                    sending = group.send_async(one, (rank + 1) % size, 3);
+      receiving->wait();
+      return sending->wait();
+    }
+  }
+}
+
+class Forecast {
+ public:
+  explicit Forecast(plan::Placement placement)
+      : placement_(std::move(placement)), ranks_(static_cast<size_t>(placement_.ranks())) {}
+
+  void add(const Call& call) {
+    const int ranks = placement_.ranks();
+    const int64_t whole = call.count * ranks, each = call.element_bytes();
+    switch (call.act) {
+      case Act::all_reduce: return all_reduce(call.count, each);
+      case Act::reduce_scatter:
+        if (!in_two_levels()) return carry(only(), Kind::reduce_scatter, whole, each);
+        return all_reduce(whole, each);
+      case Act::all_gather: return all_gather(call.count, each);
+      case Act::broadcast: return broadcast(call.count, each, call.root);
+      case Act::gather:
+        if (in_two_levels()) return all_gather(call.count, each);
+        for (int rank = 0; ranks > 1 && rank < ranks; ++rank)
+          count(rank, rank == call.root ? 0 : call.count * each);
+        return;
+      case Act::ring_of_messages:
+        for (int rank = 0; rank < ranks; ++rank) count(rank, call.count * each);
+    }
+  }
+
+  // Compares it with what the ranks' groups counted.
+  void expect_of(const Groups& groups) const {
+    for (const auto& group : groups) {
+      const Traffic expected = ranks_[static_cast<size_t>(group->rank())];
+      EXPECT_EQ(group->traffic().operations, expected.operations) << "rank " << group->rank();
+      EXPECT_EQ(group->traffic().bytes_sent, expected.bytes_sent) << "rank " << group->rank();
+    }
+  }
+
+ private:
+  using Kind = plan::Collective;
+
+  bool in_two_levels() const {
+    return placement_.between && placement_.between->size() < placement_.ranks();
+  }
+  const plan::Carrier& only() const {
+    return placement_.between ? *placement_.between : placement_.inside.front();
+  }
+
+  void all_reduce(int64_t elements, int64_t each) {
+    if (!in_two_levels()) return carry(only(), Kind::all_reduce, elements, each);
+    for (const plan::Carrier& host : placement_.inside)
+      carry(host, Kind::all_reduce, elements, each);
+    carry(*placement_.between, Kind::all_reduce, elements, each);
+    hand_out_inside(elements, each);
+  }
+  // Between hosts a block has room for the ranks of the largest host.
+  void all_gather(int64_t block, int64_t each) {
+    const int64_t whole = block * placement_.ranks();
+    if (!in_two_levels()) return carry(only(), Kind::all_gather, whole, each);
+    int64_t largest = 0;
+    for (const plan::Carrier& host : placement_.inside) {
+      carry(host, Kind::all_gather, block * host.size(), each);
+      largest = std::max<int64_t>(largest, host.size());
+    }
+    carry(*placement_.between, Kind::all_gather, block * largest * placement_.host_count(), each);
+    hand_out_inside(whole, each);
+  }
+  void broadcast(int64_t elements, int64_t each, int root) {
+    if (!in_two_levels()) return carry(only(), Kind::broadcast, elements, each, root);
+    const int host = placement_.hosts[static_cast<size_t>(root)];
+    const plan::Carrier& first = placement_.inside[static_cast<size_t>(host)];
+    const auto place = std::find(first.ranks.begin(), first.ranks.end(), root);
+    carry(first, Kind::broadcast, elements, each, static_cast<int>(place - first.ranks.begin()));
+    carry(*placement_.between, Kind::broadcast, elements, each, host);
+    hand_out_inside(elements, each);
+  }
+  void hand_out_inside(int64_t elements, int64_t each) {
+    for (const plan::Carrier& host : placement_.inside)
+      carry(host, Kind::broadcast, elements, each);
+  }
+
+  // `root` is a place in the carrier.
+  void carry(const plan::Carrier& carrier, Kind kind, int64_t elements, int64_t each,
+             int root = 0) {
+    const int size = carrier.size();
+    if (size == 1) return;
+    const int64_t bytes = elements * each;
+    for (int place = 0; place < size; ++place) {
+      const int rank = carrier.ranks[static_cast<size_t>(place)];
+      if (carrier.runs_plans())
+        count(rank, plan_of(carrier, kind, bytes, root).bytes_sent(place, elements, each));
+      else
+        count(rank, usual_bytes(kind, bytes, size, place == root));
+    }
+  }
+  plan::CollectivePlan plan_of(const plan::Carrier& carrier, Kind kind, int64_t bytes,
+                               int root) const {
+    const plan::SizeChoices choices =
+        placement_.table.choices(carrier.path, kind, carrier.size(), carrier.hosts);
+    const plan::Algorithm algorithm = choices[plan::choose(choices, bytes)].algorithm;
+    return plan::plan_collective(kind, algorithm, carrier.size(), root, carrier.hosts);
+  }
+  // This is for backends that have algorithms of their own.
+  static int64_t usual_bytes(Kind kind, int64_t bytes, int size, bool is_root) {
+    if (kind == Kind::broadcast) return is_root ? bytes : 0;
+    if (kind == Kind::all_gather) return (size - 1) * (bytes / size);
+    return 2 * (size - 1) * bytes / size;
+  }
+
+  void count(int rank, int64_t bytes) {
+    Traffic& traffic = ranks_[static_cast<size_t>(rank)];
+    ++traffic.operations;
+    traffic.bytes_sent += bytes;
+  }
+
+  plan::Placement placement_;
+  std::vector<Traffic> ranks_;
+};
+
+}  // namespace trireme::tests

@@ -1,0 +1,32 @@
+// The plan of the run that a configuration describes. No torch.
+#pragma once
+#include <trireme/cli/config_data.h>
+#include <trireme/plan/data_parallel_plan.h>
+
+namespace trireme::cli {
+
+// The launchers of a run.
+struct Launchers {
+  int nodes = 1;         // Each is on a host of its own; workers are dealt out in a row.
+  bool elastic = false;  // Elastic jobs use TCP between hosts, and guard the shared update.
+};
+
+// The options of the engine that both the plan and the run take from a configuration.
+plan::BucketOptions bucket_options(const Config& config);
+plan::CompressionOptions compression_options(const Config& config);
+plan::LocalSgdOptions local_sgd_options(const Config& config);
+// Whether replicas may share one copy of the parameters. With an injected corruption they do not,
+// because replicas that share one copy cannot differ from each other.
+bool may_share_parameters(const Config& config);
+
+// The hosts and carriers of a run. Takes Gloo between hosts for comm.backend auto, as World does
+// if the build has it and mpirun is not the launcher. Throws Error(invalid_argument) if a node
+// would have no worker, and Error(unsupported) if the backend cannot join the hosts.
+plan::Placement placement_of(const Config& config, const ResolvedStrategy& strategy,
+                             const Launchers& launchers);
+
+// The plan that the engine of such a run starts with. Its digest is the one in the run's report.
+plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& strategy,
+                                const Dataset& data, const Launchers& launchers);
+
+}  // namespace trireme::cli

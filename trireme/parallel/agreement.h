@@ -1,0 +1,13 @@
+// Compares values over the ranks of a group.
+#pragma once
+#include <trireme/base/json.h>
+#include <trireme/comm/group.h>
+
+namespace trireme {
+
+// COLLECTIVE. Throws Error(invalid_argument) on every rank unless `mine` is equal on all of them.
+// The error names the lowest rank that differs from rank 0, and the first entry in which it does.
+// While all are equal, only digests travel.
+void agree(Group& group, const Json& mine);
+
+}  // namespace trireme

@@ -1,0 +1,42 @@
+// Plans the data-parallel engine. The functions are pure.
+#pragma once
+#include <trireme/plan/compression_plan.h>
+#include <trireme/plan/engine_plan.h>
+#include <optional>
+#include <vector>
+
+namespace trireme::plan {
+
+struct LocalSgdOptions {
+  int64_t steps = 1;      // The steps between two averagings; with 1 replicas are never apart.
+  int64_t after = 0;      // Gradients are reduced in each step up to this one.
+  bool momentum = false;  // The optimizer's state is averaged with the parameters.
+};
+
+// Everything that the plan depends on.
+struct DataParallelFacts {
+  Placement placement;
+  std::optional<DataPlanOptions> data;
+  // The tensors that are reduced and updated, with the types in which this happens.
+  std::vector<TensorSpec> parameters;
+  // By parameter: the state tensors of its optimizer, at most 3. Empty if the optimizer's update
+  // cannot run on memory that ranks share.
+  std::vector<int> state_tensors;
+  bool share_parameters = false;  // Wanted, and possible for these tensors.
+  BucketOptions buckets;
+  std::vector<int> ready_order;  // Empty before the first step.
+  CompressionOptions compression;
+  LocalSgdOptions local;
+  int virtual_shards = 0;
+};
+
+// The number of facts of a step: a few numbers, four for each rank, one for each parameter
+// (parallel/step_facts.h).
+int64_t facts_of_step(int ranks, size_t parameters);
+
+// Throws Error(invalid_argument) naming a size of buckets that is not positive, or two options
+// that exclude each other; Error(internal) if the placement is not one, or there is not one number
+// of state tensors for each parameter.
+EnginePlan plan_data_parallel(const DataParallelFacts& facts);
+
+}  // namespace trireme::plan
