@@ -44,7 +44,7 @@ double relative(const at::Tensor& a, const at::Tensor& b) {
 struct Ran {
   std::vector<std::vector<at::Tensor>> results;  // [rank][step]
   std::vector<int64_t> bytes;                    // By rank: the bytes of the last step.
-  std::vector<std::vector<NamedTensor>> states;
+  std::vector<StateView> states;
 };
 // Runs `steps` reductions; `input(rank, step)` gives each rank's gradients.
 template <typename Input>
@@ -52,7 +52,7 @@ Ran run(const CompressionOptions& options, int ranks, int steps, Input input,
         const CompressedBucket& layout = bucket()) {
   Ran ran{std::vector<std::vector<at::Tensor>>(static_cast<size_t>(ranks)),
           std::vector<int64_t>(static_cast<size_t>(ranks)),
-          std::vector<std::vector<NamedTensor>>(static_cast<size_t>(ranks))};
+          std::vector<StateView>(static_cast<size_t>(ranks))};
   const auto groups = thread_groups(ranks);
   on_ranks(groups, [&](Group& group) {
     const auto rank = static_cast<size_t>(group.rank());
@@ -141,8 +141,7 @@ TEST(Compression, WithErrorFeedbackLosesNothingOverManySteps) {
     EXPECT_GT(relative(ran.results[0][0], sum_of(layout.elements, 3, 0)), 1e-3) << name;
     // The delivered sum and the contents of all error memories together are exactly the input.
     for (const auto& state : ran.states) {
-      for (const auto& [part, tensor] : state) {
-        if (!part.starts_with("error/")) continue;
+      for (const auto& [part, tensor] : tensors_of(state, StateKind::residual)) {
         for (size_t i = 0; i < layout.parameters.size(); ++i)
           if (part == "error/" + layout.parameters[i].name)
             brought.narrow(0, layout.offsets[i], tensor.numel()).add_(tensor.reshape({-1}));
@@ -171,8 +170,27 @@ TEST(Compression, OfAStepThatDoesNotCountLeavesNoTrace) {
         undisturbed->commit();
         EXPECT_TRUE(at::equal(one, two)) << name << " step " << step;
       }
-      EXPECT_TRUE(same_bits(disturbed->state(), undisturbed->state())) << name;
+      for (const StateKind kind : {StateKind::residual, StateKind::rank})
+        EXPECT_TRUE(same_bits(tensors_of(disturbed->state(), kind),
+                              tensors_of(undisturbed->state(), kind)))
+            << name;
     });
+  }
+}
+
+// A run with another number of ranks divides errors evenly, and takes rank 0's factors.
+TEST(Compression, KeepsErrorsWhoseSumCountsAndFactorsOfEachRank) {
+  const std::vector<std::string> errors = {"error/large", "error/bias", "error/small",
+                                           "error/conv"};
+  for (const std::string& name : kBuiltIn) {
+    const StateView state = run({.name = name, .rank = 1}, 2, 1).states[1];
+    const bool feeds_back = name == "int8" || name == "topk" || name == "powersgd";
+    const std::vector<NamedTensor> residuals = tensors_of(state, StateKind::residual),
+                                   of_ranks = tensors_of(state, StateKind::rank);
+    EXPECT_EQ(names_of(residuals), feeds_back ? errors : std::vector<std::string>()) << name;
+    EXPECT_EQ(residuals.size() + of_ranks.size(), state.size()) << name;
+    EXPECT_EQ(of_ranks.empty(), name != "powersgd") << name;
+    for (const auto& [factor, tensor] : of_ranks) EXPECT_TRUE(factor.starts_with("q/")) << factor;
   }
 }
 

@@ -149,6 +149,7 @@ TEST(DataParallelPlan, NamesEachExchange) {
   EXPECT_EQ(to_string(ExchangeKind::shared), "shared");
   EXPECT_EQ(to_string(ExchangeKind::reproducible), "reproducible");
   EXPECT_EQ(to_string(ExchangeKind::local_steps), "local_steps");
+  EXPECT_EQ(to_string(ExchangeKind::own), "own");
 }
 
 TEST(DataParallelPlan, FollowsTheReadyOrderOnlyWhereAllReducesRunInTheBackground) {
@@ -697,6 +698,68 @@ TEST_F(BrokenEnginePlan, IsRejectedIfItHasPartsOfAnotherExchange) {
   plan = plan_data_parallel(facts_on(on_one_host(2, "threads")));
   plan.layout.reset();
   EXPECT_THAT(rejection(), HasSubstr("its parts are not those of exchange shared"));
+}
+
+TEST_F(BrokenEnginePlan, IsRejectedIfAnEngineFromOutsideHasPartsOfAnExchange) {
+  plan = plan_data_parallel(facts_on(on_one_host(2, "threads")));
+  plan.exchange = ExchangeKind::own;
+  EXPECT_THAT(rejection(), HasSubstr("its parts are not those of exchange own"));
+}
+
+// The plan of an engine from outside for a frozen parameter among others.
+EnginePlan votes_on(const Placement& placement, const std::string& engine = "votes") {
+  return plan_replicas(
+      engine, placement,
+      {{"w1", {8, 10}}, {"b1", {10}, DType::float32, false}, {"w2", {10, 3}, DType::float64}});
+}
+std::vector<Placement> placements_of_votes() {
+  return {each_alone(1, "gloo"), on_one_host(3, "threads"), on_one_host(2, "shm"),
+          each_alone(3, "tcp"), on_hosts({2, 1}, "shm", "gloo")};
+}
+
+TEST(PlanOfReplicas, IsAcceptedByTheCheckerOnEachPlacement) {
+  for (const Placement& placement : placements_of_votes()) {
+    EnginePlan plan = votes_on(placement);
+    EXPECT_NO_THROW(check(plan)) << placement.describe();
+    EXPECT_EQ(plan.ranks(), placement.ranks());
+    EXPECT_EQ(plan.mesh.world_size(), placement.ranks());
+    EXPECT_EQ(to_string(plan.exchange), "own");
+    plan.data = DataPlanOptions{.samples = 100, .batch = 32};
+    EXPECT_NO_THROW(check(plan)) << placement.describe();
+  }
+}
+
+TEST(PlanOfReplicas, GivesEachRankACopyOfTheTrainableElements) {
+  const EnginePlan plan = votes_on(each_alone(3, "tcp"));
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(plan.shards.elements_of(rank), 80 + 30);
+  EXPECT_THAT(plan.describe(), HasSubstr("every rank updates its own copy of 110 elements"));
+}
+
+TEST(PlanOfReplicas, LacksTheOperationsAndSaysWhoseTheyAre) {
+  for (const Placement& placement : placements_of_votes()) {
+    const EnginePlan plan = votes_on(placement);
+    EXPECT_FALSE(plan.knows_all_operations);
+    EXPECT_EQ(plan.operations_of(0, 10), 0);
+    EXPECT_EQ(plan.bytes_sent_by(0, 10), 0);
+    EXPECT_THAT(plan.describe(),
+                AllOf(StartsWith("plan " + plan.digest() + ": votes by own; "),
+                      HasSubstr("others, which are not known: those of the engine 'votes'"),
+                      Not(HasSubstr("operations of a step: none"))));
+  }
+}
+
+TEST(PlanOfReplicas, DigestsEnginePlacementAndParametersDifferently) {
+  const Placement pair = on_one_host(2, "shm");
+  const EnginePlan plan = votes_on(pair);
+  EXPECT_THAT(plan.digest(), MatchesRegex("[0-9a-f]{16}"));
+  EXPECT_EQ(votes_on(pair).digest(), plan.digest());
+  EXPECT_NE(votes_on(pair, "neighbours").digest(), plan.digest());
+  EXPECT_NE(votes_on(on_one_host(3, "shm")).digest(), plan.digest());
+  EXPECT_NE(votes_on(each_alone(2, "tcp")).digest(), plan.digest());
+  EXPECT_NE(plan_replicas("votes", pair, {{"w1", {8, 10}}}).digest(), plan.digest());
+  EnginePlan with_data = plan;
+  with_data.data = DataPlanOptions{.samples = 100, .batch = 32};
+  EXPECT_NE(with_data.digest(), plan.digest());
 }
 
 // Draws small numbers from a seed.

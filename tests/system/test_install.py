@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import sys
 import unittest
 
@@ -20,7 +21,36 @@ class Install(SystemTest):
             self.assertEqual(code, 0, f"{out}\n{err}")
         return build / example
 
-    def test_both_examples_build_as_outside_projects_and_train(self):
+    def train_by_a_strategy_of_ones_own(self, trireme, own_strategy):
+        source = ROOT / "examples/own_strategy/main.cc"
+        self.assertLessEqual(len(source.read_text().splitlines()), 80)
+
+        def trained(folder, epochs):
+            """Returns the step from which the run resumed, the hash of the parameters, and the
+            accuracy."""
+            code, out, err = self.run_to_end(trireme, "launch", "--workers", "2", "--no-prefix",
+                                             "--", own_strategy, DIGITS_FILE, folder, epochs)
+            self.assertEqual(code, 0, err)
+            said = re.search(r"resumed from step (\d+), parameters ([0-9a-f]{64}), "
+                             r"accuracy ([0-9.]+)", out)
+            self.assertIsNotNone(said, out)
+            return int(said[1]), said[2], float(said[3])
+
+        interrupted = self.folder / "interrupted"
+        step, after_two, _ = trained(interrupted, 2)
+        self.assertEqual(step, 0)
+        step, resumed, accuracy = trained(interrupted, 4)
+        self.assertGreater(step, 0)
+        self.assertGreater(accuracy, 0.85)
+        step, undisturbed, _ = trained(self.folder / "undisturbed", 4)
+        self.assertEqual(step, 0)
+        self.assertEqual(resumed, undisturbed)
+        self.assertNotEqual(resumed, after_two)
+        code, out, err = self.run_to_end(trireme, "ckpt", "verify", interrupted)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn("whole", out)
+
+    def test_examples_build_as_outside_projects_and_train(self):
         prefix = self.folder / "prefix"
         code, out, err = self.run_to_end("cmake", "--install", BIN.parent, "--prefix", prefix,
                                          timeout=120)
@@ -51,6 +81,8 @@ class Install(SystemTest):
             code, out, err = self.run_to_end(*words)
             self.assertEqual(code, 0, err)
             self.assertGreater(float(out.split()[-1]), 0.9)
+
+        self.train_by_a_strategy_of_ones_own(trireme, self.build("own_strategy", prefix))
 
         # The installed programmes find the data that ships without the source tree.
         code, out, err = self.run_to_end(trireme, "train", "--quiet", "--set", "train.steps=2")

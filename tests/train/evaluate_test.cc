@@ -16,6 +16,16 @@ Model model_of_seed(uint64_t seed) {
   return model;
 }
 
+// The data-parallel engine of a rank.
+std::unique_ptr<Engine> engine_of(const Model& model, std::shared_ptr<Group> group) {
+  EngineSetting setting;
+  setting.strategy = "mirrored";
+  setting.group = std::move(group);
+  setting.model = model;
+  setting.optimizer = tests::job().optimizer;
+  return find_strategy("mirrored").make(setting);
+}
+
 class Evaluated : public ::testing::TestWithParam<std::tuple<int, int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(WorldAndData, Evaluated,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5),
@@ -34,9 +44,12 @@ TEST_P(Evaluated, CountsEachSampleOnce) {
   std::vector<Model> models;
   for (int rank = 0; rank < size; ++rank) models.push_back(model_of_seed(1));
   const Job job = tests::job();
-  tests::on_ranks(tests::thread_groups(size), [&](Group& group) {
+  const auto groups = tests::thread_groups(size);
+  tests::on_ranks(groups, [&](Group& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    const auto engine = engine_of(models[rank], groups[rank]);
     const Evaluation evaluation =
-        evaluate(models[static_cast<size_t>(group.rank())], job, *source, 8, at::kDouble, group);
+        evaluate(*engine, models[rank], job, *source, 8, at::kDouble, group);
     EXPECT_EQ(evaluation.samples, std::get<1>(GetParam()));
     EXPECT_NEAR(evaluation.loss, loss, 1e-12);
     EXPECT_DOUBLE_EQ(evaluation.accuracy, accuracy);
@@ -52,7 +65,8 @@ TEST(Evaluate, NeitherTrainsNorLeavesTheModelInAnotherMode) {
                         was_training = model.module->is_training();
                         return model.forward(data);
                       }};
-  evaluate(watched, tests::job(), *clouds(10), 4, at::kDouble, *group);
+  const auto engine = engine_of(watched, group);
+  evaluate(*engine, watched, tests::job(), *clouds(10), 4, at::kDouble, *group);
   EXPECT_FALSE(was_training);
   EXPECT_TRUE(model.module->is_training());
   EXPECT_EQ(sha256_of(state_of(*model.module).parameters), before);
@@ -65,10 +79,59 @@ TEST(Evaluate, UsesTheJobsOwnLossAndCount) {
   };
   job.correct = [](const at::Tensor&, const at::Tensor& target) { return target.numel() / 2; };
   const auto group = tests::thread_groups(1)[0];
+  const Model model = model_of_seed(1);
+  const auto engine = engine_of(model, group);
   const Evaluation evaluation =
-      evaluate(model_of_seed(1), job, *clouds(10), 10, at::kDouble, *group);
+      evaluate(*engine, model, job, *clouds(10), 10, at::kDouble, *group);
   EXPECT_DOUBLE_EQ(evaluation.loss, 2.5);
   EXPECT_DOUBLE_EQ(evaluation.accuracy, 0.5);
+}
+
+// An engine whose ranks compute every share together, as stages of a pipeline do. Only the last
+// rank has the output.
+class Stages : public Engine {
+ public:
+  Stages(Model model, bool is_last) : model_(std::move(model)), is_last_(is_last) {}
+  StepOutcome step(const StepRequest&) override { return {}; }
+  at::Tensor evaluate(const at::Tensor& data) override {
+    samples += data.size(0);
+    return is_last_ ? model_.forward(data) : at::Tensor();
+  }
+  DataShare data_share() const override { return {0, 1}; }
+  void prepare_to_read() override {}
+  EngineState state() override { return {}; }
+  void begin_load(const IncomingState&) override {}
+  void end_load() override {}
+  std::vector<double> rates() const override { return {}; }
+  void set_rates(std::span<const double>) override {}
+  const plan::EnginePlan& plan() const override { return plan_; }
+
+  int64_t samples = 0;
+
+ private:
+  const Model model_;
+  const bool is_last_;
+  const plan::EnginePlan plan_{};
+};
+
+TEST(Evaluate, CountsAShareOnceIfSeveralRanksComputeItTogether) {
+  const auto source = clouds(20);
+  const Job job = tests::job();
+  std::vector<Model> models;
+  for (int rank = 0; rank < 3; ++rank) models.push_back(model_of_seed(1));
+  const auto alone = tests::thread_groups(1)[0];
+  const auto reference = engine_of(models[0], alone);
+  const Evaluation expected =
+      evaluate(*reference, models[0], job, *source, 8, at::kDouble, *alone);
+  tests::on_ranks(tests::thread_groups(3), [&](Group& group) {
+    const Model& model = models[static_cast<size_t>(group.rank())];
+    Stages engine(model, group.rank() == 2);
+    const Evaluation evaluation = evaluate(engine, model, job, *source, 8, at::kDouble, group);
+    EXPECT_EQ(engine.samples, 20) << "all ranks compute all samples";
+    EXPECT_EQ(evaluation.samples, 20);
+    EXPECT_DOUBLE_EQ(evaluation.loss, expected.loss);
+    EXPECT_DOUBLE_EQ(evaluation.accuracy, expected.accuracy);
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/config.h>
+#include <trireme/plan/strategy.h>
 #include <algorithm>
 
 namespace trireme::cli {
@@ -12,12 +13,6 @@ constexpr int kMostMirroredByDefault = 8;
 
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "config", what, remedy);
-}
-
-std::string strategy_name(const Config& config, int workers) {
-  if (config.strategy.name != "auto") return config.strategy.name;
-  if (workers > 1) return "multi_worker";
-  return config.strategy.replicas > 1 ? "mirrored" : "one_device";
 }
 
 int replicas_per_worker(const Config& config, const std::string& strategy, int cores) {
@@ -53,13 +48,8 @@ void require_workers(int workers) {
 ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
   require_workers(workers);
   ResolvedStrategy resolved;
-  resolved.name = strategy_name(config, workers);
+  resolved.name = plan::resolve_strategy(config.strategy.name, workers, config.strategy.replicas);
   resolved.workers = workers;
-  if (workers > 1 && resolved.name != "multi_worker") {
-    refuse(fmt::format("strategy.name is {}, which is one process, but there are {} workers",
-                       resolved.name, workers),
-           "strategy.name=multi_worker, or --workers 1");
-  }
   resolved.replicas_per_worker = replicas_per_worker(config, resolved.name, cores);
   resolved.world_size = workers * resolved.replicas_per_worker;
   check_backend(config.comm.backend, resolved);

@@ -1,7 +1,14 @@
 #include <trireme/cli/config_keys.h>
+#include <trireme/plan/strategy.h>
 
 namespace trireme::cli {
 namespace {
+
+std::vector<std::string_view> strategy_choices() {
+  std::vector<std::string_view> choices = {"auto"};
+  for (const std::string_view name : plan::strategies()) choices.push_back(name);
+  return choices;
+}
 
 #define TRIREME_SLOT(member) [](Config& c) -> Slot { return &c.member; }
 
@@ -297,7 +304,7 @@ std::vector<Key> make_key_table() {
        .slot = TRIREME_SLOT(strategy.name),
        .meaning = "How the work is spread; auto: multi_worker for several workers, else mirrored "
                   "for several replicas, else one_device.",
-       .choices = {"auto", "one_device", "mirrored", "multi_worker"}},
+       .choices = strategy_choices()},
       {.name = "strategy.replicas",
        .kind = Kind::whole,
        .slot = TRIREME_SLOT(strategy.replicas),

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
 #include <trireme/comm/world.h>
+#include <trireme/data/batch.h>
 #include <trireme/data/source.h>
 #include <trireme/plan/data_plan.h>
 #include <cstddef>
@@ -25,15 +26,6 @@ struct LoaderOptions {
   at::ScalarType dtype = at::kFloat;
   // The time that next() waits for its batch. It has no effect with threads = 0.
   Milliseconds timeout{600'000};
-};
-
-struct Batch {
-  at::Tensor data, target;       // The first dimension is this replica's share; it may be 0.
-  std::vector<int64_t> indices;  // The samples of the share, in order.
-  int64_t global_size = 0;       // The size of the whole global batch.
-  plan::DataPosition position;   // The position of the first sample of the global batch.
-  plan::DataPosition next;  // The position where training continues after this batch is committed.
-  int64_t size() const { return static_cast<int64_t>(indices.size()); }
 };
 
 // One thread at a time may use a loader. Its batches depend only on (options, source, rank, world

@@ -1,7 +1,7 @@
 // The built-in models as torch modules: mlp, cnn, gpt, resnet and their presets.
 #pragma once
 #include <trireme/models/shapes.h>
-#include <trireme/train/model.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 

@@ -16,7 +16,7 @@
 // Parameters: "features.0.weight", ..., "classifier.weight", "classifier.bias".
 #pragma once
 #include <trireme/models/shapes.h>
-#include <trireme/train/model.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 

@@ -10,7 +10,7 @@
 // Learners" (2019), section 2.3, but its head is untied.
 #pragma once
 #include <trireme/models/shapes.h>
-#include <trireme/train/model.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 

@@ -9,7 +9,7 @@
 // Parameters: "0.weight", "0.bias", "2.weight", ... A sample of any shape is flattened first.
 #pragma once
 #include <trireme/models/shapes.h>
-#include <trireme/train/model.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 

@@ -3,7 +3,7 @@
 // the 3x3 convolution of a bottleneck has the stride.
 #pragma once
 #include <trireme/models/shapes.h>
-#include <trireme/train/model.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 

@@ -58,9 +58,7 @@ class AllReduceExchange : public Exchange {
     return outcome;
   }
 
-  std::vector<NamedTensor> state() override {
-    return compressed_ ? compressed_->state() : std::vector<NamedTensor>();
-  }
+  StateView state() override { return compressed_ ? compressed_->state() : StateView(); }
 
  private:
   const std::vector<plan::Bucket>& buckets() const { return plan_.buckets.buckets; }

@@ -86,7 +86,10 @@ struct DataParallel::Impl : Updated {
   ParameterForms forms;
   plan::EnginePlan plan;
   std::unique_ptr<Exchange> exchange;
-  ReproducibleExchange* shards = nullptr;  // The exchange, if there are virtual shards.
+  // The exchange as what it is, if it is one of these.
+  ReproducibleExchange* shards = nullptr;
+  SharedExchange* shared = nullptr;
+  LocalSgdExchange* apart = nullptr;
   // Null if optimizer->step() updates, or if the exchange has the fused optimizer.
   std::unique_ptr<fused::FusedOptimizer> own_update;
   std::optional<GradScaler> scaler;
@@ -165,22 +168,30 @@ struct DataParallel::Impl : Updated {
   void make_exchange(const DataParallelOptions& options, const Planner& planner) {
     const ExchangeOptions how = exchange_options(options);
     switch (plan.exchange) {
-      case plan::ExchangeKind::shared:
-        exchange = make_shared_exchange(group, parameters, std::move(own_update), plan, how);
+      case plan::ExchangeKind::shared: {
+        auto made = make_shared_exchange(group, parameters, std::move(own_update), plan, how);
+        shared = made.get();
+        exchange = std::move(made);
         break;
+      }
       case plan::ExchangeKind::reproducible: {
         auto made = std::make_unique<ReproducibleExchange>(group, parameters, plan, how);
         shards = made.get();
         exchange = std::move(made);
         break;
       }
+      case plan::ExchangeKind::local_steps: {
+        auto made = make_local_sgd_exchange(
+            group, parameters, optimizer,
+            make_all_reduce_exchange(group, parameters, plan, planner, how), how, options.local);
+        apart = made.get();
+        exchange = std::move(made);
+        break;
+      }
       case plan::ExchangeKind::all_reduce:
-      case plan::ExchangeKind::local_steps:
+      case plan::ExchangeKind::own:  // plan_data_parallel() never chooses it.
         exchange = make_all_reduce_exchange(group, parameters, plan, planner, how);
     }
-    if (plan.exchange == plan::ExchangeKind::local_steps)
-      exchange = make_local_sgd_exchange(group, parameters, optimizer, std::move(exchange), how,
-                                         options.local);
   }
 
   Json facts_to_agree(const DataParallelOptions& options) const {
@@ -219,16 +230,17 @@ struct DataParallel::Impl : Updated {
 
   void refuse_changes() const {
     const ParameterChange form = forms.find_new_form();
-    refuse(form.change != Change::none ? form : exchange->find_change());
+    const bool looks_further = form.change == Change::none && shared != nullptr;
+    refuse(looks_further ? shared->find_change() : form);
   }
 
   void sync_state() {
     // Memory and messages have the old form's size.
     refuse(forms.find_new_form());
-    if (exchange->shares_parameters()) {
+    if (shared) {
       broadcast(kept_in_16_bits());
       if (group->rank() == 0) masters.adopt();
-      exchange->sync_parameters();
+      shared->sync_parameters();
     } else {
       broadcast(state.parameters);
       masters.adopt();
@@ -243,6 +255,14 @@ struct DataParallel::Impl : Updated {
       if (!parameters[i].tensor.is_same(state.parameters[i].tensor))
         kept.push_back(state.parameters[i]);
     return kept;
+  }
+
+  std::vector<NamedTensor> masters_by_parameter() const {
+    std::vector<NamedTensor> own;
+    for (size_t i = 0; i < parameters.size(); ++i)
+      if (const auto& [name, tensor] = parameters[i]; !tensor.is_same(state.parameters[i].tensor))
+        own.push_back({name, tensor.detach()});
+    return own;
   }
 
   // The update on each replica, for an exchange that does not update itself.
@@ -271,16 +291,7 @@ struct DataParallel::Impl : Updated {
         names);
   }
 
-  void broadcast(const std::vector<NamedTensor>& tensors) {
-    if (group->size() == 1) return;
-    const torch::NoGradGuard no_grad;
-    for (const auto& [name, tensor] : tensors) {
-      const at::Tensor whole = tensor.detach().contiguous();
-      // Broadcasts bytes, because buffers may have types that groups do not reduce.
-      group->broadcast(whole.view({-1}).view(at::kByte), 0);
-      if (whole.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(whole);
-    }
-  }
+  void broadcast(const std::vector<NamedTensor>& tensors) { broadcast_tensors(*group, tensors); }
 
   // A hash of the optimizer's groups, the same on every rank whose groups have the same
   // parameters. The order inside a group does not count.
@@ -415,18 +426,18 @@ StepOutcome DataParallel::step(const std::function<at::Tensor()>& closure, int64
   return first;
 }
 
-bool DataParallel::is_torn() const { return impl_->exchange->is_torn(); }
+bool DataParallel::is_torn() const { return impl_->shared && impl_->shared->is_torn(); }
 void DataParallel::request_stop() { impl_->pending.wants_stop = true; }
 void DataParallel::request_regroup() { impl_->pending.wants_regroup = true; }
 void DataParallel::synchronise() {
-  impl_->exchange->synchronise();
+  if (impl_->apart) impl_->apart->synchronise();
   impl_->masters.publish();
 }
 void DataParallel::sync_buffers() { impl_->broadcast(impl_->state.buffers); }
 void DataParallel::sync_state() { impl_->sync_state(); }
 
 void DataParallel::sync_masters() {
-  if (impl_->exchange->shares_parameters()) impl_->exchange->sync_parameters();
+  if (impl_->shared) impl_->shared->sync_parameters();
 }
 
 double DataParallel::loss_scale() const { return impl_->scaler ? impl_->scaler->scale() : 1.0; }
@@ -443,14 +454,25 @@ void DataParallel::load_counters(const Json& counters) {
 }
 
 std::vector<NamedTensor> DataParallel::masters() const {
-  std::vector<NamedTensor> masters;
-  for (size_t i = 0; i < impl_->parameters.size(); ++i)
-    if (const auto& [name, tensor] = impl_->parameters[i];
-        !tensor.is_same(impl_->state.parameters[i].tensor))
-      masters.push_back({"master/" + name, tensor.detach()});
+  std::vector<NamedTensor> masters = impl_->masters_by_parameter();
+  for (NamedTensor& master : masters) master.name = "master/" + master.name;
   return masters;
 }
-std::vector<NamedTensor> DataParallel::own_state() { return impl_->exchange->state(); }
+std::vector<NamedTensor> DataParallel::own_state() {
+  std::vector<NamedTensor> own;
+  for (const StateEntry& entry : impl_->exchange->state())
+    own.push_back({entry.slice.tensor, entry.tensor});
+  return own;
+}
+StateView DataParallel::state_view() {
+  StateView view;
+  append(view, impl_->state.parameters, StateKind::parameter);
+  append(view, impl_->state.buffers, StateKind::buffer);
+  append(view, impl_->masters_by_parameter(), StateKind::master);
+  const StateView own = impl_->exchange->state();
+  view.insert(view.end(), own.begin(), own.end());
+  return view;
+}
 
 const std::vector<NamedTensor>& DataParallel::updated_parameters() const {
   return impl_->parameters;
@@ -473,7 +495,7 @@ void DataParallel::end_shard() {
   pending.samples = 0;
 }
 const plan::EnginePlan& DataParallel::plan() const { return impl_->plan; }
-bool DataParallel::shares_parameters() const { return impl_->exchange->shares_parameters(); }
+bool DataParallel::shares_parameters() const { return impl_->shared != nullptr; }
 
 const ModuleState& DataParallel::state() const { return impl_->state; }
 torch::optim::Optimizer& DataParallel::optimizer() { return *impl_->optimizer; }

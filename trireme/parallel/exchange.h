@@ -6,8 +6,9 @@
 #include <trireme/comm/group.h>
 #include <trireme/parallel/compression/compressor.h>
 #include <trireme/parallel/module_state.h>
-#include <trireme/parallel/parameter_changes.h>
 #include <trireme/parallel/shared/update_guard.h>
+#include <trireme/parallel/state_view.h>
+#include <trireme/parallel/step_outcome.h>
 #include <trireme/plan/data_parallel_plan.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <functional>
@@ -17,45 +18,6 @@
 #include <vector>
 
 namespace trireme {
-
-// The input of one replica to a step besides its gradients.
-struct Contribution {
-  double loss_sum = 0;  // The sum over its samples: mean loss x samples.
-  int64_t samples = 0;  // A replica with 0 samples contributes nothing.
-  // The samples of all replicas, if known: gradients are then already weighted by 1 / total. With
-  // 0 (unknown) gradients are sums.
-  int64_t total_samples = 0;
-  bool wants_stop = false;
-  bool wants_regroup = false;
-  // The factor by which gradients are too large (loss scaling); the same on all ranks.
-  double gradient_scale = 1;
-  // A change that this rank found. If there is one, no rank updates and all ranks throw.
-  ParameterChange change;
-  // A hash of the optimizer's groups. If it is not the same on all ranks, all ranks throw.
-  uint64_t groups = 0;
-};
-
-// The result of a step, the same on all replicas except for what this rank sent and updated and,
-// in local steps, gradient_norm.
-struct StepOutcome {
-  double loss = 0;  // The mean over all samples.
-  int64_t samples = 0;
-  double gradient_norm = -1;  // The norm before clipping; negative if it was not computed.
-  bool stop = false;          // Some replica wants to stop after this step.
-  bool regroup = false;  // Some replica knows that the members of the job change after this step.
-  // Replicas whose loss was NaN or infinite. If there are any, nothing was updated.
-  std::vector<int> nonfinite_ranks;
-  // The gradient norm was NaN or infinite, and nothing was updated. Known only if the norm is
-  // computed, or with compression.
-  bool nonfinite_gradients = false;
-  bool updated = false;
-  std::vector<int> unused;  // Trainable parameters for which no replica had a gradient.
-  // The engine fills in the next two: the operations of the step in which this rank took part, and
-  // the bytes that it sent in them (Group::traffic).
-  int64_t operations = 0;
-  int64_t bytes_sent = 0;
-  int64_t updated_elements = 0;  // The elements of parameters that this rank updated.
-};
 
 // Applies the reduced gradients (each parameter's .grad) to the listed parameters, given by index.
 // A parameter with an undefined .grad had no gradient on any replica. The update skips it, as
@@ -68,9 +30,9 @@ class Exchange {
   // COLLECTIVE. Reduces every parameter's .grad over the replicas and calls `update`. Leaves
   // .grad undefined.
   virtual StepOutcome exchange(const Contribution& mine, const Update& update) = 0;
-  // The tensors that this rank keeps between steps (errors of compression), by name. Checkpoints
-  // save them, and a resumed run fills them in place.
-  virtual std::vector<NamedTensor> state() { return {}; }
+  // The tensors that the exchange keeps between steps (errors of compression). Checkpoints save
+  // them, and a resumed run fills them in place.
+  virtual StateView state() { return {}; }
   // The counters that the exchange keeps between steps, the same on every rank; for checkpoints.
   virtual Json counters() const { return Json::object(); }
   virtual void load_counters(const Json&) {}
@@ -79,19 +41,6 @@ class Exchange {
   // Announces that the next backward leaves the gradients of the step, so that they may travel
   // while it runs. `gradient_scale` is the one that the step's Contribution will have.
   virtual void expect_last_backward(double gradient_scale) { (void)gradient_scale; }
-  // Whether the replicas of a host have one copy of the parameters.
-  virtual bool shares_parameters() const { return false; }
-  // COLLECTIVE if shares_parameters(). Makes all replicas' parameters rank 0's, after rank 0 has
-  // changed or loaded them.
-  virtual void sync_parameters() {}
-  // Looks for changes that user code made to shared parameters, in all that this rank watches. The
-  // other ranks must not update parameters meanwhile.
-  virtual ParameterChange find_change() const { return {}; }
-  // True after an error of exchange() if parameters and state may belong to no step at all.
-  virtual bool is_torn() const { return false; }
-  // COLLECTIVE. Makes the parameters of all replicas equal again if they may differ between steps
-  // (local_sgd.h).
-  virtual void synchronise() {}
 };
 
 struct ExchangeOptions {

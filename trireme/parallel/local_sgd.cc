@@ -18,12 +18,12 @@
 namespace trireme {
 namespace {
 
-class LocalSgdExchange : public Exchange {
+class StepsApart : public LocalSgdExchange {
  public:
-  LocalSgdExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
-                   std::shared_ptr<torch::optim::Optimizer> optimizer,
-                   std::unique_ptr<Exchange> together, const ExchangeOptions& exchange_options,
-                   LocalSgdOptions options)
+  StepsApart(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+             std::shared_ptr<torch::optim::Optimizer> optimizer,
+             std::unique_ptr<Exchange> together, const ExchangeOptions& exchange_options,
+             LocalSgdOptions options)
       : group_(std::move(group)),
         parameters_(std::move(parameters)),
         optimizer_(std::move(optimizer)),
@@ -55,7 +55,7 @@ class LocalSgdExchange : public Exchange {
     if (options_.momentum) average_momentum();
   }
 
-  std::vector<NamedTensor> state() override { return together_->state(); }
+  StateView state() override { return together_->state(); }
   Json counters() const override { return {{"steps", steps_}}; }
   void load_counters(const Json& counters) override {
     steps_ = counters.value("steps", int64_t{0});
@@ -162,14 +162,14 @@ void check(const LocalSgdOptions& options) {
   if (options.after < 0) refuse("strategy.local_after", options.after, "a step: 0 or more");
 }
 
-std::unique_ptr<Exchange> make_local_sgd_exchange(
+std::unique_ptr<LocalSgdExchange> make_local_sgd_exchange(
     std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
     std::shared_ptr<torch::optim::Optimizer> optimizer, std::unique_ptr<Exchange> together,
     const ExchangeOptions& exchange_options, LocalSgdOptions options) {
   check(options);
-  return std::make_unique<LocalSgdExchange>(std::move(group), std::move(parameters),
-                                            std::move(optimizer), std::move(together),
-                                            exchange_options, options);
+  return std::make_unique<StepsApart>(std::move(group), std::move(parameters),
+                                      std::move(optimizer), std::move(together), exchange_options,
+                                      options);
 }
 
 }  // namespace trireme

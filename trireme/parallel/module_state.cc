@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <trireme/base/hash.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/comm/group.h>
 #include <trireme/parallel/module_state.h>
 
 namespace trireme {
@@ -49,6 +50,23 @@ void prepare_for_training(torch::nn::Module& module, at::ScalarType dtype) {
     if (part->as<torch::nn::BatchNorm1d>() || part->as<torch::nn::BatchNorm2d>() ||
         part->as<torch::nn::BatchNorm3d>())
       convert_floating_point(*part, at::kFloat);
+  }
+}
+
+std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const auto& [name, tensor] : tensors) copies.push_back(tensor.clone());
+  return copies;
+}
+
+void broadcast_tensors(Group& group, const std::vector<NamedTensor>& tensors) {
+  if (group.size() == 1) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor whole = tensor.detach().contiguous();
+    // Broadcasts bytes, because buffers may have types that groups do not reduce.
+    group.broadcast(whole.view({-1}).view(at::kByte), 0);
+    if (whole.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(whole);
   }
 }
 

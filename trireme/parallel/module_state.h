@@ -13,6 +13,8 @@ class Module;
 
 namespace trireme {
 
+class Group;
+
 struct NamedTensor {
   std::string name;  // The name in PyTorch's state_dict.
   at::Tensor tensor;
@@ -31,6 +33,10 @@ ModuleState state_of(const torch::nn::Module& module);
 // Gives the module this type and training mode. Batch norms keep float32, since 16 bits are too
 // coarse for their statistics.
 void prepare_for_training(torch::nn::Module& module, at::ScalarType dtype);
+
+std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors);
+// COLLECTIVE. Makes the tensors of every rank rank 0's. Their forms are the same on all ranks.
+void broadcast_tensors(Group& group, const std::vector<NamedTensor>& tensors);
 
 std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
 // The facts that must be alike on all ranks, for World::agree: names, shapes, types, frozen or

@@ -60,12 +60,15 @@ struct Lamb {
 // the learning rate.
 Json facts_of(torch::optim::Optimizer& optimizer);
 
+// "SGD", "Adam", ..., or "opaque" for a kind that is not listed above.
+std::string kind_of(const torch::optim::Optimizer& optimizer);
+
 // An optimizer's state: tensors named "exp_avg/<parameter>", and counters. The state of SGD, Adam,
 // AdamW, RMSprop, Adagrad, Lars and Lamb is split into named tensors, so that other tools can read
 // it. Any other optimizer's state is one opaque tensor with the bytes of its archive, and loads
 // into the same kind only.
 struct OptimizerState {
-  std::string kind;  // "SGD", "Adam", ... or "opaque"
+  std::string kind;  // See kind_of().
   std::vector<NamedTensor> tensors;
   Json counters = Json::object();  // {"step": {"<parameter>": 12}}
 };

@@ -161,7 +161,9 @@ void load_opaque(torch::optim::Optimizer& optimizer, const OptimizerState& saved
   optimizer.load(archive);
 }
 
-const char* kind_of(const torch::optim::Optimizer& optimizer) {
+}  // namespace
+
+std::string kind_of(const torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<const torch::optim::SGD*>(&optimizer)) return "SGD";
   if (dynamic_cast<const torch::optim::Adam*>(&optimizer)) return "Adam";
   if (dynamic_cast<const torch::optim::AdamW*>(&optimizer)) return "AdamW";
@@ -171,8 +173,6 @@ const char* kind_of(const torch::optim::Optimizer& optimizer) {
   if (dynamic_cast<const LambOptimizer*>(&optimizer)) return "Lamb";
   return "opaque";
 }
-
-}  // namespace
 
 OptimizerState state_of(torch::optim::Optimizer& optimizer,
                         const std::vector<NamedTensor>& parameters) {

@@ -1,7 +1,9 @@
 // The facts of a step that all replicas learn besides gradients, as numbers that a sum over all
 // replicas carries.
 #pragma once
-#include <trireme/parallel/exchange.h>
+#include <trireme/parallel/module_state.h>
+#include <trireme/parallel/step_outcome.h>
+#include <trireme/plan/data_parallel_plan.h>
 #include <vector>
 
 namespace trireme {

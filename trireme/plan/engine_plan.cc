@@ -88,6 +88,7 @@ std::string_view to_string(ExchangeKind kind) {
     case ExchangeKind::shared: return "shared";
     case ExchangeKind::reproducible: return "reproducible";
     case ExchangeKind::local_steps: return "local_steps";
+    case ExchangeKind::own: return "own";
   }
   throw Error(ErrorCode::internal, "plan",
               fmt::format("no exchange has the number {}", static_cast<int>(kind)));
@@ -170,11 +171,25 @@ std::string EnginePlan::describe() const {
   if (of_others > 0) text += fmt::format("  and {} on other hosts, without rank 0\n", of_others);
   if (!knows_all_operations) {
     const bool of_state = exchange == ExchangeKind::local_steps && compression == "none";
-    text +=
-        fmt::format("  and others, which are not known: those of {}\n",
-                    of_state ? "the optimizer's state" : "the compressor '" + compression + "'");
+    const std::string of = exchange == ExchangeKind::own ? "the engine '" + engine + "'"
+                           : of_state                    ? "the optimizer's state"
+                                                         : "the compressor '" + compression + "'";
+    text += fmt::format("  and others, which are not known: those of {}\n", of);
   }
   return text;
+}
+
+EnginePlan plan_replicas(std::string engine, Placement placement,
+                         std::vector<TensorSpec> parameters) {
+  EnginePlan plan;
+  plan.engine = std::move(engine);
+  plan.exchange = ExchangeKind::own;
+  plan.mesh = Mesh({{"data", placement.ranks()}});
+  plan.placement = std::move(placement);
+  plan.shards = replicate(parameters, plan.ranks());
+  plan.parameters = std::move(parameters);
+  plan.knows_all_operations = false;
+  return plan;
 }
 
 void check(const EnginePlan& plan) {
@@ -187,7 +202,7 @@ void check(const EnginePlan& plan) {
     refuse_plan(fmt::format("shards for {} of {} ranks", plan.shards.ranks.size(), plan.ranks()));
   check(plan.shards, plan.parameters);
   if (plan.layout) check(*plan.layout, plan.parameters);
-  check(plan.buckets, plan.parameters);
+  if (plan.exchange != ExchangeKind::own) check(plan.buckets, plan.parameters);
   check_ranges(plan);
   if (plan.data) check(DataPlan(*plan.data), plan.ranks());
   if (plan.shard_tree) check(*plan.shard_tree);

@@ -24,6 +24,7 @@ enum class ExchangeKind {
   shared,        // The ranks of a host have one copy, and each updates its shard of it.
   reproducible,  // Virtual shards are added up in a fixed order, and every rank updates its copy.
   local_steps,   // Every rank takes steps of its own, and copies are averaged now and then.
+  own,           // The way of an engine from outside, which the plan does not describe.
 };
 std::string_view to_string(ExchangeKind kind);
 
@@ -55,8 +56,8 @@ struct EnginePlan {
   std::vector<int64_t> ranges;
   std::string compression = "none";
   std::vector<Operation> operations;
-  // False if a registered compressor sends gradients, or an optimizer that is not known has state
-  // to be averaged: `operations` then lacks these.
+  // False if an engine from outside or a registered compressor sends gradients, or an optimizer
+  // that is not known has state to be averaged: `operations` then lacks these.
   bool knows_all_operations = true;
 
   int ranks() const { return placement.ranks(); }
@@ -71,6 +72,10 @@ struct EnginePlan {
   std::string digest() const;
   std::string describe() const;  // For people; `trireme plan` prints it.
 };
+
+// The plan of an engine from outside, in which every rank has a copy of the parameters.
+EnginePlan plan_replicas(std::string engine, Placement placement,
+                         std::vector<TensorSpec> parameters);
 
 // Throws Error(internal) naming the part that breaks its promise: those of the plans inside; where
 // gradients are all-reduced, that every bucket travels exactly once in a step; where they are

@@ -22,18 +22,20 @@ int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& t
   return output.argmax(1).eq(target.reshape({-1})).sum().item<int64_t>();
 }
 
-Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch,
-                    at::ScalarType dtype, Group& group) {
+Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const Source& source,
+                    int64_t batch, at::ScalarType dtype, Group& group) {
   const at::NoGradGuard no_grad;
   model.module->eval();
-  const auto [first, last] = plan::DataPlan::share(source.size(), group.rank(), group.size());
+  const DataShare share = engine.data_share();
+  const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
   double loss = 0, correct = 0, targets = 0, samples = 0;
   for (int64_t start = first; start < last; start += batch) {
     std::vector<int64_t> indices(std::min(batch, last - start));
     std::iota(indices.begin(), indices.end(), start);
     Example example = source.get_batch(indices);
     if (example.data.is_floating_point()) example.data = example.data.to(dtype);
-    const at::Tensor output = model.forward(example.data);
+    const at::Tensor output = engine.evaluate(example.data);
+    if (!output.defined()) continue;
     loss +=
         loss_of(job, output, example.target).item<double>() * static_cast<double>(indices.size());
     correct += static_cast<double>(correct_of(job, output, example.target));

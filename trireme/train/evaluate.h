@@ -2,17 +2,17 @@
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/data/source.h>
-#include <trireme/train/model.h>
+#include <trireme/parallel/engine.h>
 #include <trireme/train/report.h>
 #include <trireme/train/trainer.h>
 #include <memory>
 
 namespace trireme {
 
-// COLLECTIVE. Leaves the module in training mode. `batch` is the number of samples that a replica
-// computes at once.
-Evaluation evaluate(const Model& model, const Job& job, const Source& source, int64_t batch,
-                    at::ScalarType dtype, Group& group);
+// COLLECTIVE. Each data_share() of the engine evaluates its part of the source, `batch` samples at
+// once. Leaves the module in training mode.
+Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const Source& source,
+                    int64_t batch, at::ScalarType dtype, Group& group);
 
 // The functions of the job, or their defaults.
 at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target);

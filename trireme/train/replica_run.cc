@@ -19,7 +19,6 @@
 #include <trireme/train/full_disk.h>
 #include <trireme/train/injector.h>
 #include <trireme/train/replica_check.h>
-#include <trireme/train/replica_passes.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/stop_signal.h>
@@ -50,8 +49,9 @@ struct ReplicaRun::Impl {
         pss_(setting.pss),
         leads_worker_(setting.leads_worker),
         random_(mix64(setting.options.seed, uint64_t{0})),
+        strategy_(find_strategy(setting.options.strategy)),
         model_(make_model()),
-        passes_(options_, job_, model_, random_, [this](Phase phase) { step_phase(phase); }) {}
+        tensors_(trireme::state_of(*model_.module)) {}
 
   End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
     bind(std::move(group), std::move(norm_group));
@@ -70,11 +70,11 @@ struct ReplicaRun::Impl {
     return End::finished;
   }
 
-  bool is_torn() const { return replica_ && replica_->is_torn(); }
+  bool is_torn() const { return engine_ && engine_->is_torn(); }
   int64_t committed() const { return has_state_ ? progress_.step : -1; }
   // Releases everything that lasts only one generation.
   void unbind() {
-    if (replica_ && replica_->is_torn()) {
+    if (is_torn()) {
       bound_ = has_state_ = false;  // The caller does not continue with this object.
     } else if (std::exchange(bound_, false)) {
       kept_ = keep();
@@ -89,15 +89,12 @@ struct ReplicaRun::Impl {
                                                          : kPartsAfterAGeneration);
     saver_.reset();
     loader_.reset();
-    passes_.unbind();
-    replica_.reset();
+    engine_.reset();
     group_.reset();
     norm_group_.reset();
   }
   const ReplicaResult& result() const { return result_; }
-  std::map<std::string, std::string> facts_of_model() const {
-    return facts_of(trireme::state_of(*model_.module));
-  }
+  std::map<std::string, std::string> facts_of_model() const { return facts_of(tensors_); }
 
  private:
   // Makes a generation's engine, loader and saver. Then every replica gets the state of rank 0,
@@ -115,8 +112,10 @@ struct ReplicaRun::Impl {
     checkpoint::Writer* const writer = writer_                     ? &*writer_
                                        : parts && parts->index > 0 ? &*part_writer_
                                                                    : nullptr;
-    saver_.emplace(writer, parts,
-                   RunFacts{train_->size(), options_.seed, options_.batch, config()}, *group_);
+    saver_.emplace(
+        writer, parts,
+        RunFacts{train_->size(), options_.seed, options_.batch, config(), tensors_.aliases},
+        *group_);
     if (!injector_ && !options_.inject.faults.empty())
       injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
@@ -126,8 +125,7 @@ struct ReplicaRun::Impl {
       total_steps_ = options_.steps >= 0 ? options_.steps : options_.epochs * batches_per_epoch_;
       fill_schedule();
       const double scale = rate_scale(options_.rate_scaling, options_.batch);
-      for (const auto& part : replica_->optimizer().param_groups())
-        base_rates_.push_back(part.options().get_lr() * scale);
+      for (const double rate : engine_->rates()) base_rates_.push_back(rate * scale);
       if (options_.ema_decay > 0) average_.emplace(options_.ema_decay, trainable());
     }
     resume();
@@ -148,12 +146,11 @@ struct ReplicaRun::Impl {
   // COLLECTIVE. Makes a new engine. It contains nothing of the old one: no optimizer state, errors
   // of compression or loss scale.
   void make_engine() {
-    replica_.reset();
-    for (const auto& [name, tensor] : trireme::state_of(*model_.module).parameters)
+    engine_.reset();
+    for (const auto& [name, tensor] : tensors_.parameters)
       // The gradients may come from a step that was abandoned.
       tensor.mutable_grad().reset();
-    replica_.emplace(group_, model_.module, job_.optimizer, engine_options());
-    passes_.bind(*replica_, norm_group_);
+    engine_ = strategy_.make(engine_setting());
   }
 
   // Waits for the lock, because a rank 0 that was ended a moment ago may still exist. If another
@@ -199,12 +196,15 @@ struct ReplicaRun::Impl {
     RunState kept;
     kept.progress = progress_;
     kept.progress.guard = guard_.state();
-    kept.optimizer = trireme::state_of(replica_->optimizer(), replica_->updated_parameters());
-    const EngineState engine = engine_state();
-    kept.counters = engine.counters;
-    for (const auto& [name, tensor] : engine.shared)
-      kept.engine.emplace(shared_name(name), tensor);
-    own_ = engine.own;
+    const EngineState state = whole_state();
+    kept.counters = state.counters;
+    own_.clear();
+    for (const StateEntry& entry : state.tensors) {
+      if (is_of_one_rank(entry.kind))
+        own_.push_back(entry);
+      else if (!is_of_model(entry.kind))
+        kept.tensors.by_name.emplace(name_in_file(entry, 0), entry.tensor);
+    }
     return kept;
   }
 
@@ -212,8 +212,7 @@ struct ReplicaRun::Impl {
   // transfer, this replica's state is still whole.
   void put_aside() {
     aside_.clear();
-    const ModuleState state = trireme::state_of(*model_.module);
-    for (const auto* const part : {&state.parameters, &state.buffers})
+    for (const auto* const part : {&tensors_.parameters, &tensors_.buffers})
       for (const auto& [name, tensor] : *part)
         aside_.emplace_back(tensor, tensor.detach().clone());
     if (average_)
@@ -228,13 +227,13 @@ struct ReplicaRun::Impl {
   // Copies the buffers, because an abandoned step may have moved running statistics.
   void remember_buffers() {
     if (!world_.is_elastic()) return;
-    before_step_ = copies_of(replica_->state().buffers);
+    before_step_ = copies_of(tensors_.buffers);
     in_step_ = true;
   }
   void restore_buffers() {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < before_step_.size(); ++i)
-      replica_->state().buffers[i].tensor.copy_(before_step_[i]);
+      tensors_.buffers[i].tensor.copy_(before_step_[i]);
   }
 
   bool first() const { return group_->rank() == 0; }
@@ -245,7 +244,7 @@ struct ReplicaRun::Impl {
   }
   std::vector<at::Tensor> trainable() const {
     std::vector<at::Tensor> tensors;
-    for (const auto& [name, tensor] : replica_->state().parameters)
+    for (const auto& [name, tensor] : tensors_.parameters)
       if (tensor.requires_grad()) tensors.push_back(tensor);
     return tensors;
   }
@@ -266,7 +265,7 @@ struct ReplicaRun::Impl {
   FaultActions fault_actions() {
     FaultActions actions = process_actions();
     actions.corrupt = [this](int64_t step) {
-      flip_a_bit(replica_->updated_parameters(), static_cast<uint64_t>(step));
+      flip_a_bit(updated_tensors(engine_->state().tensors), static_cast<uint64_t>(step));
     };
     if (dynamic_cast<comm::Breakable*>(group_.get()))
       actions.drop_link = [this](int peer) {
@@ -307,13 +306,41 @@ struct ReplicaRun::Impl {
         [this](double loss, double gradient_norm) { return guard_.accepts(loss, gradient_norm); };
   }
 
-  EngineState engine_state() {
-    EngineState state{replica_->counters(), replica_->masters(), replica_->own_state()};
-    if (!average_) return state;
+  EngineSetting engine_setting() {
+    EngineSetting setting;
+    setting.strategy = options_.strategy;
+    setting.group = group_;
+    setting.norm_group = norm_group_;
+    setting.model = model_;
+    setting.optimizer = job_.optimizer;
+    setting.loss = [this](const at::Tensor& output, const at::Tensor& target) {
+      return loss_of(job_, output, target);
+    };
+    setting.options = engine_options();
+    setting.autocast = options_.autocast;
+    setting.seed = options_.seed;
+    setting.random = &random_;
+    setting.enter = [this](Phase phase) { step_phase(phase); };
+    setting.wishes = [this] {
+      return Wishes{context_->stop || StopSignal::requested(), world_.regroup_wanted()};
+    };
+    return setting;
+  }
+
+  // The tensors of the run beside the engine's.
+  StateView averages() const {
+    StateView view;
+    if (!average_) return view;
     size_t next = 0;
-    for (const auto& [name, tensor] : replica_->state().parameters)
+    for (const auto& [name, tensor] : tensors_.parameters)
       if (tensor.requires_grad())
-        state.shared.push_back({"ema/" + name, average_->averages()[next++]});
+        view.push_back(whole(name, average_->averages()[next++], StateKind::average));
+    return view;
+  }
+  EngineState whole_state() {
+    EngineState state = engine_->state();
+    const StateView of_run = averages();
+    state.tensors.insert(state.tensors.end(), of_run.begin(), of_run.end());
     return state;
   }
 
@@ -344,7 +371,8 @@ struct ReplicaRun::Impl {
   bool resize() {
     const bool changes = resize_.set_workers(group_->size(), progress_.step);
     progress_.resize = resize_.state();
-    loader_.emplace(train_, loader_options(), group_->rank(), group_->size());
+    const DataShare share = engine_->data_share();
+    loader_.emplace(train_, loader_options(), share.index, share.count);
     // Virtual shards are cut by shard, and synchronised batch norms cover a whole pass.
     const bool is_cut_otherwise = options_.virtual_shards > 0 || options_.sync_batch_norm;
     passes_of_step_ = is_cut_otherwise ? options_.accumulate : resize_.passes(options_.accumulate);
@@ -361,30 +389,29 @@ struct ReplicaRun::Impl {
 
   // Averages that the checkpoint lacks become the parameters, as at the start of training.
   void begin_averages_anew_but(const std::set<std::string>& found) {
-    if (!average_) return;
     const at::NoGradGuard no_grad;
-    size_t next = 0;
-    for (const auto& [name, tensor] : replica_->state().parameters)
-      if (tensor.requires_grad())
-        if (const at::Tensor& average = average_->averages()[next++];
-            !found.contains("ema/" + name))
-          average.copy_(tensor);
+    const std::vector<at::Tensor> parameters = trainable();
+    const StateView view = averages();
+    for (size_t i = 0; i < view.size(); ++i)
+      if (!found.contains(name_in_file(view[i], 0))) view[i].tensor.copy_(parameters[i]);
+  }
+
+  // Rank 0 has only its own tensors of single ranks, so each rank keeps what it has.
+  void take_own() {
+    const at::NoGradGuard no_grad;
+    for (const StateEntry& entry : engine_->state().tensors)
+      for (const StateEntry& kept : own_)
+        if (is_of_one_rank(entry.kind) && entry.slice == kept.slice)
+          entry.tensor.copy_(kept.tensor);
   }
 
   // Takes the state to continue from, if there is any. `goes_back` says that it is an earlier
   // state of this run. Throws Error(internal) if there is none and this run has begun to train.
   void resume(bool goes_back = false) {
     phase(Phase::checkpoint);
-    EngineState engine = engine_state();
-    if (auto found = saver_->restore(*replica_, engine, kept_)) {
-      replica_->load_counters(engine.counters);
-      // Rank 0 has only its own tensors, so each rank keeps what it has.
-      for (const auto& [name, tensor] : engine.own)
-        for (const auto& [kept_name, kept] : own_)
-          if (found->from_memory && name == kept_name && kept.sizes() == tensor.sizes())
-            tensor.copy_(kept);
-      replica_->sync_masters();
-      begin_averages_anew_but(found->shared);
+    if (auto found = saver_->restore(*engine_, averages(), kept_)) {
+      if (found->from_memory) take_own();
+      begin_averages_anew_but(found->found);
       progress_ = std::move(found->progress);
       goes_back ? guard_.go_back(progress_.guard) : guard_.load(progress_.guard);
       resize_.load(progress_.resize);
@@ -442,8 +469,9 @@ struct ReplicaRun::Impl {
                                  outcome.samples,
                                  {},
                                  outcome.updated};
-    for (int rank = 0; rank < group_->size(); ++rank) {
-      const auto [from, to] = loader_->plan().share_of(outcome.samples, rank, group_->size());
+    const int shares = engine_->data_share().count;
+    for (int share = 0; share < shares; ++share) {
+      const auto [from, to] = loader_->plan().share_of(outcome.samples, share, shares);
       commit.shares.push_back(to - from);
     }
     progress_.ledger.commit(commit);
@@ -481,9 +509,10 @@ struct ReplicaRun::Impl {
   // have returned to the newest checkpoint.
   bool replicas_differed() {
     const int64_t every = options_.guard.check_replicas_every;
-    const bool have_one_copy = replica_->shares_parameters() && group_->hosts() == 1;
+    const bool have_one_copy = engine_->shares_parameters() && group_->hosts() == 1;
     if (every == 0 || progress_.step % every != 0 || have_one_copy) return false;
-    const std::string difference = differing_replicas(replica_->updated_parameters(), *group_);
+    const std::string difference =
+        differing_replicas(updated_tensors(engine_->state().tensors), *group_);
     if (difference.empty()) return false;
     const std::string what = fmt::format("after step {} {}", progress_.step, difference);
     if (!guard_.may_go_back_as_replicas_differ())
@@ -504,8 +533,7 @@ struct ReplicaRun::Impl {
     start.total_steps = total_steps_;
     start.first_step = progress_.step;
     start.steps_per_epoch = loader_->batches_per_epoch();
-    for (const auto& [name, tensor] : replica_->state().parameters)
-      start.parameters += tensor.numel();
+    for (const auto& [name, tensor] : tensors_.parameters) start.parameters += tensor.numel();
     tell([&](monitor::Sink& sink) { sink.on_start(start); });
     for (const std::string& line :
          first_lines(options_, group_->size(), base_rates_.empty() ? 0 : base_rates_[0]))
@@ -528,12 +556,8 @@ struct ReplicaRun::Impl {
                          static_cast<uint64_t>(group_->rank())));
     step_phase(Phase::data);
     const Batch batch = loader_->next();
-    passes_.compute(batch, progress_.step + 1, passes_of_step_);
     const double rate = set_rate();
-    step_phase(Phase::exchange);
-    if (context_->stop || StopSignal::requested()) replica_->request_stop();
-    if (world_.regroup_wanted()) replica_->request_regroup();
-    const StepOutcome outcome = replica_->step();
+    const StepOutcome outcome = engine_->step({batch, progress_.step + 1, passes_of_step_});
     in_step_ = false;
     step_phase(Phase::optimizer);
     const GuardVerdict verdict = guard_.judge(
@@ -582,8 +606,9 @@ struct ReplicaRun::Impl {
   double set_rate() {
     const double factor =
         rate_factor(schedule_, schedule_step()) * resize_.rate_factor(progress_.step);
-    auto& groups = replica_->optimizer().param_groups();
-    for (size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(base_rates_[i] * factor);
+    std::vector<double> rates = base_rates_;
+    for (double& rate : rates) rate *= factor;
+    engine_->set_rates(rates);
     return base_rates_.empty() ? 0 : base_rates_[0] * factor;
   }
 
@@ -592,7 +617,7 @@ struct ReplicaRun::Impl {
     if (!outcome.updated) {
       const std::string line =
           guarded.empty() ? fmt::format("gradients overflowed: step skipped, loss scale now {:g}",
-                                        replica_->loss_scale())
+                                        engine_->loss_scale())
                           : "batch skipped: " + guarded;
       return tell([&](monitor::Sink& sink) { sink.on_message(line); });
     }
@@ -627,13 +652,12 @@ struct ReplicaRun::Impl {
   void evaluate_now(int64_t epoch) {
     if (!test_) return;
     phase(Phase::evaluate);
-    replica_->synchronise();
-    replica_->sync_buffers();
+    engine_->prepare_to_read();
     const ParameterAverage::InUse averages(average_ ? &*average_ : nullptr);
     const Autocast mixed(options_.autocast);
     evaluated_step_ = progress_.step;
     result_.report.eval =
-        evaluate(model_, job_, *test_, evaluation_batch(), options_.dtype, *group_);
+        evaluate(*engine_, model_, job_, *test_, evaluation_batch(), options_.dtype, *group_);
     const monitor::EvalRecord record{progress_.step, epoch, result_.report.eval->loss,
                                      result_.report.eval->accuracy};
     tell([&](monitor::Sink& sink) { sink.on_eval(record); });
@@ -650,16 +674,16 @@ struct ReplicaRun::Impl {
   void save() {
     if (options_.checkpoint.dir.empty()) return;
     // A callback may have written parameters, which the next step would refuse.
-    if (replica_->shares_parameters()) replica_->check_parameters();
+    engine_->check_parameters();
     phase(Phase::checkpoint);
     const auto mark = saver_->writes() ? world_.mark_save(progress_.step) : nullptr;
     strike(Phase::checkpoint, progress_.step);
     progress_.guard = guard_.state();
-    replica_->synchronise();
+    engine_->prepare_to_read();
     Json evaluation;
     if (const auto& eval = result_.report.eval; eval && evaluated_step_ == progress_.step)
       evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}};
-    saver_->save(*replica_, progress_, engine_state(), evaluation);
+    saver_->save(whole_state(), progress_, evaluation);
   }
 
   // Saves at the end. Retention of the best checkpoints needs their evaluations, so the last one
@@ -688,15 +712,14 @@ struct ReplicaRun::Impl {
     Report& report = result_.report;
     report.train_loss = 0;
     report.parameters = 0;
-    replica_->synchronise();
+    engine_->prepare_to_read();
     // After a request to stop the user is waiting, and the checkpoint holds everything that an
     // evaluation needs.
     if (!stopping_ && evaluated_step_ != progress_.step) evaluate_now(last_epoch());
     if (!std::exchange(ended_, true))
       call([&](Callback& callback) { callback.on_fit_end(*context_); });
     phase(Phase::idle);
-    for (const auto& [name, tensor] : replica_->state().parameters)
-      report.parameters += tensor.numel();
+    for (const auto& [name, tensor] : tensors_.parameters) report.parameters += tensor.numel();
     report.steps = progress_.step;
     report.epochs = progress_.position.epoch;
     report.world_size = group_->size();
@@ -709,7 +732,7 @@ struct ReplicaRun::Impl {
     report.learning_rate_scale = rate_scale(options_.rate_scaling, options_.batch);
     report.compression = options_.compression.name;
     report.local_steps = options_.local.steps;
-    report.loss_scale = replica_->loss_scale();
+    report.loss_scale = engine_->loss_scale();
     report.plan_digest = plan().digest();
     if (exchanges_ > 0) {
       report.exchange_operations_per_step =
@@ -717,7 +740,7 @@ struct ReplicaRun::Impl {
       report.exchange_bytes_per_step = static_cast<double>(exchanged_.bytes_sent) / exchanges_;
     }
     report.updated_elements = updated_elements_of_all();
-    report.parameters_sha256 = sha256_of(replica_->state().parameters);
+    report.parameters_sha256 = sha256_of(tensors_.parameters);
     const auto tail = std::min<size_t>(progress_.loss_history.size(),
                                        std::max<int64_t>(1, loader_->batches_per_epoch()));
     for (size_t i = progress_.loss_history.size() - tail; i < progress_.loss_history.size(); ++i)
@@ -752,7 +775,7 @@ struct ReplicaRun::Impl {
 
   // The plan of the engine and of the data.
   plan::EnginePlan plan() const {
-    plan::EnginePlan plan = replica_->plan();
+    plan::EnginePlan plan = engine_->plan();
     plan.data = loader_->plan().options();
     return plan;
   }
@@ -803,11 +826,12 @@ struct ReplicaRun::Impl {
   std::optional<checkpoint::Writer> part_writer_;  // The other writers have it.
   // It must come before the model, whose weights are drawn from it.
   ReplicaRandom random_;
+  const Strategy strategy_;
   Model model_;
-  ReplicaPasses passes_;
+  const ModuleState tensors_;  // The model's.
   // Members that live for a generation, or for the whole run if the job is not elastic.
   std::shared_ptr<Group> group_, norm_group_;
-  std::optional<DataParallel> replica_;
+  std::unique_ptr<Engine> engine_;
   std::optional<Loader> loader_;
   std::optional<Saver> saver_;
   std::optional<TrainContext> context_;
@@ -822,7 +846,7 @@ struct ReplicaRun::Impl {
   bool bound_ = false;  // The replica is bound to a generation and has its state.
   // True if this replica has the state after progress_.step committed steps.
   bool has_state_ = false;
-  std::vector<NamedTensor> own_;
+  StateView own_;
   // Members that live for the whole run.
 
   // The run continues from the memory of another generation.

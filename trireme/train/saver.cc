@@ -71,23 +71,25 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
 // into new tensors.
 class Places {
  public:
-  explicit Places(const ModuleState& state) : state_(state) {}
+  explicit Places(const StateView& state) {
+    for (const StateEntry& entry : state)
+      if (is_of_model(entry.kind)) model_.push_back(entry);
+  }
 
   std::vector<checkpoint::Destination> of(const checkpoint::Saved& saved) {
     others.clear();
     detours_.clear();
     std::vector<checkpoint::Destination> destinations;
     std::set<std::string> known;
-    for (const auto* const part : {&state_.parameters, &state_.buffers})
-      for (const auto& [name, tensor] : *part) {
-        known.insert(name);
-        const checkpoint::TensorView& view = stored(saved, name, tensor);
-        const bool direct =
-            tensor.is_cpu() && tensor.is_contiguous() &&
-            tensor.is_floating_point() == at::isFloatingType(to_torch(view.spec.dtype));
-        if (!direct) detours_.emplace_back(tensor, empty_like(view));
-        destinations.push_back({&view, bytes_of(direct ? tensor : detours_.back().second)});
-      }
+    for (const auto& [slice, tensor, kind] : model_) {
+      known.insert(slice.tensor);
+      const checkpoint::TensorView& view = stored(saved, slice.tensor, tensor);
+      const bool direct =
+          tensor.is_cpu() && tensor.is_contiguous() &&
+          tensor.is_floating_point() == at::isFloatingType(to_torch(view.spec.dtype));
+      if (!direct) detours_.emplace_back(tensor, empty_like(view));
+      destinations.push_back({&view, bytes_of(direct ? tensor : detours_.back().second)});
+    }
     for (const auto& view : saved.model->tensors())
       if (!known.contains(view.spec.name))
         refuse(fmt::format("{} holds '{}', which this model does not have", saved.path.string(),
@@ -104,15 +106,14 @@ class Places {
   void settle() {
     const at::NoGradGuard no_grad;
     for (const auto& [tensor, read] : detours_) tensor.copy_(read);
-    for (const auto* const part : {&state_.parameters, &state_.buffers})
-      for (const auto& [name, tensor] : *part)
-        tensor.unsafeGetTensorImpl()->bump_version();  // Autograd did not see the write.
+    for (const StateEntry& entry : model_)
+      entry.tensor.unsafeGetTensorImpl()->bump_version();  // Autograd did not see the write.
   }
 
   std::vector<NamedTensor> others;
 
  private:
-  const ModuleState& state_;
+  StateView model_;
   std::vector<std::pair<at::Tensor, at::Tensor>> detours_;
 };
 
@@ -129,55 +130,59 @@ void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
           "as they were");
 }
 
-Json describe(const OptimizerState& state) {
+// The tensors, without their values, that travel to every rank.
+Json describe(const SavedTensors& saved) {
   Json tensors = Json::array();
-  for (const auto& [name, tensor] : state.tensors)
+  for (const auto& [name, tensor] : saved.by_name)
     tensors.push_back({{"name", name},
                        {"shape", tensor.sizes().vec()},
                        {"dtype", plan::to_string(to_plan(tensor.scalar_type()))}});
-  return {{"kind", state.kind}, {"counters", state.counters}, {"tensors", tensors}};
+  return tensors;
 }
 
-// COLLECTIVE. Returns rank 0's optimizer state on every rank.
-OptimizerState broadcast_value(Group& group, OptimizerState state) {
-  const Json described = broadcast_value(group, describe(state));
-  if (group.rank() != 0) {
-    state.kind = described["kind"];
-    state.counters = described["counters"];
-    state.tensors.clear();
-    for (const Json& tensor : described["tensors"]) {
-      const auto dtype = to_torch(plan::dtype_from_string(tensor["dtype"].get<std::string>()));
-      state.tensors.push_back(
-          {tensor["name"], at::empty(tensor["shape"].get<std::vector<int64_t>>(),
-                                     at::TensorOptions().dtype(dtype))});
-    }
-  }
-  if (group.size() > 1)
-    for (const auto& [name, tensor] : state.tensors) group.broadcast(tensor, 0);
-  return state;
+std::vector<plan::TensorSpec> specs_in(const Json& tensors) {
+  std::vector<plan::TensorSpec> specs;
+  for (const Json& tensor : tensors)
+    specs.push_back({tensor["name"], tensor["shape"].get<std::vector<int64_t>>(),
+                     plan::dtype_from_string(tensor["dtype"].get<std::string>()), true});
+  return specs;
 }
 
 // Returns the tensors of a part beside the model. Each tensor that all ranks have goes to the part
-// that has the fewest bytes so far.
-std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const OptimizerState& optimizer,
-                                  const EngineState& engine, const ModuleState& model) {
+// that has the fewest bytes so far. An archive goes to the first part, because its size may differ
+// from rank to rank.
+std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const StateView& state) {
   std::vector<NamedTensor> mine;
   std::vector<size_t> bytes(static_cast<size_t>(part.count));
-  for (const auto* const tensors : {&model.parameters, &model.buffers})
-    for (const auto& [name, tensor] : *tensors) bytes[0] += tensor.nbytes();
-  const auto deal = [&](const std::vector<NamedTensor>& tensors) {
-    for (const NamedTensor& each : tensors) {
-      const auto fewest = std::min_element(bytes.begin(), bytes.end());
-      *fewest += each.tensor.nbytes();
-      if (fewest - bytes.begin() == part.index) mine.push_back(each);
+  for (const StateEntry& entry : state)
+    if (is_of_model(entry.kind)) bytes[0] += entry.tensor.nbytes();
+  for (const StateEntry& entry : state) {
+    if (is_of_model(entry.kind) || is_of_one_rank(entry.kind)) continue;
+    auto to = bytes.begin();
+    if (entry.kind != StateKind::archive) {
+      to = std::min_element(bytes.begin(), bytes.end());
+      *to += entry.tensor.nbytes();
     }
-  };
-  if (optimizer.kind != "opaque") deal(optimizer.tensors);
-  // An archive, whose size may differ from rank to rank.
-  else if (part.index == 0)
-    mine = optimizer.tensors;
-  deal(shared_in_file(engine));
+    if (to - bytes.begin() == part.index) mine.push_back({name_in_file(entry, 0), entry.tensor});
+  }
   return mine;
+}
+
+// Checkpoints hold whole tensors.
+void require_whole(const StateView& state) {
+  for (const StateEntry& entry : state) {
+    check(entry.slice);
+    if (!entry.slice.is_whole())
+      throw Error(
+          ErrorCode::unsupported, "train",
+          fmt::format("a checkpoint cannot hold a part of a tensor: {}", entry.slice.describe()),
+          "a strategy whose ranks have whole tensors, or no checkpoint.dir");
+    if (entry.tensor.sizes().vec() != entry.slice.sizes)
+      throw Error(ErrorCode::internal, "train",
+                  fmt::format("the state {} has a tensor of shape [{}]", entry.slice.describe(),
+                              fmt::join(entry.tensor.sizes(), ", ")),
+                  "an Engine::state() whose tensors have the sizes of their slices");
+  }
 }
 
 }  // namespace
@@ -258,11 +263,11 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
     log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
-// Reads the newest checkpoint. Parameters and buffers go directly into the replica.
-std::optional<RunState> Saver::read(DataParallel& replica) {
+// Reads the newest checkpoint. Parameters and buffers go directly into the model.
+std::optional<RunState> Saver::read(const StateView& model) {
   // A run may return to the checkpoint that it has just saved.
   writer_->wait();
-  Places places(replica.state());
+  Places places(model);
   const auto saved =
       checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
         check_facts(candidate.manifest);
@@ -270,34 +275,30 @@ std::optional<RunState> Saver::read(DataParallel& replica) {
       });
   if (!saved) return std::nullopt;
   places.settle();
+  const checkpoint::Manifest& manifest = saved->manifest;
   RunState state;
-  state.optimizer.kind = saved->manifest.optimizer.value("kind", "");
-  state.optimizer.counters = saved->manifest.optimizer.value("counters", Json::object());
-  for (NamedTensor& other : places.others) {
-    if (belongs_to_engine(other.name))
-      state.engine.emplace(other.name, other.tensor);
-    else
-      state.optimizer.tensors.push_back(std::move(other));
-  }
-  state.progress = {saved->manifest.step,
-                    saved->manifest.extra.value("skipped_steps", int64_t{0}),
-                    saved->manifest.position,
+  for (const auto& [name, tensor] : places.others) state.tensors.by_name.emplace(name, tensor);
+  state.tensors.ranks = manifest.extra.value("world_size", 0);
+  state.counters = manifest.extra.value("counters", Json::object());
+  state.counters["optimizer"] = {
+      {"kind", manifest.optimizer.value("kind", "")},
+      {"counters", manifest.optimizer.value("counters", Json::object())}};
+  state.progress = {manifest.step,
+                    manifest.extra.value("skipped_steps", int64_t{0}),
+                    manifest.position,
                     false,
-                    saved->manifest.loss_history,
+                    manifest.loss_history,
                     {},
-                    saved->manifest.extra.value("guard", Json()),
-                    saved->manifest.extra.value("resize", Json())};
-  if (saved->manifest.extra.contains("ledger"))
-    state.progress.ledger =
-        Ledger::from_json(saved->manifest.extra["ledger"], saved->path.string());
-  state.counters = saved->manifest.extra.value("counters", Json::object());
-  state.ranks = saved->manifest.extra.value("world_size", 0);
+                    manifest.extra.value("guard", Json()),
+                    manifest.extra.value("resize", Json())};
+  if (manifest.extra.contains("ledger"))
+    state.progress.ledger = Ledger::from_json(manifest.extra["ledger"], saved->path.string());
   state.path = saved->path.string();
   log_info("resumed from {} at step {}", state.path, state.progress.step);
   return state;
 }
 
-std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState& engine,
+std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& of_run,
                                               std::optional<RunState> kept) {
   const bool from_memory = kept.has_value();
   std::optional<RunState> state;
@@ -305,7 +306,9 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   std::exception_ptr refused;  // Only rank 0 reads the checkpoint, but all ranks refuse it.
   if (group_.rank() == 0) {
     try {
-      state = from_memory ? std::move(kept) : writer_ ? read(replica) : std::nullopt;
+      state = from_memory ? std::move(kept)
+              : writer_   ? read(engine.state().tensors)
+                          : std::nullopt;
     } catch (const Error& error) {
       const auto [what, remedy] = parts_of(error);
       head = launch::refusal({error.code(), what, remedy});
@@ -323,7 +326,7 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
             {"guard", state->progress.guard},
             {"resize", state->progress.resize},
             {"counters", state->counters},
-            {"ranks", state->ranks},
+            {"tensors", describe(state->tensors)},
             {"epoch", state->progress.position.epoch},
             {"consumed", state->progress.position.consumed}};
   head = broadcast_value(group_, head);
@@ -334,15 +337,11 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   if (!state) state.emplace();
   Restored restored;
   restored.from_memory = head["from_memory"];
-  // A new engine already has rank 0's parameters.
-  if (!restored.from_memory) replica.sync_state();
-  load_state(replica.optimizer(), replica.updated_parameters(),
-             broadcast_value(group_, std::move(state->optimizer)));
-  engine.counters = head["counters"];
-  std::vector<NamedTensor> of_single_ranks;
-  if (restored.from_memory) of_single_ranks.swap(engine.own);
-  restored.shared = trireme::restore(engine, state->engine, head["ranks"], group_);
-  if (restored.from_memory) engine.own.swap(of_single_ranks);
+  engine.begin_load({head["counters"], specs_in(head["tensors"]), !restored.from_memory});
+  StateView all = engine.state().tensors;
+  all.insert(all.end(), of_run.begin(), of_run.end());
+  restored.found = fill(all, state->tensors, /*only_common=*/restored.from_memory, group_);
+  engine.end_load();
   restored.progress = {
       head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
       head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
@@ -351,13 +350,12 @@ std::optional<Saver::Restored> Saver::restore(DataParallel& replica, EngineState
   return restored;
 }
 
-checkpoint::Manifest Saver::manifest_of(const DataParallel& replica, const Progress& progress,
-                                        const EngineState& engine, const OptimizerState& optimizer,
+checkpoint::Manifest Saver::manifest_of(const EngineState& state, const Progress& progress,
                                         const Json& evaluation) const {
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
   manifest.position = progress.position;
-  manifest.aliases = replica.state().aliases;
+  manifest.aliases = facts_.aliases;
   manifest.loss_history = progress.loss_history;
   manifest.config = facts_.config;
   manifest.extra = {{"samples", facts_.samples},
@@ -368,34 +366,35 @@ checkpoint::Manifest Saver::manifest_of(const DataParallel& replica, const Progr
   manifest.extra["ledger"] = progress.ledger.to_json();
   manifest.extra["guard"] = progress.guard;
   manifest.extra["resize"] = progress.resize;
-  manifest.extra["counters"] = engine.counters;
+  Json counters = state.counters;
+  manifest.optimizer = counters.value("optimizer", Json::object());
+  counters.erase("optimizer");
+  manifest.extra["counters"] = std::move(counters);
   if (!evaluation.is_null()) manifest.extra["evaluation"] = evaluation;
-  manifest.optimizer = {{"kind", optimizer.kind}, {"counters", optimizer.counters}};
   return manifest;
 }
 
-void Saver::save(DataParallel& replica, const Progress& progress, const EngineState& engine,
-                 const Json& evaluation) {
-  replica.sync_buffers();
+void Saver::save(const EngineState& state, const Progress& progress, const Json& evaluation) {
+  require_whole(state.tensors);
   const bool all_write = parts_ && parts_->of_all_ranks;
   const std::vector<NamedTensor> of_ranks =
-      all_write ? own_in_file(engine, group_.rank()) : collect_own(engine, group_);
+      all_write ? own_in_file(state.tensors, group_.rank()) : collect_own(state.tensors, group_);
   if (!writer_) return;
   checkpoint::Part part;
   if (parts_)
     part = {parts_->index, parts_->count, fmt::format("{}-{}", parts_->name, ++saves_),
             parts_->ranks};
-  const OptimizerState optimizer = state_of(replica.optimizer(), replica.updated_parameters());
   checkpoint::Manifest manifest;
   manifest.step = progress.step;
   Views model_views, other_views;
   if (part.index == 0) {
-    require_finite(replica.state().parameters, progress.step);
-    manifest = manifest_of(replica, progress, engine, optimizer, evaluation);
-    model_views.add(replica.state().parameters);
-    model_views.add(replica.state().buffers);
+    const std::vector<NamedTensor> parameters = tensors_of(state.tensors, StateKind::parameter);
+    require_finite(parameters, progress.step);
+    manifest = manifest_of(state, progress, evaluation);
+    model_views.add(parameters);
+    model_views.add(tensors_of(state.tensors, StateKind::buffer));
   }
-  other_views.add(dealt_to(part, optimizer, engine, replica.state()));
+  other_views.add(dealt_to(part, state.tensors));
   other_views.add(of_ranks);
   writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part));
 }

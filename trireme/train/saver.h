@@ -2,9 +2,9 @@
 // part of it, and rank 0 hands it out to all.
 #pragma once
 #include <trireme/checkpoint/writer.h>
-#include <trireme/parallel/data_parallel.h>
-#include <trireme/train/engine_state.h>
+#include <trireme/parallel/engine.h>
 #include <trireme/train/ledger.h>
+#include <trireme/train/state_transfer.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,7 +13,7 @@
 
 namespace trireme {
 
-// The progress of a run, equal on every replica; only rank 0 has loss_history.
+// The progress of a run, equal on every replica.
 struct Progress {
   int64_t step = 0;  // Committed steps.
   // Batches whose gradients overflowed or that a guard skipped: their data was used, but nothing
@@ -32,12 +32,8 @@ struct Progress {
 // memory while a job regroups.
 struct RunState {
   Progress progress;
-  OptimizerState optimizer;
-  Json counters = Json::object();  // The counters of EngineState.
-  // The engine's tensors by their names in a file (engine_state.h).
-  std::map<std::string, at::Tensor> engine;
-  // The number of ranks that wrote them; 0: tensors of single ranks are missing.
-  int ranks = 0;
+  Json counters = Json::object();  // See EngineState.
+  SavedTensors tensors;
   // The path of the checkpoint; empty if the state comes from memory.
   std::string path;
 };
@@ -48,6 +44,7 @@ struct RunFacts {
   uint64_t seed = 0;
   int64_t batch = 0;
   Json config = Json::object();
+  std::map<std::string, std::string> aliases;  // See ModuleState.
 };
 
 // The place where a generation writes checkpoints in parts (checkpoint/parts.h), and this rank's
@@ -78,27 +75,28 @@ class Saver {
   Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts,
         Group& group);
 
-  // COLLECTIVE. Gives every replica the state that rank 0 has `kept`, or else rank 0's newest
-  // whole checkpoint. Kept parameters and buffers are in rank 0's module; states that other ranks
-  // kept are ignored. Returns nothing if there is neither. With a kept state, tensors of single
-  // ranks stay as they are. Throws Error(invalid_argument) that names the tensor or the fact in
-  // which checkpoint and run differ, on every rank.
+  // COLLECTIVE. Gives every engine the state that rank 0 has `kept`, or else rank 0's newest whole
+  // checkpoint, and fills the tensors of the run, which are the same on every rank. Kept
+  // parameters and buffers are in rank 0's module; states that other ranks kept are ignored.
+  // Returns nothing if there is neither. With a kept state, tensors of single ranks stay as they
+  // are. Throws Error(invalid_argument) that names the tensor or the fact in which checkpoint and
+  // run differ, on every rank.
   struct Restored {
     Progress progress;
-    // The engine's shared tensors that the checkpoint contained.
-    std::set<std::string> shared;
+    // The names in a file of the tensors that are the same on every rank and were found.
+    std::set<std::string> found;
     std::string path;  // Only rank 0 has it.
     bool from_memory = false;
   };
-  std::optional<Restored> restore(DataParallel& replica, EngineState& engine,
+  std::optional<Restored> restore(Engine& engine, const StateView& of_run,
                                   std::optional<RunState> kept = std::nullopt);
-  // COLLECTIVE: buffers are broadcast, and every rank's own state is collected unless all ranks
-  // write. A rank continues once its tensors are copied. `evaluation` belongs to this step; it is
-  // JSON with a loss, or null. Throws Error(internal) that names the tensor if a parameter is NaN
-  // or infinite, because a resume from such a checkpoint would fail for ever; older checkpoints
-  // then stay. Throws Error(io) if this save or an earlier one failed.
-  void save(DataParallel& replica, const Progress& progress, const EngineState& engine,
-            const Json& evaluation = {});
+  // COLLECTIVE: every rank's own state is collected unless all ranks write. Call it after the
+  // engine's prepare_to_read(). `state` has the engine's tensors and those of the run. A rank
+  // continues once its tensors are copied. `evaluation` belongs to this step; it is JSON with a
+  // loss, or null. Throws Error(internal) that names the tensor if a parameter is NaN or infinite,
+  // because a resume from such a checkpoint would fail for ever; older checkpoints then stay.
+  // Throws Error(io) if this save or an earlier one failed.
+  void save(const EngineState& state, const Progress& progress, const Json& evaluation = {});
   bool writes() const { return writer_ != nullptr; }  // True if this rank writes.
   // COLLECTIVE. Waits until every rank's part is on its disk, however long that takes. A rank
   // without a part waits for an answer no longer than `at_once`, and then asks again.
@@ -109,9 +107,8 @@ class Saver {
 
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;
-  std::optional<RunState> read(DataParallel& replica);
-  checkpoint::Manifest manifest_of(const DataParallel& replica, const Progress& progress,
-                                   const EngineState& engine, const OptimizerState& optimizer,
+  std::optional<RunState> read(const StateView& model);
+  checkpoint::Manifest manifest_of(const EngineState& state, const Progress& progress,
                                    const Json& evaluation) const;
   RunFacts facts_;
   Group& group_;

@@ -5,6 +5,10 @@
 #include <trireme/base/log.h>
 #include <trireme/base/unix_time.h>
 #include <trireme/launch/arrival.h>
+#include <trireme/parallel/compression/compressor.h>
+#include <trireme/parallel/engine.h>
+#include <trireme/parallel/local_sgd.h>
+#include <trireme/plan/strategy.h>
 #include <trireme/tensor/parameter_average.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/replica_run.h>
@@ -112,22 +116,29 @@ void check_elastic(const TrainerOptions& o) {
                   "1: between averagings no worker has the whole state");
 }
 
-// Returns the strategy's name once the numbers of workers and replicas are known. Refuses a
-// strategy that contradicts them, and names those that fit.
-std::string resolve_strategy(const TrainerOptions& o, int workers) {
-  if (o.strategy == "auto")
-    return workers > 1 ? "multi_worker" : o.replicas > 1 ? "mirrored" : "one_device";
-  if (o.strategy == "one_device" && (workers > 1 || o.replicas > 1))
-    refuse_option(
-        fmt::format("strategy one_device with {} workers of {} replicas", workers, o.replicas),
-        "mirrored (threads) or multi_worker (processes)");
-  if (o.strategy == "mirrored" && workers > 1)
-    refuse_option(fmt::format("strategy mirrored with {} workers", workers),
-                  "multi_worker, or one worker with replicas");
-  if (o.strategy != "one_device" && o.strategy != "mirrored" && o.strategy != "multi_worker")
-    refuse_option(fmt::format("strategy '{}' is not known", o.strategy),
-                  "auto, one_device, mirrored or multi_worker");
-  return o.strategy;
+// Refuses options that the strategy cannot honour.
+void check_features(const TrainerOptions& o) {
+  const StrategyFeatures can = find_strategy(o.strategy).features;
+  const auto refuse_unless = [&](bool has_it, bool wanted, const std::string& what) {
+    if (wanted && !has_it)
+      refuse_option(fmt::format("strategy '{}' with {}, which it does not have", o.strategy, what),
+                    "the option's default, or another strategy");
+  };
+  const bool is_half_precision = is_half(o.dtype) || o.loss_scaling.has_value();
+  refuse_unless(can.clip_norm, o.clip_norm > 0, fmt::format("train.clip_norm {}", o.clip_norm));
+  refuse_unless(can.clip_norm, o.guard.spike > 0, fmt::format("guard.spike {}", o.guard.spike));
+  refuse_unless(can.clip_norm, o.guard.policy != "stop", "guard.policy " + o.guard.policy);
+  refuse_unless(can.compression, o.compression.name != "none",
+                "strategy.compression " + o.compression.name);
+  refuse_unless(can.local_steps, o.local.steps > 1,
+                fmt::format("strategy.local_steps {}", o.local.steps));
+  refuse_unless(can.virtual_shards, o.virtual_shards > 0,
+                fmt::format("reproducible.virtual_shards {}", o.virtual_shards));
+  refuse_unless(can.loss_scaling, is_half_precision,
+                "train.dtype or train.precision of 16 bits, or loss scaling");
+  refuse_unless(can.equal_replicas, o.guard.check_replicas_every > 0,
+                fmt::format("guard.check_replicas_every {}", o.guard.check_replicas_every));
+  refuse_unless(can.sync_batch_norm, o.sync_batch_norm, "strategy.sync_batch_norm");
 }
 
 struct Groups {
@@ -253,9 +264,11 @@ std::optional<Report> run_through_generations(
 Trainer::Trainer(World& world, TrainerOptions options)
     : world_(world), options_(std::move(options)) {
   check_numbers(options_);
-  options_.strategy = resolve_strategy(options_, world_.workers());
+  options_.strategy =
+      plan::resolve_strategy(options_.strategy, world_.workers(), options_.replicas);
   if ((options_.dtype == at::kHalf || options_.autocast == at::kHalf) && !options_.loss_scaling)
     options_.loss_scaling.emplace();
+  check_features(options_);
 }
 
 Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,

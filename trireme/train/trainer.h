@@ -4,13 +4,12 @@
 #include <trireme/data/loader.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/monitor/sink.h>
-#include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/engine.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/train/callback.h>
 #include <trireme/train/faults.h>
 #include <trireme/train/guards.h>
-#include <trireme/train/model.h>
 #include <trireme/train/report.h>
 #include <trireme/train/resize.h>
 #include <trireme/train/schedule.h>
@@ -28,9 +27,8 @@ struct Job {
   std::string name = "training";
   ModelFactory model;
   OptimizerFactory optimizer = SGD{.lr = 0.01};
-  // Returns the mean loss over the batch. Default: cross-entropy of logits [N,
-  // classes] and class indices.
-  std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)> loss;
+  // Default: cross-entropy of logits [N, classes] and class indices.
+  LossFunction loss;
   // Returns the number of targets that the output got right, for accuracy. Default: the class with
   // the largest logit counts.
   std::function<int64_t(const at::Tensor& output, const at::Tensor& target)> correct;
@@ -67,7 +65,7 @@ struct TrainerOptions {
   // These options change behaviour.
 
   // one_device, mirrored (threads), multi_worker (processes), or auto: chosen by the numbers of
-  // workers and replicas.
+  // workers and replicas. Or the name of a strategy of your own (parallel/engine.h).
   std::string strategy = "auto";
   int replicas = 1;  // The number of replicas in each worker.
   int64_t epochs = 10;
@@ -90,8 +88,8 @@ struct TrainerOptions {
   // If above 0, an average of the parameters is kept, and evaluation uses it.
   double ema_decay = 0;
   bool sync_batch_norm = false;  // Batch norm over the samples of all replicas.
-  CompressionOptions compression;
-  LocalSgdOptions local;
+  plan::CompressionOptions compression;
+  plan::LocalSgdOptions local;
   // If above 0, the global batch is cut into this number of pieces. Each is computed separately
   // with its own random numbers, and the results are added in a fixed order. Any number of
   // replicas up to it then gives the same bits, even if the number changes (DataParallelOptions).

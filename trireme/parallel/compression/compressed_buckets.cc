@@ -77,19 +77,20 @@ void CompressedBuckets::end_step(bool counted) {
   facts_.reset();
 }
 
-std::vector<NamedTensor> CompressedBuckets::state() const {
-  std::vector<NamedTensor> all;
+StateView CompressedBuckets::state() const {
+  StateView all;
   for (const auto& compressor : compressors_)
-    for (NamedTensor& part : compressor->state()) all.push_back(std::move(part));
+    for (StateEntry& part : compressor->state()) all.push_back(std::move(part));
   return all;
 }
 
 void CompressedBuckets::take_state(const CompressedBuckets& other) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> kept;
-  for (auto& [name, tensor] : other.state()) kept.emplace(name, tensor);
-  for (auto& [name, tensor] : state())
-    if (const auto found = kept.find(name); found != kept.end()) tensor.copy_(found->second);
+  for (const StateEntry& entry : other.state()) kept.emplace(entry.slice.tensor, entry.tensor);
+  for (const StateEntry& entry : state())
+    if (const auto found = kept.find(entry.slice.tensor); found != kept.end())
+      entry.tensor.copy_(found->second);
 }
 
 }  // namespace trireme::compression

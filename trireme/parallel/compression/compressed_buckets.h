@@ -38,7 +38,7 @@ class CompressedBuckets {
   // Ends the step. If it did not count, the kept errors stay as they were before it.
   void end_step(bool counted);
 
-  std::vector<NamedTensor> state() const;
+  StateView state() const;
   // Takes over the kept errors of `other`, whose plan orders the same parameters differently.
   void take_state(const CompressedBuckets& other);
 

@@ -8,7 +8,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/comm/group.h>
-#include <trireme/parallel/module_state.h>
+#include <trireme/parallel/state_view.h>
 #include <trireme/plan/compression_plan.h>
 #include <trireme/plan/tensor_spec.h>
 #include <functional>
@@ -43,9 +43,10 @@ class Compressor {
   // Says that the step counts: the object keeps what the last all_reduce() left out. Without this
   // call the next all_reduce() starts from the same state as the last one.
   virtual void commit() {}
-  // The state kept between steps, by parameter ("error/conv1.weight"). Checkpoints save it, and a
-  // resumed run fills it in place.
-  virtual std::vector<NamedTensor> state() { return {}; }
+  // The state kept between steps, of the kinds `rank` and `residual`, under names of its own for
+  // each parameter ("error/conv1.weight"). Checkpoints save it, and a resumed run fills it in
+  // place.
+  virtual StateView state() { return {}; }
 };
 
 using CompressorFactory = std::function<std::unique_ptr<Compressor>(

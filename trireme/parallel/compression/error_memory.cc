@@ -11,13 +11,14 @@ ErrorMemory::ErrorMemory(const CompressedBucket& bucket)
       kept_(at::zeros({bucket.elements}, at::TensorOptions().dtype(bucket.dtype))),
       left_(at::zeros_like(kept_)) {}
 
-std::vector<NamedTensor> ErrorMemory::state() const {
-  std::vector<NamedTensor> parts;
+StateView ErrorMemory::state() const {
+  StateView parts;
   for (size_t i = 0; i < bucket_.parameters.size(); ++i) {
     const plan::TensorSpec& parameter = bucket_.parameters[i];
     parts.push_back(
-        {"error/" + parameter.name,
-         kept_.narrow(0, bucket_.offsets[i], parameter.elements()).view(parameter.shape)});
+        whole("error/" + parameter.name,
+              kept_.narrow(0, bucket_.offsets[i], parameter.elements()).view(parameter.shape),
+              StateKind::residual));
   }
   return parts;
 }

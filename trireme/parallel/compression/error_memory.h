@@ -15,7 +15,7 @@ class ErrorMemory {
   // The errors of this step; zeros before they are written.
   const at::Tensor& left() const { return left_; }
   void commit() { std::swap(kept_, left_); }
-  std::vector<NamedTensor> state() const;  // "error/<parameter>", views of kept().
+  StateView state() const;  // "error/<parameter>", views of kept().
 
  private:
   CompressedBucket bucket_;

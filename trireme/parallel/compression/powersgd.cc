@@ -47,9 +47,10 @@ class PowerSgd : public Compressor {
     std::swap(q_, next_q_);
   }
 
-  std::vector<NamedTensor> state() override {
-    std::vector<NamedTensor> parts = errors_.state();
-    for (const Matrix& matrix : matrices_) parts.push_back({"q/" + matrix.name, q_of(matrix)});
+  StateView state() override {
+    StateView parts = errors_.state();
+    for (const Matrix& matrix : matrices_)
+      parts.push_back(whole("q/" + matrix.name, q_of(matrix), StateKind::rank));
     return parts;
   }
 

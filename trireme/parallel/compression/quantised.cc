@@ -36,9 +36,7 @@ class Quantised : public Compressor {
   void commit() override {
     if (errors_) errors_->commit();
   }
-  std::vector<NamedTensor> state() override {
-    return errors_ ? errors_->state() : std::vector<NamedTensor>();
-  }
+  StateView state() override { return errors_ ? errors_->state() : StateView(); }
 
  private:
   // A part of every rank's chunk. While one piece is on its way, others are encoded, summed and

@@ -38,7 +38,7 @@ class TopK : public Compressor {
   }
 
   void commit() override { errors_.commit(); }
-  std::vector<NamedTensor> state() override { return errors_.state(); }
+  StateView state() override { return errors_.state(); }
 
  private:
   std::shared_ptr<Group> group_;

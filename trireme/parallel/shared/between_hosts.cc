@@ -60,8 +60,10 @@ BetweenHosts::BetweenHosts(std::shared_ptr<Group> group,
     if (leaders)
       compressed_ = std::move(compressed);
     else
-      for (const auto& [name, tensor] : compressed->state())
-        forms_.push_back({name, tensor.to(at::kMeta)});
+      for (StateEntry& entry : compressed->state()) {
+        entry.tensor = entry.tensor.to(at::kMeta);
+        forms_.push_back(std::move(entry));
+      }
   }
   team_->barrier("gradients between hosts");
   if (!flags(0).travels_in_backward) return;
@@ -147,11 +149,11 @@ void BetweenHosts::end_step(bool counted) {
   if (compressed_) compressed_->end_step(counted);
 }
 
-std::vector<NamedTensor> BetweenHosts::state() const {
+StateView BetweenHosts::state() const {
   if (compressed_) return compressed_->state();
-  std::vector<NamedTensor> zeros;
-  for (const auto& [name, form] : forms_)
-    zeros.push_back({name, at::zeros(form.sizes(), form.options().device(at::kCPU))});
+  StateView zeros = forms_;
+  for (auto& [slice, tensor, kind] : zeros)
+    tensor = at::zeros(tensor.sizes(), tensor.options().device(at::kCPU));
   return zeros;
 }
 

@@ -65,7 +65,7 @@ class BetweenHosts {
   void end_step(bool counted);
   // The state of compression, with the same names on every rank. Ranks without compressors return
   // zeros that nothing reads.
-  std::vector<NamedTensor> state() const;
+  StateView state() const;
 
  private:
   struct Flags;
@@ -90,7 +90,7 @@ class BetweenHosts {
   bool compresses_;
   std::unique_ptr<compression::CompressedBuckets> compressed_;  // Only the first rank has it.
   // The names, shapes and types of state(), without memory. Only the other ranks have them.
-  std::vector<NamedTensor> forms_;
+  StateView forms_;
   // The state of the current step follows.
   double gradient_scale_ = 1;
   int arrived_ = 0;

@@ -33,9 +33,9 @@ constexpr int64_t kRun = 4096;
 constexpr int kMostStates = 3;  // No fused optimizer has more state tensors.
 constexpr int kTurns = 8;       // See content_watch.h.
 
-class SharedExchange : public Exchange {
+class OneCopyOfAHost : public SharedExchange {
  public:
-  SharedExchange(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+  OneCopyOfAHost(std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
                  std::unique_ptr<fused::FusedOptimizer> optimizer, plan::EnginePlan plan,
                  ExchangeOptions options)
       : group_(std::move(group)),
@@ -60,10 +60,7 @@ class SharedExchange : public Exchange {
   void expect_last_backward(double gradient_scale) override {
     if (between_) between_->expect_last_backward(gradient_scale);
   }
-  std::vector<NamedTensor> state() override {
-    return between_ ? between_->state() : std::vector<NamedTensor>();
-  }
-  bool shares_parameters() const override { return true; }
+  StateView state() override { return between_ ? between_->state() : StateView(); }
   bool is_torn() const override { return updating_; }
 
   StepOutcome exchange(const Contribution& mine, const Update&) override {
@@ -645,11 +642,11 @@ class SharedExchange : public Exchange {
 
 }  // namespace
 
-std::unique_ptr<Exchange> make_shared_exchange(std::shared_ptr<Group> group,
-                                               std::vector<NamedTensor> parameters,
-                                               std::unique_ptr<fused::FusedOptimizer> optimizer,
-                                               plan::EnginePlan plan, ExchangeOptions options) {
-  return std::make_unique<SharedExchange>(std::move(group), std::move(parameters),
+std::unique_ptr<SharedExchange> make_shared_exchange(
+    std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,
+    std::unique_ptr<fused::FusedOptimizer> optimizer, plan::EnginePlan plan,
+    ExchangeOptions options) {
+  return std::make_unique<OneCopyOfAHost>(std::move(group), std::move(parameters),
                                           std::move(optimizer), std::move(plan),
                                           std::move(options));
 }

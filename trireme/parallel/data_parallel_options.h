@@ -1,0 +1,42 @@
+// The options of a data-parallel step. The Trainer fills them in for every strategy.
+#pragma once
+#include <trireme/parallel/grad_scaler.h>
+#include <trireme/parallel/shared/update_guard.h>
+#include <trireme/plan/bucket_plan.h>
+#include <trireme/plan/data_parallel_plan.h>
+#include <functional>
+#include <optional>
+
+namespace trireme {
+
+struct DataParallelOptions {
+  double clip_norm = 0;        // The largest global L2 norm; 0 means no clipping.
+  bool gradient_norm = false;  // Report the norm in every StepOutcome.
+  // All replicas of a host use one copy of parameters and optimizer state
+  // (shared/shared_exchange.h). This needs an optimizer that is one of SGD, Adam, AdamW, RMSprop,
+  // Adagrad, Lars and Lamb, a backend that shares memory, and trainable parameters of float32 or
+  // float64 (or masters). No parameter may have memory in common with another one or with a
+  // buffer. Otherwise the option does nothing. Code must then write parameters inside
+  // modify_parameters().
+  bool share_parameters = false;
+  // Guards the update of shared parameters: if a rank dies in an update, the other ranks of its
+  // host finish it (shared/update_guard.h). The guard costs a copy of all memory that the
+  // update writes. Optimizers whose step depends on whole layers (Lars, Lamb) then keep a copy
+  // for each replica.
+  shared::UpdateGuardOptions guard;
+  plan::BucketOptions buckets;
+  plan::CompressionOptions compression;
+  plan::LocalSgdOptions local;  // Replicas may take several steps apart.
+  // Above 0, each global batch is cut into so many pieces, each computed apart, and any number
+  // of replicas ends with the same bits (reproducible_exchange.h). Each replica computes the
+  // pieces of shards(). This excludes compression, local steps and closures, and parameters
+  // are not shared.
+  int virtual_shards = 0;
+  // Losses are scaled up for float16, and gradients are scaled back. A step that overflows is
+  // skipped.
+  std::optional<GradScalerOptions> loss_scaling;
+  // See ExchangeOptions::accept. It is not called while local steps keep replicas apart.
+  std::function<bool(double loss, double gradient_norm)> accept;
+};
+
+}  // namespace trireme

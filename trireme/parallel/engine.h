@@ -1,0 +1,164 @@
+// The seam of every strategy. An engine trains one rank's part of a model: its step() does
+// forward, backward, exchange and update in an order of its own. The training loop, checkpoints,
+// guards and averages know only this interface and the StateView.
+//
+// An engine lives as long as a generation of the job. For the next generation the Trainer makes a
+// new engine on the same model, with the new groups, and moves the state of the old one into it; a
+// run that resumes does the same with the state of a checkpoint. So a strategy that shows its
+// whole state survives lost ranks and stops without further code.
+//
+// A strategy of your own: derive from Engine, or from ReplicaEngine (replica_engine.h) if every
+// rank has the whole model; call register_strategy() before the Trainer is made, on every rank;
+// give the name as strategy. examples/own_strategy shows it.
+#pragma once
+#include <trireme/comm/group.h>
+#include <trireme/data/batch.h>
+#include <trireme/launch/phase.h>
+#include <trireme/parallel/data_parallel_options.h>
+#include <trireme/parallel/model.h>
+#include <trireme/parallel/optimizer.h>
+#include <trireme/parallel/state_view.h>
+#include <trireme/parallel/step_outcome.h>
+#include <trireme/plan/engine_plan.h>
+#include <trireme/plan/tensor_spec.h>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+class ReplicaRandom;
+
+// Returns the mean loss over the batch.
+using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
+
+// What a rank wants of the others after a step.
+struct Wishes {
+  bool stop = false;     // The job ends.
+  bool regroup = false;  // The job goes on with other ranks.
+};
+
+// Everything that an engine is made of. The groups belong to the engine alone.
+struct EngineSetting {
+  std::string strategy;          // The name by which the strategy was chosen.
+  std::shared_ptr<Group> group;  // All ranks.
+  // All ranks again, for the batch norms over all replicas in forward and backward. Null unless
+  // they are wanted.
+  std::shared_ptr<Group> norm_group;
+  Model model;  // In training mode. The same initial values on every rank.
+  OptimizerFactory optimizer;
+  LossFunction loss;
+  DataParallelOptions options;
+  std::optional<at::ScalarType> autocast;  // Forward and loss run under it.
+  uint64_t seed = 0;
+  ReplicaRandom* random = nullptr;  // Seeded anew before each step; outlives the engine.
+  // Call it when a phase of the step begins: forward, backward, exchange. Reports, verdicts and
+  // injected faults are told by it.
+  std::function<void(Phase)> enter = [](Phase) {};
+  // Ask for it as late as possible in a step, and tell the other ranks.
+  std::function<Wishes()> wishes = [] { return Wishes(); };
+};
+
+struct StepRequest {
+  const Batch& batch;  // The share of Engine::data_share().
+  int64_t number = 1;  // Steps count from 1.
+  int passes = 1;      // Micro-batches: the share is computed in this number of parts.
+};
+
+// The part of each global batch that a rank computes: share `index` of `count`. Ranks that compute
+// one share together (stages of a pipeline) have the same index.
+struct DataShare {
+  int index = 0, count = 1;
+};
+
+// What comes to a new engine, apart from the values of its tensors.
+struct IncomingState {
+  Json counters = Json::object();  // See EngineState.
+  // Everything that was saved besides the model, by names in a file; without tensors of the model.
+  std::vector<plan::TensorSpec> tensors;
+  // Rank 0's parameters and buffers have been read from a checkpoint just now. Otherwise they are
+  // those with which the engine was made.
+  bool model_is_new = false;
+};
+
+// Used by one thread. After an error no further step is made. Unless is_torn(), the parameters and
+// state() are then those before the step that failed, and the next generation continues from them.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  // COLLECTIVE. Trains on one global batch. The outcome is the same on all ranks; exchange
+  // counters are this rank's. Unless StepOutcome::updated, the step has changed no parameter and
+  // no other state: so it must be if the loss of some rank is not finite.
+  virtual StepOutcome step(const StepRequest& request) = 0;
+  // The output of the model for evaluation. The ranks of one data_share() call it together, with
+  // the same data; one of them returns the output, the others an undefined tensor.
+  virtual at::Tensor evaluate(const at::Tensor& data) = 0;
+  virtual DataShare data_share() const = 0;
+
+  // COLLECTIVE. Makes parameters and buffers those that are evaluated and saved: what steps keep
+  // apart between ranks is brought together.
+  virtual void prepare_to_read() = 0;
+  // COLLECTIVE. Throws Error(invalid_argument) on every rank if code outside the engine has
+  // changed parameters in a way that step() would refuse.
+  virtual void check_parameters() {}
+
+  // The tensors are the engine's own, not copies. All ranks have the same entries, but for their
+  // slices, in the same order.
+  virtual EngineState state() = 0;
+  // State moves into a new engine in three steps. begin_load() takes the counters, makes all
+  // ranks' models rank 0's, and makes the tensors for what was saved, so that state() lists them;
+  // torch's optimizers have none before their first step. Then the caller fills the tensors of
+  // state() on every rank, except those of the model. end_load() puts them to use. Both
+  // COLLECTIVE. Throws Error(invalid_argument) on every rank if the state does not fit.
+  virtual void begin_load(const IncomingState& incoming) = 0;
+  virtual void end_load() = 0;
+
+  // The learning rates of the optimizer's groups.
+  virtual std::vector<double> rates() const = 0;
+  virtual void set_rates(std::span<const double> rates) = 0;
+
+  // The plan with which the engine began; the same on every rank.
+  virtual const plan::EnginePlan& plan() const = 0;
+  virtual double loss_scale() const { return 1; }
+  // True if all ranks of a host work on one copy of the parameters.
+  virtual bool shares_parameters() const { return false; }
+  // True after an error if the state may belong to no step at all. No rank continues from it.
+  virtual bool is_torn() const { return false; }
+};
+
+// What a strategy can do besides plain steps. The Trainer refuses an option for which the strategy
+// has a false here.
+struct StrategyFeatures {
+  bool clip_norm = false;  // Also gradient_norm and accept (guard.policy, guard.spike).
+  bool compression = false;
+  bool local_steps = false;
+  bool virtual_shards = false;
+  bool loss_scaling = false;  // With it, parameters of 16 bits.
+  bool sync_batch_norm = false;
+  // The replicas are equal after each step, so that guard.check_replicas_every can compare them.
+  bool equal_replicas = true;
+};
+
+struct Strategy {
+  std::function<std::unique_ptr<Engine>(const EngineSetting&)> make;  // COLLECTIVE.
+  StrategyFeatures features;
+};
+
+// The function that makes engines of a class with a constructor that takes the setting.
+template <typename Kind>
+std::unique_ptr<Engine> make_engine(const EngineSetting& setting) {
+  return std::make_unique<Kind>(setting);
+}
+
+// Adds a strategy under a name. Call it before a Trainer is made, on every rank. Throws
+// Error(invalid_argument) if the name is taken.
+void register_strategy(const std::string& name, Strategy strategy);
+std::vector<std::string> strategy_names();  // In order.
+// Throws Error(invalid_argument) that lists the known names.
+Strategy find_strategy(const std::string& name);
+
+}  // namespace trireme

@@ -1,0 +1,45 @@
+#include <ATen/core/Tensor.h>
+
+#include <trireme/parallel/passes.h>
+#include <trireme/plan/data_plan.h>
+#include <trireme/tensor/autocast.h>
+
+namespace trireme {
+
+void Passes::compute(const Batch& batch, int passes, const Backward& backward) const {
+  for (int part = 0; part < passes; ++part) {
+    const auto [from, to] = plan::DataPlan::share(batch.size(), part, passes);
+    if (from == to) {
+      compute_nothing(batch, backward);
+      continue;
+    }
+    setting_.enter(Phase::forward);
+    const bool whole = to - from == batch.size();
+    const at::Tensor data = whole ? batch.data : batch.data.narrow(0, from, to - from);
+    const at::Tensor target = whole ? batch.target : batch.target.narrow(0, from, to - from);
+    at::Tensor loss;
+    {
+      const Autocast mixed(setting_.autocast);
+      const auto together = norms_together();
+      loss = setting_.loss(setting_.model.forward(data), target);
+    }
+    setting_.enter(Phase::backward);
+    backward(loss, to - from, part + 1 == passes);
+  }
+}
+
+std::optional<SyncBatchNorm> Passes::norms_together() const {
+  if (!setting_.norm_group) return std::nullopt;
+  return std::optional<SyncBatchNorm>(std::in_place, setting_.norm_group);
+}
+
+// Computes nothing on a replica without samples, unless the batch norms of other replicas wait
+// for it.
+void Passes::compute_nothing(const Batch& batch, const Backward& backward) const {
+  const auto together = norms_together();
+  if (!together) return backward({}, 0, /*is_last=*/false);
+  const Autocast mixed(setting_.autocast);
+  backward(setting_.model.forward(batch.data.narrow(0, 0, 0)).sum(), 0, /*is_last=*/false);
+}
+
+}  // namespace trireme
