@@ -26,9 +26,10 @@ class Watched : public Numbered {
  public:
   Watched(int64_t samples, std::function<void(int64_t)> before)
       : Numbered(samples), before_(std::move(before)) {}
-  Example get(int64_t index) const override {
+  Example get(const Draw& draw) const override {
+    const int64_t index = draw.index;
     before_(index);
-    return Numbered::get(index);
+    return Numbered::get(draw);
   }
 
  private:
@@ -199,7 +200,7 @@ TEST(LoaderThreads, NameASourceThatGivesTheWrongNumberOfRows) {
   class Short : public Numbered {
    public:
     using Numbered::Numbered;
-    Example get_batch(const std::vector<int64_t>&) const override {
+    Example get_batch(const Draws&) const override {
       return Numbered::get_batch({0});
     }
   };

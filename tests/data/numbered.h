@@ -12,7 +12,8 @@ class Numbered : public Source {
  public:
   explicit Numbered(int64_t samples) : samples_(samples) {}
   int64_t size() const override { return samples_; }
-  Example get(int64_t index) const override {
+  Example get(const Draw& draw) const override {
+    const int64_t index = draw.index;
     return {at::full({2, 3}, static_cast<float>(index)), at::scalar_tensor(index, at::kLong)};
   }
 

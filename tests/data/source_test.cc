@@ -15,7 +15,8 @@ using data::expect_error;
 class Squares : public Source {
  public:
   int64_t size() const override { return 100; }
-  Example get(int64_t index) const override {
+  Example get(const Draw& draw) const override {
+    const int64_t index = draw.index;
     const auto value = static_cast<float>(index);
     return {at::tensor({value, value * value}), at::scalar_tensor(index, at::kLong)};
   }
@@ -24,7 +25,8 @@ class Squares : public Source {
 class Ragged : public Source {
  public:
   int64_t size() const override { return 100; }
-  Example get(int64_t index) const override {
+  Example get(const Draw& draw) const override {
+    const int64_t index = draw.index;
     return {at::zeros({1 + index % 2}),
             index == 50 ? at::Tensor() : at::scalar_tensor(index, at::kLong)};
   }

@@ -80,6 +80,20 @@ TEST(ModelBuild, GivesLogitsForEverySampleAndAGradientToEveryParameter) {
   }
 }
 
+// The same random numbers are drawn in both, so dropout and batch norms are compared too.
+TEST(ModelBuild, HasBlocksThatComputeWhatForwardDoes) {
+  for (const Case& c : cases()) {
+    const Model model = make_factory(c.options, c.input)();
+    EXPECT_NO_THROW(check(model)) << c.options.name;
+    ASSERT_GE(model.blocks.size(), 2U) << c.options.name;
+    const at::Tensor data = random_batch(c, 3);
+    at::manual_seed(3);
+    const at::Tensor whole = model.forward(data);
+    at::manual_seed(3);
+    EXPECT_TRUE(at::equal(whole, output_of(model.blocks, {data}))) << c.options.name;
+  }
+}
+
 TEST(ModelBuild, TakesABatchOfNoSamples) {
   for (const Case& c : cases()) {
     const Model model = make_factory(c.options, c.input)();

@@ -126,7 +126,7 @@ TEST(MirroredEngine, ComputesItsShareOfEachBatch) {
     EXPECT_EQ(engine->data_share().index, group.rank());
     EXPECT_EQ(engine->data_share().count, 3);
     const Data data = data_of(5);
-    EXPECT_TRUE(engine->evaluate(data.x).equal(net->forward(data.x)));
+    EXPECT_TRUE(engine->evaluate(batch_of(data, 0, 1)).equal(net->forward(data.x)));
     EXPECT_EQ(engine->plan().ranks(), 3);
     EXPECT_EQ(engine->plan().engine, "data_parallel");
   });

@@ -212,5 +212,19 @@ TEST(ReplicaRandom, EveryOperationThatTakesAGeneratorIsCovered) {
   EXPECT_THAT(missed, ::testing::IsEmpty());
 }
 
+TEST(ReplicaRandom, RepeatsFromAMark) {
+  ReplicaRandom random(7);
+  at::randn({3});
+  const ReplicaRandom::Mark mark = random.mark();
+  const at::Tensor first = at::randn({5}), mask = at::dropout(at::ones({50}), 0.5, true);
+  random.restore(mark);
+  EXPECT_TRUE(at::equal(at::randn({5}), first));
+  EXPECT_TRUE(at::equal(at::dropout(at::ones({50}), 0.5, true), mask));
+  const at::Tensor after = at::randn({5});
+  random.restore(mark);  // A mark may be used again.
+  EXPECT_TRUE(at::equal(at::randn({5}), first));
+  EXPECT_FALSE(at::equal(after, first));
+}
+
 }  // namespace
 }  // namespace trireme::replica_random_test

@@ -93,9 +93,9 @@ class Stages : public Engine {
  public:
   Stages(Model model, bool is_last) : model_(std::move(model)), is_last_(is_last) {}
   StepOutcome step(const StepRequest&) override { return {}; }
-  at::Tensor evaluate(const at::Tensor& data) override {
-    samples += data.size(0);
-    return is_last_ ? model_.forward(data) : at::Tensor();
+  at::Tensor evaluate(const Batch& batch) override {
+    samples += batch.size();
+    return is_last_ ? output_of(model_, batch) : at::Tensor();
   }
   DataShare data_share() const override { return {0, 1}; }
   void prepare_to_read() override {}

@@ -267,7 +267,8 @@ TEST(TrainerErrors, ANaNLossNamesStepAndRank) {
 class ThrowingSource : public Source {
  public:
   int64_t size() const override { return 90; }
-  Example get(int64_t index) const override {
+  Example get(const Draw& draw) const override {
+    const int64_t index = draw.index;
     if (index == 77) throw std::runtime_error("file 77 is gone");
     return {at::ones({5}), at::zeros({}, at::kLong)};
   }

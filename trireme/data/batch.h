@@ -1,19 +1,39 @@
-// The samples that one replica computes in a step.
+// Samples, and the batches that are made of them.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/plan/data_plan.h>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace trireme {
 
+using Tensors = std::vector<at::Tensor>;
+
+// A sample without a batch dimension, or several samples along a first dimension.
+struct Example {
+  at::Tensor data;
+  at::Tensor target;  // Of one sample: a scalar (class index, int64) or a tensor of any shape.
+  std::map<std::string, at::Tensor> more = {};  // Other tensors by name, such as "mask".
+};
+
+// The samples that one replica computes in a step.
 struct Batch {
-  at::Tensor data, target;       // The first dimension is this replica's share; it may be 0.
-  std::vector<int64_t> indices;  // The samples of the share, in order.
-  int64_t global_size = 0;       // The size of the whole global batch.
-  plan::DataPosition position;   // The position of the first sample of the global batch.
+  // The first dimension of each tensor is this replica's share; it may be 0.
+  at::Tensor data, target;
+  std::map<std::string, at::Tensor> more = {};  // See Example.
+  std::vector<int64_t> indices;                 // The samples of the share, in order.
+  int64_t global_size = 0;                      // The size of the whole global batch.
+  plan::DataPosition position;  // The position of the first sample of the global batch.
   plan::DataPosition next;  // The position where training continues after this batch is committed.
   int64_t size() const { return static_cast<int64_t>(indices.size()); }
+
+  // The tensor "data", "target", or one of `more`. Throws Error(invalid_argument) that lists the
+  // names that exist.
+  const at::Tensor& tensor(const std::string& name) const;
+  // Samples [from, from + count) of the share, as views.
+  Batch part(int64_t from, int64_t count) const;
 };
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/base/hash.h>
 #include <trireme/data/prefetch.h>
 #include <algorithm>
 
@@ -11,6 +12,7 @@ namespace trireme {
 namespace {
 
 constexpr int kMostThreads = 256;
+constexpr uint64_t kOfDraws = 0x6472617773;
 
 void require(bool holds, const std::string& what, std::string_view remedy) {
   if (!holds) throw Error(ErrorCode::invalid_argument, "data", what, remedy);
@@ -60,15 +62,17 @@ void check_rows(const at::Tensor& tensor, size_t rows, std::string_view part) {
 
 // Loads the tensors of a batch whose indices are known. For an empty share, a sample of the source
 // gives the other sizes of the tensors.
-Batch load(const Source& source, at::ScalarType dtype, Batch batch) {
+Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Batch batch) {
   const bool empty = batch.indices.empty();
   const std::vector<int64_t> asked = empty ? std::vector<int64_t>{0} : batch.indices;
-  Example rows = source.get_batch(asked);
-  check_rows(rows.data, asked.size(), "data");
-  check_rows(rows.target, asked.size(), "targets");
-  if (empty) rows = {rows.data.slice(0, 0, 0), rows.target.slice(0, 0, 0)};
-  batch.data = converted(rows.data, dtype);
-  batch.target = converted(rows.target, dtype);
+  const Example rows = source.get_batch({asked, batch.position.epoch, seed});
+  const auto take = [&](const at::Tensor& tensor, const std::string& name) {
+    check_rows(tensor, asked.size(), name);
+    return converted(empty ? tensor.slice(0, 0, 0) : tensor, dtype);
+  };
+  batch.data = take(rows.data, "data");
+  batch.target = take(rows.target, "targets");
+  for (const auto& [name, tensor] : rows.more) batch.more.emplace(name, take(tensor, name));
   return batch;
 }
 
@@ -105,14 +109,18 @@ struct Loader::Impl {
             .next = plan.next(at)};
   }
 
+  // The seed of the order and that of the draws differ, so that they have nothing in common.
+  uint64_t seed_of_draws() const { return mix64(options.seed, kOfDraws); }
+
   void fill_window() {
     const auto window = static_cast<size_t>(std::max(options.threads, options.prefetch));
     while (prefetch->size() < window) {
       Batch batch = assign(scheduled);
       scheduled = batch.next;
-      prefetch->add(data::Prefetch::Task(
-          [source = source, dtype = options.dtype, batch = std::move(batch)]() mutable {
-            return load(*source, dtype, std::move(batch));
+      prefetch->add(
+          data::Prefetch::Task([source = source, dtype = options.dtype, seed = seed_of_draws(),
+                                batch = std::move(batch)]() mutable {
+            return load(*source, dtype, seed, std::move(batch));
           }));
     }
   }
@@ -155,9 +163,9 @@ Loader::~Loader() = default;
 Loader::Loader(Loader&&) noexcept = default;
 
 Batch Loader::next() {
-  Batch batch = impl_->prefetch
-                    ? impl_->next_prefetched()
-                    : load(*impl_->source, impl_->options.dtype, impl_->assign(impl_->position));
+  Batch batch = impl_->prefetch ? impl_->next_prefetched()
+                                : load(*impl_->source, impl_->options.dtype,
+                                       impl_->seed_of_draws(), impl_->assign(impl_->position));
   impl_->position = batch.next;
   if (impl_->prefetch) impl_->fill_window();  // The threads work while the caller trains.
   return batch;

@@ -3,7 +3,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
-#include <trireme/comm/world.h>
 #include <trireme/data/batch.h>
 #include <trireme/data/source.h>
 #include <trireme/plan/data_plan.h>
@@ -37,9 +36,10 @@ class Loader {
   // if the global batch has fewer samples than there are replicas.
   Loader(std::shared_ptr<const Source> source, LoaderOptions options, int rank = 0,
          int world_size = 1);
-  // Loads this worker's share in its world, with one replica per worker.
-  Loader(const World& world, std::shared_ptr<const Source> source, LoaderOptions options)
-      : Loader(std::move(source), options, world.rank(), world.size()) {}
+  // Loads the share of the calling rank of a World, with one replica per worker, or of a Group.
+  template <typename Ranks>
+  Loader(const Ranks& ranks, std::shared_ptr<const Source> source, LoaderOptions options)
+      : Loader(std::move(source), options, ranks.rank(), ranks.size()) {}
   ~Loader();
   Loader(Loader&&) noexcept;
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/tensor/replica_random.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -62,19 +63,53 @@ at::Tensor gather_rows(const at::Tensor& tensor, const std::vector<int64_t>& ind
   return rows;
 }
 
+template <typename Part>
+std::vector<at::Tensor> parts_of(const std::vector<Example>& examples, Part part) {
+  std::vector<at::Tensor> parts;
+  for (const Example& example : examples) parts.push_back(part(example));
+  return parts;
+}
+
+void require_same_names(const std::vector<Example>& examples,
+                        const std::vector<int64_t>& indices) {
+  const auto names_of = [](const Example& example) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : example.more) names.push_back(name);
+    return fmt::format("[{}]", fmt::join(names, ", "));
+  };
+  for (size_t row = 1; row < examples.size(); ++row)
+    if (names_of(examples[row]) != names_of(examples[0]))
+      throw Error(
+          ErrorCode::invalid_argument, "data",
+          fmt::format("sample {} has more tensors {}, but sample {} of the same batch has "
+                      "{}",
+                      indices[row], names_of(examples[row]), indices[0], names_of(examples[0])),
+          "the same names in every Example::more");
+}
+
 }  // namespace
 
-Example Source::get_batch(const std::vector<int64_t>& indices) const {
-  std::vector<at::Tensor> data, target;
-  for (const int64_t index : indices) {
-    Example example = get(index);
-    data.push_back(std::move(example.data));
-    target.push_back(std::move(example.target));
-  }
-  if (indices.empty())
+Example Source::get_batch(const Draws& draws) const {
+  if (draws.indices.empty())
     throw Error(ErrorCode::invalid_argument, "data",
                 "get_batch() was asked for no samples; it needs at least one");
-  return {stack(data, indices, "data"), stack(target, indices, "target")};
+  ReplicaRandom random(0);
+  std::vector<Example> examples;
+  for (size_t i = 0; i < draws.indices.size(); ++i) {
+    const Draw draw = draws.at(i);
+    random.reseed(draw.seed);
+    examples.push_back(get(draw));
+  }
+  Example batch{stack(parts_of(examples, [](const Example& each) { return each.data; }),
+                      draws.indices, "data"),
+                stack(parts_of(examples, [](const Example& each) { return each.target; }),
+                      draws.indices, "target")};
+  require_same_names(examples, draws.indices);
+  for (const auto& [name, tensor] : examples[0].more)
+    batch.more.emplace(
+        name, stack(parts_of(examples, [&](const Example& each) { return each.more.at(name); }),
+                    draws.indices, name));
+  return batch;
 }
 
 ImageSource::ImageSource(data::ImageTable table) : table_(std::move(table)), scale_(table_.scale) {
@@ -90,12 +125,13 @@ ImageSource::ImageSource(data::ImageTable table) : table_(std::move(table)), sca
 
 int64_t ImageSource::size() const { return table_.count; }
 
-Example ImageSource::get(int64_t index) const {
-  Example row = get_batch({index});
+Example ImageSource::get(const Draw& draw) const {
+  Example row = get_batch({draw.index});
   return {row.data[0], row.target[0]};
 }
 
-Example ImageSource::get_batch(const std::vector<int64_t>& indices) const {
+Example ImageSource::get_batch(const Draws& draws) const {
+  const std::vector<int64_t>& indices = draws.indices;
   const auto rows = static_cast<int64_t>(indices.size());
   Example batch{at::empty({rows, table_.channels, table_.height, table_.width}, at::kFloat),
                 at::empty({rows}, at::kLong)};
@@ -124,13 +160,13 @@ TensorSource::TensorSource(at::Tensor data, at::Tensor target) {
 
 int64_t TensorSource::size() const { return data_.size(0); }
 
-Example TensorSource::get(int64_t index) const {
-  check_index(index, size());
-  return {data_[index], target_[index]};
+Example TensorSource::get(const Draw& draw) const {
+  check_index(draw.index, size());
+  return {data_[draw.index], target_[draw.index]};
 }
 
-Example TensorSource::get_batch(const std::vector<int64_t>& indices) const {
-  return {gather_rows(data_, indices), gather_rows(target_, indices)};
+Example TensorSource::get_batch(const Draws& draws) const {
+  return {gather_rows(data_, draws.indices), gather_rows(target_, draws.indices)};
 }
 
 }  // namespace trireme

@@ -1,29 +1,55 @@
 // The origin of samples. A user's own source implements two methods.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/base/hash.h>
+#include <trireme/data/batch.h>
 #include <trireme/data/image_table.h>
 #include <trireme/data/pixels.h>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace trireme {
 
-struct Example {
-  at::Tensor data;    // One sample, without a batch dimension.
-  at::Tensor target;  // A scalar (class index, int64) or a tensor of any shape.
+// Everything that a sample may depend on. Equal draws must give equal examples.
+struct Draw {
+  Draw(int64_t sample, int64_t of_epoch = 0, uint64_t random = 0)
+      : index(sample), epoch(of_epoch), seed(random) {}
+  int64_t index;
+  int64_t epoch;  // 0 also in evaluations.
+  // 64 random bits of this sample in this epoch, for augmentation. They do not depend on the
+  // number of ranks or threads, and are the same in a resumed run.
+  uint64_t seed;
 };
 
-// Several threads may call get() at once. The same index must give the same example every time.
+// The draws of several samples of one epoch.
+struct Draws {
+  Draws() = default;
+  Draws(std::vector<int64_t> samples, int64_t of_epoch = 0, uint64_t random = 0)
+      : indices(std::move(samples)), epoch(of_epoch), seed(random) {}
+  Draws(std::initializer_list<int64_t> samples) : indices(samples) {}
+  Draw at(size_t i) const {
+    return {indices[i], epoch, mix64(seed, static_cast<uint64_t>(epoch), indices[i])};
+  }
+  std::vector<int64_t> indices;
+  int64_t epoch = 0;
+  uint64_t seed = 0;  // Of the whole run.
+};
+
+// Several threads may call get() at once.
 class Source {
  public:
   virtual ~Source() = default;
   virtual int64_t size() const = 0;
-  virtual Example get(int64_t index) const = 0;
+  // Returns one sample. Operations of LibTorch that draw random numbers (at::rand, dropout, ...)
+  // draw from the sample's own numbers here.
+  virtual Example get(const Draw& draw) const = 0;
   // Returns several samples, at least one, stacked along a new first dimension. Override it if
   // there is a faster way than stacking the results of get(). Throws Error(invalid_argument)
-  // naming a sample whose shape differs from the others'.
-  virtual Example get_batch(const std::vector<int64_t>& indices) const;
+  // naming a sample whose shape, or whose names of tensors, differ from the others'.
+  virtual Example get_batch(const Draws& draws) const;
 };
 
 // Images as float tensors of shape [channels, height, width] in 0..1 (pixel / scale). Targets are
@@ -33,8 +59,8 @@ class ImageSource : public Source {
   // Throws Error(invalid_argument) if pixels or labels do not fill the stated sizes.
   explicit ImageSource(data::ImageTable table);
   int64_t size() const override;
-  Example get(int64_t index) const override;
-  Example get_batch(const std::vector<int64_t>& indices) const override;
+  Example get(const Draw& draw) const override;
+  Example get_batch(const Draws& draws) const override;
   const data::ImageTable& table() const { return table_; }
 
  private:
@@ -50,8 +76,8 @@ class TensorSource : public Source {
   // Throws Error(invalid_argument) if their first sizes differ.
   TensorSource(at::Tensor data, at::Tensor target);
   int64_t size() const override;
-  Example get(int64_t index) const override;
-  Example get_batch(const std::vector<int64_t>& indices) const override;
+  Example get(const Draw& draw) const override;
+  Example get_batch(const Draws& draws) const override;
 
  private:
   at::Tensor data_, target_;

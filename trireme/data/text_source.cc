@@ -16,12 +16,13 @@ TextSource::TextSource(std::shared_ptr<const data::TextTokens> text, int64_t fir
                             text_->samples()));
 }
 
-Example TextSource::get(int64_t index) const {
-  Example row = get_batch({index});
+Example TextSource::get(const Draw& draw) const {
+  Example row = get_batch({draw.index});
   return {row.data[0], row.target[0]};
 }
 
-Example TextSource::get_batch(const std::vector<int64_t>& indices) const {
+Example TextSource::get_batch(const Draws& draws) const {
+  const std::vector<int64_t>& indices = draws.indices;
   const int64_t block = text_->block, rows = static_cast<int64_t>(indices.size());
   Example batch{at::empty({rows, block}, at::kLong), at::empty({rows, block}, at::kLong)};
   auto* data = batch.data.mutable_data_ptr<int64_t>();

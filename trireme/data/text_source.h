@@ -13,8 +13,8 @@ class TextSource : public Source {
   // within its samples.
   TextSource(std::shared_ptr<const data::TextTokens> text, int64_t first, int64_t last);
   int64_t size() const override { return last_ - first_; }
-  Example get(int64_t index) const override;
-  Example get_batch(const std::vector<int64_t>& indices) const override;
+  Example get(const Draw& draw) const override;
+  Example get_batch(const Draws& draws) const override;
 
  private:
   std::shared_ptr<const data::TextTokens> text_;

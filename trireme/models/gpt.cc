@@ -68,6 +68,27 @@ class Gpt : public torch::nn::Module {
     return head_->forward(final_norm_->forward(x)).flatten(0, 1);
   }
 
+  std::vector<Block> blocks() const {
+    std::vector<Block> blocks;
+    blocks.push_back({"embedding",
+                      {token_embedding_.ptr(), position_embedding_.ptr()},
+                      [tokens = token_embedding_.ptr(),
+                       positions = position_embedding_.ptr()](const Tensors& inputs) {
+                        return Tensors{tokens->forward(inputs[0]) +
+                                       positions->weight.narrow(0, 0, inputs[0].size(1))};
+                      }});
+    for (const auto& block : blocks_)
+      blocks.push_back({"block" + std::to_string(blocks.size() - 1),
+                        {block},
+                        [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }});
+    blocks.push_back({"head",
+                      {final_norm_.ptr(), head_.ptr()},
+                      [norm = final_norm_.ptr(), head = head_.ptr()](const Tensors& x) {
+                        return Tensors{head->forward(norm->forward(x[0])).flatten(0, 1)};
+                      }});
+    return blocks;
+  }
+
  private:
   torch::nn::Embedding token_embedding_{nullptr}, position_embedding_{nullptr};
   std::vector<std::shared_ptr<GptBlock>> blocks_;

@@ -29,6 +29,26 @@ class Mlp : public torch::nn::Module {
     return last_->forward(x);
   }
 
+  std::vector<Block> blocks() const {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < hidden_.size(); ++i)
+      blocks.push_back({"hidden" + std::to_string(i),
+                        {hidden_[i].ptr()},
+                        [layer = hidden_[i].ptr(), is_first = i == 0](const Tensors& inputs) {
+                          const at::Tensor x = is_first ? inputs[0].flatten(1) : inputs[0];
+                          return Tensors{layer->forward(x).relu_()};
+                        }});
+    blocks.push_back({"output",
+                      {last_.ptr()},
+                      [layer = last_.ptr(), is_first = hidden_.empty(),
+                       dropout = dropout_](const Tensors& inputs) {
+                        at::Tensor x = is_first ? inputs[0].flatten(1) : inputs[0];
+                        if (dropout > 0) x = torch::dropout(x, dropout, layer->is_training());
+                        return Tensors{layer->forward(x)};
+                      }});
+    return blocks;
+  }
+
  private:
   double dropout_;
   std::vector<torch::nn::Linear> hidden_;

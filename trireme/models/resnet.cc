@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -91,6 +92,28 @@ class Resnet : public torch::nn::Module {
     if (!small_stem_) x = torch::max_pool2d(x, 3, 2, 1);
     for (auto& stage : stages_) x = stage->forward(x);
     return classifier_->forward(x.mean({2, 3}));
+  }
+
+  std::vector<Block> blocks() const {
+    std::vector<Block> blocks;
+    blocks.push_back({"stem",
+                      {stem_.ptr(), stem_norm_.ptr()},
+                      [stem = stem_.ptr(), norm = stem_norm_.ptr(),
+                       is_small = small_stem_](const Tensors& images) {
+                        const at::Tensor x = norm->forward(stem->forward(images[0])).relu_();
+                        return Tensors{is_small ? x : torch::max_pool2d(x, 3, 2, 1)};
+                      }});
+    for (size_t stage = 0; stage < stages_.size(); ++stage)
+      for (size_t i = 0; i < stages_[stage]->size(); ++i) {
+        const auto block = stages_[stage]->ptr<ResidualBlock>(i);
+        blocks.push_back({fmt::format("layer{}_{}", stage + 1, i),
+                          {block},
+                          [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }});
+      }
+    blocks.push_back({"head", {classifier_.ptr()}, [head = classifier_.ptr()](const Tensors& x) {
+                        return Tensors{head->forward(x[0].mean({2, 3}))};
+                      }});
+    return blocks;
   }
 
  private:

@@ -15,13 +15,12 @@ namespace {
 
 // Copies the part into its own memory, because operators may add in another order if data is
 // aligned differently.
-Batch part_of(const Batch& batch, int64_t from, int64_t count) {
-  return {batch.data.narrow(0, from, count).clone(),
-          batch.target.narrow(0, from, count).clone(),
-          {batch.indices.begin() + from, batch.indices.begin() + from + count},
-          batch.global_size,
-          batch.position,
-          batch.next};
+Batch copy_of_part(const Batch& batch, int64_t from, int64_t count) {
+  Batch part = batch.part(from, count);
+  part.data = part.data.clone();
+  part.target = part.target.clone();
+  for (auto& [name, tensor] : part.more) tensor = tensor.clone();
+  return part;
 }
 
 class DataParallelEngine : public Engine {
@@ -44,7 +43,7 @@ class DataParallelEngine : public Engine {
     return replica_.step();
   }
 
-  at::Tensor evaluate(const at::Tensor& data) override { return setting_.model.forward(data); }
+  at::Tensor evaluate(const Batch& batch) override { return output_of(setting_.model, batch); }
   DataShare data_share() const override {
     return {setting_.group->rank(), setting_.group->size()};
   }
@@ -105,7 +104,7 @@ class DataParallelEngine : public Engine {
       const auto [first, last] = plan::DataPlan::share(batch.global_size, shard, all);
       setting_.random->reseed(mix64(setting_.seed, static_cast<uint64_t>(request.number),
                                     static_cast<uint64_t>(shard)));
-      compute(part_of(batch, from, last - first), request.passes);
+      compute(copy_of_part(batch, from, last - first), request.passes);
       replica_.end_shard();
       from += last - first;
     }

@@ -21,6 +21,7 @@
 #include <trireme/parallel/step_outcome.h>
 #include <trireme/plan/engine_plan.h>
 #include <trireme/plan/tensor_spec.h>
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,8 +33,31 @@ namespace trireme {
 
 class ReplicaRandom;
 
-// Returns the mean loss over the batch.
-using LossFunction = std::function<at::Tensor(const at::Tensor& output, const at::Tensor& target)>;
+// A function of a model's output and of the batch that it belongs to. It is made of a function of
+// (output, target), or of (output, batch) if it needs other tensors of the batch.
+template <typename Result>
+class OfBatch {
+ public:
+  OfBatch() = default;
+  template <std::invocable<const at::Tensor&, const at::Tensor&> Call>
+  OfBatch(Call call)
+      : run_([call = std::move(call)](const at::Tensor& output, const Batch& batch) mutable {
+          return call(output, batch.target);
+        }) {}
+  template <std::invocable<const at::Tensor&, const Batch&> Call>
+    requires(!std::invocable<Call, const at::Tensor&, const at::Tensor&>)
+  OfBatch(Call call) : run_(std::move(call)) {}
+
+  Result operator()(const at::Tensor& output, const Batch& batch) const {
+    return run_(output, batch);
+  }
+  explicit operator bool() const { return run_ != nullptr; }
+
+ private:
+  std::function<Result(const at::Tensor& output, const Batch& batch)> run_;
+};
+
+using LossFunction = OfBatch<at::Tensor>;  // Returns the mean loss over the batch.
 
 // What a rank wants of the others after a step.
 struct Wishes {
@@ -96,7 +120,7 @@ class Engine {
   virtual StepOutcome step(const StepRequest& request) = 0;
   // The output of the model for evaluation. The ranks of one data_share() call it together, with
   // the same data; one of them returns the output, the others an undefined tensor.
-  virtual at::Tensor evaluate(const at::Tensor& data) = 0;
+  virtual at::Tensor evaluate(const Batch& batch) = 0;
   virtual DataShare data_share() const = 0;
 
   // COLLECTIVE. Makes parameters and buffers those that are evaluated and saved: what steps keep

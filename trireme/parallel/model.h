@@ -1,8 +1,13 @@
-// A module together with the call that runs it, because torch::nn::Module itself has no forward().
+// A module together with the calls that run it, because torch::nn::Module itself has no forward().
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/data/batch.h>
+#include <concepts>
 #include <functional>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace torch::nn {
 class Module;
@@ -10,22 +15,68 @@ class Module;
 
 namespace trireme {
 
+// The call that runs a module. It is made of a function of one tensor, or of several tensors.
+class Forward {
+ public:
+  Forward() = default;
+  template <std::invocable<const at::Tensor&> Call>
+  Forward(Call call)
+      : run_([call = std::move(call)](const Tensors& inputs) mutable {
+          return call(inputs.at(0));
+        }) {}
+  template <std::invocable<const Tensors&> Call>
+    requires(!std::invocable<Call, const at::Tensor&>)
+  Forward(Call call) : run_(std::move(call)) {}
+
+  at::Tensor operator()(const at::Tensor& data) const { return run_({data}); }
+  at::Tensor operator()(const Tensors& inputs) const { return run_(inputs); }
+  explicit operator bool() const { return run_ != nullptr; }
+
+ private:
+  std::function<at::Tensor(const Tensors& inputs)> run_;
+};
+
+// A part of a model. Tensors go from each block to the next one.
+struct Block {
+  std::string name;
+  // The parts of the model's module that the block runs. Their tensors are those of the block.
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  std::function<Tensors(const Tensors& inputs)> forward;
+};
+
 struct Model {
   std::shared_ptr<torch::nn::Module> module;
-  std::function<at::Tensor(const at::Tensor& data)> forward;
+  Forward forward;
+  // The tensors of a batch that forward takes, in this order (Batch::tensor).
+  std::vector<std::string> inputs = {"data"};
+  // The places at which the model may be cut. One block after the other computes what forward
+  // does: the first one takes the inputs, and the last one gives one tensor. Empty: it cannot be
+  // cut.
+  std::vector<Block> blocks;
 };
+
+// Runs forward on the batch's tensors.
+at::Tensor output_of(const Model& model, const Batch& batch);
+// Runs one block after the other.
+at::Tensor output_of(const std::vector<Block>& blocks, Tensors inputs);
+// Throws Error(invalid_argument) that names the problem: no module or no forward; no input, or one
+// twice; a block without forward; two blocks with one name; a parameter or buffer that is in no
+// block. Tied tensors may be in several.
+void check(const Model& model);
 
 // Makes one replica's model. Called once for each replica from that replica's thread, with the
 // same seed of torch's generator everywhere.
 using ModelFactory = std::function<Model()>;
 
-// A factory for any module class with `at::Tensor forward(at::Tensor)`:
-// model_factory<Net>(constructor arguments...).
+// A factory for any module class with `at::Tensor forward(at::Tensor)`, and if the model may be
+// cut also `std::vector<Block> blocks()`: model_factory<Net>(constructor arguments...).
 template <typename Net, typename... Args>
 ModelFactory model_factory(Args... args) {
   return [args...] {
     auto net = std::make_shared<Net>(args...);
-    return Model{net, [net](const at::Tensor& data) { return net->forward(data); }};
+    Model model{net, [net](const at::Tensor& data) { return net->forward(data); }};
+    if constexpr (requires { model.blocks = net->blocks(); }) model.blocks = net->blocks();
+    return model;
   };
 }
 

@@ -15,13 +15,12 @@ void Passes::compute(const Batch& batch, int passes, const Backward& backward) c
     }
     setting_.enter(Phase::forward);
     const bool whole = to - from == batch.size();
-    const at::Tensor data = whole ? batch.data : batch.data.narrow(0, from, to - from);
-    const at::Tensor target = whole ? batch.target : batch.target.narrow(0, from, to - from);
+    const Batch pass = whole ? batch : batch.part(from, to - from);
     at::Tensor loss;
     {
       const Autocast mixed(setting_.autocast);
       const auto together = norms_together();
-      loss = setting_.loss(setting_.model.forward(data), target);
+      loss = setting_.loss(output_of(setting_.model, pass), pass);
     }
     setting_.enter(Phase::backward);
     backward(loss, to - from, part + 1 == passes);
@@ -39,7 +38,7 @@ void Passes::compute_nothing(const Batch& batch, const Backward& backward) const
   const auto together = norms_together();
   if (!together) return backward({}, 0, /*is_last=*/false);
   const Autocast mixed(setting_.autocast);
-  backward(setting_.model.forward(batch.data.narrow(0, 0, 0)).sum(), 0, /*is_last=*/false);
+  backward(output_of(setting_.model, batch.part(0, 0)).sum(), 0, /*is_last=*/false);
 }
 
 }  // namespace trireme

@@ -17,7 +17,7 @@ class ReplicaEngine : public Engine {
   explicit ReplicaEngine(const EngineSetting& setting);
 
   StepOutcome step(const StepRequest& request) final;
-  at::Tensor evaluate(const at::Tensor& data) override { return setting_.model.forward(data); }
+  at::Tensor evaluate(const Batch& batch) override { return output_of(setting_.model, batch); }
   DataShare data_share() const override { return {group().rank(), group().size()}; }
   // Makes every rank's buffers rank 0's. A strategy whose ranks have different parameters brings
   // them together here too.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
+#include <trireme/plan/keyed_order.h>
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -50,7 +51,7 @@ int64_t DataPlan::batches_per_epoch() const {
   return full + (has_rest && !options_.drop_last ? 1 : 0);
 }
 
-std::vector<int64_t> DataPlan::global_batch(DataPosition position) const {
+int64_t DataPlan::size_at(DataPosition position) const {
   const auto [epoch, consumed] = position;
   if (epoch < 0 || consumed < 0 || consumed > options_.samples) {
     throw Error(
@@ -60,15 +61,27 @@ std::vector<int64_t> DataPlan::global_batch(DataPosition position) const {
         "the data set that the position was saved with");
   }
   const int64_t size = std::min(options_.batch, options_.samples - consumed);
-  if (size == 0 || (options_.drop_last && size < options_.batch)) return {};
-  const std::vector<int64_t>& order = order_of(epoch);
-  return {order.begin() + consumed, order.begin() + consumed + size};
+  return options_.drop_last && size < options_.batch ? 0 : size;
+}
+
+std::vector<int64_t> DataPlan::global_batch(DataPosition position) const {
+  std::vector<int64_t> batch(static_cast<size_t>(size_at(position)));
+  if (batch.empty()) return batch;
+  const auto [epoch, consumed] = position;
+  if (has_table()) {
+    const auto first = table_of(epoch).begin() + consumed;
+    std::copy(first, first + std::ssize(batch), batch.begin());
+  } else if (options_.shuffle) {
+    const KeyedOrder order(options_.samples, mix64(options_.seed, static_cast<uint64_t>(epoch)));
+    for (size_t i = 0; i < batch.size(); ++i)
+      batch[i] = order.at(consumed + static_cast<int64_t>(i));
+  } else {
+    std::iota(batch.begin(), batch.end(), consumed);
+  }
+  return batch;
 }
 
 DataPosition DataPlan::next(DataPosition position) const {
-  const auto size_at = [this](DataPosition at) {
-    return static_cast<int64_t>(global_batch(at).size());
-  };
   const DataPosition after{position.epoch, position.consumed + size_at(position)};
   const bool epoch_is_over = size_at(after) == 0;
   return epoch_is_over ? DataPosition{position.epoch + 1, 0} : after;
@@ -95,14 +108,9 @@ std::pair<int64_t, int64_t> DataPlan::share_of(int64_t size, int rank, int world
   return {start_of(first), start_of(last)};
 }
 
-const std::vector<int64_t>& DataPlan::order_of(int64_t epoch) const {
+const std::vector<int64_t>& DataPlan::table_of(int64_t epoch) const {
   if (cached_epoch_ == epoch) return cached_order_;
-  if (options_.shuffle) {
-    cached_order_ = shuffled(options_.samples, mix64(options_.seed, static_cast<uint64_t>(epoch)));
-  } else {
-    cached_order_.resize(static_cast<size_t>(options_.samples));
-    std::iota(cached_order_.begin(), cached_order_.end(), int64_t{0});
-  }
+  cached_order_ = shuffled(options_.samples, mix64(options_.seed, static_cast<uint64_t>(epoch)));
   cached_epoch_ = epoch;
   return cached_order_;
 }

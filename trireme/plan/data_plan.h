@@ -27,6 +27,10 @@ struct DataPlanOptions {
   int virtual_shards = 0;
 };
 
+// A shuffled data set of more samples has the order of KeyedOrder (keyed_order.h), which needs no
+// memory; a smaller one has that of shuffled().
+inline constexpr int64_t kLargestOrderTable = 1 << 24;
+
 class DataPlan {
  public:
   // Throws Error(invalid_argument) naming the option if samples or shards are negative, the batch
@@ -51,8 +55,10 @@ class DataPlan {
   Json to_json(int world_size) const;
 
  private:
+  bool has_table() const { return options_.shuffle && options_.samples <= kLargestOrderTable; }
+  int64_t size_at(DataPosition position) const;
   // The order of an epoch, cached for one epoch. Several threads must not call it at once.
-  const std::vector<int64_t>& order_of(int64_t epoch) const;
+  const std::vector<int64_t>& table_of(int64_t epoch) const;
   DataPlanOptions options_;
   mutable int64_t cached_epoch_ = -1;
   mutable std::vector<int64_t> cached_order_;
@@ -65,7 +71,7 @@ class DataPlan {
 //     j = (mix64(seed, i) * (i + 1)) >> 64     (the product has 128 bits)
 //     swap order[i] and order[j]
 // Here mix64(x) is SplitMix64, and mix64(a, b) = mix64(mix64(a) ^ b) (base/hash.h). Epoch e of a
-// DataPlan has the order shuffled(samples, mix64(seed, e)).
+// DataPlan has the order shuffled(samples, mix64(seed, e)), unless the samples are too many.
 std::vector<int64_t> shuffled(int64_t n, uint64_t seed);
 
 struct Split {
@@ -80,7 +86,8 @@ Split plan_split(int64_t samples, double test_fraction, uint64_t seed);
 void check_uses(const std::vector<int>& uses, bool may_leave_out);
 
 // Walks one epoch for `world_size` replicas. Throws Error(internal) unless each sample is used
-// exactly once (with drop_last, at most once).
+// exactly once (with drop_last, at most once). Of an epoch with more than kLargestOrderTable
+// samples it checks the shares of a batch.
 void check(const DataPlan& plan, int world_size);
 
 }  // namespace trireme::plan

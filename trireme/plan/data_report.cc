@@ -85,8 +85,38 @@ void check_uses(const std::vector<int>& uses, bool may_leave_out) {
   }
 }
 
+namespace {
+
+// The shares of a batch follow each other and cover it.
+void check_shares(const DataPlan& plan, int64_t size, int world_size) {
+  int64_t end = 0;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const auto [first, last] = plan.share_of(size, rank, world_size);
+    if (first != end || last < first)
+      throw Error(
+          ErrorCode::internal, "plan",
+          fmt::format("data plan: rank {} takes samples {} to {} of a batch, and the ranks "
+                      "before it end at {}",
+                      rank, first, last, end));
+    end = last;
+  }
+  if (end != size)
+    throw Error(ErrorCode::internal, "plan",
+                fmt::format("data plan: the ranks take {} of {} samples of a batch", end, size));
+}
+
+}  // namespace
+
 void check(const DataPlan& plan, int world_size) {
   const DataPlanOptions& options = plan.options();
+  if (options.samples > kLargestOrderTable) {
+    // A walk would take minutes. Each place of the epoch is in one batch, and KeyedOrder is a
+    // permutation.
+    check_shares(plan, options.batch, world_size);
+    if (const int64_t rest = options.samples % options.batch; rest > 0 && !options.drop_last)
+      check_shares(plan, rest, world_size);
+    return;
+  }
   std::vector<int> uses(static_cast<size_t>(options.samples), 0);
   int64_t batches = 0;
   for (DataPosition at; at.epoch == 0; at = plan.next(at)) {

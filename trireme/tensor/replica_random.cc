@@ -51,6 +51,9 @@ ReplicaRandom::ReplicaRandom(uint64_t seed)
 
 ReplicaRandom::~ReplicaRandom() { current = previous_; }
 
+ReplicaRandom::Mark ReplicaRandom::mark() const { return generator_.get_state(); }
+void ReplicaRandom::restore(const Mark& mark) { generator_.set_state(mark); }
+
 void ReplicaRandom::reseed(uint64_t seed) { generator_.set_current_seed(seed); }
 
 }  // namespace trireme

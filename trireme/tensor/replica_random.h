@@ -6,6 +6,7 @@
 // holds in backward too, which runs on the same thread on CPU.
 #pragma once
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <trireme/tensor/interception.h>
 #include <cstdint>
 
@@ -21,6 +22,12 @@ class ReplicaRandom {
   // Restarts the sequence. The Trainer reseeds before each step from (seed, step, rank): no
   // generator state has to be saved, and a resumed run draws the same numbers.
   void reseed(uint64_t seed);
+
+  // A place in the sequence. A computation that is repeated from the same mark (recomputed
+  // activations) draws the same numbers.
+  using Mark = at::Tensor;
+  Mark mark() const;
+  void restore(const Mark& mark);
 
  private:
   Interception interception_;

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "data.";
 constexpr const char* kContent = "data.content";
+constexpr const char* kOrder = "data.order";
 constexpr const char* kTestContent = "data.test_content";
 // A run may continue with other values of these keys: they only cut the same order of samples in
 // another way. The effect of data.classes is visible in the model's shapes.
@@ -48,6 +49,9 @@ void require_same_data(const Json& was, const Json& now) {
   else
     std::set_intersection(before.begin(), before.end(), after.begin(), after.end(),
                           std::inserter(compared, compared.end()));
+  // Earlier versions have no such key, because they had one kind of order.
+  for (const Json* const config : {&was, &now})
+    if (config->is_object() && config->contains(kOrder)) compared.insert(kOrder);
   std::vector<std::string> differences;
   for (const std::string& key : compared)
     if (const std::string old = text_of(was, key), value = text_of(now, key); old != value)

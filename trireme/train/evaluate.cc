@@ -9,17 +9,35 @@
 #include <numeric>
 
 namespace trireme {
+namespace {
 
-at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
-  if (job.loss) return job.loss(output, target);
-  const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
-  return at::cross_entropy_loss(half ? output.to(at::kFloat) : output, target.reshape({-1}));
+Batch load(const Source& source, int64_t first, int64_t count, at::ScalarType dtype) {
+  Batch batch;
+  batch.indices.resize(static_cast<size_t>(count));
+  std::iota(batch.indices.begin(), batch.indices.end(), first);
+  Example rows = source.get_batch(batch.indices);
+  const auto converted = [&](const at::Tensor& tensor) {
+    return tensor.is_floating_point() ? tensor.to(dtype) : tensor;
+  };
+  batch.data = converted(rows.data);
+  batch.target = std::move(rows.target);
+  for (const auto& [name, tensor] : rows.more) batch.more.emplace(name, converted(tensor));
+  batch.global_size = count;
+  return batch;
 }
 
-int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target) {
-  if (job.correct) return job.correct(output, target);
+}  // namespace
+
+at::Tensor loss_of(const Job& job, const at::Tensor& output, const Batch& batch) {
+  if (job.loss) return job.loss(output, batch);
+  const bool half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
+  return at::cross_entropy_loss(half ? output.to(at::kFloat) : output, batch.target.reshape({-1}));
+}
+
+int64_t correct_of(const Job& job, const at::Tensor& output, const Batch& batch) {
+  if (job.correct) return job.correct(output, batch);
   if (output.dim() != 2) return 0;  // It is not a classifier.
-  return output.argmax(1).eq(target.reshape({-1})).sum().item<int64_t>();
+  return output.argmax(1).eq(batch.target.reshape({-1})).sum().item<int64_t>();
 }
 
 Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const Source& source,
@@ -30,17 +48,13 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
   const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
   double loss = 0, correct = 0, targets = 0, samples = 0;
   for (int64_t start = first; start < last; start += batch) {
-    std::vector<int64_t> indices(std::min(batch, last - start));
-    std::iota(indices.begin(), indices.end(), start);
-    Example example = source.get_batch(indices);
-    if (example.data.is_floating_point()) example.data = example.data.to(dtype);
-    const at::Tensor output = engine.evaluate(example.data);
+    const Batch part = load(source, start, std::min(batch, last - start), dtype);
+    const at::Tensor output = engine.evaluate(part);
     if (!output.defined()) continue;
-    loss +=
-        loss_of(job, output, example.target).item<double>() * static_cast<double>(indices.size());
-    correct += static_cast<double>(correct_of(job, output, example.target));
-    targets += static_cast<double>(example.target.numel());
-    samples += static_cast<double>(indices.size());
+    loss += loss_of(job, output, part).item<double>() * static_cast<double>(part.size());
+    correct += static_cast<double>(correct_of(job, output, part));
+    targets += static_cast<double>(part.target.numel());
+    samples += static_cast<double>(part.size());
   }
   model.module->train();
   at::Tensor sums = at::tensor({loss, correct, targets, samples}, at::kDouble);

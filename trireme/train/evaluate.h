@@ -15,7 +15,7 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
                     int64_t batch, at::ScalarType dtype, Group& group);
 
 // The functions of the job, or their defaults.
-at::Tensor loss_of(const Job& job, const at::Tensor& output, const at::Tensor& target);
-int64_t correct_of(const Job& job, const at::Tensor& output, const at::Tensor& target);
+at::Tensor loss_of(const Job& job, const at::Tensor& output, const Batch& batch);
+int64_t correct_of(const Job& job, const at::Tensor& output, const Batch& batch);
 
 }  // namespace trireme

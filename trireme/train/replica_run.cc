@@ -140,6 +140,8 @@ struct ReplicaRun::Impl {
     Json config = options_.config;
     if (!config.contains("data.shuffle"))
       config["data.shuffle"] = options_.shuffle ? "true" : "false";
+    if (options_.shuffle && train_->size() > plan::kLargestOrderTable)
+      config["data.order"] = "keyed";
     return config;
   }
 
@@ -279,9 +281,7 @@ struct ReplicaRun::Impl {
   // they are drawn from the seed alone and then converted.
   Model make_model() {
     Model model = job_.model();
-    if (!model.module || !model.forward)
-      throw Error(ErrorCode::invalid_argument, "train",
-                  "the model factory gave no module or no forward function", "set both");
+    check(model);
     prepare_for_training(*model.module, options_.dtype);
     return model;
   }
@@ -313,8 +313,8 @@ struct ReplicaRun::Impl {
     setting.norm_group = norm_group_;
     setting.model = model_;
     setting.optimizer = job_.optimizer;
-    setting.loss = [this](const at::Tensor& output, const at::Tensor& target) {
-      return loss_of(job_, output, target);
+    setting.loss = [this](const at::Tensor& output, const Batch& batch) {
+      return loss_of(job_, output, batch);
     };
     setting.options = engine_options();
     setting.autocast = options_.autocast;

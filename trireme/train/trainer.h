@@ -31,7 +31,7 @@ struct Job {
   LossFunction loss;
   // Returns the number of targets that the output got right, for accuracy. Default: the class with
   // the largest logit counts.
-  std::function<int64_t(const at::Tensor& output, const at::Tensor& target)> correct;
+  OfBatch<int64_t> correct;
 };
 
 struct CheckpointOptions {

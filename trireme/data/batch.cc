@@ -1,0 +1,33 @@
+#include <ATen/core/Tensor.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/data/batch.h>
+
+namespace trireme {
+
+const at::Tensor& Batch::tensor(const std::string& name) const {
+  if (name == "data") return data;
+  if (name == "target") return target;
+  if (const auto found = more.find(name); found != more.end()) return found->second;
+  std::string known = "data, target";
+  for (const auto& [other, tensor] : more) known += ", " + other;
+  throw Error(ErrorCode::invalid_argument, "data",
+              fmt::format("a batch of this source has no tensor '{}'", name),
+              fmt::format("one of {}, or a source that gives it in Example::more", known));
+}
+
+Batch Batch::part(int64_t from, int64_t count) const {
+  Batch part{data.narrow(0, from, count),
+             target.narrow(0, from, count),
+             {},
+             {indices.begin() + from, indices.begin() + from + count},
+             global_size,
+             position,
+             next};
+  for (const auto& [name, tensor] : more) part.more.emplace(name, tensor.narrow(0, from, count));
+  return part;
+}
+
+}  // namespace trireme

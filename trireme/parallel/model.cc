@@ -1,0 +1,76 @@
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/parallel/model.h>
+#include <trireme/parallel/module_state.h>
+#include <set>
+
+namespace trireme {
+namespace {
+
+[[noreturn]] void refuse_model(const std::string& what, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "train", what, remedy);
+}
+
+void check_names(const std::vector<Block>& blocks) {
+  std::set<std::string> names;
+  for (const Block& block : blocks) {
+    if (!block.forward)
+      refuse_model(fmt::format("the block '{}' of the model has no forward", block.name),
+                   "a function from tensors to tensors");
+    if (!names.insert(block.name).second)
+      refuse_model(fmt::format("two blocks of the model are named '{}'", block.name),
+                   "a name of its own for each block");
+  }
+}
+
+void check_tensors(const Model& model) {
+  std::set<const void*> known;
+  for (const Block& block : model.blocks)
+    for (const auto& module : block.modules) {
+      const ModuleState state = state_of(*module);
+      for (const auto* const tensors : {&state.parameters, &state.buffers})
+        for (const auto& [name, tensor] : *tensors) known.insert(tensor.unsafeGetTensorImpl());
+    }
+  const ModuleState whole = state_of(*model.module);
+  for (const auto* const tensors : {&whole.parameters, &whole.buffers})
+    for (const auto& [name, tensor] : *tensors)
+      if (!known.contains(tensor.unsafeGetTensorImpl()))
+        refuse_model(fmt::format("the tensor '{}' of the model is in none of its blocks", name),
+                     "a block whose modules have it");
+}
+
+}  // namespace
+
+at::Tensor output_of(const Model& model, const Batch& batch) {
+  Tensors inputs;
+  for (const std::string& name : model.inputs) inputs.push_back(batch.tensor(name));
+  return model.forward(inputs);
+}
+
+at::Tensor output_of(const std::vector<Block>& blocks, Tensors inputs) {
+  for (const Block& block : blocks) inputs = block.forward(inputs);
+  if (inputs.size() != 1)
+    refuse_model(fmt::format("the last block '{}' gives {} tensors",
+                             blocks.empty() ? "" : blocks.back().name, inputs.size()),
+                 "one tensor, the model's output");
+  return inputs[0];
+}
+
+void check(const Model& model) {
+  if (!model.module || !model.forward)
+    refuse_model("the model factory gave no module or no forward function", "set both");
+  const std::set<std::string> inputs(model.inputs.begin(), model.inputs.end());
+  if (inputs.empty() || inputs.size() != model.inputs.size())
+    refuse_model(fmt::format("the model takes {} inputs, {} of them different",
+                             model.inputs.size(), inputs.size()),
+                 "Model::inputs with at least one name, and each name once");
+  if (model.blocks.empty()) return;
+  check_names(model.blocks);
+  check_tensors(model);
+}
+
+}  // namespace trireme
