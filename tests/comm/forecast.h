@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <trireme/base/log.h>
+#include <trireme/plan/collective_scatter.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
 #include <string>
@@ -74,7 +75,7 @@ class Forecast {
       case Act::all_reduce: return all_reduce(call.count, each);
       case Act::reduce_scatter:
         if (!in_two_levels()) return carry(only(), Kind::reduce_scatter, whole, each);
-        return all_reduce(whole, each);
+        return reduce_scatter(call.count, each);
       case Act::all_gather: return all_gather(call.count, each);
       case Act::broadcast: return broadcast(call.count, each, call.root);
       case Act::gather:
@@ -112,6 +113,20 @@ class Forecast {
       carry(host, Kind::all_reduce, elements, each);
     carry(*placement_.between, Kind::all_reduce, elements, each);
     hand_out_inside(elements, each);
+  }
+  // Inside each host, then from rank to rank between hosts.
+  void reduce_scatter(int64_t block, int64_t each) {
+    std::vector<std::vector<int>> hosts;
+    for (const plan::Carrier& host : placement_.inside) hosts.push_back(host.ranks);
+    const plan::ScatterOverHosts scatter(hosts, block);
+    for (size_t host = 0; host < hosts.size(); ++host) {
+      const int number = static_cast<int>(host), size = static_cast<int>(hosts[host].size());
+      carry(placement_.inside[host], Kind::reduce_scatter,
+            size * (block + scatter.portion(number)), each);
+      for (int place = 0; place < size; ++place)
+        count(hosts[host][static_cast<size_t>(place)],
+              scatter.sent_between_hosts(number, place) * each);
+    }
   }
   // Between hosts a block has room for the ranks of the largest host.
   void all_gather(int64_t block, int64_t each) {
@@ -163,7 +178,7 @@ class Forecast {
   // This is for backends that have algorithms of their own.
   static int64_t usual_bytes(Kind kind, int64_t bytes, int size, bool is_root) {
     if (kind == Kind::broadcast) return is_root ? bytes : 0;
-    if (kind == Kind::all_gather) return (size - 1) * (bytes / size);
+    if (kind != Kind::all_reduce) return (size - 1) * (bytes / size);
     return 2 * (size - 1) * bytes / size;
   }
 

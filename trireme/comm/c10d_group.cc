@@ -1,21 +1,28 @@
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/c10d_group.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/plan/placement.h>
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 namespace trireme::comm {
 namespace {
 
 // The interval at which a wait checks whether a worker was lost.
 constexpr Milliseconds kWorkSlice{100};
+
+// The messages of collectives: no user's and no relayed message has this tag.
+constexpr int kBlockTag = 1 << 16;
 
 c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
   switch (op) {
@@ -147,6 +154,39 @@ class PairwiseWork : public Work {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
+// Adds up the blocks of all ranks, in rank order, when they have arrived.
+class ReducingWork : public Work {
+ public:
+  ReducingWork(std::vector<WorkPtr> messages, std::vector<at::Tensor> terms, at::Tensor output,
+               ReduceOp op)
+      : messages_(std::move(messages)),
+        terms_(std::move(terms)),
+        output_(std::move(output)),
+        op_(op) {}
+  void wait() override {
+    for (WorkPtr& message : std::exchange(messages_, {})) message->wait();
+    if (terms_.empty()) return;
+    std::vector<const void*> sources;
+    for (const at::Tensor& term : terms_) sources.push_back(term.const_data_ptr());
+    // The output may be part of the input, which has been sent by now.
+    const bool apart = std::none_of(terms_.begin(), terms_.end(), [&](const at::Tensor& term) {
+      return output_.is_alias_of(term);
+    });
+    const at::Tensor sum = apart ? output_ : at::empty_like(output_);
+    fold_range(to_plan(sum.scalar_type()), fold_of(op_), sum.mutable_data_ptr(), sources, 0,
+               sum.numel());
+    if (!sum.is_same(output_)) output_.copy_(sum);
+    if (op_ == ReduceOp::mean) output_.div_(static_cast<int64_t>(terms_.size()));
+    terms_.clear();
+  }
+
+ private:
+  std::vector<WorkPtr> messages_;
+  std::vector<at::Tensor> terms_;  // [rank]
+  at::Tensor output_;
+  ReduceOp op_;
+};
+
 class C10dGroup : public Group {
  public:
   C10dGroup(std::string name, at::Device device, c10::intrusive_ptr<c10d::Backend> backend,
@@ -183,14 +223,50 @@ class C10dGroup : public Group {
         std::move(after));
   }
 
-  // Reduces everything and keeps one block: for large tensors Gloo's own reduce_scatter takes
-  // twice as long as its all_reduce.
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
-    at::Tensor whole = input.clone();
-    WorkPtr reduction = do_all_reduce(whole, op);
-    reduction->wait();
-    take_block(output, whole, rank());
-    return finished_work();
+    if (output.numel() == 0) return finished_work();
+    return device_.is_cpu() ? exchange_blocks(input, output, op)
+                            : own_reduce_scatter(input, output, op);
+  }
+
+  WorkPtr own_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) {
+    std::function<void()> after;
+    if (op == ReduceOp::mean) after = [output, n = size()] { output.div_(n); };
+    return start(
+        "reduce_scatter",
+        [&] {
+          c10d::ReduceScatterOptions options;
+          options.reduceOp = to_c10d(op);
+          return backend_->_reduce_scatter_base(output, input, options);
+        },
+        std::move(after));
+  }
+
+  // Sends every other rank its block, and adds up the blocks that arrive. Gloo's own
+  // reduce_scatter takes twice as long as its all_reduce for large tensors.
+  WorkPtr exchange_blocks(const at::Tensor& input, const at::Tensor& output, ReduceOp op) {
+    limits_->throw_if_lost();
+    const at::Tensor blocks = input.view({size(), output.numel()});
+    const at::Tensor arriving = size() > 1 ? at::empty_like(blocks) : at::Tensor();
+    std::vector<WorkPtr> messages;
+    for (int distance = 1; distance < size(); ++distance) {
+      const int from = (rank() + size() - distance) % size();
+      messages.push_back(message("reduce_scatter", [&] {
+        std::vector<at::Tensor> place{arriving[from]};
+        return backend_->recv(place, from, kBlockTag);
+      }));
+    }
+    for (int distance = 1; distance < size(); ++distance) {
+      const int to = (rank() + distance) % size();
+      messages.push_back(message("reduce_scatter", [&] {
+        std::vector<at::Tensor> block{blocks[to]};
+        return backend_->send(block, to, kBlockTag);
+      }));
+    }
+    std::vector<at::Tensor> terms;
+    for (int source = 0; source < size(); ++source)
+      terms.push_back(source == rank() ? blocks[source] : arriving[source]);
+    return std::make_unique<ReducingWork>(std::move(messages), std::move(terms), output, op);
   }
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
@@ -227,16 +303,16 @@ class C10dGroup : public Group {
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     limits_->throw_if_lost();
     std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>("send", limits_, waits_, started("send", [&] {
-                                            return backend_->send(tensors, to, tag);
-                                          }));
+    return message("send", [&] { return backend_->send(tensors, to, tag); });
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     limits_->throw_if_lost();
     std::vector<at::Tensor> tensors{tensor};
-    return std::make_unique<PairwiseWork>("recv", limits_, waits_, started("recv", [&] {
-                                            return backend_->recv(tensors, from, tag);
-                                          }));
+    return message("recv", [&] { return backend_->recv(tensors, from, tag); });
+  }
+  template <typename Start>
+  WorkPtr message(const char* operation, Start begin) {
+    return std::make_unique<PairwiseWork>(operation, limits_, waits_, started(operation, begin));
   }
 
   // An all_reduce, because a wait in Gloo's own barrier cannot go in slices.

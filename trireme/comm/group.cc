@@ -151,8 +151,8 @@ int64_t Group::bytes_sent_in(plan::Collective collective, int64_t elements, int6
                              int root) const {
   const int64_t bytes = elements * element_bytes, others = size_ - 1;
   switch (collective) {
-    case plan::Collective::all_reduce:
-    case plan::Collective::reduce_scatter: return 2 * others * bytes / size_;
+    case plan::Collective::all_reduce: return 2 * others * bytes / size_;
+    case plan::Collective::reduce_scatter:
     case plan::Collective::all_gather: return others * (bytes / size_);
     case plan::Collective::broadcast: return rank_ == root ? bytes : 0;
   }
@@ -181,7 +181,10 @@ WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) {
   return started(prepare_send(tensor, to, tag));
 }
 WorkPtr Group::relay_async(at::Tensor tensor, int to, int tag) {
-  return started(prepare_send(tensor, to, tag, /*counts=*/false));
+  return started(prepare_send(tensor, to, tag, /*relayed=*/true));
+}
+WorkPtr Group::receive_relayed_async(at::Tensor tensor, int from, int tag) {
+  return started(prepare_recv(tensor, from, tag, /*relayed=*/true));
 }
 WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
   return started(prepare_recv(tensor, from, tag));
@@ -223,19 +226,19 @@ void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) 
   const launch::CollectiveMark mark("gather", bytes_of(input));
   do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
-WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool counts) {
+WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool relayed) {
   check_tensor("send", tensor, device());
   check_rank("send", "receiver", to, size_);
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
-  check_tag("send", tag);
-  if (counts) messages_.add(bytes_of(tensor));
+  if (!relayed) check_tag("send", tag);
+  if (!relayed) messages_.add(bytes_of(tensor));
   return marked("send", tensor, [&] { return do_send(values_of(tensor), to, tag); });
 }
-WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag) {
+WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed) {
   check_tensor("recv", tensor, device());
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
-  check_tag("recv", tag);
+  if (!relayed) check_tag("recv", tag);
   return marked("recv", tensor, [&] { return do_recv(values_of(tensor), from, tag); });
 }
 void Group::barrier() {

@@ -114,13 +114,14 @@ class Group {
   // The work of this rank in this group since it was made. An operation counts when it is
   // called; a barrier and a receive do not count. The bytes are exact where a CollectivePlan runs:
   // they are its `sends`, also where the others read this rank's memory. Gloo, MPI and NCCL have
-  // algorithms of their own, and count as if these were a ring (a reduce_scatter like an
-  // all_reduce, a broadcast once at its root). A hybrid group counts what its parts do. Any
-  // thread.
+  // algorithms of their own, and count as if these were a ring (a broadcast once at its root). A
+  // hybrid group counts what its parts do. Any thread.
   virtual Traffic traffic() const;
   Traffic traffic_of_collectives() const;  // The part of traffic() without messages.
-  // send_async() of a message that counts in another group, which consists of groups.
+  // For a group that consists of groups: send_async() of a message that counts there, and its
+  // recv_async(). Tags above 255 are free for these two.
   [[nodiscard]] WorkPtr relay_async(at::Tensor tensor, int to, int tag);
+  [[nodiscard]] WorkPtr receive_relayed_async(at::Tensor tensor, int from, int tag);
 
   // Makes this rank give up: the waits of the other ranks in this process end in Error(aborted)
   // with `reason`. Any thread.
@@ -130,14 +131,21 @@ class Group {
   Group(int rank, int size) : rank_(rank), size_(size) {}
   Traffic traffic_of_messages() const { return messages_.read(); }
 
+  // Several threads may start operations.
+  struct Counter {
+    std::atomic<int64_t> operations{0}, bytes_sent{0};
+    void add(int64_t bytes);
+    Traffic read() const;
+  };
+
  private:
   // These check the arguments and start nothing.
   WorkPtr prepare_all_reduce(const at::Tensor& tensor, ReduceOp op);
   WorkPtr prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op);
   WorkPtr prepare_all_gather(const at::Tensor& input, const at::Tensor& output);
   WorkPtr prepare_broadcast(const at::Tensor& tensor, int root);
-  WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag, bool counts = true);
-  WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag);
+  WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag, bool relayed = false);
+  WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed = false);
 
   // A backend implements these; their arguments have been checked.
   virtual WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) = 0;
@@ -161,12 +169,6 @@ class Group {
 
   int rank_;
   int size_;
-  // Several threads may start operations.
-  struct Counter {
-    std::atomic<int64_t> operations{0}, bytes_sent{0};
-    void add(int64_t bytes);
-    Traffic read() const;
-  };
   Counter collectives_, messages_;
 };
 

@@ -4,7 +4,9 @@
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/comm/blocks.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/comm/hybrid_group.h>
+#include <trireme/plan/collective_scatter.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
 
@@ -51,10 +53,10 @@ class HybridGroup : public Group {
     return all;
   }
 
-  // Collectives consist of those of the other groups, which count them. The messages of all
-  // threads of a process go to other hosts through one group, so they count here.
+  // Collectives consist of those of the other groups, which count them. All messages between hosts
+  // go through the group of a process, whatever their thread, so they count here.
   Traffic traffic() const override {
-    const Traffic own = traffic_of_messages() + local_->traffic_of_collectives();
+    const Traffic own = traffic_of_messages() + between_.read() + local_->traffic_of_collectives();
     return leads() ? own + parts_->leaders->traffic() : own;
   }
 
@@ -82,11 +84,80 @@ class HybridGroup : public Group {
     if (op == ReduceOp::mean) tensor.div_(size());
     return finished_work();
   }
+  // As ScatterOverHosts decides: inside the host first, then each rank sends the others' sums to
+  // their owners. The hosts' sums are added in the order of the hosts.
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
-    at::Tensor whole = input.clone();
-    all_reduce(whole, op);
-    take_block(output, whole, rank());
+    const int64_t block = output.numel();
+    const plan::ScatterOverHosts scatter(parts_->ranks, block);
+    const int64_t portion = scatter.portion(parts_->host);
+    const ReduceOp partial = op == ReduceOp::mean ? ReduceOp::sum : op;
+    const at::Tensor sums = at::empty({block + portion}, input.options());
+    local_->reduce_scatter(by_owner(input.view({-1}), scatter, block), sums, partial);
+
+    std::vector<WorkPtr> messages = send_portion(scatter, sums.narrow(0, block, portion));
+    const at::Tensor of_hosts = at::empty({hosts(), block}, input.options());
+    std::vector<const void*> terms;
+    for (int host = 0; host < hosts(); ++host) {
+      const bool here = host == parts_->host;
+      terms.push_back(here ? sums.const_data_ptr() : of_hosts[host].const_data_ptr());
+      if (here) continue;
+      const auto& theirs = parts_->ranks[static_cast<size_t>(host)];
+      for (size_t place = 0; place < theirs.size(); ++place) {
+        const auto [first, last] = scatter.part(host, static_cast<int>(place), rank());
+        if (first < last)
+          messages.push_back(
+              receive_between(of_hosts[host].narrow(0, first, last - first), theirs[place]));
+      }
+    }
+    for (const WorkPtr& message : messages) message->wait();
+    fold_range(to_plan(output.scalar_type()), fold_of(op), output.mutable_data_ptr(), terms, 0,
+               block);
+    if (op == ReduceOp::mean) output.div_(size());
     return finished_work();
+  }
+  // The input of the reduction inside the host: for each of its ranks, the rank's own block and
+  // its portion of the blocks of other hosts' ranks.
+  at::Tensor by_owner(const at::Tensor& flat, const plan::ScatterOverHosts& scatter,
+                      int64_t block) const {
+    const auto& here = parts_->ranks[static_cast<size_t>(parts_->host)];
+    const int64_t portion = scatter.portion(parts_->host);
+    at::Tensor ordered = at::empty({local_->size(), block + portion}, flat.options());
+    for (int place = 0; place < local_->size(); ++place) {
+      const at::Tensor mine = ordered[place];
+      mine.narrow(0, 0, block)
+          .copy_(flat.narrow(0, here[static_cast<size_t>(place)] * block, block));
+      int64_t filled = block;
+      for (const int to : scatter.others_of(parts_->host)) {
+        const auto [first, last] = scatter.part(parts_->host, place, to);
+        mine.narrow(0, filled, last - first)
+            .copy_(flat.narrow(0, to * block + first, last - first));
+        filled += last - first;
+      }
+      mine.narrow(0, filled, block + portion - filled).zero_();
+    }
+    return ordered.view({-1});
+  }
+  std::vector<WorkPtr> send_portion(const plan::ScatterOverHosts& scatter,
+                                    const at::Tensor& portion) {
+    std::vector<WorkPtr> messages;
+    for (const int to : scatter.others_of(parts_->host)) {
+      const auto [first, last] = scatter.part(parts_->host, local_->rank(), to);
+      if (first < last)
+        messages.push_back(send_between(
+            portion.narrow(0, scatter.offset(parts_->host, local_->rank(), to), last - first),
+            to));
+    }
+    between_.add(scatter.sent_between_hosts(parts_->host, local_->rank()) *
+                 static_cast<int64_t>(portion.element_size()));
+    return messages;
+  }
+  // The messages of collectives between ranks on different hosts.
+  WorkPtr send_between(const at::Tensor& tensor, int to) {
+    return parts_->processes->relay_async(tensor, to / each(), collective_tag(rank(), to));
+  }
+  WorkPtr receive_between(const at::Tensor& tensor, int from) {
+    return parts_->processes->receive_relayed_async(tensor, from / each(),
+                                                    collective_tag(from, rank()));
   }
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
     // Hosts may have different numbers of ranks, and their ranks need not be neighbours. So blocks
@@ -130,7 +201,8 @@ class HybridGroup : public Group {
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     const auto [host, place] = place_of(from);
     if (host == parts_->host) return local_->recv_async(tensor, place, tag);
-    return parts_->processes->recv_async(tensor, from / each(), pair_tag(from, rank(), tag));
+    return parts_->processes->receive_relayed_async(tensor, from / each(),
+                                                    pair_tag(from, rank(), tag));
   }
   void do_barrier() override {
     local_->barrier();
@@ -173,8 +245,14 @@ class HybridGroup : public Group {
     return combined;
   }
 
+  // No user's message has it.
+  int collective_tag(int sender, int receiver) const {
+    return 256 + sender % each() * each() + receiver % each();
+  }
+
   std::shared_ptr<const HybridParts> parts_;
   std::shared_ptr<Group> local_;
+  Counter between_;  // The collectives that go from rank to rank between hosts.
   int64_t largest_host_ = 0;
 };
 

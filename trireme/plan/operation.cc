@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/plan/collective_scatter.h>
 #include <algorithm>
 
 namespace trireme::plan {
@@ -80,8 +81,8 @@ void OperationPlanner::collective(const Carrier& carrier, Collective collective,
   // Backends with algorithms of their own: the bytes of the best known ones.
   put(add(content, name, carrier.path, "", dtype, elements), [&](int place) -> int64_t {
     switch (collective) {
-      case Collective::all_reduce:
-      case Collective::reduce_scatter: return 2 * (n - 1) * bytes / n;
+      case Collective::all_reduce: return 2 * (n - 1) * bytes / n;
+      case Collective::reduce_scatter:
       case Collective::all_gather: return (n - 1) * (bytes / n);
       case Collective::broadcast: return place == 0 ? bytes : 0;
     }
@@ -98,6 +99,29 @@ void OperationPlanner::all_reduce(const std::string& content, DType dtype, int64
              elements);
   for (const Carrier& host : placement_.inside)
     collective(host, Collective::broadcast, content + ", on a host", dtype, elements);
+}
+
+void OperationPlanner::reduce_scatter(const std::string& content, DType dtype, int64_t elements) {
+  if (const Carrier* const all = flat())
+    return collective(*all, Collective::reduce_scatter, content, dtype, elements);
+  std::vector<std::vector<int>> hosts;
+  for (const Carrier& host : placement_.inside) hosts.push_back(host.ranks);
+  const int64_t block = elements / placement_.ranks();
+  const ScatterOverHosts scatter(hosts, block);
+  for (int host = 0; host < placement_.host_count(); ++host) {
+    const Carrier& carrier = placement_.inside[static_cast<size_t>(host)];
+    collective(carrier, Collective::reduce_scatter, content + ", on a host", dtype,
+               carrier.size() * (block + scatter.portion(host)));
+  }
+  Operation& between = add(content + ", between hosts", "reduce_scatter", placement_.between->path,
+                           "", dtype, elements);
+  for (int host = 0; host < placement_.host_count(); ++host)
+    for (size_t place = 0; place < hosts[static_cast<size_t>(host)].size(); ++place) {
+      const auto rank = static_cast<size_t>(hosts[static_cast<size_t>(host)][place]);
+      between.operations[rank] = 1;
+      between.bytes_sent[rank] =
+          scatter.sent_between_hosts(host, static_cast<int>(place)) * bytes_of(dtype);
+    }
 }
 
 // Hosts may have different numbers of ranks, so between hosts blocks of equal size travel.

@@ -26,7 +26,7 @@ struct Steps {
 // One operation of a step, or several messages of the same content.
 struct Operation {
   std::string content;    // "gradients of bucket 0"
-  std::string name;       // all_reduce, all_gather, broadcast, or send.
+  std::string name;       // all_reduce, reduce_scatter, all_gather, broadcast, or send.
   std::string path;       // See Carrier.
   std::string algorithm;  // Empty if the carrier has its own, or if these are messages.
   DType dtype = DType::float32;
@@ -52,6 +52,8 @@ class OperationPlanner {
   int rank_at(int place) const;  // The rank of the job at a place among these ranks.
 
   void all_reduce(const std::string& content, DType dtype, int64_t elements);
+  // `elements`: of the input.
+  void reduce_scatter(const std::string& content, DType dtype, int64_t elements);
   // `elements`: of the result.
   void all_gather(const std::string& content, DType dtype, int64_t elements);
   void broadcast(const std::string& content, DType dtype, int64_t elements);

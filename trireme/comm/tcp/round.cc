@@ -16,7 +16,8 @@ void Round::send(int to, const std::byte* data, int64_t elements) {
     sends_.push_back({to, {data, static_cast<size_t>(elements * plan::bytes_of(dtype_))}});
 }
 
-void Round::receive(const std::vector<int>& sources, std::byte* target, int64_t elements) {
+void Round::receive(const std::vector<int>& sources, std::byte* target, const std::byte* own,
+                    int64_t elements) {
   if (elements == 0) return;
   const size_t bytes = static_cast<size_t>(elements * plan::bytes_of(dtype_));
   std::vector<const Outgoing*> senders;
@@ -27,7 +28,7 @@ void Round::receive(const std::vector<int>& sources, std::byte* target, int64_t 
     if (sources[0] != rank_) receives_.push_back({sources[0], Incoming(target, bytes)});
     return;
   }
-  Folding& folding = folds_.emplace_back(Folding{target, elements, {}, std::move(senders)});
+  Folding& folding = folds_.emplace_back(Folding{target, own, elements, {}, std::move(senders)});
   for (const int source : sources) {
     if (source == rank_)
       folding.sources.push_back(nullptr);
@@ -63,10 +64,11 @@ bool Round::advance(Folding& folding) {
     return false;
 
   std::byte* const target = folding.target + folding.done * size;
+  const std::byte* const own = folding.own + folding.done * size;
   std::vector<const void*> parts;
   for (const Incoming* source : folding.sources)
     parts.push_back(source ? static_cast<const void*>(source->content().data())
-                           : static_cast<const void*>(target));
+                           : static_cast<const void*>(own));
   fold_range(dtype_, fold_, target, parts, 0, count);
   for (Incoming* source : folding.sources)
     if (source) source->take(static_cast<size_t>(count * size));

@@ -20,8 +20,9 @@ class Round {
   // piece without elements is ignored.
   void send(int to, const std::byte* data, int64_t elements);
   // `target` becomes the fold of the same elements of `sources`, in this order. This rank's own
-  // part is the present value of `target`.
-  void receive(const std::vector<int>& sources, std::byte* target, int64_t elements);
+  // part is the present value of `own`, which may be `target`.
+  void receive(const std::vector<int>& sources, std::byte* target, const std::byte* own,
+               int64_t elements);
 
   void queue(std::vector<Link>& links);  // Called once, after all pieces were added.
   // Folds the bytes that have arrived, as far as their place has been sent. True if
@@ -40,6 +41,7 @@ class Round {
   };
   struct Folding {
     std::byte* target;
+    const std::byte* own;
     int64_t elements;
     // In the order of the fold; null stands for this rank's own part.
     std::vector<Incoming*> sources;

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <trireme/base/cores.h>
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/breakable.h>
@@ -101,15 +102,26 @@ class TcpGroup : public Group, public Breakable {
     });
   }
 
-  // The plan sums in place, but `input` is only read.
+  // `input` is only read: sums on their way to other ranks have memory of their own, and this
+  // rank's block is added up in the output.
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     return queue_.add([this, input, output, op] {
-      const at::Tensor whole = input.clone();
       const PreparedPlan& plan =
-          plans_.choose(plan::Collective::reduce_scatter, static_cast<int64_t>(whole.nbytes()));
-      perform(call_of(Operation::reduce_scatter, whole, static_cast<int32_t>(op), &plan),
-              [&](RoundRunner& runner) { follow(runner, plan, whole, fold_of(op)); });
-      take_block(output, whole, rank());
+          plans_.choose(plan::Collective::reduce_scatter, static_cast<int64_t>(input.nbytes()));
+      const at::Tensor sum = output.is_alias_of(input) ? at::empty_like(output) : output;
+      const at::Tensor sums = plan.plan.rounds.size() > 1 ? at::empty_like(input) : input;
+      Chunks chunks{bytes_of(input), std::vector<std::byte*>(static_cast<size_t>(size()))};
+      for (int chunk = 0; chunk < size(); ++chunk)
+        chunks.sums[static_cast<size_t>(chunk)] =
+            chunk == rank() ? bytes_of(sum)
+                            : bytes_of(sums) + static_cast<size_t>(chunk) * output.nbytes();
+      perform(call_of(Operation::reduce_scatter, input, static_cast<int32_t>(op), &plan),
+              [&](RoundRunner& runner) {
+                follow(runner, plan, input.numel(), to_plan(input.scalar_type()), fold_of(op),
+                       chunks);
+              });
+      if (size() == 1) sum.copy_(input.view(sum.sizes()));
+      if (!sum.is_same(output)) output.copy_(sum);
       if (op == ReduceOp::mean) output.div_(size());
     });
   }
@@ -145,7 +157,7 @@ class TcpGroup : public Group, public Breakable {
             for (int source = 0; rank() == root && source < size(); ++source) {
               std::byte* const place = bytes_of(output) + static_cast<size_t>(source) * block;
               if (source != rank())
-                round.receive({source}, place, input.numel());
+                round.receive({source}, place, place, input.numel());
               else if (block > 0)
                 std::memmove(place, input.const_data_ptr(), block);
             }
@@ -194,24 +206,43 @@ class TcpGroup : public Group, public Breakable {
     }
   }
 
+  // The memory of a plan's chunks. A chunk lies in the tensor until this rank receives it. Then it
+  // lies at its place in `sums`, or still in the tensor if `sums` is empty.
+  struct Chunks {
+    std::byte* tensor;
+    std::vector<std::byte*> sums;  // [chunk]
+    std::vector<bool> received = std::vector<bool>(sums.size(), false);
+  };
+
   void follow(RoundRunner& runner, const PreparedPlan& prepared, const at::Tensor& tensor,
               Fold fold) {
+    Chunks in_place{bytes_of(tensor), {}};
+    follow(runner, prepared, tensor.numel(), to_plan(tensor.scalar_type()), fold, in_place);
+  }
+  void follow(RoundRunner& runner, const PreparedPlan& prepared, int64_t elements,
+              plan::DType dtype, Fold fold, Chunks& chunks) {
     const plan::CollectivePlan& plan = prepared.plan;
-    const int64_t elements = tensor.numel();
-    const auto place = [&](int64_t element) {
-      return bytes_of(tensor) + element * static_cast<int64_t>(tensor.element_size());
+    const auto place = [&](int chunk, bool received) {
+      return received
+                 ? chunks.sums[static_cast<size_t>(chunk)]
+                 : chunks.tensor + plan.chunk_range(chunk, elements).first * plan::bytes_of(dtype);
+    };
+    const auto present = [&](int chunk) {
+      return place(chunk, !chunks.sums.empty() && chunks.received[static_cast<size_t>(chunk)]);
+    };
+    const auto length = [&](int chunk) {
+      const auto [first, end] = plan.chunk_range(chunk, elements);
+      return end - first;
     };
     for (const plan::RankRound& mine : own_rounds(prepared)) {
-      Round round(rank(), to_plan(tensor.scalar_type()), fold);
-      for (const auto& [chunk, to] : mine.sends) {
-        const auto [first, end] = plan.chunk_range(chunk, elements);
-        round.send(to, place(first), end - first);
-      }
-      for (const plan::Transfer& receive : mine.receives) {
-        const auto [first, end] = plan.chunk_range(receive.chunk, elements);
-        round.receive(receive.sources, place(first), end - first);
-      }
+      Round round(rank(), dtype, fold);
+      for (const auto& [chunk, to] : mine.sends) round.send(to, present(chunk), length(chunk));
+      for (const plan::Transfer& receive : mine.receives)
+        round.receive(receive.sources, place(receive.chunk, !chunks.sums.empty()),
+                      present(receive.chunk), length(receive.chunk));
       runner.run(round);
+      for (const plan::Transfer& receive : mine.receives)
+        if (!chunks.sums.empty()) chunks.received[static_cast<size_t>(receive.chunk)] = true;
     }
   }
 
