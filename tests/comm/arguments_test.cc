@@ -53,6 +53,22 @@ TEST_F(GroupArguments, RefusesAMeanOfIntegers) {
               HasSubstr("mean of integers"));
 }
 
+TEST_F(GroupArguments, NamesBlocksOfAnAllToAllThatDoNotFit) {
+  const at::Tensor other = at::ones({4});
+  EXPECT_THAT(refusal([&] { group().all_to_all(at::ones({5}), at::ones({5})); }),
+              AllOf(HasSubstr("5 and 5 elements"), HasSubstr("2 blocks")));
+  EXPECT_THAT(refusal([&] { group().all_to_all(good_, at::ones({6})); }), HasSubstr("4 and 6"));
+  EXPECT_THAT(refusal([&] { group().all_to_all(good_, at::ones({4}, at::kInt)); }),
+              AllOf(HasSubstr("Float"), HasSubstr("Int")));
+  EXPECT_THAT(refusal([&] { group().all_to_all(good_, good_); }), HasSubstr("overlap"));
+  EXPECT_THAT(refusal([&] { group().all_to_all(good_, other, {4}, {2, 2}); }),
+              AllOf(HasSubstr("'sent' has 1 lengths"), HasSubstr("2 ranks")));
+  EXPECT_THAT(refusal([&] { group().all_to_all(good_, other, {2, 2}, {-1, 5}); }),
+              HasSubstr("'received' has the length -1"));
+  EXPECT_THAT(refusal([&] { group().all_to_all(good_, other, {2, 3}, {2, 2}); }),
+              AllOf(HasSubstr("'sent' adds up to 5"), HasSubstr("input has 4")));
+}
+
 TEST_F(GroupArguments, NamesARankOutsideTheGroup) {
   EXPECT_THAT(refusal([&] { group().broadcast(good_, 2); }),
               AllOf(HasSubstr("root 2"), HasSubstr("0..1")));

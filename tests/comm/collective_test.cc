@@ -218,6 +218,63 @@ TEST_P(Collective, BroadcastGivesTheTensorOfEveryRoot) {
   });
 }
 
+at::Tensor block_between(int from, int to, int64_t count, at::ScalarType type) {
+  return part_of(from * 11 + to, count, type);
+}
+
+TEST_P(Collective, AllToAllGivesEachRankTheBlocksForIt) {
+  on_ranks([&](Group& group) {
+    for (const at::ScalarType type : kTypes)
+      for (const int64_t count : {0, 1, 5, 1000, 70001}) {
+        std::vector<at::Tensor> blocks, expected;
+        for (int other = 0; other < size(); ++other) {
+          blocks.push_back(block_between(group.rank(), other, count, type));
+          expected.push_back(block_between(other, group.rank(), count, type));
+        }
+        const at::Tensor input = at::cat(blocks), output = at::empty_like(input);
+        group.all_to_all(input, output);
+        ASSERT_TRUE(output.equal(at::cat(expected))) << label(type, count, ReduceOp::sum);
+        ASSERT_TRUE(input.equal(at::cat(blocks))) << "the input is only read";
+      }
+  });
+}
+
+TEST_P(Collective, AllToAllTakesBlocksOfAnyLength) {
+  on_ranks([&](Group& group) {
+    for (const at::ScalarType type : {at::kFloat, at::kByte})
+      for (const int64_t count : {0, 1, 7, 1000, 70001}) {
+        const auto [sent, received] = tests::lengths_of(group.rank(), size(), count);
+        std::vector<at::Tensor> blocks, expected;
+        for (int other = 0; other < size(); ++other) {
+          const auto at = static_cast<size_t>(other);
+          blocks.push_back(block_between(group.rank(), other, sent[at], type));
+          expected.push_back(block_between(other, group.rank(), received[at], type));
+        }
+        const at::Tensor output = at::empty({tests::sum_of(received)}, type);
+        group.all_to_all_async(at::cat(blocks), output, sent, received)->wait();
+        ASSERT_TRUE(output.equal(at::cat(expected))) << label(type, count, ReduceOp::sum);
+      }
+  });
+}
+
+TEST_P(Collective, AllToAllNamesTheRanksWhoseLengthsDiffer) {
+  if (size() == 1) return;
+  const auto endings = tests::endings_of(groups_, [&](Group& group) {
+    const auto ranks = static_cast<size_t>(size());
+    std::vector<int64_t> sent(ranks, 2), received(ranks, 2);
+    if (group.rank() == size() - 1) received[0] = 5;
+    group.all_to_all(at::ones({tests::sum_of(sent)}), at::empty({tests::sum_of(received)}), sent,
+                     received);
+  });
+  for (const tests::Ending& ending : endings) {
+    EXPECT_EQ(to_string(ending.code), to_string(ErrorCode::invalid_argument));
+    EXPECT_NE(ending.what.find(
+                  fmt::format("rank 0 sends 2 elements to rank {}, which expects 5", size() - 1)),
+              std::string::npos)
+        << ending.what;
+  }
+}
+
 TEST_P(Collective, GatherFillsOnlyTheRoot) {
   on_ranks([&](Group& group) {
     for (int root = 0; root < size(); ++root)

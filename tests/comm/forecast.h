@@ -8,13 +8,41 @@
 #include <trireme/plan/collective_scatter.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 #include "ranks.h"
 
 namespace trireme::tests {
 
-enum class Act { all_reduce, reduce_scatter, all_gather, broadcast, gather, ring_of_messages };
+enum class Act {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  all_to_all,
+  all_to_all_by_counts,
+  gather,
+  ring_of_messages
+};
+
+// The elements that one rank sends another in an all_to_all of blocks that differ.
+inline int64_t length_between(int from, int to, int64_t count) {
+  return (from + 2 * to) % 3 * count;
+}
+inline std::pair<std::vector<int64_t>, std::vector<int64_t>> lengths_of(int rank, int size,
+                                                                        int64_t count) {
+  std::vector<int64_t> sent, received;
+  for (int other = 0; other < size; ++other) {
+    sent.push_back(length_between(rank, other, count));
+    received.push_back(length_between(other, rank, count));
+  }
+  return {sent, received};
+}
+inline int64_t sum_of(const std::vector<int64_t>& lengths) {
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+}
 
 struct Call {
   Act act = Act::all_reduce;
@@ -33,6 +61,8 @@ inline std::vector<Call> some_calls(int size) {
       calls.push_back({Act::all_reduce, count, type});
       calls.push_back({Act::reduce_scatter, count, type});
       calls.push_back({Act::all_gather, count, type});
+      calls.push_back({Act::all_to_all, count, type});
+      calls.push_back({Act::all_to_all_by_counts, count, type});
       calls.push_back({Act::broadcast, count, type, 0});
       calls.push_back({Act::broadcast, count, type, size - 1});
     }
@@ -52,6 +82,12 @@ inline void perform(Group& group, const Call& call) {
     case Act::reduce_scatter: return group.reduce_scatter(all, one);
     case Act::all_gather: return group.all_gather(one, all);
     case Act::broadcast: return group.broadcast(one, call.root);
+    case Act::all_to_all: return group.all_to_all(all, at::empty_like(all));
+    case Act::all_to_all_by_counts: {
+      const auto [sent, received] = lengths_of(rank, size, call.count);
+      return group.all_to_all(at::zeros({sum_of(sent)}, call.type),
+                              at::zeros({sum_of(received)}, call.type), sent, received);
+    }
     case Act::gather: return group.gather(one, rank == call.root ? all : at::Tensor(), call.root);
     case Act::ring_of_messages: {
       const at::Tensor other = at::zeros_like(one);
@@ -78,6 +114,8 @@ class Forecast {
         return reduce_scatter(call.count, each);
       case Act::all_gather: return all_gather(call.count, each);
       case Act::broadcast: return broadcast(call.count, each, call.root);
+      case Act::all_to_all: return all_to_all(call.count, each);
+      case Act::all_to_all_by_counts: return all_to_all_by_counts(call.count, each);
       case Act::gather:
         if (in_two_levels()) return all_gather(call.count, each);
         for (int rank = 0; ranks > 1 && rank < ranks; ++rank)
@@ -126,6 +164,43 @@ class Forecast {
       for (int place = 0; place < size; ++place)
         count(hosts[host][static_cast<size_t>(place)],
               scatter.sent_between_hosts(number, place) * each);
+    }
+  }
+  void all_to_all(int64_t block, int64_t each) {
+    const int64_t ranks = placement_.ranks();
+    if (!in_two_levels()) return carry(only(), Kind::all_to_all, block * ranks * ranks, each);
+    for (const plan::Carrier& host : placement_.inside) {
+      const int64_t here = host.size();
+      carry(host, Kind::all_to_all, block * here * here, each);
+      for (const int rank : host.ranks) count(rank, (ranks - here) * block * each);
+    }
+  }
+  // The lengths travel first: among all ranks, and again among those of each host.
+  void all_to_all_by_counts(int64_t count_of_elements, int64_t each) {
+    const auto send = [&](const std::vector<int>& to, int rank) {
+      int64_t sent = 0;
+      for (const int other : to)
+        if (other != rank) sent += length_between(rank, other, count_of_elements);
+      count(rank, sent * each);
+    };
+    std::vector<int> all(static_cast<size_t>(placement_.ranks()));
+    std::iota(all.begin(), all.end(), 0);
+    all_gather(2 * placement_.ranks() + 1, 8);
+    if (!in_two_levels()) {
+      for (const int rank : all)
+        if (all.size() > 1) send(all, rank);
+      return;
+    }
+    for (const plan::Carrier& host : placement_.inside) {
+      carry(host, Kind::all_gather, host.size() * (2 * host.size() + 1), 8);
+      for (const int rank : host.ranks) {
+        if (host.size() > 1) send(host.ranks, rank);
+        std::vector<int> others;
+        for (const int other : all)
+          if (std::find(host.ranks.begin(), host.ranks.end(), other) == host.ranks.end())
+            others.push_back(other);
+        send(others, rank);
+      }
     }
   }
   // Between hosts a block has room for the ranks of the largest host.
@@ -178,6 +253,7 @@ class Forecast {
   // This is for backends that have algorithms of their own.
   static int64_t usual_bytes(Kind kind, int64_t bytes, int size, bool is_root) {
     if (kind == Kind::broadcast) return is_root ? bytes : 0;
+    if (kind == Kind::all_to_all) return (size - 1) * (bytes / size / size);
     if (kind != Kind::all_reduce) return (size - 1) * (bytes / size);
     return 2 * (size - 1) * bytes / size;
   }

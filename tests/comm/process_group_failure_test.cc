@@ -37,6 +37,10 @@ const std::vector<Wait>& waits() {
        [](Group& group) { group.all_gather(at::ones({10}), at::ones({10 * group.size()})); }},
       {"reduce_scatter",
        [](Group& group) { group.reduce_scatter(at::ones({10 * group.size()}), at::ones({10})); }},
+      {"all_to_all",
+       [](Group& group) {
+         group.all_to_all(at::ones({10 * group.size()}), at::ones({10 * group.size()}));
+       }},
       {"broadcast", [](Group& group) { group.broadcast(at::ones({10}), 1); }},
       // Every rank is its own root, so that all wait. TCP compares the calls, so there all ranks
       // use one root.

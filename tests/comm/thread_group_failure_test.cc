@@ -54,6 +54,10 @@ TEST_P(ThreadGroupFailure, AnotherSizeTypeOrOperationIsNamedOnEveryRank) {
         group.all_reduce(at::ones({10}), group.rank() == 2 ? ReduceOp::max : ReduceOp::min);
       },
       [](Group& group) { group.broadcast(at::ones({10}), group.rank() == 2 ? 1 : 0); },
+      [](Group& group) {
+        const int64_t elements = group.rank() == 2 ? 12 : 9;
+        group.all_to_all(at::ones({elements}), at::ones({elements}));
+      },
   };
   for (const auto& call : differences) {
     for (const Ending& ending : endings_of(groups(3), call)) {

@@ -43,17 +43,43 @@ Tensors<double> inputs_of(const CollectivePlan& plan, int64_t elements) {
       std::fill(tensor.begin() + last, tensor.end(), std::numeric_limits<double>::quiet_NaN());
     }
   }
+  if (plan.collective == Collective::all_to_all) {
+    for (int chunk = 0; chunk < plan.chunks; ++chunk) {
+      const auto [first, last] = plan.chunk_range(chunk, elements);
+      for (int rank = 0; rank < plan.world_size; ++rank) {
+        auto& tensor = tensors[static_cast<size_t>(rank)];
+        if (rank != chunk / plan.world_size)
+          std::fill(tensor.begin() + first, tensor.begin() + last,
+                    std::numeric_limits<double>::quiet_NaN());
+      }
+    }
+  }
   return tensors;
+}
+
+int chunk_of(const CollectivePlan& plan, int64_t elements, size_t element) {
+  int chunk = 0;
+  while (plan.chunk_range(chunk, elements).second <= static_cast<int64_t>(element)) ++chunk;
+  return chunk;
+}
+
+// Whether the collective promises this element to the rank.
+bool is_promised(const CollectivePlan& plan, int rank, int64_t elements, size_t element) {
+  switch (plan.collective) {
+    case Collective::reduce_scatter: return chunk_of(plan, elements, element) == rank;
+    case Collective::all_to_all:
+      return chunk_of(plan, elements, element) % plan.world_size == rank;
+    default: return true;
+  }
 }
 
 // The result by the definition of the collective, without the rounds of the plan.
 double expected_of(const CollectivePlan& plan, int64_t elements, size_t element) {
   if (plan.collective == Collective::broadcast) return value_of(plan.root, element);
-  if (plan.collective == Collective::all_gather) {
-    int owner = 0;
-    while (plan.chunk_range(owner, elements).second <= static_cast<int64_t>(element)) ++owner;
-    return value_of(owner, element);
-  }
+  const bool collects = plan.collective == Collective::all_gather;
+  if (collects) return value_of(chunk_of(plan, elements, element), element);
+  if (plan.collective == Collective::all_to_all)
+    return value_of(chunk_of(plan, elements, element) / plan.world_size, element);
   double sum = 0;
   for (int rank = 0; rank < plan.world_size; ++rank) sum += value_of(rank, element);
   return sum;
@@ -64,10 +90,8 @@ TEST(CollectivePlan, GivesTheDirectSumForAwkwardSizes) {
     for (const int64_t elements : kSizes) {
       const Tensors<double> results = execute(plan, inputs_of(plan, elements));
       for (int rank = 0; rank < plan.world_size; ++rank) {
-        const bool own_chunk_only = plan.collective == Collective::reduce_scatter;
-        const auto [first, last] = own_chunk_only ? plan.chunk_range(rank, elements)
-                                                  : std::pair<int64_t, int64_t>(0, elements);
-        for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(last); ++i) {
+        for (size_t i = 0; i < static_cast<size_t>(elements); ++i) {
+          if (!is_promised(plan, rank, elements, i)) continue;
           // The values are small whole numbers: their sum is exact in any order.
           ASSERT_EQ(results[static_cast<size_t>(rank)][i], expected_of(plan, elements, i))
               << name_of(plan) << " rank " << rank << " element " << i << " of " << elements;
@@ -277,6 +301,16 @@ TEST(CollectivePlan, UsesOnlyTheLinkToTheRightNeighbourInARing) {
         }
       }
     }
+  }
+}
+
+TEST(CollectivePlan, SendsEachBlockOfAnAllToAllOnce) {
+  for (int n = 2; n <= kMostRanks; ++n) {
+    const auto plan = plan_collective(Collective::all_to_all, Algorithm::direct, n);
+    EXPECT_EQ(plan.rounds.size(), 1U);
+    const int64_t input = int64_t{n} * 30;  // The tensor of the plan has n of these.
+    for (int rank = 0; rank < n; ++rank)
+      EXPECT_EQ(plan.bytes_sent(rank, n * input, 4), (n - 1) * 120);
   }
 }
 

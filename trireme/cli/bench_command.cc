@@ -189,8 +189,8 @@ void add_bench(Command app) {
   Command collectives = bench.subcommand(
       "collectives", "Measure a collective operation, or find the fastest algorithms");
   collectives.option("--op", arguments->op,
-                     "all_reduce (default), reduce_scatter, all_gather or broadcast; with "
-                     "--tune all of them, unless one is given");
+                     "all_reduce (default), reduce_scatter, all_gather, broadcast or all_to_all; "
+                     "with --tune all of them, unless one is given");
   collectives.option("--bytes", arguments->bytes, "Size of the tensor, e.g. 4KB, 25MB");
   collectives.option("--algorithm", arguments->algorithm,
                      fmt::format("auto, or an algorithm of docs/collectives.md (with --path {})",

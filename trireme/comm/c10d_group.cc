@@ -6,6 +6,7 @@
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/c10d_group.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/comm/splits.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
 #include <condition_variable>
@@ -285,6 +286,16 @@ class C10dGroup : public Group {
       options.rootRank = root;
       std::vector<at::Tensor> tensors{tensor};
       return backend_->broadcast(tensors, options);
+    });
+  }
+
+  WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, Splits splits) override {
+    if (splits.total == 0) return finished_work();
+    return start("all_to_all", [&] {
+      std::vector<int64_t> sent, received;  // If empty, the blocks are equal.
+      if (!splits.equal) sent = splits.sent, received = splits.received;
+      at::Tensor from = input.view({-1}), to = output.view({-1});
+      return backend_->alltoall_base(to, from, received, sent);
     });
   }
 

@@ -3,8 +3,11 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/group.h>
+#include <trireme/comm/splits.h>
 #include <trireme/launch/phase_marks.h>
 #include <trireme/plan/collective_plan.h>
+#include <algorithm>
+#include <cstddef>
 
 namespace trireme {
 namespace {
@@ -70,6 +73,40 @@ void check_blocks(std::string_view operation, const at::Tensor& small, const at:
         operation,
         fmt::format("{} elements cannot be {} blocks of {}", large.numel(), size, small.numel()),
         "a tensor of size() blocks");
+}
+
+// Checks the tensors of an all_to_all.
+void check_exchange(const at::Tensor& input, const at::Tensor& output, at::Device device) {
+  check_tensor("all_to_all", input, device);
+  check_tensor("all_to_all", output, device);
+  if (input.scalar_type() != output.scalar_type())
+    refuse("all_to_all",
+           fmt::format("input and output differ in type ({}, {})",
+                       c10::toString(input.scalar_type()), c10::toString(output.scalar_type())),
+           "the same type");
+  const auto* const from = static_cast<const std::byte*>(input.const_data_ptr());
+  const auto* const to = static_cast<const std::byte*>(output.const_data_ptr());
+  if (from < to + output.nbytes() && to < from + input.nbytes())
+    refuse("all_to_all", "input and output overlap in memory", "an output of its own");
+}
+
+void check_lengths(std::string_view name, std::string_view whose,
+                   const std::vector<int64_t>& lengths, const at::Tensor& tensor, int size) {
+  if (lengths.size() != static_cast<size_t>(size))
+    refuse("all_to_all",
+           fmt::format("'{}' has {} lengths for {} ranks", name, lengths.size(), size),
+           "one length for each rank of the group");
+  int64_t sum = 0;
+  for (const int64_t length : lengths) {
+    if (length < 0)
+      refuse("all_to_all", fmt::format("'{}' has the length {}", name, length), "0 or more");
+    sum += length;
+  }
+  if (sum != tensor.numel())
+    refuse("all_to_all",
+           fmt::format("'{}' adds up to {} elements, and the {} has {}", name, sum, whose,
+                       tensor.numel()),
+           "lengths in elements, which cover the tensor");
 }
 
 // The values alone: autograd neither records a collective nor forbids it on a leaf.
@@ -155,14 +192,16 @@ int64_t Group::bytes_sent_in(plan::Collective collective, int64_t elements, int6
     case plan::Collective::reduce_scatter:
     case plan::Collective::all_gather: return others * (bytes / size_);
     case plan::Collective::broadcast: return rank_ == root ? bytes : 0;
+    case plan::Collective::all_to_all: return others * (bytes / size_ / size_);
   }
   return 0;
 }
 
-void Group::count(plan::Collective collective, const at::Tensor& whole, int root) {
+void Group::count(plan::Collective collective, int64_t elements, const at::Tensor& like,
+                  int root) {
   if (size_ > 1)
-    collectives_.add(bytes_sent_in(collective, whole.numel(),
-                                   static_cast<int64_t>(whole.element_size()), root));
+    collectives_.add(
+        bytes_sent_in(collective, elements, static_cast<int64_t>(like.element_size()), root));
 }
 
 WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
@@ -176,6 +215,14 @@ WorkPtr Group::all_gather_async(at::Tensor input, at::Tensor output) {
 }
 WorkPtr Group::broadcast_async(at::Tensor tensor, int root) {
   return started(prepare_broadcast(tensor, root));
+}
+WorkPtr Group::all_to_all_async(at::Tensor input, at::Tensor output) {
+  return started(prepare_all_to_all(input, output));
+}
+WorkPtr Group::all_to_all_async(at::Tensor input, at::Tensor output,
+                                const std::vector<int64_t>& sent,
+                                const std::vector<int64_t>& received) {
+  return started(prepare_all_to_all(input, output, sent, received));
 }
 WorkPtr Group::send_async(at::Tensor tensor, int to, int tag) {
   return started(prepare_send(tensor, to, tag));
@@ -193,7 +240,7 @@ WorkPtr Group::recv_async(at::Tensor tensor, int from, int tag) {
 WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor, device());
   check_op("all_reduce", tensor, op);
-  count(plan::Collective::all_reduce, tensor);
+  count(plan::Collective::all_reduce, tensor.numel(), tensor);
   return marked("all_reduce", tensor, [&] { return do_all_reduce(values_of(tensor), op); });
 }
 WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
@@ -201,23 +248,86 @@ WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor&
   check_tensor("reduce_scatter", output, device());
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_, device());
-  count(plan::Collective::reduce_scatter, input);
+  count(plan::Collective::reduce_scatter, input.numel(), input);
   return marked("reduce_scatter", output,
                 [&] { return do_reduce_scatter(values_of(input), values_of(output), op); });
 }
 WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
   check_tensor("all_gather", input, device());
   check_blocks("all_gather", input, output, size_, device());
-  count(plan::Collective::all_gather, output);
+  count(plan::Collective::all_gather, output.numel(), output);
   return marked("all_gather", input,
                 [&] { return do_all_gather(values_of(input), values_of(output)); });
 }
 WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
   check_tensor("broadcast", tensor, device());
   check_rank("broadcast", "root", root, size_);
-  count(plan::Collective::broadcast, tensor, root);
+  count(plan::Collective::broadcast, tensor.numel(), tensor, root);
   return marked("broadcast", tensor, [&] { return do_broadcast(values_of(tensor), root); });
 }
+WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& output) {
+  check_exchange(input, output, device());
+  if (input.numel() != output.numel() || input.numel() % size_ != 0)
+    refuse("all_to_all",
+           fmt::format("{} and {} elements cannot both be {} blocks of one size", input.numel(),
+                       output.numel(), size_),
+           "tensors of size() equal blocks, or the lengths of the blocks");
+  count(plan::Collective::all_to_all, input.numel() * size_, input);
+  return marked("all_to_all", input, [&] {
+    return do_all_to_all(values_of(input), values_of(output),
+                         comm::Splits::of_equal_blocks(size_, rank_, input.numel() / size_));
+  });
+}
+WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& output,
+                                  const std::vector<int64_t>& sent,
+                                  const std::vector<int64_t>& received) {
+  check_exchange(input, output, device());
+  check_lengths("sent", "input", sent, input, size_);
+  check_lengths("received", "output", received, output, size_);
+  comm::Splits splits = agreed_splits(input, sent, received);
+  const int64_t own = sent[static_cast<size_t>(rank_)];
+  if (size_ > 1)
+    collectives_.add((input.numel() - own) * static_cast<int64_t>(input.element_size()));
+  return marked("all_to_all", input, [&] {
+    return do_all_to_all(values_of(input), values_of(output), std::move(splits));
+  });
+}
+
+// Compares the lengths, and the type of the elements, over all ranks.
+comm::Splits Group::agreed_splits(const at::Tensor& input, const std::vector<int64_t>& sent,
+                                  const std::vector<int64_t>& received) {
+  const int64_t row = 2 * size_ + 1;
+  const at::Tensor mine = at::empty({row}, at::kLong), all = at::empty({size_, row}, at::kLong);
+  auto* const numbers = mine.mutable_data_ptr<int64_t>();
+  std::copy(sent.begin(), sent.end(), numbers);
+  std::copy(received.begin(), received.end(), numbers + size_);
+  numbers[2 * size_] = static_cast<int64_t>(input.scalar_type());
+  const at::Tensor gathered = all.to(device());
+  all_gather(mine.to(device()), gathered);
+  all.copy_(gathered);
+  const auto of = [&, data = all.const_data_ptr<int64_t>()](int rank, int64_t column) {
+    return data[rank * row + column];
+  };
+  std::vector<std::vector<int64_t>> sent_of(static_cast<size_t>(size_));
+  for (int from = 0; from < size_; ++from) {
+    if (of(from, 2 * size_) != of(0, 2 * size_))
+      refuse("all_to_all",
+             fmt::format("rank 0 has elements of {}, rank {} has elements of {}",
+                         c10::toString(static_cast<at::ScalarType>(of(0, 2 * size_))), from,
+                         c10::toString(static_cast<at::ScalarType>(of(from, 2 * size_)))),
+             "tensors of one type on all ranks");
+    for (int to = 0; to < size_; ++to) {
+      if (of(from, to) != of(to, size_ + from))
+        refuse("all_to_all",
+               fmt::format("rank {} sends {} elements to rank {}, which expects {}", from,
+                           of(from, to), to, of(to, size_ + from)),
+               "received[i] on rank j must be sent[j] on rank i");
+      sent_of[static_cast<size_t>(from)].push_back(of(from, to));
+    }
+  }
+  return comm::Splits::of(sent_of, rank_);
+}
+
 void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) {
   check_tensor("gather", input, device());
   check_rank("gather", "root", root, size_);

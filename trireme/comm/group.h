@@ -19,7 +19,8 @@
 namespace trireme {
 namespace comm {
 class HostTeam;
-}
+struct Splits;
+}  // namespace comm
 namespace plan {
 enum class Collective;
 struct Placement;
@@ -79,6 +80,22 @@ class Group {
   }
   [[nodiscard]] WorkPtr broadcast_async(at::Tensor tensor, int root);
   void broadcast(const at::Tensor& tensor, int root) { prepare_broadcast(tensor, root)->wait(); }
+  // `input` and `output` have size() blocks of equal size. Block r of the input goes to rank r,
+  // and block r of the output comes from rank r. The two must not overlap.
+  [[nodiscard]] WorkPtr all_to_all_async(at::Tensor input, at::Tensor output);
+  void all_to_all(const at::Tensor& input, const at::Tensor& output) {
+    prepare_all_to_all(input, output)->wait();
+  }
+  // The same for blocks of any size: sent[r] elements go to rank r, and received[r] elements come
+  // from it. The call first compares these numbers over all ranks, in an all_gather for which it
+  // waits. If sender and receiver differ, it throws Error(invalid_argument) on every rank.
+  [[nodiscard]] WorkPtr all_to_all_async(at::Tensor input, at::Tensor output,
+                                         const std::vector<int64_t>& sent,
+                                         const std::vector<int64_t>& received);
+  void all_to_all(const at::Tensor& input, const at::Tensor& output,
+                  const std::vector<int64_t>& sent, const std::vector<int64_t>& received) {
+    prepare_all_to_all(input, output, sent, received)->wait();
+  }
   // On `root` the output has size() x `input` elements. On other ranks `output` may be undefined;
   // it is not changed.
   void gather(const at::Tensor& input, const at::Tensor& output, int root);
@@ -144,6 +161,12 @@ class Group {
   WorkPtr prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output, ReduceOp op);
   WorkPtr prepare_all_gather(const at::Tensor& input, const at::Tensor& output);
   WorkPtr prepare_broadcast(const at::Tensor& tensor, int root);
+  WorkPtr prepare_all_to_all(const at::Tensor& input, const at::Tensor& output);
+  WorkPtr prepare_all_to_all(const at::Tensor& input, const at::Tensor& output,
+                             const std::vector<int64_t>& sent,
+                             const std::vector<int64_t>& received);
+  comm::Splits agreed_splits(const at::Tensor& input, const std::vector<int64_t>& sent,
+                             const std::vector<int64_t>& received);
   WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag, bool relayed = false);
   WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed = false);
 
@@ -152,12 +175,14 @@ class Group {
   virtual WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) = 0;
   virtual WorkPtr do_all_gather(at::Tensor input, at::Tensor output) = 0;
   virtual WorkPtr do_broadcast(at::Tensor tensor, int root) = 0;
+  virtual WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, comm::Splits splits) = 0;
   virtual void do_gather(at::Tensor input, at::Tensor output, int root) = 0;
   virtual WorkPtr do_send(at::Tensor tensor, int to, int tag) = 0;
   virtual WorkPtr do_recv(at::Tensor tensor, int from, int tag) = 0;
   virtual void do_barrier() = 0;
   // The bytes that this rank sends in a collective of this size; it is that of the whole tensor
-  // (reduce_scatter's input, all_gather's output). `root` is that of a broadcast. This is the
+  // (reduce_scatter's input, all_gather's output, all inputs of an all_to_all of
+  // equal blocks). `root` is that of a broadcast. This is the
   // answer for algorithms that are unknown; backends that run plans have their own. Cheap. Any
   // thread.
   virtual int64_t bytes_sent_in(plan::Collective collective, int64_t elements,
@@ -165,7 +190,7 @@ class Group {
 
   // Every operation passes a prepare_ function or gather(), which count it. What a backend does
   // privately passes neither.
-  void count(plan::Collective collective, const at::Tensor& whole, int root = 0);
+  void count(plan::Collective collective, int64_t elements, const at::Tensor& like, int root = 0);
 
   int rank_;
   int size_;

@@ -1,4 +1,5 @@
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <trireme/base/error.h>
@@ -6,9 +7,11 @@
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/hybrid_group.h>
+#include <trireme/comm/splits.h>
 #include <trireme/plan/collective_scatter.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
+#include <numeric>
 
 namespace trireme::comm {
 namespace {
@@ -188,6 +191,52 @@ class HybridGroup : public Group {
     local_->broadcast(tensor, 0);
     return finished_work();
   }
+  // Blocks go to other hosts directly, while the ranks of the host exchange theirs.
+  WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, Splits splits) override {
+    const at::Tensor from = input.view({-1}), to = output.view({-1});
+    std::vector<WorkPtr> messages;
+    int64_t sent = 0;
+    for (int other = 0; other < size(); ++other) {
+      const auto at = static_cast<size_t>(other);
+      if (place_of(other).first == parts_->host) continue;
+      if (splits.received[at] > 0)
+        messages.push_back(
+            receive_between(to.narrow(0, splits.received_at[at], splits.received[at]), other));
+      if (splits.sent[at] > 0)
+        messages.push_back(
+            send_between(from.narrow(0, splits.sent_at[at], splits.sent[at]), other));
+      sent += splits.sent[at];
+    }
+    between_.add(sent * static_cast<int64_t>(input.element_size()));
+    exchange_inside(from, to, splits);
+    for (const WorkPtr& message : messages) message->wait();
+    return finished_work();
+  }
+  void exchange_inside(const at::Tensor& from, const at::Tensor& to, const Splits& splits) {
+    std::vector<at::Tensor> blocks;
+    std::vector<int64_t> sent, received;
+    for (const int other : parts_->ranks[static_cast<size_t>(parts_->host)]) {
+      const auto at = static_cast<size_t>(other);
+      blocks.push_back(from.narrow(0, splits.sent_at[at], splits.sent[at]));
+      sent.push_back(splits.sent[at]);
+      received.push_back(splits.received[at]);
+    }
+    const at::Tensor input = at::cat(blocks);
+    const at::Tensor output =
+        at::empty({std::accumulate(received.begin(), received.end(), int64_t{0})}, to.options());
+    if (splits.equal)
+      local_->all_to_all(input, output);
+    else
+      local_->all_to_all(input, output, sent, received);
+    int64_t place = 0;
+    for (const int other : parts_->ranks[static_cast<size_t>(parts_->host)]) {
+      const auto at = static_cast<size_t>(other);
+      to.narrow(0, splits.received_at[at], splits.received[at])
+          .copy_(output.narrow(0, place, splits.received[at]));
+      place += splits.received[at];
+    }
+  }
+
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
     at::Tensor all = at::empty({size() * input.numel()}, input.options());
     all_gather(input, all);

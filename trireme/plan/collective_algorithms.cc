@@ -38,10 +38,16 @@ void ring_all_gather(CollectivePlan& plan) {
   add_ring_all_gather(plan, numbers_below(plan.world_size), one_chunk_each(plan));
 }
 
+void all_to_all(CollectivePlan& plan) {
+  plan.chunks = plan.world_size * plan.world_size;
+  add_direct_all_to_all(plan);
+}
+
 constexpr auto kReduce = Collective::all_reduce;
 constexpr auto kScatter = Collective::reduce_scatter;
 constexpr auto kGather = Collective::all_gather;
 constexpr auto kBroadcast = Collective::broadcast;
+constexpr auto kExchange = Collective::all_to_all;
 
 constexpr Row kRows[] = {
     {kReduce, Algorithm::naive,
@@ -81,6 +87,8 @@ constexpr Row kRows[] = {
      [](CollectivePlan& plan) { whole(plan), add_tree_broadcast(plan, ranks_from_root(plan)); }},
     {kBroadcast, Algorithm::hierarchical,
      [](CollectivePlan& plan) { whole(plan), add_hierarchical(plan); }},
+    {kExchange, Algorithm::naive, all_to_all},
+    {kExchange, Algorithm::direct, all_to_all},
 };
 
 Builder builder_of(Collective collective, Algorithm algorithm) {

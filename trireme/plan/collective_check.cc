@@ -32,6 +32,11 @@ void check_shape(const CollectivePlan& plan) {
     reject(plan, fmt::format("which has {} chunks, and needs one for each of {} ranks",
                              plan.chunks, plan.world_size));
   }
+  const bool chunk_per_pair = plan.collective == Collective::all_to_all;
+  if (chunk_per_pair && plan.chunks != plan.world_size * plan.world_size) {
+    reject(plan, fmt::format("which has {} chunks, and needs one for each pair of {} ranks",
+                             plan.chunks, plan.world_size));
+  }
   for (size_t round = 0; round < plan.rounds.size(); ++round) {
     if (plan.rounds[round].size() != static_cast<size_t>(plan.world_size)) {
       reject(plan, fmt::format("round {}: has actions for {} of {} ranks", round,
@@ -100,12 +105,20 @@ void check_messages(const CollectivePlan& plan, int round) {
   }
 }
 
+// Whether `rank` must hold `chunk` at the end.
+bool is_promised(const CollectivePlan& plan, int rank, int chunk) {
+  switch (plan.collective) {
+    case Collective::reduce_scatter: return chunk == rank;
+    case Collective::all_to_all: return chunk % plan.world_size == rank;
+    default: return true;
+  }
+}
+
 // Checks that every rank ends with the chunks it was promised, with the same bits as the others.
 void check_result(const CollectivePlan& plan, const Holdings& holdings) {
   for (int rank = 0; rank < plan.world_size; ++rank) {
     for (int chunk = 0; chunk < plan.chunks; ++chunk) {
-      const bool promised = plan.collective != Collective::reduce_scatter || chunk == rank;
-      if (!promised) continue;
+      if (!is_promised(plan, rank, chunk)) continue;
       const Held& held = holdings.at(rank, chunk);
       if (!holdings.done(rank, chunk)) {
         const auto missing = std::find(held.contributors.begin(), held.contributors.end(), false) -
@@ -116,8 +129,7 @@ void check_result(const CollectivePlan& plan, const Holdings& holdings) {
                                      ? "never arrived"
                                      : fmt::format("lacks the contribution of rank {}", missing)));
       }
-      if (plan.collective != Collective::reduce_scatter &&
-          held.tree != holdings.at(0, chunk).tree) {
+      if (is_promised(plan, 0, chunk) && held.tree != holdings.at(0, chunk).tree) {
         reject(plan,
                fmt::format(
                    "after round {}, rank {}, chunk {}: added up by another tree than on rank 0",

@@ -53,4 +53,14 @@ void add_direct_all_gather(CollectivePlan& plan) {
   }
 }
 
+void add_direct_all_to_all(CollectivePlan& plan) {
+  Round& round = add_round(plan);
+  for (int receiver = 0; receiver < plan.world_size; ++receiver) {
+    for (int owner = 0; owner < plan.world_size; ++owner) {
+      if (receiver != owner)
+        add_transfer(round, receiver, owner * plan.world_size + receiver, {owner});
+    }
+  }
+}
+
 }  // namespace trireme::plan

@@ -124,6 +124,7 @@ void add_hierarchical(CollectivePlan& plan) {
     case Collective::broadcast:
       add_tree_broadcast(plan, leaders);
       return add_copies_from_leaders(plan, hosts, [](int, int) { return true; });
+    case Collective::all_to_all: return add_direct_all_to_all(plan);
   }
 }
 

@@ -10,7 +10,8 @@ namespace trireme::plan {
 namespace {
 
 constexpr std::array kCollectives = {Collective::all_reduce, Collective::reduce_scatter,
-                                     Collective::all_gather, Collective::broadcast};
+                                     Collective::all_gather, Collective::broadcast,
+                                     Collective::all_to_all};
 constexpr std::array kAlgorithms = {Algorithm::naive,
                                     Algorithm::direct,
                                     Algorithm::ring,
@@ -39,6 +40,7 @@ std::string_view to_string(Collective collective) {
     case Collective::reduce_scatter: return "reduce_scatter";
     case Collective::all_gather: return "all_gather";
     case Collective::broadcast: return "broadcast";
+    case Collective::all_to_all: return "all_to_all";
   }
   throw Error(ErrorCode::internal, "plan",
               fmt::format("no collective has the number {}", static_cast<int>(collective)));

@@ -13,7 +13,7 @@
 
 namespace trireme::plan {
 
-enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast };
+enum class Collective { all_reduce, reduce_scatter, all_gather, broadcast, all_to_all };
 
 // The comments describe all_reduce; docs/collectives.md says what the names mean for the other
 // collectives. n is the number of ranks, S the bytes of the tensor, and lg n the number of times
@@ -110,9 +110,10 @@ bool is_read_by_others(const RankRound& actions, int rank, int chunk);
 
 // Makes the plan for any world size from 1; a world of one rank has no rounds. Chunk c of
 // reduce_scatter ends on rank c, and the other chunks of that rank then have no meaning. Chunk c
-// of all_gather starts on rank c. `hosts` gives the host of each rank, in any order and number; if
-// it is empty, all ranks are on one host. Only the hierarchical algorithm looks at it. A rank that
-// sums all ranks in one round does so in the order 0..n-1.
+// of all_gather starts on rank c. The tensor of all_to_all is the inputs of all ranks, one after
+// another: chunk i * n + j goes from rank i to rank j. `hosts` gives the host of each rank, in any
+// order and number; if it is empty, all ranks are on one host. Only the hierarchical algorithm
+// looks at it. A rank that sums all ranks in one round does so in the order 0..n-1.
 //
 // If n is not a power of two, recursive_doubling and halving_doubling work with the largest 2^k
 // below n. The n - 2^k extra ranks are 1, 3, 5, ...: each adds its tensor to its left neighbour in
@@ -129,7 +130,8 @@ CollectivePlan plan_collective(Collective collective, Algorithm algorithm, int w
 // - Every receive has its send, and every send its receive. Since rounds run in step, no deadlock
 //   is possible then.
 // - At the end every chunk that the collective promises holds the contribution of each rank
-//   exactly once (all_reduce, reduce_scatter), or that of its owner (all_gather, broadcast).
+//   exactly once (all_reduce, reduce_scatter), or that of its owner (all_gather, broadcast,
+//   all_to_all).
 // - All ranks that hold a chunk have added it up by the same tree, so that replicas stay
 //   bit-identical. (a + b and b + a have the same bits.)
 void check(const CollectivePlan& plan);

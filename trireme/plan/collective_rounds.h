@@ -21,6 +21,7 @@ void add_naive_all_reduce(CollectivePlan& plan);
 void add_naive_broadcast(CollectivePlan& plan);
 void add_direct_reduce_scatter(CollectivePlan& plan);
 void add_direct_all_gather(CollectivePlan& plan);
+void add_direct_all_to_all(CollectivePlan& plan);
 
 // The ranks exchange along the ring of `ranks`. blocks[i] are the chunks that end on ranks[i]
 // (reduce-scatter) or start there (all-gather). (collective_ring.cc)

@@ -19,6 +19,7 @@ bool contributes(const CollectivePlan& plan, int rank, int chunk) {
     case Collective::reduce_scatter: return true;
     case Collective::all_gather: return rank == chunk;
     case Collective::broadcast: return rank == plan.root;
+    case Collective::all_to_all: return rank == chunk / plan.world_size;
   }
   return false;
 }

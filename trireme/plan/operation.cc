@@ -85,6 +85,7 @@ void OperationPlanner::collective(const Carrier& carrier, Collective collective,
       case Collective::reduce_scatter:
       case Collective::all_gather: return (n - 1) * (bytes / n);
       case Collective::broadcast: return place == 0 ? bytes : 0;
+      case Collective::all_to_all: return (n - 1) * (bytes / n / n);
     }
     return 0;
   });
@@ -113,15 +114,37 @@ void OperationPlanner::reduce_scatter(const std::string& content, DType dtype, i
     collective(carrier, Collective::reduce_scatter, content + ", on a host", dtype,
                carrier.size() * (block + scatter.portion(host)));
   }
-  Operation& between = add(content + ", between hosts", "reduce_scatter", placement_.between->path,
-                           "", dtype, elements);
-  for (int host = 0; host < placement_.host_count(); ++host)
-    for (size_t place = 0; place < hosts[static_cast<size_t>(host)].size(); ++place) {
-      const auto rank = static_cast<size_t>(hosts[static_cast<size_t>(host)][place]);
+  between_hosts(content, Collective::reduce_scatter, dtype, elements,
+                [&](int host, int place) { return scatter.sent_between_hosts(host, place); });
+}
+
+void OperationPlanner::all_to_all(const std::string& content, DType dtype, int64_t elements) {
+  if (const Carrier* const all = flat())
+    return collective(*all, Collective::all_to_all, content, dtype, elements * all->size());
+  const int64_t ranks = placement_.ranks(), block = elements / ranks;
+  for (const Carrier& host : placement_.inside)
+    collective(host, Collective::all_to_all, content + ", on a host", dtype,
+               block * host.size() * host.size());
+  between_hosts(content, Collective::all_to_all, dtype, elements * ranks, [&](int host, int) {
+    return (ranks - placement_.inside[static_cast<size_t>(host)].size()) * block;
+  });
+}
+
+// An operation in which each rank sends to ranks of other hosts. `sent(host, place)`: the
+// elements.
+template <typename Sent>
+void OperationPlanner::between_hosts(const std::string& content, Collective collective,
+                                     DType dtype, int64_t elements, Sent sent) {
+  Operation& between = add(content + ", between hosts", std::string(to_string(collective)),
+                           placement_.between->path, "", dtype, elements);
+  for (int host = 0; host < placement_.host_count(); ++host) {
+    const Carrier& carrier = placement_.inside[static_cast<size_t>(host)];
+    for (int place = 0; place < carrier.size(); ++place) {
+      const auto rank = static_cast<size_t>(carrier.ranks[static_cast<size_t>(place)]);
       between.operations[rank] = 1;
-      between.bytes_sent[rank] =
-          scatter.sent_between_hosts(host, static_cast<int>(place)) * bytes_of(dtype);
+      between.bytes_sent[rank] = sent(host, place) * bytes_of(dtype);
     }
+  }
 }
 
 // Hosts may have different numbers of ranks, so between hosts blocks of equal size travel.

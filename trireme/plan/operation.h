@@ -25,9 +25,9 @@ struct Steps {
 
 // One operation of a step, or several messages of the same content.
 struct Operation {
-  std::string content;    // "gradients of bucket 0"
-  std::string name;       // all_reduce, reduce_scatter, all_gather, broadcast, or send.
-  std::string path;       // See Carrier.
+  std::string content;  // "gradients of bucket 0"
+  std::string name;     // all_reduce, reduce_scatter, all_gather, broadcast, all_to_all, or send.
+  std::string path;     // See Carrier.
   std::string algorithm;  // Empty if the carrier has its own, or if these are messages.
   DType dtype = DType::float32;
   int64_t elements = 0;  // Of the whole tensor; for messages, the sum over all of them.
@@ -57,6 +57,8 @@ class OperationPlanner {
   // `elements`: of the result.
   void all_gather(const std::string& content, DType dtype, int64_t elements);
   void broadcast(const std::string& content, DType dtype, int64_t elements);
+  // `elements`: of the input of each rank, which has a block of equal size for every rank.
+  void all_to_all(const std::string& content, DType dtype, int64_t elements);
   // Messages of equal content and path that follow each other are put together. `from` and `to`
   // are places among these ranks.
   void send(const std::string& content, int from, int to, DType dtype, int64_t elements);
@@ -67,6 +69,9 @@ class OperationPlanner {
   const Carrier* flat() const;
   void collective(const Carrier& carrier, Collective collective, const std::string& content,
                   DType dtype, int64_t elements);
+  template <typename Sent>
+  void between_hosts(const std::string& content, Collective collective, DType dtype,
+                     int64_t elements, Sent sent);
   const CollectivePlan& plan_of(const Carrier& carrier, Collective collective, int64_t bytes);
   Operation& add(const std::string& content, const std::string& name, const std::string& path,
                  const std::string& algorithm, DType dtype, int64_t elements);

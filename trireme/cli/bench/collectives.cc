@@ -26,6 +26,7 @@ class Operation {
         part_(at::ones({std::max<int64_t>(1, bytes / 4 / group.size())})) {
     const int64_t elements = part_.numel() * group.size();
     whole_ = shared ? group.shared_tensor({elements}, at::kFloat).fill_(1) : at::ones({elements});
+    if (collective == plan::Collective::all_to_all) received_ = at::ones({elements});
   }
 
   void run(Group& group) const {
@@ -34,6 +35,7 @@ class Operation {
       case plan::Collective::reduce_scatter: return group.reduce_scatter(whole_, part_);
       case plan::Collective::all_gather: return group.all_gather(part_, whole_);
       case plan::Collective::broadcast: return group.broadcast(whole_, 0);
+      case plan::Collective::all_to_all: return group.all_to_all(whole_, received_);
     }
   }
   // All ranks start each run together, so the time is that of the slowest rank, as users see it.
@@ -46,7 +48,7 @@ class Operation {
 
  private:
   plan::Collective collective_;
-  at::Tensor part_, whole_;
+  at::Tensor part_, whole_, received_;
 };
 
 // The factor of the bus bandwidth as nccl-tests defines it: the bytes that each link carries.

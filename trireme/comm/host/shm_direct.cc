@@ -164,6 +164,38 @@ void ShmDirect::collect(const at::Tensor& input, const at::Tensor& output, const
       });
 }
 
+// A half holds a piece of the block for each rank.
+void ShmDirect::exchange(const at::Tensor& input, const at::Tensor& output, const Splits& splits,
+                         const Intent& intent) {
+  const int rank = staging_.rank(), size = staging_.size();
+  const Cut in = cut_of(input), out = cut_of(output);
+  const int64_t piece = std::max<int64_t>(1, kHalfBytes / size / in.element_bytes);
+  // The part of a block of this length that lies in [first, last).
+  const auto bytes = [&](int64_t length, int64_t first, int64_t last) {
+    return (std::min(length, last) - first) * in.element_bytes;
+  };
+  in_rounds(
+      intent, splits.largest, piece,
+      [&](std::byte* stage, int64_t first, int64_t last) {
+        for (int to = 0; to < size; ++to) {
+          const auto at = static_cast<size_t>(to);
+          if (to != rank)
+            copy_bytes(stage + to * piece * in.element_bytes, in.at(splits.sent_at[at] + first),
+                       bytes(splits.sent[at], first, last));
+        }
+      },
+      [&](int64_t round, int64_t first, int64_t last) {
+        for (int of = 0; of < size; ++of) {
+          const auto at = static_cast<size_t>(of);
+          const std::byte* const from =
+              of == rank ? in.at(splits.sent_at[at] + first)
+                         : staging_.half(of, round) + rank * piece * in.element_bytes;
+          copy_bytes(out.at(splits.received_at[at] + first), from,
+                     bytes(splits.received[at], first, last));
+        }
+      });
+}
+
 void ShmDirect::hand_out(const at::Tensor& tensor, int root, const Intent& intent) {
   const Cut cut = cut_of(tensor);
   in_rounds(

@@ -3,6 +3,7 @@
 // one each. The results have the same bits as those of the plans.
 #pragma once
 #include <trireme/comm/host/shm_staging.h>
+#include <trireme/comm/splits.h>
 #include <span>
 #include <utility>
 
@@ -27,6 +28,9 @@ class ShmDirect {
                     const Intent& intent);
   // output = all inputs, in rank order. `output` is undefined on ranks that take nothing.
   void collect(const at::Tensor& input, const at::Tensor& output, const Intent& intent);
+  // Block r of `input` goes to rank r; block r of `output` comes from it.
+  void exchange(const at::Tensor& input, const at::Tensor& output, const Splits& splits,
+                const Intent& intent);
   void hand_out(const at::Tensor& tensor, int root, const Intent& intent);
 
  private:

@@ -137,6 +137,14 @@ class ShmGroup : public Group {
     return finished_work();
   }
 
+  WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, Splits splits) override {
+    Intent meaning =
+        intent("all_to_all", input, splits.equal ? "equal blocks" : "blocks of their own sizes");
+    meaning.elements = splits.total;
+    direct_.exchange(input, output, splits, meaning);
+    return finished_work();
+  }
+
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
     direct_.collect(input, rank() == root ? output : at::Tensor(),
                     intent("gather", input, fmt::format("root {}", root)));

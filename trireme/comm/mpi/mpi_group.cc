@@ -7,6 +7,7 @@
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/mpi/mpi_reduction.h>
 #include <trireme/comm/operation_queue.h>
+#include <trireme/comm/splits.h>
 #include <trireme/comm/wait_limits.h>
 #include <trireme/launch/member.h>
 #include <trireme/plan/placement.h>
@@ -30,6 +31,11 @@ int in_range(int64_t count, const char* of_what) {
                 fmt::format("MPI counts up to 2^31-1, and the tensor has {} {}", count, of_what),
                 "smaller tensors, or comm.backend: auto");
   return static_cast<int>(count);
+}
+std::vector<int> in_ints(const std::vector<int64_t>& counts) {
+  std::vector<int> ints;
+  for (const int64_t count : counts) ints.push_back(in_range(count, "elements"));
+  return ints;
 }
 int count_of(const at::Tensor& tensor) { return in_range(tensor.numel(), "elements"); }
 
@@ -85,6 +91,19 @@ class MpiGroup : public Group {
       complete("broadcast", {tensor}, [&](MPI_Request* request) {
         return call_mpi(MPI_Ibcast, tensor.mutable_data_ptr(), count_of(tensor), type_of(tensor),
                         root, ranks_, request);
+      });
+    });
+  }
+
+  WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, Splits splits) override {
+    return queue_.add([this, input, output, splits = std::move(splits)] {
+      const std::vector<int> sent = in_ints(splits.sent), sent_at = in_ints(splits.sent_at),
+                             received = in_ints(splits.received),
+                             received_at = in_ints(splits.received_at);
+      complete("all_to_all", {input, output}, [&](MPI_Request* request) {
+        return call_mpi(MPI_Ialltoallv, input.const_data_ptr(), sent.data(), sent_at.data(),
+                        type_of(input), output.mutable_data_ptr(), received.data(),
+                        received_at.data(), type_of(output), ranks_, request);
       });
     });
   }

@@ -17,6 +17,9 @@ std::string form_of(const Call& call) {
     case Operation::broadcast:
     case Operation::gather: return fmt::format("{}, root {}", type, call.detail);
     case Operation::all_gather: return fmt::format("{}, all ranks", type);
+    case Operation::all_to_all:
+      return fmt::format("{}, {}", type,
+                         call.detail ? "equal blocks" : "blocks of their own sizes");
     case Operation::barrier: return "no tensor";
   }
   return "unknown";
@@ -32,6 +35,7 @@ std::string_view to_string(Operation operation) {
     case Operation::broadcast: return "broadcast";
     case Operation::gather: return "gather";
     case Operation::barrier: return "barrier";
+    case Operation::all_to_all: return "all_to_all";
   }
   return "an unknown operation";
 }

@@ -14,7 +14,8 @@ enum class Operation : uint32_t {
   all_gather,
   broadcast,
   gather,
-  barrier
+  barrier,
+  all_to_all
 };
 
 // The layout in the stream. All hosts of a job have one byte order; connect_mesh() checks that.
@@ -23,7 +24,7 @@ struct Call {
   int64_t elements = 0;
   Operation operation = Operation::barrier;
   int32_t type = 0;       // at::ScalarType
-  int32_t detail = 0;     // ReduceOp, or the root.
+  int32_t detail = 0;     // ReduceOp, the root, or 1 if the blocks of an all_to_all are equal.
   int32_t algorithm = 0;  // The plan's algorithm, the same on all ranks.
 
   bool operator==(const Call&) const = default;

@@ -6,6 +6,7 @@
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/operation_queue.h>
 #include <trireme/comm/prepared_plan.h>
+#include <trireme/comm/splits.h>
 #include <trireme/comm/tcp/mesh.h>
 #include <trireme/comm/tcp/messages.h>
 #include <trireme/comm/tcp/round_runner.h>
@@ -14,6 +15,7 @@
 #include <trireme/launch/member.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 namespace trireme::comm {
@@ -144,6 +146,29 @@ class TcpGroup : public Group, public Breakable {
           plans_.choose(plan::Collective::broadcast, static_cast<int64_t>(tensor.nbytes()), root);
       perform(call_of(Operation::broadcast, tensor, root, &plan),
               [&](RoundRunner& runner) { follow(runner, plan, tensor, Fold::sum); });
+    });
+  }
+
+  WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, Splits splits) override {
+    return queue_.add([this, input, output, splits = std::move(splits)] {
+      Call call = call_of(Operation::all_to_all, input, splits.equal, nullptr);
+      call.elements = splits.total;
+      perform(call, [&](RoundRunner& runner) {
+        Round round(rank(), to_plan(input.scalar_type()), Fold::sum);
+        const auto size_of_element = static_cast<int64_t>(input.element_size());
+        for (int other = 0; other < size(); ++other) {
+          const auto at = static_cast<size_t>(other);
+          std::byte* const from = bytes_of(input) + splits.sent_at[at] * size_of_element;
+          std::byte* const to = bytes_of(output) + splits.received_at[at] * size_of_element;
+          if (other != rank()) {
+            round.send(other, from, splits.sent[at]);
+            round.receive({other}, to, to, splits.received[at]);
+          } else if (splits.sent[at] > 0) {
+            std::memcpy(to, from, static_cast<size_t>(splits.sent[at] * size_of_element));
+          }
+        }
+        runner.run(round);
+      });
     });
   }
 

@@ -7,6 +7,7 @@
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/host/host_team.h>
+#include <trireme/comm/splits.h>
 #include <trireme/comm/threads/plan_runner.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/threads/thread_hub.h>
@@ -106,6 +107,19 @@ class ThreadGroup : public Group {
     return finished_work();
   }
 
+  WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, Splits splits) override {
+    post("all_to_all", input, splits.total,
+         splits.equal ? "blocks of equal size" : "blocks of their own sizes");
+    for (int source = 0; source < size(); ++source) {
+      const auto from = static_cast<size_t>(source);
+      copy(offset(output.mutable_data_ptr(), splits.received_at[from], output),
+           offset(hub_->posted(source).data, splits.at_source[from], input),
+           static_cast<size_t>(splits.received[from]) * input.element_size());
+    }
+    hub_->part(rank(), "all_to_all");
+    return finished_work();
+  }
+
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
     post("gather", input, {}, root);
     if (rank() == root) {
@@ -161,9 +175,13 @@ class ThreadGroup : public Group {
 
   void post(const char* operation, const at::Tensor& tensor, std::string_view detail,
             int root = -1) {
+    post(operation, tensor, tensor.numel(), detail, root);
+  }
+  void post(const char* operation, const at::Tensor& tensor, int64_t elements,
+            std::string_view detail, int root = -1) {
     hub_->meet(rank(), {.operation = operation,
                         .data = tensor.mutable_data_ptr(),
-                        .elements = tensor.numel(),
+                        .elements = elements,
                         .type = c10::toString(tensor.scalar_type()),
                         .detail = detail,
                         .root = root,
