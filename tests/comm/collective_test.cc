@@ -374,6 +374,100 @@ TEST_P(Collective, TagsTellMessagesApartAndEqualTagsKeepOrder) {
   });
 }
 
+TEST_P(Collective, AMessageOfAnotherSizeOrTypeIsNamedByItsReceiver) {
+  if (size() == 1) return;
+  // Between hosts, messages of several threads have ranks and tags of their own.
+  const bool named = GetParam().expected != "hybrid" || GetParam().replicas == 1;
+  on_ranks([&](Group& group) {
+    const int last = size() - 1;
+    const std::vector<at::Tensor> sent{at::ones({11}), at::ones({2}), at::ones({10}, at::kInt),
+                                       at::full({10}, 4.0)};
+    if (group.rank() == 0) {
+      std::vector<WorkPtr> works;
+      for (const at::Tensor& tensor : sent) works.push_back(group.send_async(tensor, last, 7));
+      for (const WorkPtr& work : works) work->wait();
+    } else if (group.rank() == last) {
+      for (const char* what :
+           {"11 elements of Float", "2 elements of Float", "10 elements of Int"}) {
+        std::string error;
+        try {
+          group.recv(at::zeros({10}), 0, 7);
+        } catch (const Error& refusal) {
+          EXPECT_EQ(to_string(refusal.code()), to_string(ErrorCode::invalid_argument));
+          error = refusal.what();
+        }
+        const std::string sender = named ? "rank 0 sent " : "sent ";
+        EXPECT_NE(error.find(sender + what), std::string::npos) << error;
+        EXPECT_NE(error.find(named ? "with tag 7" : "with tag"), std::string::npos) << error;
+        EXPECT_NE(error.find("the tensor has 10 elements of Float"), std::string::npos) << error;
+      }
+      const at::Tensor received = at::zeros({10});
+      group.recv(received, 0, 7);
+      EXPECT_TRUE(received.equal(sent.back())) << "later messages arrive";
+    }
+    group.barrier();
+  });
+}
+
+TEST_P(Collective, AReceiveMayBeAwaitedAgainAfterADeadlineOfItsOwn) {
+  if (size() == 1) return;
+  on_ranks([&](Group& group) {
+    const int last = size() - 1;
+    for (const int64_t count : {0, 3, 300000}) {
+      const at::Tensor sent = part_of(3, count, at::kFloat), received = at::empty_like(sent);
+      WorkPtr receiving;
+      if (group.rank() == last) {
+        receiving = group.recv_async(received, 0, 1);
+        EXPECT_FALSE(receiving->is_done());
+        EXPECT_FALSE(receiving->wait_for(Milliseconds(20)));
+      }
+      group.barrier();
+      if (group.rank() == 0) {
+        const WorkPtr sending = group.send_async(sent, last, 1);
+        while (!sending->wait_for(Milliseconds(1000))) {
+        }
+        EXPECT_TRUE(sending->is_done());
+      }
+      if (receiving) {
+        while (!receiving->wait_for(Milliseconds(1000))) {
+        }
+        receiving->wait();
+        EXPECT_TRUE(received.equal(sent));
+      }
+    }
+  });
+}
+
+TEST_P(Collective, AnOperationIsDoneWithoutAWait) {
+  on_ranks([&](Group& group) {
+    const at::Tensor all = at::ones({6 * size()}), sum = at::zeros({6}), sums = at::ones({1000});
+    const WorkPtr first = group.all_reduce_async(sums),
+                  second = group.reduce_scatter_async(all, sum);
+    for (const WorkPtr* const work : {&first, &second})
+      while (!(*work)->is_done()) std::this_thread::yield();
+    EXPECT_TRUE(sums.equal(at::full({1000}, static_cast<double>(size()))));
+    EXPECT_TRUE(sum.equal(at::full({6}, static_cast<double>(size()))));
+  });
+}
+
+TEST_P(Collective, ACollectiveMayBeAwaitedAgainIfItRunsInTheBackground) {
+  if (!groups_[0]->runs_in_background()) return;
+  std::atomic<bool> gave_up{false};
+  on_ranks([&](Group& group) {
+    const at::Tensor tensor = at::ones({5});
+    if (group.rank() == 1)
+      while (!gave_up) std::this_thread::yield();
+    const WorkPtr work = group.all_reduce_async(tensor);
+    if (group.rank() == 0) {
+      EXPECT_FALSE(work->wait_for(Milliseconds(30)));
+      EXPECT_FALSE(work->is_done());
+      gave_up = true;
+    }
+    work->wait();
+    EXPECT_TRUE(tensor.equal(at::full({5}, static_cast<double>(size()))));
+  });
+}
+
 TEST_P(Collective, NoRankPassesABarrierBeforeAllHaveArrived) {
   std::atomic<int> arrived{0};
   on_ranks([&](Group& group) {

@@ -55,19 +55,6 @@ TEST(ThreadHub, RanksSumEachOthersBuffersInParts) {
   });
 }
 
-TEST(ThreadHub, MessagesArriveInOrderPerSenderAndTag) {
-  ThreadHub hub(2, kTimeout);
-  on_each(2, [&](int rank) {
-    for (int i = 0; i < 300; ++i) {
-      if (rank == 0)
-        hub.put(0, 1, i % 3, {static_cast<std::byte>(i)});
-      else {
-        ASSERT_EQ(hub.take(0, 1, i % 3).at(0), static_cast<std::byte>(i));
-      }
-    }
-  });
-}
-
 TEST(ThreadHub, AHubOfOneRankDoesNotWait) {
   ThreadHub hub(1, kTimeout);
   hub.meet(0, {.operation = "alone"});

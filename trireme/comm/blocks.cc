@@ -1,8 +1,5 @@
 #include <ATen/core/Tensor.h>
 
-#include <fmt/format.h>
-
-#include <trireme/base/error.h>
 #include <trireme/comm/blocks.h>
 #include <cstring>
 
@@ -24,13 +21,10 @@ void put_block(const at::Tensor& whole, const at::Tensor& input, int rank) {
   if (place != input.const_data_ptr()) std::memmove(place, input.const_data_ptr(), input.nbytes());
 }
 
-void take_message(const at::Tensor& tensor, const std::vector<std::byte>& message, int from) {
-  if (message.size() != tensor.nbytes())
-    throw Error(ErrorCode::invalid_argument, "comm",
-                fmt::format("recv: rank {} sent {} bytes, but the tensor has {}", from,
-                            message.size(), tensor.nbytes()),
-                "tensors of the same size and type");
-  if (!message.empty()) std::memcpy(tensor.mutable_data_ptr(), message.data(), message.size());
+void take_message(const at::Tensor& tensor, const Message& message, int from, int tag) {
+  refuse_message(difference_of(message.form, from, tag, form_of(tensor)));
+  if (!message.bytes.empty())
+    std::memcpy(tensor.mutable_data_ptr(), message.bytes.data(), message.bytes.size());
 }
 
 }  // namespace trireme::comm

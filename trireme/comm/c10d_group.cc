@@ -6,11 +6,14 @@
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/c10d_group.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/comm/message_form.h>
 #include <trireme/comm/splits.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -24,6 +27,8 @@ constexpr Milliseconds kWorkSlice{100};
 
 // The messages of collectives: no user's and no relayed message has this tag.
 constexpr int kBlockTag = 1 << 16;
+// The tags of the two parts of a message: its header by the message's tag, its body by a number.
+constexpr int kHeaderTag = 1 << 17, kBodyTag = 1 << 20;
 
 c10d::ReduceOp::RedOpType to_c10d(ReduceOp op) {
   switch (op) {
@@ -57,22 +62,33 @@ class CollectiveWork : public Work {
   // worker that is not our neighbour before c10d notices it.
   void wait() override {
     const Deadline deadline = Deadline::after(limits_->timeout());
-    while (!finished_within_slice()) {
+    while (!finished_within(kWorkSlice)) {
       limits_->throw_if_lost();
       if (deadline.expired()) limits_->time_out(operation_, "the other ranks");
     }
-    if (after_) after_();
+  }
+  bool wait_for(Milliseconds patience) override {
+    const Deadline until = Deadline::after(patience);
+    while (!finished_within(std::min(kWorkSlice, until.remaining()))) {
+      limits_->throw_if_lost();
+      if (begun_.expired()) limits_->time_out(operation_, "the other ranks");
+      if (until.expired()) return false;
+    }
+    return true;
   }
 
  private:
-  bool finished_within_slice() {
+  bool finished_within(Milliseconds slice) {
     try {
-      work_->wait(kWorkSlice);
-      return true;
+      if (slice <= Milliseconds(0) && !work_->isCompleted()) return false;
+      work_->wait(std::max(Milliseconds(1), slice));  // To c10d, 0 is a time-out of its own.
     } catch (const std::exception& error) {
       if (!work_->isCompleted()) return false;
-      give_reason(*limits_, operation_, error.what(), begun_);
+      // It may have been completed just after the slice had ended.
+      if (work_->exception()) give_reason(*limits_, operation_, error.what(), begun_);
     }
+    if (auto after = std::exchange(after_, {})) after();
+    return true;
   }
 
   const char* operation_;
@@ -122,15 +138,18 @@ class PairwiseWaits {
   std::thread watcher_;
 };
 
-class PairwiseWork : public Work {
+// A message in progress.
+class Pairwise {
  public:
-  PairwiseWork(const char* operation, std::shared_ptr<const WaitLimits> limits,
-               std::shared_ptr<PairwiseWaits> waits, c10::intrusive_ptr<c10d::Work> work)
+  Pairwise(const char* operation, std::shared_ptr<const WaitLimits> limits,
+           std::shared_ptr<PairwiseWaits> waits, at::Tensor tensor,
+           c10::intrusive_ptr<c10d::Work> work)
       : operation_(operation),
         limits_(std::move(limits)),
         waits_(std::move(waits)),
+        tensor_(std::move(tensor)),
         work_(std::move(work)) {}
-  void wait() override {
+  void wait() {
     limits_->throw_if_lost();
     waits_->add(work_.get());
     bool done = false;
@@ -143,8 +162,13 @@ class PairwiseWork : public Work {
     }
     waits_->remove(work_.get());
     if (done) return;
+    if (given_up_) throw Error(ErrorCode::aborted, "comm", "nobody waits for this message");
     if (deadline.expired()) limits_->time_out(operation_, "the other ranks");
     give_reason(*limits_, operation_, what, begun_);
+  }
+  void give_up() {
+    given_up_ = true;
+    work_->abort();
   }
 
  private:
@@ -152,41 +176,120 @@ class PairwiseWork : public Work {
   std::shared_ptr<const WaitLimits> limits_;
   const Deadline begun_ = Deadline::after(limits_->timeout());
   std::shared_ptr<PairwiseWaits> waits_;
+  at::Tensor tensor_;  // Lives as long as Gloo reads or writes it.
   c10::intrusive_ptr<c10d::Work> work_;
+  std::atomic<bool> given_up_{false};
 };
+using PairwisePtr = std::shared_ptr<Pairwise>;
 
-// Adds up the blocks of all ranks, in rank order, when they have arrived.
-class ReducingWork : public Work {
- public:
-  ReducingWork(std::vector<WorkPtr> messages, std::vector<at::Tensor> terms, at::Tensor output,
-               ReduceOp op)
-      : messages_(std::move(messages)),
-        terms_(std::move(terms)),
-        output_(std::move(output)),
-        op_(op) {}
-  void wait() override {
-    for (WorkPtr& message : std::exchange(messages_, {})) message->wait();
-    if (terms_.empty()) return;
-    std::vector<const void*> sources;
-    for (const at::Tensor& term : terms_) sources.push_back(term.const_data_ptr());
-    // The output may be part of the input, which has been sent by now.
-    const bool apart = std::none_of(terms_.begin(), terms_.end(), [&](const at::Tensor& term) {
-      return output_.is_alias_of(term);
-    });
-    const at::Tensor sum = apart ? output_ : at::empty_like(output_);
-    fold_range(to_plan(sum.scalar_type()), fold_of(op_), sum.mutable_data_ptr(), sources, 0,
-               sum.numel());
-    if (!sum.is_same(output_)) output_.copy_(sum);
-    if (op_ == ReduceOp::mean) output_.div_(static_cast<int64_t>(terms_.size()));
-    terms_.clear();
+// Starts messages. Works use it too, also after the end of their group.
+struct Mail {
+  std::shared_ptr<const WaitLimits> limits;
+  std::shared_ptr<PairwiseWaits> waits;
+  c10::intrusive_ptr<c10d::Backend> backend;
+  std::mutex starting{};
+  std::atomic<int64_t> sent{0};  // Messages; their numbers tell their bodies apart.
+
+  PairwisePtr send(const char* operation, const at::Tensor& tensor, int to, int tag) {
+    std::vector<at::Tensor> tensors{tensor};
+    return keep(operation, tensor,
+                started(operation, [&] { return backend->send(tensors, to, tag); }));
+  }
+  PairwisePtr receive(const char* operation, const at::Tensor& tensor, int from, int tag) {
+    std::vector<at::Tensor> tensors{tensor};
+    return keep(operation, tensor,
+                started(operation, [&] { return backend->recv(tensors, from, tag); }));
+  }
+  template <typename Start>
+  c10::intrusive_ptr<c10d::Work> started(const char* operation, Start begin) {
+    try {
+      // Threads of a hybrid group send and receive through one group of leaders.
+      const std::lock_guard one_at_a_time(starting);
+      return begin();
+    } catch (const std::exception& error) {
+      give_reason(*limits, operation, error.what(), Deadline::after(limits->timeout()));
+    }
   }
 
  private:
-  std::vector<WorkPtr> messages_;
-  std::vector<at::Tensor> terms_;  // [rank]
-  at::Tensor output_;
-  ReduceOp op_;
+  PairwisePtr keep(const char* operation, const at::Tensor& tensor,
+                   c10::intrusive_ptr<c10d::Work> work) {
+    return std::make_shared<Pairwise>(operation, limits, waits, tensor, std::move(work));
+  }
 };
+
+// An operation that consists of messages which Gloo can only wait for. It waits in the thread that
+// calls wait(), or in a thread of its own if it cannot stand still until then.
+class Unhurried : public Work {
+ public:
+  // The messages of an operation, which can be given up.
+  struct Pending {
+    std::mutex mutex;
+    bool given_up = false;
+    std::vector<PairwisePtr> messages;
+    void add(PairwisePtr message) {
+      const std::lock_guard lock(mutex);
+      if (given_up) message->give_up();
+      messages.push_back(std::move(message));
+    }
+    void give_up() {
+      const std::lock_guard lock(mutex);
+      given_up = true;
+      for (const PairwisePtr& message : messages) message->give_up();
+    }
+    void wait() {
+      for (const PairwisePtr& message : messages) message->wait();
+    }
+  };
+  // `action` waits for the messages.
+  Unhurried(std::shared_ptr<Pending> pending, std::function<void()> action,
+            bool needs_thread_of_its_own)
+      : pending_(std::move(pending)),
+        action_(std::move(action)),
+        needs_thread_(needs_thread_of_its_own) {}
+  ~Unhurried() override {
+    if (result_.valid() && result_.wait_for(Milliseconds(0)) != std::future_status::ready)
+      pending_->give_up();
+  }
+  void start() override {
+    if (needs_thread_) run(std::launch::async);
+  }
+  void wait() override {
+    run(std::launch::deferred);
+    result_.get();
+  }
+  bool wait_for(Milliseconds patience) override {
+    run(std::launch::async);
+    if (result_.wait_for(patience) == std::future_status::timeout) return false;
+    result_.get();
+    return true;
+  }
+
+ private:
+  void run(std::launch how) {
+    if (!result_.valid()) result_ = std::async(how, action_).share();
+  }
+
+  std::shared_ptr<Pending> pending_;
+  std::function<void()> action_;
+  bool needs_thread_;
+  std::shared_future<void> result_;
+};
+
+// Adds up the blocks of all ranks, in rank order.
+void reduce_blocks(const std::vector<at::Tensor>& blocks, const at::Tensor& output, ReduceOp op) {
+  std::vector<const void*> sources;
+  for (const at::Tensor& block : blocks) sources.push_back(block.const_data_ptr());
+  // The output may be part of the input, which has been sent by now.
+  const bool apart = std::none_of(blocks.begin(), blocks.end(), [&](const at::Tensor& block) {
+    return output.is_alias_of(block);
+  });
+  const at::Tensor sum = apart ? output : at::empty_like(output);
+  fold_range(to_plan(sum.scalar_type()), fold_of(op), sum.mutable_data_ptr(), sources, 0,
+             sum.numel());
+  if (!apart) output.copy_(sum);
+  if (op == ReduceOp::mean) output.div_(static_cast<int64_t>(blocks.size()));
+}
 
 class C10dGroup : public Group {
  public:
@@ -196,8 +299,9 @@ class C10dGroup : public Group {
         name_(std::move(name)),
         device_(device),
         limits_(std::move(limits)),
-        waits_(std::make_shared<PairwiseWaits>(limits_)),
-        backend_(std::move(backend)) {}
+        backend_(std::move(backend)),
+        mail_(
+            std::make_shared<Mail>(limits_, std::make_shared<PairwiseWaits>(limits_), backend_)) {}
 
   std::string_view backend() const override { return name_; }
   bool runs_in_background() const override { return true; }
@@ -249,25 +353,25 @@ class C10dGroup : public Group {
     limits_->throw_if_lost();
     const at::Tensor blocks = input.view({size(), output.numel()});
     const at::Tensor arriving = size() > 1 ? at::empty_like(blocks) : at::Tensor();
-    std::vector<WorkPtr> messages;
+    auto pending = std::make_shared<Unhurried::Pending>();
     for (int distance = 1; distance < size(); ++distance) {
       const int from = (rank() + size() - distance) % size();
-      messages.push_back(message("reduce_scatter", [&] {
-        std::vector<at::Tensor> place{arriving[from]};
-        return backend_->recv(place, from, kBlockTag);
-      }));
+      pending->add(mail_->receive("reduce_scatter", arriving[from], from, kBlockTag));
     }
     for (int distance = 1; distance < size(); ++distance) {
       const int to = (rank() + distance) % size();
-      messages.push_back(message("reduce_scatter", [&] {
-        std::vector<at::Tensor> block{blocks[to]};
-        return backend_->send(block, to, kBlockTag);
-      }));
+      pending->add(mail_->send("reduce_scatter", blocks[to], to, kBlockTag));
     }
     std::vector<at::Tensor> terms;
     for (int source = 0; source < size(); ++source)
       terms.push_back(source == rank() ? blocks[source] : arriving[source]);
-    return std::make_unique<ReducingWork>(std::move(messages), std::move(terms), output, op);
+    return std::make_unique<Unhurried>(
+        pending,
+        [pending, terms, output, op] {
+          pending->wait();
+          reduce_blocks(terms, output, op);
+        },
+        /*needs_thread_of_its_own=*/false);
   }
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
@@ -311,19 +415,53 @@ class C10dGroup : public Group {
     })->wait();
   }
 
+  // NCCL's messages do not say what they are. With Gloo a header goes ahead, and a message that
+  // does not fit lands elsewhere: Gloo would end the process.
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     limits_->throw_if_lost();
-    std::vector<at::Tensor> tensors{tensor};
-    return message("send", [&] { return backend_->send(tensors, to, tag); });
+    auto pending = std::make_shared<Unhurried::Pending>();
+    int body_tag = tag;
+    if (device_.is_cpu()) {
+      const MessageForm form = form_of(tensor);
+      body_tag = static_cast<int>(kBodyTag + mail_->sent++ % kBodyTag);
+      const at::Tensor header = at::empty({3}, at::kLong);
+      auto* const numbers = header.mutable_data_ptr<int64_t>();
+      numbers[0] = form.bytes, numbers[1] = form.type, numbers[2] = body_tag;
+      pending->add(mail_->send("send", header, to, kHeaderTag + tag));
+    }
+    if (tensor.numel() > 0) pending->add(mail_->send("send", tensor, to, body_tag));
+    return std::make_unique<Unhurried>(
+        pending, [pending] { pending->wait(); }, /*needs_thread_of_its_own=*/false);
   }
+  // The body is asked for when the header has come, so a thread has to wait for the header.
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     limits_->throw_if_lost();
-    std::vector<at::Tensor> tensors{tensor};
-    return message("recv", [&] { return backend_->recv(tensors, from, tag); });
-  }
-  template <typename Start>
-  WorkPtr message(const char* operation, Start begin) {
-    return std::make_unique<PairwiseWork>(operation, limits_, waits_, started(operation, begin));
+    auto pending = std::make_shared<Unhurried::Pending>();
+    if (!device_.is_cpu()) {
+      if (tensor.numel() > 0) pending->add(mail_->receive("recv", tensor, from, tag));
+      return std::make_unique<Unhurried>(
+          pending, [pending] { pending->wait(); }, /*needs_thread_of_its_own=*/false);
+    }
+    const at::Tensor header = at::empty({3}, at::kLong);
+    pending->add(mail_->receive("recv", header, from, kHeaderTag + tag));
+    return std::make_unique<Unhurried>(
+        pending,
+        [mail = mail_, pending, header, tensor, from, tag] {
+          pending->wait();
+          const auto* const numbers = header.const_data_ptr<int64_t>();
+          const MessageForm sent{numbers[0], static_cast<int32_t>(numbers[1])};
+          const std::string difference = difference_of(sent, from, tag, form_of(tensor));
+          if (sent.bytes > 0) {
+            const at::Tensor place =
+                difference.empty() ? tensor : at::empty({sent.bytes}, at::kByte);
+            const PairwisePtr body =
+                mail->receive("recv", place, from, static_cast<int>(numbers[2]));
+            pending->add(body);
+            body->wait();
+          }
+          refuse_message(difference);
+        },
+        /*needs_thread_of_its_own=*/true);
   }
 
   // An all_reduce, because a wait in Gloo's own barrier cannot go in slices.
@@ -333,19 +471,9 @@ class C10dGroup : public Group {
   }
 
   template <typename Start>
-  c10::intrusive_ptr<c10d::Work> started(const char* operation, Start begin) {
-    try {
-      // Threads of a hybrid group send and receive through one group of leaders.
-      const std::lock_guard one_at_a_time(starting_);
-      return begin();
-    } catch (const std::exception& error) {
-      give_reason(*limits_, operation, error.what(), Deadline::after(limits_->timeout()));
-    }
-  }
-  template <typename Start>
   WorkPtr start(const char* operation, Start begin, std::function<void()> after = {}) {
     limits_->throw_if_lost();
-    return std::make_unique<CollectiveWork>(operation, limits_, started(operation, begin),
+    return std::make_unique<CollectiveWork>(operation, limits_, mail_->started(operation, begin),
                                             std::move(after));
   }
   std::vector<at::Tensor> blocks_of(const at::Tensor& output, const at::Tensor& input) const {
@@ -358,9 +486,8 @@ class C10dGroup : public Group {
   const std::string name_;
   const at::Device device_;
   const std::shared_ptr<WaitLimits> limits_;
-  const std::shared_ptr<PairwiseWaits> waits_;
   const c10::intrusive_ptr<c10d::Backend> backend_;
-  std::mutex starting_;
+  const std::shared_ptr<Mail> mail_;
 };
 
 }  // namespace

@@ -130,6 +130,10 @@ class MarkedWork : public Work {
     const launch::CollectiveMark mark(operation_, bytes_, number_);
     work_->wait();
   }
+  bool wait_for(Milliseconds patience) override {
+    const launch::CollectiveMark mark(operation_, bytes_, number_);
+    return work_->wait_for(patience);
+  }
 
  private:
   WorkPtr work_;
@@ -153,6 +157,7 @@ WorkPtr marked(std::string_view operation, const at::Tensor& tensor, Make make) 
 class FinishedWork : public Work {
  public:
   void wait() override {}
+  bool wait_for(Milliseconds) override { return true; }
 };
 
 }  // namespace

@@ -29,14 +29,21 @@ struct Placement;
 enum class ReduceOp { sum, mean, max, min };  // mean: floating-point types only.
 std::string_view to_string(ReduceOp op);
 
-// An operation in progress. Its tensors must not be touched before wait() returns.
+// An operation in progress, used by one thread at a time. Its tensors must not be touched before
+// it is over: wait() has returned, or wait_for() or is_done() has returned true.
 class Work {
  public:
   virtual ~Work() = default;  // Does not wait. The group finishes an operation that was started.
   // Starts the operation without waiting for it. Without this call a backend may do all of it in
   // wait(), in the calling thread.
   virtual void start() {}
-  virtual void wait() = 0;  // Throws Error(timeout | peer_lost | aborted).
+  virtual void wait() = 0;  // Throws Error(timeout | peer_lost | aborted | invalid_argument).
+  // Waits no longer than `patience`, and returns whether the operation is over. If it is not, it
+  // goes on and may be awaited again; the group's time-out still applies. Throws as wait() does.
+  // The collectives of threads, shm and hybrid are over when the call that starts them returns.
+  [[nodiscard]] virtual bool wait_for(Milliseconds patience) = 0;
+  // Whether the operation is over. Does not wait. Throws the error of one that failed.
+  [[nodiscard]] bool is_done() { return wait_for(Milliseconds(0)); }
 };
 using WorkPtr = std::unique_ptr<Work>;
 
@@ -100,7 +107,9 @@ class Group {
   // it is not changed.
   void gather(const at::Tensor& input, const at::Tensor& output, int root);
   // `tag` (0..255) distinguishes messages between the same two ranks; messages with equal tags
-  // keep their order. The tensor of recv has the size and type of the sender's.
+  // keep their order. If the tensor of recv has another size or type than the sender's, recv
+  // throws Error(invalid_argument) naming both and the sender; the message is then gone. (With
+  // NCCL, whose messages do not say what they are, that is undefined.)
   [[nodiscard]] WorkPtr send_async(at::Tensor tensor, int to, int tag = 0);
   [[nodiscard]] WorkPtr recv_async(at::Tensor tensor, int from, int tag = 0);
   void send(const at::Tensor& tensor, int to, int tag = 0) {

@@ -10,6 +10,10 @@ class OperationQueue::QueuedWork : public Work {
       : state_(std::move(state)), operation_(std::move(operation)) {}
   void start() override { state_->start(*operation_); }
   void wait() override { state_->wait(*operation_); }
+  bool wait_for(Milliseconds patience) override {
+    state_->start(*operation_);
+    return state_->wait_for(*operation_, patience);
+  }
 
  private:
   std::shared_ptr<State> state_;
@@ -76,6 +80,14 @@ void OperationQueue::State::start(Operation& operation) {
   operation.started = true;
   if (!thread.joinable() && !ended) thread = std::thread([this] { run_started(); });
   changed.notify_all();
+}
+
+bool OperationQueue::State::wait_for(Operation& operation, Milliseconds patience) {
+  std::unique_lock lock(mutex);
+  if (!changed.wait_until(lock, Deadline::after(patience).at(), [&] { return operation.done; }))
+    return false;
+  if (operation.error) std::rethrow_exception(operation.error);
+  return true;
 }
 
 void OperationQueue::State::wait(Operation& operation) {

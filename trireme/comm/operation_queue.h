@@ -43,6 +43,7 @@ class OperationQueue {
     void run_started();  // The body of the thread.
     void start(Operation& operation);
     void wait(Operation& operation);
+    bool wait_for(Operation& operation, Milliseconds patience);
   };
   class QueuedWork;
 

@@ -14,7 +14,7 @@ constexpr size_t kRingBytes = 32 << 10;
 
 struct Header {
   int64_t tag;
-  int64_t bytes;
+  MessageForm form;
 };
 
 }  // namespace
@@ -64,28 +64,34 @@ std::atomic<uint32_t>& Mailboxes::bell(int rank) const {
                                                    kBellStride * static_cast<size_t>(rank));
 }
 
-uint64_t Mailboxes::post(int to, int tag, const void* data, size_t bytes) {
-  const Header header{tag, static_cast<int64_t>(bytes)};
+uint64_t Mailboxes::post(int to, int tag, const void* data, const MessageForm& form) {
+  const Header header{tag, form};
   Outgoing message{std::vector<std::byte>(sizeof header), static_cast<const std::byte*>(data),
-                   bytes};
+                   static_cast<size_t>(form.bytes)};
   std::memcpy(message.header.data(), &header, sizeof header);
   outgoing_[to].push_back(std::move(message));
   push(to);
   return ++posted_[to];
 }
 
+bool Mailboxes::sent_within(int to, uint64_t number, Milliseconds patience) {
+  return wait_until([&] { return sent_[to] >= number; }, Deadline::after(patience));
+}
 void Mailboxes::wait_sent(int to, uint64_t number) {
-  wait_until([&] { return sent_[to] >= number; },
-             fmt::format("send: rank {} to take a message", to));
+  if (!sent_within(to, number, timeout_))
+    time_out(fmt::format("send: rank {} to take a message", to));
 }
 
-std::vector<std::byte> Mailboxes::take(int from, int tag) {
+std::optional<Message> Mailboxes::take_within(int from, int tag, Milliseconds patience) {
   auto& box = arrived_[{from, tag}];
-  wait_until([&] { return !box.empty(); },
-             fmt::format("recv: a message of rank {} (tag {})", from, tag));
-  std::vector<std::byte> message = std::move(box.front());
+  if (!wait_until([&] { return !box.empty(); }, Deadline::after(patience))) return std::nullopt;
+  Message message = std::move(box.front());
   box.pop_front();
   return message;
+}
+Message Mailboxes::take(int from, int tag) {
+  if (auto message = take_within(from, tag, timeout_)) return std::move(*message);
+  time_out(fmt::format("recv: a message of rank {} (tag {})", from, tag));
 }
 
 bool Mailboxes::progress() {
@@ -147,10 +153,11 @@ bool Mailboxes::pull(int from) {
     Header header;
     std::memcpy(&header, message.header.data(), sizeof header);
     if (in_header && message.received == sizeof header)
-      message.data.resize(static_cast<size_t>(header.bytes));
+      message.data.resize(static_cast<size_t>(header.form.bytes));
     if (message.received < sizeof header || message.received < sizeof header + message.data.size())
       continue;
-    arrived_[{from, static_cast<int>(header.tag)}].push_back(std::move(message.data));
+    arrived_[{from, static_cast<int>(header.tag)}].push_back(
+        {header.form, std::move(message.data)});
     message = {};
   }
   if (moved) {
@@ -161,19 +168,21 @@ bool Mailboxes::pull(int from) {
 }
 
 template <typename Done>
-void Mailboxes::wait_until(Done done, const std::string& what) {
-  const Deadline deadline = Deadline::after(timeout_);
+bool Mailboxes::wait_until(Done done, Deadline deadline) {
   for (;;) {
     const uint32_t rung = bell(team_->rank()).load(std::memory_order_acquire);
-    if (done()) return;
+    if (done()) return true;
     if (progress()) continue;
     team_->throw_if_ended();
-    if (deadline.expired())
-      throw Error(ErrorCode::timeout, "comm",
-                  fmt::format("waited {} for {}", format_duration(timeout_), what),
-                  "check whether that rank is at the other end of it");
+    if (deadline.expired()) return false;
     net::futex_wait(bell(team_->rank()), rung);
   }
+}
+
+void Mailboxes::time_out(const std::string& what) const {
+  throw Error(ErrorCode::timeout, "comm",
+              fmt::format("waited {} for {}", format_duration(timeout_), what),
+              "check whether that rank is at the other end of it");
 }
 
 }  // namespace trireme::comm

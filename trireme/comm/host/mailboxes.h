@@ -1,10 +1,12 @@
 // Messages between the ranks of a host, through one ring of bytes in shared memory for each
 // ordered pair of ranks.
 #pragma once
+#include <trireme/comm/blocks.h>
 #include <trireme/comm/host/host_team.h>
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
 namespace trireme::comm {
@@ -18,10 +20,12 @@ class Mailboxes {
 
   // Copies into the ring at once as much as fits, and the rest while this rank waits in the calls
   // below. `data` must live until wait_sent() has returned for the returned number.
-  uint64_t post(int to, int tag, const void* data, size_t bytes);
+  uint64_t post(int to, int tag, const void* data, const MessageForm& form);
   void wait_sent(int to, uint64_t number);
+  bool sent_within(int to, uint64_t number, Milliseconds patience);
   // Returns the next message of `from` with this tag. Messages with equal tags keep their order.
-  std::vector<std::byte> take(int from, int tag);
+  Message take(int from, int tag);
+  std::optional<Message> take_within(int from, int tag, Milliseconds patience);
 
  private:
   struct Ring;
@@ -39,8 +43,10 @@ class Mailboxes {
   bool progress();  // Moves all bytes that can be moved; true if any was.
   bool push(int to);
   bool pull(int from);
+  // Returns false at the deadline.
   template <typename Done>
-  void wait_until(Done done, const std::string& what);
+  bool wait_until(Done done, Deadline deadline);
+  [[noreturn]] void time_out(const std::string& what) const;
 
   std::shared_ptr<HostTeam> team_;
   const Milliseconds timeout_;
@@ -48,7 +54,7 @@ class Mailboxes {
   std::vector<std::deque<Outgoing>> outgoing_;  // By receiver.
   std::vector<uint64_t> posted_, sent_;         // By receiver: the numbers of messages so far.
   std::vector<Incoming> incoming_;              // By sender: the message that is arriving.
-  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> arrived_;  // By (sender, tag).
+  std::map<std::pair<int, int>, std::deque<Message>> arrived_;  // By (sender, tag).
 };
 
 }  // namespace trireme::comm

@@ -156,8 +156,11 @@ class ShmGroup : public Group {
         : mail_(mail),
           tensor_(std::move(tensor)),
           to_(to),
-          number_(mail.post(to, tag, tensor_.const_data_ptr(), tensor_.nbytes())) {}
+          number_(mail.post(to, tag, tensor_.const_data_ptr(), form_of(tensor_))) {}
     void wait() override { mail_.wait_sent(to_, number_); }
+    bool wait_for(Milliseconds patience) override {
+      return mail_.sent_within(to_, number_, patience);
+    }
 
    private:
     Mailboxes& mail_;
@@ -169,12 +172,26 @@ class ShmGroup : public Group {
    public:
     Receiving(Mailboxes& mail, at::Tensor tensor, int from, int tag)
         : mail_(mail), tensor_(std::move(tensor)), from_(from), tag_(tag) {}
-    void wait() override { take_message(tensor_, mail_.take(from_, tag_), from_); }
+    void wait() override {
+      if (!over_) take(mail_.take(from_, tag_));
+    }
+    bool wait_for(Milliseconds patience) override {
+      if (over_) return true;
+      const auto message = mail_.take_within(from_, tag_, patience);
+      if (message) take(*message);
+      return over_;
+    }
 
    private:
+    void take(const Message& message) {
+      over_ = true;
+      take_message(tensor_, message, from_, tag_);
+    }
+
     Mailboxes& mail_;
     at::Tensor tensor_;
     int from_, tag_;
+    bool over_ = false;
   };
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     return std::make_unique<Sending>(mail_, std::move(tensor), to, tag);

@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>
+#include <trireme/comm/message_form.h>
 #include <trireme/comm/mpi/mpi_calls.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/mpi/mpi_reduction.h>
@@ -38,6 +39,9 @@ std::vector<int> in_ints(const std::vector<int64_t>& counts) {
   return ints;
 }
 int count_of(const at::Tensor& tensor) { return in_range(tensor.numel(), "elements"); }
+
+// The header of a message with tag t has tag kHeaderTag + t. Every MPI has tags up to 32767.
+constexpr int kHeaderTag = 8192;
 
 class MpiGroup : public Group {
  public:
@@ -134,53 +138,82 @@ class MpiGroup : public Group {
   }
 
   // Messages need no queue: MPI distinguishes them by their tags, and any thread may wait
-  // for its own.
-  class Message : public Work {
+  // for its own. A header with its form goes ahead of each message.
+  class Transfer : public Work {
    public:
-    Message(MpiGroup& group, const char* operation, at::Tensor tensor, MPI_Request request)
+    Transfer(MpiGroup& group, const char* operation, at::Tensor tensor, int other, int tag)
         : limits_(group.limits_),
           operation_(operation),
           tensor_(std::move(tensor)),
-          request_(request) {}
-    ~Message() override {
-      if (!waited_) leave_to_mpi({tensor_});
+          header_(at::empty({2}, at::kLong)),
+          other_(other),
+          tag_(tag) {}
+    ~Transfer() override {
+      if (!over_) leave_to_mpi({tensor_, header_});
     }
     void wait() override {
-      const MpiEnd end = await_or_leave(*limits_, operation_, {tensor_}, request_);
-      waited_ = true;
-      int bytes = static_cast<int>(tensor_.nbytes());
-      const bool received = std::string_view(operation_) == "recv";
-      if (received && end.complaint.empty())
-        call_mpi(MPI_Get_count, &end.status, MPI_BYTE, &bytes);
-      if (!end.complaint.empty() || bytes != static_cast<int>(tensor_.nbytes()))
-        throw Error(ErrorCode::invalid_argument, "comm",
-                    fmt::format("{}: the tensor has {} bytes, but the message has {}", operation_,
-                                tensor_.nbytes(),
-                                end.complaint.empty() ? fmt::format("{}", bytes)
-                                                      : "not: " + end.complaint),
-                    "tensors of the same size and type");
+      if (!advance(Deadline::after(limits_->timeout()))) {
+        over_ = true;
+        leave_to_mpi({tensor_, header_});
+        limits_->time_out(operation_, "the other ranks");
+      }
     }
+    bool wait_for(Milliseconds patience) override { return advance(Deadline::after(patience)); }
+
+    int64_t* header() { return header_.mutable_data_ptr<int64_t>(); }
+    MPI_Request head_ = MPI_REQUEST_NULL, body_ = MPI_REQUEST_NULL;
 
    private:
+    // Returns false if the deadline came first.
+    bool advance(Deadline deadline) {
+      const auto look = [&] { limits_->throw_if_lost(); };
+      for (MPI_Request* const request : {&head_, &body_}) {
+        if (*request == MPI_REQUEST_NULL) continue;
+        const MpiEnd end = await(*request, deadline, look);
+        if (!end.done && end.complaint.empty()) return false;
+        // A message that is too long for the tensor is a complaint too; the header says more.
+        if (request == &head_ || !receives())
+          if (!end.complaint.empty()) limits_->explain(operation_, end.complaint);
+        if (request == &body_) complaint_ = end.complaint;
+        *request = MPI_REQUEST_NULL;
+      }
+      over_ = true;
+      if (receives()) {
+        const MessageForm sent{header()[0], static_cast<int32_t>(header()[1])};
+        refuse_message(difference_of(sent, other_, tag_, form_of(tensor_)));
+      }
+      if (!complaint_.empty()) limits_->explain(operation_, complaint_);
+      return true;
+    }
+    bool receives() const { return std::string_view(operation_) == "recv"; }
+
     std::shared_ptr<WaitLimits> limits_;
     const char* operation_;
-    at::Tensor tensor_;
-    MPI_Request request_;
-    bool waited_ = false;
+    at::Tensor tensor_, header_;
+    int other_, tag_;
+    bool over_ = false;
+    std::string complaint_;
   };
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     limits_->throw_if_lost();
-    MPI_Request request;
+    auto work = std::make_unique<Transfer>(*this, "send", tensor, to, tag);
+    const MessageForm form = form_of(tensor);
+    work->header()[0] = form.bytes;
+    work->header()[1] = form.type;
+    check("send", call_mpi(MPI_Isend, work->header(), 2, MPI_INT64_T, to, kHeaderTag + tag, ranks_,
+                           &work->head_));
     check("send", call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to,
-                           tag, ranks_, &request));
-    return std::make_unique<Message>(*this, "send", std::move(tensor), request);
+                           tag, ranks_, &work->body_));
+    return work;
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     limits_->throw_if_lost();
-    MPI_Request request;
+    auto work = std::make_unique<Transfer>(*this, "recv", tensor, from, tag);
+    check("recv", call_mpi(MPI_Irecv, work->header(), 2, MPI_INT64_T, from, kHeaderTag + tag,
+                           ranks_, &work->head_));
     check("recv", call_mpi(MPI_Irecv, tensor.mutable_data_ptr(), byte_count_of(tensor), MPI_BYTE,
-                           from, tag, ranks_, &request));
-    return std::make_unique<Message>(*this, "recv", std::move(tensor), request);
+                           from, tag, ranks_, &work->body_));
+    return work;
   }
 
   template <typename Start>

@@ -69,18 +69,6 @@ struct Messages::Lane {
   void break_off(const std::string& why);
 };
 
-namespace {
-
-template <typename Header>
-std::string describe(const Header& header) {
-  const auto type = static_cast<at::ScalarType>(header.type);
-  return fmt::format("{} elements of {}",
-                     header.bytes / static_cast<int64_t>(c10::elementSize(type)),
-                     c10::toString(type));
-}
-
-}  // namespace
-
 // True if bytes moved or something was finished.
 bool Messages::Lane::advance() {
   try {
@@ -118,11 +106,10 @@ bool Messages::Lane::advance_arrival() {
 
 void Messages::Lane::begin_body() {
   target = take_receive(header.tag);
-  const bool fits =
-      target && target->header.bytes == header.bytes && target->header.type == header.type;
-  if (target && !fits)
-    target->difference = fmt::format("rank {} sent {}, but the tensor has {}", target->peer,
-                                     describe(header), describe(target->header));
+  if (target)
+    target->difference =
+        difference_of(header.form(), target->peer, header.tag, target->header.form());
+  const bool fits = target && target->difference.empty();
   if (!fits) letter = {header, std::vector<std::byte>(static_cast<size_t>(header.bytes))};
   body.emplace(fits ? target->data() : letter.body.data(), static_cast<size_t>(header.bytes));
   if (header.bytes > 0) link.receive(*body);
@@ -153,10 +140,9 @@ std::shared_ptr<Messages::Delivery> Messages::Lane::take_receive(int32_t tag) {
 }
 
 void Messages::Lane::hand_over(Delivery& receive, const Letter& letter) {
-  if (letter.header.bytes != receive.header.bytes || letter.header.type != receive.header.type)
-    receive.difference = fmt::format("rank {} sent {}, but the tensor has {}", receive.peer,
-                                     describe(letter.header), describe(receive.header));
-  else if (!letter.body.empty())
+  receive.difference =
+      difference_of(letter.header.form(), receive.peer, letter.header.tag, receive.header.form());
+  if (receive.difference.empty() && !letter.body.empty())
     std::memcpy(receive.data(), letter.body.data(), letter.body.size());
   receive.done = true;
 }
@@ -183,7 +169,8 @@ struct Messages::Mailroom {
     ring();
   }
   void run();
-  void wait(Delivery& delivery, const char* operation, const std::string& what);
+  bool wait(Delivery& delivery, const char* operation, const std::string& what,
+            Milliseconds patience);
 
   static constexpr uint64_t kOne = 1;
   const std::shared_ptr<const WaitLimits> limits;
@@ -220,23 +207,24 @@ void Messages::Mailroom::run() {
   }
 }
 
-void Messages::Mailroom::wait(Delivery& delivery, const char* operation, const std::string& what) {
-  const Deadline deadline = Deadline::after(limits->timeout());
+// Returns false if the operation is not over after `patience`.
+bool Messages::Mailroom::wait(Delivery& delivery, const char* operation, const std::string& what,
+                              Milliseconds patience) {
+  const Deadline deadline = Deadline::after(limits->timeout()), until = Deadline::after(patience);
   std::unique_lock lock(mutex);
   const auto over = [&] { return delivery.done || ended || !delivery.broken.empty(); };
-  while (!changed.wait_for(lock, std::min(kMessageSlice, deadline.remaining() + Milliseconds(1)),
-                           over)) {
+  while (!changed.wait_for(
+      lock, std::min({kMessageSlice, deadline.remaining() + Milliseconds(1), until.remaining()}),
+      over)) {
     limits->throw_if_lost();
+    if (until.expired()) return false;
     if (!deadline.expired()) continue;
     lanes[static_cast<size_t>(delivery.peer)].receives.remove_if(
         [&](const auto& each) { return each.get() == &delivery; });
     limits->time_out(operation, what);
   }
-  if (!delivery.difference.empty())
-    throw Error(ErrorCode::invalid_argument, "comm",
-                fmt::format("{}: {}", operation, delivery.difference),
-                "tensors of the same size and type");
-  if (delivery.done) return;
+  refuse_message(delivery.difference);
+  if (delivery.done) return true;
   const std::string why = delivery.broken;
   lock.unlock();
   if (why.empty())
@@ -254,7 +242,10 @@ class Messages::DeliveryWork : public Work {
         delivery_(std::move(delivery)),
         operation_(operation),
         what_(std::move(what)) {}
-  void wait() override { mailroom_->wait(*delivery_, operation_, what_); }
+  void wait() override { mailroom_->wait(*delivery_, operation_, what_, kLongestWait); }
+  bool wait_for(Milliseconds patience) override {
+    return mailroom_->wait(*delivery_, operation_, what_, patience);
+  }
 
  private:
   std::shared_ptr<Mailroom> mailroom_;

@@ -6,6 +6,7 @@
 // with another tag waits behind it.
 #pragma once
 #include <trireme/comm/group.h>
+#include <trireme/comm/message_form.h>
 #include <trireme/comm/tcp/link.h>
 #include <trireme/comm/wait_limits.h>
 #include <memory>
@@ -31,6 +32,7 @@ class Messages {
     int64_t bytes = 0;
     int32_t type = 0;  // at::ScalarType
     int32_t tag = 0;
+    MessageForm form() const { return {bytes, type}; }
   };
   struct Delivery;
   struct Letter;

@@ -134,27 +134,29 @@ class ThreadGroup : public Group {
     }
   }
 
-  WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    const auto* bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
-    hub_->put(rank(), to, tag, std::vector<std::byte>(bytes, bytes + tensor.nbytes()));
-    return finished_work();
-  }
-
-  // A receive waits in wait(), not when it is posted: two ranks may both post one
-  // before either sends.
-  class Receive : public Work {
+  class Message : public Work {
    public:
-    Receive(std::shared_ptr<ThreadHub> hub, at::Tensor tensor, int from, int to, int tag)
-        : hub_(std::move(hub)), tensor_(std::move(tensor)), from_(from), to_(to), tag_(tag) {}
-    void wait() override { take_message(tensor_, hub_->take(from_, to_, tag_), from_); }
+    Message(std::shared_ptr<ThreadHub> hub, ThreadMail::ParcelPtr parcel, bool receives)
+        : hub_(std::move(hub)), parcel_(std::move(parcel)), receives_(receives) {}
+    void wait() override {
+      receives_ ? hub_->mail().finish_receive(parcel_) : hub_->mail().finish_send(parcel_);
+    }
+    bool wait_for(Milliseconds patience) override {
+      return hub_->mail().wait_for(parcel_, patience);
+    }
 
    private:
     std::shared_ptr<ThreadHub> hub_;
-    at::Tensor tensor_;
-    int from_, to_, tag_;
+    ThreadMail::ParcelPtr parcel_;
+    bool receives_;
   };
+  WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
+    auto parcel = hub_->mail().send(std::move(tensor), rank(), to, tag);
+    return std::make_unique<Message>(hub_, std::move(parcel), /*receives=*/false);
+  }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    return std::make_unique<Receive>(hub_, std::move(tensor), from, rank(), tag);
+    auto parcel = hub_->mail().receive(std::move(tensor), from, rank(), tag);
+    return std::make_unique<Message>(hub_, std::move(parcel), /*receives=*/true);
   }
 
   void do_barrier() override {

@@ -28,7 +28,8 @@ ThreadHub::ThreadHub(int size, Milliseconds timeout)
       timeout_(timeout),
       enough_cores_(size <= usable_cores()),
       postings_(size),
-      arrivals_(size) {}
+      arrivals_(size),
+      mail_(timeout, [this] { throw_if_ended(); }) {}
 
 void ThreadHub::throw_ending() const {
   throw Error(ending_->code, "comm", ending_->reason, ending_->remedy);
@@ -47,6 +48,7 @@ bool ThreadHub::end_unless_passed(uint64_t phase, Ending ending) {
     if (state_.compare_exchange_weak(state, state | kEnded, std::memory_order_acq_rel,
                                      std::memory_order_acquire)) {
       changed_.notify_all();
+      mail_.wake();
       return true;
     }
   }
@@ -134,28 +136,6 @@ void ThreadHub::meet(int rank, const Posting& posting) {
 void ThreadHub::part(int rank, const char* operation) {
   arrive_and_wait(rank, operation);
   forget(rank);
-}
-
-void ThreadHub::put(int from, int to, int tag, std::vector<std::byte> message) {
-  throw_if_ended();
-  const std::lock_guard lock(mutex_);
-  mail_[{from, to, tag}].push_back(std::move(message));
-  changed_.notify_all();
-}
-
-std::vector<std::byte> ThreadHub::take(int from, int to, int tag) {
-  std::unique_lock lock(mutex_);
-  auto& box = mail_[{from, to, tag}];
-  if (!changed_.wait_until(lock, Deadline::after(timeout_).at(),
-                           [&] { return !box.empty() || ended(state_.load()); }))
-    throw Error(ErrorCode::timeout, "comm",
-                fmt::format("recv: waited {} for a message of rank {} (tag {})",
-                            format_duration(timeout_), from, tag),
-                "check that the other rank sends it");
-  if (box.empty()) throw_if_ended();
-  std::vector<std::byte> message = std::move(box.front());
-  box.pop_front();
-  return message;
 }
 
 void ThreadHub::abort(int rank, const std::string& reason) {

@@ -1,18 +1,16 @@
 // The meeting point of the ranks of a thread group: their postings, a barrier with a
-// deadline, and mailboxes.
+// deadline, and their messages.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
+#include <trireme/comm/threads/thread_mail.h>
 #include <atomic>
 #include <condition_variable>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 namespace trireme::comm {
@@ -55,9 +53,7 @@ class ThreadHub {
   // Ends a collective: waits until all ranks have read the postings, then forgets this rank's.
   void part(int rank, const char* operation);
 
-  // Messages wait here by (from, to, tag), in order. `put` copies and returns at once.
-  void put(int from, int to, int tag, std::vector<std::byte> message);
-  std::vector<std::byte> take(int from, int to, int tag);
+  ThreadMail& mail() { return mail_; }
 
   void abort(int rank, const std::string& reason);  // Wakes all ranks; the first reason stays.
 
@@ -88,7 +84,7 @@ class ThreadHub {
   std::optional<Ending> ending_;  // It is written once, before the bit is set.
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::tuple<int, int, int>, std::deque<std::vector<std::byte>>> mail_;
+  ThreadMail mail_;
 };
 
 }  // namespace trireme::comm

@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/units.h>
+#include <trireme/comm/threads/thread_mail.h>
+#include <algorithm>
+#include <cstring>
+
+namespace trireme::comm {
+namespace {
+
+using State = ThreadMail::Parcel::State;
+
+ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag) {
+  const MessageForm form = form_of(tensor);
+  return std::make_shared<ThreadMail::Parcel>(ThreadMail::Parcel{.tensor = std::move(tensor),
+                                                                 .form = form,
+                                                                 .from = from,
+                                                                 .to = to,
+                                                                 .tag = tag,
+                                                                 .message = {},
+                                                                 .difference = {}});
+}
+
+ThreadMail::ParcelPtr first_of(std::deque<ThreadMail::ParcelPtr>& parcels) {
+  ThreadMail::ParcelPtr first = parcels.front();
+  parcels.pop_front();
+  return first;
+}
+
+}  // namespace
+
+// Copies without the lock: other ranks' messages go on.
+void ThreadMail::hand_over(std::unique_lock<std::mutex>& lock, Parcel& sent, Parcel& received) {
+  changed_.wait(lock, [&] { return sent.state != State::is_set_aside; });
+  const bool aside = sent.state == State::aside;
+  sent.state = received.state = State::is_copied;
+  received.difference = difference_of(sent.form, sent.from, sent.tag, received.form);
+  lock.unlock();
+  if (received.difference.empty() && sent.form.bytes > 0)
+    std::memcpy(received.tensor.mutable_data_ptr(),
+                aside ? sent.message.bytes.data() : sent.tensor.const_data_ptr(),
+                static_cast<size_t>(sent.form.bytes));
+  lock.lock();
+  sent.state = received.state = State::over;
+  changed_.notify_all();
+}
+
+ThreadMail::ParcelPtr ThreadMail::send(at::Tensor tensor, int from, int to, int tag) {
+  throw_if_ended_();
+  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag);
+  std::unique_lock lock(mutex_);
+  Box& box = boxes_[{from, to, tag}];
+  if (box.receives.empty())
+    box.sends.push_back(parcel);
+  else
+    hand_over(lock, *parcel, *first_of(box.receives));
+  return parcel;
+}
+
+ThreadMail::ParcelPtr ThreadMail::receive(at::Tensor tensor, int from, int to, int tag) {
+  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag);
+  std::unique_lock lock(mutex_);
+  Box& box = boxes_[{from, to, tag}];
+  if (box.sends.empty())
+    box.receives.push_back(parcel);
+  else
+    hand_over(lock, *first_of(box.sends), *parcel);
+  return parcel;
+}
+
+void ThreadMail::finish_send(const ParcelPtr& parcel) {
+  std::unique_lock lock(mutex_);
+  if (parcel->state == State::waits) {
+    parcel->state = State::is_set_aside;
+    lock.unlock();
+    const auto* const bytes = static_cast<const std::byte*>(parcel->tensor.const_data_ptr());
+    parcel->message.bytes.assign(bytes, bytes + parcel->form.bytes);
+    lock.lock();
+    parcel->state = State::aside;
+    changed_.notify_all();
+    return;
+  }
+  // The receiver is at it.
+  changed_.wait(lock, [&] { return parcel->state != State::is_copied; });
+}
+
+// Returns false at the deadline, and also when the group has ended.
+bool ThreadMail::wait_until(std::unique_lock<std::mutex>& lock, const Parcel& parcel,
+                            Deadline deadline) {
+  const auto over = [&] { return parcel.state == State::over || parcel.state == State::aside; };
+  changed_.wait_until(lock, deadline.at(), [&] { return over() || ended_; });
+  // A copy that has begun ends soon.
+  changed_.wait(lock, [&] { return parcel.state != State::is_copied; });
+  return over();
+}
+
+bool ThreadMail::wait_for(const ParcelPtr& parcel, Milliseconds patience) {
+  std::unique_lock lock(mutex_);
+  const bool over = wait_until(lock, *parcel, Deadline::after(patience));
+  if (!over && ended_) throw_if_ended_();
+  refuse_message(parcel->difference);
+  return over;
+}
+
+void ThreadMail::finish_receive(const ParcelPtr& parcel) {
+  std::unique_lock lock(mutex_);
+  if (!wait_until(lock, *parcel, Deadline::after(timeout_))) {
+    std::erase(boxes_[{parcel->from, parcel->to, parcel->tag}].receives, parcel);
+    if (ended_) throw_if_ended_();
+    throw Error(ErrorCode::timeout, "comm",
+                fmt::format("recv: waited {} for a message of rank {} (tag {})",
+                            format_duration(timeout_), parcel->from, parcel->tag),
+                "check that the other rank sends it");
+  }
+  refuse_message(parcel->difference);
+}
+
+void ThreadMail::wake() {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace trireme::comm
