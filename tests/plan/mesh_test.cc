@@ -55,6 +55,26 @@ TEST(Mesh, FindsThePeersThatDifferOnOneAxisOnly) {
   EXPECT_THAT(mesh.peers_along("tensor", 7), ElementsAre(6, 7));
 }
 
+TEST(Mesh, PutsEachRankIntoOneGroupOfEachAxis) {
+  for (int ranks = 1; ranks <= 16; ++ranks)
+    for_each_grid(ranks, 3, {}, [&](const Mesh& mesh) {
+      for (const MeshAxis& axis : mesh.axes()) {
+        std::vector<int> times(static_cast<size_t>(ranks), 0);
+        for (const std::vector<int>& group : mesh.groups_along(axis.name)) {
+          EXPECT_EQ(static_cast<int>(group.size()), axis.size);
+          for (const int rank : group) {
+            EXPECT_EQ(mesh.peers_along(axis.name, rank), group);
+            ++times[static_cast<size_t>(rank)];
+          }
+        }
+        EXPECT_THAT(times, testing::Each(1));
+      }
+    });
+  EXPECT_THAT(two_by_three_by_two().groups_along("stage"),
+              ElementsAre(ElementsAre(0, 2, 4), ElementsAre(1, 3, 5), ElementsAre(6, 8, 10),
+                          ElementsAre(7, 9, 11)));
+}
+
 TEST(Mesh, RefusesAxesThatMakeNoGridByName) {
   const auto mesh = [](std::vector<MeshAxis> axes) { return [axes] { Mesh{axes}; }; };
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, mesh({})), HasSubstr("at least one axis"));

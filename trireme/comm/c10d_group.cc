@@ -307,7 +307,7 @@ class C10dGroup : public Group {
   bool runs_in_background() const override { return true; }
   at::Device device() const override { return device_; }
   plan::Placement placement() const override { return plan::each_alone(size(), name_); }
-  void abort(const std::string& reason) override {
+  void do_abort(const std::string& reason) override {
     // The other processes learn of it from the coordinator.
     limits_->give_up(reason);
   }

@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/group.h>
+#include <trireme/comm/kin.h>
 #include <trireme/comm/splits.h>
 #include <trireme/launch/phase_marks.h>
 #include <trireme/plan/collective_plan.h>
@@ -123,14 +124,20 @@ WorkPtr started(WorkPtr work) {
 // place in the order of calls, which is the same on every rank.
 class MarkedWork : public Work {
  public:
-  MarkedWork(WorkPtr work, std::string_view operation, int64_t bytes, int64_t number)
-      : work_(std::move(work)), operation_(operation), bytes_(bytes), number_(number) {}
+  MarkedWork(WorkPtr work, std::string_view operation, int64_t bytes, int64_t number, bool some)
+      : work_(std::move(work)),
+        operation_(operation),
+        bytes_(bytes),
+        number_(number),
+        some_(some) {}
   void start() override { work_->start(); }
   void wait() override {
+    const launch::AmongSomeRanks among(some_);
     const launch::CollectiveMark mark(operation_, bytes_, number_);
     work_->wait();
   }
   bool wait_for(Milliseconds patience) override {
+    const launch::AmongSomeRanks among(some_);
     const launch::CollectiveMark mark(operation_, bytes_, number_);
     return work_->wait_for(patience);
   }
@@ -139,6 +146,7 @@ class MarkedWork : public Work {
   WorkPtr work_;
   const std::string_view operation_;  // A literal.
   const int64_t bytes_, number_;
+  const bool some_;
 };
 
 int64_t bytes_of(const at::Tensor& tensor) {
@@ -146,12 +154,13 @@ int64_t bytes_of(const at::Tensor& tensor) {
 }
 
 template <typename Make>
-WorkPtr marked(std::string_view operation, const at::Tensor& tensor, Make make) {
+WorkPtr marked(bool some, std::string_view operation, const at::Tensor& tensor, Make make) {
+  const launch::AmongSomeRanks among(some);
   const int64_t number = launch::next_collective();
   if (number == 0) return make();
   // Some backends do the whole operation in make().
   const launch::CollectiveMark mark(operation, bytes_of(tensor), number);
-  return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number);
+  return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number, some);
 }
 
 class FinishedWork : public Work {
@@ -209,6 +218,16 @@ void Group::count(plan::Collective collective, int64_t elements, const at::Tenso
         bytes_sent_in(collective, elements, static_cast<int64_t>(like.element_size()), root));
 }
 
+// Other ranks of this process may wait in any group. What this rank says comes first.
+void Group::abort(const std::string& reason) {
+  do_abort(reason);
+  if (kin_) kin_->abort(reason);
+}
+void Group::join(std::shared_ptr<comm::Kin> kin, bool some) {
+  kin_ = std::move(kin);
+  among_some_ranks_ = some;
+}
+
 WorkPtr Group::all_reduce_async(at::Tensor tensor, ReduceOp op) {
   return started(prepare_all_reduce(tensor, op));
 }
@@ -246,7 +265,8 @@ WorkPtr Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   check_tensor("all_reduce", tensor, device());
   check_op("all_reduce", tensor, op);
   count(plan::Collective::all_reduce, tensor.numel(), tensor);
-  return marked("all_reduce", tensor, [&] { return do_all_reduce(values_of(tensor), op); });
+  return marked(among_some_ranks_, "all_reduce", tensor,
+                [&] { return do_all_reduce(values_of(tensor), op); });
 }
 WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
                                       ReduceOp op) {
@@ -254,21 +274,22 @@ WorkPtr Group::prepare_reduce_scatter(const at::Tensor& input, const at::Tensor&
   check_op("reduce_scatter", output, op);
   check_blocks("reduce_scatter", output, input, size_, device());
   count(plan::Collective::reduce_scatter, input.numel(), input);
-  return marked("reduce_scatter", output,
+  return marked(among_some_ranks_, "reduce_scatter", output,
                 [&] { return do_reduce_scatter(values_of(input), values_of(output), op); });
 }
 WorkPtr Group::prepare_all_gather(const at::Tensor& input, const at::Tensor& output) {
   check_tensor("all_gather", input, device());
   check_blocks("all_gather", input, output, size_, device());
   count(plan::Collective::all_gather, output.numel(), output);
-  return marked("all_gather", input,
+  return marked(among_some_ranks_, "all_gather", input,
                 [&] { return do_all_gather(values_of(input), values_of(output)); });
 }
 WorkPtr Group::prepare_broadcast(const at::Tensor& tensor, int root) {
   check_tensor("broadcast", tensor, device());
   check_rank("broadcast", "root", root, size_);
   count(plan::Collective::broadcast, tensor.numel(), tensor, root);
-  return marked("broadcast", tensor, [&] { return do_broadcast(values_of(tensor), root); });
+  return marked(among_some_ranks_, "broadcast", tensor,
+                [&] { return do_broadcast(values_of(tensor), root); });
 }
 WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& output) {
   check_exchange(input, output, device());
@@ -278,7 +299,7 @@ WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& out
                        output.numel(), size_),
            "tensors of size() equal blocks, or the lengths of the blocks");
   count(plan::Collective::all_to_all, input.numel() * size_, input);
-  return marked("all_to_all", input, [&] {
+  return marked(among_some_ranks_, "all_to_all", input, [&] {
     return do_all_to_all(values_of(input), values_of(output),
                          comm::Splits::of_equal_blocks(size_, rank_, input.numel() / size_));
   });
@@ -293,7 +314,7 @@ WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& out
   const int64_t own = sent[static_cast<size_t>(rank_)];
   if (size_ > 1)
     collectives_.add((input.numel() - own) * static_cast<int64_t>(input.element_size()));
-  return marked("all_to_all", input, [&] {
+  return marked(among_some_ranks_, "all_to_all", input, [&] {
     return do_all_to_all(values_of(input), values_of(output), std::move(splits));
   });
 }
@@ -338,6 +359,7 @@ void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) 
   check_rank("gather", "root", root, size_);
   if (rank_ == root) check_blocks("gather", input, output, size_, device());
   if (size_ > 1) collectives_.add(rank_ == root ? 0 : bytes_of(input));
+  const launch::AmongSomeRanks among(among_some_ranks_);
   const launch::CollectiveMark mark("gather", bytes_of(input));
   do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
@@ -347,16 +369,19 @@ WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool rela
   if (to == rank_) refuse("send", "a rank cannot send to itself", "copy the tensor");
   if (!relayed) check_tag("send", tag);
   if (!relayed) messages_.add(bytes_of(tensor));
-  return marked("send", tensor, [&] { return do_send(values_of(tensor), to, tag); });
+  return marked(among_some_ranks_, "send", tensor,
+                [&] { return do_send(values_of(tensor), to, tag); });
 }
 WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed) {
   check_tensor("recv", tensor, device());
   check_rank("recv", "sender", from, size_);
   if (from == rank_) refuse("recv", "a rank cannot receive from itself", "copy the tensor");
   if (!relayed) check_tag("recv", tag);
-  return marked("recv", tensor, [&] { return do_recv(values_of(tensor), from, tag); });
+  return marked(among_some_ranks_, "recv", tensor,
+                [&] { return do_recv(values_of(tensor), from, tag); });
 }
 void Group::barrier() {
+  const launch::AmongSomeRanks among(among_some_ranks_);
   const launch::CollectiveMark mark("barrier");
   do_barrier();
 }

@@ -19,6 +19,7 @@
 namespace trireme {
 namespace comm {
 class HostTeam;
+class Kin;
 struct Splits;
 }  // namespace comm
 namespace plan {
@@ -150,8 +151,11 @@ class Group {
   [[nodiscard]] WorkPtr receive_relayed_async(at::Tensor tensor, int from, int tag);
 
   // Makes this rank give up: the waits of the other ranks in this process end in Error(aborted)
-  // with `reason`. Any thread.
-  virtual void abort(const std::string& reason) = 0;
+  // with `reason`, in this group and in all others that the World made in this generation. Any
+  // thread.
+  void abort(const std::string& reason);
+  // World calls it before it hands out the group. `some`: not all ranks of the world are in it.
+  void join(std::shared_ptr<comm::Kin> kin, bool some);
 
  protected:
   Group(int rank, int size) : rank_(rank), size_(size) {}
@@ -179,6 +183,8 @@ class Group {
   WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag, bool relayed = false);
   WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed = false);
 
+  friend class comm::Kin;
+  virtual void do_abort(const std::string& reason) = 0;
   // A backend implements these; their arguments have been checked.
   virtual WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) = 0;
   virtual WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) = 0;
@@ -204,6 +210,8 @@ class Group {
   int rank_;
   int size_;
   Counter collectives_, messages_;
+  std::shared_ptr<comm::Kin> kin_;
+  bool among_some_ranks_ = false;
 };
 
 // An operation that was already finished when it was started.

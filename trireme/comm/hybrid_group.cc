@@ -31,10 +31,16 @@ class HybridGroup : public Group {
         local_(std::move(local)) {
     for (const auto& host : parts_->ranks)
       largest_host_ = std::max(largest_host_, static_cast<int64_t>(host.size()));
+    most_threads_ = 1 + *std::max_element(parts_->thread_of.begin(), parts_->thread_of.end());
   }
 
   std::string_view backend() const override { return "hybrid"; }
-  void abort(const std::string& reason) override { local_->abort(reason); }
+  // The leader of the host may wait between hosts.
+  void do_abort(const std::string& reason) override {
+    local_->abort(reason);
+    if (parts_->leaders) parts_->leaders->abort(reason);
+    parts_->processes->abort(reason);
+  }
   std::shared_ptr<HostTeam> host_team() const override { return local_->host_team(); }
   int hosts() const override { return static_cast<int>(parts_->ranks.size()); }
   std::shared_ptr<Group> between_hosts() const override {
@@ -48,7 +54,7 @@ class HybridGroup : public Group {
     plan::Carrier between{std::string(parts_->processes->backend()), {}, hosts_of_leaders()};
     for (const auto& ranks : parts_->ranks) {
       for (const int rank : ranks) all.hosts[static_cast<size_t>(rank)] = all.host_count();
-      const bool several_processes = static_cast<int>(ranks.size()) > each();
+      const bool several_processes = process_of(ranks.front()) != process_of(ranks.back());
       all.inside.push_back({several_processes ? "shm" : "threads", ranks, {}});
       between.ranks.push_back(ranks.front());
     }
@@ -156,10 +162,10 @@ class HybridGroup : public Group {
   }
   // The messages of collectives between ranks on different hosts.
   WorkPtr send_between(const at::Tensor& tensor, int to) {
-    return parts_->processes->relay_async(tensor, to / each(), collective_tag(rank(), to));
+    return parts_->processes->relay_async(tensor, process_of(to), collective_tag(rank(), to));
   }
   WorkPtr receive_between(const at::Tensor& tensor, int from) {
-    return parts_->processes->receive_relayed_async(tensor, from / each(),
+    return parts_->processes->receive_relayed_async(tensor, process_of(from),
                                                     collective_tag(from, rank()));
   }
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
@@ -245,12 +251,12 @@ class HybridGroup : public Group {
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     const auto [host, place] = place_of(to);
     if (host == parts_->host) return local_->send_async(tensor, place, tag);
-    return parts_->processes->relay_async(tensor, to / each(), pair_tag(rank(), to, tag));
+    return parts_->processes->relay_async(tensor, process_of(to), pair_tag(rank(), to, tag));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     const auto [host, place] = place_of(from);
     if (host == parts_->host) return local_->recv_async(tensor, place, tag);
-    return parts_->processes->receive_relayed_async(tensor, from / each(),
+    return parts_->processes->receive_relayed_async(tensor, process_of(from),
                                                     pair_tag(from, rank(), tag));
   }
   void do_barrier() override {
@@ -268,14 +274,19 @@ class HybridGroup : public Group {
     }
     throw Error(ErrorCode::internal, "comm", fmt::format("rank {} is on no host", rank));
   }
-  int each() const { return parts_->ranks_per_process; }
+  int process_of(int rank) const { return parts_->process_of[static_cast<size_t>(rank)]; }
+  // The number of a pair of threads among those of two processes.
+  int pair_of(int sender, int receiver) const {
+    return parts_->thread_of[static_cast<size_t>(sender)] * most_threads_ +
+           parts_->thread_of[static_cast<size_t>(receiver)];
+  }
   // [host]: the number by which the carrier between hosts knows the host of its leader. The
   // numbers are in the order of the leaders, as if these were a group of their own.
   std::vector<int> hosts_of_leaders() const {
     const std::vector<int> of_processes = parts_->processes->placement().between.value().hosts;
     std::vector<int> known, hosts;
     for (const auto& ranks : parts_->ranks) {
-      const int theirs = of_processes.at(static_cast<size_t>(ranks.front() / each()));
+      const int theirs = of_processes.at(static_cast<size_t>(process_of(ranks.front())));
       const auto found = std::find(known.begin(), known.end(), theirs);
       hosts.push_back(static_cast<int>(found - known.begin()));
       if (found == known.end()) known.push_back(theirs);
@@ -284,25 +295,23 @@ class HybridGroup : public Group {
   }
   // Between two processes the tag must also distinguish the pairs of threads.
   int pair_tag(int sender, int receiver, int tag) const {
-    const int pairs = each() * each();
-    const int combined = tag * pairs + sender % each() * each() + receiver % each();
+    const int pairs = most_threads_ * most_threads_;
+    const int combined = tag * pairs + pair_of(sender, receiver);
     if (combined > 255)
-      throw Error(
-          ErrorCode::unsupported, "comm",
-          fmt::format("tag {} is too large between processes with {} threads each", tag, each()),
-          fmt::format("a tag below {}", 256 / pairs));
+      throw Error(ErrorCode::unsupported, "comm",
+                  fmt::format("tag {} is too large between processes with {} threads each", tag,
+                              most_threads_),
+                  fmt::format("a tag below {}", 256 / pairs));
     return combined;
   }
-
   // No user's message has it.
-  int collective_tag(int sender, int receiver) const {
-    return 256 + sender % each() * each() + receiver % each();
-  }
+  int collective_tag(int sender, int receiver) const { return 256 + pair_of(sender, receiver); }
 
   std::shared_ptr<const HybridParts> parts_;
   std::shared_ptr<Group> local_;
   Counter between_;  // The collectives that go from rank to rank between hosts.
   int64_t largest_host_ = 0;
+  int most_threads_ = 1;  // The most ranks of a process.
 };
 
 }  // namespace

@@ -16,7 +16,8 @@ struct HybridParts {
   std::vector<std::shared_ptr<Group>> local;
   std::shared_ptr<Group> leaders;    // Over hosts. Set only if local[0] is rank 0 of its host.
   std::shared_ptr<Group> processes;  // Over all processes, for messages between hosts.
-  int ranks_per_process = 1;
+  // [rank]: its process in `processes`, and its number among the group's ranks of that process.
+  std::vector<int> process_of, thread_of;
 };
 // Makes one group for each rank of this process.
 std::vector<std::shared_ptr<Group>> make_hybrid_groups(HybridParts parts);

@@ -6,13 +6,11 @@
 #include <trireme/base/version.h>
 #include <trireme/comm/agent_store.h>
 #include <trireme/comm/gloo/gloo_group.h>
+#include <trireme/comm/group_maker.h>
 #include <trireme/comm/host/host_map.h>
-#include <trireme/comm/host/shm_group.h>
-#include <trireme/comm/hybrid_group.h>
+#include <trireme/comm/kin.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/nccl/nccl_group.h>
-#include <trireme/comm/tcp/tcp_group.h>
-#include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/world.h>
 #include <trireme/launch/arrival.h>
 #include <trireme/launch/coordinator.h>
@@ -112,9 +110,10 @@ struct World::Impl {
   int replicas = 1;
   std::map<std::string, std::string> terms;  // The terms of an elastic job.
   int groups_made = 0;
-  std::optional<comm::HostMap> places;  // The workers by host.
-  std::optional<comm::HostMap> hosts;   // The workers by shared memory.
-  std::string job_token;                // Empty before the connection.
+  std::shared_ptr<comm::Kin> kin = std::make_shared<comm::Kin>();  // This generation's groups.
+  std::optional<comm::HostMap> places;                             // The workers by host.
+  std::optional<comm::HostMap> hosts;                              // The workers by shared memory.
+  std::string job_token;                                           // Empty before the connection.
   plan::CollectiveTable table;
 
   std::optional<launch::CoordinatorLookup> lookup;  // The coordinator's address in etcd.
@@ -156,10 +155,9 @@ struct World::Impl {
   const comm::HostMap& map_of_places();
   const comm::HostMap& host_map();
   void find_local_workers();
-  std::vector<std::shared_ptr<Group>> make_groups_of_processes(
-      int threads, const std::function<std::vector<std::shared_ptr<Group>>()>& local);
-  std::shared_ptr<Group> make_carrier(const std::string& name, int rank,
-                                      const std::vector<int>& members);
+  std::vector<std::shared_ptr<Group>> make(const std::vector<int>& ranks, const std::string& name);
+  int replicas_for(int wanted) const;
+  void connect_for_groups(World& world, int replicas);
   void agree_on_table();
 };
 
@@ -275,64 +273,34 @@ const comm::HostMap& World::Impl::host_map() {
   return *hosts;
 }
 
-// Processes of one host use shared memory. One leader of each host speaks with the other hosts.
-std::vector<std::shared_ptr<Group>> World::Impl::make_groups_of_processes(
-    int threads, const std::function<std::vector<std::shared_ptr<Group>>()>& local) {
-  const comm::HostMap& map = host_map();
-  const std::string name = fmt::format("group-{}", groups_made++);
-  const int host = map.host_of(identity.worker);
-  const std::vector<int>& here = map.hosts[static_cast<size_t>(host)];
-  comm::HybridParts parts;
-  if (here.size() == 1) {
-    parts.local = local();
-  } else {
-    parts.local = comm::make_shm_groups(
-        comm::meet_on_host(member, map, identity.worker, threads, name, options.timeout),
-        {.table = table, .timeout = options.timeout});
+// The groups of some ranks, or of all of them, by replica of this worker.
+std::vector<std::shared_ptr<Group>> World::Impl::make(const std::vector<int>& ranks,
+                                                      const std::string& name) {
+  comm::GroupSite site{.member = member,
+                       .worker = identity.worker,
+                       .replicas = replicas,
+                       .local_worker = identity.local_worker,
+                       .hosts = comm::each_alone(identity.workers),
+                       .table = table,
+                       .timeout = options.timeout};
+  if (identity.workers > 1) {
+    site.hosts = host_map();
+    site.carrier = carrier_between_hosts(options.backend, identity);
+    site.address = bind_address();
+    site.token = job_token;
   }
-  if (map.one_host()) return parts.local;
-
-  const bool alone_on_each = map.hosts.size() == static_cast<size_t>(identity.workers);
-  std::vector<int> all(static_cast<size_t>(identity.workers)), leaders;
-  std::iota(all.begin(), all.end(), 0);
-  for (const auto& workers : map.hosts) leaders.push_back(workers.front());
-  parts.processes = make_carrier(name, identity.worker, all);
-  if (alone_on_each && threads == 1) return {parts.processes};
-  if (alone_on_each)
-    parts.leaders = parts.processes;
-  else if (here.front() == identity.worker)
-    parts.leaders = make_carrier(name + "-leaders", host, leaders);
-  parts.host = host;
-  parts.ranks_per_process = threads;
-  for (const auto& workers : map.hosts) {
-    auto& ranks = parts.ranks.emplace_back();
-    for (const int worker : workers)
-      for (int thread = 0; thread < threads; ++thread) ranks.push_back(worker * threads + thread);
+  std::vector<std::shared_ptr<Group>> groups = comm::make_groups(site, ranks, name);
+  for (const auto& group : groups) {
+    if (!group) continue;
+    group->join(kin, static_cast<int>(ranks.size()) < identity.workers * replicas);
+    kin->add(group);
   }
-  return comm::make_hybrid_groups(std::move(parts));
+  return groups;
 }
 
-// Joins processes that have no memory in common. `members` is by rank of the group.
-std::shared_ptr<Group> World::Impl::make_carrier(const std::string& name, int rank,
-                                                 const std::vector<int>& members) {
-  const std::string carrier = carrier_between_hosts(options.backend, identity);
-  if (carrier == "tcp")
-    return comm::make_tcp_group(member, rank, members,
-                                {.name = name,
-                                 .address = bind_address(),
-                                 .token = job_token,
-                                 .plans = table,
-                                 .timeout = options.timeout});
-  if (carrier == "mpi") return comm::make_mpi_group(member, rank, members, options.timeout);
-  if (carrier == "nccl")
-    return comm::make_nccl_group(
-        member, rank, static_cast<int>(members.size()),
-        {.name = name, .device = identity.local_worker, .timeout = options.timeout});
-  comm::GlooOptions gloo;
-  gloo.name = name;
-  gloo.address = bind_address();
-  gloo.timeout = options.timeout;
-  return comm::make_gloo_group(member, rank, static_cast<int>(members.size()), gloo);
+// The number of replicas that the world has, or will have once it is connected.
+int World::Impl::replicas_for(int wanted) const {
+  return wanted > 0 ? wanted : connected ? replicas : 1;
 }
 
 // All ranks take rank 0's table, so that they choose alike whatever files they have.
@@ -481,6 +449,7 @@ bool World::regroup(int64_t step, const std::string& reason) {
   impl_->places.reset();
   impl_->hosts.reset();
   impl_->groups_made = 0;
+  impl_->kin = std::make_shared<comm::Kin>();
   connect(impl_->replicas);
   impl_->arrival.reset();
   impl_->find_local_workers();
@@ -508,20 +477,67 @@ void World::agree(const std::string& what, const std::map<std::string, std::stri
 
 void World::set_table(plan::CollectiveTable table) { impl_->table = std::move(table); }
 
-std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
-  connect(replicas);
-  comm::ThreadGroupOptions threads;
-  threads.table = impl_->table;
-  threads.timeout = impl_->options.timeout;
-  const auto make_local = [&] { return comm::make_thread_groups(replicas, threads); };
+void World::Impl::connect_for_groups(World& world, int wanted) {
+  world.connect(wanted);
   // The loop of a programme of its own marks its collectives here.
-  if (replicas == 1) launch::mark_this_thread(impl_->phases);
-  if (workers() == 1) return make_local();
-  if (impl_->options.backend == "threads")
+  if (wanted == 1) launch::mark_this_thread(phases);
+  if (identity.workers > 1 && options.backend == "threads")
     throw Error(ErrorCode::unsupported, "comm",
-                fmt::format("comm.backend threads cannot join {} processes", workers()),
+                fmt::format("comm.backend threads cannot join {} processes", identity.workers),
                 "comm.backend: auto, shm or gloo");
-  return impl_->make_groups_of_processes(replicas, make_local);
+}
+
+std::vector<std::shared_ptr<Group>> World::make_groups(int replicas) {
+  impl_->connect_for_groups(*this, replicas);
+  std::vector<int> all(static_cast<size_t>(workers() * replicas));
+  std::iota(all.begin(), all.end(), 0);
+  return impl_->make(all, fmt::format("group-{}", impl_->groups_made++));
+}
+
+std::vector<std::shared_ptr<Group>> World::make_group(const std::vector<int>& ranks,
+                                                      int replicas) {
+  const int each = impl_->replicas_for(replicas);
+  // The members of an elastic job are known once it is connected.
+  if (is_elastic()) connect(each);
+  plan::check_group(ranks, workers() * each);
+  impl_->connect_for_groups(*this, each);
+  const std::string name = fmt::format("group-{}", impl_->groups_made++);
+  agree(name, {{"ranks", fmt::format("{}", fmt::join(ranks, ", "))}});
+  return impl_->make(ranks, name);
+}
+
+std::vector<MeshRank> World::mesh(const plan::Mesh& mesh, int replicas) {
+  const int each = impl_->replicas_for(replicas);
+  if (is_elastic()) connect(each);
+  plan::check_world(mesh, workers() * each);
+  impl_->connect_for_groups(*this, each);
+  const std::string name = fmt::format("group-{}", impl_->groups_made++);
+  agree(name, {{"mesh", mesh.to_json().dump()}});
+  std::vector<MeshRank> places(static_cast<size_t>(each));
+  for (int replica = 0; replica < each; ++replica) {
+    MeshRank& place = places[static_cast<size_t>(replica)];
+    place.rank = worker() * each + replica;
+    place.coordinates = mesh.coordinates_of(place.rank);
+  }
+  // All workers make the groups in the same order, so that none waits for another in a circle.
+  for (const plan::MeshAxis& axis : mesh.axes()) {
+    int number = 0;
+    for (const std::vector<int>& ranks : mesh.groups_along(axis.name)) {
+      const auto made = impl_->make(ranks, fmt::format("{}-{}-{}", name, axis.name, number++));
+      for (size_t replica = 0; replica < made.size(); ++replica)
+        if (made[replica]) places[replica].groups[axis.name] = made[replica];
+    }
+  }
+  return places;
+}
+
+const std::shared_ptr<Group>& MeshRank::along(std::string_view axis) const {
+  const auto found = groups.find(axis);
+  if (found != groups.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [name, group] : groups) names.push_back(name);
+  throw Error(ErrorCode::invalid_argument, "comm", fmt::format("the mesh has no axis '{}'", axis),
+              fmt::format("one of {}", fmt::join(names, ", ")));
 }
 
 void World::set_phase(Phase phase, int64_t step) {

@@ -6,9 +6,12 @@
 #include <trireme/launch/identity.h>
 #include <trireme/launch/phase.h>
 #include <trireme/plan/collective_table.h>
+#include <trireme/plan/mesh.h>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trireme {
@@ -29,6 +32,16 @@ struct WorldOptions {
   // The following two matter if this process runs the coordinator.
   Milliseconds heartbeat_timeout{10000};  // A worker that is silent for this long is lost.
   double straggler_factor = 1.5;          // launch/stragglers.h
+};
+
+// The place of a rank in a mesh, and its groups.
+struct MeshRank {
+  int rank = 0;
+  std::vector<int> coordinates;                                       // One for each axis.
+  std::map<std::string, std::shared_ptr<Group>, std::less<>> groups;  // By axis.
+  // The ranks that differ from this one on that axis only; the coordinate is the rank in the
+  // group. Throws Error(invalid_argument) for an unknown axis.
+  const std::shared_ptr<Group>& along(std::string_view axis) const;
 };
 
 // A World is passed by reference, and is never global. It can be moved. Several threads may use it
@@ -93,6 +106,17 @@ class World {
   // `replicas`, and connects first if necessary. Each call makes other groups, so that each engine
   // has its own.
   std::vector<std::shared_ptr<Group>> make_groups(int replicas = 1);
+  // COLLECTIVE over all workers, also those outside the group. Makes a group of some ranks, in
+  // which rank i is rank ranks[i] of the world. Returns the group of each replica of this worker;
+  // null for one that is not in the group. `replicas`: those of a worker; 0: as many as the world
+  // is connected with, or 1. Several threads may use several groups at once. Throws
+  // Error(invalid_argument) before anything connects if a rank is outside the world or listed
+  // twice, and on every worker if they list different ranks.
+  std::vector<std::shared_ptr<Group>> make_group(const std::vector<int>& ranks, int replicas = 0);
+  // COLLECTIVE. Makes the groups along each axis of a mesh whose ranks are those of the world.
+  // Returns the place of each replica of this worker. Throws Error(invalid_argument) before
+  // anything connects if the axes do not multiply to the ranks of the world.
+  std::vector<MeshRank> mesh(const plan::Mesh& mesh, int replicas = 0);
 
   // Tells heartbeats and the launcher what this process does. Cheap. From now on the calling
   // thread speaks for the process: its collectives are told too.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <trireme/base/units.h>
 #include <trireme/launch/notices.h>
+#include <trireme/launch/phase_marks.h>
 #include <trireme/launch/protocol.h>
 #include <algorithm>
 
@@ -41,8 +42,10 @@ bool same_place(const PhaseAt& a, const PhaseAt& b) {
          a.collective.bytes == b.collective.bytes;
 }
 
-bool is_pairwise(const PhaseAt& at) {
-  return at.collective.operation == "send" || at.collective.operation == "recv";
+// Whether not all workers take part.
+bool is_among_some(const PhaseAt& at) {
+  const std::string& operation = at.collective.operation;
+  return operation == "send" || operation == "recv" || operation.ends_with(kOfSomeRanks);
 }
 
 std::string where_since(const WorkerNow& one, Time now) {
@@ -120,7 +123,7 @@ std::vector<Notice> Stalls::those_at_work(const std::vector<WorkerNow>& present,
 
 std::vector<Notice> Stalls::all_wait(const std::vector<WorkerNow>& present, Time now) {
   const auto at = [](const WorkerNow& one) -> const PhaseAt& { return one.now.at; };
-  if (std::ranges::any_of(present, is_pairwise, at)) return {};
+  if (std::ranges::any_of(present, is_among_some, at)) return {};
   const auto alike = [&](const WorkerNow& one) {
     return std::ranges::count_if(
         present, [&](const WorkerNow& other) { return same_place(at(one), at(other)); });

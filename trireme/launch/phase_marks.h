@@ -28,4 +28,17 @@ class CollectiveMark {
   CollectiveMark(const CollectiveMark&) = delete;
 };
 
+// While this object lives, the collectives of this thread are those of some of the ranks. They
+// take no number, since other ranks do not count them, and their names say so.
+class AmongSomeRanks {
+ public:
+  explicit AmongSomeRanks(bool some);
+  ~AmongSomeRanks();
+  AmongSomeRanks(const AmongSomeRanks&) = delete;
+
+ private:
+  const bool some_;
+};
+inline constexpr std::string_view kOfSomeRanks = " of some ranks";
+
 }  // namespace trireme::launch

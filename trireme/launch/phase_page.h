@@ -28,6 +28,7 @@ class PhasePage {
   void set(Phase phase, int64_t step);
   void set(Phase phase);  // Keeps the step.
   int64_t next_collective();
+  int64_t collective() const { return at_.collective.number; }  // The newest number.
   // The thread enters a collective and waits for the others. A collective may have several waits:
   // work_on() ends one of them, wait_on() begins the next.
   void enter(int64_t number, std::string_view operation, int64_t bytes);

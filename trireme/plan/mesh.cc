@@ -95,6 +95,15 @@ std::vector<int> Mesh::peers_along(std::string_view axis, int rank) const {
   return peers;
 }
 
+std::vector<std::vector<int>> Mesh::groups_along(std::string_view axis) const {
+  std::vector<std::vector<int>> groups;
+  for (int rank = 0; rank < world_size(); ++rank) {
+    std::vector<int> peers = peers_along(axis, rank);
+    if (peers.front() == rank) groups.push_back(std::move(peers));
+  }
+  return groups;
+}
+
 // Draws one line for each combination of the axes before the last; the ranks of the last axis
 // stand side by side:
 //   data  stage | tensor 0  1
@@ -145,6 +154,41 @@ void check(const Mesh& mesh) {
                   fmt::format("mesh coordinate ({}) does not belong to rank {} alone",
                               fmt::join(coordinates, ", "), rank));
     }
+  }
+}
+
+void check_world(const Mesh& mesh, int world_size) {
+  const int ranks = mesh.world_size();
+  if (ranks == world_size) return;
+  std::vector<std::string> sizes;
+  for (const MeshAxis& axis : mesh.axes())
+    sizes.push_back(fmt::format("{} {}", axis.name, axis.size));
+  const std::string product = fmt::format("{}", fmt::join(sizes, " x "));
+  throw Error(ErrorCode::invalid_argument, "plan",
+              ranks < world_size
+                  ? fmt::format("the mesh {} has {} ranks, and the world has {}: ranks {} to {} "
+                                "would be in no group",
+                                product, ranks, world_size, ranks, world_size - 1)
+                  : fmt::format("the mesh {} has {} ranks, and the world has only {}", product,
+                                ranks, world_size),
+              fmt::format("axes whose sizes multiply to {}", world_size));
+}
+
+void check_group(const std::vector<int>& ranks, int world_size) {
+  const auto refuse = [](const std::string& what, std::string_view remedy) {
+    throw Error(ErrorCode::invalid_argument, "plan", what, remedy);
+  };
+  if (ranks.empty()) refuse("a group of no ranks", "at least one rank");
+  for (size_t place = 0; place < ranks.size(); ++place) {
+    const int rank = ranks[place];
+    if (rank < 0 || rank >= world_size)
+      refuse(fmt::format("rank {} of a group is outside the world of {} ranks", rank, world_size),
+             fmt::format("ranks from 0 to {}", world_size - 1));
+    const auto first = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    if (first < static_cast<ptrdiff_t>(place))
+      refuse(fmt::format("rank {} is listed twice in a group, at places {} and {}", rank, first,
+                         place),
+             "each rank once");
   }
 }
 

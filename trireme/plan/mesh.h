@@ -28,6 +28,8 @@ class Mesh {
   // The ranks that differ from `rank` on that axis only, in ascending order, with `rank` itself.
   // Throws Error(invalid_argument) for an unknown axis or a rank outside the world.
   std::vector<int> peers_along(std::string_view axis, int rank) const;
+  // The groups along that axis, in the order of their first ranks. Each rank is in one of them.
+  std::vector<std::vector<int>> groups_along(std::string_view axis) const;
   const std::vector<MeshAxis>& axes() const { return axes_; }
   std::string describe() const;
   Json to_json() const;
@@ -38,5 +40,12 @@ class Mesh {
 
 // Throws Error(internal) unless every coordinate belongs to exactly one rank.
 void check(const Mesh& mesh);
+
+// Throws Error(invalid_argument) unless the mesh has exactly the ranks of the world; the message
+// names the ranks that would be in no group.
+void check_world(const Mesh& mesh, int world_size);
+// Throws Error(invalid_argument) naming the rank if one is outside the world or listed twice, or
+// if there are none.
+void check_group(const std::vector<int>& ranks, int world_size);
 
 }  // namespace trireme::plan

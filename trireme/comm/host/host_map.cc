@@ -49,20 +49,11 @@ HostMap find_hosts(launch::Member& member, int worker, int workers, const std::s
 }
 
 std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
-                                                    const HostMap& map, int worker, int replicas,
-                                                    const std::string& name,
-                                                    Milliseconds timeout) {
-  const int host = map.host_of(worker);
-  const std::vector<int>& here = map.hosts[static_cast<size_t>(host)];
-  const std::string key = fmt::format("{}/host/{}", name, host);
-  HostMeeting meeting;
-  meeting.process = static_cast<int>(std::find(here.begin(), here.end(), worker) - here.begin());
-  meeting.processes = static_cast<int>(here.size());
-  meeting.timeout = timeout;
-  meeting.publish = [member, key](const std::string& value) { member->set(key, value); };
-  meeting.look_up = [member, key](Deadline deadline) { return member->get(key, deadline); };
+                                                    const std::string& name, HostMeeting meeting) {
+  meeting.publish = [member, name](const std::string& value) { member->set(name, value); };
+  meeting.look_up = [member, name](Deadline deadline) { return member->get(name, deadline); };
   meeting.throw_if_lost = [member] { member->throw_if_lost(); };
-  return join_host_teams(meeting, replicas);
+  return join_host_teams(meeting, static_cast<int>(meeting.ranks.size()));
 }
 
 }  // namespace trireme::comm

@@ -24,10 +24,10 @@ HostMap find_hosts(launch::Member& member, int worker, int workers, const std::s
                    Deadline deadline);
 HostMap each_alone(int workers);
 
-// COLLECTIVE over the workers of this worker's host. Returns teams for its `replicas` ranks. No
-// other meeting of the job may use the same `name`.
+// COLLECTIVE over some processes of one host. Returns teams for the ranks of this process:
+// `meeting` says which these are, and which process this is. No other meeting of the job may use
+// the same `name`.
 std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
-                                                    const HostMap& map, int worker, int replicas,
-                                                    const std::string& name, Milliseconds timeout);
+                                                    const std::string& name, HostMeeting meeting);
 
 }  // namespace trireme::comm

@@ -7,6 +7,7 @@
 #include <trireme/net/fixed_text.h>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 namespace trireme::comm {
 namespace {
@@ -40,7 +41,9 @@ struct HostTeam::Control {
 };
 
 struct HostTeam::Process {
-  int process = 0, processes = 1, replicas = 1;
+  int process = 0, processes = 1;
+  std::vector<int> ranks;  // Those of this process.
+  int size = 1;            // All ranks of the team.
   Milliseconds timeout{60000};
   std::function<void()> throw_if_lost;
   // On process 0 these lead to all others, and on the others to process 0.
@@ -125,7 +128,7 @@ void HostTeam::meet(const Intent& intent) {
 std::shared_ptr<net::SharedMemory> HostTeam::allocate(size_t bytes, size_t reserved,
                                                       const char* purpose) {
   meet({"allocate", static_cast<int64_t>(bytes), purpose});
-  if (rank_ % process_->replicas == 0) {
+  if (rank_ == process_->ranks.front()) {
     try {
       process_->handed_out =
           std::make_shared<net::SharedMemory>(process_->share(bytes, reserved, purpose));
@@ -161,11 +164,15 @@ namespace {
 std::vector<std::shared_ptr<HostTeam>> teams_of(
     const std::shared_ptr<HostTeam::Process>& process) {
   std::vector<std::shared_ptr<HostTeam>> teams;
-  for (int thread = 0; thread < process->replicas; ++thread)
-    teams.push_back(std::make_shared<HostTeam>(process,
-                                               process->process * process->replicas + thread,
-                                               process->processes * process->replicas));
+  for (const int rank : process->ranks)
+    teams.push_back(std::make_shared<HostTeam>(process, rank, process->size));
   return teams;
+}
+
+std::vector<int> ranks_from(int first, int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
 }
 
 void check_size(int ranks) {
@@ -181,18 +188,22 @@ void check_size(int ranks) {
 std::vector<std::shared_ptr<HostTeam>> make_thread_teams(int size, Milliseconds timeout) {
   check_size(size);
   auto process = std::make_shared<HostTeam::Process>();
-  process->replicas = size;
+  process->ranks = ranks_from(0, size);
+  process->size = size;
   process->timeout = timeout;
   process->control = process->share(kControlBytes, kControlBytes, "the barrier of threads");
   return teams_of(process);
 }
 
 std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meeting, int replicas) {
-  check_size(meeting.processes * replicas);
+  const int size = meeting.ranks.empty() ? meeting.processes * replicas : meeting.size;
+  check_size(size);
   auto process = std::make_shared<HostTeam::Process>();
   process->process = meeting.process;
   process->processes = meeting.processes;
-  process->replicas = replicas;
+  process->ranks =
+      meeting.ranks.empty() ? ranks_from(meeting.process * replicas, replicas) : meeting.ranks;
+  process->size = size;
   process->timeout = meeting.timeout;
   process->throw_if_lost = meeting.throw_if_lost;
   const Deadline deadline = Deadline::after(meeting.timeout);

@@ -64,6 +64,10 @@ std::vector<std::shared_ptr<HostTeam>> make_thread_teams(int size, Milliseconds 
 // provides them.
 struct HostMeeting {
   int process = 0, processes = 1;  // The number of this process among those of the host.
+  // The ranks of this process in the team, in ascending order, and the number of all ranks. If
+  // empty, each process has the same number of ranks, one after another.
+  std::vector<int> ranks = {};
+  int size = 0;
   Milliseconds timeout{60000};
   // Process 0 calls it to tell the others where it listens.
   std::function<void(const std::string& value)> publish;
@@ -72,8 +76,8 @@ struct HostMeeting {
   // Throws Error(peer_lost) when a worker of the job is lost.
   std::function<void()> throw_if_lost;
 };
-// COLLECTIVE over the processes of a host, each with `replicas` threads. The rank in the team is
-// process * replicas + thread. Throws Error(unsupported) for more ranks than net::kMaxRanksOfHost,
+// COLLECTIVE over the processes of a host, each with `replicas` threads. Returns a team for each
+// rank of this process. Throws Error(unsupported) for more ranks than net::kMaxRanksOfHost,
 // or Error(io | timeout | peer_lost).
 std::vector<std::shared_ptr<HostTeam>> join_host_teams(const HostMeeting& meeting, int replicas);
 

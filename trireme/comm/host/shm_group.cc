@@ -41,7 +41,7 @@ class ShmGroup : public Group {
         shared_(team_) {}
 
   std::string_view backend() const override { return "shm"; }
-  void abort(const std::string& reason) override { team_->abort(reason); }
+  void do_abort(const std::string& reason) override { team_->abort(reason); }
   std::shared_ptr<HostTeam> host_team() const override { return team_; }
   at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type) override {
     return shared_.make(sizes, type);

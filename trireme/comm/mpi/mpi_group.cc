@@ -51,7 +51,7 @@ class MpiGroup : public Group {
   std::string_view backend() const override { return "mpi"; }
   bool runs_in_background() const override { return true; }
   plan::Placement placement() const override { return plan::each_alone(size(), "mpi"); }
-  void abort(const std::string& reason) override { limits_->give_up(reason); }
+  void do_abort(const std::string& reason) override { limits_->give_up(reason); }
 
  private:
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {

@@ -66,7 +66,7 @@ class TcpGroup : public Group, public Breakable {
         messages_(std::move(mesh.messages), limits_) {
     for (Descriptor& socket : mesh.collectives) links_.emplace_back(std::move(socket));
   }
-  ~TcpGroup() override { abort("its group was destroyed"); }
+  ~TcpGroup() override { TcpGroup::do_abort("its group was destroyed"); }
 
   std::string_view backend() const override { return "tcp"; }
   bool runs_in_background() const override { return true; }
@@ -78,7 +78,7 @@ class TcpGroup : public Group, public Breakable {
 
   // Closed connections end this rank's own wait and those of the others. The coordinator tells the
   // others which rank it was.
-  void abort(const std::string& reason) override {
+  void do_abort(const std::string& reason) override {
     limits_->give_up(reason);
     for (int peer = 0; peer < size(); ++peer) drop_link(peer);
   }

@@ -38,7 +38,7 @@ class ThreadGroup : public Group {
         tensors_(static_cast<size_t>(size())) {}
 
   std::string_view backend() const override { return "threads"; }
-  void abort(const std::string& reason) override {
+  void do_abort(const std::string& reason) override {
     hub_->abort(rank(), reason);
     team_->abort(reason);
   }
