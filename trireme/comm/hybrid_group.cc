@@ -7,6 +7,7 @@
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/hybrid_group.h>
+#include <trireme/comm/message_form.h>
 #include <trireme/comm/splits.h>
 #include <trireme/plan/collective_scatter.h>
 #include <trireme/plan/placement.h>
@@ -21,6 +22,36 @@ int count_ranks(const std::vector<std::vector<int>>& hosts) {
   for (const auto& host : hosts) ranks += host.size();
   return static_cast<int>(ranks);
 }
+
+// A receive in another group, where its sender and its tag have other numbers.
+class Receive : public Work {
+ public:
+  Receive(WorkPtr work, int from, int tag) : work_(std::move(work)), from_(from), tag_(tag) {}
+  void start() override { work_->start(); }
+  void wait() override {
+    named([&] {
+      work_->wait();
+      return true;
+    });
+  }
+  bool wait_for(Milliseconds patience) override {
+    return named([&] { return work_->wait_for(patience); });
+  }
+
+ private:
+  template <typename Wait>
+  bool named(Wait wait) {
+    try {
+      return wait();
+    } catch (const MessageDiffers& error) {
+      const MessageDifference& theirs = error.difference();
+      throw MessageDiffers({theirs.sent, theirs.expected, from_, tag_});
+    }
+  }
+
+  WorkPtr work_;
+  int from_, tag_;
+};
 
 class HybridGroup : public Group {
  public:
@@ -255,9 +286,11 @@ class HybridGroup : public Group {
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     const auto [host, place] = place_of(from);
-    if (host == parts_->host) return local_->recv_async(tensor, place, tag);
-    return parts_->processes->receive_relayed_async(tensor, process_of(from),
-                                                    pair_tag(from, rank(), tag));
+    return std::make_unique<Receive>(
+        host == parts_->host ? local_->recv_async(tensor, place, tag)
+                             : parts_->processes->receive_relayed_async(
+                                   tensor, process_of(from), pair_tag(from, rank(), tag)),
+        from, tag);
   }
   void do_barrier() override {
     local_->barrier();

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <trireme/base/error.h>
 #include <trireme/comm/message_form.h>
 
 namespace trireme::comm {
@@ -15,17 +14,18 @@ MessageForm form_of(const at::Tensor& tensor) {
   return {static_cast<int64_t>(tensor.nbytes()), static_cast<int32_t>(tensor.scalar_type())};
 }
 
-std::string difference_of(const MessageForm& sent, int from, int tag,
-                          const MessageForm& expected) {
-  if (sent == expected) return {};
+std::string MessageDifference::describe() const {
   return fmt::format("rank {} sent {} with tag {}, but the tensor has {}", from, sent.describe(),
                      tag, expected.describe());
 }
 
-void refuse_message(const std::string& difference) {
-  if (!difference.empty())
-    throw Error(ErrorCode::invalid_argument, "comm", "recv: " + difference,
-                "tensors of the same size and type");
+MessageDiffers::MessageDiffers(const MessageDifference& difference)
+    : Error(ErrorCode::invalid_argument, "comm", "recv: " + difference.describe(),
+            "tensors of the same size and type"),
+      difference_(difference) {}
+
+void refuse_message(const MessageDifference& difference) {
+  if (!difference.empty()) throw MessageDiffers(difference);
 }
 
 }  // namespace trireme::comm

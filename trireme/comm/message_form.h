@@ -2,6 +2,7 @@
 // its tensor.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/base/error.h>
 #include <cstdint>
 #include <string>
 
@@ -15,10 +16,23 @@ struct MessageForm {
 };
 MessageForm form_of(const at::Tensor& tensor);
 
-// What to tell the receiver of a message that does not fit: "rank 1 sent 10 elements of Float with
-// tag 3, but the tensor has 4 elements of Double". Empty if it fits.
-std::string difference_of(const MessageForm& sent, int from, int tag, const MessageForm& expected);
-// Throws Error(invalid_argument) if `difference` says something.
-void refuse_message(const std::string& difference);
+// What the receiver of a message that does not fit has to know.
+struct MessageDifference {
+  MessageForm sent, expected;
+  int from = 0, tag = 0;
+  bool empty() const { return sent == expected; }
+  // "rank 1 sent 10 elements of Float with tag 3, but the tensor has 4 elements of Double"
+  std::string describe() const;
+};
+class MessageDiffers : public Error {
+ public:
+  explicit MessageDiffers(const MessageDifference& difference);
+  const MessageDifference& difference() const { return difference_; }
+
+ private:
+  MessageDifference difference_;
+};
+// Throws MessageDiffers, an Error(invalid_argument), unless the difference is empty.
+void refuse_message(const MessageDifference& difference);
 
 }  // namespace trireme::comm

@@ -2,8 +2,10 @@
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/comm/host/mailboxes.h>
+#include <trireme/comm/host/peer_memory.h>
 #include <trireme/net/futex.h>
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -11,26 +13,10 @@ namespace trireme::comm {
 namespace {
 
 constexpr size_t kRingBytes = 32 << 10;
-
-struct Header {
-  int64_t tag;
-  MessageForm form;
-};
-
-}  // namespace
-
-// A ring with one writer and one reader. Positions only grow; a byte lies at
-// position % kRingBytes.
-struct Mailboxes::Ring {
-  alignas(64) std::atomic<uint64_t> written;
-  alignas(64) std::atomic<uint64_t> read;
-  alignas(64) std::byte bytes[kRingBytes];
-};
-
-namespace {
-
-constexpr size_t kBellStride = 64;
-size_t bells_bytes(int size) { return kBellStride * static_cast<size_t>(size); }
+// Below this size two copies through the ring cost less than a system call and its answer.
+constexpr int64_t kReadFrom = 16 << 10;
+// The messages of a pair that may wait to be read. More of them go through the ring.
+constexpr int kSlots = 64;
 
 // Copies to or from a ring. The end of the ring may lie inside the range.
 template <typename Copy>
@@ -42,76 +28,195 @@ void in_ring(uint64_t position, size_t count, Copy copy) {
 
 }  // namespace
 
-Mailboxes::Mailboxes(std::shared_ptr<HostTeam> team, Milliseconds timeout)
+struct Mailboxes::Header {
+  MessageForm form;
+  int32_t tag;
+  int32_t slot;      // The slot of a message that the receiver reads, or -1.
+  uint64_t address;  // The place of its bytes in the sender's memory.
+};
+
+struct Mailboxes::Sending {
+  at::Tensor tensor;
+  Header header;
+  int to;
+  size_t written = 0;  // To the ring, with the header.
+  bool over = false;
+
+  size_t bytes_in_ring() const {
+    return sizeof(Header) + (header.slot < 0 ? static_cast<size_t>(header.form.bytes) : 0);
+  }
+};
+
+struct Mailboxes::Receiving {
+  at::Tensor tensor;
+  MessageForm form;
+  int from, tag;
+  bool over = false;
+  MessageDifference difference;
+};
+
+struct Mailboxes::Letter {
+  Header header;
+  std::vector<std::byte> bytes;
+};
+
+struct Mailboxes::Incoming {
+  Letter letter;
+  size_t received = 0;  // Bytes of header and body.
+  ReceivingPtr target;
+  std::byte* body = nullptr;
+};
+
+// A ring with one writer and one reader. Positions only grow; a byte lies at
+// position % kRingBytes.
+struct Mailboxes::Ring {
+  alignas(64) std::atomic<uint64_t> written;
+  alignas(64) std::atomic<uint64_t> read;
+  alignas(64) std::array<std::atomic<uint32_t>, kSlots> was_read;
+  alignas(64) std::byte bytes[kRingBytes];
+};
+
+// Lies before the rings.
+struct Mailboxes::Shared {
+  struct alignas(64) Bell {
+    std::atomic<uint32_t> rung;
+  };
+  std::array<Bell, net::kMaxRanksOfHost> bells;
+  std::array<MemoryProbe, net::kMaxRanksOfHost> probes;
+  // [reader][sender]
+  std::array<std::array<bool, net::kMaxRanksOfHost>, net::kMaxRanksOfHost> can_read;
+};
+
+Mailboxes::Mailboxes(std::shared_ptr<HostTeam> team, Milliseconds timeout, bool reads_peers)
     : team_(std::move(team)),
       timeout_(timeout),
-      outgoing_(team_->size()),
-      posted_(team_->size(), 0),
-      sent_(team_->size(), 0),
-      incoming_(team_->size()) {
-  const size_t pairs = static_cast<size_t>(team_->size()) * static_cast<size_t>(team_->size());
-  const size_t bytes = bells_bytes(team_->size()) + pairs * sizeof(Ring);
+      number_(std::make_unique<const uint64_t>(number_for_probes())),
+      outgoing_(static_cast<size_t>(team_->size())),
+      unread_(static_cast<size_t>(team_->size())) {
+  const auto ranks = static_cast<size_t>(team_->size());
+  for (size_t rank = 0; rank < ranks; ++rank) incoming_.push_back(std::make_unique<Incoming>());
+  const size_t bytes = sizeof(Shared) + ranks * ranks * sizeof(Ring);
   memory_ = team_->allocate(bytes, bytes, "messages between ranks");
+  find_readable_peers(reads_peers);
 }
 Mailboxes::~Mailboxes() = default;
 
+void Mailboxes::find_readable_peers(bool reads_peers) {
+  if (team_->size() == 1) return;
+  const auto self = static_cast<size_t>(team_->rank());
+  shared().probes[self] = probe_of_this_process(*number_);
+  team_->barrier("messages between ranks");
+  for (size_t other = 0; other < outgoing_.size(); ++other)
+    shared().can_read[self][other] = reads_peers && can_read(shared().probes[other]);
+  // From here on each rank sees what the others can do, and none looks for the number any more.
+  team_->barrier("messages between ranks");
+}
+
+Mailboxes::Shared& Mailboxes::shared() const {
+  static_assert(sizeof(Shared) % 64 == 0 && sizeof(Ring) % 64 == 0);
+  return *reinterpret_cast<Shared*>(memory_->data());
+}
 Mailboxes::Ring& Mailboxes::ring(int from, int to) const {
-  auto* const rings = reinterpret_cast<Ring*>(memory_->data() + bells_bytes(team_->size()));
+  auto* const rings = reinterpret_cast<Ring*>(memory_->data() + sizeof(Shared));
   return rings[from * team_->size() + to];
 }
-std::atomic<uint32_t>& Mailboxes::bell(int rank) const {
-  return *reinterpret_cast<std::atomic<uint32_t>*>(memory_->data() +
-                                                   kBellStride * static_cast<size_t>(rank));
+void Mailboxes::ring_bell(int rank) {
+  std::atomic<uint32_t>& bell = shared().bells[static_cast<size_t>(rank)].rung;
+  bell.fetch_add(1, std::memory_order_acq_rel);
+  net::futex_wake_all(bell);
 }
 
-uint64_t Mailboxes::post(int to, int tag, const void* data, const MessageForm& form) {
-  const Header header{tag, form};
-  Outgoing message{std::vector<std::byte>(sizeof header), static_cast<const std::byte*>(data),
-                   static_cast<size_t>(form.bytes)};
-  std::memcpy(message.header.data(), &header, sizeof header);
-  outgoing_[to].push_back(std::move(message));
+// A slot whose last message has been read, or -1.
+int Mailboxes::free_slot(int to) {
+  const auto& unread = unread_[static_cast<size_t>(to)];
+  if (unread.size() >= kSlots) return -1;
+  for (int slot = 0;; ++slot)
+    if (std::none_of(unread.begin(), unread.end(),
+                     [&](const SendingPtr& each) { return each->header.slot == slot; }))
+      return slot;
+}
+
+Mailboxes::SendingPtr Mailboxes::send(at::Tensor tensor, int to, int tag) {
+  team_->throw_if_ended();
+  auto sending = std::make_shared<Sending>();
+  const MessageForm form = form_of(tensor);
+  const bool readable =
+      shared().can_read[static_cast<size_t>(to)][static_cast<size_t>(team_->rank())];
+  reap(to);
+  const int slot = readable && form.bytes >= kReadFrom ? free_slot(to) : -1;
+  sending->header = {form, tag, slot, reinterpret_cast<uint64_t>(tensor.const_data_ptr())};
+  sending->tensor = std::move(tensor);
+  sending->to = to;
+  if (slot >= 0) {
+    ring(team_->rank(), to).was_read[static_cast<size_t>(slot)].store(0);
+    unread_[static_cast<size_t>(to)].push_back(sending);
+  }
+  outgoing_[static_cast<size_t>(to)].push_back(sending);
   push(to);
-  return ++posted_[to];
+  return sending;
 }
 
-bool Mailboxes::sent_within(int to, uint64_t number, Milliseconds patience) {
-  return wait_until([&] { return sent_[to] >= number; }, Deadline::after(patience));
-}
-void Mailboxes::wait_sent(int to, uint64_t number) {
-  if (!sent_within(to, number, timeout_))
-    time_out(fmt::format("send: rank {} to take a message", to));
+Mailboxes::ReceivingPtr Mailboxes::receive(at::Tensor tensor, int from, int tag) {
+  auto receiving = std::make_shared<Receiving>();
+  receiving->form = form_of(tensor);
+  receiving->tensor = std::move(tensor);
+  receiving->from = from;
+  receiving->tag = tag;
+  pull(from);
+  auto& letters = letters_[{from, tag}];
+  if (letters.empty()) {
+    receives_.push_back(receiving);
+  } else {
+    const Letter letter = std::move(letters.front());
+    letters.pop_front();
+    hand_over(from, letter, *receiving);
+  }
+  return receiving;
 }
 
-std::optional<Message> Mailboxes::take_within(int from, int tag, Milliseconds patience) {
-  auto& box = arrived_[{from, tag}];
-  if (!wait_until([&] { return !box.empty(); }, Deadline::after(patience))) return std::nullopt;
-  Message message = std::move(box.front());
-  box.pop_front();
-  return message;
+bool Mailboxes::wait_for(const SendingPtr& sending, Milliseconds patience) {
+  return wait_until([&] { return sending->over; }, Deadline::after(patience));
 }
-Message Mailboxes::take(int from, int tag) {
-  if (auto message = take_within(from, tag, timeout_)) return std::move(*message);
-  time_out(fmt::format("recv: a message of rank {} (tag {})", from, tag));
+bool Mailboxes::wait_for(const ReceivingPtr& receiving, Milliseconds patience) {
+  if (!wait_until([&] { return receiving->over; }, Deadline::after(patience))) return false;
+  refuse_message(receiving->difference);
+  return true;
+}
+void Mailboxes::wait(const SendingPtr& sending) {
+  if (!wait_for(sending, timeout_))
+    time_out(fmt::format("send: rank {} to take a message", sending->to));
+}
+void Mailboxes::wait(const ReceivingPtr& receiving) {
+  if (wait_for(receiving, timeout_)) return;
+  receives_.remove(receiving);
+  time_out(fmt::format("recv: a message of rank {} (tag {})", receiving->from, receiving->tag));
 }
 
 bool Mailboxes::progress() {
   bool moved = false;
-  for (int other = 0; other < team_->size(); ++other) moved = push(other) || pull(other) || moved;
+  for (int other = 0; other < team_->size(); ++other) {
+    moved = push(other) || moved;
+    moved = reap(other) || moved;
+    moved = pull(other) || moved;
+  }
   return moved;
 }
 
 bool Mailboxes::push(int to) {
   bool moved = false;
   Ring& there = ring(team_->rank(), to);
-  while (!outgoing_[to].empty()) {
-    Outgoing& message = outgoing_[to].front();
-    const size_t whole = sizeof(Header) + message.bytes;
+  auto& outgoing = outgoing_[static_cast<size_t>(to)];
+  while (!outgoing.empty()) {
+    Sending& message = *outgoing.front();
+    const size_t whole = message.bytes_in_ring();
     const uint64_t position = there.written.load(std::memory_order_relaxed);
     const size_t room = kRingBytes - (position - there.read.load(std::memory_order_acquire));
     if (room == 0) break;
     const bool in_header = message.written < sizeof(Header);
-    const std::byte* const from = in_header ? message.header.data() + message.written
-                                            : message.data + (message.written - sizeof(Header));
+    const std::byte* const from =
+        in_header ? reinterpret_cast<const std::byte*>(&message.header) + message.written
+                  : static_cast<const std::byte*>(message.tensor.const_data_ptr()) +
+                        (message.written - sizeof(Header));
     const size_t count = std::min(room, (in_header ? sizeof(Header) : whole) - message.written);
     in_ring(position, count, [&](size_t at, size_t skip, size_t n) {
       std::memcpy(there.bytes + at, from + skip, n);
@@ -120,14 +225,21 @@ bool Mailboxes::push(int to) {
     message.written += count;
     moved = true;
     if (message.written < whole) continue;
-    outgoing_[to].pop_front();
-    ++sent_[to];
+    message.over = message.header.slot < 0;
+    outgoing.pop_front();
   }
-  if (moved) {
-    bell(to).fetch_add(1, std::memory_order_acq_rel);
-    net::futex_wake_all(bell(to));
-  }
+  if (moved) ring_bell(to);
   return moved;
+}
+
+bool Mailboxes::reap(int to) {
+  auto& unread = unread_[static_cast<size_t>(to)];
+  if (unread.empty()) return false;
+  Ring& there = ring(team_->rank(), to);
+  return std::erase_if(unread, [&](const SendingPtr& each) {
+           const auto slot = static_cast<size_t>(each->header.slot);
+           return each->over = there.was_read[slot].load(std::memory_order_acquire) != 0;
+         }) > 0;
 }
 
 bool Mailboxes::pull(int from) {
@@ -137,45 +249,106 @@ bool Mailboxes::pull(int from) {
     const uint64_t position = here.read.load(std::memory_order_relaxed);
     const size_t there = here.written.load(std::memory_order_acquire) - position;
     if (there == 0) break;
-    Incoming& message = incoming_[from];
-    message.header.resize(sizeof(Header));
+    Incoming& message = *incoming_[static_cast<size_t>(from)];
     const bool in_header = message.received < sizeof(Header);
-    std::byte* const to = in_header ? message.header.data() + message.received
-                                    : message.data.data() + (message.received - sizeof(Header));
-    const size_t count =
-        std::min(there, (in_header ? sizeof(Header) : sizeof(Header) + message.data.size()) -
-                            message.received);
+    std::byte* const to =
+        in_header ? reinterpret_cast<std::byte*>(&message.letter.header) + message.received
+                  : message.body + (message.received - sizeof(Header));
+    const size_t whole =
+        in_header ? sizeof(Header)
+                  : sizeof(Header) + static_cast<size_t>(message.letter.header.form.bytes);
+    const size_t count = std::min(there, whole - message.received);
     in_ring(position, count,
             [&](size_t at, size_t skip, size_t n) { std::memcpy(to + skip, here.bytes + at, n); });
     here.read.store(position + count, std::memory_order_release);
     message.received += count;
     moved = true;
-    Header header;
-    std::memcpy(&header, message.header.data(), sizeof header);
-    if (in_header && message.received == sizeof header)
-      message.data.resize(static_cast<size_t>(header.form.bytes));
-    if (message.received < sizeof header || message.received < sizeof header + message.data.size())
-      continue;
-    arrived_[{from, static_cast<int>(header.tag)}].push_back(
-        {header.form, std::move(message.data)});
-    message = {};
+    if (message.received < whole) continue;
+    const Header& header = message.letter.header;
+    if (in_header && header.slot < 0 && header.form.bytes > 0)
+      begin_body(from);
+    else
+      end_body(from);
   }
-  if (moved) {
-    bell(from).fetch_add(1, std::memory_order_acq_rel);
-    net::futex_wake_all(bell(from));
-  }
+  if (moved) ring_bell(from);
   return moved;
+}
+
+// The body goes straight to the tensor of a receive that it fits.
+void Mailboxes::begin_body(int from) {
+  Incoming& message = *incoming_[static_cast<size_t>(from)];
+  const Header& header = message.letter.header;
+  message.target = take_receive(from, header.tag);
+  if (message.target)
+    message.target->difference = {header.form, message.target->form, from, header.tag};
+  if (message.target && message.target->difference.empty()) {
+    message.body = static_cast<std::byte*>(message.target->tensor.mutable_data_ptr());
+  } else {
+    message.letter.bytes.resize(static_cast<size_t>(header.form.bytes));
+    message.body = message.letter.bytes.data();
+  }
+}
+
+void Mailboxes::end_body(int from) {
+  Incoming message = std::move(*incoming_[static_cast<size_t>(from)]);
+  *incoming_[static_cast<size_t>(from)] = {};
+  const Header& header = message.letter.header;
+  if (message.target) {
+    message.target->over = true;
+  } else if (const ReceivingPtr target = take_receive(from, header.tag)) {
+    hand_over(from, message.letter, *target);  // It may have come meanwhile.
+  } else {
+    letters_[{from, header.tag}].push_back(std::move(message.letter));
+  }
+}
+
+Mailboxes::ReceivingPtr Mailboxes::take_receive(int from, int tag) {
+  const auto found = std::find_if(
+      receives_.begin(), receives_.end(),
+      [&](const ReceivingPtr& each) { return each->from == from && each->tag == tag; });
+  if (found == receives_.end()) return nullptr;
+  ReceivingPtr receiving = *found;
+  receives_.erase(found);
+  return receiving;
+}
+
+void Mailboxes::hand_over(int from, const Letter& letter, Receiving& receiving) {
+  const Header& header = letter.header;
+  receiving.difference = {header.form, receiving.form, from, header.tag};
+  if (receiving.difference.empty() && header.form.bytes > 0) {
+    void* const place = receiving.tensor.mutable_data_ptr();
+    const auto bytes = static_cast<size_t>(header.form.bytes);
+    if (header.slot < 0) {
+      std::memcpy(place, letter.bytes.data(), bytes);
+    } else {
+      const int64_t process = shared().probes[static_cast<size_t>(from)].process;
+      const bool is_there = read_memory(process, header.address, place, bytes);
+      // A sender that has given up may have freed the tensor.
+      team_->throw_if_ended();
+      if (!is_there) {
+        wait_until([] { return false; }, Deadline::after(timeout_));  // Until its loss is known.
+        time_out(fmt::format("recv: the memory of rank {}, which is gone", from));
+      }
+    }
+  }
+  receiving.over = true;
+  if (header.slot < 0) return;
+  ring(from, team_->rank())
+      .was_read[static_cast<size_t>(header.slot)]
+      .store(1, std::memory_order_release);
+  ring_bell(from);
 }
 
 template <typename Done>
 bool Mailboxes::wait_until(Done done, Deadline deadline) {
+  std::atomic<uint32_t>& bell = shared().bells[static_cast<size_t>(team_->rank())].rung;
   for (;;) {
-    const uint32_t rung = bell(team_->rank()).load(std::memory_order_acquire);
+    const uint32_t rung = bell.load(std::memory_order_acquire);
     if (done()) return true;
     if (progress()) continue;
     team_->throw_if_ended();
     if (deadline.expired()) return false;
-    net::futex_wait(bell(team_->rank()), rung);
+    net::futex_wait(bell, rung);
   }
 }
 

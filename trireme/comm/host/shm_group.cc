@@ -30,11 +30,11 @@ bool is_by_parts(const plan::CollectivePlan& plan) {
 class ShmGroup : public Group {
  public:
   ShmGroup(std::shared_ptr<HostTeam> team, std::shared_ptr<const PlanChoice> plans,
-           Milliseconds timeout)
+           const ShmGroupOptions& options)
       : Group(team->rank(), team->size()),
         team_(std::move(team)),
         plans_(std::move(plans)),
-        mail_(team_, timeout),
+        mail_(team_, options.timeout, options.reads_peers),
         staging_(team_),
         direct_(staging_),
         by_plan_(staging_),
@@ -150,54 +150,24 @@ class ShmGroup : public Group {
                     intent("gather", input, fmt::format("root {}", root)));
   }
 
-  class Sending : public Work {
+  template <typename Message>
+  class Transfer : public Work {
    public:
-    Sending(Mailboxes& mail, at::Tensor tensor, int to, int tag)
-        : mail_(mail),
-          tensor_(std::move(tensor)),
-          to_(to),
-          number_(mail.post(to, tag, tensor_.const_data_ptr(), form_of(tensor_))) {}
-    void wait() override { mail_.wait_sent(to_, number_); }
-    bool wait_for(Milliseconds patience) override {
-      return mail_.sent_within(to_, number_, patience);
-    }
+    Transfer(Mailboxes& mail, Message message) : mail_(mail), message_(std::move(message)) {}
+    void wait() override { mail_.wait(message_); }
+    bool wait_for(Milliseconds patience) override { return mail_.wait_for(message_, patience); }
 
    private:
     Mailboxes& mail_;
-    at::Tensor tensor_;
-    int to_;
-    uint64_t number_;
-  };
-  class Receiving : public Work {
-   public:
-    Receiving(Mailboxes& mail, at::Tensor tensor, int from, int tag)
-        : mail_(mail), tensor_(std::move(tensor)), from_(from), tag_(tag) {}
-    void wait() override {
-      if (!over_) take(mail_.take(from_, tag_));
-    }
-    bool wait_for(Milliseconds patience) override {
-      if (over_) return true;
-      const auto message = mail_.take_within(from_, tag_, patience);
-      if (message) take(*message);
-      return over_;
-    }
-
-   private:
-    void take(const Message& message) {
-      over_ = true;
-      take_message(tensor_, message, from_, tag_);
-    }
-
-    Mailboxes& mail_;
-    at::Tensor tensor_;
-    int from_, tag_;
-    bool over_ = false;
+    Message message_;
   };
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    return std::make_unique<Sending>(mail_, std::move(tensor), to, tag);
+    return std::make_unique<Transfer<Mailboxes::SendingPtr>>(
+        mail_, mail_.send(std::move(tensor), to, tag));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    return std::make_unique<Receiving>(mail_, std::move(tensor), from, tag);
+    return std::make_unique<Transfer<Mailboxes::ReceivingPtr>>(
+        mail_, mail_.receive(std::move(tensor), from, tag));
   }
   void do_barrier() override { team_->meet({"barrier", 0, "no tensor"}); }
 
@@ -228,7 +198,7 @@ std::vector<std::shared_ptr<Group>> make_shm_groups(
   std::vector<std::future<std::shared_ptr<Group>>> made;
   for (const auto& team : teams)
     made.push_back(std::async(std::launch::async, [&]() -> std::shared_ptr<Group> {
-      return std::make_shared<ShmGroup>(team, plans, options.timeout);
+      return std::make_shared<ShmGroup>(team, plans, options);
     }));
   std::vector<std::shared_ptr<Group>> groups;
   for (auto& group : made) groups.push_back(group.get());

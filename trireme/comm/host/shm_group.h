@@ -12,6 +12,8 @@ struct ShmGroupOptions {
   // Chooses the plan of each call by its size, for path "shm"; the same on every rank.
   plan::CollectiveTable table;
   Milliseconds timeout{60000};
+  // Whether receivers read large messages in the sender's memory, where the system allows it.
+  bool reads_peers = true;
 };
 
 // COLLECTIVE over the teams' host. Makes one group for each rank of this process. Collectives run

@@ -36,8 +36,9 @@ struct Messages::Delivery {
   Header header;
   Outgoing head, body;  // Only a send has them.
   bool done = false;
-  std::string difference;  // The difference between the message that came and the expected one.
-  std::string broken;      // The reason why the connection can no longer carry it.
+  MessageDifference
+      difference;      // The difference between the message that came and the expected one.
+  std::string broken;  // The reason why the connection can no longer carry it.
 };
 
 // A message that arrived before its receive.
@@ -107,8 +108,7 @@ bool Messages::Lane::advance_arrival() {
 void Messages::Lane::begin_body() {
   target = take_receive(header.tag);
   if (target)
-    target->difference =
-        difference_of(header.form(), target->peer, header.tag, target->header.form());
+    target->difference = {header.form(), target->header.form(), target->peer, header.tag};
   const bool fits = target && target->difference.empty();
   if (!fits) letter = {header, std::vector<std::byte>(static_cast<size_t>(header.bytes))};
   body.emplace(fits ? target->data() : letter.body.data(), static_cast<size_t>(header.bytes));
@@ -140,8 +140,8 @@ std::shared_ptr<Messages::Delivery> Messages::Lane::take_receive(int32_t tag) {
 }
 
 void Messages::Lane::hand_over(Delivery& receive, const Letter& letter) {
-  receive.difference =
-      difference_of(letter.header.form(), receive.peer, letter.header.tag, receive.header.form());
+  receive.difference = {letter.header.form(), receive.header.form(), receive.peer,
+                        letter.header.tag};
   if (receive.difference.empty() && !letter.body.empty())
     std::memcpy(receive.data(), letter.body.data(), letter.body.size());
   receive.done = true;

@@ -18,7 +18,7 @@ ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag) {
                                                                  .from = from,
                                                                  .to = to,
                                                                  .tag = tag,
-                                                                 .message = {},
+                                                                 .bytes = {},
                                                                  .difference = {}});
 }
 
@@ -35,11 +35,11 @@ void ThreadMail::hand_over(std::unique_lock<std::mutex>& lock, Parcel& sent, Par
   changed_.wait(lock, [&] { return sent.state != State::is_set_aside; });
   const bool aside = sent.state == State::aside;
   sent.state = received.state = State::is_copied;
-  received.difference = difference_of(sent.form, sent.from, sent.tag, received.form);
+  received.difference = {sent.form, received.form, sent.from, sent.tag};
   lock.unlock();
   if (received.difference.empty() && sent.form.bytes > 0)
     std::memcpy(received.tensor.mutable_data_ptr(),
-                aside ? sent.message.bytes.data() : sent.tensor.const_data_ptr(),
+                aside ? sent.bytes.data() : sent.tensor.const_data_ptr(),
                 static_cast<size_t>(sent.form.bytes));
   lock.lock();
   sent.state = received.state = State::over;
@@ -75,7 +75,7 @@ void ThreadMail::finish_send(const ParcelPtr& parcel) {
     parcel->state = State::is_set_aside;
     lock.unlock();
     const auto* const bytes = static_cast<const std::byte*>(parcel->tensor.const_data_ptr());
-    parcel->message.bytes.assign(bytes, bytes + parcel->form.bytes);
+    parcel->bytes.assign(bytes, bytes + parcel->form.bytes);
     lock.lock();
     parcel->state = State::aside;
     changed_.notify_all();

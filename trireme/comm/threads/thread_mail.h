@@ -6,8 +6,9 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/base/deadline.h>
-#include <trireme/comm/blocks.h>
+#include <trireme/comm/message_form.h>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <map>
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <vector>
 
 namespace trireme::comm {
 
@@ -27,8 +29,8 @@ class ThreadMail {
     MessageForm form;
     int from, to, tag;
     enum class State { waits, is_set_aside, aside, is_copied, over } state = State::waits;
-    Message message;         // The message, once it has been set aside.
-    std::string difference;  // The difference between the message that came and the tensor.
+    std::vector<std::byte> bytes;  // The message, once it has been set aside.
+    MessageDifference difference;  // The difference between the message that came and the tensor.
   };
   using ParcelPtr = std::shared_ptr<Parcel>;
 
