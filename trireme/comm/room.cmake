@@ -36,7 +36,8 @@ if(MPI_FOUND)
   target_link_libraries(trireme_comm PRIVATE ${MPI_CXX_LIBRARIES})
   trireme_unused_sources(mpi/no_mpi.cc)
 else()
-  trireme_unused_sources(mpi/mpi_calls.cc mpi/mpi_group.cc mpi/mpi_reduction.cc)
+  trireme_unused_sources(mpi/mpi_calls.cc mpi/mpi_group.cc mpi/mpi_messages.cc
+                         mpi/mpi_reduction.cc)
 endif()
 option(TRIREME_NCCL
        "Carry GPU tensors with NCCL (needs LibTorch with CUDA, and headers of NCCL and CUDA)" OFF)

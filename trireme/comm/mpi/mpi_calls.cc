@@ -58,21 +58,30 @@ void ensure_mpi(int worker, int workers) {
         "the mpirun of the MPI with which Trireme was built");
 }
 
-MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()>& look) {
-  const auto eager_until = Deadline::Clock::now() + kEager;
-  for (MpiEnd end;;) {
-    int done = 0;
-    end.complaint = call_mpi(MPI_Test, &request, &done, &end.status);
-    end.done = done != 0;
-    if (end.done || !end.complaint.empty()) return end;
+bool poll(const std::function<bool()>& done, Deadline deadline,
+          const std::function<void()>& look) {
+  for (const auto eager_until = Deadline::Clock::now() + kEager; !done();) {
     look();
-    if (deadline.expired()) return end;
+    if (deadline.expired()) return done();
     // The rank for which this wait polls may need the core.
     if (Deadline::Clock::now() < eager_until)
       ::sched_yield();
     else
       std::this_thread::sleep_for(kNap);
   }
+  return true;
+}
+
+MpiEnd await(MPI_Request& request, Deadline deadline, const std::function<void()>& look) {
+  MpiEnd end;
+  const auto over = [&] {
+    int done = 0;
+    end.complaint = call_mpi(MPI_Test, &request, &done, &end.status);
+    end.done = done != 0;
+    return end.done || !end.complaint.empty();
+  };
+  poll(over, deadline, look);
+  return end;
 }
 
 std::string hand_out_by_mpi(const std::string& text, int worker, int workers,

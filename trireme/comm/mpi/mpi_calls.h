@@ -24,6 +24,9 @@ std::string call_mpi(Function function, Arguments... arguments) {
   return complaint_of(function(arguments...));
 }
 
+// Polls until `done()`, and returns whether it is before the deadline. Between polls `look()` may
+// throw.
+bool poll(const std::function<bool()>& done, Deadline deadline, const std::function<void()>& look);
 // Polls until the request is done; between polls `look()` may throw. MPI moves bytes only while it
 // is polled.
 struct MpiEnd {

@@ -3,36 +3,20 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/comm/blocks.h>
-#include <trireme/comm/message_form.h>
 #include <trireme/comm/mpi/mpi_calls.h>
 #include <trireme/comm/mpi/mpi_group.h>
+#include <trireme/comm/mpi/mpi_messages.h>
 #include <trireme/comm/mpi/mpi_reduction.h>
 #include <trireme/comm/operation_queue.h>
 #include <trireme/comm/splits.h>
 #include <trireme/comm/wait_limits.h>
 #include <trireme/launch/member.h>
 #include <trireme/plan/placement.h>
-#include <limits>
 #include <map>
 
 namespace trireme::comm {
 namespace {
 
-// Keeps the tensors of a failed wait for good, since MPI may still read and write them.
-void leave_to_mpi(std::vector<at::Tensor> tensors) {
-  static std::mutex mutex;
-  static auto* const left = new std::vector<at::Tensor>;
-  const std::lock_guard lock(mutex);
-  left->insert(left->end(), tensors.begin(), tensors.end());
-}
-
-int in_range(int64_t count, const char* of_what) {
-  if (count > std::numeric_limits<int>::max())
-    throw Error(ErrorCode::unsupported, "comm",
-                fmt::format("MPI counts up to 2^31-1, and the tensor has {} {}", count, of_what),
-                "smaller tensors, or comm.backend: auto");
-  return static_cast<int>(count);
-}
 std::vector<int> in_ints(const std::vector<int64_t>& counts) {
   std::vector<int> ints;
   for (const int64_t count : counts) ints.push_back(in_range(count, "elements"));
@@ -40,13 +24,13 @@ std::vector<int> in_ints(const std::vector<int64_t>& counts) {
 }
 int count_of(const at::Tensor& tensor) { return in_range(tensor.numel(), "elements"); }
 
-// The header of a message with tag t has tag kHeaderTag + t. Every MPI has tags up to 32767.
-constexpr int kHeaderTag = 8192;
-
 class MpiGroup : public Group {
  public:
   MpiGroup(std::shared_ptr<WaitLimits> limits, int rank, int size, MPI_Comm ranks)
-      : Group(rank, size), limits_(std::move(limits)), ranks_(ranks) {}
+      : Group(rank, size),
+        limits_(std::move(limits)),
+        ranks_(ranks),
+        messages_(std::make_shared<MpiMessages>(limits_, ranks)) {}
 
   std::string_view backend() const override { return "mpi"; }
   bool runs_in_background() const override { return true; }
@@ -138,82 +122,12 @@ class MpiGroup : public Group {
   }
 
   // Messages need no queue: MPI distinguishes them by their tags, and any thread may wait
-  // for its own. A header with its form goes ahead of each message.
-  class Transfer : public Work {
-   public:
-    Transfer(MpiGroup& group, const char* operation, at::Tensor tensor, int other, int tag)
-        : limits_(group.limits_),
-          operation_(operation),
-          tensor_(std::move(tensor)),
-          header_(at::empty({2}, at::kLong)),
-          other_(other),
-          tag_(tag) {}
-    ~Transfer() override {
-      if (!over_) leave_to_mpi({tensor_, header_});
-    }
-    void wait() override {
-      if (!advance(Deadline::after(limits_->timeout()))) {
-        over_ = true;
-        leave_to_mpi({tensor_, header_});
-        limits_->time_out(operation_, "the other ranks");
-      }
-    }
-    bool wait_for(Milliseconds patience) override { return advance(Deadline::after(patience)); }
-
-    int64_t* header() { return header_.mutable_data_ptr<int64_t>(); }
-    MPI_Request head_ = MPI_REQUEST_NULL, body_ = MPI_REQUEST_NULL;
-
-   private:
-    // Returns false if the deadline came first.
-    bool advance(Deadline deadline) {
-      const auto look = [&] { limits_->throw_if_lost(); };
-      for (MPI_Request* const request : {&head_, &body_}) {
-        if (*request == MPI_REQUEST_NULL) continue;
-        const MpiEnd end = await(*request, deadline, look);
-        if (!end.done && end.complaint.empty()) return false;
-        // A message that is too long for the tensor is a complaint too; the header says more.
-        if (request == &head_ || !receives())
-          if (!end.complaint.empty()) limits_->explain(operation_, end.complaint);
-        if (request == &body_) complaint_ = end.complaint;
-        *request = MPI_REQUEST_NULL;
-      }
-      over_ = true;
-      if (receives()) {
-        const MessageForm sent{header()[0], static_cast<int32_t>(header()[1])};
-        refuse_message({sent, form_of(tensor_), other_, tag_});
-      }
-      if (!complaint_.empty()) limits_->explain(operation_, complaint_);
-      return true;
-    }
-    bool receives() const { return std::string_view(operation_) == "recv"; }
-
-    std::shared_ptr<WaitLimits> limits_;
-    const char* operation_;
-    at::Tensor tensor_, header_;
-    int other_, tag_;
-    bool over_ = false;
-    std::string complaint_;
-  };
+  // for its own.
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    limits_->throw_if_lost();
-    auto work = std::make_unique<Transfer>(*this, "send", tensor, to, tag);
-    const MessageForm form = form_of(tensor);
-    work->header()[0] = form.bytes;
-    work->header()[1] = form.type;
-    check("send", call_mpi(MPI_Isend, work->header(), 2, MPI_INT64_T, to, kHeaderTag + tag, ranks_,
-                           &work->head_));
-    check("send", call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to,
-                           tag, ranks_, &work->body_));
-    return work;
+    return messages_->send(std::move(tensor), to, tag);
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    limits_->throw_if_lost();
-    auto work = std::make_unique<Transfer>(*this, "recv", tensor, from, tag);
-    check("recv", call_mpi(MPI_Irecv, work->header(), 2, MPI_INT64_T, from, kHeaderTag + tag,
-                           ranks_, &work->head_));
-    check("recv", call_mpi(MPI_Irecv, tensor.mutable_data_ptr(), byte_count_of(tensor), MPI_BYTE,
-                           from, tag, ranks_, &work->body_));
-    return work;
+    return messages_->receive(std::move(tensor), from, tag);
   }
 
   template <typename Start>
@@ -221,20 +135,20 @@ class MpiGroup : public Group {
     limits_->throw_if_lost();
     MPI_Request request;
     check(operation, start(&request));
-    check(operation, await_or_leave(*limits_, operation, std::move(tensors), request).complaint);
-  }
-  static MpiEnd await_or_leave(const WaitLimits& limits, const char* operation,
-                               std::vector<at::Tensor> tensors, MPI_Request& request) {
+    MpiEnd end;
     try {
-      MpiEnd end =
-          await(request, Deadline::after(limits.timeout()), [&] { limits.throw_if_lost(); });
-      if (end.done || !end.complaint.empty()) return end;
+      end = await(request, Deadline::after(limits_->timeout()), [&] {
+        limits_->throw_if_lost();
+        messages_->advance();
+      });
     } catch (const Error&) {
       leave_to_mpi(std::move(tensors));
       throw;
     }
+    check(operation, end.complaint);
+    if (end.done) return;
     leave_to_mpi(std::move(tensors));
-    limits.time_out(operation, "the other ranks");
+    limits_->time_out(operation, "the other ranks");
   }
   void check(const char* operation, const std::string& complaint) const {
     if (!complaint.empty()) limits_->explain(operation, complaint);
@@ -243,12 +157,10 @@ class MpiGroup : public Group {
   static MPI_Datatype type_of(const at::Tensor& tensor) {
     return mpi_type_of(tensor.scalar_type());
   }
-  static int byte_count_of(const at::Tensor& tensor) {
-    return in_range(static_cast<int64_t>(tensor.nbytes()), "bytes");
-  }
 
   const std::shared_ptr<WaitLimits> limits_;
   const MPI_Comm ranks_;  // MPI_Finalize frees it; freeing one alone is an operation of all ranks.
+  const std::shared_ptr<MpiMessages> messages_;
   OperationQueue queue_;  // The last member: its thread uses the members above.
 };
 

@@ -11,7 +11,7 @@
 namespace trireme::comm {
 namespace {
 
-constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kHubSpin = std::chrono::microseconds(50);
 // After this time the core is probably needed by another rank.
 constexpr auto kAlone = std::chrono::microseconds(3);
 constexpr uint64_t kEnded = uint64_t{1} << 31;
@@ -91,7 +91,7 @@ bool ThreadHub::wait_until_passed(uint64_t phase) {
     return phase_of(state) != phase || ended(state);
   };
   const auto start = Deadline::Clock::now();
-  for (auto waited = start - start; waited < kSpin; waited = Deadline::Clock::now() - start) {
+  for (auto waited = start - start; waited < kHubSpin; waited = Deadline::Clock::now() - start) {
     for (int i = 0; i < 16; ++i)
       if (passed()) return true;
     if (!enough_cores_ || waited > kAlone) std::this_thread::yield();

@@ -1,0 +1,185 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+#include <trireme/base/error.h>
+#include <trireme/comm/message_form.h>
+#include <trireme/comm/mpi/mpi_calls.h>
+#include <trireme/comm/mpi/mpi_messages.h>
+#include <array>
+#include <limits>
+
+namespace trireme::comm {
+namespace {
+
+// Every MPI has tags up to 32767. The header of a message has the tag of the message, and its body
+// one by the number of the message.
+constexpr int kBodyTag = 16384;
+
+int byte_count_of(const at::Tensor& tensor) {
+  return in_range(static_cast<int64_t>(tensor.nbytes()), "bytes");
+}
+
+at::Tensor header_of(const MessageForm& form, int body_tag) {
+  at::Tensor header = at::empty({3}, at::kLong);
+  auto* const numbers = header.mutable_data_ptr<int64_t>();
+  numbers[0] = form.bytes, numbers[1] = form.type, numbers[2] = body_tag;
+  return header;
+}
+
+}  // namespace
+
+void leave_to_mpi(std::vector<at::Tensor> tensors) {
+  static std::mutex mutex;
+  static auto* const left = new std::vector<at::Tensor>;
+  const std::lock_guard lock(mutex);
+  left->insert(left->end(), tensors.begin(), tensors.end());
+}
+
+int in_range(int64_t count, const char* of_what) {
+  if (count > std::numeric_limits<int>::max())
+    throw Error(ErrorCode::unsupported, "comm",
+                fmt::format("MPI counts up to 2^31-1, and the tensor has {} {}", count, of_what),
+                "smaller tensors, or comm.backend: auto");
+  return static_cast<int>(count);
+}
+
+class MpiMessages::SendWork : public Work {
+ public:
+  SendWork(std::shared_ptr<MpiMessages> messages, at::Tensor tensor, int to, int tag)
+      : messages_(std::move(messages)), tensor_(std::move(tensor)) {
+    const int body_tag = kBodyTag + messages_->sent_++ % kBodyTag;
+    header_ = header_of(form_of(tensor_), body_tag);
+    start_one(0, header_, to, tag);
+    if (tensor_.numel() > 0) start_one(1, tensor_, to, body_tag);
+  }
+  ~SendWork() override {
+    if (!over_) leave_to_mpi({tensor_, header_});
+  }
+  void wait() override {
+    if (!wait_for(messages_->limits_->timeout()))
+      messages_->limits_->time_out("send", "the other ranks");
+  }
+  bool wait_for(Milliseconds patience) override {
+    for (MPI_Request& request : requests_) {
+      if (request == MPI_REQUEST_NULL) continue;
+      const MpiEnd end = await(request, Deadline::after(patience), [&] {
+        messages_->limits_->throw_if_lost();
+        messages_->advance();
+      });
+      if (!end.complaint.empty()) messages_->limits_->explain("send", end.complaint);
+      if (!end.done) return false;
+      request = MPI_REQUEST_NULL;
+    }
+    over_ = true;
+    return true;
+  }
+
+ private:
+  void start_one(size_t number, const at::Tensor& tensor, int to, int tag) {
+    const std::string complaint =
+        call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to, tag,
+                 messages_->ranks_, &requests_[number]);
+    if (!complaint.empty()) messages_->limits_->explain("send", complaint);
+  }
+
+  std::shared_ptr<MpiMessages> messages_;
+  at::Tensor tensor_, header_;
+  std::array<MPI_Request, 2> requests_{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+  bool over_ = false;
+};
+
+// A receive. Its members are guarded by the mutex of the messages until its body has begun.
+struct MpiMessages::Receipt {
+  at::Tensor tensor, header;
+  int from, tag;
+  at::Tensor place;  // The place of the body: the tensor, or memory of its own if it does not fit.
+  MPI_Request head = MPI_REQUEST_NULL, body = MPI_REQUEST_NULL;
+  MessageDifference difference;
+  std::string complaint;
+  std::atomic<bool> begun{false};  // The body was asked for, or MPI complained.
+};
+
+class MpiMessages::ReceiveWork : public Work {
+ public:
+  ReceiveWork(std::shared_ptr<MpiMessages> messages, std::shared_ptr<Receipt> receipt)
+      : messages_(std::move(messages)), receipt_(std::move(receipt)) {}
+  ~ReceiveWork() override {
+    if (!over_) leave_to_mpi({receipt_->tensor, receipt_->header, receipt_->place});
+  }
+  void wait() override {
+    if (!wait_for(messages_->limits_->timeout()))
+      messages_->limits_->time_out(
+          "recv", fmt::format("a message of rank {} (tag {})", receipt_->from, receipt_->tag));
+  }
+  bool wait_for(Milliseconds patience) override {
+    const Deadline deadline = Deadline::after(patience);
+    const auto look = [&] {
+      messages_->limits_->throw_if_lost();
+      messages_->advance();
+    };
+    look();
+    if (!over_ && !poll([&] { return receipt_->begun.load(); }, deadline, look)) return false;
+    if (!receipt_->complaint.empty()) messages_->limits_->explain("recv", receipt_->complaint);
+    if (receipt_->body != MPI_REQUEST_NULL) {
+      const MpiEnd end = await(receipt_->body, deadline, look);
+      if (!end.complaint.empty()) messages_->limits_->explain("recv", end.complaint);
+      if (!end.done) return false;
+      receipt_->body = MPI_REQUEST_NULL;
+    }
+    over_ = true;
+    refuse_message(receipt_->difference);
+    return true;
+  }
+
+ private:
+  std::shared_ptr<MpiMessages> messages_;
+  std::shared_ptr<Receipt> receipt_;
+  bool over_ = false;
+};
+
+WorkPtr MpiMessages::send(at::Tensor tensor, int to, int tag) {
+  limits_->throw_if_lost();
+  return std::make_unique<SendWork>(shared_from_this(), std::move(tensor), to, tag);
+}
+
+WorkPtr MpiMessages::receive(at::Tensor tensor, int from, int tag) {
+  limits_->throw_if_lost();
+  auto receipt = std::make_shared<Receipt>();
+  receipt->tensor = std::move(tensor);
+  receipt->header = at::empty({3}, at::kLong);
+  receipt->from = from;
+  receipt->tag = tag;
+  const std::string complaint =
+      call_mpi(MPI_Irecv, receipt->header.mutable_data_ptr(), byte_count_of(receipt->header),
+               MPI_BYTE, from, tag, ranks_, &receipt->head);
+  if (!complaint.empty()) limits_->explain("recv", complaint);
+  const std::lock_guard lock(mutex_);
+  without_body_.push_back(receipt);
+  return std::make_unique<ReceiveWork>(shared_from_this(), std::move(receipt));
+}
+
+void MpiMessages::advance() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // Another thread is at it.
+  std::erase_if(without_body_, [&](const std::shared_ptr<Receipt>& receipt) {
+    int done = 0;
+    receipt->complaint = call_mpi(MPI_Test, &receipt->head, &done, MPI_STATUS_IGNORE);
+    if (done != 0 && receipt->complaint.empty()) begin_body(*receipt);
+    if (done == 0 && receipt->complaint.empty()) return false;
+    receipt->begun = true;
+    return true;
+  });
+}
+
+void MpiMessages::begin_body(Receipt& receipt) {
+  const auto* const numbers = receipt.header.const_data_ptr<int64_t>();
+  const MessageForm sent{numbers[0], static_cast<int32_t>(numbers[1])};
+  receipt.difference = {sent, form_of(receipt.tensor), receipt.from, receipt.tag};
+  if (sent.bytes == 0) return;
+  receipt.place = receipt.difference.empty() ? receipt.tensor : at::empty({sent.bytes}, at::kByte);
+  receipt.complaint =
+      call_mpi(MPI_Irecv, receipt.place.mutable_data_ptr(), byte_count_of(receipt.place), MPI_BYTE,
+               receipt.from, static_cast<int>(numbers[2]), ranks_, &receipt.body);
+}
+
+}  // namespace trireme::comm
