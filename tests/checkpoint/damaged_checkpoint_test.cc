@@ -44,11 +44,15 @@ TEST_F(DamagedCheckpoint, ATruncatedFileIsFound) {
 }
 
 TEST_F(DamagedCheckpoint, AMissingFileIsFound) {
-  for (const char* name : {"model.safetensors", "optimizer.safetensors", "manifest.json"}) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "history.safetensors",
+                           "pieces.safetensors", "manifest.json"}) {
     const auto path = file(30, name);
     const auto aside = runs_ / "aside";
     std::filesystem::rename(path, aside);
-    EXPECT_EQ(used_after_damage_to(path, "is missing"), 20);
+    EXPECT_EQ(used_after_damage_to(path, std::string(name) == "manifest.json"
+                                             ? "is missing"
+                                             : "is missing; rank 0 wrote it"),
+              20);
     std::filesystem::rename(aside, path);
   }
   EXPECT_EQ(newest_step(checkpoints_), 30);
@@ -60,10 +64,16 @@ TEST_F(DamagedCheckpoint, ATornManifestIsFound) {
   EXPECT_EQ(used_after_damage_to(path, "is not a manifest"), 20);
 }
 
-TEST_F(DamagedCheckpoint, AChangedLossInTheManifestIsFound) {
+TEST_F(DamagedCheckpoint, AChangedPositionInTheManifestIsFound) {
   const auto path = file(30, "manifest.json");
-  flip_bit(path, read_file(path).find("0.5") + 2);
+  flip_bit(path, read_file(path).find("\"consumed\":0") + 11);
   EXPECT_EQ(used_after_damage_to(path, "was changed"), 20);
+}
+
+TEST_F(DamagedCheckpoint, AChangedLossIsFound) {
+  const auto path = file(30, "history.safetensors");
+  flip_bit(path, std::filesystem::file_size(path) - 2);
+  EXPECT_EQ(used_after_damage_to(path, "was changed or cut off"), 20);
 }
 
 TEST_F(DamagedCheckpoint, EachDamagedOneIsSkipped) {
@@ -86,8 +96,8 @@ TEST_F(DamagedCheckpoint, WhenAllAreDamagedEachIsNamed) {
 TEST_F(DamagedCheckpoint, ANewerFormatIsRefusedAndNotSkipped) {
   std::string text = read_file(file(30, "manifest.json"));
   overwrite(file(30, "manifest.json"),
-            text.replace(text.find("\"format\": 2"), 11, "\"format\": 3"));
-  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {file(30, "manifest.json"), "format 3"},
+            text.replace(text.find("\"format\": 3"), 11, "\"format\": 4"));
+  EXPECT_TRUE(fails_with(ErrorCode::unsupported, {file(30, "manifest.json"), "format 4"},
                          [&] { checkpoints_.newest(); }));
 }
 
@@ -101,10 +111,11 @@ TEST_F(DamagedCheckpoint, IsReplacedWhenTheRunComesToItsStepAgain) {
 
 TEST_F(DamagedCheckpoint, AnyMutationOfAnyFileIsSkipped) {
   std::mt19937_64 random(11);
-  const char* names[] = {"model.safetensors", "optimizer.safetensors", "manifest.json"};
+  const char* names[] = {"model.safetensors", "optimizer.safetensors", "history.safetensors",
+                         "pieces.safetensors", "manifest.json"};
   set_log_level(LogLevel::error);
   for (int round = 0; round < 150; ++round) {
-    const auto path = file(30, names[random() % 3]);
+    const auto path = file(30, names[random() % 5]);
     const std::string whole = read_file(path);
     if (round % 3 == 0)
       std::filesystem::resize_file(path, random() % whole.size());

@@ -25,7 +25,8 @@ TEST_F(CheckpointFolder, GivesBackWhatWasSaved) {
   const auto path = save(folder, 7);
   EXPECT_EQ(path, runs_ / "step-000000007");
   EXPECT_THAT(names_in(path),
-              ElementsAre("manifest.json", "model.safetensors", "optimizer.safetensors"));
+              ElementsAre("history.safetensors", "manifest.json", "model.safetensors",
+                          "optimizer.safetensors", "pieces.safetensors"));
   EXPECT_TRUE(has_checkpoints(runs_));
   const auto saved = folder.newest();
   ASSERT_TRUE(saved);
@@ -37,6 +38,8 @@ TEST_F(CheckpointFolder, GivesBackWhatWasSaved) {
             digest_of_file(path / "model.safetensors", "xxh3-256k:", 1));
   EXPECT_EQ(first_weight(*saved), 7);
   EXPECT_NE(saved->optimizer->find("w.exp_avg"), nullptr);
+  for (const auto& [file, digest] : saved->manifest.files)
+    EXPECT_EQ(saved->manifest.writers.at(file), 0) << file;
 }
 
 TEST_F(CheckpointFolder, KeepsTheNewestFewOnly) {
@@ -102,15 +105,17 @@ TEST_F(CheckpointFolder, AFullDiskLeavesTheOlderOnesWhole) {
   EXPECT_EQ(first_weight(*folder.newest()), 1);
 }
 
-TEST_F(CheckpointFolder, AFullDiskAtTheManifestIsReportedToo) {
+TEST_F(CheckpointFolder, AFullDiskAtTheManifestOrTheHistoryIsReportedToo) {
   Folder folder(runs_);
   save(folder, 5);
-  Manifest manifest;
-  manifest.step = 6;
-  manifest.loss_history.assign(100'000, 0.1);
-  {
+  Manifest long_text, long_history;
+  long_text.step = long_history.step = 6;
+  long_text.config = {{"text", std::string(100'000, 'x')}};
+  long_history.loss_history.assign(100'000, 0.1);
+  for (const auto& [manifest, culprit] :
+       {std::pair{long_text, "manifest.json"}, {long_history, "history.safetensors"}}) {
     const FileSizeLimit limit(100'000);
-    EXPECT_TRUE(fails_with(ErrorCode::io, {"manifest.json", "File too large"},
+    EXPECT_TRUE(fails_with(ErrorCode::io, {culprit, "File too large"},
                            [&] { folder.save(manifest, std::vector<TensorView>{}, {}); }));
   }
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005"));

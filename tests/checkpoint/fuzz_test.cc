@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
+#include <trireme/checkpoint/history.h>
 #include <trireme/checkpoint/load.h>
 #include <trireme/checkpoint/output_file.h>
 #include <trireme/checkpoint/pickle.h>
+#include <trireme/checkpoint/pieces.h>
 #include <trireme/checkpoint/pytorch_file.h>
 #include <trireme/checkpoint/safetensors_header.h>
 #include <trireme/checkpoint/zip_archive.h>
@@ -134,7 +136,8 @@ TEST_F(Fuzz, FilesOfSafetensors) {
 TEST_F(Fuzz, Manifests) {
   Manifest manifest;
   manifest.step = 5;
-  manifest.loss_history = {0.5, 0.25};
+  manifest.slices[kModelFile] = {{"w", {"w", {8, 6}, {4, 0}}}};
+  manifest.writers = {{kModelFile, 3}};
   manifest.aliases = {{"a", "b"}};
   manifest.extra = {{"evaluation", {{"loss", 0.5}}}};
   manifest.files = {{kModelFile, "xxh3-256k:00"}, {kOptimizerFile, "xxh3-256k:00"}};
@@ -183,8 +186,9 @@ class FuzzedFolder : public Fuzz {
  protected:
   // Damages the checkpoint in every case.
   void harm(const fs::path& checkpoint) {
-    static const char* const kNames[] = {kModelFile, kOptimizerFile, kManifestFile};
-    const fs::path file = checkpoint / kNames[below(3)];
+    static const char* const kNames[] = {kModelFile, kOptimizerFile, kHistoryFile, kPiecesFile,
+                                         kManifestFile};
+    const fs::path file = checkpoint / kNames[below(5)];
     const std::string whole = read_file(file);
     switch (below(7)) {
       case 0: fs::remove(file); break;

@@ -45,14 +45,19 @@ TEST_F(Parts, MakeOneCheckpointInAnyOrder) {
   first.wait();
   EXPECT_THAT(first.take_saved(), ElementsAre(runs_ / "step-000000005", runs_ / "step-000000006"));
   EXPECT_THAT(names_in(runs_), ElementsAre(".lock", "step-000000005", "step-000000006"));
-  EXPECT_THAT(names_in(runs_ / "step-000000005"),
-              ElementsAre("manifest.json", "model.safetensors", "optimizer-1.safetensors",
-                          "optimizer-2.safetensors", "optimizer.safetensors"));
+  EXPECT_THAT(
+      names_in(runs_ / "step-000000005"),
+      ElementsAre("history.safetensors", "manifest.json", "model.safetensors",
+                  "optimizer-1.safetensors", "optimizer-2.safetensors", "optimizer.safetensors",
+                  "pieces-1.safetensors", "pieces-2.safetensors", "pieces.safetensors"));
   const Saved saved = open_checkpoint(runs_ / "step-000000005");
   EXPECT_EQ(first_weight(saved), 5);
   for (int part = 0; part < 3; ++part)
     EXPECT_EQ(saved.optimizer->find("m" + std::to_string(part))->bytes.size(), 400u + 4u * part);
   EXPECT_EQ(saved.optimizer->tensors().size(), 3u);
+  for (const auto& [file, rank] : std::map<std::string, int>{
+           {"model.safetensors", 0}, {"optimizer-1.safetensors", 4}, {"pieces-2.safetensors", 8}})
+    EXPECT_EQ(saved.manifest.writers.at(file), rank) << file;
 }
 
 TEST_F(Parts, AreReadIntoTheirPlacesInOnePass) {

@@ -242,9 +242,10 @@ TEST(Saver, EachRankMayWriteItsPart) {
   options.compression.name = "int8";
   const Report saved = fit(options, job(Adam{}), clouds(90));
   EXPECT_THAT(files_of(saved.checkpoint),
-              ::testing::UnorderedElementsAre("manifest.json", "model.safetensors",
-                                              "optimizer.safetensors", "optimizer-1.safetensors",
-                                              "optimizer-2.safetensors"));
+              ::testing::UnorderedElementsAre(
+                  "manifest.json", "history.safetensors", "model.safetensors",
+                  "optimizer.safetensors", "optimizer-1.safetensors", "optimizer-2.safetensors",
+                  "pieces.safetensors", "pieces-1.safetensors", "pieces-2.safetensors"));
   const checkpoint::SafetensorsFile second(std::filesystem::path(saved.checkpoint) /
                                            "optimizer-1.safetensors");
   for (const auto& tensor : second.tensors())
@@ -271,8 +272,9 @@ TEST(Saver, TheFirstRankOfEachHostWritesAPart) {
     });
     workers.leave();
     EXPECT_THAT(files_of(saved), ::testing::UnorderedElementsAre(
-                                     "manifest.json", "model.safetensors", "optimizer.safetensors",
-                                     "optimizer-1.safetensors"));
+                                     "manifest.json", "history.safetensors", "model.safetensors",
+                                     "optimizer.safetensors", "optimizer-1.safetensors",
+                                     "pieces.safetensors", "pieces-1.safetensors"));
   }
   const Report last = fit(options_in(interrupted, 12), the_job, clouds(90));
   EXPECT_EQ(last.resumed_from_step, 9);

@@ -86,21 +86,21 @@ void Digest::update(std::span<const std::byte> bytes) {
     bytes = bytes.subspan(part.size());
     // A whole piece is hashed at once, which is faster.
     if (part.size() == kDigestPiece) {
-      pieces_.push_back(digest_of_piece(part));
+      done_.push_back(digest_of_piece(part));
       continue;
     }
     XXH3_128bits_update(state_->xxh.get(), part.data(), part.size());
     in_piece_ += part.size();
     if (in_piece_ < kDigestPiece) continue;
-    pieces_.push_back(canonical(XXH3_128bits_digest(state_->xxh.get())));
+    done_.push_back(canonical(XXH3_128bits_digest(state_->xxh.get())));
     XXH3_128bits_reset(state_->xxh.get());
     in_piece_ = 0;
   }
 }
 
-std::string Digest::text() {
-  if (in_piece_ > 0) pieces_.push_back(canonical(XXH3_128bits_digest(state_->xxh.get())));
-  return digest_text(pieces_);
+std::vector<PieceDigest> Digest::pieces() {
+  if (in_piece_ > 0) done_.push_back(canonical(XXH3_128bits_digest(state_->xxh.get())));
+  return std::move(done_);
 }
 
 std::string digest_of_file(const std::filesystem::path& path, std::string_view like, int threads) {

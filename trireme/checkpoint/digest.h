@@ -41,14 +41,16 @@ class Digest {
   Digest();
   ~Digest();
   void update(std::span<const std::byte> bytes);
-  std::string text();  // Call it once, last.
+  // Call one of these, once and last.
+  std::vector<PieceDigest> pieces();
+  std::string text() { return digest_text(pieces()); }
 
  private:
   struct State;
   // The state of the piece that is being hashed.
   std::unique_ptr<State> state_;
   size_t in_piece_ = 0;
-  std::vector<PieceDigest> pieces_;
+  std::vector<PieceDigest> done_;
 };
 
 // Reads the file on `threads` threads. The digest is of the same kind as `like`: a text as above,

@@ -6,6 +6,7 @@
 #include <trireme/base/log.h>
 #include <trireme/base/version.h>
 #include <trireme/checkpoint/folder_lock.h>
+#include <trireme/checkpoint/history.h>
 #include <trireme/checkpoint/leftovers.h>
 #include <trireme/checkpoint/output_file.h>
 #include <trireme/checkpoint/step_name.h>
@@ -36,14 +37,14 @@ void make_folders(FileSystem& files, const fs::path& path) {
 TensorFiles::TensorFiles(const std::vector<TensorView>& model,
                          const std::vector<TensorView>& optimizer, int part)
     : model_(lay_out_model(model)), optimizer_(lay_out(optimizer)) {
-  if (part == 0) add(kModelFile, model_, model, part);
+  if (part == 0 || !model.empty()) add(kModelFile, model_, model, part);
   add(kOptimizerFile, optimizer_, optimizer, part);
 }
 
 void TensorFiles::add(const char* name, const SafetensorsLayout& layout,
                       const std::vector<TensorView>& tensors, int part) {
   OutgoingFile file{file_of_part(name, part), {std::as_bytes(std::span(layout.header))}};
-  for (const size_t i : layout.order) file.pieces.push_back(tensors[i].bytes);
+  for (const size_t i : layout.order) file.bytes.push_back(tensors[i].bytes);
   content_.push_back(std::move(file));
 }
 
@@ -108,9 +109,15 @@ void Folder::write(Manifest& manifest, const std::vector<OutgoingFile>& content,
   const bool alone = part.count == 1;
   if (alone) files_.remove_tree(unfinished);
   open_unfinished(files_, unfinished);
+  manifest.format = kNewestFormat;
   manifest.version = version();
-  manifest.files = write_files(files_, unfinished, content);
-  if (!alone) manifest.files.merge(collect_parts(files_, unfinished, part, go_on_waiting));
+  const HistoryFile history(manifest.loss_history);
+  std::vector<OutgoingFile> all = content;
+  all.push_back(history.content());
+  manifest.files = write_files(files_, unfinished, all, part);
+  manifest.writers.clear();
+  for (const auto& [name, digest] : manifest.files) manifest.writers[name] = writer_of(part, 0);
+  if (!alone) collect_parts(files_, unfinished, part, go_on_waiting, manifest);
   OutputFile file(files_, unfinished / kManifestFile);
   file.write(to_text(manifest));
   file.finish();

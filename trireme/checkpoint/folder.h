@@ -1,5 +1,5 @@
-// A folder of checkpoints: step-000000120/{manifest.json, model.safetensors,
-// optimizer.safetensors, optimizer-1.safetensors ...}. No torch.
+// A folder of checkpoints: step-000000120/{manifest.json, history.safetensors, and of each part
+// model.safetensors, optimizer.safetensors and pieces.safetensors}. No torch.
 //
 // A checkpoint is written under another name, fsynced and then renamed, so every visible
 // checkpoint is whole. Its manifest holds the hash of each file and its own hash, so a
@@ -33,8 +33,9 @@ struct Saved {
 // Lays out model.safetensors. Its metadata says that the tensors have PyTorch's layout.
 SafetensorsLayout lay_out_model(const std::vector<TensorView>& tensors);
 
-// The files of a part, written directly from the tensors. The tensors must not change while this
-// object lives. Only the first part contains the model.
+// The tensors' files of a part, written directly from the tensors, which must not change while
+// this object lives. Parts after the first have a file of the model only if they have tensors of
+// it.
 class TensorFiles {
  public:
   // Throws the errors of lay_out().
@@ -92,7 +93,7 @@ class Folder {
   RetentionOptions retention_;
   FileSystem& files_;
   std::unique_ptr<FileSystem::Lock> lock_;
-  // These are read only once, because the manifests of a long run are long.
+  // Each manifest is read only once.
   Losses known_losses_;
 };
 

@@ -7,6 +7,7 @@
 #include <trireme/checkpoint/input_file.h>
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/parallel.h>
+#include <trireme/checkpoint/pieces.h>
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -63,11 +64,10 @@ PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end,
 }
 
 struct Reading {
-  Reading(const fs::path& file_path, const SafetensorsFile& header,
-          const std::vector<Destination>& destinations)
+  Reading(const fs::path& file_path, std::vector<Stretch> places)
       : path(file_path),
         file(path),
-        stretches(stretches_of(header, destinations)),
+        stretches(std::move(places)),
         pieces(digest_pieces(file.size())) {}
   fs::path path;
   InputFile file;
@@ -119,9 +119,11 @@ Saved load_checkpoint(const fs::path& path, const Place& place) {
        {std::pair{kModelFile, saved.model.get()}, {kOptimizerFile, saved.optimizer.get()}}) {
     const auto names = files_of_parts(saved.manifest, kind);
     for (size_t i = 0; i < names.size(); ++i)
-      readings.push_back(
-          std::make_unique<Reading>(path / names[i], opened->files()[i], destinations));
+      readings.push_back(std::make_unique<Reading>(
+          path / names[i], stretches_of(opened->files()[i], destinations)));
   }
+  for (const std::string& name : files_of_parts(saved.manifest, kPiecesFile))
+    readings.push_back(std::make_unique<Reading>(path / name, std::vector<Stretch>()));
   read(readings);
   for (const auto& reading : readings)
     require_digest(reading->path, digest_text(reading->pieces),

@@ -9,7 +9,6 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr int kNewestFormat = 2;
 constexpr std::string_view kSealStart = ",\n  \"sha256\": \"";
 constexpr std::string_view kSealEnd = "\"\n}\n";
 constexpr size_t kSealSize = kSealStart.size() + 64 + kSealEnd.size();
@@ -19,14 +18,7 @@ Error corrupt(const std::string& where, std::string_view what) {
                "use an older checkpoint");
 }
 
-// Prints numbers in their shortest exact form. Values that JSON lacks become text that strtod and
-// Python's float() understand.
-Json loss_to_json(double loss) {
-  if (std::isfinite(loss)) return loss;
-  const std::string sign = std::signbit(loss) ? "-" : "";
-  return sign + (std::isnan(loss) ? "nan" : "inf");
-}
-
+// Numbers, and for values that JSON lacks the text of strtod. Only formats 1 and 2 have it.
 double loss_from_json(const Json& loss) {
   if (loss.is_number()) return loss.get<double>();
   const std::string text = loss.get<std::string>();
@@ -35,10 +27,22 @@ double loss_from_json(const Json& loss) {
   return std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
 }
 
-Json losses_to_json(const std::vector<double>& losses) {
-  Json list = Json::array();
-  for (const double loss : losses) list.push_back(loss_to_json(loss));
-  return list;
+Json to_json(const std::map<std::string, std::map<std::string, StoredSlice>>& slices) {
+  Json files = Json::object();
+  for (const auto& [file, tensors] : slices)
+    for (const auto& [name, slice] : tensors)
+      files[file][name] = {{"tensor", slice.tensor}, {"shape", slice.shape}, {"from", slice.from}};
+  return files;
+}
+
+std::map<std::string, std::map<std::string, StoredSlice>> slices_from_json(const Json& files) {
+  std::map<std::string, std::map<std::string, StoredSlice>> slices;
+  for (const auto& [file, tensors] : files.items())
+    for (const auto& [name, slice] : tensors.items())
+      slices[file][name] = {slice.at("tensor").get<std::string>(),
+                            slice.at("shape").get<std::vector<int64_t>>(),
+                            slice.at("from").get<std::vector<int64_t>>()};
+  return slices;
 }
 
 void require_known_format(const Json& json, const std::string& where) {
@@ -85,7 +89,8 @@ std::string to_text(const Manifest& manifest) {
       {"config", manifest.config},
       {"extra", manifest.extra},
       {"files", manifest.files},
-      {"loss_history", losses_to_json(manifest.loss_history)},
+      {"slices", to_json(manifest.slices)},
+      {"writers", manifest.writers},
   };
   std::string text = "{";
   for (const auto& [name, value] : fields) {
@@ -115,8 +120,13 @@ Manifest manifest_from_text(std::string_view text, const std::string& where) {
     manifest.config = json.at("config");
     manifest.extra = json.at("extra");
     manifest.files = json.at("files").get<std::map<std::string, std::string>>();
-    for (const Json& loss : json.at("loss_history"))
-      manifest.loss_history.push_back(loss_from_json(loss));
+    if (manifest.format < 3) {
+      for (const Json& loss : json.at("loss_history"))
+        manifest.loss_history.push_back(loss_from_json(loss));
+    } else {
+      manifest.slices = slices_from_json(json.at("slices"));
+      manifest.writers = json.at("writers").get<std::map<std::string, int>>();
+    }
     return manifest;
   } catch (const Json::exception& error) {
     throw corrupt(where, fmt::format("is not a manifest: {}", error.what()));

@@ -4,7 +4,9 @@
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/digest.h>
+#include <trireme/checkpoint/history.h>
 #include <trireme/checkpoint/open_checkpoint.h>
+#include <trireme/checkpoint/pieces.h>
 #include <trireme/checkpoint/step_name.h>
 
 namespace trireme::checkpoint {
@@ -29,13 +31,20 @@ Saved open_manifest(const fs::path& path) {
   if (!fs::is_regular_file(manifest_path, ignored)) throw corrupt(manifest_path, "is missing");
   Saved saved{path, manifest_from_text(read_file(manifest_path), manifest_path.string()), nullptr,
               nullptr};
-  for (const char* required : {kModelFile, kOptimizerFile})
-    if (!saved.manifest.files.contains(required))
-      throw corrupt(manifest_path, fmt::format("does not list {}", required));
+  std::vector<const char*> required = {kModelFile, kOptimizerFile};
+  if (saved.manifest.format >= 3) required.insert(required.end(), {kHistoryFile, kPiecesFile});
+  for (const char* const name : required)
+    if (!saved.manifest.files.contains(name))
+      throw corrupt(manifest_path, fmt::format("does not list {}", name));
   for (const auto& [name, digest] : saved.manifest.files) {
     if (fs::path(name).filename() != name)
       throw corrupt(manifest_path, fmt::format("lists {}, which is not a file beside it", name));
-    if (!fs::is_regular_file(path / name, ignored)) throw corrupt(path / name, "is missing");
+    const auto writer = saved.manifest.writers.find(name);
+    if (!fs::is_regular_file(path / name, ignored))
+      throw corrupt(path / name,
+                    writer == saved.manifest.writers.end()
+                        ? "is missing"
+                        : fmt::format("is missing; rank {} wrote it", writer->second));
   }
   return saved;
 }
@@ -49,6 +58,8 @@ void open_files(Saved& saved) {
   };
   saved.model = open(kModelFile);
   saved.optimizer = open(kOptimizerFile);
+  if (saved.manifest.format >= 3)
+    saved.manifest.loss_history = read_history(saved.path, saved.manifest);
 }
 
 void require_digest(const fs::path& file, const std::string& actual, const std::string& expected) {

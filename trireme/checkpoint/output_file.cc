@@ -18,10 +18,10 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-std::string OutputFile::finish() {
+std::vector<PieceDigest> OutputFile::finish() {
   file_->sync();
   file_.reset();
-  return known_.empty() ? digest_.text() : known_;
+  return known_.empty() ? digest_.pieces() : std::move(known_);
 }
 
 }  // namespace trireme::checkpoint

@@ -7,6 +7,7 @@
 #include <trireme/base/json.h>
 #include <trireme/checkpoint/leftovers.h>
 #include <trireme/checkpoint/output_file.h>
+#include <trireme/checkpoint/pieces.h>
 #include <trireme/checkpoint/step_name.h>
 #include <charconv>
 #include <chrono>
@@ -19,12 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kLookAgain{2};
 constexpr std::string_view kExtension = ".safetensors";
-
-std::string writer_of(const Part& part, int index) {
-  return static_cast<size_t>(index) < part.ranks.size()
-             ? fmt::format("rank {}", part.ranks[static_cast<size_t>(index)])
-             : fmt::format("the writer of part {}", index);
-}
 
 std::string note_of(int index) { return fmt::format("part-{}.json", index); }
 
@@ -87,14 +82,25 @@ void open_unfinished(FileSystem& files, const fs::path& unfinished) {
 }
 
 std::map<std::string, std::string> write_files(FileSystem& files, const fs::path& unfinished,
-                                               const std::vector<OutgoingFile>& content) {
+                                               const std::vector<OutgoingFile>& content,
+                                               const Part& part) {
   std::map<std::string, std::string> digests;
-  for (const OutgoingFile& outgoing : content) {
-    OutputFile file(files, unfinished / outgoing.name, outgoing.digest);
-    for (const auto& piece : outgoing.pieces) file.write(piece);
-    digests[outgoing.name] = file.finish();
-  }
+  PiecesByFile pieces;
+  const auto write = [&](const OutgoingFile& outgoing) {
+    OutputFile file(files, unfinished / outgoing.name, outgoing.pieces);
+    for (const auto& bytes : outgoing.bytes) file.write(bytes);
+    auto written = file.finish();
+    digests[outgoing.name] = digest_text(written);
+    return written;
+  };
+  for (const OutgoingFile& outgoing : content) pieces[outgoing.name] = write(outgoing);
+  const PiecesFile file_of_pieces(pieces, part.index);
+  write(file_of_pieces.content());
   return digests;
+}
+
+int writer_of(const Part& part, int index) {
+  return part.ranks.empty() ? index : part.ranks.at(static_cast<size_t>(index));
 }
 
 void write_part(FileSystem& files, const fs::path& folder, int64_t step, const Part& part,
@@ -103,7 +109,7 @@ void write_part(FileSystem& files, const fs::path& folder, int64_t step, const P
   Json note;
   try {
     open_unfinished(files, unfinished);
-    note = {{"files", write_files(files, unfinished, content)}};
+    note = {{"files", write_files(files, unfinished, content, part)}};
     files.sync_folder(unfinished);
   } catch (const Error& error) {
     note = {{"error", error.what()}};
@@ -111,15 +117,14 @@ void write_part(FileSystem& files, const fs::path& folder, int64_t step, const P
   leave_note(files, unfinished, part.index, note);
 }
 
-std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::path& unfinished,
-                                                 const Part& part,
-                                                 const GoOnWaiting& go_on_waiting) {
+void collect_parts(FileSystem& files, const fs::path& unfinished, const Part& part,
+                   const GoOnWaiting& go_on_waiting, Manifest& manifest) {
   const auto missing = [&] {
     std::vector<std::string> writers;
     std::error_code ignored;
     for (int index = 1; index < part.count; ++index)
       if (!fs::exists(unfinished / note_of(index), ignored))
-        writers.push_back(writer_of(part, index));
+        writers.push_back(fmt::format("rank {}", writer_of(part, index)));
     return writers;
   };
   for (auto writers = missing(); !writers.empty(); writers = missing()) {
@@ -130,18 +135,19 @@ std::map<std::string, std::string> collect_parts(FileSystem& files, const fs::pa
                   "older checkpoints are as they were");
     std::this_thread::sleep_for(kLookAgain);
   }
-  std::map<std::string, std::string> digests;
   for (int index = 1; index < part.count; ++index) {
     const fs::path path = unfinished / note_of(index);
     const Json note = Json::parse(read_file(path));
     if (note.contains("error"))
       throw Error(ErrorCode::io, "checkpoint",
-                  fmt::format("{} could not write its part: {}", writer_of(part, index),
+                  fmt::format("rank {} could not write its part: {}", writer_of(part, index),
                               note["error"].get<std::string>()));
-    digests.merge(note.at("files").get<std::map<std::string, std::string>>());
+    for (const auto& [name, digest] : note.at("files").items()) {
+      manifest.files[name] = digest.get<std::string>();
+      manifest.writers[name] = writer_of(part, index);
+    }
     files.remove(path);
   }
-  return digests;
 }
 
 }  // namespace trireme::checkpoint

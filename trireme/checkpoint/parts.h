@@ -1,12 +1,13 @@
 // A checkpoint that several processes write together into a folder that all of them see. Each
 // process writes its part of the tensors. No torch.
 //
-// The first part contains the manifest. Each other part writes its file, makes it durable and
-// leaves a note beside it. The first part waits for all notes before it gives the checkpoint its
-// name, so a visible checkpoint is whole here too. The processes need only the folder for this.
-// They send no messages, so a save needs no order relative to the messages of training. PyTorch's
-// distributed checkpoints have one file for each rank in the same way.
+// The first part contains the manifest and the history. Each other part writes its files, makes
+// them durable and leaves a note beside them. The first part waits for all notes before it gives
+// the checkpoint its name, so a visible checkpoint is whole here too. The processes need only the
+// folder for this. They send no messages, so a save needs no order relative to the messages of
+// training. PyTorch's distributed checkpoints have one file for each rank in the same way.
 #pragma once
+#include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/file_system.h>
 #include <trireme/checkpoint/manifest.h>
 #include <cstddef>
@@ -27,16 +28,16 @@ struct Part {
   // If there is more than one part, all parts of one save have the same text here, and no other
   // save of this folder has it.
   std::string attempt;
-  // The rank that writes each part, by index. Messages use it; it may be empty.
+  // The rank that writes each part, by index. Empty: part i is rank i's.
   std::vector<int> ranks;
 };
 
-// A file of a checkpoint. Its bytes are given in pieces, in order.
+// A file of a checkpoint. Its bytes lie in several places, in order.
 struct OutgoingFile {
   std::string name;
-  std::vector<std::span<const std::byte>> pieces;
-  // The digest of all pieces. If empty, it is computed while they are written.
-  std::string digest = {};
+  std::vector<std::span<const std::byte>> bytes;
+  // The digests of its pieces. If empty, they are computed while the file is written.
+  std::vector<PieceDigest> pieces = {};
 };
 
 // A function that is called repeatedly while other parts are not ready. It returns false to stop
@@ -52,21 +53,23 @@ std::filesystem::path unfinished_path(const std::filesystem::path& folder, int64
                                       const Part& part);
 // Creates that folder unless another part has already created it.
 void open_unfinished(FileSystem& files, const std::filesystem::path& unfinished);
-// Writes files durably and returns their digests. Throws Error(io).
+// Writes the files of a part durably, and the digests of their pieces (pieces.h). Returns the
+// digests of all these files. Throws Error(io).
 std::map<std::string, std::string> write_files(FileSystem& files,
                                                const std::filesystem::path& unfinished,
-                                               const std::vector<OutgoingFile>& content);
+                                               const std::vector<OutgoingFile>& content,
+                                               const Part& part);
+// The rank that writes a part.
+int writer_of(const Part& part, int index);
 
 // Writes `content` and the note, for a part after the first. Throws Error(io) only if it cannot
 // even leave a note of the failure.
 void write_part(FileSystem& files, const std::filesystem::path& folder, int64_t step,
                 const Part& part, const std::vector<OutgoingFile>& content);
-// Waits for all notes and removes them, for the first part. Returns the digests of the other
-// parts' files. Throws Error(io) with the failure that a part noted, and Error(peer_lost) that
-// names the parts that did not arrive.
-std::map<std::string, std::string> collect_parts(FileSystem& files,
-                                                 const std::filesystem::path& unfinished,
-                                                 const Part& part,
-                                                 const GoOnWaiting& go_on_waiting);
+// Waits for all notes and removes them, for the first part. Adds the other parts' files and their
+// writers to the manifest. Throws Error(io) with the failure that a part noted, and
+// Error(peer_lost) that names the parts that did not arrive.
+void collect_parts(FileSystem& files, const std::filesystem::path& unfinished, const Part& part,
+                   const GoOnWaiting& go_on_waiting, Manifest& manifest);
 
 }  // namespace trireme::checkpoint

@@ -53,7 +53,7 @@ std::string write_safetensors(const fs::path& path, const std::vector<TensorView
     OutputFile file(disk(), unfinished);
     file.write(layout.header);
     for (const size_t i : layout.order) file.write(tensors[i].bytes);
-    std::string digest = file.finish();
+    std::string digest = digest_text(file.finish());
     disk().rename(unfinished, path);
     disk().sync_folder(folder);
     return digest;

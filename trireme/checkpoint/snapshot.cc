@@ -37,7 +37,7 @@ class Assembly {
     }
     digests_[piece] = digest_of_piece(image_.subspan(begin, end - begin));
   }
-  std::string digest() const { return digest_text(digests_); }
+  std::vector<PieceDigest> digests() { return std::move(digests_); }
 
  private:
   struct Part {
@@ -88,14 +88,17 @@ void Snapshot::take(const std::vector<TensorView>& model, const std::vector<Tens
     for (size_t i = from; i < to; ++i)
       i < first.pieces() ? first.copy_and_hash(i) : second.copy_and_hash(i - first.pieces());
   });
-  model_.digest = first.digest();
-  optimizer_.digest = second.digest();
+  model_.pieces = first.digests();
+  optimizer_.pieces = second.digests();
+  has_model_ = !model.empty();
 }
 
 std::vector<OutgoingFile> Snapshot::files(int part) const {
   std::vector<OutgoingFile> files = {
-      {file_of_part(kOptimizerFile, part), {optimizer_.image.bytes()}, optimizer_.digest}};
-  if (part == 0) files.insert(files.begin(), {kModelFile, {model_.image.bytes()}, model_.digest});
+      {file_of_part(kOptimizerFile, part), {optimizer_.image.bytes()}, optimizer_.pieces}};
+  if (part == 0 || has_model_)
+    files.insert(files.begin(),
+                 {file_of_part(kModelFile, part), {model_.image.bytes()}, model_.pieces});
   return files;
 }
 

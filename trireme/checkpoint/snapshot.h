@@ -1,10 +1,10 @@
 // A copy in memory of the files of a future checkpoint, each in one piece as it will lie on the
 // disk. No torch.
 #pragma once
+#include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/folder.h>
 #include <cstddef>
 #include <span>
-#include <string>
 #include <vector>
 
 namespace trireme::checkpoint {
@@ -41,9 +41,10 @@ class Snapshot {
  private:
   struct File {
     PageBuffer image;
-    std::string digest;
+    std::vector<PieceDigest> pieces;
   };
   File model_, optimizer_;
+  bool has_model_ = false;
 };
 
 }  // namespace trireme::checkpoint
