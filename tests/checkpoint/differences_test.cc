@@ -13,8 +13,8 @@ using testing::IsEmpty;
 
 std::vector<std::string> between(const OwnedTensor& a, const OwnedTensor& b) {
   TensorFile first, second;
-  first.tensors = {a.view()};
-  second.tensors = {b.view()};
+  first.tensors = {stored_whole(a.view())};
+  second.tensors = {stored_whole(b.view())};
   return differences(first, second);
 }
 

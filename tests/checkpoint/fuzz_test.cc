@@ -15,7 +15,8 @@
 #include <trireme/checkpoint/zip_archive.h>
 #include <unistd.h>
 
-#include "folder_testing.h"
+#include "old_format.h"
+#include "sliced_testing.h"
 
 namespace trireme::checkpoint::fuzz_test {
 namespace {
@@ -27,9 +28,9 @@ std::filesystem::path in_memory() {
   return ::access("/dev/shm", W_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
 }
 
-class Fuzz : public CheckpointFolder {
+class Fuzz : public SlicedFolder {
  protected:
-  Fuzz() : CheckpointFolder(in_memory()) { set_log_level(LogLevel::error); }
+  Fuzz() : SlicedFolder(in_memory()) { set_log_level(LogLevel::error); }
   ~Fuzz() override { set_log_level(LogLevel::info); }
 
   size_t below(size_t limit) { return limit == 0 ? 0 : random_() % limit; }
@@ -153,6 +154,59 @@ TEST_F(Fuzz, Manifests) {
     ends_well("file", [&] { manifest_from_text(damaged(text), "file"); });
   }
   EXPECT_GT(read, 100);
+}
+
+// The seals of these manifests and the digests are right, only what they say about slices is not.
+TEST_F(Fuzz, SlicesThatLie) {
+  Folder folder(runs_);
+  const fs::path path = save_sliced(folder, 5, 3);
+  Json fields = Json::parse(read_file(path / kManifestFile));
+  fields.erase("sha256");
+  const std::string slices = fields["slices"].dump();
+  int opened = 0;
+  for (int round = 0; round < 4'000; ++round) {
+    const Json lie = Json::parse(damaged(slices), nullptr, /*allow_exceptions=*/false);
+    if (lie.is_discarded()) continue;
+    fields["slices"] = lie;
+    try {
+      write_manifest(path, fields);
+    } catch (const Json::exception&) {
+      continue;  // It is no UTF-8.
+    }
+    ends_well(path, [&] {
+      const Saved saved = open_checkpoint(path);
+      std::vector<std::byte> memory;
+      for (const char* const kind : {kModelFile, kOptimizerFile})
+        for (const StoredTensor& tensor : catalogue_of(saved, kind))
+          EXPECT_EQ(assemble(tensor, memory).size(), static_cast<size_t>(tensor.spec.bytes()));
+      SliceReader reader(path);
+      const auto slice = slice_of("w", {8, 6}, 0, 1, 2);
+      std::vector<std::byte> place(96);
+      try {
+        reader.read({{slice, place}});
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::invalid_argument) throw;  // It lies about the name.
+      }
+      ++opened;
+    });
+  }
+  EXPECT_GT(opened, 0);
+}
+
+TEST_F(Fuzz, FilesOfSlices) {
+  Folder folder(runs_);
+  const fs::path path = save_sliced(folder, 5, 3);
+  const std::vector<std::string> names = names_in(path);
+  for (int round = 0; round < 1'500; ++round) {
+    const fs::path file = path / names[below(names.size())];
+    const std::string whole = read_file(file);
+    overwrite(file, damaged(whole));
+    ends_well(path, [&] {
+      SliceReader reader(path);
+      EXPECT_TRUE(reads_right(reader, static_cast<int>(below(2)), 2)) << file;
+    });
+    overwrite(file, whole);
+  }
 }
 
 TEST_F(Fuzz, PicklesAndArchivesOfPytorch) {

@@ -1,11 +1,13 @@
 """`trireme ckpt`, and checkpoints that go to PyTorch and back."""
 
+import hashlib
+import json
 import pathlib
 import sys
 import unittest
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from support import ROOT, TRIREME, SystemTest
 
 
@@ -143,6 +145,62 @@ class Ckpt(SystemTest):
                               "--set", "checkpoint.keep_every=3")
         self.assertEqual(sorted(p.name for p in newest.parent.glob("step-*")),
                          ["step-000000003", "step-000000006", "step-000000007"])
+
+    def sliced(self, weight, ranks):
+        """A checkpoint as `ranks` ranks write it, each the same number of rows of `weight`."""
+        path = self.folder / f"by-{ranks}" / "step-000000007"
+        path.mkdir(parents=True)
+        slices, rows = {}, len(weight) // ranks
+        for rank in range(ranks):
+            part = f"-{rank}" if rank > 0 else ""
+            model = {"w": weight[rows * rank:rows * (rank + 1)].contiguous()}
+            save_file(model | ({"b": torch.ones(3)} if rank == 0 else {}),
+                      path / f"model{part}.safetensors")
+            for name in ("optimizer", "pieces"):
+                save_file({}, path / f"{name}{part}.safetensors")
+            slices[f"model{part}.safetensors"] = {
+                "w": {"tensor": "w", "shape": list(weight.shape), "from": [rows * rank, 0]}}
+        save_file({"loss": torch.ones(7, dtype=torch.float64)}, path / "history.safetensors")
+        files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+                 for file in path.iterdir()}
+        writers = {name: int(name.split("-")[1].split(".")[0]) if "-" in name else 0
+                   for name in files}
+        text = json.dumps({"format": 3, "version": "0", "step": 7,
+                           "position": {"epoch": 0, "consumed": 7}, "aliases": {"v": "w"},
+                           "optimizer": {}, "config": {}, "extra": {}, "files": files,
+                           "slices": slices, "writers": writers})[:-1]
+        seal = hashlib.sha256(text.encode()).hexdigest()
+        (path / "manifest.json").write_text(f'{text},\n  "sha256": "{seal}"\n}}\n')
+        return path
+
+    def test_slices_are_listed_with_their_ranks_and_merge_into_one_file(self):
+        weight = torch.arange(48, dtype=torch.float32).view(12, 4)
+        by_4 = self.sliced(weight, 4)
+        said = self.ckpt("inspect", by_4)
+        for part in ("float32[12, 4]", "w[3:6, 0:4] of [12, 4]", "rank 1, model-1.safetensors",
+                     "2 tensors, 51 elements"):
+            self.assertIn(part, said)
+        listed = json.loads(self.ckpt("inspect", by_4, "--json"))["slices"]
+        self.assertEqual([(each["rank"], each["from"], each["sizes"]) for each in listed],
+                         [(rank, [3 * rank, 0], [3, 4]) for rank in range(4)])
+        self.ckpt("verify", by_4)
+        self.assertTrue(torch.equal(load_file(by_4 / "model-2.safetensors")["w"], weight[6:9]))
+        for name, read in (("all.safetensors", load_file),
+                           ("all.pt", lambda path: torch.load(path, weights_only=True))):
+            self.ckpt("convert", by_4, self.folder / name)
+            merged = read(self.folder / name)
+            self.assertEqual(set(merged), {"w", "v", "b"})
+            self.assertTrue(torch.equal(merged["w"], weight))
+            self.assertTrue(torch.equal(merged["v"], weight))
+        self.assertIn("the same", self.ckpt("diff", by_4, self.sliced(weight, 3)))
+        self.assertIn("w: 1 of 48 elements differ", self.ckpt(
+            "diff", by_4, self.sliced(weight + (weight == 17), 2), code=1))
+
+    def test_a_missing_slice_is_named_with_its_rank(self):
+        checkpoint = self.sliced(torch.ones(6, 2), 3)
+        (checkpoint / "model-2.safetensors").unlink()
+        said = self.ckpt("verify", checkpoint, code=1)
+        self.assertIn("model-2.safetensors is missing; rank 2 wrote it", said)
 
     def test_the_example_continues_in_python(self):
         checkpoint = self.trained("--set", "train.steps=60")

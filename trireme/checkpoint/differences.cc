@@ -59,16 +59,16 @@ double value_of(plan::DType dtype, const std::byte* bytes) {
 }
 
 // Returns a sentence about the elements that differ; empty if there are none.
-std::string largest_difference(const TensorView& a, const TensorView& b) {
-  if (std::equal(a.bytes.begin(), a.bytes.end(), b.bytes.begin(), b.bytes.end())) return {};
-  const auto width = static_cast<size_t>(plan::bytes_of(a.spec.dtype));
+std::string largest_difference(plan::DType dtype, std::span<const std::byte> a,
+                               std::span<const std::byte> b) {
+  if (std::equal(a.begin(), a.end(), b.begin(), b.end())) return {};
+  const auto width = static_cast<size_t>(plan::bytes_of(dtype));
   double largest = 0;
   size_t differing = 0, nans = 0;
-  for (size_t at = 0; at < a.bytes.size(); at += width) {
-    const double x = value_of(a.spec.dtype, &a.bytes[at]),
-                 y = value_of(b.spec.dtype, &b.bytes[at]);
+  for (size_t at = 0; at < a.size(); at += width) {
+    const double x = value_of(dtype, &a[at]), y = value_of(dtype, &b[at]);
     if (std::isnan(x) && std::isnan(y)) continue;
-    if (x == y && std::memcmp(&a.bytes[at], &b.bytes[at], width) == 0) continue;
+    if (x == y && std::memcmp(&a[at], &b[at], width) == 0) continue;
     ++differing;
     if (std::isnan(x) || std::isnan(y))
       ++nans;
@@ -76,32 +76,35 @@ std::string largest_difference(const TensorView& a, const TensorView& b) {
       largest = std::max(largest, std::abs(x - y));
   }
   if (differing == 0) return {};
-  return fmt::format("{} of {} elements differ, by {:.6g} at most{}", differing,
-                     a.bytes.size() / width, largest,
+  return fmt::format("{} of {} elements differ, by {:.6g} at most{}", differing, a.size() / width,
+                     largest,
                      nans > 0 ? fmt::format(", {} of them are NaN on one side", nans) : "");
 }
 
 }  // namespace
 
 std::vector<std::string> differences(const TensorFile& a, const TensorFile& b) {
-  std::unordered_map<std::string, const TensorView*> others;
-  for (const TensorView& tensor : b.tensors) others.emplace(tensor.spec.name, &tensor);
+  std::unordered_map<std::string, const StoredTensor*> others;
+  for (const StoredTensor& tensor : b.tensors) others.emplace(tensor.spec.name, &tensor);
   std::vector<std::string> lines;
-  for (const TensorView& tensor : a.tensors) {
+  std::vector<std::byte> memory_of_a, memory_of_b;
+  for (const StoredTensor& tensor : a.tensors) {
     const auto found = others.find(tensor.spec.name);
     if (found == others.end()) {
       lines.push_back(fmt::format("{}: only in the first", tensor.spec.name));
       continue;
     }
-    const TensorView& other = *found->second;
+    const StoredTensor& other = *found->second;
     others.erase(found);
     if (tensor.spec.shape != other.spec.shape || tensor.spec.dtype != other.spec.dtype)
       lines.push_back(fmt::format("{}: {} and {}", tensor.spec.name, tensor.spec.describe(),
                                   other.spec.describe()));
-    else if (const std::string largest = largest_difference(tensor, other); !largest.empty())
+    else if (const std::string largest = largest_difference(
+                 tensor.spec.dtype, assemble(tensor, memory_of_a), assemble(other, memory_of_b));
+             !largest.empty())
       lines.push_back(fmt::format("{}: {}", tensor.spec.name, largest));
   }
-  for (const TensorView& tensor : b.tensors)
+  for (const StoredTensor& tensor : b.tensors)
     if (others.contains(tensor.spec.name))
       lines.push_back(fmt::format("{}: only in the second", tensor.spec.name));
   return lines;

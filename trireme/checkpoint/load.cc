@@ -8,6 +8,7 @@
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/parallel.h>
 #include <trireme/checkpoint/pieces.h>
+#include <trireme/checkpoint/stretches.h>
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -16,13 +17,6 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A range of bytes of a file, and its place in memory.
-struct Stretch {
-  uint64_t begin = 0;
-  std::span<std::byte> to;
-  uint64_t end() const { return begin + to.size(); }
-};
 
 std::vector<Stretch> stretches_of(const SafetensorsFile& file,
                                   const std::vector<Destination>& destinations) {
@@ -41,26 +35,6 @@ std::vector<Stretch> stretches_of(const SafetensorsFile& file,
   std::sort(stretches.begin(), stretches.end(),
             [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
   return stretches;
-}
-
-// Reads [begin, end) to its places and hashes it there. Bytes without a place go to `scratch`.
-PieceDigest read_piece(const InputFile& file, uint64_t begin, uint64_t end,
-                       const std::vector<Stretch>& stretches, std::span<std::byte> scratch) {
-  auto next = std::partition_point(stretches.begin(), stretches.end(),
-                                   [&](const Stretch& each) { return each.end() <= begin; });
-  std::vector<std::span<std::byte>> parts;
-  for (uint64_t at = begin; at < end;) {
-    const bool placed = next != stretches.end() && next->begin <= at;
-    const uint64_t stop = std::min(end, placed                    ? next->end()
-                                        : next != stretches.end() ? next->begin
-                                                                  : end);
-    parts.push_back(placed ? next->to.subspan(at - next->begin, stop - at)
-                           : scratch.subspan(at - begin, stop - at));
-    if (placed) ++next;
-    at = stop;
-  }
-  file.read(begin, parts);
-  return digest_of_piece(parts);
 }
 
 struct Reading {

@@ -1,5 +1,5 @@
-// Reads a checkpoint into existing tensors in one pass: each block goes from the disk to its place
-// and is verified while it is in the cache. No torch.
+// Reads whole tensors of a checkpoint into existing ones in one pass: each block goes from the
+// disk to its place and is verified while it is in the cache. No torch.
 //
 // To verify first and to copy then would cost two passes over memory, twice the time of a
 // loader that does not verify. Therefore damage may be found when some bytes are already in
@@ -18,7 +18,7 @@
 namespace trireme::checkpoint {
 
 struct Destination {
-  const TensorView* tensor;    // One of Saved::model or Saved::optimizer.
+  const TensorView* tensor;    // One of Saved::model or Saved::optimizer: it is stored whole.
   std::span<std::byte> bytes;  // The destination has as many bytes as the tensor.
 };
 

@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/base/log.h>
+#include <trireme/checkpoint/catalogue.h>
 #include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/history.h>
 #include <trireme/checkpoint/open_checkpoint.h>
@@ -54,12 +55,21 @@ void open_files(Saved& saved) {
     std::vector<fs::path> paths;
     for (const std::string& name : files_of_parts(saved.manifest, file))
       paths.push_back(saved.path / name);
-    return std::make_unique<SafetensorsFiles>(paths);
+    return std::make_unique<SafetensorsFiles>(paths, [&](const auto& name, const auto& tensor) {
+      const auto slices = saved.manifest.slices.find(name);
+      return slices != saved.manifest.slices.end() && slices->second.contains(tensor);
+    });
   };
   saved.model = open(kModelFile);
   saved.optimizer = open(kOptimizerFile);
   if (saved.manifest.format >= 3)
     saved.manifest.loss_history = read_history(saved.path, saved.manifest);
+  if (saved.manifest.slices.empty()) return;
+  for (const auto& [file, slices] : saved.manifest.slices)
+    if (!saved.manifest.files.contains(file))
+      throw corrupt(saved.path / kManifestFile,
+                    fmt::format("has slices of {}, which it does not list", file));
+  for (const char* const kind : {kModelFile, kOptimizerFile}) catalogue_of(saved, kind);
 }
 
 void require_digest(const fs::path& file, const std::string& actual, const std::string& expected) {

@@ -12,7 +12,8 @@ namespace trireme::checkpoint {
 // Returns the manifest of a checkpoint whose files all exist. The manifest's own hash is checked.
 // Throws the errors of open_checkpoint().
 Saved open_manifest(const std::filesystem::path& path);
-// Opens the tensors as the headers of the files describe them, and reads and verifies the history.
+// Opens the tensors as the headers of the files describe them, checks that slices make up whole
+// tensors, and reads and verifies the history.
 // Error(corrupt | unsupported) may come from damage; only verify() can tell.
 void open_files(Saved& saved);
 // Reads every file and compares its hash. Throws Error(corrupt | io | unsupported).

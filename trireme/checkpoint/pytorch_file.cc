@@ -274,12 +274,19 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 std::vector<LoadedTensor> read_pytorch(const fs::path& path) { return PytorchReader(path).read(); }
 
 void write_pytorch(const fs::path& path, const std::vector<TensorView>& tensors) {
+  std::vector<plan::TensorSpec> specs;
+  for (const TensorView& tensor : tensors) specs.push_back(tensor.spec);
+  write_pytorch(path, specs, [&](size_t i) { return tensors[i].bytes; });
+}
+
+void write_pytorch(const fs::path& path, const std::vector<plan::TensorSpec>& tensors,
+                   const BytesOf& bytes_of_tensor) {
   std::string pickle = "\x80\x02";
   put_global(pickle, "collections", "OrderedDict");
   pickle += ")R(";
   for (size_t i = 0; i < tensors.size(); ++i) {
-    put_text(pickle, tensors[i].spec.name);
-    put_tensor(pickle, tensors[i].spec, i);
+    put_text(pickle, tensors[i].name);
+    put_tensor(pickle, tensors[i], i);
   }
   pickle += "u.";
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
@@ -290,7 +297,7 @@ void write_pytorch(const fs::path& path, const std::vector<TensorView>& tensors)
     zip.add("archive/data.pkl", bytes_of(pickle));
     zip.add("archive/byteorder", bytes_of("little"));
     for (size_t i = 0; i < tensors.size(); ++i)
-      zip.add(fmt::format("archive/data/{}", i), tensors[i].bytes);
+      zip.add(fmt::format("archive/data/{}", i), bytes_of_tensor(i));
     zip.add("archive/version", bytes_of("3\n"));
     zip.finish();
     file.finish();

@@ -29,5 +29,8 @@ std::vector<LoadedTensor> read_pytorch(const std::filesystem::path& path);
 // Writes a state dict that torch.load(path, weights_only=True) reads. The file is durable when the
 // function returns; an older file stays until then. Throws Error(io).
 void write_pytorch(const std::filesystem::path& path, const std::vector<TensorView>& tensors);
+// The same from tensors that need not all be in memory (see BytesOf).
+void write_pytorch(const std::filesystem::path& path, const std::vector<plan::TensorSpec>& tensors,
+                   const BytesOf& bytes_of);
 
 }  // namespace trireme::checkpoint

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -40,6 +41,14 @@ SafetensorsLayout lay_out(const std::vector<TensorView>& tensors,
 // reason and bytes written, and the errors of lay_out().
 std::string write_safetensors(const std::filesystem::path& path,
                               const std::vector<TensorView>& tensors,
+                              const std::map<std::string, std::string>& metadata = {});
+
+// The same from tensors that need not all be in memory: `bytes_of(i)` is asked once for each, and
+// its answer is used before the next question.
+using BytesOf = std::function<std::span<const std::byte>(size_t i)>;
+std::string write_safetensors(const std::filesystem::path& path,
+                              const std::vector<plan::TensorSpec>& tensors,
+                              const BytesOf& bytes_of,
                               const std::map<std::string, std::string>& metadata = {});
 
 // A file that is mapped into memory (read-only, private). Its views are valid while it lives.

@@ -5,9 +5,11 @@
 
 namespace trireme::checkpoint {
 
-SafetensorsFiles::SafetensorsFiles(const std::vector<std::filesystem::path>& paths) {
+SafetensorsFiles::SafetensorsFiles(const std::vector<std::filesystem::path>& paths,
+                                   const IsSlice& is_slice) {
   for (const auto& path : paths) {
     for (const TensorView& tensor : files_.emplace_back(path).tensors()) {
+      if (is_slice(path.filename().string(), tensor.spec.name)) continue;
       if (!by_name_.emplace(tensor.spec.name, tensors_.size()).second)
         throw Error(
             ErrorCode::corrupt, "checkpoint",

@@ -1,7 +1,8 @@
-// Tensors of several safetensors files, presented as one file. No torch.
+// Whole tensors of several safetensors files, presented as one file. No torch.
 #pragma once
 #include <trireme/checkpoint/safetensors.h>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,9 +11,11 @@ namespace trireme::checkpoint {
 
 class SafetensorsFiles {
  public:
-  // Throws the errors of SafetensorsFile, and Error(corrupt) for a tensor that
-  // is in two of the files.
-  explicit SafetensorsFiles(const std::vector<std::filesystem::path>& paths);
+  // Stored tensors for which `is_slice` returns true do not appear: catalogue_of() has them.
+  // Throws the errors of SafetensorsFile, and Error(corrupt) for a tensor that is in two of the
+  // files.
+  using IsSlice = std::function<bool(const std::string& file, const std::string& tensor)>;
+  SafetensorsFiles(const std::vector<std::filesystem::path>& paths, const IsSlice& is_slice);
   // The tensors of all files, file by file, in the order of their bytes.
   const std::vector<TensorView>& tensors() const { return tensors_; }
   const TensorView* find(const std::string& name) const;

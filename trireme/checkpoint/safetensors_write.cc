@@ -22,37 +22,58 @@ void require_fit(const TensorView& tensor) {
                 "pass a contiguous tensor's whole storage");
 }
 
-}  // namespace
-
-SafetensorsLayout lay_out(const std::vector<TensorView>& tensors,
-                          const std::map<std::string, std::string>& metadata) {
+SafetensorsLayout lay_out_specs(const std::vector<plan::TensorSpec>& tensors,
+                                const std::map<std::string, std::string>& metadata) {
   SafetensorsLayout layout;
   layout.order.resize(tensors.size());
   std::iota(layout.order.begin(), layout.order.end(), size_t{0});
   std::stable_sort(layout.order.begin(), layout.order.end(), [&](size_t a, size_t b) {
-    return plan::bytes_of(tensors[a].spec.dtype) > plan::bytes_of(tensors[b].spec.dtype);
+    return plan::bytes_of(tensors[a].dtype) > plan::bytes_of(tensors[b].dtype);
   });
   SafetensorsHeader header{{}, metadata};
   uint64_t position = 0;
   for (const size_t i : layout.order) {
-    require_fit(tensors[i]);
-    header.tensors.push_back({tensors[i].spec, position, position + tensors[i].bytes.size()});
-    position += tensors[i].bytes.size();
+    const auto bytes = static_cast<uint64_t>(tensors[i].bytes());
+    header.tensors.push_back({tensors[i], position, position + bytes});
+    position += bytes;
   }
   layout.header = header_bytes(header);
   layout.bytes = layout.header.size() + position;
   return layout;
 }
 
+}  // namespace
+
+SafetensorsLayout lay_out(const std::vector<TensorView>& tensors,
+                          const std::map<std::string, std::string>& metadata) {
+  std::vector<plan::TensorSpec> specs;
+  for (const TensorView& tensor : tensors) {
+    require_fit(tensor);
+    specs.push_back(tensor.spec);
+  }
+  return lay_out_specs(specs, metadata);
+}
+
 std::string write_safetensors(const fs::path& path, const std::vector<TensorView>& tensors,
                               const std::map<std::string, std::string>& metadata) {
-  const SafetensorsLayout layout = lay_out(tensors, metadata);
+  std::vector<plan::TensorSpec> specs;
+  for (const TensorView& tensor : tensors) {
+    require_fit(tensor);
+    specs.push_back(tensor.spec);
+  }
+  return write_safetensors(path, specs, [&](size_t i) { return tensors[i].bytes; }, metadata);
+}
+
+std::string write_safetensors(const fs::path& path, const std::vector<plan::TensorSpec>& tensors,
+                              const BytesOf& bytes_of,
+                              const std::map<std::string, std::string>& metadata) {
+  const SafetensorsLayout layout = lay_out_specs(tensors, metadata);
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const fs::path unfinished = folder / writing_name(path.filename().string());
   try {
     OutputFile file(disk(), unfinished);
     file.write(layout.header);
-    for (const size_t i : layout.order) file.write(tensors[i].bytes);
+    for (const size_t i : layout.order) file.write(bytes_of(i));
     std::string digest = digest_text(file.finish());
     disk().rename(unfinished, path);
     disk().sync_folder(folder);

@@ -21,7 +21,7 @@ TensorFile open_tensors(const fs::path& path) {
   std::error_code ignored;  // A path that cannot be examined cannot be opened either.
   if (fs::is_directory(path, ignored)) {
     file.saved = open_saved(path);
-    file.tensors = file.saved->model->tensors();
+    file.tensors = catalogue_of(*file.saved, kModelFile);
     file.aliases = file.saved->manifest.aliases;
     return file;
   }
@@ -36,10 +36,12 @@ TensorFile open_tensors(const fs::path& path) {
                 "loading it in Python and torch.save(state_dict, path) once more");
   if (is_zip) {
     file.loaded = read_pytorch(path);
-    for (const LoadedTensor& tensor : file.loaded) file.tensors.push_back(tensor.view());
+    for (const LoadedTensor& tensor : file.loaded)
+      file.tensors.push_back(stored_whole(tensor.view()));
   } else {
     file.safetensors = std::make_unique<SafetensorsFile>(path);
-    file.tensors = file.safetensors->tensors();
+    for (const TensorView& tensor : file.safetensors->tensors())
+      file.tensors.push_back(stored_whole(tensor));
   }
   return file;
 }

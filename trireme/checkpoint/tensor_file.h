@@ -1,6 +1,7 @@
 // The tensors of any supported file or folder: a checkpoint of Trireme, a safetensors file, or a
 // file of PyTorch. No torch.
 #pragma once
+#include <trireme/checkpoint/catalogue.h>
 #include <trireme/checkpoint/folder.h>
 #include <trireme/checkpoint/pytorch_file.h>
 #include <filesystem>
@@ -16,9 +17,9 @@ namespace trireme::checkpoint {
 // `path` is neither, and the errors of open_checkpoint() and newest_in().
 Saved open_saved(const std::filesystem::path& path);
 
-// A model's tensors. The views point into the other members.
+// A model's tensors. Their parts point into the other members.
 struct TensorFile {
-  std::vector<TensorView> tensors;
+  std::vector<StoredTensor> tensors;
   // Tied weights, as in Manifest.
   std::map<std::string, std::string> aliases;
   // The owners of the bytes.
@@ -32,7 +33,8 @@ TensorFile open_tensors(const std::filesystem::path& path);
 
 // Returns the differences between two sets of tensors, one line for each: a tensor that is
 // missing in one, another shape or type, or other values. For values the line has the
-// largest difference between two elements; NaN differs from every number but not from NaN.
+// largest difference between two elements; NaN differs from every number but not from NaN. How
+// the tensors are cut into slices does not count.
 // Empty if the sets are equal.
 std::vector<std::string> differences(const TensorFile& a, const TensorFile& b);
 

@@ -19,12 +19,34 @@ struct CkptArguments {
   bool json = false;
 };
 
+using StoredTensors = std::vector<checkpoint::StoredTensor>;
+
+// Calls visit(part, rank) for each slice that is not a whole tensor. The rank is -1 if no rank is
+// known to have written it.
+template <typename Visit>
+void for_each_slice(const checkpoint::Saved& saved, Visit visit) {
+  for (const char* const kind : {checkpoint::kModelFile, checkpoint::kOptimizerFile})
+    for (const auto& tensor : checkpoint::catalogue_of(saved, kind))
+      for (const checkpoint::StoredPart& part : tensor.parts) {
+        if (part.slice.is_whole()) continue;
+        const auto writer = saved.manifest.writers.find(part.file);
+        visit(part, writer == saved.manifest.writers.end() ? -1 : writer->second);
+      }
+}
+
 Json to_json(const checkpoint::Saved& saved) {
-  Json tensors = Json::array();
-  for (const auto& tensor : saved.model->tensors())
+  Json tensors = Json::array(), slices = Json::array();
+  for (const auto& tensor : checkpoint::catalogue_of(saved, checkpoint::kModelFile))
     tensors.push_back({{"name", tensor.spec.name},
                        {"shape", tensor.spec.shape},
                        {"dtype", plan::to_string(tensor.spec.dtype)}});
+  for_each_slice(saved, [&](const checkpoint::StoredPart& part, int rank) {
+    slices.push_back({{"tensor", part.slice.tensor},
+                      {"from", part.slice.from},
+                      {"sizes", part.slice.sizes},
+                      {"file", part.file},
+                      {"rank", rank}});
+  });
   return {{"path", saved.path.string()},
           {"version", saved.manifest.version},
           {"step", saved.manifest.step},
@@ -33,7 +55,8 @@ Json to_json(const checkpoint::Saved& saved) {
           {"files", saved.manifest.files},
           {"aliases", saved.manifest.aliases},
           {"optimizer", saved.manifest.optimizer.value("kind", "")},
-          {"tensors", tensors}};
+          {"tensors", tensors},
+          {"slices", slices}};
 }
 
 void print(const checkpoint::Saved& saved) {
@@ -48,15 +71,18 @@ void print(const checkpoint::Saved& saved) {
   if (const auto loss = checkpoint::evaluation_loss(manifest))
     fmt::print("loss on the held-out samples {:.6g}\n", *loss);
   int64_t elements = 0, bytes = 0;
-  for (const auto& tensor : saved.model->tensors()) {
+  const StoredTensors tensors = checkpoint::catalogue_of(saved, checkpoint::kModelFile);
+  for (const auto& tensor : tensors) {
     fmt::print("  {:<40} {}\n", tensor.spec.name, tensor.spec.describe());
     elements += tensor.spec.elements();
     bytes += tensor.spec.bytes();
   }
   for (const auto& [alias, name] : manifest.aliases)
     fmt::print("  {:<40} the same as {}\n", alias, name);
-  fmt::print("{} tensors, {} elements, {}\n", saved.model->tensors().size(), elements,
-             format_bytes(bytes));
+  fmt::print("{} tensors, {} elements, {}\n", tensors.size(), elements, format_bytes(bytes));
+  for_each_slice(saved, [](const checkpoint::StoredPart& part, int rank) {
+    fmt::print("  {:<40} rank {}, {}\n", part.slice.describe(), rank, part.file);
+  });
 }
 
 int inspect(const CkptArguments& arguments) {
@@ -102,8 +128,8 @@ int diff(const CkptArguments& arguments) {
 }
 
 // Adds the names of tied weights, for readers that do not know aliases.
-std::vector<checkpoint::TensorView> with_aliases(const checkpoint::TensorFile& file) {
-  std::vector<checkpoint::TensorView> tensors = file.tensors;
+StoredTensors with_aliases(const checkpoint::TensorFile& file) {
+  StoredTensors tensors = file.tensors;
   for (const auto& [alias, name] : file.aliases)
     for (const auto& tensor : file.tensors)
       if (tensor.spec.name == name) {
@@ -121,10 +147,16 @@ int convert(const CkptArguments& arguments) {
                 fmt::format("{} is neither a .pt (or .pth) nor a .safetensors file", to.string()),
                 "a name that ends in one of these");
   const auto file = checkpoint::open_tensors(arguments.path);
+  const StoredTensors tensors = with_aliases(file);
+  std::vector<plan::TensorSpec> specs;
+  for (const auto& tensor : tensors) specs.push_back(tensor.spec);
+  // Slices are put together tensor by tensor.
+  std::vector<std::byte> memory;
+  const auto bytes_of = [&](size_t i) { return checkpoint::assemble(tensors[i], memory); };
   if (kind == ".safetensors")
-    checkpoint::write_safetensors(to, with_aliases(file), {{"format", "pt"}});
+    checkpoint::write_safetensors(to, specs, bytes_of, {{"format", "pt"}});
   else
-    checkpoint::write_pytorch(to, with_aliases(file));
+    checkpoint::write_pytorch(to, specs, bytes_of);
   fmt::print("{}: {} tensors\n", to.string(), file.tensors.size() + file.aliases.size());
   return kExitOk;
 }
