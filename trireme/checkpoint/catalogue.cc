@@ -90,7 +90,10 @@ std::vector<StoredTensor> catalogue_of(const Saved& saved, const char* kind) {
     if (listed != manifest.slices.end() && used != listed->second.size())
       throw flawed(path / names[i], "the manifest lists slices that it does not hold");
   }
-  for (const StoredTensor& tensor : tensors) require_cover(tensor, path);
+  for (StoredTensor& tensor : tensors) {
+    require_cover(tensor, path);
+    std::ranges::sort(tensor.parts, {}, [](const StoredPart& part) { return part.slice.from; });
+  }
   return tensors;
 }
 

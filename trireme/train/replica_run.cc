@@ -115,7 +115,7 @@ struct ReplicaRun::Impl {
     saver_.emplace(
         writer, parts,
         RunFacts{train_->size(), options_.seed, options_.batch, config(), tensors_.aliases},
-        *group_);
+        *group_, let_all_write());
     if (!injector_ && !options_.inject.faults.empty())
       injector_.emplace(options_.inject.faults, options_.inject.marks, fault_actions());
     const bool stop = context_ && context_->stop;
@@ -177,20 +177,32 @@ struct ReplicaRun::Impl {
     const CheckpointOptions& keep = options_.checkpoint;
     if (!first()) writer_.reset();
     if (keep.dir.empty()) return {};
-    const checkpoint::WriterOptions writing{
-        .background = keep.background,
-        .others_live = [this] { return !world_.lost_a_worker(); },
-        .mark = [this](int64_t step) { return world_.mark_save(step); },
-        .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
-    if (first() && !writer_) writer_.emplace(open_folder(), writing);
+    if (first() && !writer_) writer_.emplace(open_folder(), writing());
     // With local steps momentum differs from rank to rank, and parts of several ranks would not
     // fit together.
     if (options_.local.steps > 1) return {};
-    const auto parts = agree_on_parts(keep.writers == "ranks", keep.dir, disk_, *group_);
+    return take_parts(keep.writers == "ranks");
+  }
+  std::optional<PartsOfSaves> take_parts(bool of_all_ranks) {
+    auto parts = agree_on_parts(of_all_ranks, options_.checkpoint.dir, disk_, *group_);
     const bool has_one = parts && parts->index > 0;
     if (has_one && (!part_writer_ || part_writer_->path() != parts->folder))
-      part_writer_.emplace(parts->folder, disk_, writing);
+      part_writer_.emplace(parts->folder, disk_, writing());
     return parts;
+  }
+  checkpoint::WriterOptions writing() {
+    return {.background = options_.checkpoint.background,
+            .others_live = [this] { return !world_.lost_a_worker(); },
+            .mark = [this](int64_t step) { return world_.mark_save(step); },
+            .copy_threads = has_host_to_itself(*group_) ? 2 : 1};
+  }
+  Saver::LetAllWrite let_all_write() {
+    if (options_.checkpoint.dir.empty()) return {};
+    return [this] {
+      auto parts = take_parts(/*of_all_ranks=*/true);
+      checkpoint::Writer* const writer = first() ? &*writer_ : parts ? &*part_writer_ : nullptr;
+      return std::pair(writer, std::move(parts));
+    };
   }
 
   // Keeps the state. The tensors stay where they are.
@@ -200,12 +212,14 @@ struct ReplicaRun::Impl {
     kept.progress.guard = guard_.state();
     const EngineState state = whole_state();
     kept.counters = state.counters;
+    kept.in_slices = saver_ && saver_->has_slices();
     own_.clear();
     for (const StateEntry& entry : state.tensors) {
       if (is_of_one_rank(entry.kind))
         own_.push_back(entry);
       else if (!is_of_model(entry.kind))
         kept.tensors.by_name.emplace(name_in_file(entry, 0), entry.tensor);
+      kept.in_slices = kept.in_slices || !entry.slice.is_whole();
     }
     return kept;
   }

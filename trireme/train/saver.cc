@@ -4,12 +4,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
-#include <trireme/checkpoint/load.h>
 #include <trireme/comm/dtype.h>
-#include <trireme/launch/protocol.h>
-#include <trireme/train/data_facts.h>
 #include <trireme/train/saver.h>
 #include <algorithm>
 #include <exception>
@@ -34,89 +30,6 @@ struct Views {
   }
 };
 
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
-}
-
-at::Tensor empty_like(const checkpoint::TensorView& view) {
-  return at::empty(view.spec.shape, at::TensorOptions().dtype(to_torch(view.spec.dtype)));
-}
-
-[[noreturn]] void refuse(const std::string& what) {
-  throw Error(ErrorCode::invalid_argument, "train", what,
-              "the checkpoint.dir of the same model, or --fresh to start anew");
-}
-
-const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::string& name,
-                                     const at::Tensor& tensor) {
-  const checkpoint::TensorView* view = saved.model->find(name);
-  if (view == nullptr)
-    refuse(fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
-  // A tensor of another type would be converted silently, and would lose what its type promises.
-  const plan::DType type = to_stored(tensor.scalar_type());
-  const bool same_type = view->spec.dtype == type ||
-                         // Early checkpoints store bool as uint8; the bytes are the same.
-                         (type == plan::DType::boolean && view->spec.dtype == plan::DType::uint8);
-  // Early checkpoints store masks and counters in the type of training.
-  const bool was_converted =
-      !tensor.is_floating_point() && at::isFloatingType(to_torch(view->spec.dtype));
-  if (view->spec.shape != tensor.sizes().vec() || !(same_type || was_converted))
-    refuse(fmt::format("{} holds '{}' as {}, this model has {}", saved.path.string(), name,
-                       view->spec.describe(),
-                       plan::TensorSpec{name, tensor.sizes().vec(), type, true}.describe()));
-  return *view;
-}
-
-// The places for a checkpoint's tensors: the model's are read directly into the module, the others
-// into new tensors.
-class Places {
- public:
-  explicit Places(const StateView& state) {
-    for (const StateEntry& entry : state)
-      if (is_of_model(entry.kind)) model_.push_back(entry);
-  }
-
-  std::vector<checkpoint::Destination> of(const checkpoint::Saved& saved) {
-    others.clear();
-    detours_.clear();
-    std::vector<checkpoint::Destination> destinations;
-    std::set<std::string> known;
-    for (const auto& [slice, tensor, kind] : model_) {
-      known.insert(slice.tensor);
-      const checkpoint::TensorView& view = stored(saved, slice.tensor, tensor);
-      const bool direct =
-          tensor.is_cpu() && tensor.is_contiguous() &&
-          tensor.is_floating_point() == at::isFloatingType(to_torch(view.spec.dtype));
-      if (!direct) detours_.emplace_back(tensor, empty_like(view));
-      destinations.push_back({&view, bytes_of(direct ? tensor : detours_.back().second)});
-    }
-    for (const auto& view : saved.model->tensors())
-      if (!known.contains(view.spec.name))
-        refuse(fmt::format("{} holds '{}', which this model does not have", saved.path.string(),
-                           view.spec.name));
-    if (saved.optimizer)
-      for (const auto& view : saved.optimizer->tensors()) {
-        others.push_back({view.spec.name, empty_like(view)});
-        destinations.push_back({&view, bytes_of(others.back().tensor)});
-      }
-    return destinations;
-  }
-
-  // Called once all bytes are in place.
-  void settle() {
-    const at::NoGradGuard no_grad;
-    for (const auto& [tensor, read] : detours_) tensor.copy_(read);
-    for (const StateEntry& entry : model_)
-      entry.tensor.unsafeGetTensorImpl()->bump_version();  // Autograd did not see the write.
-  }
-
-  std::vector<NamedTensor> others;
-
- private:
-  StateView model_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> detours_;
-};
-
 void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : parameters)
@@ -128,24 +41,6 @@ void require_finite(const std::vector<NamedTensor>& parameters, int64_t step) {
               step, name),
           "a smaller optimizer.lr, train.clip_norm, or a look at the data; older checkpoints are "
           "as they were");
-}
-
-// The tensors, without their values, that travel to every rank.
-Json describe(const SavedTensors& saved) {
-  Json tensors = Json::array();
-  for (const auto& [name, tensor] : saved.by_name)
-    tensors.push_back({{"name", name},
-                       {"shape", tensor.sizes().vec()},
-                       {"dtype", plan::to_string(to_plan(tensor.scalar_type()))}});
-  return tensors;
-}
-
-std::vector<plan::TensorSpec> specs_in(const Json& tensors) {
-  std::vector<plan::TensorSpec> specs;
-  for (const Json& tensor : tensors)
-    specs.push_back({tensor["name"], tensor["shape"].get<std::vector<int64_t>>(),
-                     plan::dtype_from_string(tensor["dtype"].get<std::string>()), true});
-  return specs;
 }
 
 // Returns the tensors of a part beside the model. Each tensor that all ranks have goes to the part
@@ -166,23 +61,6 @@ std::vector<NamedTensor> dealt_to(const checkpoint::Part& part, const StateView&
     if (to - bytes.begin() == part.index) mine.push_back({name_in_file(entry, 0), entry.tensor});
   }
   return mine;
-}
-
-// Checkpoints hold whole tensors.
-void require_whole(const StateView& state) {
-  for (const StateEntry& entry : state) {
-    check(entry.slice);
-    if (!entry.slice.is_whole())
-      throw Error(
-          ErrorCode::unsupported, "train",
-          fmt::format("a checkpoint cannot hold a part of a tensor: {}", entry.slice.describe()),
-          "a strategy whose ranks have whole tensors, or no checkpoint.dir");
-    if (entry.tensor.sizes().vec() != entry.slice.sizes)
-      throw Error(ErrorCode::internal, "train",
-                  fmt::format("the state {} has a tensor of shape [{}]", entry.slice.describe(),
-                              fmt::join(entry.tensor.sizes(), ", ")),
-                  "an Engine::state() whose tensors have the sizes of their slices");
-  }
 }
 
 }  // namespace
@@ -239,116 +117,12 @@ std::optional<PartsOfSaves> agree_on_parts(bool of_all_ranks, const std::filesys
 }
 
 Saver::Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts,
-             Group& group)
-    : facts_(std::move(facts)), group_(group), writer_(writer), parts_(std::move(parts)) {}
-
-void Saver::check_facts(const checkpoint::Manifest& manifest) const {
-  require_same_data(manifest.config, facts_.config);
-  const auto was = [&](const char* key, int64_t otherwise) {
-    return manifest.extra.value(key, otherwise);
-  };
-  if (const int64_t samples = was("samples", facts_.samples); samples != facts_.samples)
-    throw Error(ErrorCode::invalid_argument, "train",
-                fmt::format("the checkpoint was trained on {} samples, the data has {}", samples,
-                            facts_.samples),
-                "the same data, or --fresh to start anew");
-  const auto seed = manifest.extra.value("seed", facts_.seed);
-  if (seed != facts_.seed)
-    log_warning(
-        "train.seed is {} now and was {} in the checkpoint: the order of samples changes from "
-        "here",
-        facts_.seed, seed);
-  const int64_t batch = was("batch", facts_.batch);
-  if (batch != facts_.batch)
-    log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
-}
-
-// Reads the newest checkpoint. Parameters and buffers go directly into the model.
-std::optional<RunState> Saver::read(const StateView& model) {
-  // A run may return to the checkpoint that it has just saved.
-  writer_->wait();
-  Places places(model);
-  const auto saved =
-      checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
-        check_facts(candidate.manifest);
-        return places.of(candidate);
-      });
-  if (!saved) return std::nullopt;
-  places.settle();
-  const checkpoint::Manifest& manifest = saved->manifest;
-  RunState state;
-  for (const auto& [name, tensor] : places.others) state.tensors.by_name.emplace(name, tensor);
-  state.tensors.ranks = manifest.extra.value("world_size", 0);
-  state.counters = manifest.extra.value("counters", Json::object());
-  state.counters["optimizer"] = {
-      {"kind", manifest.optimizer.value("kind", "")},
-      {"counters", manifest.optimizer.value("counters", Json::object())}};
-  state.progress = {manifest.step,
-                    manifest.extra.value("skipped_steps", int64_t{0}),
-                    manifest.position,
-                    false,
-                    manifest.loss_history,
-                    {},
-                    manifest.extra.value("guard", Json()),
-                    manifest.extra.value("resize", Json())};
-  if (manifest.extra.contains("ledger"))
-    state.progress.ledger = Ledger::from_json(manifest.extra["ledger"], saved->path.string());
-  state.path = saved->path.string();
-  log_info("resumed from {} at step {}", state.path, state.progress.step);
-  return state;
-}
-
-std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& of_run,
-                                              std::optional<RunState> kept) {
-  const bool from_memory = kept.has_value();
-  std::optional<RunState> state;
-  Json head = Json::object();
-  std::exception_ptr refused;  // Only rank 0 reads the checkpoint, but all ranks refuse it.
-  if (group_.rank() == 0) {
-    try {
-      state = from_memory ? std::move(kept)
-              : writer_   ? read(engine.state().tensors)
-                          : std::nullopt;
-    } catch (const Error& error) {
-      const auto [what, remedy] = parts_of(error);
-      head = launch::refusal({error.code(), what, remedy});
-      refused = std::current_exception();
-    }
-  }
-  if (state)
-    head = {{"found", true},
-            {"from_memory", from_memory},
-            {"step", state->progress.step},
-            {"skipped", state->progress.skipped_steps},
-            {"stopping", state->progress.stopping},
-            {"losses", state->progress.loss_history},
-            {"ledger", state->progress.ledger.to_json()},
-            {"guard", state->progress.guard},
-            {"resize", state->progress.resize},
-            {"counters", state->counters},
-            {"tensors", describe(state->tensors)},
-            {"epoch", state->progress.position.epoch},
-            {"consumed", state->progress.position.consumed}};
-  head = broadcast_value(group_, head);
-  if (refused) std::rethrow_exception(refused);
-  if (const auto failure = launch::failure_in(head))
-    throw Error(failure->code, "train", failure->what, failure->remedy);
-  if (!head.contains("found")) return std::nullopt;
-  if (!state) state.emplace();
-  Restored restored;
-  restored.from_memory = head["from_memory"];
-  engine.begin_load({head["counters"], specs_in(head["tensors"]), !restored.from_memory});
-  StateView all = engine.state().tensors;
-  all.insert(all.end(), of_run.begin(), of_run.end());
-  restored.found = fill(all, state->tensors, /*only_common=*/restored.from_memory, group_);
-  engine.end_load();
-  restored.progress = {
-      head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
-      head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
-      head["guard"],    head["resize"]};
-  restored.path = state->path;
-  return restored;
-}
+             Group& group, LetAllWrite let_all_write)
+    : facts_(std::move(facts)),
+      group_(group),
+      writer_(writer),
+      parts_(std::move(parts)),
+      let_all_write_(std::move(let_all_write)) {}
 
 checkpoint::Manifest Saver::manifest_of(const EngineState& state, const Progress& progress,
                                         const Json& evaluation) const {
@@ -375,7 +149,7 @@ checkpoint::Manifest Saver::manifest_of(const EngineState& state, const Progress
 }
 
 void Saver::save(const EngineState& state, const Progress& progress, const Json& evaluation) {
-  require_whole(state.tensors);
+  if (learn_slices(state.tensors)) return save_slices(state, progress, evaluation);
   const bool all_write = parts_ && parts_->of_all_ranks;
   const std::vector<NamedTensor> of_ranks =
       all_write ? own_in_file(state.tensors, group_.rank()) : collect_own(state.tensors, group_);
@@ -397,6 +171,62 @@ void Saver::save(const EngineState& state, const Progress& progress, const Json&
   other_views.add(dealt_to(part, state.tensors));
   other_views.add(of_ranks);
   writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part));
+}
+
+// Every rank writes its own slices, and of replicas the lowest rank.
+void Saver::save_slices(const EngineState& state, const Progress& progress,
+                        const Json& evaluation) {
+  const int rank = group_.rank();
+  // All ranks or none begin to write.
+  const auto finite = [&] {
+    require_finite(tensors_of(state.tensors, StateKind::parameter), progress.step);
+  };
+  if (const auto error = attempt_on_all(group_, finite)) throw *error;
+  checkpoint::Part part;
+  if (group_.size() > 1)
+    part = {rank, group_.size(), fmt::format("{}-{}", parts_->name, ++saves_), parts_->ranks};
+  Views model_views, other_views;
+  for (const auto& [index, name] : slices_.written) {
+    const StateEntry& entry = state.tensors[index];
+    Views& views = is_of_model(entry.kind) ? model_views : other_views;
+    views.add({{name, entry.tensor.detach().reshape(entry.slice.sizes)}});
+  }
+  other_views.add(own_in_file(state.tensors, rank));
+  checkpoint::Manifest manifest;
+  manifest.step = progress.step;
+  if (rank == 0) {
+    manifest = manifest_of(state, progress, evaluation);
+    manifest.slices = slices_.in_files;
+  }
+  writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part));
+}
+
+// The entries are the same on all ranks, but for archives. They change when an optimizer makes its
+// state; then all ranks exchange their slices again.
+bool Saver::learn_slices(const StateView& view) {
+  std::vector<std::string> entries;
+  for (const StateEntry& entry : view)
+    if (entry.kind != StateKind::archive) entries.push_back(name_in_file(entry, 0));
+  if (!known_entries_ || *known_entries_ != entries) {
+    slices_ = slices_of(view, group_);
+    known_entries_ = std::move(entries);
+  }
+  if (!slices_.flaw.empty() && let_all_write_)
+    throw Error(ErrorCode::internal, "train",
+                "a checkpoint cannot hold the state: " + slices_.flaw,
+                "a strategy whose ranks together have each element of its state");
+  const bool is_written_otherwise = group_.size() > 1 && !(parts_ && parts_->of_all_ranks);
+  if (slices_.any() && let_all_write_ && is_written_otherwise) {
+    auto [writer, parts] = let_all_write_();
+    if (!parts)
+      throw Error(ErrorCode::invalid_argument, "train",
+                  "every rank writes its slices of the state, but some rank cannot write into "
+                  "rank 0's checkpoint.dir",
+                  "a checkpoint.dir that all ranks share");
+    writer_ = writer;
+    parts_ = std::move(parts);
+  }
+  return slices_.any();
 }
 
 void Saver::wait_for_all(Milliseconds at_once) {

@@ -1,15 +1,20 @@
-// Connects the engine with the checkpoint room. The ranks write the state of a replica, each a
-// part of it, and rank 0 hands it out to all.
+// Connects the engine with the checkpoint room. If every rank has the whole state, some ranks
+// write it, each a part, and rank 0 hands it out to all. If the state lies on the ranks in slices,
+// every rank writes and reads its own.
 #pragma once
 #include <trireme/checkpoint/writer.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/train/ledger.h>
+#include <trireme/train/saver_slices.h>
 #include <trireme/train/state_transfer.h>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace trireme {
 
@@ -36,6 +41,8 @@ struct RunState {
   SavedTensors tensors;
   // The path of the checkpoint; empty if the state comes from memory.
   std::string path;
+  // The tensors are only this rank's slices, so that nobody can continue from them alone.
+  bool in_slices = false;
 };
 
 // Facts of the data and the run that a checkpoint must fit.
@@ -71,22 +78,29 @@ class Saver {
  public:
   // Only rank 0 has a `writer`; others pass null. If rank 0 passes null too, nothing is saved or
   // found. With `parts`, each rank that has a part has a writer. Rank 0 then writes the model, and
-  // the rest is divided so that all write the same number of bytes.
+  // the rest is divided so that all write the same number of bytes. `let_all_write` is COLLECTIVE:
+  // it gives every rank a writer and a part, or nothing if some rank cannot write. It is called if
+  // the state lies in slices, and null if nothing is saved.
+  using LetAllWrite = std::function<std::pair<checkpoint::Writer*, std::optional<PartsOfSaves>>()>;
   Saver(checkpoint::Writer* writer, std::optional<PartsOfSaves> parts, RunFacts facts,
-        Group& group);
+        Group& group, LetAllWrite let_all_write = {});
 
   // COLLECTIVE. Gives every engine the state that rank 0 has `kept`, or else rank 0's newest whole
   // checkpoint, and fills the tensors of the run, which are the same on every rank. Kept
-  // parameters and buffers are in rank 0's module; states that other ranks kept are ignored.
-  // Returns nothing if there is neither. With a kept state, tensors of single ranks stay as they
-  // are. Throws Error(invalid_argument) that names the tensor or the fact in which checkpoint and
-  // run differ, on every rank.
+  // parameters and buffers are in rank 0's module; states that other ranks kept are ignored. A
+  // kept state in slices is not used, because those of a lost rank are gone: then all go back to
+  // the newest checkpoint. If the state or a checkpoint is in slices, every rank reads its own
+  // from the folder, with begin_load() for each checkpoint that is tried. Returns nothing if there
+  // is neither. With a kept state, tensors of single ranks stay as they are. Throws
+  // Error(invalid_argument) that names the tensor or the fact in which checkpoint and run differ,
+  // on every rank.
   struct Restored {
     Progress progress;
     // The names in a file of the tensors that are the same on every rank and were found.
     std::set<std::string> found;
     std::string path;  // Only rank 0 has it.
     bool from_memory = false;
+    int64_t bytes_read = 0;  // By this rank, of tensors' files, if it read slices.
   };
   std::optional<Restored> restore(Engine& engine, const StateView& of_run,
                                   std::optional<RunState> kept = std::nullopt);
@@ -98,6 +112,7 @@ class Saver {
   // Throws Error(io) if this save or an earlier one failed.
   void save(const EngineState& state, const Progress& progress, const Json& evaluation = {});
   bool writes() const { return writer_ != nullptr; }  // True if this rank writes.
+  bool has_slices() const { return slices_.any(); }   // True on all ranks if the state has any.
   // COLLECTIVE. Waits until every rank's part is on its disk, however long that takes. A rank
   // without a part waits for an answer no longer than `at_once`, and then asks again.
   void wait_for_all(Milliseconds at_once);
@@ -108,12 +123,23 @@ class Saver {
  private:
   void check_facts(const checkpoint::Manifest& manifest) const;
   std::optional<RunState> read(const StateView& model);
+  std::optional<Restored> restore_slices(Engine& engine, const StateView& of_run, bool must_find);
+  // COLLECTIVE. One attempt with one checkpoint; the error is the same on all ranks.
+  std::optional<Error> read_slices(Engine& engine, const StateView& of_run, const Json& head,
+                                   checkpoint::SliceReader* opened, Restored& restored);
+  void read_own_model(const StateView& state, checkpoint::SliceReader& reader) const;
+  // COLLECTIVE. Returns true if the state has slices. Then every rank has a writer, if any has.
+  bool learn_slices(const StateView& view);
+  void save_slices(const EngineState& state, const Progress& progress, const Json& evaluation);
   checkpoint::Manifest manifest_of(const EngineState& state, const Progress& progress,
                                    const Json& evaluation) const;
   RunFacts facts_;
   Group& group_;
-  checkpoint::Writer* const writer_;
-  const std::optional<PartsOfSaves> parts_;
+  checkpoint::Writer* writer_;
+  std::optional<PartsOfSaves> parts_;
+  const LetAllWrite let_all_write_;
+  std::optional<std::vector<std::string>> known_entries_;  // Those of slices_.
+  StateSlices slices_;
   int64_t saves_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <trireme/base/cbor.h>
@@ -21,8 +22,9 @@ bool fits(const Saved& saved, const StateEntry& entry, int rank) {
   const auto found = saved.find(name_in_file(entry, rank));
   if (found == saved.end()) return false;
   const at::Tensor& value = found->second;
-  if (entry.kind == StateKind::optimizer) return value.numel() == entry.tensor.numel();
-  return value.sizes() == entry.tensor.sizes() &&
+  const auto whole = plan::TensorSlice::whole({}, entry.slice.shape);
+  if (entry.kind == StateKind::optimizer) return value.numel() == whole.elements();
+  return value.sizes() == at::IntArrayRef(entry.slice.shape) &&
          value.scalar_type() == entry.tensor.scalar_type();
 }
 
@@ -52,14 +54,17 @@ bool all_fit(const StateView& own, const SavedTensors& saved) {
 at::Tensor as_bytes(const at::Tensor& contiguous) { return contiguous.view({-1}).view(at::kByte); }
 
 void fill_common(const StateEntry& entry, const Saved& saved, Group& group) {
-  const at::Tensor value = group.rank() == 0
-                               ? saved.at(name_in_file(entry, 0))
-                                     .to(entry.tensor.scalar_type())
-                                     .reshape(entry.tensor.sizes())
-                                     .contiguous()
-                               : at::empty_like(entry.tensor, at::MemoryFormat::Contiguous);
+  const plan::TensorSlice& slice = entry.slice;
+  at::Tensor value = group.rank() == 0 ? saved.at(name_in_file(entry, 0))
+                                             .to(entry.tensor.scalar_type())
+                                             .reshape(slice.shape)
+                                             .contiguous()
+                                       : at::empty(slice.shape, entry.tensor.options());
   if (group.size() > 1) group.broadcast(as_bytes(value), 0);
-  entry.tensor.copy_(value);
+  // Each rank takes its slice.
+  for (size_t d = 0; d < slice.shape.size(); ++d)
+    value = value.narrow(static_cast<int64_t>(d), slice.from[d], slice.sizes[d]);
+  entry.tensor.copy_(value.reshape(entry.tensor.sizes()));
 }
 
 void scatter(const StateView& own, const Saved& saved, Group& group) {
@@ -162,6 +167,26 @@ Json broadcast_value(Group& group, const Json& value) {
   group.broadcast(content, 0);
   const auto* data = static_cast<const uint8_t*>(content.const_data_ptr());
   return read_cbor({data, static_cast<size_t>(content.numel())}, "train");
+}
+
+std::vector<Json> gather_values(Group& group, const Json& value) {
+  if (group.size() == 1) return {value};
+  const std::vector<std::uint8_t> bytes = Json::to_cbor(value);
+  const at::Tensor length = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);
+  at::Tensor lengths = at::empty({group.size()}, at::kLong);
+  group.all_gather(length, lengths);
+  // All ranks give as many bytes as the longest value has.
+  const int64_t longest = lengths.max().item<int64_t>();
+  at::Tensor mine = at::zeros({longest}, at::kByte),
+             all = at::empty({group.size() * longest}, at::kByte);
+  std::memcpy(mine.mutable_data_ptr(), bytes.data(), bytes.size());
+  group.all_gather(mine, all);
+  const auto* data = static_cast<const uint8_t*>(all.const_data_ptr());
+  std::vector<Json> values;
+  for (int rank = 0; rank < group.size(); ++rank, data += longest)
+    values.push_back(
+        read_cbor({data, static_cast<size_t>(lengths[rank].item<int64_t>())}, "train"));
+  return values;
 }
 
 }  // namespace trireme

@@ -32,5 +32,7 @@ std::set<std::string> fill(const StateView& view, const SavedTensors& saved, boo
 
 // COLLECTIVE. Returns rank 0's value on every rank.
 Json broadcast_value(Group& group, const Json& value);
+// COLLECTIVE. Returns the values of all ranks, in order, on every rank.
+std::vector<Json> gather_values(Group& group, const Json& value);
 
 }  // namespace trireme

@@ -1,0 +1,349 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/base/log.h>
+#include <trireme/checkpoint/load.h>
+#include <trireme/checkpoint/open_checkpoint.h>
+#include <trireme/checkpoint/step_name.h>
+#include <trireme/comm/dtype.h>
+#include <trireme/launch/protocol.h>
+#include <trireme/train/data_facts.h>
+#include <trireme/train/saver.h>
+#include <trireme/train/saver_places.h>
+#include <algorithm>
+#include <exception>
+#include <set>
+#include <utility>
+
+namespace trireme {
+namespace {
+
+// The tensors, without their values, that travel to every rank.
+Json describe(const SavedTensors& saved) {
+  Json tensors = Json::array();
+  for (const auto& [name, tensor] : saved.by_name)
+    tensors.push_back({{"name", name},
+                       {"shape", tensor.sizes().vec()},
+                       {"dtype", plan::to_string(to_plan(tensor.scalar_type()))}});
+  return tensors;
+}
+
+std::vector<plan::TensorSpec> specs_in(const Json& tensors) {
+  std::vector<plan::TensorSpec> specs;
+  for (const Json& tensor : tensors)
+    specs.push_back({tensor["name"], tensor["shape"].get<std::vector<int64_t>>(),
+                     plan::dtype_from_string(tensor["dtype"].get<std::string>()), true});
+  return specs;
+}
+
+// Everything of a checkpoint but its tensors.
+RunState state_of(const checkpoint::Saved& saved) {
+  const checkpoint::Manifest& manifest = saved.manifest;
+  RunState state;
+  state.tensors.ranks = manifest.extra.value("world_size", 0);
+  state.counters = manifest.extra.value("counters", Json::object());
+  state.counters["optimizer"] = {
+      {"kind", manifest.optimizer.value("kind", "")},
+      {"counters", manifest.optimizer.value("counters", Json::object())}};
+  state.progress = {manifest.step,
+                    manifest.extra.value("skipped_steps", int64_t{0}),
+                    manifest.position,
+                    false,
+                    manifest.loss_history,
+                    {},
+                    manifest.extra.value("guard", Json()),
+                    manifest.extra.value("resize", Json())};
+  if (manifest.extra.contains("ledger"))
+    state.progress.ledger = Ledger::from_json(manifest.extra["ledger"], saved.path.string());
+  state.path = saved.path.string();
+  return state;
+}
+
+// What all ranks are told of the state that they take.
+Json head_of(const RunState& state, bool from_memory) {
+  return {{"found", true},
+          {"from_memory", from_memory},
+          {"step", state.progress.step},
+          {"skipped", state.progress.skipped_steps},
+          {"stopping", state.progress.stopping},
+          {"losses", state.progress.loss_history},
+          {"ledger", state.progress.ledger.to_json()},
+          {"guard", state.progress.guard},
+          {"resize", state.progress.resize},
+          {"counters", state.counters},
+          {"epoch", state.progress.position.epoch},
+          {"consumed", state.progress.position.consumed}};
+}
+
+Progress progress_in(const Json& head) {
+  return {head["step"],     head["skipped"], {head["epoch"], head["consumed"]},
+          head["stopping"], head["losses"],  Ledger::from_json(head["ledger"], "rank 0"),
+          head["guard"],    head["resize"]};
+}
+
+Json refusal_of(const Error& error) {
+  auto [what, remedy] = parts_of(error);
+  // If all checkpoints are damaged, each has a line.
+  const std::string text = error.what();
+  if (const size_t more = text.find('\n'); more != std::string::npos) what += text.substr(more);
+  return launch::refusal({error.code(), what, remedy});
+}
+
+void throw_if_refused(const Json& head) {
+  if (const auto failure = launch::failure_in(head))
+    throw Error(failure->code, "train", failure->what, failure->remedy);
+}
+
+// Whether a checkpoint of the folder has slices. Damaged ones do not count.
+bool has_slices_in(const std::filesystem::path& folder) {
+  for (const int64_t step : checkpoint::steps_in(checkpoint::disk(), folder)) {
+    try {
+      const auto saved = checkpoint::open_manifest(folder / checkpoint::name_of_step(step));
+      if (!saved.manifest.slices.empty()) return true;
+    } catch (const Error&) {
+      continue;  // A read of this checkpoint will name the damage.
+    }
+  }
+  return false;
+}
+
+StateView joined(StateView view, const StateView& more) {
+  view.insert(view.end(), more.begin(), more.end());
+  return view;
+}
+
+Error nothing_to_go_back_to() {
+  return Error(ErrorCode::not_found, "train",
+               "a worker was lost, its slices of the state are gone with it, and there is no "
+               "checkpoint to go back to",
+               "checkpoint.every, or run the job again from the beginning");
+}
+
+}  // namespace
+
+void Saver::check_facts(const checkpoint::Manifest& manifest) const {
+  require_same_data(manifest.config, facts_.config);
+  const auto was = [&](const char* key, int64_t otherwise) {
+    return manifest.extra.value(key, otherwise);
+  };
+  if (const int64_t samples = was("samples", facts_.samples); samples != facts_.samples)
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("the checkpoint was trained on {} samples, the data has {}", samples,
+                            facts_.samples),
+                "the same data, or --fresh to start anew");
+  const auto seed = manifest.extra.value("seed", facts_.seed);
+  if (seed != facts_.seed)
+    log_warning(
+        "train.seed is {} now and was {} in the checkpoint: the order of samples changes from "
+        "here",
+        facts_.seed, seed);
+  const int64_t batch = was("batch", facts_.batch);
+  if (batch != facts_.batch)
+    log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
+}
+
+// Reads the newest checkpoint. Parameters and buffers go directly into the model.
+std::optional<RunState> Saver::read(const StateView& model) {
+  // A run may return to the checkpoint that it has just saved.
+  writer_->wait();
+  Places places(model);
+  const auto saved =
+      checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
+        check_facts(candidate.manifest);
+        return places.of(candidate);
+      });
+  if (!saved) return std::nullopt;
+  places.settle();
+  RunState state = state_of(*saved);
+  for (const auto& [name, tensor] : places.others) state.tensors.by_name.emplace(name, tensor);
+  log_info("resumed from {} at step {}", state.path, state.progress.step);
+  return state;
+}
+
+std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& of_run,
+                                              std::optional<RunState> kept) {
+  const bool in_slices = learn_slices(joined(engine.state().tensors, of_run));
+  // The memory of rank 0 does not hold the slices of a rank that is lost.
+  const bool gives_up = kept && kept->in_slices;
+  if (gives_up) kept.reset();
+  const bool from_memory = kept.has_value();
+  std::optional<RunState> state;
+  Json head = Json::object();
+  std::exception_ptr refused;  // Only rank 0 reads the checkpoint, but all ranks refuse it.
+  if (group_.rank() == 0) {
+    try {
+      if (from_memory)
+        state = std::move(kept);
+      else if (writer_ && (in_slices || has_slices_in(writer_->path())))
+        head["in_slices"] = true;
+      else if (writer_)
+        state = read(engine.state().tensors);
+      if (gives_up && !state && !head.contains("in_slices")) throw nothing_to_go_back_to();
+    } catch (const Error& error) {
+      head = refusal_of(error);
+      refused = std::current_exception();
+    }
+  }
+  if (state) {
+    head = head_of(*state, from_memory);
+    head["tensors"] = describe(state->tensors);
+  }
+  head = broadcast_value(group_, head);
+  if (refused) std::rethrow_exception(refused);
+  throw_if_refused(head);
+  if (head.contains("in_slices")) return restore_slices(engine, of_run, gives_up);
+  if (!head.contains("found")) return std::nullopt;
+  if (!state) state.emplace();
+  Restored restored;
+  restored.from_memory = head["from_memory"];
+  engine.begin_load({head["counters"], specs_in(head["tensors"]), !restored.from_memory});
+  const StateView all = joined(engine.state().tensors, of_run);
+  restored.found = fill(all, state->tensors, /*only_common=*/restored.from_memory, group_);
+  engine.end_load();
+  restored.progress = progress_in(head);
+  restored.path = state->path;
+  return restored;
+}
+
+// Rank 0 goes through the checkpoints from the newest on, and each rank reads its slices of each,
+// until none of them finds damage.
+std::optional<Saver::Restored> Saver::restore_slices(Engine& engine, const StateView& of_run,
+                                                     bool must_find) {
+  Restored restored;
+  const auto attempt = [&](const Json& head, checkpoint::SliceReader* opened) {
+    return read_slices(engine, of_run, head, opened, restored);
+  };
+  Json end = {{"end", true}};
+  if (group_.rank() == 0) {
+    writer_->wait();
+    std::exception_ptr refused;
+    try {
+      const auto open = [&](const std::filesystem::path& path) {
+        checkpoint::SliceReader reader(path);
+        check_facts(reader.saved().manifest);
+        Json head = head_of(state_of(reader.saved()), /*from_memory=*/false);
+        head["path"] = path.string();
+        head["files"] = reader.saved().manifest.files;
+        head["ranks"] = reader.saved().manifest.extra.value("world_size", 0);
+        head = broadcast_value(group_, head);
+        if (const auto error = attempt(head, &reader)) throw *error;
+        return checkpoint::open_manifest(path);
+      };
+      const auto saved =
+          checkpoint::newest_whole(std::filesystem::absolute(writer_->path()), open);
+      if (!saved && must_find) throw nothing_to_go_back_to();
+      end["found"] = saved.has_value();
+    } catch (const Error& error) {
+      end = refusal_of(error);
+      end["end"] = true;
+      refused = std::current_exception();
+    }
+    broadcast_value(group_, end);
+    if (refused) std::rethrow_exception(refused);
+  } else {
+    for (;;) {
+      const Json head = broadcast_value(group_, Json());
+      if (head.contains("end")) {
+        end = head;
+        break;
+      }
+      attempt(head, nullptr);  // Rank 0 decides what follows from an error.
+    }
+    throw_if_refused(end);
+  }
+  if (!end.value("found", false)) return std::nullopt;
+  if (group_.rank() > 0)
+    restored.path.clear();
+  else
+    log_info("resumed from {} at step {}", restored.path, restored.progress.step);
+  return restored;
+}
+
+std::optional<Error> Saver::read_slices(Engine& engine, const StateView& of_run, const Json& head,
+                                        checkpoint::SliceReader* opened, Restored& restored) {
+  std::optional<checkpoint::SliceReader> own;
+  const auto read_model = [&] {
+    if (opened == nullptr) {
+      try {
+        own.emplace(std::filesystem::path(head["path"].get<std::string>()));
+      } catch (const Error& error) {
+        throw Error(ErrorCode::invalid_argument, "train",
+                    fmt::format("rank {} cannot read the checkpoint that rank 0 reads: {}",
+                                group_.rank(), parts_of(error).what),
+                    "a checkpoint.dir that all ranks share");
+      }
+      opened = &*own;
+      if (Json(own->saved().manifest.files) != head["files"])
+        throw Error(ErrorCode::invalid_argument, "train",
+                    fmt::format("rank {} sees another checkpoint as {} than rank 0", group_.rank(),
+                                own->saved().path.string()),
+                    "a checkpoint.dir that all ranks share");
+    }
+    read_own_model(engine.state().tensors, *opened);
+  };
+  if (auto error = attempt_on_all(group_, read_model)) return error;
+
+  std::set<std::string> of_model;
+  for (const auto& tensor : checkpoint::catalogue_of(opened->saved(), checkpoint::kModelFile))
+    of_model.insert(tensor.spec.name);
+  std::vector<plan::TensorSpec> others;
+  for (const checkpoint::StoredTensor& tensor : opened->tensors())
+    if (!of_model.contains(tensor.spec.name)) others.push_back(tensor.spec);
+  const auto begin = [&] { engine.begin_load({head["counters"], others, /*model_is_new=*/true}); };
+  if (auto error = attempt_on_all(group_, begin)) return error;
+
+  const StateView all = joined(engine.state().tensors, of_run);
+  learn_slices(all);
+  StateView in_slices, whole_ones;
+  for (const StateEntry& entry : all)
+    if (!is_of_model(entry.kind)) (slices_.has(entry) ? in_slices : whole_ones).push_back(entry);
+  restored.found.clear();
+  SavedTensors saved;
+  saved.ranks = head["ranks"];
+  const auto read_others = [&] {
+    SlicePlaces places;
+    for (const StateEntry& entry : in_slices) {
+      const std::string name = name_in_file(entry, 0);
+      if (opened->find(name) == nullptr) continue;
+      places.add(entry, *opened);
+      restored.found.insert(name);
+    }
+    // Rank 0 hands out what the ranks do not have in slices.
+    for (const plan::TensorSpec& spec : group_.rank() == 0 ? others : decltype(others)()) {
+      if (slices_.tensors.contains(spec.name)) continue;
+      const at::Tensor tensor =
+          at::empty(spec.shape, at::TensorOptions().dtype(to_torch(spec.dtype)));
+      saved.by_name.emplace(spec.name, tensor);
+      places.add(whole(spec.name, tensor, StateKind::optimizer), *opened);
+    }
+    places.read(*opened);
+  };
+  if (auto error = attempt_on_all(group_, read_others)) return error;
+  restored.found.merge(fill(whole_ones, saved, /*only_common=*/false, group_));
+  engine.end_load();
+  restored.progress = progress_in(head);
+  restored.path = head["path"];
+  restored.bytes_read = static_cast<int64_t>(opened->bytes_read());
+  return {};
+}
+
+// Whole tensors of the model are read by rank 0; the engine's begin_load() gives them to all.
+void Saver::read_own_model(const StateView& state, checkpoint::SliceReader& reader) const {
+  SlicePlaces places;
+  std::set<std::string> known;
+  for (const StateEntry& entry : state) {
+    if (!is_of_model(entry.kind)) continue;
+    known.insert(entry.slice.tensor);
+    if (group_.rank() == 0 || slices_.has(entry)) places.add(entry, reader);
+  }
+  for (const auto& tensor : checkpoint::catalogue_of(reader.saved(), checkpoint::kModelFile))
+    if (!known.contains(tensor.spec.name))
+      refuse_checkpoint(fmt::format("{} holds '{}', which this model does not have",
+                                    reader.saved().path.string(), tensor.spec.name));
+  places.read(reader);
+}
+
+}  // namespace trireme
