@@ -7,6 +7,7 @@
 
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/model.h>
+#include <functional>
 
 #include "../base/expect_error.h"
 
@@ -86,6 +87,27 @@ TEST(ModelInputs, AreTheTensorsOfTheBatchByName) {
   const Model missing{net, model.forward, {"data", "lengths"}};
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { output_of(missing, batch); }),
               AllOf(HasSubstr("'lengths'"), HasSubstr("data, target, mask")));
+}
+
+TEST(ModelInputs, ThatAFunctionOfOneTensorWouldDropAreRefused) {
+  const auto net = std::make_shared<Net>();
+  const Model model{
+      net, [net](const at::Tensor& data) { return net->forward(data); }, {"data", "mask"}};
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { output_of(model, batch_of(2)); }),
+              AllOf(HasSubstr("takes one tensor, and gets 2"), HasSubstr("Model::inputs")));
+}
+
+TEST(ModelFunctions, MayBeEmptyOrGeneric) {
+  const std::function<at::Tensor(const at::Tensor&)> nothing;
+  EXPECT_FALSE(Forward(nothing));
+  const Forward generic = [](auto x) { return x * 2; };
+  EXPECT_EQ(generic(at::ones({1})).item<double>(), 2);
+  const std::function<at::Tensor(const at::Tensor&, const at::Tensor&)> no_loss;
+  EXPECT_FALSE(LossFunction(no_loss));
+  const LossFunction generic_loss = [](auto output, auto target) {
+    return output.sum() + target.sum();
+  };
+  EXPECT_EQ(generic_loss(at::ones({3}), batch_of(3)).item<double>(), 6);
 }
 
 TEST(BatchParts, AreViewsOfEveryTensor) {

@@ -53,8 +53,8 @@ TEST(DataFacts, TellWhetherSamplesWereHeldOut) {
               HasSubstr("data.test_fraction is 0.2 now and was not in use"));
 }
 
-// Large data sets had another order in earlier versions. A programme of one's own may have no digest
-// of its content.
+// Large data sets had another order in earlier versions. A programme of one's own may have no
+// digest of its content.
 TEST(DataFacts, OfAnotherOrderDifferAlsoWithoutADigestOfTheContent) {
   const Json plain = {{"data.shuffle", "true"}}, keyed = with(plain, "data.order", "keyed");
   EXPECT_NO_THROW(require_same_data(keyed, keyed));

@@ -165,6 +165,45 @@ TEST_P(OwnStateOnOtherRanks, TrainsOn) {
   for (const double loss : report.loss_history) EXPECT_TRUE(std::isfinite(loss));
 }
 
+// Keeps signs in types that groups cannot add up. The last signs have a part in the next update.
+class SignEngine : public tests::AllReduced {
+ public:
+  explicit SignEngine(const EngineSetting& setting) : tests::AllReduced(setting) {}
+
+ protected:
+  void update() override {
+    const at::Tensor& parameter = parameters()[0].tensor;
+    parameter.sub_(positive_.to(at::kDouble) + steps_.to(at::kDouble), 0.001);
+    tests::AllReduced::update();
+    positive_.copy_(parameter.gt(0));
+    steps_.add_(1);
+  }
+  StateView own_state() override {
+    return {whole("positive", positive_, StateKind::common),
+            whole("steps", steps_, StateKind::rank)};
+  }
+
+ private:
+  at::Tensor positive_ = at::zeros(parameters()[0].tensor.sizes(), at::kBool);
+  at::Tensor steps_ = at::zeros({}, at::kChar);
+};
+
+TEST_F(OwnStrategyState, MayHaveAnyTypeThatACheckpointStores) {
+  static std::once_flag once;
+  std::call_once(once, [] { register_strategy("own_signs", {make_engine<SignEngine>}); });
+  for (const int replicas : {1, 2}) {
+    const Folder undisturbed, interrupted;
+    const auto in = [&](const Folder& folder, int64_t steps) {
+      return options_in(folder, steps, replicas, "own_signs");
+    };
+    const Report whole_run = fit(in(undisturbed, 7), tests::job(rate()), clouds(90));
+    fit(in(interrupted, 3), tests::job(rate()), clouds(90));
+    const Report resumed = fit(in(interrupted, 7), tests::job(rate()), clouds(90));
+    EXPECT_EQ(resumed.resumed_from_step, 3);
+    EXPECT_EQ(resumed.parameters_sha256, whole_run.parameters_sha256) << replicas;
+  }
+}
+
 TEST_F(OwnStrategyState, TakesACheckpointOfAnotherStrategyAndWarnsThatItsOwnStateStartsAnew) {
   const Job the_job = job(SGD{.lr = 0.02, .momentum = 0.9});
   const Folder folder;

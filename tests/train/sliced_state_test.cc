@@ -378,7 +378,7 @@ TEST_F(SlicedState, AfterALossWithoutACheckpointTheRunEndsAndSaysWhy) {
   const AfterALoss result = train_with_a_loss(options);
   for (const size_t survivor : {0, 1})
     EXPECT_THAT(result.errors[survivor],
-                AllOf(HasSubstr("not_found"), HasSubstr("its slices of the state are gone"),
+                AllOf(HasSubstr("internal"), HasSubstr("its slices of the state are gone"),
                       HasSubstr("checkpoint.every")));
 }
 

@@ -72,7 +72,12 @@ Batch load(const Source& source, at::ScalarType dtype, uint64_t seed, Batch batc
   };
   batch.data = take(rows.data, "data");
   batch.target = take(rows.target, "targets");
-  for (const auto& [name, tensor] : rows.more) batch.more.emplace(name, take(tensor, name));
+  for (const auto& [name, tensor] : rows.more) {
+    require(name != "data" && name != "target",
+            fmt::format("the source gives '{}' in Example::more", name),
+            "Example::data and Example::target for these two");
+    batch.more.emplace(name, take(tensor, name));
+  }
   return batch;
 }
 

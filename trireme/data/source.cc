@@ -77,8 +77,9 @@ void require_same_names(const std::vector<Example>& examples,
     for (const auto& [name, tensor] : example.more) names.push_back(name);
     return fmt::format("[{}]", fmt::join(names, ", "));
   };
+  const auto same_name = [](const auto& a, const auto& b) { return a.first == b.first; };
   for (size_t row = 1; row < examples.size(); ++row)
-    if (names_of(examples[row]) != names_of(examples[0]))
+    if (!std::ranges::equal(examples[row].more, examples[0].more, same_name))
       throw Error(
           ErrorCode::invalid_argument, "data",
           fmt::format("sample {} has more tensors {}, but sample {} of the same batch has "

@@ -40,12 +40,16 @@ class OfBatch {
  public:
   OfBatch() = default;
   template <std::invocable<const at::Tensor&, const at::Tensor&> Call>
-  OfBatch(Call call)
-      : run_([call = std::move(call)](const at::Tensor& output, const Batch& batch) mutable {
-          return call(output, batch.target);
-        }) {}
-  template <std::invocable<const at::Tensor&, const Batch&> Call>
-    requires(!std::invocable<Call, const at::Tensor&, const at::Tensor&>)
+  OfBatch(Call call) {
+    if constexpr (requires { call == nullptr; })
+      if (call == nullptr) return;
+    run_ = [call = std::move(call)](const at::Tensor& output, const Batch& batch) mutable {
+      return call(output, batch.target);
+    };
+  }
+  template <typename Call>
+    requires(!std::invocable<Call, const at::Tensor&, const at::Tensor&> &&
+             std::invocable<Call, const at::Tensor&, const Batch&>)
   OfBatch(Call call) : run_(std::move(call)) {}
 
   Result operator()(const at::Tensor& output, const Batch& batch) const {
@@ -108,8 +112,9 @@ struct IncomingState {
   bool model_is_new = false;
 };
 
-// Used by one thread. After an error no further step is made. Unless is_torn(), the parameters and
-// state() are then those before the step that failed, and the next generation continues from them.
+// Used by one thread. begin_load() may come again with an older state, if the newest turns out to
+// be damaged. After an error no further step is made. Unless is_torn(), the parameters and state()
+// are then those before the step that failed, and the next generation continues from them.
 class Engine {
  public:
   virtual ~Engine() = default;

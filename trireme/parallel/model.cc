@@ -6,6 +6,7 @@
 #include <trireme/base/error.h>
 #include <trireme/parallel/model.h>
 #include <trireme/parallel/module_state.h>
+#include <algorithm>
 #include <set>
 
 namespace trireme {
@@ -18,6 +19,9 @@ namespace {
 void check_names(const std::vector<Block>& blocks) {
   std::set<std::string> names;
   for (const Block& block : blocks) {
+    if (std::ranges::count(block.modules, nullptr) > 0)
+      refuse_model(fmt::format("a module of the block '{}' is null", block.name),
+                   "Block::modules without it");
     if (!block.forward)
       refuse_model(fmt::format("the block '{}' of the model has no forward", block.name),
                    "a function from tensors to tensors");
@@ -44,6 +48,13 @@ void check_tensors(const Model& model) {
 }
 
 }  // namespace
+
+const at::Tensor& Forward::only_one_of(const Tensors& inputs) {
+  if (inputs.size() != 1)
+    refuse_model(fmt::format("the model's forward takes one tensor, and gets {}", inputs.size()),
+                 "a forward that takes `const Tensors&`, or one name in Model::inputs");
+  return inputs[0];
+}
 
 at::Tensor output_of(const Model& model, const Batch& batch) {
   Tensors inputs;

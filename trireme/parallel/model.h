@@ -20,12 +20,15 @@ class Forward {
  public:
   Forward() = default;
   template <std::invocable<const at::Tensor&> Call>
-  Forward(Call call)
-      : run_([call = std::move(call)](const Tensors& inputs) mutable {
-          return call(inputs.at(0));
-        }) {}
-  template <std::invocable<const Tensors&> Call>
-    requires(!std::invocable<Call, const at::Tensor&>)
+  Forward(Call call) {
+    if constexpr (requires { call == nullptr; })
+      if (call == nullptr) return;
+    run_ = [call = std::move(call)](const Tensors& inputs) mutable {
+      return call(only_one_of(inputs));
+    };
+  }
+  template <typename Call>
+    requires(!std::invocable<Call, const at::Tensor&> && std::invocable<Call, const Tensors&>)
   Forward(Call call) : run_(std::move(call)) {}
 
   at::Tensor operator()(const at::Tensor& data) const { return run_({data}); }
@@ -33,6 +36,8 @@ class Forward {
   explicit operator bool() const { return run_ != nullptr; }
 
  private:
+  // Throws Error(invalid_argument) if there are several.
+  static const at::Tensor& only_one_of(const Tensors& inputs);
   std::function<at::Tensor(const Tensors& inputs)> run_;
 };
 

@@ -7,15 +7,16 @@
 namespace trireme {
 
 void Passes::compute(const Batch& batch, int passes, const Backward& backward) const {
-  for (int part = 0; part < passes; ++part) {
-    const auto [from, to] = plan::DataPlan::share(batch.size(), part, passes);
+  for (int number = 0; number < passes; ++number) {
+    const auto [from, to] = plan::DataPlan::share(batch.size(), number, passes);
     if (from == to) {
       compute_nothing(batch, backward);
       continue;
     }
     setting_.enter(Phase::forward);
     const bool whole = to - from == batch.size();
-    const Batch pass = whole ? batch : batch.part(from, to - from);
+    std::optional<Batch> part;
+    const Batch& pass = whole ? batch : part.emplace(batch.part(from, to - from));
     at::Tensor loss;
     {
       const Autocast mixed(setting_.autocast);
@@ -23,7 +24,7 @@ void Passes::compute(const Batch& batch, int passes, const Backward& backward) c
       loss = setting_.loss(output_of(setting_.model, pass), pass);
     }
     setting_.enter(Phase::backward);
-    backward(loss, to - from, part + 1 == passes);
+    backward(loss, to - from, number + 1 == passes);
   }
 }
 

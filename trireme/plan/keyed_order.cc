@@ -6,25 +6,19 @@
 #include <bit>
 
 namespace trireme::plan {
-namespace {
-
-constexpr uint64_t kRounds = 6;
-
-}  // namespace
-
 KeyedOrder::KeyedOrder(int64_t n, uint64_t seed)
     : n_(static_cast<uint64_t>(n)),
-      seed_(seed),
       half_bits_((static_cast<int>(std::bit_width(n_ > 1 ? n_ - 1 : 1)) + 1) / 2) {
   if (n < 1)
     throw Error(ErrorCode::invalid_argument, "plan", fmt::format("cannot order {} samples", n));
   mask_ = (uint64_t{1} << half_bits_) - 1;
+  for (size_t round = 0; round < kRounds; ++round) keys_[round] = mix64(seed, round);
 }
 
 uint64_t KeyedOrder::once(uint64_t value) const {
   uint64_t left = value >> half_bits_, right = value & mask_;
-  for (uint64_t round = 0; round < kRounds; ++round) {
-    const uint64_t mixed = left ^ (mix64(seed_, round, right) & mask_);
+  for (const uint64_t key : keys_) {
+    const uint64_t mixed = left ^ (mix64(key ^ right) & mask_);
     left = right;
     right = mixed;
   }

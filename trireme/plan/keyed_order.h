@@ -1,5 +1,7 @@
 // The shuffled order of a data set that is too large for a table of its samples. Pure.
 #pragma once
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace trireme::plan {
@@ -16,7 +18,9 @@ class KeyedOrder {
 
  private:
   uint64_t once(uint64_t value) const;
-  uint64_t n_, seed_, mask_;
+  static constexpr size_t kRounds = 6;
+  uint64_t n_, mask_;
+  std::array<uint64_t, kRounds> keys_;
   int half_bits_;
 };
 

@@ -51,6 +51,7 @@ int64_t batches_between(const DataPlanOptions& data, DataPosition from, DataPosi
 }
 
 // A limit, so that a damaged record cannot keep a process busy for ever.
+constexpr int64_t kShown = 5;  // Samples that a message names.
 constexpr int64_t kMostEpochs = 1'000'000;
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -70,9 +71,18 @@ std::vector<int64_t> order_of(const DataPlanOptions& data, int64_t epoch) {
       .global_batch({epoch, 0});
 }
 
+// Returns the samples at the places from `begin` to `end` of an epoch's order, or as many of them
+// as some() needs.
+std::vector<int64_t> first_of(const DataPlanOptions& data, int64_t epoch, int64_t begin,
+                              int64_t end) {
+  const int64_t count = std::min(end - begin, kShown + 1);
+  return plan::DataPlan({data.samples, count, data.seed, data.shuffle, false})
+      .global_batch({epoch, begin});
+}
+
 // Returns text such as "12, 993, 4, ...".
 std::string some(const std::vector<int64_t>& samples) {
-  const size_t shown = std::min<size_t>(samples.size(), 5);
+  const size_t shown = std::min(samples.size(), static_cast<size_t>(kShown));
   return fmt::format(
       "{}{}", fmt::join(samples.begin(), samples.begin() + static_cast<int64_t>(shown), ", "),
       samples.size() > shown ? ", ..." : "");
@@ -288,13 +298,11 @@ std::vector<std::string> Ledger::errors(size_t most) const {
   };
   for (int64_t number = begin_.epoch; !runs_.empty() && number <= last_epoch(); ++number) {
     const Epoch epoch = this->epoch(number);
-    std::vector<int64_t> order;
     for (const Stretch& stretch : epoch.wrong) {
-      if (epoch.data && order.empty()) order = order_of(*epoch.data, number);
       std::string which;
-      if (!order.empty())
+      if (epoch.data)
         which = fmt::format(" (samples {})",
-                            some({order.begin() + stretch.begin, order.begin() + stretch.end}));
+                            some(first_of(*epoch.data, number, stretch.begin, stretch.end)));
       const std::string where = fmt::format("epoch {}: positions {} to {} of its order{}", number,
                                             stretch.begin, stretch.end - 1, which);
       add(stretch.times == 0 ? where + " were used by no step"

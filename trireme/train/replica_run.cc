@@ -65,7 +65,10 @@ struct ReplicaRun::Impl {
       announce_saved();
     }
     while (!is_done() && !stopping_ && !regroup_) step();
-    if (regroup_ && !is_done() && !stopping_) return End::regroup;
+    if (regroup_ && !is_done() && !stopping_) {
+      save_slices();
+      return End::regroup;
+    }
     finish();
     return End::finished;
   }
@@ -149,10 +152,15 @@ struct ReplicaRun::Impl {
   // of compression or loss scale.
   void make_engine() {
     engine_.reset();
+    updated_.clear();
     for (const auto& [name, tensor] : tensors_.parameters)
       // The gradients may come from a step that was abandoned.
       tensor.mutable_grad().reset();
     engine_ = strategy_.make(engine_setting());
+    if (!engine_)
+      throw Error(ErrorCode::invalid_argument, "train",
+                  fmt::format("strategy '{}' made no engine", options_.strategy),
+                  "a function that returns one, such as make_engine<Kind>");
   }
 
   // Waits for the lock, because a rank 0 that was ended a moment ago may still exist. If another
@@ -178,9 +186,9 @@ struct ReplicaRun::Impl {
     if (!first()) writer_.reset();
     if (keep.dir.empty()) return {};
     if (first() && !writer_) writer_.emplace(open_folder(), writing());
-    // With local steps momentum differs from rank to rank, and parts of several ranks would not
+    // If replicas differ, so does momentum, and parts of several ranks would not
     // fit together.
-    if (options_.local.steps > 1) return {};
+    if (options_.local.steps > 1 || !strategy_.features.equal_replicas) return {};
     return take_parts(keep.writers == "ranks");
   }
   std::optional<PartsOfSaves> take_parts(bool of_all_ranks) {
@@ -213,10 +221,9 @@ struct ReplicaRun::Impl {
     const EngineState state = whole_state();
     kept.counters = state.counters;
     kept.in_slices = saver_ && saver_->has_slices();
-    own_.clear();
     for (const StateEntry& entry : state.tensors) {
       if (is_of_one_rank(entry.kind))
-        own_.push_back(entry);
+        kept.own.push_back(entry);
       else if (!is_of_model(entry.kind))
         kept.tensors.by_name.emplace(name_in_file(entry, 0), entry.tensor);
       kept.in_slices = kept.in_slices || !entry.slice.is_whole();
@@ -281,7 +288,7 @@ struct ReplicaRun::Impl {
   FaultActions fault_actions() {
     FaultActions actions = process_actions();
     actions.corrupt = [this](int64_t step) {
-      flip_a_bit(updated_tensors(engine_->state().tensors), static_cast<uint64_t>(step));
+      flip_a_bit(updated_parameters(), static_cast<uint64_t>(step));
     };
     if (dynamic_cast<comm::Breakable*>(group_.get()))
       actions.drop_link = [this](int peer) {
@@ -351,6 +358,11 @@ struct ReplicaRun::Impl {
         view.push_back(whole(name, average_->averages()[next++], StateKind::average));
     return view;
   }
+  // The same tensors during a generation.
+  const std::vector<NamedTensor>& updated_parameters() {
+    if (updated_.empty()) updated_ = updated_tensors(engine_->state().tensors);
+    return updated_;
+  }
   EngineState whole_state() {
     EngineState state = engine_->state();
     const StateView of_run = averages();
@@ -410,21 +422,11 @@ struct ReplicaRun::Impl {
       if (!found.contains(name_in_file(view[i], 0))) view[i].tensor.copy_(parameters[i]);
   }
 
-  // Rank 0 has only its own tensors of single ranks, so each rank keeps what it has.
-  void take_own() {
-    const at::NoGradGuard no_grad;
-    for (const StateEntry& entry : engine_->state().tensors)
-      for (const StateEntry& kept : own_)
-        if (is_of_one_rank(entry.kind) && entry.slice == kept.slice)
-          entry.tensor.copy_(kept.tensor);
-  }
-
   // Takes the state to continue from, if there is any. `goes_back` says that it is an earlier
   // state of this run. Throws Error(internal) if there is none and this run has begun to train.
   void resume(bool goes_back = false) {
     phase(Phase::checkpoint);
     if (auto found = saver_->restore(*engine_, averages(), kept_)) {
-      if (found->from_memory) take_own();
       begin_averages_anew_but(found->found);
       progress_ = std::move(found->progress);
       goes_back ? guard_.go_back(progress_.guard) : guard_.load(progress_.guard);
@@ -437,7 +439,7 @@ struct ReplicaRun::Impl {
       // The rest of an epoch may be too small for a larger batch.
       progress_.position = loader_->position();
       stopping_ = progress_.stopping;
-      went_on_ = found->from_memory;
+      went_on_ = found->goes_on;
       if (found->from_memory) return;
       result_.report.resumed_from_step = progress_.step;
       result_.report.checkpoint = found->path;
@@ -525,8 +527,7 @@ struct ReplicaRun::Impl {
     const int64_t every = options_.guard.check_replicas_every;
     const bool have_one_copy = engine_->shares_parameters() && group_->hosts() == 1;
     if (every == 0 || progress_.step % every != 0 || have_one_copy) return false;
-    const std::string difference =
-        differing_replicas(updated_tensors(engine_->state().tensors), *group_);
+    const std::string difference = differing_replicas(updated_parameters(), *group_);
     if (difference.empty()) return false;
     const std::string what = fmt::format("after step {} {}", progress_.step, difference);
     if (!guard_.may_go_back_as_replicas_differ())
@@ -707,6 +708,13 @@ struct ReplicaRun::Impl {
     save();
   }
 
+  // The next generation cannot take slices from memory.
+  void save_slices() {
+    if (options_.checkpoint.dir.empty() || !saver_->has_slices()) return;
+    save();
+    saver_->wait_for_all(world_.options().timeout / 4);
+  }
+
   // Announces checkpoints that have become durable. At the end of a run, or after a request to
   // stop, it waits for all of them.
   void announce_saved() {
@@ -846,6 +854,7 @@ struct ReplicaRun::Impl {
   // Members that live for a generation, or for the whole run if the job is not elastic.
   std::shared_ptr<Group> group_, norm_group_;
   std::unique_ptr<Engine> engine_;
+  std::vector<NamedTensor> updated_;  // The engine's updated_tensors(), once they were asked for.
   std::optional<Loader> loader_;
   std::optional<Saver> saver_;
   std::optional<TrainContext> context_;
@@ -860,7 +869,6 @@ struct ReplicaRun::Impl {
   bool bound_ = false;  // The replica is bound to a generation and has its state.
   // True if this replica has the state after progress_.step committed steps.
   bool has_state_ = false;
-  StateView own_;
   // Members that live for the whole run.
 
   // The run continues from the memory of another generation.

@@ -201,16 +201,10 @@ void Saver::save_slices(const EngineState& state, const Progress& progress,
   writer_->save(std::move(manifest), model_views.views, other_views.views, std::move(part));
 }
 
-// The entries are the same on all ranks, but for archives. They change when an optimizer makes its
-// state; then all ranks exchange their slices again.
+// Every save asks anew, because an optimizer makes its state in the first step, and not on every
+// rank in the same one.
 bool Saver::learn_slices(const StateView& view) {
-  std::vector<std::string> entries;
-  for (const StateEntry& entry : view)
-    if (entry.kind != StateKind::archive) entries.push_back(name_in_file(entry, 0));
-  if (!known_entries_ || *known_entries_ != entries) {
-    slices_ = slices_of(view, group_);
-    known_entries_ = std::move(entries);
-  }
+  slices_ = slices_of(view, group_);
   if (!slices_.flaw.empty() && let_all_write_)
     throw Error(ErrorCode::internal, "train",
                 "a checkpoint cannot hold the state: " + slices_.flaw,
@@ -225,6 +219,7 @@ bool Saver::learn_slices(const StateView& view) {
                   "a checkpoint.dir that all ranks share");
     writer_ = writer;
     parts_ = std::move(parts);
+    saves_ = 0;
   }
   return slices_.any();
 }

@@ -39,6 +39,7 @@ struct RunState {
   Progress progress;
   Json counters = Json::object();  // See EngineState.
   SavedTensors tensors;
+  StateView own;  // The tensors of single ranks that this rank kept.
   // The path of the checkpoint; empty if the state comes from memory.
   std::string path;
   // The tensors are only this rank's slices, so that nobody can continue from them alone.
@@ -100,6 +101,8 @@ class Saver {
     std::set<std::string> found;
     std::string path;  // Only rank 0 has it.
     bool from_memory = false;
+    // The run goes on from another generation, from its memory or back from a checkpoint.
+    bool goes_on = false;
     int64_t bytes_read = 0;  // By this rank, of tensors' files, if it read slices.
   };
   std::optional<Restored> restore(Engine& engine, const StateView& of_run,
@@ -138,7 +141,6 @@ class Saver {
   checkpoint::Writer* writer_;
   std::optional<PartsOfSaves> parts_;
   const LetAllWrite let_all_write_;
-  std::optional<std::vector<std::string>> known_entries_;  // Those of slices_.
   StateSlices slices_;
   int64_t saves_ = 0;
 };

@@ -27,7 +27,7 @@ Json describe(const SavedTensors& saved) {
   for (const auto& [name, tensor] : saved.by_name)
     tensors.push_back({{"name", name},
                        {"shape", tensor.sizes().vec()},
-                       {"dtype", plan::to_string(to_plan(tensor.scalar_type()))}});
+                       {"dtype", plan::to_string(to_stored(tensor.scalar_type()))}});
   return tensors;
 }
 
@@ -97,26 +97,24 @@ void throw_if_refused(const Json& head) {
     throw Error(failure->code, "train", failure->what, failure->remedy);
 }
 
-// Whether a checkpoint of the folder has slices. Damaged ones do not count.
-bool has_slices_in(const std::filesystem::path& folder) {
-  for (const int64_t step : checkpoint::steps_in(checkpoint::disk(), folder)) {
-    try {
-      const auto saved = checkpoint::open_manifest(folder / checkpoint::name_of_step(step));
-      if (!saved.manifest.slices.empty()) return true;
-    } catch (const Error&) {
-      continue;  // A read of this checkpoint will name the damage.
-    }
-  }
-  return false;
-}
+// The newest checkpoint has slices, and all ranks must read it. No std::exception, which would
+// look like a checkpoint that does not fit.
+struct FoundSlices {};
 
 StateView joined(StateView view, const StateView& more) {
   view.insert(view.end(), more.begin(), more.end());
   return view;
 }
 
+void take_own(const StateView& view, const StateView& own) {
+  const at::NoGradGuard no_grad;
+  for (const StateEntry& entry : view)
+    for (const StateEntry& kept : own)
+      if (is_of_one_rank(entry.kind) && entry.slice == kept.slice) entry.tensor.copy_(kept.tensor);
+}
+
 Error nothing_to_go_back_to() {
-  return Error(ErrorCode::not_found, "train",
+  return Error(ErrorCode::internal, "train",
                "a worker was lost, its slices of the state are gone with it, and there is no "
                "checkpoint to go back to",
                "checkpoint.every, or run the job again from the beginning");
@@ -145,13 +143,15 @@ void Saver::check_facts(const checkpoint::Manifest& manifest) const {
     log_warning("data.batch is {} now and was {} in the checkpoint", facts_.batch, batch);
 }
 
-// Reads the newest checkpoint. Parameters and buffers go directly into the model.
+// Reads the newest checkpoint. Parameters and buffers go directly into the model. Throws
+// FoundSlices.
 std::optional<RunState> Saver::read(const StateView& model) {
   // A run may return to the checkpoint that it has just saved.
   writer_->wait();
   Places places(model);
   const auto saved =
       checkpoint::load_newest(writer_->folder().path(), [&](const checkpoint::Saved& candidate) {
+        if (!candidate.manifest.slices.empty()) throw FoundSlices();
         check_facts(candidate.manifest);
         return places.of(candidate);
       });
@@ -169,6 +169,7 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
   // The memory of rank 0 does not hold the slices of a rank that is lost.
   const bool gives_up = kept && kept->in_slices;
   if (gives_up) kept.reset();
+  const StateView own = kept ? kept->own : StateView();
   const bool from_memory = kept.has_value();
   std::optional<RunState> state;
   Json head = Json::object();
@@ -177,16 +178,19 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
     try {
       if (from_memory)
         state = std::move(kept);
-      else if (writer_ && (in_slices || has_slices_in(writer_->path())))
+      else if (writer_ && in_slices)
         head["in_slices"] = true;
       else if (writer_)
         state = read(engine.state().tensors);
       if (gives_up && !state && !head.contains("in_slices")) throw nothing_to_go_back_to();
-    } catch (const Error& error) {
-      head = refusal_of(error);
+    } catch (const FoundSlices&) {
+      head["in_slices"] = true;
+    } catch (const std::exception& error) {
+      head = refusal_of(as_error(error));
       refused = std::current_exception();
     }
   }
+  if (head.contains("in_slices")) head["gives_up"] = gives_up;
   if (state) {
     head = head_of(*state, from_memory);
     head["tensors"] = describe(state->tensors);
@@ -194,7 +198,7 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
   head = broadcast_value(group_, head);
   if (refused) std::rethrow_exception(refused);
   throw_if_refused(head);
-  if (head.contains("in_slices")) return restore_slices(engine, of_run, gives_up);
+  if (head.contains("in_slices")) return restore_slices(engine, of_run, head["gives_up"]);
   if (!head.contains("found")) return std::nullopt;
   if (!state) state.emplace();
   Restored restored;
@@ -202,9 +206,12 @@ std::optional<Saver::Restored> Saver::restore(Engine& engine, const StateView& o
   engine.begin_load({head["counters"], specs_in(head["tensors"]), !restored.from_memory});
   const StateView all = joined(engine.state().tensors, of_run);
   restored.found = fill(all, state->tensors, /*only_common=*/restored.from_memory, group_);
+  // Rank 0 has only its own tensors of single ranks, so each rank keeps what it has.
+  if (restored.from_memory) take_own(all, own);
   engine.end_load();
   restored.progress = progress_in(head);
   restored.path = state->path;
+  restored.goes_on = restored.from_memory;
   return restored;
 }
 
@@ -218,9 +225,9 @@ std::optional<Saver::Restored> Saver::restore_slices(Engine& engine, const State
   };
   Json end = {{"end", true}};
   if (group_.rank() == 0) {
-    writer_->wait();
     std::exception_ptr refused;
     try {
+      writer_->wait();
       const auto open = [&](const std::filesystem::path& path) {
         checkpoint::SliceReader reader(path);
         check_facts(reader.saved().manifest);
@@ -229,15 +236,19 @@ std::optional<Saver::Restored> Saver::restore_slices(Engine& engine, const State
         head["files"] = reader.saved().manifest.files;
         head["ranks"] = reader.saved().manifest.extra.value("world_size", 0);
         head = broadcast_value(group_, head);
-        if (const auto error = attempt(head, &reader)) throw *error;
+        if (const auto error = attempt(head, &reader)) {
+          // Damage would explain the error.
+          if (error->code() == ErrorCode::invalid_argument) checkpoint::verify(reader.saved());
+          throw *error;
+        }
         return checkpoint::open_manifest(path);
       };
       const auto saved =
           checkpoint::newest_whole(std::filesystem::absolute(writer_->path()), open);
       if (!saved && must_find) throw nothing_to_go_back_to();
       end["found"] = saved.has_value();
-    } catch (const Error& error) {
-      end = refusal_of(error);
+    } catch (const std::exception& error) {
+      end = refusal_of(as_error(error));
       end["end"] = true;
       refused = std::current_exception();
     }
@@ -255,6 +266,7 @@ std::optional<Saver::Restored> Saver::restore_slices(Engine& engine, const State
     throw_if_refused(end);
   }
   if (!end.value("found", false)) return std::nullopt;
+  restored.goes_on = must_find;
   if (group_.rank() > 0)
     restored.path.clear();
   else
@@ -296,7 +308,7 @@ std::optional<Error> Saver::read_slices(Engine& engine, const StateView& of_run,
   if (auto error = attempt_on_all(group_, begin)) return error;
 
   const StateView all = joined(engine.state().tensors, of_run);
-  learn_slices(all);
+  if (auto error = attempt_on_all(group_, [&] { learn_slices(all); })) return error;
   StateView in_slices, whole_ones;
   for (const StateEntry& entry : all)
     if (!is_of_model(entry.kind)) (slices_.has(entry) ? in_slices : whole_ones).push_back(entry);

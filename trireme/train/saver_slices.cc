@@ -62,15 +62,22 @@ std::string free_name(const plan::TensorSlice& slice, const std::set<std::string
 
 StateSlices slices_of(const StateView& view, Group& group) {
   bool has_parts = false;
-  for (const StateEntry& entry : view) {
-    require_sound(entry);
-    has_parts = has_parts || !entry.slice.is_whole();
+  std::optional<Error> unsound;
+  try {
+    for (const StateEntry& entry : view) require_sound(entry);
+  } catch (const Error& error) {
+    unsound = error;
   }
-  const at::Tensor mine = at::full({1}, has_parts ? 1 : 0, at::kLong);
-  at::Tensor of_all = at::zeros({group.size()}, at::kLong);
-  group.all_gather(mine, of_all);
+  for (const StateEntry& entry : view) has_parts = has_parts || !entry.slice.is_whole();
+  // If one rank has an error, the others must not wait for its slices.
+  const at::Tensor facts = at::zeros({2}, at::kLong);
+  facts[0] = has_parts ? 1 : 0;
+  facts[1] = unsound ? 1 : 0;
+  group.all_reduce(facts);
+  if (facts[1].item<int64_t>() > 0)
+    if (const auto error = error_of_any(unsound, group)) throw *error;
   StateSlices result;
-  if (of_all.sum().item<int64_t>() == 0) return result;
+  if (facts[0].item<int64_t>() == 0) return result;
 
   std::vector<ToldSlice> told;
   std::vector<plan::TensorSlice> slices;
@@ -87,6 +94,9 @@ StateSlices slices_of(const StateView& view, Group& group) {
     }
   const plan::Cover cover = plan::check_cover(slices, holders);
   result.flaw = cover.flaw;
+  for (const StateEntry& entry : view)
+    if (entry.kind == StateKind::archive && result.flaw.empty())
+      result.flaw = "each rank has an optimizer without names for its state";
   std::map<std::string, std::set<std::string>> taken;
   for (size_t i = 0; i < slices.size(); ++i) {
     const bool is_empty = slices[i].elements() == 0 && !slices[i].is_whole();
@@ -100,6 +110,11 @@ StateSlices slices_of(const StateView& view, Group& group) {
     if (told[i].rank == group.rank()) result.written.emplace_back(told[i].entry, name);
   }
   return result;
+}
+
+Error as_error(const std::exception& error) {
+  if (const auto* const known = dynamic_cast<const Error*>(&error)) return *known;
+  return Error(ErrorCode::internal, "train", error.what());
 }
 
 std::optional<Error> error_of_any(const std::optional<Error>& mine, Group& group) {
@@ -119,8 +134,8 @@ std::optional<Error> attempt_on_all(Group& group, const std::function<void()>& a
   std::optional<Error> mine;
   try {
     action();
-  } catch (const Error& error) {
-    mine = error;
+  } catch (const std::exception& error) {
+    mine = as_error(error);
   }
   return error_of_any(mine, group);
 }

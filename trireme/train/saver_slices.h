@@ -41,6 +41,8 @@ StateSlices slices_of(const StateView& view, Group& group);
 // rank that has one, on every rank.
 std::optional<Error> error_of_any(const std::optional<Error>& mine, Group& group);
 // Runs `action` on this rank and then agrees with the others on its error.
+// An error of LibTorch or of a strategy becomes Error(internal).
+Error as_error(const std::exception& error);
 std::optional<Error> attempt_on_all(Group& group, const std::function<void()>& action);
 
 // The entries' places for a checkpoint's slices. Tensors of another type are converted.

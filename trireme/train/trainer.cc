@@ -111,6 +111,10 @@ void check_elastic(const TrainerOptions& o) {
   if (o.replicas > 1)
     refuse_option(fmt::format("{} replicas a worker in an elastic job", o.replicas),
                   "one replica in each worker");
+  if (!find_strategy(o.strategy).features.equal_replicas)
+    refuse_option(fmt::format("strategy '{}' in an elastic job", o.strategy),
+                  "a strategy whose replicas are equal after each step: otherwise no worker has "
+                  "the whole state");
   if (o.local.steps > 1)
     refuse_option(fmt::format("strategy.local_steps of {} in an elastic job", o.local.steps),
                   "1: between averagings no worker has the whole state");
