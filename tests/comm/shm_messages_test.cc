@@ -1,5 +1,6 @@
 // Messages in the shared memory of a host: read in the sender's memory, or through the ring.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <sys/wait.h>
@@ -13,6 +14,12 @@ namespace trireme::shm_messages_test {
 namespace {
 
 using tests::Groups;
+
+Groups two_ranks(Milliseconds timeout) {
+  comm::ShmGroupOptions options;
+  options.timeout = timeout;
+  return comm::make_shm_groups(comm::make_thread_teams(2, timeout), options);
+}
 
 at::Tensor values(int64_t count, int start) { return at::arange(start, start + count, at::kInt); }
 
@@ -99,7 +106,43 @@ TEST(PeerMemory, IsReadOnlyIfTheNumberIsThere) {
   EXPECT_FALSE(comm::can_read(probe));
   probe.address = 8;
   EXPECT_FALSE(comm::can_read(probe));
-  EXPECT_FALSE(comm::read_memory(probe.process, 8, &probe, 1));
+  EXPECT_FALSE(comm::read_memory(comm::probe_of_this_process(number), 8, &probe, 1));
+  uint64_t copy = 0;
+  EXPECT_FALSE(comm::read_memory(probe, reinterpret_cast<uint64_t>(&number), &copy, sizeof copy));
+  EXPECT_EQ(copy, 0U);
+}
+
+TEST(ShmMessage, TwoRanksMayFirstSendToEachOther) {
+  const Groups groups = two_ranks(Milliseconds(5000));
+  tests::on_ranks(groups, [](Group& group) {
+    const at::Tensor received = at::zeros({100000}, at::kInt);
+    group.send(values(100000, group.rank()), 1 - group.rank());
+    group.recv(received, 1 - group.rank());
+    EXPECT_TRUE(received.equal(values(100000, 1 - group.rank())));
+  });
+}
+
+TEST(ShmMessage, IsNotReadAfterItsSenderGaveUp) {
+  const Groups groups = two_ranks(Milliseconds(50));
+  const at::Tensor sent = values(100000, 1), received = at::zeros_like(sent);
+  EXPECT_THROW(groups[0]->send(sent, 1), Error);
+  EXPECT_THROW(groups[1]->recv(received, 0), Error);
+}
+
+TEST(ShmMessage, IsNotReadAfterTheEndOfItsGroup) {
+  Groups groups = two_ranks(Milliseconds(5000));
+  (void)groups[0]->send_async(values(100000, 1), 1);
+  groups[0].reset();
+  EXPECT_THROW(groups[1]->recv(at::zeros({100000}, at::kInt), 0), Error);
+}
+
+TEST(ShmMessage, APatientReceiverStillHasATimeOut) {
+  const Groups groups = two_ranks(Milliseconds(50));
+  const WorkPtr work = groups[1]->recv_async(at::zeros({10}, at::kInt), 0);
+  const auto poll = [&] {
+    for (int i = 0; i < 1000; ++i) (void)work->wait_for(Milliseconds(5));
+  };
+  EXPECT_THROW(poll(), Error);
 }
 
 // Two processes. Where the system forbids them to read each other, the ring carries the messages.
@@ -135,7 +178,10 @@ TEST(ShmMessage, CrossesBetweenProcesses) {
     return right;
   };
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(run(1) ? 0 : 1);
+  if (child == 0) {
+    at::set_num_threads(1);  // The threads of OpenMP do not survive the fork.
+    ::_exit(run(1) ? 0 : 1);
+  }
   EXPECT_TRUE(run(0));
   int status = -1;
   ::waitpid(child, &status, 0);

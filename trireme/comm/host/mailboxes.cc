@@ -17,6 +17,8 @@ constexpr size_t kRingBytes = 32 << 10;
 constexpr int64_t kReadFrom = 16 << 10;
 // The messages of a pair that may wait to be read. More of them go through the ring.
 constexpr int kSlots = 64;
+// The state of a slot. Whoever leaves kUnread first decides whether the message has been read.
+constexpr uint32_t kUnread = 0, kRead = 1, kWithdrawn = 2;
 
 // Copies to or from a ring. The end of the ring may lie inside the range.
 template <typename Copy>
@@ -39,6 +41,7 @@ struct Mailboxes::Sending {
   at::Tensor tensor;
   Header header;
   int to;
+  Deadline limit;      // The group's time-out.
   size_t written = 0;  // To the ring, with the header.
   bool over = false;
 
@@ -51,6 +54,7 @@ struct Mailboxes::Receiving {
   at::Tensor tensor;
   MessageForm form;
   int from, tag;
+  Deadline limit;  // The group's time-out.
   bool over = false;
   MessageDifference difference;
 };
@@ -72,7 +76,7 @@ struct Mailboxes::Incoming {
 struct Mailboxes::Ring {
   alignas(64) std::atomic<uint64_t> written;
   alignas(64) std::atomic<uint64_t> read;
-  alignas(64) std::array<std::atomic<uint32_t>, kSlots> was_read;
+  alignas(64) std::array<std::atomic<uint32_t>, kSlots> slots;
   alignas(64) std::byte bytes[kRingBytes];
 };
 
@@ -99,7 +103,10 @@ Mailboxes::Mailboxes(std::shared_ptr<HostTeam> team, Milliseconds timeout, bool 
   memory_ = team_->allocate(bytes, bytes, "messages between ranks");
   find_readable_peers(reads_peers);
 }
-Mailboxes::~Mailboxes() = default;
+Mailboxes::~Mailboxes() {
+  for (const auto& unread : unread_)
+    for (const SendingPtr& each : unread) withdraw(*each);
+}
 
 void Mailboxes::find_readable_peers(bool reads_peers) {
   if (team_->size() == 1) return;
@@ -138,17 +145,16 @@ int Mailboxes::free_slot(int to) {
 
 Mailboxes::SendingPtr Mailboxes::send(at::Tensor tensor, int to, int tag) {
   team_->throw_if_ended();
-  auto sending = std::make_shared<Sending>();
   const MessageForm form = form_of(tensor);
   const bool readable =
       shared().can_read[static_cast<size_t>(to)][static_cast<size_t>(team_->rank())];
   reap(to);
   const int slot = readable && form.bytes >= kReadFrom ? free_slot(to) : -1;
-  sending->header = {form, tag, slot, reinterpret_cast<uint64_t>(tensor.const_data_ptr())};
-  sending->tensor = std::move(tensor);
-  sending->to = to;
+  const Header header{form, tag, slot, reinterpret_cast<uint64_t>(tensor.const_data_ptr())};
+  auto sending = std::make_shared<Sending>(
+      Sending{std::move(tensor), header, to, Deadline::after(timeout_)});
   if (slot >= 0) {
-    ring(team_->rank(), to).was_read[static_cast<size_t>(slot)].store(0);
+    ring(team_->rank(), to).slots[static_cast<size_t>(slot)].store(kUnread);
     unread_[static_cast<size_t>(to)].push_back(sending);
   }
   outgoing_[static_cast<size_t>(to)].push_back(sending);
@@ -157,11 +163,9 @@ Mailboxes::SendingPtr Mailboxes::send(at::Tensor tensor, int to, int tag) {
 }
 
 Mailboxes::ReceivingPtr Mailboxes::receive(at::Tensor tensor, int from, int tag) {
-  auto receiving = std::make_shared<Receiving>();
-  receiving->form = form_of(tensor);
-  receiving->tensor = std::move(tensor);
-  receiving->from = from;
-  receiving->tag = tag;
+  const MessageForm form = form_of(tensor);
+  auto receiving = std::make_shared<Receiving>(
+      Receiving{std::move(tensor), form, from, tag, Deadline::after(timeout_), false, {}});
   pull(from);
   auto& letters = letters_[{from, tag}];
   if (letters.empty()) {
@@ -175,21 +179,43 @@ Mailboxes::ReceivingPtr Mailboxes::receive(at::Tensor tensor, int from, int tag)
 }
 
 bool Mailboxes::wait_for(const SendingPtr& sending, Milliseconds patience) {
-  return wait_until([&] { return sending->over; }, Deadline::after(patience));
+  try {
+    const Milliseconds wait = std::min(patience, sending->limit.remaining());
+    if (wait_until([&] { return sending->over; }, Deadline::after(wait))) return true;
+    if (sending->limit.expired())
+      time_out(fmt::format("send: rank {} to take a message", sending->to));
+  } catch (const Error&) {
+    withdraw(*sending);
+    throw;
+  }
+  return false;
 }
 bool Mailboxes::wait_for(const ReceivingPtr& receiving, Milliseconds patience) {
-  if (!wait_until([&] { return receiving->over; }, Deadline::after(patience))) return false;
-  refuse_message(receiving->difference);
-  return true;
-}
-void Mailboxes::wait(const SendingPtr& sending) {
-  if (!wait_for(sending, timeout_))
-    time_out(fmt::format("send: rank {} to take a message", sending->to));
-}
-void Mailboxes::wait(const ReceivingPtr& receiving) {
-  if (wait_for(receiving, timeout_)) return;
+  const Milliseconds wait = std::min(patience, receiving->limit.remaining());
+  if (wait_until([&] { return receiving->over; }, Deadline::after(wait))) {
+    refuse_message(receiving->difference);
+    return true;
+  }
+  if (!receiving->limit.expired()) return false;
   receives_.remove(receiving);
   time_out(fmt::format("recv: a message of rank {} (tag {})", receiving->from, receiving->tag));
+}
+void Mailboxes::wait(const SendingPtr& sending) {
+  sending->limit = Deadline::after(timeout_);
+  while (!wait_for(sending, timeout_)) continue;
+}
+void Mailboxes::wait(const ReceivingPtr& receiving) {
+  receiving->limit = Deadline::after(timeout_);
+  while (!wait_for(receiving, timeout_)) continue;
+}
+
+// From here on its receiver gets an error, because the tensor may change.
+void Mailboxes::withdraw(const Sending& sending) {
+  if (sending.over || sending.header.slot < 0) return;
+  uint32_t unread = kUnread;
+  ring(team_->rank(), sending.to)
+      .slots[static_cast<size_t>(sending.header.slot)]
+      .compare_exchange_strong(unread, kWithdrawn);
 }
 
 bool Mailboxes::progress() {
@@ -238,7 +264,7 @@ bool Mailboxes::reap(int to) {
   Ring& there = ring(team_->rank(), to);
   return std::erase_if(unread, [&](const SendingPtr& each) {
            const auto slot = static_cast<size_t>(each->header.slot);
-           return each->over = there.was_read[slot].load(std::memory_order_acquire) != 0;
+           return each->over = there.slots[slot].load(std::memory_order_acquire) == kRead;
          }) > 0;
 }
 
@@ -315,28 +341,53 @@ Mailboxes::ReceivingPtr Mailboxes::take_receive(int from, int tag) {
 void Mailboxes::hand_over(int from, const Letter& letter, Receiving& receiving) {
   const Header& header = letter.header;
   receiving.difference = {header.form, receiving.form, from, header.tag};
-  if (receiving.difference.empty() && header.form.bytes > 0) {
-    void* const place = receiving.tensor.mutable_data_ptr();
-    const auto bytes = static_cast<size_t>(header.form.bytes);
-    if (header.slot < 0) {
-      std::memcpy(place, letter.bytes.data(), bytes);
-    } else {
-      const int64_t process = shared().probes[static_cast<size_t>(from)].process;
-      const bool is_there = read_memory(process, header.address, place, bytes);
-      // A sender that has given up may have freed the tensor.
-      team_->throw_if_ended();
-      if (!is_there) {
-        wait_until([] { return false; }, Deadline::after(timeout_));  // Until its loss is known.
-        time_out(fmt::format("recv: the memory of rank {}, which is gone", from));
-      }
-    }
+  void* const place =
+      receiving.difference.empty() ? receiving.tensor.mutable_data_ptr() : nullptr;
+  if (header.slot >= 0) {
+    if (!read(from, header, place)) miss(from, header);
+  } else if (place != nullptr && header.form.bytes > 0) {
+    std::memcpy(place, letter.bytes.data(), letter.bytes.size());
   }
   receiving.over = true;
-  if (header.slot < 0) return;
-  ring(from, team_->rank())
-      .was_read[static_cast<size_t>(header.slot)]
-      .store(1, std::memory_order_release);
+}
+
+// Reads a message in its sender's memory, unless there is no place for it, and tells the sender.
+// Returns false if the message is not there any more.
+bool Mailboxes::read(int from, const Header& header, void* place) {
+  auto& slot = ring(from, team_->rank()).slots[static_cast<size_t>(header.slot)];
+  const bool is_there = place == nullptr ||
+                        read_memory(shared().probes[static_cast<size_t>(from)], header.address,
+                                    place, static_cast<size_t>(header.form.bytes));
+  // A sender that has given up may have changed or freed the tensor meanwhile.
+  team_->throw_if_ended();
+  uint32_t state = kUnread;
+  if (!is_there || !slot.compare_exchange_strong(state, kRead)) return false;
   ring_bell(from);
+  return true;
+}
+
+void Mailboxes::miss(int from, const Header& header) {
+  const auto& slot = ring(from, team_->rank()).slots[static_cast<size_t>(header.slot)];
+  if (slot.load() == kWithdrawn)
+    throw Error(ErrorCode::aborted, "comm",
+                fmt::format("recv: rank {} gave up its message (tag {})", from, header.tag),
+                "see that rank's output for the first error");
+  wait_until([] { return false; }, Deadline::after(timeout_));  // Until its loss is known.
+  time_out(fmt::format("recv: the memory of rank {}, which is gone", from));
+}
+
+// Reads messages for which nobody asks yet. Their senders may have to go on before anybody does,
+// for example if two ranks first send to each other.
+void Mailboxes::set_aside() {
+  for (auto& [key, letters] : letters_) {
+    for (Letter& letter : letters) {
+      if (letter.header.slot < 0) continue;
+      std::vector<std::byte> bytes(static_cast<size_t>(letter.header.form.bytes));
+      if (!read(key.first, letter.header, bytes.data())) continue;  // A receive will say why.
+      letter.bytes = std::move(bytes);
+      letter.header.slot = -1;
+    }
+  }
 }
 
 template <typename Done>
@@ -349,6 +400,7 @@ bool Mailboxes::wait_until(Done done, Deadline deadline) {
     team_->throw_if_ended();
     if (deadline.expired()) return false;
     net::futex_wait(bell, rung);
+    if (bell.load(std::memory_order_acquire) == rung) set_aside();  // There is time for it.
   }
 }
 

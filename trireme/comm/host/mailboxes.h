@@ -1,7 +1,8 @@
 // Messages between the ranks of a host. A large message is copied once: the receiver reads the
-// sender's tensor, whatever the sender is doing. A small one, and any message where the system
-// forbids such reads, goes through a ring of bytes in shared memory, one for each ordered pair of
-// ranks, straight into the receiver's tensor if that is known.
+// sender's tensor, whatever the sender is doing. A receiver that waits idly sets such messages
+// aside, so that no two ranks wait for each other's receives. A small message, and any message
+// where the system forbids such reads, goes through a ring of bytes in shared memory, one for each
+// ordered pair of ranks, straight into the receiver's tensor if that is known.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <trireme/comm/host/host_team.h>
@@ -35,7 +36,8 @@ class Mailboxes {
   SendingPtr send(at::Tensor tensor, int to, int tag);
   ReceivingPtr receive(at::Tensor tensor, int from, int tag);
   // Returns whether it is over after `patience`. A receive throws Error(invalid_argument) if the
-  // message does not fit its tensor.
+  // message does not fit its tensor. The time-out begins with the message, and anew with wait().
+  // Once a wait for a send has failed, nobody reads its tensor any more.
   bool wait_for(const SendingPtr& sending, Milliseconds patience);
   bool wait_for(const ReceivingPtr& receiving, Milliseconds patience);
   void wait(const SendingPtr& sending);
@@ -58,6 +60,10 @@ class Mailboxes {
   void end_body(int from);
   ReceivingPtr take_receive(int from, int tag);
   void hand_over(int from, const Letter& letter, Receiving& receiving);
+  bool read(int from, const Header& header, void* place);
+  [[noreturn]] void miss(int from, const Header& header);
+  void set_aside();
+  void withdraw(const Sending& sending);
   void find_readable_peers(bool reads_peers);
   int free_slot(int to);
   void ring_bell(int rank);

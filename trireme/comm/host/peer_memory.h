@@ -19,7 +19,8 @@ uint64_t number_for_probes();  // A random one.
 // Whether this process can read the one that the probe comes from. A process of another name space
 // may have the same id; its memory does not have the number.
 bool can_read(const MemoryProbe& probe);
-// Copies from the memory of the process. Returns false if it is gone.
-bool read_memory(int64_t process, uint64_t address, void* to, size_t bytes);
+// Copies from the memory of the process that the probe comes from. Returns false if it is gone,
+// also if another process has its id by now.
+bool read_memory(const MemoryProbe& probe, uint64_t address, void* to, size_t bytes);
 
 }  // namespace trireme::comm
