@@ -24,15 +24,17 @@ constexpr Milliseconds kMessageSlice{20};
 
 // One message in progress, seen from the thread that waits for it.
 struct Messages::Delivery {
-  Delivery(at::Tensor message, int other, int message_tag)
+  Delivery(at::Tensor message, int other, int message_tag, Milliseconds timeout)
       : tensor(std::move(message)),
         peer(other),
+        limit(Deadline::after(timeout)),
         header{static_cast<int64_t>(tensor.nbytes()), static_cast<int32_t>(tensor.scalar_type()),
                message_tag} {}
   std::byte* data() const { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
   at::Tensor tensor;
   int peer;
+  Deadline limit;  // The group's time-out, which begins anew with wait().
   Header header;
   Outgoing head, body;  // Only a send has them.
   bool done = false;
@@ -171,6 +173,11 @@ struct Messages::Mailroom {
   void run();
   bool wait(Delivery& delivery, const char* operation, const std::string& what,
             Milliseconds patience);
+  // Before a wait that has all the time there is.
+  void renew(Delivery& delivery) {
+    const std::lock_guard lock(mutex);
+    delivery.limit = Deadline::after(limits->timeout());
+  }
 
   static constexpr uint64_t kOne = 1;
   const std::shared_ptr<const WaitLimits> limits;
@@ -210,15 +217,17 @@ void Messages::Mailroom::run() {
 // Returns false if the operation is not over after `patience`.
 bool Messages::Mailroom::wait(Delivery& delivery, const char* operation, const std::string& what,
                               Milliseconds patience) {
-  const Deadline deadline = Deadline::after(limits->timeout()), until = Deadline::after(patience);
+  const Deadline deadline = delivery.limit, until = Deadline::after(patience);
   std::unique_lock lock(mutex);
   const auto over = [&] { return delivery.done || ended || !delivery.broken.empty(); };
   while (!changed.wait_for(
       lock, std::min({kMessageSlice, deadline.remaining() + Milliseconds(1), until.remaining()}),
       over)) {
     limits->throw_if_lost();
-    if (until.expired()) return false;
-    if (!deadline.expired()) continue;
+    if (!deadline.expired()) {
+      if (until.expired()) return false;
+      continue;
+    }
     lanes[static_cast<size_t>(delivery.peer)].receives.remove_if(
         [&](const auto& each) { return each.get() == &delivery; });
     limits->time_out(operation, what);
@@ -242,7 +251,10 @@ class Messages::DeliveryWork : public Work {
         delivery_(std::move(delivery)),
         operation_(operation),
         what_(std::move(what)) {}
-  void wait() override { mailroom_->wait(*delivery_, operation_, what_, kLongestWait); }
+  void wait() override {
+    mailroom_->renew(*delivery_);
+    mailroom_->wait(*delivery_, operation_, what_, kLongestWait);
+  }
   bool wait_for(Milliseconds patience) override {
     return mailroom_->wait(*delivery_, operation_, what_, patience);
   }
@@ -270,7 +282,8 @@ Messages::~Messages() {
 
 WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
   mailroom_->limits->throw_if_lost();
-  auto delivery = std::make_shared<Delivery>(std::move(tensor), to, tag);
+  auto delivery = std::make_shared<Delivery>(std::move(tensor), to, tag,
+                                             mailroom_->limits->timeout());
   delivery->head = {reinterpret_cast<const std::byte*>(&delivery->header),
                     sizeof delivery->header};
   delivery->body = {delivery->data(), static_cast<size_t>(delivery->header.bytes)};
@@ -295,7 +308,8 @@ void Messages::drop(int peer) {
 
 WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {
   mailroom_->limits->throw_if_lost();
-  auto delivery = std::make_shared<Delivery>(std::move(tensor), from, tag);
+  auto delivery = std::make_shared<Delivery>(std::move(tensor), from, tag,
+                                             mailroom_->limits->timeout());
   const std::lock_guard lock(mailroom_->mutex);
   Lane& lane = mailroom_->lanes[static_cast<size_t>(from)];
   const auto letter = std::find_if(lane.aside.begin(), lane.aside.end(),

@@ -11,13 +11,16 @@ namespace {
 
 using State = ThreadMail::Parcel::State;
 
-ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag) {
+ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag,
+                                Milliseconds timeout) {
   const MessageForm form = form_of(tensor);
   return std::make_shared<ThreadMail::Parcel>(ThreadMail::Parcel{.tensor = std::move(tensor),
                                                                  .form = form,
                                                                  .from = from,
                                                                  .to = to,
                                                                  .tag = tag,
+                                                                 .limit =
+                                                                     Deadline::after(timeout),
                                                                  .bytes = {},
                                                                  .difference = {}});
 }
@@ -48,7 +51,7 @@ void ThreadMail::hand_over(std::unique_lock<std::mutex>& lock, Parcel& sent, Par
 
 ThreadMail::ParcelPtr ThreadMail::send(at::Tensor tensor, int from, int to, int tag) {
   throw_if_ended_();
-  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag);
+  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag, timeout_);
   std::unique_lock lock(mutex_);
   Box& box = boxes_[{from, to, tag}];
   if (box.receives.empty())
@@ -59,7 +62,7 @@ ThreadMail::ParcelPtr ThreadMail::send(at::Tensor tensor, int from, int to, int 
 }
 
 ThreadMail::ParcelPtr ThreadMail::receive(at::Tensor tensor, int from, int to, int tag) {
-  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag);
+  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag, timeout_);
   std::unique_lock lock(mutex_);
   Box& box = boxes_[{from, to, tag}];
   if (box.sends.empty())
@@ -97,23 +100,39 @@ bool ThreadMail::wait_until(std::unique_lock<std::mutex>& lock, const Parcel& pa
 
 bool ThreadMail::wait_for(const ParcelPtr& parcel, Milliseconds patience) {
   std::unique_lock lock(mutex_);
-  const bool over = wait_until(lock, *parcel, Deadline::after(patience));
-  if (!over && ended_) throw_if_ended_();
-  refuse_message(parcel->difference);
-  return over;
+  const Milliseconds wait = std::min(patience, parcel->limit.remaining());
+  if (wait_until(lock, *parcel, Deadline::after(wait))) {
+    refuse_message(parcel->difference);
+    return true;
+  }
+  if (ended_) throw_if_ended_();
+  if (!parcel->limit.expired()) return false;
+  if (take_back(parcel)) time_out(*parcel);
+  lock.unlock();
+  finish_send(parcel);
+  return true;
 }
 
 void ThreadMail::finish_receive(const ParcelPtr& parcel) {
   std::unique_lock lock(mutex_);
   if (!wait_until(lock, *parcel, Deadline::after(timeout_))) {
-    std::erase(boxes_[{parcel->from, parcel->to, parcel->tag}].receives, parcel);
+    take_back(parcel);
     if (ended_) throw_if_ended_();
-    throw Error(ErrorCode::timeout, "comm",
-                fmt::format("recv: waited {} for a message of rank {} (tag {})",
-                            format_duration(timeout_), parcel->from, parcel->tag),
-                "check that the other rank sends it");
+    time_out(*parcel);
   }
   refuse_message(parcel->difference);
+}
+
+// Returns false if it is no receive.
+bool ThreadMail::take_back(const ParcelPtr& receive) {
+  return std::erase(boxes_[{receive->from, receive->to, receive->tag}].receives, receive) > 0;
+}
+
+void ThreadMail::time_out(const Parcel& receive) const {
+  throw Error(ErrorCode::timeout, "comm",
+              fmt::format("recv: waited {} for a message of rank {} (tag {})",
+                          format_duration(timeout_), receive.from, receive.tag),
+              "check that the other rank sends it");
 }
 
 void ThreadMail::wake() {

@@ -28,6 +28,7 @@ class ThreadMail {
     at::Tensor tensor;
     MessageForm form;
     int from, to, tag;
+    Deadline limit;  // The time-out of waits with a deadline of their own.
     enum class State { waits, is_set_aside, aside, is_copied, over } state = State::waits;
     std::vector<std::byte> bytes;  // The message, once it has been set aside.
     MessageDifference difference;  // The difference between the message that came and the tensor.
@@ -44,7 +45,8 @@ class ThreadMail {
   void finish_send(const ParcelPtr& parcel);
   // Throws Error(timeout), or Error(invalid_argument) if the message does not fit the tensor.
   void finish_receive(const ParcelPtr& parcel);
-  // Returns whether it is over after `patience`. Throws as finish_receive() does.
+  // Returns whether it is over after `patience`. Throws as finish_receive() does. After the
+  // time-out a send is set aside.
   bool wait_for(const ParcelPtr& parcel, Milliseconds patience);
   void wake();  // Call it when the group has ended.
 
@@ -55,6 +57,8 @@ class ThreadMail {
   };
   void hand_over(std::unique_lock<std::mutex>& lock, Parcel& sent, Parcel& received);
   bool wait_until(std::unique_lock<std::mutex>& lock, const Parcel& parcel, Deadline deadline);
+  bool take_back(const ParcelPtr& receive);
+  [[noreturn]] void time_out(const Parcel& receive) const;
 
   const Milliseconds timeout_;
   const std::function<void()> throw_if_ended_;
