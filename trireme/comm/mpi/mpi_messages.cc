@@ -5,6 +5,7 @@
 #include <trireme/comm/message_form.h>
 #include <trireme/comm/mpi/mpi_calls.h>
 #include <trireme/comm/mpi/mpi_messages.h>
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -47,26 +48,29 @@ class MpiMessages::SendWork : public Work {
  public:
   SendWork(std::shared_ptr<MpiMessages> messages, at::Tensor tensor, int to, int tag)
       : messages_(std::move(messages)), tensor_(std::move(tensor)) {
-    const int body_tag = kBodyTag + messages_->sent_++ % kBodyTag;
+    const auto number = static_cast<int>(messages_->sent_++ % kBodyTag);
+    const int body_tag = kBodyTag + number, bytes = byte_count_of(tensor_);
     header_ = header_of(form_of(tensor_), body_tag);
-    start_one(0, header_, to, tag);
-    if (tensor_.numel() > 0) start_one(1, tensor_, to, body_tag);
+    start_one(0, header_, byte_count_of(header_), to, tag);
+    if (bytes > 0) start_one(1, tensor_, bytes, to, body_tag);
   }
   ~SendWork() override {
     if (!over_) leave_to_mpi({tensor_, header_});
   }
   void wait() override {
-    if (!wait_for(messages_->limits_->timeout()))
-      messages_->limits_->time_out("send", "the other ranks");
+    limit_ = Deadline::after(messages_->limits_->timeout());
+    while (!wait_for(messages_->limits_->timeout())) continue;
   }
   bool wait_for(Milliseconds patience) override {
+    const Deadline deadline = Deadline::after(std::min(patience, limit_.remaining()));
     for (MPI_Request& request : requests_) {
       if (request == MPI_REQUEST_NULL) continue;
-      const MpiEnd end = await(request, Deadline::after(patience), [&] {
+      const MpiEnd end = await(request, deadline, [&] {
         messages_->limits_->throw_if_lost();
         messages_->advance();
       });
       if (!end.complaint.empty()) messages_->limits_->explain("send", end.complaint);
+      if (!end.done && limit_.expired()) messages_->limits_->time_out("send", "the other ranks");
       if (!end.done) return false;
       request = MPI_REQUEST_NULL;
     }
@@ -75,15 +79,15 @@ class MpiMessages::SendWork : public Work {
   }
 
  private:
-  void start_one(size_t number, const at::Tensor& tensor, int to, int tag) {
-    const std::string complaint =
-        call_mpi(MPI_Isend, tensor.const_data_ptr(), byte_count_of(tensor), MPI_BYTE, to, tag,
-                 messages_->ranks_, &requests_[number]);
+  void start_one(size_t number, const at::Tensor& tensor, int bytes, int to, int tag) {
+    const std::string complaint = call_mpi(MPI_Isend, tensor.const_data_ptr(), bytes, MPI_BYTE, to,
+                                           tag, messages_->ranks_, &requests_[number]);
     if (!complaint.empty()) messages_->limits_->explain("send", complaint);
   }
 
   std::shared_ptr<MpiMessages> messages_;
   at::Tensor tensor_, header_;
+  Deadline limit_ = Deadline::after(messages_->limits_->timeout());
   std::array<MPI_Request, 2> requests_{MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   bool over_ = false;
 };
@@ -97,28 +101,40 @@ struct MpiMessages::Receipt {
   MessageDifference difference;
   std::string complaint;
   std::atomic<bool> begun{false};  // The body was asked for, or MPI complained.
+
+  ~Receipt() {
+    if (head != MPI_REQUEST_NULL || body != MPI_REQUEST_NULL)
+      leave_to_mpi({tensor, header, place});
+  }
 };
 
 class MpiMessages::ReceiveWork : public Work {
  public:
   ReceiveWork(std::shared_ptr<MpiMessages> messages, std::shared_ptr<Receipt> receipt)
       : messages_(std::move(messages)), receipt_(std::move(receipt)) {}
-  ~ReceiveWork() override {
-    if (!over_) leave_to_mpi({receipt_->tensor, receipt_->header, receipt_->place});
-  }
   void wait() override {
-    if (!wait_for(messages_->limits_->timeout()))
-      messages_->limits_->time_out(
-          "recv", fmt::format("a message of rank {} (tag {})", receipt_->from, receipt_->tag));
+    limit_ = Deadline::after(messages_->limits_->timeout());
+    while (!wait_for(messages_->limits_->timeout())) continue;
   }
   bool wait_for(Milliseconds patience) override {
-    const Deadline deadline = Deadline::after(patience);
+    if (is_over_by(Deadline::after(std::min(patience, limit_.remaining())))) {
+      refuse_message(receipt_->difference);
+      return true;
+    }
+    if (limit_.expired())
+      messages_->limits_->time_out(
+          "recv", fmt::format("a message of rank {} (tag {})", receipt_->from, receipt_->tag));
+    return false;
+  }
+
+ private:
+  bool is_over_by(Deadline deadline) {
     const auto look = [&] {
       messages_->limits_->throw_if_lost();
       messages_->advance();
     };
     look();
-    if (!over_ && !poll([&] { return receipt_->begun.load(); }, deadline, look)) return false;
+    if (!poll([&] { return receipt_->begun.load(); }, deadline, look)) return false;
     if (!receipt_->complaint.empty()) messages_->limits_->explain("recv", receipt_->complaint);
     if (receipt_->body != MPI_REQUEST_NULL) {
       const MpiEnd end = await(receipt_->body, deadline, look);
@@ -126,15 +142,12 @@ class MpiMessages::ReceiveWork : public Work {
       if (!end.done) return false;
       receipt_->body = MPI_REQUEST_NULL;
     }
-    over_ = true;
-    refuse_message(receipt_->difference);
     return true;
   }
 
- private:
   std::shared_ptr<MpiMessages> messages_;
   std::shared_ptr<Receipt> receipt_;
-  bool over_ = false;
+  Deadline limit_ = Deadline::after(messages_->limits_->timeout());
 };
 
 WorkPtr MpiMessages::send(at::Tensor tensor, int to, int tag) {

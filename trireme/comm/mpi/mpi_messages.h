@@ -38,7 +38,7 @@ class MpiMessages : public std::enable_shared_from_this<MpiMessages> {
 
   const std::shared_ptr<const WaitLimits> limits_;
   const MPI_Comm ranks_;
-  std::atomic<int> sent_{0};  // The numbers of messages tell their bodies apart.
+  std::atomic<unsigned> sent_{0};  // The numbers of messages tell their bodies apart.
   std::mutex mutex_;
   std::list<std::shared_ptr<Receipt>> without_body_;
 };
