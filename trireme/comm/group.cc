@@ -157,7 +157,7 @@ template <typename Make>
 WorkPtr marked(bool some, std::string_view operation, const at::Tensor& tensor, Make make) {
   const launch::AmongSomeRanks among(some);
   const int64_t number = launch::next_collective();
-  if (number == 0) return make();
+  if (number == launch::kUnmarked) return make();
   // Some backends do the whole operation in make().
   const launch::CollectiveMark mark(operation, bytes_of(tensor), number);
   return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number, some);

@@ -19,7 +19,7 @@ void mark_phase(Phase phase) {
 }
 
 int64_t next_collective() {
-  if (!marked || depth > 0) return 0;
+  if (!marked || depth > 0) return kUnmarked;
   return among_some_ranks > 0 ? marked->collective() : marked->next_collective();
 }
 

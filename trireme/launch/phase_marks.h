@@ -13,8 +13,9 @@ class PhasePage;
 // From now on this thread writes its marks to `page`. Null: it marks no more.
 void mark_this_thread(std::shared_ptr<PhasePage> page);
 void mark_phase(Phase phase);  // Marks a phase of the current step.
-// Returns the number of the collective that this thread begins now and waits for later. Returns 0
-// inside another collective, or on a thread that marks nothing.
+// Returns the number of the collective that this thread begins now and waits for later. Returns
+// kUnmarked inside another collective, or on a thread that marks nothing.
+inline constexpr int64_t kUnmarked = -1;
 int64_t next_collective();
 
 // While this object lives, the thread is in a collective and waits for the others. Inside another
@@ -29,7 +30,8 @@ class CollectiveMark {
 };
 
 // While this object lives, the collectives of this thread are those of some of the ranks. They
-// take no number, since other ranks do not count them, and their names say so.
+// have the number of the collective before (0 at the start of a step), since other ranks do not
+// count them, and their names say so.
 class AmongSomeRanks {
  public:
   explicit AmongSomeRanks(bool some);
