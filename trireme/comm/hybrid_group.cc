@@ -85,7 +85,9 @@ class HybridGroup : public Group {
     plan::Carrier between{std::string(parts_->processes->backend()), {}, hosts_of_leaders()};
     for (const auto& ranks : parts_->ranks) {
       for (const int rank : ranks) all.hosts[static_cast<size_t>(rank)] = all.host_count();
-      const bool several_processes = process_of(ranks.front()) != process_of(ranks.back());
+      const bool several_processes = std::any_of(ranks.begin(), ranks.end(), [&](int rank) {
+        return process_of(rank) != process_of(ranks.front());
+      });
       all.inside.push_back({several_processes ? "shm" : "threads", ranks, {}});
       between.ranks.push_back(ranks.front());
     }
