@@ -312,8 +312,7 @@ TEST_P(LossInAGroup, OfAKilledProcessEndsWaitsInAllGroups) {
   });
   killer.get();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
-  for (const std::string& error : errors)
-    EXPECT_THAT(error, HasSubstr("worker 3"));
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("worker 3"));
   for (const auto& ends : {address, ready})
     for (const int end : ends) ::close(end);
 }

@@ -200,9 +200,7 @@ TEST(LoaderThreads, NameASourceThatGivesTheWrongNumberOfRows) {
   class Short : public Numbered {
    public:
     using Numbered::Numbered;
-    Example get_batch(const Draws&) const override {
-      return Numbered::get_batch({0});
-    }
+    Example get_batch(const Draws&) const override { return Numbered::get_batch({0}); }
   };
   for (const int threads : {0, 2}) {
     Loader loader(std::make_shared<Short>(8), {.batch = 4, .threads = threads});

@@ -151,8 +151,8 @@ Mailboxes::SendingPtr Mailboxes::send(at::Tensor tensor, int to, int tag) {
   reap(to);
   const int slot = readable && form.bytes >= kReadFrom ? free_slot(to) : -1;
   const Header header{form, tag, slot, reinterpret_cast<uint64_t>(tensor.const_data_ptr())};
-  auto sending = std::make_shared<Sending>(
-      Sending{std::move(tensor), header, to, Deadline::after(timeout_)});
+  auto sending =
+      std::make_shared<Sending>(Sending{std::move(tensor), header, to, Deadline::after(timeout_)});
   if (slot >= 0) {
     ring(team_->rank(), to).slots[static_cast<size_t>(slot)].store(kUnread);
     unread_[static_cast<size_t>(to)].push_back(sending);
@@ -341,8 +341,7 @@ Mailboxes::ReceivingPtr Mailboxes::take_receive(int from, int tag) {
 void Mailboxes::hand_over(int from, const Letter& letter, Receiving& receiving) {
   const Header& header = letter.header;
   receiving.difference = {header.form, receiving.form, from, header.tag};
-  void* const place =
-      receiving.difference.empty() ? receiving.tensor.mutable_data_ptr() : nullptr;
+  void* const place = receiving.difference.empty() ? receiving.tensor.mutable_data_ptr() : nullptr;
   if (header.slot >= 0) {
     if (!read(from, header, place)) miss(from, header);
   } else if (place != nullptr && header.form.bytes > 0) {
@@ -355,9 +354,9 @@ void Mailboxes::hand_over(int from, const Letter& letter, Receiving& receiving) 
 // Returns false if the message is not there any more.
 bool Mailboxes::read(int from, const Header& header, void* place) {
   auto& slot = ring(from, team_->rank()).slots[static_cast<size_t>(header.slot)];
-  const bool is_there = place == nullptr ||
-                        read_memory(shared().probes[static_cast<size_t>(from)], header.address,
-                                    place, static_cast<size_t>(header.form.bytes));
+  const bool is_there =
+      place == nullptr || read_memory(shared().probes[static_cast<size_t>(from)], header.address,
+                                      place, static_cast<size_t>(header.form.bytes));
   // A sender that has given up may have changed or freed the tensor meanwhile.
   team_->throw_if_ended();
   uint32_t state = kUnread;

@@ -23,9 +23,8 @@ bool read_memory(const MemoryProbe& probe, uint64_t address, void* to, size_t by
   do {
     uint64_t number = ~probe.number;
     const std::array<iovec, 2> mine{iovec{&number, sizeof number}, iovec{place, bytes}};
-    const std::array<iovec, 2> theirs{
-        iovec{reinterpret_cast<void*>(probe.address), sizeof number},
-        iovec{reinterpret_cast<void*>(address), bytes}};
+    const std::array<iovec, 2> theirs{iovec{reinterpret_cast<void*>(probe.address), sizeof number},
+                                      iovec{reinterpret_cast<void*>(address), bytes}};
     const ssize_t read = ::process_vm_readv(static_cast<pid_t>(probe.process), mine.data(),
                                             mine.size(), theirs.data(), theirs.size(), 0);
     const ssize_t copied = read - static_cast<ssize_t>(sizeof number);

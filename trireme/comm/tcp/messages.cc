@@ -282,8 +282,8 @@ Messages::~Messages() {
 
 WorkPtr Messages::send(at::Tensor tensor, int to, int tag) {
   mailroom_->limits->throw_if_lost();
-  auto delivery = std::make_shared<Delivery>(std::move(tensor), to, tag,
-                                             mailroom_->limits->timeout());
+  auto delivery =
+      std::make_shared<Delivery>(std::move(tensor), to, tag, mailroom_->limits->timeout());
   delivery->head = {reinterpret_cast<const std::byte*>(&delivery->header),
                     sizeof delivery->header};
   delivery->body = {delivery->data(), static_cast<size_t>(delivery->header.bytes)};
@@ -308,8 +308,8 @@ void Messages::drop(int peer) {
 
 WorkPtr Messages::receive(at::Tensor tensor, int from, int tag) {
   mailroom_->limits->throw_if_lost();
-  auto delivery = std::make_shared<Delivery>(std::move(tensor), from, tag,
-                                             mailroom_->limits->timeout());
+  auto delivery =
+      std::make_shared<Delivery>(std::move(tensor), from, tag, mailroom_->limits->timeout());
   const std::lock_guard lock(mailroom_->mutex);
   Lane& lane = mailroom_->lanes[static_cast<size_t>(from)];
   const auto letter = std::find_if(lane.aside.begin(), lane.aside.end(),

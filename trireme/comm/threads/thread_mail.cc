@@ -19,8 +19,7 @@ ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag,
                                                                  .from = from,
                                                                  .to = to,
                                                                  .tag = tag,
-                                                                 .limit =
-                                                                     Deadline::after(timeout),
+                                                                 .limit = Deadline::after(timeout),
                                                                  .bytes = {},
                                                                  .difference = {}});
 }
