@@ -1,4 +1,4 @@
-// What the formats of checkpoints promise: old ones load, and the history is exact and out of the
+// The formats of checkpoints keep promises: old ones load, and the history is exact and out of the
 // manifest.
 #include <gmock/gmock.h>
 #include <trireme/checkpoint/load.h>

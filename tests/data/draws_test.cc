@@ -1,4 +1,4 @@
-// What a source may draw its samples from, and named tensors of batches.
+// The draws of a source, and named tensors of batches.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 

@@ -94,7 +94,7 @@ TEST(JobMark, FindsAProcessThatReplacesItsProgramme) {
   const std::string again = "exec /bin/sh -c \"$SCRIPT\"";
   ::setenv("SCRIPT", again.c_str(), 1);
   const pid_t child = start_marked(mark, "echo; " + again);
-  for (int look = 0; look < 500; ++look) ASSERT_THAT(processes_of(mark), ElementsAre(child));
+  for (int look = 0; look < 2000; ++look) ASSERT_THAT(processes_of(mark), ElementsAre(child));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   ::unsetenv("SCRIPT");

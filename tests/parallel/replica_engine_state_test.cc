@@ -1,4 +1,4 @@
-// What a strategy of one's own begins with, keeps and gives on.
+// The state with which a strategy of one's own begins, and which it keeps and gives on.
 #include "engines.h"
 // This header must come after those of torch.
 #include <gmock/gmock.h>

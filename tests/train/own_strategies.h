@@ -35,7 +35,7 @@ inline std::string hash_of_single(const StateView& view) {
   return sha256_of(single);
 }
 
-// What the engines of a test did, told by their ranks' threads.
+// A record of the engines of a test, told by their ranks' threads.
 class Journal {
  public:
   void begin_anew() {

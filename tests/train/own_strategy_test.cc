@@ -1,4 +1,5 @@
 // Strategies of one's own, trained and refused by the Trainer.
+#include "lost_worker.h"
 #include "own_strategies.h"
 // This header must come after those of torch.
 #include <gmock/gmock.h>
@@ -164,49 +165,17 @@ TEST_F(OwnStrategy, ThatIsNotKnownIsRefusedWithTheKnownNames) {
             HasSubstr("multi_worker"), HasSubstr(kOwn)));
 }
 
-// Three processes of an elastic job, as threads. One is lost while it computes a step.
 TEST_F(OwnStrategy, SurvivorsOfALostWorkerGoOnWithTheirOwnState) {
-  constexpr int kProcesses = 3, kLost = 2;
-  constexpr int64_t kLostIn = 5;
-  constexpr const char* kToken = "a token of this test";
-  launch::Coordinator coordinator(
-      net::Endpoint{"127.0.0.1", 0}, kToken, {.workers = kProcesses},
-      launch::RosterOptions{.minimum = 2, .maximum = kProcesses, .target = kProcesses});
-  std::vector<Report> reports(kProcesses);
-  std::string end_of_lost;
-  tests::on_threads(kProcesses, [&](int process) {
-    Job the_job = job(rate());
-    if (process == kLost)
-      the_job.loss = [step = int64_t{0}](const at::Tensor& output,
-                                         const at::Tensor& target) mutable {
-        if (++step == kLostIn) throw std::runtime_error("out of memory");
-        return at::cross_entropy_loss(output, target);
-      };
-    World world =
-        World::join(tests::world_options(),
-                    Environment({{"TRIREME_WORKER", std::to_string(process)},
-                                 {"TRIREME_WORKERS", std::to_string(kProcesses)},
-                                 {"TRIREME_ELASTIC", fmt::format("2:{}", kProcesses)},
-                                 {"TRIREME_PROCESS", std::to_string(process)},
-                                 {"TRIREME_RENDEZVOUS", coordinator.endpoint().describe()},
-                                 {"TRIREME_JOB_TOKEN", kToken}}));
-    try {
-      reports[static_cast<size_t>(process)] = Trainer(world, options(12)).fit(the_job, clouds(90));
-      world.leave();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& error) {
-      end_of_lost = error.what();  // The world says no goodbye.
-    }
-  });
-  EXPECT_EQ(end_of_lost, "out of memory");
-  for (const Report& report : {reports[0], reports[1]}) {
+  const tests::AfterALoss result = tests::train_with_a_loss(options(12), rate());
+  for (const size_t survivor : {0, 1}) {
+    EXPECT_EQ(result.errors[survivor], "");
+    const Report& report = result.reports[survivor];
     EXPECT_EQ(report.steps, 12);
     EXPECT_EQ(report.loss_history.size(), 12U);
-    EXPECT_EQ(report.world_size, kProcesses - 1);
+    EXPECT_EQ(report.world_size, 2);
     EXPECT_GE(report.generations.size(), 2U);
     EXPECT_TRUE(report.samples.exactly_once());
-    EXPECT_EQ(report.parameters_sha256, reports[0].parameters_sha256);
+    EXPECT_EQ(report.parameters_sha256, result.reports[0].parameters_sha256);
   }
   EXPECT_THAT(journal().carried_over(), AllOf(SizeIs(Ge(2U)), Each(1)));
 }

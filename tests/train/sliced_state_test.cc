@@ -2,12 +2,12 @@
 #include "jobs.h"
 
 #include "../parallel/all_reduced.h"
+#include "lost_worker.h"
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
 #include <trireme/base/log.h>
 #include <trireme/checkpoint/catalogue.h>
-#include <trireme/launch/coordinator.h>
 #include <trireme/train/saver.h>
 #include <cstring>
 #include <fstream>
@@ -32,7 +32,7 @@ constexpr const char* kRows = "sliced_state_test_rows";
 constexpr const char* kDealt = "sliced_state_test_dealt";
 constexpr const char* kModelRows = "sliced_state_test_model";
 
-// What the ranks had when they had loaded: [rank][name].
+// The state of the ranks once they had loaded: [rank][name].
 struct Loaded {
   std::mutex mutex;
   std::map<int, std::map<std::string, StateEntry>> of_ranks;
@@ -313,54 +313,11 @@ TEST_F(SlicedState, ARankReadsThePiecesOfItsOwnSlices) {
   workers.leave();
 }
 
-// Three processes of an elastic job, as threads. One is lost in step 5, and its slices with it.
-// Returns each survivor's report, or the code and the message of its error.
-struct AfterALoss {
-  std::vector<Report> reports;
-  std::vector<std::string> errors;
-};
-AfterALoss train_with_a_loss(const TrainerOptions& options) {
-  constexpr int kProcesses = 3, kLost = 2;
-  constexpr const char* kToken = "a token of this test";
-  launch::Coordinator coordinator(
-      net::Endpoint{"127.0.0.1", 0}, kToken, {.workers = kProcesses},
-      launch::RosterOptions{.minimum = 2, .maximum = kProcesses, .target = kProcesses});
-  AfterALoss result{std::vector<Report>(kProcesses), std::vector<std::string>(kProcesses)};
-  tests::on_threads(kProcesses, [&](int process) {
-    Job the_job = job();
-    if (process == kLost)
-      the_job.loss = [step = int64_t{0}](const at::Tensor& output,
-                                         const at::Tensor& target) mutable {
-        if (++step == 5) throw std::runtime_error("out of memory");
-        return at::cross_entropy_loss(output, target);
-      };
-    World world =
-        World::join(tests::world_options(),
-                    Environment({{"TRIREME_WORKER", std::to_string(process)},
-                                 {"TRIREME_WORKERS", std::to_string(kProcesses)},
-                                 {"TRIREME_ELASTIC", fmt::format("2:{}", kProcesses)},
-                                 {"TRIREME_PROCESS", std::to_string(process)},
-                                 {"TRIREME_RENDEZVOUS", coordinator.endpoint().describe()},
-                                 {"TRIREME_JOB_TOKEN", kToken}}));
-    const auto index = static_cast<size_t>(process);
-    try {
-      result.reports[index] = Trainer(world, options).fit(the_job, clouds(90));
-      world.leave();
-    } catch (const Error& error) {
-      result.errors[index] = std::string(to_string(error.code())) + ": " + error.what();
-    } catch (const std::exception& error) {
-      result.errors[index] = error.what();  // The world says no goodbye.
-    }
-  });
-  EXPECT_EQ(result.errors[kLost], "out of memory");
-  return result;
-}
-
 TEST_F(SlicedState, AfterALossAllGoBackToTheNewestCheckpoint) {
   const Folder folder;
   TrainerOptions options = options_in(folder, 12, 1, kRows);
   options.checkpoint.every_steps = 2;
-  const AfterALoss result = train_with_a_loss(options);
+  const tests::AfterALoss result = tests::train_with_a_loss(options);
   for (const size_t survivor : {0, 1}) {
     EXPECT_EQ(result.errors[survivor], "");
     const Report& report = result.reports[survivor];
@@ -375,7 +332,7 @@ TEST_F(SlicedState, AfterALossAllGoBackToTheNewestCheckpoint) {
 TEST_F(SlicedState, AfterALossWithoutACheckpointTheRunEndsAndSaysWhy) {
   TrainerOptions options = options_in(Folder(), 12, 1, kRows);
   options.checkpoint.dir.clear();
-  const AfterALoss result = train_with_a_loss(options);
+  const tests::AfterALoss result = tests::train_with_a_loss(options);
   for (const size_t survivor : {0, 1})
     EXPECT_THAT(result.errors[survivor],
                 AllOf(HasSubstr("internal"), HasSubstr("its slices of the state are gone"),

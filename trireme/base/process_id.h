@@ -1,4 +1,4 @@
-// What the system says of a process, and a name that tells a process from all others, also from a
+// The system's facts of a process, and a name that tells a process from all others, also from a
 // later one that was given the same number.
 #pragma once
 #include <sys/types.h>

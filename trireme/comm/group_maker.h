@@ -10,7 +10,7 @@
 
 namespace trireme::comm {
 
-// What a process brings to the groups that it makes.
+// The part of a process in the groups that it makes.
 struct GroupSite {
   std::shared_ptr<launch::Member> member;  // Null if the process is alone.
   int worker = 0, replicas = 1;

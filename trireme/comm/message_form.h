@@ -16,7 +16,7 @@ struct MessageForm {
 };
 MessageForm form_of(const at::Tensor& tensor);
 
-// What the receiver of a message that does not fit has to know.
+// The facts of a message that does not fit, for its receiver.
 struct MessageDifference {
   MessageForm sent, expected;
   int from = 0, tag = 0;

@@ -24,15 +24,16 @@ constexpr const char* kVariable = "TRIREME_JOB";
 constexpr size_t kDigits = 16;
 constexpr Milliseconds kLookForJobAgain{10};
 constexpr Milliseconds kUntilKilled{5000};
-constexpr Milliseconds kUntilStarted{100};
+constexpr Milliseconds kUntilStarted{1000};
 
 // Whether the kernel shows the environment of this process at the moment. It shows none of a
-// process that is just replacing its programme (execve), although the process has one.
+// process that is just replacing its programme (execve), although the process has one. The
+// kernel writes where the environment stands step by step, and where the code stands last.
 bool shows_environment(pid_t pid) {
   const std::vector<std::string> stat = process_stat(pid);
-  constexpr size_t kState = 3, kMemory = 23, kStart = 50, kEnd = 51;
+  constexpr size_t kState = 3, kMemory = 23, kCode = 26, kStart = 50, kEnd = 51;
   if (stat.size() <= kEnd || stat[kState] == "Z" || stat[kMemory] == "0") return true;
-  return stat[kEnd] != "0" && stat[kStart] == stat[kEnd];
+  return stat[kCode] != "0" && stat[kEnd] != "0" && stat[kStart] == stat[kEnd];
 }
 
 bool has_in_environment(pid_t pid, const std::string& entry) {

@@ -17,16 +17,6 @@ int64_t digest_of(const std::string& text) {
   return static_cast<int64_t>(std::stoull(sha256_hex(text).substr(0, 16), nullptr, 16));
 }
 
-// COLLECTIVE. Returns the text of rank `root` on every rank.
-std::string broadcast_text(Group& group, const std::string& mine, int root) {
-  const at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
-  group.broadcast(length, root);
-  const at::Tensor bytes = at::empty({length.item<int64_t>()}, at::kByte);
-  if (group.rank() == root) std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
-  group.broadcast(bytes, root);
-  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
-}
-
 // The entries by name: "options.buckets.first_bytes".
 std::map<std::string, std::string> entries_of(const std::string& text) {
   std::map<std::string, std::string> entries;
@@ -56,6 +46,15 @@ std::string first_difference(const std::map<std::string, std::string>& a,
 }
 
 }  // namespace
+
+std::string broadcast_text(Group& group, const std::string& mine, int root) {
+  const at::Tensor length = at::full({1}, static_cast<int64_t>(mine.size()), at::kLong);
+  group.broadcast(length, root);
+  const at::Tensor bytes = at::empty({length.item<int64_t>()}, at::kByte);
+  if (group.rank() == root) std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
+  group.broadcast(bytes, root);
+  return {static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()};
+}
 
 void agree(Group& group, const Json& mine) {
   if (group.size() == 1) return;

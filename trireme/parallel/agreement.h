@@ -1,9 +1,13 @@
-// Compares values over the ranks of a group.
+// Tells and compares values over the ranks of a group.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/comm/group.h>
+#include <string>
 
 namespace trireme {
+
+// COLLECTIVE. Returns the text of rank `root` on every rank.
+std::string broadcast_text(Group& group, const std::string& mine, int root);
 
 // COLLECTIVE. Throws Error(invalid_argument) on every rank unless `mine` is equal on all of them.
 // The error names the lowest rank that differs from rank 0, and the first entry in which it does.

@@ -63,7 +63,7 @@ class OfBatch {
 
 using LossFunction = OfBatch<at::Tensor>;  // Returns the mean loss over the batch.
 
-// What a rank wants of the others after a step.
+// A rank asks the others for this after a step.
 struct Wishes {
   bool stop = false;     // The job ends.
   bool regroup = false;  // The job goes on with other ranks.
@@ -102,7 +102,7 @@ struct DataShare {
   int index = 0, count = 1;
 };
 
-// What comes to a new engine, apart from the values of its tensors.
+// The state that comes to a new engine, apart from the values of its tensors.
 struct IncomingState {
   Json counters = Json::object();  // See EngineState.
   // Everything that was saved besides the model, by names in a file; without tensors of the model.
@@ -159,8 +159,8 @@ class Engine {
   virtual bool is_torn() const { return false; }
 };
 
-// What a strategy can do besides plain steps. The Trainer refuses an option for which the strategy
-// has a false here.
+// The abilities of a strategy besides plain steps. The Trainer refuses an option for which the
+// strategy has a false here.
 struct StrategyFeatures {
   bool clip_norm = false;  // Also gradient_norm and accept (guard.policy, guard.spike).
   bool compression = false;

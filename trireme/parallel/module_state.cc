@@ -59,13 +59,14 @@ std::vector<at::Tensor> copies_of(const std::vector<NamedTensor>& tensors) {
   return copies;
 }
 
+at::Tensor as_bytes(const at::Tensor& contiguous) { return contiguous.view({-1}).view(at::kByte); }
+
 void broadcast_tensors(Group& group, const std::vector<NamedTensor>& tensors) {
   if (group.size() == 1) return;
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : tensors) {
     const at::Tensor whole = tensor.detach().contiguous();
-    // Broadcasts bytes, because buffers may have types that groups do not reduce.
-    group.broadcast(whole.view({-1}).view(at::kByte), 0);
+    group.broadcast(as_bytes(whole), 0);
     if (whole.data_ptr() != tensor.data_ptr()) tensor.detach().copy_(whole);
   }
 }

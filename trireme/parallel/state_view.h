@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-// What a tensor is, and how a run with another number of ranks takes it over.
+// The role of a tensor, and how a run with another number of ranks takes it over.
 enum class StateKind {
   // The same on every rank, or slices of one tensor.
   parameter,  // Of the model.
@@ -50,7 +50,7 @@ std::vector<NamedTensor> updated_tensors(const StateView& view);
 // "rank3/error/conv1.weight". Only a tensor of a single rank has that rank in its name.
 std::string name_in_file(const StateEntry& entry, int rank);
 
-// What an engine is, apart from its model's code: the tensors, and everything that is no tensor.
+// All of an engine but its model's code: the tensors, and everything that is no tensor.
 struct EngineState {
   StateView tensors;
   // Equal on every rank. The member "optimizer" has the optimizer's kind and counters

@@ -1,4 +1,4 @@
-// What a rank brings to a step besides its gradients, and what it learns from it.
+// A rank's contribution to a step besides its gradients, and the outcome that it learns.
 #pragma once
 #include <trireme/parallel/parameter_changes.h>
 #include <cstdint>

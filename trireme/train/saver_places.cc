@@ -26,18 +26,11 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
   if (view == nullptr)
     refuse_checkpoint(
         fmt::format("{} has no tensor '{}' of this model", saved.path.string(), name));
-  // A tensor of another type would be converted silently, and would lose what its type promises.
-  const plan::DType type = to_stored(tensor.scalar_type());
-  const bool same_type = view->spec.dtype == type ||
-                         // Early checkpoints store bool as uint8; the bytes are the same.
-                         (type == plan::DType::boolean && view->spec.dtype == plan::DType::uint8);
-  // Early checkpoints store masks and counters in the type of training.
-  const bool was_converted =
-      !tensor.is_floating_point() && at::isFloatingType(to_torch(view->spec.dtype));
-  if (view->spec.shape != tensor.sizes().vec() || !(same_type || was_converted))
+  if (view->spec.shape != tensor.sizes().vec() || !fits_model(tensor, view->spec.dtype))
     refuse_checkpoint(fmt::format(
         "{} holds '{}' as {}, this model has {}", saved.path.string(), name, view->spec.describe(),
-        plan::TensorSpec{name, tensor.sizes().vec(), type, true}.describe()));
+        plan::TensorSpec{name, tensor.sizes().vec(), to_stored(tensor.scalar_type()), true}
+            .describe()));
   return *view;
 }
 
@@ -46,6 +39,13 @@ const checkpoint::TensorView& stored(const checkpoint::Saved& saved, const std::
 void refuse_checkpoint(const std::string& what) {
   throw Error(ErrorCode::invalid_argument, "train", what,
               "the checkpoint.dir of the same model, or --fresh to start anew");
+}
+
+bool fits_model(const at::Tensor& tensor, plan::DType stored) {
+  const plan::DType type = to_stored(tensor.scalar_type());
+  // Early checkpoints store bool as uint8, and masks and counters in the type of training.
+  return stored == type || (type == plan::DType::boolean && stored == plan::DType::uint8) ||
+         (!tensor.is_floating_point() && at::isFloatingType(to_torch(stored)));
 }
 
 std::vector<checkpoint::Destination> Places::of(const checkpoint::Saved& saved) {

@@ -11,6 +11,10 @@ namespace trireme {
 // Throws Error(invalid_argument): the checkpoint does not fit the run.
 [[noreturn]] void refuse_checkpoint(const std::string& what);
 
+// True if a tensor of the model can be read from one that is stored in this type. Another type
+// would be converted silently, and would lose what its type promises.
+bool fits_model(const at::Tensor& tensor, plan::DType stored);
+
 // The places for a checkpoint's tensors: the model's are read directly into the module, the others
 // into new tensors.
 class Places {

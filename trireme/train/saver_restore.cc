@@ -62,7 +62,7 @@ RunState state_of(const checkpoint::Saved& saved) {
   return state;
 }
 
-// What all ranks are told of the state that they take.
+// All ranks are told this of the state that they take.
 Json head_of(const RunState& state, bool from_memory) {
   return {{"found", true},
           {"from_memory", from_memory},

@@ -42,7 +42,7 @@ Json told_of(const StateView& view, int rank) {
   Json told = Json::array();
   for (size_t i = 0; i < view.size(); ++i) {
     const StateEntry& entry = view[i];
-    // Of archives, whose number may differ, rank 0's count.
+    // Archives of the other ranks do not count, because their number may differ.
     if (is_of_one_rank(entry.kind) || (entry.kind == StateKind::archive && rank > 0)) continue;
     told.push_back({i, is_of_model(entry.kind), name_in_file(entry, 0), entry.slice.shape,
                     entry.slice.from, entry.slice.sizes});
@@ -148,11 +148,7 @@ void SlicePlaces::add(const StateEntry& entry, const checkpoint::SliceReader& re
     refuse_checkpoint(fmt::format("{} has no tensor '{}' of this model",
                                   reader.saved().path.string(), slice.tensor));
   const at::ScalarType type = to_torch(stored->spec.dtype);
-  // Early checkpoints store bool as uint8, and masks and counters in the type of training.
-  const bool was_converted = !entry.tensor.is_floating_point() &&
-                             (at::isFloatingType(type) || entry.tensor.scalar_type() == at::kBool);
-  const bool fits =
-      type == entry.tensor.scalar_type() || !is_of_model(entry.kind) || was_converted;
+  const bool fits = !is_of_model(entry.kind) || fits_model(entry.tensor, stored->spec.dtype);
   if (stored->spec.shape != slice.shape || !fits)
     refuse_checkpoint(fmt::format("{} holds '{}' as {}, this run has {} of {}",
                                   reader.saved().path.string(), slice.tensor,

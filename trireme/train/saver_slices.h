@@ -19,13 +19,13 @@ namespace trireme {
 struct StateSlices {
   // Names in a file of the tensors that some rank does not have as a whole.
   std::set<std::string> tensors;
-  // What this rank writes: the index of an entry of its view, and the entry's name in the file.
+  // This rank writes these: the index of an entry of its view, and the entry's name in the file.
   // Among equal slices the lowest rank's is written.
   std::vector<std::pair<size_t, std::string>> written;
   // For the manifest: what all ranks write.
   std::map<std::string, std::map<std::string, checkpoint::StoredSlice>> in_files;
 
-  // What is wrong if the slices of all ranks are not whole tensors: it names two that overlap, or
+  // The flaw if the slices of all ranks are not whole tensors: it names two that overlap, or
   // a hole. Empty if all is well. The same on every rank.
   std::string flaw;
 
@@ -34,15 +34,15 @@ struct StateSlices {
     return !is_of_one_rank(entry.kind) && tensors.contains(name_in_file(entry, 0));
   }
 };
-// COLLECTIVE. Without slices it is empty, and only eight bytes of each rank are exchanged.
+// COLLECTIVE. Without slices it is empty, and only two numbers are exchanged.
 StateSlices slices_of(const StateView& view, Group& group);
 
 // COLLECTIVE. Returns nothing if no rank has an error. Otherwise returns the error of the lowest
 // rank that has one, on every rank.
 std::optional<Error> error_of_any(const std::optional<Error>& mine, Group& group);
-// Runs `action` on this rank and then agrees with the others on its error.
 // An error of LibTorch or of a strategy becomes Error(internal).
 Error as_error(const std::exception& error);
+// COLLECTIVE. Runs `action` on this rank and then agrees with the others on its error.
 std::optional<Error> attempt_on_all(Group& group, const std::function<void()>& action);
 
 // The entries' places for a checkpoint's slices. Tensors of another type are converted.

@@ -8,6 +8,7 @@
 
 #include <trireme/base/cbor.h>
 #include <trireme/base/log.h>
+#include <trireme/parallel/agreement.h>
 #include <trireme/train/state_transfer.h>
 #include <algorithm>
 #include <cstring>
@@ -50,9 +51,6 @@ bool all_fit(const StateView& own, const SavedTensors& saved) {
   return saved.ranks > 0;
 }
 
-// Groups reduce few types, but carry the bytes of all.
-at::Tensor as_bytes(const at::Tensor& contiguous) { return contiguous.view({-1}).view(at::kByte); }
-
 void fill_common(const StateEntry& entry, const Saved& saved, Group& group) {
   const plan::TensorSlice& slice = entry.slice;
   at::Tensor value = group.rank() == 0 ? saved.at(name_in_file(entry, 0))
@@ -60,7 +58,7 @@ void fill_common(const StateEntry& entry, const Saved& saved, Group& group) {
                                              .reshape(slice.shape)
                                              .contiguous()
                                        : at::empty(slice.shape, entry.tensor.options());
-  if (group.size() > 1) group.broadcast(as_bytes(value), 0);
+  broadcast_tensors(group, {{entry.slice.tensor, value}});
   // Each rank takes its slice.
   for (size_t d = 0; d < slice.shape.size(); ++d)
     value = value.narrow(static_cast<int64_t>(d), slice.from[d], slice.sizes[d]);
@@ -159,14 +157,10 @@ std::set<std::string> fill(const StateView& view, const SavedTensors& saved, boo
 
 Json broadcast_value(Group& group, const Json& value) {
   if (group.size() == 1) return value;
-  std::vector<std::uint8_t> bytes = Json::to_cbor(value);
-  at::Tensor length = at::full({1}, static_cast<int64_t>(bytes.size()), at::kLong);
-  group.broadcast(length, 0);
-  at::Tensor content = at::empty({length.item<int64_t>()}, at::kByte);
-  if (group.rank() == 0) std::memcpy(content.mutable_data_ptr(), bytes.data(), bytes.size());
-  group.broadcast(content, 0);
-  const auto* data = static_cast<const uint8_t*>(content.const_data_ptr());
-  return read_cbor({data, static_cast<size_t>(content.numel())}, "train");
+  std::string bytes;
+  if (group.rank() == 0) Json::to_cbor(value, bytes);
+  bytes = broadcast_text(group, bytes, 0);
+  return read_cbor({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, "train");
 }
 
 std::vector<Json> gather_values(Group& group, const Json& value) {

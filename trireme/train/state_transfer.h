@@ -16,7 +16,7 @@ std::vector<NamedTensor> collect_own(const StateView& view, Group& group);
 // This rank's tensors of single ranks, by their names in a file.
 std::vector<NamedTensor> own_in_file(const StateView& view, int rank);
 
-// What rank 0 has of an earlier state.
+// The tensors of an earlier state that rank 0 has.
 struct SavedTensors {
   std::map<std::string, at::Tensor> by_name;  // By names in a file, without those of the model.
   // The number of ranks that wrote them; 0: tensors of single ranks are missing.

@@ -6,7 +6,7 @@
 
 namespace trireme::comm {
 
-// What a process tells about itself, so that others can find out whether they may read it. The
+// A process tells this about itself, so that others can find out whether they may read it. The
 // number must live as long as others may try.
 struct MemoryProbe {
   int64_t process = 0;
