@@ -1,7 +1,6 @@
 """Trireme is installed, and projects of users are built against it from outside."""
 
-import os
-import pathlib
+import concurrent.futures
 import re
 import sys
 import unittest
@@ -57,7 +56,12 @@ class Install(SystemTest):
         self.assertEqual(code, 0, err)
         trireme = prefix / "bin" / "trireme"
 
-        own_loop = self.build("own_loop", prefix)
+        # A core of the two would idle while one example is compiled.
+        with concurrent.futures.ThreadPoolExecutor(2) as builds:
+            own_loop, trainer, own_strategy = builds.map(
+                lambda example: self.build(example, prefix),
+                ("own_loop", "trainer", "own_strategy"))
+
         self.assertLessEqual(len((ROOT / "examples/own_loop/main.cc").read_text().splitlines()),
                              60)
         last_losses = []
@@ -74,7 +78,6 @@ class Install(SystemTest):
                                          DIGITS_FILE, env=environment(OMP_NUM_THREADS="1"))
         self.assertEqual(code, 0, err)
 
-        trainer = self.build("trainer", prefix)
         for words in ([trainer, DIGITS_FILE, "one_device"], [trainer, DIGITS_FILE, "mirrored"],
                       [trireme, "launch", "--workers", "2", "--no-prefix", "--", trainer,
                        DIGITS_FILE, "multi_worker"]):
@@ -82,7 +85,7 @@ class Install(SystemTest):
             self.assertEqual(code, 0, err)
             self.assertGreater(float(out.split()[-1]), 0.9)
 
-        self.train_by_a_strategy_of_ones_own(trireme, self.build("own_strategy", prefix))
+        self.train_by_a_strategy_of_ones_own(trireme, own_strategy)
 
         # The installed programmes find the data that ships without the source tree.
         code, out, err = self.run_to_end(trireme, "train", "--quiet", "--set", "train.steps=2")

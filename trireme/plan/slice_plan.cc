@@ -6,7 +6,7 @@
 #include <trireme/plan/slice_plan.h>
 #include <algorithm>
 #include <map>
-#include <numeric>
+#include <set>
 #include <string_view>
 
 namespace trireme::plan {
@@ -72,16 +72,31 @@ std::vector<SliceRead> reads_of(const TensorSlice& wanted, const std::vector<siz
   return reads;
 }
 
-// Slices of one tensor, first replicas only. Returns the indices of two that overlap.
+// The dimension in which slices of one tensor begin at the most places.
+size_t most_cut_dimension(const std::vector<size_t>& of_tensor,
+                          std::span<const TensorSlice> slices) {
+  size_t most_cut = 0, most_places = 0;
+  for (size_t d = 0; d < slices[of_tensor[0]].shape.size(); ++d) {
+    std::set<int64_t> places;
+    for (const size_t i : of_tensor) places.insert(slices[i].from[d]);
+    if (places.size() > most_places) most_cut = d;
+    most_places = std::max(most_places, places.size());
+  }
+  return most_cut;
+}
+
+// Slices of one tensor, first replicas only. Returns the indices of two that overlap. Two slices
+// are compared only if they overlap in the dimension that tells most of them apart.
 std::optional<std::pair<size_t, size_t>> overlap(std::vector<size_t> of_tensor,
                                                  std::span<const TensorSlice> slices) {
   if (slices[of_tensor[0]].shape.empty()) return {};  // A scalar has no two different slices.
-  const auto begin = [&](size_t i) { return slices[i].from[0]; };
+  const size_t cut = most_cut_dimension(of_tensor, slices);
+  const auto begin = [&](size_t i) { return slices[i].from[cut]; };
   std::stable_sort(of_tensor.begin(), of_tensor.end(),
                    [&](size_t a, size_t b) { return begin(a) < begin(b); });
   for (size_t a = 0; a < of_tensor.size(); ++a)
     for (size_t b = a + 1; b < of_tensor.size(); ++b) {
-      if (begin(of_tensor[b]) >= begin(of_tensor[a]) + slices[of_tensor[a]].sizes[0]) break;
+      if (begin(of_tensor[b]) >= begin(of_tensor[a]) + slices[of_tensor[a]].sizes[cut]) break;
       if (intersect(slices[of_tensor[a]], slices[of_tensor[b]]))
         return std::minmax(of_tensor[a], of_tensor[b]);
     }
