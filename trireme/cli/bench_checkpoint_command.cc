@@ -126,6 +126,73 @@ void check_checkpoint(const BenchArguments& arguments) {
                 fmt::format("--model-mb {}", arguments.model_mb), "1 to 10000");
 }
 
+// The seconds of each repetition.
+struct CheckpointTimes {
+  std::vector<double> copies, blocking, added, durable, raw, loads;
+};
+
+// Saves while this thread works, and once while it waits. `copy` holds the bytes of one save.
+void measure_saves(const std::function<void()>& save, checkpoint::Writer& writer, Work& work,
+                   int units, const fs::path& folder, const std::vector<std::byte>& copy,
+                   CheckpointTimes& times) {
+  const double undisturbed = work.seconds(units);
+  double blocked = 0;
+  const double disturbed = work.seconds(units, [&] {
+    const auto start = Clock::now();
+    save();
+    blocked = seconds_since(start);
+  });
+  writer.wait();
+  times.blocking.push_back(blocked);
+  times.added.push_back(disturbed - (undisturbed + work.seconds(units)) / 2);
+  times.raw.push_back(raw_seconds(folder / "raw", copy));
+  const auto start = Clock::now();
+  save();
+  writer.wait();
+  times.durable.push_back(seconds_since(start));
+}
+
+// Loads the newest checkpoint into `memory`.
+double load_seconds(const fs::path& folder, std::vector<std::byte>& memory) {
+  const auto place = [&](const checkpoint::Saved& saved) {
+    std::vector<checkpoint::Destination> destinations;
+    size_t at = 0;
+    for (const auto* file : {saved.model.get(), saved.optimizer.get()})
+      for (const TensorView& tensor : file->tensors()) {
+        destinations.push_back({&tensor, std::span(memory).subspan(at, tensor.bytes.size())});
+        at += tensor.bytes.size();
+      }
+    return destinations;
+  };
+  const auto start = Clock::now();
+  checkpoint::load_newest(folder, place);
+  return seconds_since(start);
+}
+
+void print_times(const BenchArguments& arguments, size_t bytes, const CheckpointTimes& times) {
+  const Json json = {
+      {"bytes", bytes},
+      {"repeats", arguments.repeats},
+      {"copy_ms", median_of(times.copies) * 1e3},
+      {"blocking_ms", median_of(times.blocking) * 1e3},
+      {"added_ms", median_of(times.added) * 1e3},
+      {"durable_ms", median_of(times.durable) * 1e3},
+      {"raw_write_ms", median_of(times.raw) * 1e3},
+      {"load_ms", median_of(times.loads) * 1e3},
+      {"load_best_ms", *std::min_element(times.loads.begin(), times.loads.end()) * 1e3}};
+  if (arguments.json) {
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  const auto ms = [&](const char* name) { return json[name].get<double>(); };
+  fmt::print(
+      "{} MB: a save blocks for {:.0f} ms and adds {:.0f} ms in all (copying in memory takes "
+      "{:.0f}); durable after {:.0f} ms (a raw write and fsync: {:.0f}); loaded, verified, in "
+      "{:.0f} ms\n",
+      bytes / 1'000'000, ms("blocking_ms"), ms("added_ms"), ms("copy_ms"), ms("durable_ms"),
+      ms("raw_write_ms"), ms("load_ms"));
+}
+
 }  // namespace
 
 int bench_checkpoint(const BenchArguments& arguments) {
@@ -149,60 +216,15 @@ int bench_checkpoint(const BenchArguments& arguments) {
 
   Work work;
   const int units = std::max(20, static_cast<int>(1.5 / (work.seconds(10) / 10)));
-  std::vector<double> copies, blocking, added, durable, raw, loads;
+  CheckpointTimes times;
   for (int i = 0; i < arguments.repeats; ++i) {
-    copies.push_back(copy_seconds(model, optimizer, copy));
-    const double undisturbed = work.seconds(units);
-    double blocked = 0;
-    const double disturbed = work.seconds(units, [&] {
-      const auto start = Clock::now();
-      save();
-      blocked = seconds_since(start);
-    });
-    writer.wait();
-    blocking.push_back(blocked);
-    added.push_back(disturbed - (undisturbed + work.seconds(units)) / 2);
-    raw.push_back(raw_seconds(folder.path / "raw", copy));
-    const auto start = Clock::now();
-    save();
-    writer.wait();
-    durable.push_back(seconds_since(start));
+    times.copies.push_back(copy_seconds(model, optimizer, copy));
+    measure_saves(save, writer, work, units, folder.path, copy, times);
   }
-  const auto place = [&](const checkpoint::Saved& saved) {
-    std::vector<checkpoint::Destination> destinations;
-    size_t at = 0;
-    for (const auto* file : {saved.model.get(), saved.optimizer.get()})
-      for (const TensorView& tensor : file->tensors()) {
-        destinations.push_back({&tensor, std::span(copy).subspan(at, tensor.bytes.size())});
-        at += tensor.bytes.size();
-      }
-    return destinations;
-  };
-  for (int i = 0; i <= 2 * arguments.repeats; ++i) {
-    const auto start = Clock::now();
-    checkpoint::load_newest(folder.path, place);
-    if (i > 0) loads.push_back(seconds_since(start));  // The first repetition reads from the disk.
-  }
-
-  const Json json = {{"bytes", copy.size()},
-                     {"repeats", arguments.repeats},
-                     {"copy_ms", median_of(copies) * 1e3},
-                     {"blocking_ms", median_of(blocking) * 1e3},
-                     {"added_ms", median_of(added) * 1e3},
-                     {"durable_ms", median_of(durable) * 1e3},
-                     {"raw_write_ms", median_of(raw) * 1e3},
-                     {"load_ms", median_of(loads) * 1e3},
-                     {"load_best_ms", *std::min_element(loads.begin(), loads.end()) * 1e3}};
-  if (arguments.json)
-    fmt::print("{}\n", json.dump());
-  else
-    fmt::print(
-        "{} MB: a save blocks for {:.0f} ms and adds {:.0f} ms in all (copying in memory takes "
-        "{:.0f}); durable after {:.0f} ms "
-        "(a raw write and fsync: {:.0f}); loaded, verified, in {:.0f} ms\n",
-        copy.size() / 1'000'000, json["blocking_ms"].get<double>(), json["added_ms"].get<double>(),
-        json["copy_ms"].get<double>(), json["durable_ms"].get<double>(),
-        json["raw_write_ms"].get<double>(), json["load_ms"].get<double>());
+  load_seconds(folder.path, copy);  // The first one reads from the disk.
+  for (int i = 0; i < 2 * arguments.repeats; ++i)
+    times.loads.push_back(load_seconds(folder.path, copy));
+  print_times(arguments, copy.size(), times);
   return 0;
 }
 
