@@ -1,6 +1,7 @@
 // Helpers of the monitor's tests.
 #pragma once
 #include <trireme/monitor/event_json.h>
+#include <trireme/monitor/sink.h>
 #include <unistd.h>
 #include <cstdio>
 #include <cstdlib>
@@ -11,13 +12,9 @@
 namespace trireme::monitor {
 
 // A sink that keeps all events.
-class RecordingSink : public Sink {
+class RecordingSink : public EventSink {
  public:
-  void on_start(const RunStart& start) override { events.emplace_back(start); }
-  void on_step(const StepRecord& step) override { events.emplace_back(step); }
-  void on_eval(const EvalRecord& eval) override { events.emplace_back(eval); }
-  void on_message(const std::string& text) override { events.emplace_back(Message{text}); }
-  void on_end(const RunEnd& end) override { events.emplace_back(end); }
+  void take(const Event& event) override { events.push_back(event); }
   std::vector<Event> events;
 };
 

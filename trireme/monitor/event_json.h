@@ -1,19 +1,13 @@
 // The events of a run as JSON, for the log file and for the pipe to the launcher.
 #pragma once
-#include <trireme/monitor/sink.h>
+#include <trireme/monitor/events.h>
 #include <optional>
-#include <variant>
+#include <string>
 
 namespace trireme::monitor {
 
-struct Message {
-  std::string text;
-};
-using Event =
-    std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord>;
-
 // {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit", "time": ...,
-// and the fields of sink.h}. "time" is `unix_seconds` to the millisecond, or left out. NaN and
+// and the fields of events.h}. "time" is `unix_seconds` to the millisecond, or left out. NaN and
 // infinities become strings; a position is {"epoch": ..., "first": ...}.
 Json to_json(const Event& event, std::optional<double> unix_seconds = std::nullopt);
 // A launcher's verdict on a worker, as one line of the log with its line break: {"event":

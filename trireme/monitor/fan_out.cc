@@ -4,31 +4,14 @@
 namespace trireme::monitor {
 namespace {
 
-class FanOut : public Sink {
+class FanOut : public EventSink {
  public:
   explicit FanOut(std::vector<std::unique_ptr<Sink>> sinks) : sinks_(std::move(sinks)) {}
   explicit FanOut(OpenSinks open) : open_(std::move(open)) {}
-  void on_start(const RunStart& start) override {
-    if (const OpenSinks open = std::exchange(open_, nullptr)) sinks_ = open();
-    for (const auto& sink : sinks_) sink->on_start(start);
-  }
-  void on_step(const StepRecord& step) override {
-    for (const auto& sink : sinks_) sink->on_step(step);
-  }
-  void on_eval(const EvalRecord& eval) override {
-    for (const auto& sink : sinks_) sink->on_eval(eval);
-  }
-  void on_continue(const ContinueRecord& from) override {
-    for (const auto& sink : sinks_) sink->on_continue(from);
-  }
-  void on_commit(const CommitRecord& commit) override {
-    for (const auto& sink : sinks_) sink->on_commit(commit);
-  }
-  void on_message(const std::string& text) override {
-    for (const auto& sink : sinks_) sink->on_message(text);
-  }
-  void on_end(const RunEnd& end) override {
-    for (const auto& sink : sinks_) sink->on_end(end);
+  void take(const Event& event) override {
+    if (std::holds_alternative<RunStart>(event))
+      if (const OpenSinks open = std::exchange(open_, nullptr)) sinks_ = open();
+    for (const auto& sink : sinks_) deliver(event, *sink);
   }
 
  private:

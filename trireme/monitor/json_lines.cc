@@ -6,19 +6,14 @@
 namespace trireme::monitor {
 namespace {
 
-class JsonLines : public Sink {
+class JsonLines : public EventSink {
  public:
   explicit JsonLines(const std::filesystem::path& file) : file_(file) {}
-  void on_start(const RunStart& start) override { write(start); }
-  void on_step(const StepRecord& step) override { write(step); }
-  void on_eval(const EvalRecord& eval) override { write(eval); }
-  void on_continue(const ContinueRecord& from) override { write(from); }
-  void on_commit(const CommitRecord& commit) override { write(commit); }
-  void on_message(const std::string& text) override { write(Message{text}); }
-  void on_end(const RunEnd& end) override { write(end); }
+  void take(const Event& event) override {
+    file_.append(to_line(to_json(event, unix_seconds())) + "\n");
+  }
 
  private:
-  void write(const Event& event) { file_.append(to_line(to_json(event, unix_seconds())) + "\n"); }
   AppendFile file_;
 };
 

@@ -1,10 +1,7 @@
-// The events of a run while it runs, and the sinks that take them: progress, JSON lines,
-// TensorBoard.
+// The readers of a run's events (events.h) while it runs: progress, JSON lines, TensorBoard.
 #pragma once
-#include <trireme/base/json.h>
-#include <trireme/plan/data_plan.h>
+#include <trireme/monitor/events.h>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -13,61 +10,6 @@
 #include <vector>
 
 namespace trireme::monitor {
-
-struct RunStart {
-  std::string name;  // "cnn on digits"
-  std::string strategy;
-  int workers = 1;
-  int world_size = 1;
-  int64_t total_steps = 0;  // The steps of the whole run, with those before a resume. 0: unknown.
-  int64_t first_step = 0;   // 0, or the step at which the run was resumed.
-  int64_t steps_per_epoch = 0;  // 0: unknown.
-  int64_t parameters = 0;
-};
-struct StepRecord {
-  int64_t step = 0;   // Counted from 1: so many steps are committed now.
-  int64_t epoch = 0;  // Counted from 0.
-  double loss = 0;    // The mean over the global batch.
-  double learning_rate = 0;
-  double gradient_norm = -1;  // Negative: not computed.
-  int64_t samples = 0;        // The size of the global batch.
-  double seconds = 0;         // The wall time of the step.
-};
-struct EvalRecord {
-  int64_t step = 0, epoch = 0;  // The newest step and its epoch, counted as in StepRecord.
-  double loss = 0, accuracy = 0;
-};
-// The samples that a step used. Each batch that counts as used has one record, so that the ledger
-// can be proved from the log.
-struct CommitRecord {
-  int64_t generation = 0;
-  int64_t step = 0;             // A skipped batch has the step before it.
-  plan::DataPosition position;  // The position of the batch's first sample.
-  int64_t samples = 0;
-  // The number of samples that each rank took, in the order of ranks.
-  std::vector<int64_t> shares;
-  // False: the batch was skipped. Its samples are used, but there was no step.
-  bool updated = true;
-  bool operator==(const CommitRecord&) const = default;
-};
-// Training continues at this position: at the start, after a resume, after a regrouping, or after
-// a roll-back. Earlier records of this position and of later ones do not count any more.
-struct ContinueRecord {
-  int64_t generation = 0;
-  int64_t step = 0;             // The number of steps committed so far.
-  plan::DataPosition position;  // The position of the next batch.
-  plan::DataPlanOptions data;   // The plan of the batches from this position on.
-  Json ledger;                  // The samples used before (train/ledger.h); null: unknown.
-};
-struct RunEnd {
-  bool stopped = false;  // The run was asked to stop before its end.
-  // The report (docs/report.md). Sinks read strategy, workers, steps, epochs, train_loss, eval
-  // {loss, accuracy}, samples_per_second, wall_seconds, cpu_seconds, peak_pss_bytes, cost (a
-  // number), checkpoint (path), and files {report, events, log} (paths; events is a folder or a
-  // file in it). Any of them may be missing. loss_history is never passed on, because each step
-  // was already reported.
-  Json report;
-};
 
 // One thread of rank 0 calls these functions.
 class Sink {
@@ -80,6 +22,21 @@ class Sink {
   virtual void on_commit(const CommitRecord&) {}
   virtual void on_message(const std::string&) {}  // "checkpoint saved: ..."
   virtual void on_end(const RunEnd&) {}
+};
+// Calls the sink's function for this kind of event.
+void deliver(const Event& event, Sink& sink);
+
+// A sink that treats all kinds of events alike.
+class EventSink : public Sink {
+ public:
+  virtual void take(const Event& event) = 0;
+  void on_start(const RunStart& start) final { take(start); }
+  void on_step(const StepRecord& step) final { take(step); }
+  void on_eval(const EvalRecord& eval) final { take(eval); }
+  void on_continue(const ContinueRecord& from) final { take(from); }
+  void on_commit(const CommitRecord& commit) final { take(commit); }
+  void on_message(const std::string& text) final { take(Message{text}); }
+  void on_end(const RunEnd& end) final { take(end); }
 };
 
 using NowFunction = std::function<std::chrono::steady_clock::time_point()>;
