@@ -4,7 +4,7 @@
 #pragma once
 #include <trireme/checkpoint/writer.h>
 #include <trireme/parallel/engine.h>
-#include <trireme/train/ledger.h>
+#include <trireme/train/progress.h>
 #include <trireme/train/saver_slices.h>
 #include <trireme/train/state_transfer.h>
 #include <functional>
@@ -17,21 +17,6 @@
 #include <vector>
 
 namespace trireme {
-
-// The progress of a run, equal on every replica.
-struct Progress {
-  int64_t step = 0;  // Committed steps.
-  // Batches whose gradients overflowed or that a guard skipped: their data was used, but nothing
-  // was updated.
-  int64_t skipped_steps = 0;
-  plan::DataPosition position;  // The position of the next batch.
-  // All have agreed to stop. Checkpoints do not hold it, because a resumed run continues.
-  bool stopping = false;
-  std::vector<double> loss_history;
-  Ledger ledger;
-  Json guard;   // The guard's state.
-  Json resize;  // The state of Resize.
-};
 
 // Everything that a run continues from, as one rank has it: read from a checkpoint, or kept in
 // memory while a job regroups.

@@ -1,0 +1,50 @@
+// Those who listen to a run: the sinks, which hear of it on rank 0, and the callbacks of every
+// rank.
+#pragma once
+#include <trireme/monitor/events.h>
+#include <trireme/train/callback.h>
+#include <trireme/train/trainer.h>
+#include <optional>
+#include <string>
+
+namespace trireme {
+
+// Keeps a reference to the options. One thread.
+class Listeners {
+ public:
+  explicit Listeners(const TrainerOptions& options) : options_(options) {}
+
+  // A generation begins. A callback's wish to stop stays.
+  void bind(int rank, int world_size, torch::nn::Module& module);
+  bool want_stop() const { return context_->stop; }
+
+  // Returns true once, on a process that is rank 0 for the first time: its sinks must learn of the
+  // start. In an elastic job another process may be rank 0 later.
+  bool begin_to_tell();
+  bool have_begun() const { return telling_; }
+  void tell(const monitor::Event& event);
+
+  // Each of these two calls the callbacks once in a run. Returns true if it did.
+  bool fit_starts();
+  bool fit_ends();
+  // These tell sinks and callbacks.
+  void stepped(const monitor::StepRecord& record);
+  void evaluated(const monitor::EvalRecord& record);
+  void saved(const std::string& path);
+  void epoch_ended(int64_t epoch);
+
+ private:
+  enum class Called { nothing, start, end };
+
+  template <typename Action>
+  void call(Action action) {
+    for (const auto& callback : options_.callbacks) action(*callback);
+  }
+
+  const TrainerOptions& options_;
+  std::optional<TrainContext> context_;  // Exists from the first generation on.
+  Called called_ = Called::nothing;
+  bool telling_ = false;
+};
+
+}  // namespace trireme

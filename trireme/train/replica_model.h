@@ -1,0 +1,61 @@
+// The model of one replica, and what a run keeps beside it: averages of its parameters, and copies
+// that bring back the state before a step or before a generation.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <trireme/parallel/module_state.h>
+#include <trireme/parallel/state_view.h>
+#include <trireme/tensor/parameter_average.h>
+#include <trireme/tensor/replica_random.h>
+#include <trireme/train/trainer.h>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme {
+
+// Used only by the thread that makes it.
+class ReplicaModel {
+ public:
+  // Makes the model. The initial weights are the same on every replica and under every strategy:
+  // they are drawn from the seed alone and then converted.
+  ReplicaModel(const Job& job, const TrainerOptions& options);
+
+  const Model& model() const { return model_; }
+  const ModuleState& tensors() const { return tensors_; }
+  ReplicaRandom& random() { return random_; }
+  int64_t parameters() const;  // The number of elements.
+  // Gradients may come from a step that was abandoned.
+  void drop_gradients();
+
+  // Averages begin as the parameters are now.
+  void begin_averages(double decay);
+  // Averages that were not found become the parameters, as at the start of training.
+  void begin_averages_anew_but(const std::set<std::string>& found);
+  const ParameterAverage* average() const { return average_ ? &*average_ : nullptr; }
+  StateView averages() const;
+
+  // Copies the state that rank 0's newer state will overwrite. If rank 0 is lost during the
+  // transfer, this replica's state is still whole.
+  void put_aside();
+  void put_back();
+  void forget_what_is_aside() { aside_.clear(); }
+
+  // Copies the buffers, because an abandoned step may have moved running statistics.
+  void remember_buffers() { before_step_ = copies_of(tensors_.buffers); }
+  void restore_buffers();
+
+ private:
+  std::vector<at::Tensor> trainable() const;
+
+  // It must come before the model, whose weights are drawn from it.
+  ReplicaRandom random_;
+  Model model_;
+  const ModuleState tensors_;
+  std::optional<ParameterAverage> average_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> aside_;  // A tensor, and its old value.
+  std::vector<at::Tensor> before_step_;                   // The buffers before the step.
+};
+
+}  // namespace trireme

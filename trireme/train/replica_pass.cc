@@ -1,0 +1,175 @@
+#include <trireme/base/hash.h>
+#include <trireme/tensor/autocast.h>
+#include <trireme/train/evaluate.h>
+#include <trireme/train/replica_check.h>
+#include <trireme/train/replica_run_impl.h>
+#include <algorithm>
+#include <chrono>
+
+namespace trireme {
+
+// One pass over a global batch: a step, or a batch that is skipped, or the way back to a
+// checkpoint.
+void ReplicaRun::Impl::pass() {
+  const auto started = std::chrono::steady_clock::now();
+  Pass pass = train_on_next_batch();
+  step_phase(Phase::optimizer);
+  const GuardVerdict verdict = judge(pass);
+  if (verdict.action == GuardAction::stop) throw verdict.error();
+  if (verdict.action == GuardAction::rollback) return roll_back(verdict.reason);
+
+  commit(pass);
+  pass.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  report_.count(pass.batch, pass.outcome, pass.seconds);
+  progress_.stopping = pass.outcome.stop;
+  if (++generation_->batches == 1) world_.tell_first_step(progress_.step, facts_of_generation());
+  announce(pass, verdict.reason);
+  if (!pass.outcome.updated || !replicas_differed()) after_pass(pass);
+  if (pass.outcome.regroup && !is_over()) stage_.enter(Stage::regrouping);
+}
+
+ReplicaRun::Impl::Pass ReplicaRun::Impl::train_on_next_batch() {
+  if (world_.is_elastic()) model_.remember_buffers();
+  stage_.enter(Stage::in_step);
+  model_.random().reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1),
+                               static_cast<uint64_t>(group().rank())));
+  step_phase(Phase::data);
+  Pass pass{.batch = generation_->loader().next()};
+  const double factor = course_->factor(progress_, resize_);
+  engine().set_rates(course_->rates(factor));
+  pass.rate = course_->base_rate() * factor;
+  pass.outcome = engine().step({pass.batch, progress_.step + 1, generation_->passes});
+  stage_.enter(Stage::between_steps);
+  return pass;
+}
+
+GuardVerdict ReplicaRun::Impl::judge(const Pass& pass) {
+  const StepOutcome& outcome = pass.outcome;
+  return guard_.judge({progress_.step + 1, pass.batch.position, outcome.loss,
+                       outcome.gradient_norm, outcome.nonfinite_ranks, outcome.nonfinite_gradients,
+                       options_.loss_scaling.has_value()});
+}
+
+// A batch without an update is no step, but its data is used.
+void ReplicaRun::Impl::commit(const Pass& pass) {
+  progress_.count(pass.batch.next, pass.outcome.updated, pass.outcome.loss);
+  if (pass.outcome.updated && model_.average()) model_.average()->update();
+  phase(Phase::callbacks);
+  record(pass);
+}
+
+void ReplicaRun::Impl::record(const Pass& pass) {
+  const monitor::CommitRecord commit{world_.identity().generation,
+                                     progress_.step,
+                                     pass.batch.position,
+                                     pass.outcome.samples,
+                                     generation_->shares_of(pass.outcome.samples),
+                                     pass.outcome.updated};
+  progress_.ledger.commit(commit);
+  listeners_.tell(commit);
+}
+
+void ReplicaRun::Impl::announce(const Pass& pass, const std::string& guarded) {
+  const StepOutcome& outcome = pass.outcome;
+  if (!outcome.updated)
+    return listeners_.tell(monitor::Message{
+        guarded.empty() ? fmt::format("gradients overflowed: step skipped, loss scale now {:g}",
+                                      engine().loss_scale())
+                        : "batch skipped: " + guarded});
+  listeners_.stepped({progress_.step, pass.batch.position.epoch, outcome.loss, pass.rate,
+                      outcome.gradient_norm, pass.batch.global_size, pass.seconds});
+}
+
+// Compares the replicas every check_replicas_every steps. Returns true if they differed and all
+// have returned to the newest checkpoint.
+bool ReplicaRun::Impl::replicas_differed() {
+  const int64_t every = options_.guard.check_replicas_every;
+  const bool have_one_copy = engine().shares_parameters() && group().hosts() == 1;
+  if (every == 0 || progress_.step % every != 0 || have_one_copy) return false;
+  const std::string difference = differing_replicas(generation_->updated_parameters(), group());
+  if (difference.empty()) return false;
+  const std::string what = fmt::format("after step {} {}", progress_.step, difference);
+  if (!guard_.may_go_back_as_replicas_differ())
+    throw Error(ErrorCode::corrupt, "train", what,
+                "guard.policy=rollback, and a look at the memory of that rank's host");
+  roll_back(what);
+  return true;
+}
+
+void ReplicaRun::Impl::after_pass(const Pass& pass) {
+  const Batch& batch = pass.batch;
+  const bool epoch_over = batch.next.epoch != batch.position.epoch;
+  const bool last = is_done();
+  if (epoch_over) {
+    listeners_.epoch_ended(batch.position.epoch);
+    const bool due =
+        options_.evaluate_every > 0 && batch.next.epoch % options_.evaluate_every == 0;
+    if (due && !last && !progress_.stopping) evaluate_now(batch.position.epoch);
+  }
+  const CheckpointOptions& every = options_.checkpoint;
+  const bool by_step =
+      pass.outcome.updated && every.every_steps > 0 && progress_.step % every.every_steps == 0;
+  const bool by_epoch =
+      epoch_over && every.every_epochs > 0 && batch.next.epoch % every.every_epochs == 0;
+  if (last || progress_.stopping)
+    save_at_the_end();
+  else if (by_step || by_epoch)
+    save();
+  announce_saved();
+}
+
+void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
+  if (!setting_.test) return;
+  phase(Phase::evaluate);
+  engine().prepare_to_read();
+  const ParameterAverage::InUse averages(model_.average());
+  const Autocast mixed(options_.autocast);
+  const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024));
+  const Evaluation evaluation = evaluate(engine(), model_.model(), setting_.job, *setting_.test,
+                                         batch, options_.dtype, group());
+  report_.evaluated(progress_.step, evaluation);
+  listeners_.evaluated({progress_.step, epoch, evaluation.loss, evaluation.accuracy});
+}
+
+void ReplicaRun::Impl::save() {
+  if (!checkpoints_.wanted()) return;
+  // A callback may have written parameters, which the next step would refuse.
+  engine().check_parameters();
+  phase(Phase::checkpoint);
+  Saver& saver = checkpoints_.saver();
+  const auto mark = saver.writes() ? world_.mark_save(progress_.step) : nullptr;
+  strike(Phase::checkpoint, progress_.step);
+  progress_.guard = guard_.state();
+  engine().prepare_to_read();
+  Json evaluation;
+  if (const auto eval = report_.evaluation_of(progress_.step))
+    evaluation = {{"loss", eval->loss}, {"accuracy", eval->accuracy}};
+  saver.save(whole_state(), progress_, evaluation);
+}
+
+// Saves at the end. Retention of the best checkpoints needs their evaluations, so the last one is
+// evaluated first.
+void ReplicaRun::Impl::save_at_the_end() {
+  if (options_.checkpoint.keep_best > 0 && is_done() && !progress_.stopping)
+    evaluate_now(progress_.last_epoch());
+  save();
+}
+
+// The next generation cannot take slices from memory.
+void ReplicaRun::Impl::save_slices() {
+  if (!checkpoints_.wanted() || !checkpoints_.has_slices()) return;
+  save();
+  checkpoints_.wait_for_all();
+}
+
+// Announces checkpoints that have become durable. At the end of a run, or after a request to stop,
+// it waits for all of them.
+void ReplicaRun::Impl::announce_saved() {
+  if (is_over() && checkpoints_.wanted()) checkpoints_.wait_for_all();
+  for (const std::string& path : checkpoints_.saver().saved(is_over())) {
+    report_.saved(path);
+    listeners_.saved(path);
+  }
+}
+
+}  // namespace trireme

@@ -1,0 +1,107 @@
+// The parts of a ReplicaRun, and the order in which they work. Included by its sources alone.
+#pragma once
+#include <trireme/train/course.h>
+#include <trireme/train/generation.h>
+#include <trireme/train/injector.h>
+#include <trireme/train/listeners.h>
+#include <trireme/train/replica_model.h>
+#include <trireme/train/replica_run.h>
+#include <trireme/train/replica_stage.h>
+#include <trireme/train/run_checkpoints.h>
+#include <trireme/train/run_report.h>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace trireme {
+
+struct ReplicaRun::Impl {
+ public:
+  explicit Impl(const ReplicaSetting& setting);
+
+  End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
+  void unbind();
+  bool is_torn() const { return generation_ && generation_->is_torn(); }
+  int64_t committed() const { return stage_.has_state() ? progress_.step : -1; }
+  const ReplicaResult& result() const { return report_.result(); }
+  std::map<std::string, std::string> facts_of_model() const { return facts_of(model_.tensors()); }
+
+ private:
+  // A batch that the engine has trained on.
+  struct Pass {
+    Batch batch;
+    StepOutcome outcome;
+    double rate = 0;  // The learning rate of the first group.
+    double seconds = 0;
+  };
+
+  // replica_run.cc: from one generation to the next.
+  bool bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
+  void make_engine();
+  bool resume(bool goes_back = false);
+  bool resize();
+  void go_on(bool begins_to_tell);
+  void roll_back(const std::string& reason);
+  RunState keep();
+  EngineState whole_state();
+  RunFacts facts_for_checkpoints() const;
+  FaultActions fault_actions();
+  void announce_start();
+  void finish();
+
+  // replica_pass.cc: one pass over a global batch, and what is due after it.
+  void pass();
+  Pass train_on_next_batch();
+  GuardVerdict judge(const Pass& pass);
+  void commit(const Pass& pass);
+  void record(const Pass& pass);
+  void announce(const Pass& pass, const std::string& guarded);
+  bool replicas_differed();
+  void after_pass(const Pass& pass);
+  void evaluate_now(int64_t epoch);
+  void save();
+  void save_at_the_end();
+  void save_slices();
+  void announce_saved();
+
+  bool is_done() const { return course_->length().is_done(progress_); }
+  bool is_over() const { return is_done() || progress_.stopping; }
+  Group& group() const { return generation_->group(); }
+  Engine& engine() const { return generation_->engine(); }
+  Json facts_of_generation() const;
+  void phase(Phase phase, int64_t step) {
+    if (setting_.leads_worker) world_.set_phase(phase, step);
+  }
+  // Announces a phase between steps. It belongs to the last committed step.
+  void phase(Phase now) { phase(now, progress_.step); }
+  // Announces a phase of the step under way. Steps count from 1.
+  void step_phase(Phase now) {
+    phase(now, progress_.step + 1);
+    strike(now, progress_.step + 1);
+  }
+  // Applies injected faults that are due here.
+  void strike(Phase now, int64_t step) {
+    if (injector_) injector_->at(group().rank(), now, step);
+  }
+
+  const ReplicaSetting setting_;
+  World& world_;
+  const TrainerOptions& options_;
+  const Strategy strategy_;
+  // These live for the whole run.
+  ReplicaStage stage_;
+  Progress progress_;
+  Guard guard_{options_.guard};
+  Resize resize_{options_.resize, options_.batch};
+  RunCheckpoints checkpoints_{world_, options_};
+  ReplicaModel model_;
+  Listeners listeners_{options_};
+  RunReport report_;
+  std::optional<Course> course_;      // Exists from the first generation on.
+  std::optional<Injector> injector_;  // Exists if faults are injected.
+  // These live for a generation, or for the whole run if the job is not elastic.
+  std::optional<Generation> generation_;
+  std::optional<RunState> kept_;  // Exists between two generations.
+};
+
+}  // namespace trireme

@@ -1,0 +1,123 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <trireme/base/unix_time.h>
+#include <trireme/train/first_lines.h>
+#include <trireme/train/run_report.h>
+#include <vector>
+
+namespace trireme {
+namespace {
+
+std::vector<int64_t> gather_numbers(Group& group, int64_t own) {
+  const at::Tensor mine = at::full({1}, own, at::kLong),
+                   all = at::zeros({group.size()}, at::kLong);
+  group.all_gather(mine, all);
+  const auto* const numbers = all.const_data_ptr<int64_t>();
+  return {numbers, numbers + all.numel()};
+}
+
+}  // namespace
+
+void RunReport::begin_generation() {
+  updated_elements_ = 0;
+  evaluated_step_ = -1;
+}
+
+void RunReport::count(const Batch& batch, const StepOutcome& outcome, double seconds) {
+  exchanged_.operations += outcome.operations;
+  exchanged_.bytes_sent += outcome.bytes_sent;
+  if (outcome.updated) updated_elements_ = outcome.updated_elements;
+  ++exchanges_;
+  result_.train_seconds += seconds;
+  result_.train_samples += batch.global_size;
+  if (result_.report.seconds_to_first_step != 0) return;
+  const double began = setting_.options.started_at;
+  result_.report.seconds_to_first_step =
+      began > 0
+          ? unix_seconds() - began
+          : std::chrono::duration<double>(std::chrono::steady_clock::now() - created_).count();
+}
+
+void RunReport::evaluated(int64_t step, const Evaluation& evaluation) {
+  evaluated_step_ = step;
+  result_.report.eval = evaluation;
+}
+
+std::optional<Evaluation> RunReport::evaluation_of(int64_t step) const {
+  return evaluated_step_ == step ? result_.report.eval : std::nullopt;
+}
+
+void RunReport::complete(const Progress& progress, const RunLength& length, Generation& generation,
+                         const ReplicaModel& model, const Json& generation_facts) {
+  Report& report = result_.report;
+  Group& group = generation.group();
+  add_counts(progress, length);
+  report.parameters = model.parameters();
+  report.world_size = group.size();
+  report.loss_scale = generation.engine().loss_scale();
+  report.plan_digest = generation.plan().digest();
+  add_exchange();
+  report.updated_elements = gather_numbers(group, updated_elements_);
+  report.parameters_sha256 = sha256_of(model.tensors().parameters);
+  report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());
+  report.generations = generations(group, generation_facts);
+  if (group.rank() == 0) report.times = setting_.world.times();
+  add_process_totals(group);
+  result_.rank = group.rank();
+}
+
+// The facts of the run that need no communication.
+void RunReport::add_counts(const Progress& progress, const RunLength& length) {
+  Report& report = result_.report;
+  const TrainerOptions& options = setting_.options;
+  report.steps = progress.step;
+  report.epochs = progress.position.epoch;
+  report.strategy = options.strategy;
+  report.workers = setting_.world.workers();
+  report.stopped = progress.stopping && !length.is_done(progress);
+  report.skipped_steps = progress.skipped_steps;
+  report.samples = progress.ledger.samples();
+  report.precision = precision_of(options);
+  report.learning_rate_scale = rate_scale(options.rate_scaling, options.batch);
+  report.compression = options.compression.name;
+  report.local_steps = options.local.steps;
+  report.loss_history = progress.loss_history;
+}
+
+void RunReport::add_exchange() {
+  if (exchanges_ == 0) return;
+  Report& report = result_.report;
+  report.exchange_operations_per_step = static_cast<double>(exchanged_.operations) / exchanges_;
+  report.exchange_bytes_per_step = static_cast<double>(exchanged_.bytes_sent) / exchanges_;
+}
+
+// Adds sums over processes; one replica of each process reports for it.
+void RunReport::add_process_totals(Group& group) {
+  at::Tensor sums = at::zeros({2}, at::kDouble);
+  if (setting_.leads_worker) {
+    sums[0] = monitor::process_cpu_seconds();
+    sums[1] = static_cast<double>(setting_.pss.peak());
+  }
+  group.all_reduce(sums);
+  result_.report.cpu_seconds = sums[0].item<double>();
+  result_.report.peak_pss_bytes = static_cast<int64_t>(sums[1].item<double>());
+}
+
+// Returns the generations that the coordinator noted. A job that is not elastic has one.
+Json RunReport::generations(const Group& group, const Json& facts) {
+  World& world = setting_.world;
+  if (world.is_elastic()) return world.generations();
+  Json only = {{"generation", world.identity().generation},
+               {"world_size", group.size()},
+               {"first_step", result_.report.resumed_from_step + 1},
+               {"cause", "start"},
+               {"lost_ranks", Json::array()},
+               {"phase", ""},
+               {"seconds_to_first_step", result_.report.seconds_to_first_step}};
+  only.update(facts);
+  return Json::array({only});
+}
+
+}  // namespace trireme
