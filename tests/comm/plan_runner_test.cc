@@ -1,8 +1,8 @@
 // Threads that run a plan give the result of the plan, bit for bit, in pieces of any size.
 #include <gtest/gtest.h>
 #include <trireme/base/hash.h>
+#include <trireme/comm/host/host_team.h>
 #include <trireme/comm/threads/plan_runner.h>
-#include <trireme/comm/threads/thread_hub.h>
 #include <cmath>
 #include <thread>
 
@@ -26,7 +26,7 @@ plan::Tensors<float> random_tensors(int ranks, int64_t elements) {
 plan::Tensors<float> run_by_threads(const PreparedPlan& prepared, plan::Tensors<float> tensors,
                                     int64_t piece_bytes) {
   const int ranks = prepared.plan.world_size;
-  ThreadHub hub(ranks, Milliseconds(20000));
+  const auto teams = make_thread_teams(ranks, Milliseconds(20000));
   std::vector<void*> begins;
   for (auto& tensor : tensors) begins.push_back(tensor.data());
   std::vector<std::thread> threads;
@@ -34,7 +34,7 @@ plan::Tensors<float> run_by_threads(const PreparedPlan& prepared, plan::Tensors<
     threads.emplace_back([&, rank] {
       PlanRunner runner(rank, piece_bytes);
       runner.run(prepared, begins, static_cast<int64_t>(tensors[0].size()), plan::DType::float32,
-                 Fold::sum, [&] { hub.arrive_and_wait(rank, "test"); });
+                 Fold::sum, [&] { teams[static_cast<size_t>(rank)]->barrier("test"); });
     });
   for (std::thread& thread : threads) thread.join();
   return tensors;

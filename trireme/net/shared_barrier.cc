@@ -13,7 +13,9 @@ namespace trireme::net {
 namespace {
 
 // Waking a thread costs about this time, so a longer spin could not gain anything.
-constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr auto kSpin = std::chrono::microseconds(100), kSpinOfThreads = kSpin / 2;
+// After this time the core is probably needed by another thread of the process.
+constexpr auto kAlone = std::chrono::microseconds(3);
 constexpr uint32_t kEnded = 1 << 8;
 constexpr uint32_t kPhase = 1 << 9;
 // Each rank may still arrive once after the end.
@@ -30,7 +32,7 @@ BarrierView::BarrierView(SharedBarrier& barrier, int rank, int size, Options opt
       rank_(rank),
       size_(size),
       options_(std::move(options)),
-      spin_(size <= usable_cores()) {}
+      enough_cores_(size <= usable_cores()) {}
 
 void BarrierView::throw_ending() const {
   throw Error(static_cast<ErrorCode>(barrier_.code), "comm", barrier_.reason.data(),
@@ -82,10 +84,8 @@ void BarrierView::arrive_and_wait(const char* operation) {
   const uint32_t phase = phase_of(state);
   if (arrived(state) == static_cast<uint32_t>(size_)) {
     while (!has_ended(state)) {
-      if (!barrier_.state.compare_exchange_weak(state, (phase + 1) * kPhase,
-                                                std::memory_order_acq_rel))
-        continue;
-      futex_wake_all(barrier_.state);
+      if (!barrier_.state.compare_exchange_weak(state, (phase + 1) * kPhase)) continue;
+      if (barrier_.sleepers.load() > 0) futex_wake_all(barrier_.state);
       return;
     }
     throw_ending();
@@ -99,22 +99,34 @@ bool BarrierView::is_over(uint32_t phase) const {
   return phase_of(state) != phase || has_ended(state);
 }
 
+// Returns whether the phase was over while this rank spun.
+bool BarrierView::spin(uint32_t phase) const {
+  const bool yields = options_.sharing == Sharing::threads;
+  if (!enough_cores_ && !yields) return false;
+  const auto limit = yields ? kSpinOfThreads : kSpin;
+  const auto start = Deadline::Clock::now();
+  for (auto waited = start - start; waited < limit; waited = Deadline::Clock::now() - start) {
+    for (int i = 0; i < 16; ++i) {
+      if (is_over(phase)) return true;
+      if (!yields) pause_core();
+    }
+    if (yields && (!enough_cores_ || waited > kAlone)) std::this_thread::yield();
+  }
+  return false;
+}
+
 // Waits until the phase is passed or ended.
 void BarrierView::wait(uint32_t phase, const char* operation) {
-  if (spin_) {
-    const auto until = Deadline::Clock::now() + kSpin;
-    do {
-      for (int i = 0; i < 16; ++i) {
-        if (is_over(phase)) return;
-        pause_core();
-      }
-    } while (Deadline::Clock::now() < until);
-  }
+  if (spin(phase)) return;
   const Deadline deadline = Deadline::after(options_.timeout);
   while (!is_over(phase)) {
     const uint32_t state = barrier_.state.load(std::memory_order_acquire);
-    if (phase_of(state) == phase && !has_ended(state))
+    if (phase_of(state) == phase && !has_ended(state)) {
+      // The last rank to arrive either sees this count, or has changed the state before the call.
+      barrier_.sleepers.fetch_add(1);
       futex_wait(barrier_.state, state);  // Returns when other ranks arrive meanwhile.
+      barrier_.sleepers.fetch_sub(1);
+    }
     if (is_over(phase)) return;
     if (options_.throw_if_lost) {
       try {

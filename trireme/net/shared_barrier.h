@@ -2,11 +2,11 @@
 // ranks see when it has ended.
 //
 // std::barrier and std::atomic::wait are private to a process and have no time-out, so this
-// barrier uses the futex system call. It spins briefly while every rank can have a core of its
-// own, and then blocks.
+// barrier uses the futex system call. It spins briefly, and then blocks.
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
+#include <trireme/net/shared_memory.h>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -25,6 +25,8 @@ struct SharedBarrier {
   // The futex word: phase << 9 | ended << 8 | ranks that have arrived. It is one word, so that
   // either all ranks pass a phase, or it ends for all of them.
   alignas(64) std::atomic<uint32_t> state;
+  // The ranks that block. A rank that dies there stays counted, which costs a system call a phase.
+  alignas(64) std::atomic<uint32_t> sleepers;
   alignas(64) std::atomic<uint32_t> ending;  // 1: a rank is writing the reason.
   int32_t code;                              // The code of the error that ended the barrier.
   std::array<char, 512> reason;
@@ -41,6 +43,9 @@ class BarrierView {
     // A wait calls it about every 10 ms. It throws Error(peer_lost) if a worker was lost. It may
     // be empty.
     std::function<void()> throw_if_lost;
+    // Processes spin while every rank can have a core of its own. Threads always spin, and soon
+    // yield the core.
+    Sharing sharing = Sharing::processes;
   };
   BarrierView(SharedBarrier& barrier, int rank, int size, Options options);
 
@@ -55,6 +60,7 @@ class BarrierView {
 
  private:
   bool is_over(uint32_t phase) const;
+  bool spin(uint32_t phase) const;
   void wait(uint32_t phase, const char* operation);
   bool end_unless_passed(uint32_t phase, ErrorCode code, const std::string& reason,
                          const std::string& remedy);
@@ -64,7 +70,7 @@ class BarrierView {
   SharedBarrier& barrier_;
   const int rank_, size_;
   const Options options_;
-  const bool spin_;
+  const bool enough_cores_;
 };
 
 }  // namespace trireme::net

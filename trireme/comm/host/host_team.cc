@@ -8,6 +8,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <optional>
 
 namespace trireme::comm {
 namespace {
@@ -59,6 +60,19 @@ struct HostTeam::Process {
   net::SharedMemory share(size_t bytes, size_t reserved, const char* purpose);
 };
 
+// The mark of a wait. Inside the collective of a group, the threads of one process wait from its
+// beginning to its end.
+class HostTeam::Mark {
+ public:
+  Mark(const Process& process, const char* operation) {
+    const int64_t number = launch::next_collective();
+    if (number != launch::kUnmarked || process.processes > 1) mark_.emplace(operation, 0, number);
+  }
+
+ private:
+  std::optional<launch::CollectiveMark> mark_;
+};
+
 // Process 0 makes the memory and passes its descriptor on. A negative number tells the others that
 // it could not.
 net::SharedMemory HostTeam::Process::share(size_t bytes, size_t reserved, const char* purpose) {
@@ -94,7 +108,7 @@ HostTeam::HostTeam(std::shared_ptr<Process> process, int rank, int size)
       rank_(rank),
       size_(size),
       barrier_(reinterpret_cast<Control*>(process_->control.data())->barrier, rank, size,
-               {process_->timeout, process_->throw_if_lost}) {}
+               {process_->timeout, process_->throw_if_lost, process_->sharing()}) {}
 HostTeam::~HostTeam() = default;
 
 HostTeam::Control& HostTeam::control() const {
@@ -102,12 +116,12 @@ HostTeam::Control& HostTeam::control() const {
   return *reinterpret_cast<Control*>(process_->control.data());
 }
 void HostTeam::barrier(const char* operation) {
-  const launch::CollectiveMark mark(operation);
+  const Mark mark(*process_, operation);
   barrier_.arrive_and_wait(operation);
 }
 
 void HostTeam::meet(const Intent& intent) {
-  const launch::CollectiveMark mark(intent.operation);
+  const Mark mark(*process_, intent.operation);
   auto& posted = control().intents[meetings_++ % 2];
   PostedIntent& mine = posted[static_cast<size_t>(rank_)];
   net::write_text(mine.operation, intent.operation);

@@ -1,6 +1,6 @@
 // The ranks of one host that share memory: threads of a process, processes of the host, or both.
 // The team gives them a barrier, a place to compare their next operations, and memory that all of
-// them see.
+// them see. It ends for all of them at once. Every group inside a host stands on one.
 //
 // Each rank has one object, used by one thread at a time. Every wait ends in Error(timeout),
 // Error(peer_lost) or Error(aborted), on all ranks alike.
@@ -49,6 +49,7 @@ class HostTeam {
 
  private:
   struct Control;
+  class Mark;
   Control& control() const;
 
   std::shared_ptr<Process> process_;

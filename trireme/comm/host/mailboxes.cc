@@ -2,6 +2,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/comm/host/mailboxes.h>
+#include <trireme/comm/host/message_ring.h>
 #include <trireme/comm/host/peer_memory.h>
 #include <trireme/net/futex.h>
 #include <algorithm>
@@ -12,21 +13,12 @@
 namespace trireme::comm {
 namespace {
 
-constexpr size_t kRingBytes = 32 << 10;
 // Below this size two copies through the ring cost less than a system call and its answer.
 constexpr int64_t kReadFrom = 16 << 10;
 // The messages of a pair that may wait to be read. More of them go through the ring.
 constexpr int kSlots = 64;
 // The state of a slot. Whoever leaves kUnread first decides whether the message has been read.
 constexpr uint32_t kUnread = 0, kRead = 1, kWithdrawn = 2;
-
-// Copies to or from a ring. The end of the ring may lie inside the range.
-template <typename Copy>
-void in_ring(uint64_t position, size_t count, Copy copy) {
-  const size_t at = position % kRingBytes, first = std::min(count, kRingBytes - at);
-  copy(at, size_t{0}, first);
-  if (count > first) copy(size_t{0}, first, count - first);
-}
 
 }  // namespace
 
@@ -71,13 +63,9 @@ struct Mailboxes::Incoming {
   std::byte* body = nullptr;
 };
 
-// A ring with one writer and one reader. Positions only grow; a byte lies at
-// position % kRingBytes.
 struct Mailboxes::Ring {
-  alignas(64) std::atomic<uint64_t> written;
-  alignas(64) std::atomic<uint64_t> read;
+  MessageRing bytes;
   alignas(64) std::array<std::atomic<uint32_t>, kSlots> slots;
-  alignas(64) std::byte bytes[kRingBytes];
 };
 
 // Lies before the rings.
@@ -235,19 +223,14 @@ bool Mailboxes::push(int to) {
   while (!outgoing.empty()) {
     Sending& message = *outgoing.front();
     const size_t whole = message.bytes_in_ring();
-    const uint64_t position = there.written.load(std::memory_order_relaxed);
-    const size_t room = kRingBytes - (position - there.read.load(std::memory_order_acquire));
-    if (room == 0) break;
     const bool in_header = message.written < sizeof(Header);
     const std::byte* const from =
         in_header ? reinterpret_cast<const std::byte*>(&message.header) + message.written
                   : static_cast<const std::byte*>(message.tensor.const_data_ptr()) +
                         (message.written - sizeof(Header));
-    const size_t count = std::min(room, (in_header ? sizeof(Header) : whole) - message.written);
-    in_ring(position, count, [&](size_t at, size_t skip, size_t n) {
-      std::memcpy(there.bytes + at, from + skip, n);
-    });
-    there.written.store(position + count, std::memory_order_release);
+    const size_t count =
+        there.bytes.write(from, (in_header ? sizeof(Header) : whole) - message.written);
+    if (count == 0) break;
     message.written += count;
     moved = true;
     if (message.written < whole) continue;
@@ -272,9 +255,6 @@ bool Mailboxes::pull(int from) {
   bool moved = false;
   Ring& here = ring(from, team_->rank());
   for (;;) {
-    const uint64_t position = here.read.load(std::memory_order_relaxed);
-    const size_t there = here.written.load(std::memory_order_acquire) - position;
-    if (there == 0) break;
     Incoming& message = *incoming_[static_cast<size_t>(from)];
     const bool in_header = message.received < sizeof(Header);
     std::byte* const to =
@@ -283,10 +263,8 @@ bool Mailboxes::pull(int from) {
     const size_t whole =
         in_header ? sizeof(Header)
                   : sizeof(Header) + static_cast<size_t>(message.letter.header.form.bytes);
-    const size_t count = std::min(there, whole - message.received);
-    in_ring(position, count,
-            [&](size_t at, size_t skip, size_t n) { std::memcpy(to + skip, here.bytes + at, n); });
-    here.read.store(position + count, std::memory_order_release);
+    const size_t count = here.bytes.read(to, whole - message.received);
+    if (count == 0) break;
     message.received += count;
     moved = true;
     if (message.received < whole) continue;

@@ -1,8 +1,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
-
 #include <fmt/format.h>
-
 #include <trireme/comm/blocks.h>
 #include <trireme/comm/dtype.h>
 #include <trireme/comm/host/mailboxes.h>
@@ -10,10 +8,8 @@
 #include <trireme/comm/host/shm_direct.h>
 #include <trireme/comm/host/shm_group.h>
 #include <trireme/comm/host/shm_plans.h>
-#include <trireme/comm/prepared_plan.h>
-#include <trireme/plan/placement.h>
+#include <trireme/comm/host/team_group.h>
 #include <future>
-#include <utility>
 
 namespace trireme::comm {
 namespace {
@@ -27,36 +23,23 @@ bool is_by_parts(const plan::CollectivePlan& plan) {
   return plan.algorithm == Algorithm::direct || plan.algorithm == Algorithm::hierarchical;
 }
 
-class ShmGroup : public Group {
+class ShmGroup : public TeamGroup {
  public:
-  ShmGroup(std::shared_ptr<HostTeam> team, std::shared_ptr<const PlanChoice> plans,
+  ShmGroup(const std::shared_ptr<HostTeam>& team, std::shared_ptr<const PlanChoice> plans,
            const ShmGroupOptions& options)
-      : Group(team->rank(), team->size()),
-        team_(std::move(team)),
-        plans_(std::move(plans)),
-        mail_(team_, options.timeout, options.reads_peers),
-        staging_(team_),
+      : TeamGroup(team, std::move(plans)),
+        mail_(std::make_shared<Mailboxes>(team, options.timeout, options.reads_peers)),
+        staging_(team),
         direct_(staging_),
         by_plan_(staging_),
-        shared_(team_) {}
+        shared_(team) {}
 
   std::string_view backend() const override { return "shm"; }
-  void do_abort(const std::string& reason) override { team_->abort(reason); }
-  std::shared_ptr<HostTeam> host_team() const override { return team_; }
   at::Tensor shared_tensor(at::IntArrayRef sizes, at::ScalarType type) override {
     return shared_.make(sizes, type);
   }
-  plan::Placement placement() const override {
-    return plan::on_one_host(size(), "shm", plans_->table());
-  }
 
  private:
-  // Whatever runs it, a collective does what its plan says.
-  int64_t bytes_sent_in(Collective collective, int64_t elements, int64_t element_bytes,
-                        int root) const override {
-    return plans_->bytes_sent(rank(), collective, elements, element_bytes, root);
-  }
-
   WorkPtr do_all_reduce(at::Tensor tensor, ReduceOp op) override {
     if (size() == 1) return finished_work();
     const PreparedPlan& chosen = plans_->choose(Collective::all_reduce, bytes_of(tensor));
@@ -65,16 +48,16 @@ class ShmGroup : public Group {
     if (const auto place = shared_.find(tensor)) {
       reduce_shared(
           tensor, op, chosen, *place,
-          intent("all_reduce", tensor,
-                 fmt::format("{} in tensor {} at {}", how, place->number, place->offset)));
+          intent_of("all_reduce", tensor,
+                    fmt::format("{} in tensor {} at {}", how, place->number, place->offset)));
     } else if (is_whole(chosen.plan)) {
-      direct_.reduce_whole(tensor, op, intent("all_reduce", tensor, how));
+      direct_.reduce_whole(tensor, op, intent_of("all_reduce", tensor, how));
     } else if (is_by_parts(chosen.plan)) {
-      direct_.reduce_by_parts(tensor, op, intent("all_reduce", tensor, how));
+      direct_.reduce_by_parts(tensor, op, intent_of("all_reduce", tensor, how));
     } else {
       const ChunkRun all{cut_of(tensor).data, 0, chosen.plan.chunks};
       by_plan_.run_staged(chosen, all, all, to_plan(tensor.scalar_type()), fold_of(op),
-                          intent("all_reduce", tensor, how));
+                          intent_of("all_reduce", tensor, how));
       if (op == ReduceOp::mean) tensor.div_(size());
     }
     return finished_work();
@@ -91,8 +74,8 @@ class ShmGroup : public Group {
   WorkPtr do_reduce_scatter(at::Tensor input, at::Tensor output, ReduceOp op) override {
     const PreparedPlan& chosen = plans_->choose(Collective::reduce_scatter, bytes_of(input));
     const Intent meaning =
-        intent("reduce_scatter", input,
-               fmt::format("{} by {}", to_string(op), plan::to_string(chosen.plan.algorithm)));
+        intent_of("reduce_scatter", input,
+                  fmt::format("{} by {}", to_string(op), plan::to_string(chosen.plan.algorithm)));
     if (chosen.plan.rounds.size() <= 1) {
       direct_.reduce_block(input, output, op, meaning);
       return finished_work();
@@ -110,8 +93,8 @@ class ShmGroup : public Group {
 
   WorkPtr do_all_gather(at::Tensor input, at::Tensor output) override {
     const PreparedPlan& chosen = plans_->choose(Collective::all_gather, bytes_of(output));
-    const Intent meaning =
-        intent("all_gather", output, fmt::format("by {}", plan::to_string(chosen.plan.algorithm)));
+    const Intent meaning = intent_of("all_gather", output,
+                                     fmt::format("by {}", plan::to_string(chosen.plan.algorithm)));
     if (chosen.plan.rounds.size() <= 1)
       direct_.collect(input, output, meaning);
     else
@@ -124,8 +107,8 @@ class ShmGroup : public Group {
   WorkPtr do_broadcast(at::Tensor tensor, int root) override {
     const PreparedPlan& chosen = plans_->choose(Collective::broadcast, bytes_of(tensor), root);
     const Intent meaning =
-        intent("broadcast", tensor,
-               fmt::format("root {} by {}", root, plan::to_string(chosen.plan.algorithm)));
+        intent_of("broadcast", tensor,
+                  fmt::format("root {} by {}", root, plan::to_string(chosen.plan.algorithm)));
     if (chosen.plan.rounds.size() <= 1) {
       direct_.hand_out(tensor, root, meaning);
     } else {
@@ -138,8 +121,8 @@ class ShmGroup : public Group {
   }
 
   WorkPtr do_all_to_all(at::Tensor input, at::Tensor output, Splits splits) override {
-    Intent meaning =
-        intent("all_to_all", input, splits.equal ? "equal blocks" : "blocks of their own sizes");
+    Intent meaning = intent_of("all_to_all", input,
+                               splits.equal ? "equal blocks" : "blocks of their own sizes");
     meaning.elements = splits.total;
     direct_.exchange(input, output, splits, meaning);
     return finished_work();
@@ -147,41 +130,17 @@ class ShmGroup : public Group {
 
   void do_gather(at::Tensor input, at::Tensor output, int root) override {
     direct_.collect(input, rank() == root ? output : at::Tensor(),
-                    intent("gather", input, fmt::format("root {}", root)));
+                    intent_of("gather", input, fmt::format("root {}", root)));
   }
 
-  template <typename Message>
-  class Transfer : public Work {
-   public:
-    Transfer(Mailboxes& mail, Message message) : mail_(mail), message_(std::move(message)) {}
-    void wait() override { mail_.wait(message_); }
-    bool wait_for(Milliseconds patience) override { return mail_.wait_for(message_, patience); }
-
-   private:
-    Mailboxes& mail_;
-    Message message_;
-  };
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
-    return std::make_unique<Transfer<Mailboxes::SendingPtr>>(
-        mail_, mail_.send(std::move(tensor), to, tag));
+    return mail_work(mail_, mail_->send(std::move(tensor), to, tag));
   }
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
-    return std::make_unique<Transfer<Mailboxes::ReceivingPtr>>(
-        mail_, mail_.receive(std::move(tensor), from, tag));
-  }
-  void do_barrier() override { team_->meet({"barrier", 0, "no tensor"}); }
-
-  static int64_t bytes_of(const at::Tensor& tensor) {
-    return static_cast<int64_t>(tensor.nbytes());
-  }
-  static Intent intent(const char* operation, const at::Tensor& tensor, std::string_view detail) {
-    return {operation, tensor.numel(),
-            fmt::format("{}, {}", c10::toString(tensor.scalar_type()), detail)};
+    return mail_work(mail_, mail_->receive(std::move(tensor), from, tag));
   }
 
-  std::shared_ptr<HostTeam> team_;
-  std::shared_ptr<const PlanChoice> plans_;
-  Mailboxes mail_;
+  std::shared_ptr<Mailboxes> mail_;
   ShmStaging staging_;
   ShmDirect direct_;
   ShmPlans by_plan_;

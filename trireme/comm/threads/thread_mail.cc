@@ -11,7 +11,10 @@ namespace {
 
 using State = ThreadMail::Parcel::State;
 
-ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag,
+// The interval at which a wait checks whether the group has ended.
+constexpr Milliseconds kMailSlice{10};
+
+ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag, bool receives,
                                 Milliseconds timeout) {
   const MessageForm form = form_of(tensor);
   return std::make_shared<ThreadMail::Parcel>(ThreadMail::Parcel{.tensor = std::move(tensor),
@@ -19,6 +22,7 @@ ThreadMail::ParcelPtr parcel_of(at::Tensor tensor, int from, int to, int tag,
                                                                  .from = from,
                                                                  .to = to,
                                                                  .tag = tag,
+                                                                 .receives = receives,
                                                                  .limit = Deadline::after(timeout),
                                                                  .bytes = {},
                                                                  .difference = {}});
@@ -50,7 +54,7 @@ void ThreadMail::hand_over(std::unique_lock<std::mutex>& lock, Parcel& sent, Par
 
 ThreadMail::ParcelPtr ThreadMail::send(at::Tensor tensor, int from, int to, int tag) {
   throw_if_ended_();
-  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag, timeout_);
+  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag, /*receives=*/false, timeout_);
   std::unique_lock lock(mutex_);
   Box& box = boxes_[{from, to, tag}];
   if (box.receives.empty())
@@ -61,7 +65,7 @@ ThreadMail::ParcelPtr ThreadMail::send(at::Tensor tensor, int from, int to, int 
 }
 
 ThreadMail::ParcelPtr ThreadMail::receive(at::Tensor tensor, int from, int to, int tag) {
-  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag, timeout_);
+  ParcelPtr parcel = parcel_of(std::move(tensor), from, to, tag, /*receives=*/true, timeout_);
   std::unique_lock lock(mutex_);
   Box& box = boxes_[{from, to, tag}];
   if (box.sends.empty())
@@ -87,44 +91,50 @@ void ThreadMail::finish_send(const ParcelPtr& parcel) {
   changed_.wait(lock, [&] { return parcel->state != State::is_copied; });
 }
 
-// Returns false at the deadline, and also when the group has ended.
-bool ThreadMail::wait_until(std::unique_lock<std::mutex>& lock, const Parcel& parcel,
+// Returns false at the deadline. If the group has ended, no sender finds the receive any more.
+bool ThreadMail::wait_until(std::unique_lock<std::mutex>& lock, const ParcelPtr& parcel,
                             Deadline deadline) {
-  const auto over = [&] { return parcel.state == State::over || parcel.state == State::aside; };
-  changed_.wait_until(lock, deadline.at(), [&] { return over() || ended_; });
-  // A copy that has begun ends soon.
-  changed_.wait(lock, [&] { return parcel.state != State::is_copied; });
-  return over();
+  const auto over = [&] { return parcel->state == State::over || parcel->state == State::aside; };
+  for (;;) {
+    changed_.wait_for(lock, std::min(kMailSlice, deadline.remaining()), over);
+    // A copy that has begun ends soon.
+    changed_.wait(lock, [&] { return parcel->state != State::is_copied; });
+    if (over()) return true;
+    try {
+      throw_if_ended_();
+    } catch (const Error&) {
+      take_back(parcel);
+      throw;
+    }
+    if (deadline.expired()) return false;
+  }
+}
+
+void ThreadMail::wait(const ParcelPtr& parcel) {
+  if (!parcel->receives) return finish_send(parcel);
+  parcel->limit = Deadline::after(timeout_);
+  while (!wait_for(parcel, timeout_)) continue;
 }
 
 bool ThreadMail::wait_for(const ParcelPtr& parcel, Milliseconds patience) {
   std::unique_lock lock(mutex_);
   const Milliseconds wait = std::min(patience, parcel->limit.remaining());
-  if (wait_until(lock, *parcel, Deadline::after(wait))) {
+  if (wait_until(lock, parcel, Deadline::after(wait))) {
     refuse_message(parcel->difference);
     return true;
   }
-  if (ended_) throw_if_ended_();
   if (!parcel->limit.expired()) return false;
-  if (take_back(parcel)) time_out(*parcel);
+  if (parcel->receives) {
+    take_back(parcel);
+    time_out(*parcel);
+  }
   lock.unlock();
   finish_send(parcel);
   return true;
 }
 
-void ThreadMail::finish_receive(const ParcelPtr& parcel) {
-  std::unique_lock lock(mutex_);
-  if (!wait_until(lock, *parcel, Deadline::after(timeout_))) {
-    take_back(parcel);
-    if (ended_) throw_if_ended_();
-    time_out(*parcel);
-  }
-  refuse_message(parcel->difference);
-}
-
-// Returns false if it is no receive.
-bool ThreadMail::take_back(const ParcelPtr& receive) {
-  return std::erase(boxes_[{receive->from, receive->to, receive->tag}].receives, receive) > 0;
+void ThreadMail::take_back(const ParcelPtr& receive) {
+  std::erase(boxes_[{receive->from, receive->to, receive->tag}].receives, receive);
 }
 
 void ThreadMail::time_out(const Parcel& receive) const {
@@ -132,12 +142,6 @@ void ThreadMail::time_out(const Parcel& receive) const {
               fmt::format("recv: waited {} for a message of rank {} (tag {})",
                           format_duration(timeout_), receive.from, receive.tag),
               "check that the other rank sends it");
-}
-
-void ThreadMail::wake() {
-  const std::lock_guard lock(mutex_);
-  ended_ = true;
-  changed_.notify_all();
 }
 
 }  // namespace trireme::comm

@@ -28,6 +28,7 @@ class ThreadMail {
     at::Tensor tensor;
     MessageForm form;
     int from, to, tag;
+    bool receives;
     Deadline limit;  // The time-out of waits with a deadline of their own.
     enum class State { waits, is_set_aside, aside, is_copied, over } state = State::waits;
     std::vector<std::byte> bytes;  // The message, once it has been set aside.
@@ -35,20 +36,19 @@ class ThreadMail {
   };
   using ParcelPtr = std::shared_ptr<Parcel>;
 
-  // `throw_if_ended` throws the error that ended the group.
+  // `throw_if_ended` throws the error that ended the group. A wait calls it every 10 ms.
   ThreadMail(Milliseconds timeout, std::function<void()> throw_if_ended)
       : timeout_(timeout), throw_if_ended_(std::move(throw_if_ended)) {}
 
   // Messages with equal (from, to, tag) keep their order.
   ParcelPtr send(at::Tensor tensor, int from, int to, int tag);
   ParcelPtr receive(at::Tensor tensor, int from, int to, int tag);
-  void finish_send(const ParcelPtr& parcel);
-  // Throws Error(timeout), or Error(invalid_argument) if the message does not fit the tensor.
-  void finish_receive(const ParcelPtr& parcel);
-  // Returns whether it is over after `patience`. Throws as finish_receive() does. After the
-  // time-out a send is set aside.
+  // A receive throws Error(timeout), or Error(invalid_argument) if the message does not fit the
+  // tensor.
+  void wait(const ParcelPtr& parcel);
+  // Returns whether it is over after `patience`. Throws as wait() does. After the time-out a send
+  // is set aside.
   bool wait_for(const ParcelPtr& parcel, Milliseconds patience);
-  void wake();  // Call it when the group has ended.
 
  private:
   using Key = std::tuple<int, int, int>;
@@ -56,8 +56,9 @@ class ThreadMail {
     std::deque<ParcelPtr> sends, receives;  // Not both have parcels.
   };
   void hand_over(std::unique_lock<std::mutex>& lock, Parcel& sent, Parcel& received);
-  bool wait_until(std::unique_lock<std::mutex>& lock, const Parcel& parcel, Deadline deadline);
-  bool take_back(const ParcelPtr& receive);
+  bool wait_until(std::unique_lock<std::mutex>& lock, const ParcelPtr& parcel, Deadline deadline);
+  void finish_send(const ParcelPtr& parcel);
+  void take_back(const ParcelPtr& receive);
   [[noreturn]] void time_out(const Parcel& receive) const;
 
   const Milliseconds timeout_;
@@ -65,7 +66,6 @@ class ThreadMail {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Key, Box> boxes_;
-  bool ended_ = false;
 };
 
 }  // namespace trireme::comm

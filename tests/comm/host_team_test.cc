@@ -1,64 +1,67 @@
 #include <gtest/gtest.h>
 
+#include <trireme/comm/host/host_team.h>
 #include <trireme/comm/threads/reduce_kernel.h>
-#include <trireme/comm/threads/thread_hub.h>
 #include <cmath>
 #include <numeric>
 #include <thread>
 
-namespace trireme::comm::thread_hub_test {
+namespace trireme::comm::host_team_test {
 namespace {
-
-template <typename Body>
-void on_each(int count, Body body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
-  for (auto& thread : threads) thread.join();
-}
 
 constexpr Milliseconds kTimeout{20000};
 
+// Runs `body(team)` for each rank of a team of threads.
+template <typename Body>
+void on_each(int count, Body body) {
+  std::vector<std::thread> threads;
+  for (const auto& team : make_thread_teams(count, kTimeout))
+    threads.emplace_back([&body, team] { body(*team); });
+  for (auto& thread : threads) thread.join();
+}
+
 // Values written before the barrier can be read after it. ThreadSanitizer checks the plain
 // integers here.
-TEST(ThreadHub, WritesBeforeABarrierAreSeenAfterIt) {
+TEST(HostTeam, WritesBeforeABarrierAreSeenAfterIt) {
   constexpr int kRanks = 4;
-  ThreadHub hub(kRanks, kTimeout);
   std::vector<int> values(kRanks, -1);
-  on_each(kRanks, [&](int rank) {
+  on_each(kRanks, [&](HostTeam& team) {
+    const int rank = team.rank();
     for (int round = 0; round < 500; ++round) {
       values[static_cast<size_t>(rank)] = round * kRanks + rank;
-      hub.arrive_and_wait(rank, "test");
+      team.barrier("test");
       for (int other = 0; other < kRanks; ++other)
         ASSERT_EQ(values[static_cast<size_t>(other)], round * kRanks + other);
-      hub.arrive_and_wait(rank, "test");
+      team.barrier("test");
     }
   });
 }
 
-TEST(ThreadHub, RanksSumEachOthersBuffersInParts) {
+TEST(HostTeam, RanksSumEachOthersBuffersInParts) {
   constexpr int kRanks = 3;
   constexpr int64_t kElements = 3000;
-  ThreadHub hub(kRanks, kTimeout);
-  on_each(kRanks, [&](int rank) {
+  std::vector<const float*> shown(kRanks);
+  on_each(kRanks, [&](HostTeam& team) {
+    const int rank = team.rank();
     for (int round = 0; round < 100; ++round) {
       std::vector<float> mine(kElements, static_cast<float>(rank + round)),
           sum(kElements / kRanks);
-      hub.meet(rank, {.operation = "sum", .data = mine.data(), .elements = kElements});
+      shown[static_cast<size_t>(rank)] = mine.data();
+      team.meet({"sum", kElements, "Float"});
       std::vector<const void*> sources;
       for (int other = 0; other < kRanks; ++other)
-        sources.push_back(static_cast<const float*>(hub.posted(other).data) +
-                          rank * (kElements / kRanks));
+        sources.push_back(shown[static_cast<size_t>(other)] + rank * (kElements / kRanks));
       fold_range(plan::DType::float32, Fold::sum, sum.data(), sources, 0, kElements / kRanks);
-      hub.arrive_and_wait(rank, "sum");
+      team.barrier("sum");
       for (const float value : sum) ASSERT_EQ(value, static_cast<float>(3 * round + 3));
     }
   });
 }
 
-TEST(ThreadHub, AHubOfOneRankDoesNotWait) {
-  ThreadHub hub(1, kTimeout);
-  hub.meet(0, {.operation = "alone"});
-  hub.arrive_and_wait(0, "alone");
+TEST(HostTeam, ATeamOfOneRankDoesNotWait) {
+  const auto team = make_thread_teams(1, kTimeout).front();
+  team->meet({"alone", 0, ""});
+  team->barrier("alone");
 }
 
 TEST(ReduceKernel, FoldsOnlyTheRangeAndMayWriteIntoASource) {
@@ -83,4 +86,4 @@ TEST(ReduceKernel, NaNWinsMaxAndMinAtAnyPlace) {
 }
 
 }  // namespace
-}  // namespace trireme::comm::thread_hub_test
+}  // namespace trireme::comm::host_team_test
