@@ -89,8 +89,8 @@ class C10dGroup : public Group {
         device_(device),
         limits_(std::move(limits)),
         backend_(std::move(backend)),
-        mail_(
-            std::make_shared<Mail>(limits_, std::make_shared<PairwiseWaits>(limits_), backend_)) {}
+        mail_(std::make_shared<Mail>(limits_, backend_)) {}
+  ~C10dGroup() override { mail_->end(); }
 
   std::string_view backend() const override { return name_; }
   bool runs_in_background() const override { return true; }
@@ -142,7 +142,7 @@ class C10dGroup : public Group {
     limits_->throw_if_lost();
     const at::Tensor blocks = input.view({size(), output.numel()});
     const at::Tensor arriving = size() > 1 ? at::empty_like(blocks) : at::Tensor();
-    auto pending = std::make_shared<Unhurried::Pending>();
+    auto pending = std::make_shared<Pending>();
     for (int distance = 1; distance < size(); ++distance) {
       const int from = (rank() + size() - distance) % size();
       pending->add(mail_->receive("reduce_scatter", arriving[from], from, kBlockTag));
@@ -155,7 +155,7 @@ class C10dGroup : public Group {
     for (int source = 0; source < size(); ++source)
       terms.push_back(source == rank() ? blocks[source] : arriving[source]);
     return std::make_unique<Unhurried>(
-        pending,
+        mail_, pending,
         [pending, terms, output, op] {
           pending->wait();
           reduce_blocks(terms, output, op);
@@ -208,11 +208,11 @@ class C10dGroup : public Group {
   // does not fit lands elsewhere: Gloo would end the process.
   WorkPtr do_send(at::Tensor tensor, int to, int tag) override {
     limits_->throw_if_lost();
-    auto pending = std::make_shared<Unhurried::Pending>();
+    auto pending = std::make_shared<Pending>();
     int body_tag = tag;
     if (device_.is_cpu()) {
       const MessageForm form = form_of(tensor);
-      body_tag = static_cast<int>(kBodyTag + mail_->sent++ % kBodyTag);
+      body_tag = static_cast<int>(kBodyTag + mail_->next_number() % kBodyTag);
       const at::Tensor header = at::empty({3}, at::kLong);
       auto* const numbers = header.mutable_data_ptr<int64_t>();
       numbers[0] = form.bytes, numbers[1] = form.type, numbers[2] = body_tag;
@@ -220,21 +220,21 @@ class C10dGroup : public Group {
     }
     if (tensor.numel() > 0) pending->add(mail_->send("send", tensor, to, body_tag));
     return std::make_unique<Unhurried>(
-        pending, [pending] { pending->wait(); }, /*needs_thread_of_its_own=*/false);
+        mail_, pending, [pending] { pending->wait(); }, /*needs_thread_of_its_own=*/false);
   }
   // The body is asked for when the header has come, so a thread has to wait for the header.
   WorkPtr do_recv(at::Tensor tensor, int from, int tag) override {
     limits_->throw_if_lost();
-    auto pending = std::make_shared<Unhurried::Pending>();
+    auto pending = std::make_shared<Pending>();
     if (!device_.is_cpu()) {
       if (tensor.numel() > 0) pending->add(mail_->receive("recv", tensor, from, tag));
       return std::make_unique<Unhurried>(
-          pending, [pending] { pending->wait(); }, /*needs_thread_of_its_own=*/false);
+          mail_, pending, [pending] { pending->wait(); }, /*needs_thread_of_its_own=*/false);
     }
     const at::Tensor header = at::empty({3}, at::kLong);
     pending->add(mail_->receive("recv", header, from, kHeaderTag + tag));
     return std::make_unique<Unhurried>(
-        pending,
+        mail_, pending,
         [mail = mail_, pending, header, tensor, from, tag] {
           pending->wait();
           const auto* const numbers = header.const_data_ptr<int64_t>();

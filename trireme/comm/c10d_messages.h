@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <functional>
 #include <future>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -32,31 +33,12 @@ class PairwiseWaits {
  public:
   explicit PairwiseWaits(std::shared_ptr<const WaitLimits> limits)
       : limits_(std::move(limits)), watcher_([this] { watch(); }) {}
-  ~PairwiseWaits() {
-    {
-      const std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    watcher_.join();
-  }
-  void add(c10d::Work* work) {
-    const std::lock_guard lock(mutex_);
-    waits_.insert(work);
-  }
-  void remove(c10d::Work* work) {
-    const std::lock_guard lock(mutex_);
-    waits_.erase(work);
-  }
+  ~PairwiseWaits();
+  void add(c10d::Work* work);
+  void remove(c10d::Work* work);
 
  private:
-  void watch() {
-    std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kWorkSlice, [this] { return ended_; })) {
-      if (!limits_->is_lost()) continue;
-      for (c10d::Work* work : waits_) work->abort();
-    }
-  }
+  void watch();
 
   std::shared_ptr<const WaitLimits> limits_;
   std::mutex mutex_;
@@ -77,27 +59,10 @@ class Pairwise {
         waits_(std::move(waits)),
         tensor_(std::move(tensor)),
         work_(std::move(work)) {}
-  void wait() {
-    limits_->throw_if_lost();
-    waits_->add(work_.get());
-    bool done = false;
-    std::string what = "the wait was given up";
-    const Deadline deadline = Deadline::after(limits_->timeout());
-    try {
-      done = work_->wait(limits_->timeout());
-    } catch (const std::exception& error) {
-      what = error.what();
-    }
-    waits_->remove(work_.get());
-    if (done) return;
-    if (given_up_) throw Error(ErrorCode::aborted, "comm", "nobody waits for this message");
-    if (deadline.expired()) limits_->time_out(operation_, "the other ranks");
-    give_reason(*limits_, operation_, what, begun_);
-  }
-  void give_up() {
-    given_up_ = true;
-    work_->abort();
-  }
+  void wait();
+  // From now on a wait has no time-out: after one, Gloo would close connections that others use.
+  void leave();
+  void give_up();
 
  private:
   const char* operation_;
@@ -106,98 +71,94 @@ class Pairwise {
   std::shared_ptr<PairwiseWaits> waits_;
   at::Tensor tensor_;  // Lives as long as Gloo reads or writes it.
   c10::intrusive_ptr<c10d::Work> work_;
-  std::atomic<bool> given_up_{false};
+  std::atomic<bool> waiting_{false}, left_{false}, given_up_{false};
 };
 using PairwisePtr = std::shared_ptr<Pairwise>;
 
-// Starts messages. Works use it too, also after the end of their group.
-struct Mail {
-  std::shared_ptr<const WaitLimits> limits;
-  std::shared_ptr<PairwiseWaits> waits;
-  c10::intrusive_ptr<c10d::Backend> backend;
-  std::mutex starting{};
-  std::atomic<int64_t> sent{0};  // Messages; their numbers tell their bodies apart.
+// The messages of an operation. Any thread.
+class Pending {
+ public:
+  void add(PairwisePtr message);
+  void wait();  // One thread at a time, which may also add messages.
+  // Call it when no Work waits for them any more.
+  void leave() { mark(left_, &Pairwise::leave); }
+  // Waits for them end in Error(aborted).
+  void give_up() { mark(given_up_, &Pairwise::give_up); }
 
-  PairwisePtr send(const char* operation, const at::Tensor& tensor, int to, int tag) {
-    std::vector<at::Tensor> tensors{tensor};
-    return keep(operation, tensor,
-                started(operation, [&] { return backend->send(tensors, to, tag); }));
-  }
-  PairwisePtr receive(const char* operation, const at::Tensor& tensor, int from, int tag) {
-    std::vector<at::Tensor> tensors{tensor};
-    return keep(operation, tensor,
-                started(operation, [&] { return backend->recv(tensors, from, tag); }));
-  }
+ private:
+  void mark(bool& fact, void (Pairwise::*tell)());
+
+  std::mutex mutex_;
+  bool left_ = false, given_up_ = false;
+  std::vector<PairwisePtr> messages_;
+};
+
+// Starts messages. Works use it too, also after the end of their group.
+class Mail {
+ public:
+  Mail(std::shared_ptr<const WaitLimits> limits, c10::intrusive_ptr<c10d::Backend> backend)
+      : limits_(std::move(limits)),
+        waits_(std::make_shared<PairwiseWaits>(limits_)),
+        backend_(std::move(backend)) {}
+
+  PairwisePtr send(const char* operation, const at::Tensor& tensor, int to, int tag);
+  PairwisePtr receive(const char* operation, const at::Tensor& tensor, int from, int tag);
   template <typename Start>
   c10::intrusive_ptr<c10d::Work> started(const char* operation, Start begin) {
     try {
       // Threads of a hybrid group send and receive through one group of leaders.
-      const std::lock_guard one_at_a_time(starting);
+      const std::lock_guard one_at_a_time(starting_);
       return begin();
     } catch (const std::exception& error) {
-      give_reason(*limits, operation, error.what(), Deadline::after(limits->timeout()));
+      give_reason(*limits_, operation, error.what(), Deadline::after(limits_->timeout()));
     }
   }
+  int64_t next_number() { return sent_++; }  // Tells the bodies of messages apart.
+
+  // Goes on with an operation whose Work is gone, until it is over or the group ends. `run` starts
+  // the thread that waits for it, or returns the one at work.
+  void finish(std::shared_ptr<Pending> pending,
+              const std::function<std::shared_future<void>()>& run);
+  void end();  // The group ends, and gives up the operations that nobody awaits.
 
  private:
   PairwisePtr keep(const char* operation, const at::Tensor& tensor,
-                   c10::intrusive_ptr<c10d::Work> work) {
-    return std::make_shared<Pairwise>(operation, limits, waits, tensor, std::move(work));
-  }
+                   c10::intrusive_ptr<c10d::Work> work);
+
+  struct Left {
+    std::shared_ptr<Pending> pending;
+    std::shared_future<void> result;
+  };
+  const std::shared_ptr<const WaitLimits> limits_;
+  const std::shared_ptr<PairwiseWaits> waits_;
+  const c10::intrusive_ptr<c10d::Backend> backend_;
+  std::mutex starting_;
+  std::atomic<int64_t> sent_{0};
+  std::mutex mutex_;
+  std::list<Left> left_;
+  bool ended_ = false;
 };
 
 // An operation that consists of messages which Gloo can only wait for. It waits in the thread that
 // calls wait(), or in a thread of its own if it cannot stand still until then.
 class Unhurried : public Work {
  public:
-  // The messages of an operation, which can be given up.
-  struct Pending {
-    std::mutex mutex;
-    bool given_up = false;
-    std::vector<PairwisePtr> messages;
-    void add(PairwisePtr message) {
-      const std::lock_guard lock(mutex);
-      if (given_up) message->give_up();
-      messages.push_back(std::move(message));
-    }
-    void give_up() {
-      const std::lock_guard lock(mutex);
-      given_up = true;
-      for (const PairwisePtr& message : messages) message->give_up();
-    }
-    void wait() {
-      for (const PairwisePtr& message : messages) message->wait();
-    }
-  };
   // `action` waits for the messages.
-  Unhurried(std::shared_ptr<Pending> pending, std::function<void()> action,
-            bool needs_thread_of_its_own)
-      : pending_(std::move(pending)),
+  Unhurried(std::shared_ptr<Mail> mail, std::shared_ptr<Pending> pending,
+            std::function<void()> action, bool needs_thread_of_its_own)
+      : mail_(std::move(mail)),
+        pending_(std::move(pending)),
         action_(std::move(action)),
         needs_thread_(needs_thread_of_its_own) {}
-  ~Unhurried() override {
-    if (result_.valid() && result_.wait_for(Milliseconds(0)) != std::future_status::ready)
-      pending_->give_up();
-  }
-  void start() override {
-    if (needs_thread_) run(std::launch::async);
-  }
-  void wait() override {
-    run(std::launch::deferred);
-    result_.get();
-  }
-  bool wait_for(Milliseconds patience) override {
-    run(std::launch::async);
-    if (result_.wait_for(patience) == std::future_status::timeout) return false;
-    result_.get();
-    return true;
-  }
+  ~Unhurried() override;
+  void start() override;
+  void wait() override;
+  bool wait_for(Milliseconds patience) override;
 
  private:
-  void run(std::launch how) {
-    if (!result_.valid()) result_ = std::async(how, action_).share();
-  }
+  const std::shared_future<void>& run(std::launch how);
 
+  std::shared_ptr<Mail> mail_;
   std::shared_ptr<Pending> pending_;
   std::function<void()> action_;
   bool needs_thread_;
