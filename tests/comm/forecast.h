@@ -175,7 +175,7 @@ class Forecast {
       for (const int rank : host.ranks) count(rank, (ranks - here) * block * each);
     }
   }
-  // The lengths travel first: among all ranks, and again among those of each host.
+  // The lengths travel first.
   void all_to_all_by_counts(int64_t count_of_elements, int64_t each) {
     const auto send = [&](const std::vector<int>& to, int rank) {
       int64_t sent = 0;
@@ -192,7 +192,6 @@ class Forecast {
       return;
     }
     for (const plan::Carrier& host : placement_.inside) {
-      carry(host, Kind::all_gather, host.size() * (2 * host.size() + 1), 8);
       for (const int rank : host.ranks) {
         if (host.size() > 1) send(host.ranks, rank);
         std::vector<int> others;

@@ -197,6 +197,24 @@ TEST_P(SomeRanks, AnAbortInOneGroupEndsWaitsInTheOthers) {
     EXPECT_THAT(endings[static_cast<size_t>(rank)], HasSubstr("rank 0 has had enough")) << rank;
 }
 
+// The message of the error that ends a receive from rank `from` of the group.
+std::string end_of_receive(Group& group, int from) {
+  return message_of(ErrorCode::aborted, [&] { group.recv(at::ones({4}), from); });
+}
+
+TEST(GroupsOfThreads, AreToldOfAnAbortUnderTheRankThatEachGroupKnows) {
+  World world =
+      World::join(tests::world_options(), Environment(std::map<std::string, std::string>()));
+  world.connect(3);
+  const Groups all = world.make_group({0, 1, 2}), backwards = world.make_group({2, 1}),
+               others = world.make_group({1, 0});
+  all[2]->abort("enough");
+  EXPECT_THAT(end_of_receive(*all[0], 1), HasSubstr("rank 2 gave up: enough"));
+  EXPECT_THAT(end_of_receive(*backwards[1], 0), HasSubstr("rank 0 gave up: enough"));
+  EXPECT_THAT(end_of_receive(*others[0], 0),
+              HasSubstr("gave up: rank 2 of the world gave up: enough"));
+}
+
 std::string name_of(const ::testing::TestParamInfo<Site>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(
     Carriers, SomeRanks,

@@ -221,10 +221,11 @@ void Group::count(plan::Collective collective, int64_t elements, const at::Tenso
 // Other ranks of this process may wait in any group. What this rank says comes first.
 void Group::abort(const std::string& reason) {
   do_abort(reason);
-  if (kin_) kin_->abort(reason);
+  if (kin_) kin_->abort(rank_in_world_, reason);
 }
-void Group::join(std::shared_ptr<comm::Kin> kin, bool some) {
+void Group::join(std::shared_ptr<comm::Kin> kin, int rank, bool some) {
   kin_ = std::move(kin);
+  rank_in_world_ = rank;
   among_some_ranks_ = some;
 }
 
@@ -310,8 +311,11 @@ WorkPtr Group::prepare_all_to_all(const at::Tensor& input, const at::Tensor& out
   check_exchange(input, output, device());
   check_lengths("sent", "input", sent, input, size_);
   check_lengths("received", "output", received, output, size_);
-  comm::Splits splits = agreed_splits(input, sent, received);
-  const int64_t own = sent[static_cast<size_t>(rank_)];
+  return prepare_exchange(input, output, agreed_splits(input, sent, received));
+}
+WorkPtr Group::prepare_exchange(const at::Tensor& input, const at::Tensor& output,
+                                comm::Splits splits) {
+  const int64_t own = splits.sent[static_cast<size_t>(rank_)];
   if (size_ > 1)
     collectives_.add((input.numel() - own) * static_cast<int64_t>(input.element_size()));
   return marked(among_some_ranks_, "all_to_all", input, [&] {
@@ -351,7 +355,10 @@ comm::Splits Group::agreed_splits(const at::Tensor& input, const std::vector<int
       sent_of[static_cast<size_t>(from)].push_back(of(from, to));
     }
   }
-  return comm::Splits::of(sent_of, rank_);
+  return comm::Splits::of(std::move(sent_of), rank_);
+}
+void Group::exchange(const at::Tensor& input, const at::Tensor& output, comm::Splits splits) {
+  prepare_exchange(input, output, std::move(splits))->wait();
 }
 
 void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) {

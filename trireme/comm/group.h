@@ -149,13 +149,16 @@ class Group {
   // recv_async(). Tags above 255 are free for these two.
   [[nodiscard]] WorkPtr relay_async(at::Tensor tensor, int to, int tag);
   [[nodiscard]] WorkPtr receive_relayed_async(at::Tensor tensor, int from, int tag);
+  // For such a group too: all_to_all() of blocks whose lengths all ranks know already.
+  void exchange(const at::Tensor& input, const at::Tensor& output, comm::Splits splits);
 
   // Makes this rank give up: the waits of the other ranks in this process end in Error(aborted)
-  // with `reason`, in this group and in all others that the World made in this generation. Any
-  // thread.
+  // with `reason`, in this group and in all others that the World made in this generation. Groups
+  // without this rank are told which rank of the world it is. Any thread.
   void abort(const std::string& reason);
-  // World calls it before it hands out the group. `some`: not all ranks of the world are in it.
-  void join(std::shared_ptr<comm::Kin> kin, bool some);
+  // World calls it before it hands out the group to `rank` of the world. `some`: not all ranks of
+  // the world are in it.
+  void join(std::shared_ptr<comm::Kin> kin, int rank, bool some);
 
  protected:
   Group(int rank, int size) : rank_(rank), size_(size) {}
@@ -180,6 +183,7 @@ class Group {
                              const std::vector<int64_t>& received);
   comm::Splits agreed_splits(const at::Tensor& input, const std::vector<int64_t>& sent,
                              const std::vector<int64_t>& received);
+  WorkPtr prepare_exchange(const at::Tensor& input, const at::Tensor& output, comm::Splits splits);
   WorkPtr prepare_send(const at::Tensor& tensor, int to, int tag, bool relayed = false);
   WorkPtr prepare_recv(const at::Tensor& tensor, int from, int tag, bool relayed = false);
 
@@ -211,6 +215,7 @@ class Group {
   int size_;
   Counter collectives_, messages_;
   std::shared_ptr<comm::Kin> kin_;
+  int rank_in_world_ = 0;  // Known if kin_ is.
   bool among_some_ranks_ = false;
 };
 

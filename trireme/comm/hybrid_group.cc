@@ -252,23 +252,19 @@ class HybridGroup : public Group {
     return finished_work();
   }
   void exchange_inside(const at::Tensor& from, const at::Tensor& to, const Splits& splits) {
+    const std::vector<int>& here = parts_->ranks[static_cast<size_t>(parts_->host)];
+    const Splits inside = splits.among(here, local_->rank());
     std::vector<at::Tensor> blocks;
-    std::vector<int64_t> sent, received;
-    for (const int other : parts_->ranks[static_cast<size_t>(parts_->host)]) {
+    for (const int other : here) {
       const auto at = static_cast<size_t>(other);
       blocks.push_back(from.narrow(0, splits.sent_at[at], splits.sent[at]));
-      sent.push_back(splits.sent[at]);
-      received.push_back(splits.received[at]);
     }
-    const at::Tensor input = at::cat(blocks);
-    const at::Tensor output =
-        at::empty({std::accumulate(received.begin(), received.end(), int64_t{0})}, to.options());
-    if (splits.equal)
-      local_->all_to_all(input, output);
-    else
-      local_->all_to_all(input, output, sent, received);
+    const int64_t arriving =
+        std::accumulate(inside.received.begin(), inside.received.end(), int64_t{0});
+    const at::Tensor output = at::empty({arriving}, to.options());
+    local_->exchange(at::cat(blocks), output, inside);
     int64_t place = 0;
-    for (const int other : parts_->ranks[static_cast<size_t>(parts_->host)]) {
+    for (const int other : here) {
       const auto at = static_cast<size_t>(other);
       to.narrow(0, splits.received_at[at], splits.received[at])
           .copy_(output.narrow(0, place, splits.received[at]));

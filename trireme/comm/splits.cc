@@ -1,6 +1,7 @@
 #include <trireme/comm/splits.h>
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace trireme::comm {
 namespace {
@@ -24,7 +25,7 @@ Splits Splits::of_equal_blocks(int size, int rank, int64_t block) {
   return splits;
 }
 
-Splits Splits::of(const std::vector<std::vector<int64_t>>& sent_of, int rank) {
+Splits Splits::of(std::vector<std::vector<int64_t>> sent_of, int rank) {
   const auto self = static_cast<size_t>(rank);
   Splits splits;
   splits.equal = false;
@@ -37,7 +38,19 @@ Splits Splits::of(const std::vector<std::vector<int64_t>>& sent_of, int rank) {
   }
   splits.sent_at = places_of(splits.sent);
   splits.received_at = places_of(splits.received);
+  splits.all = std::move(sent_of);
   return splits;
+}
+
+Splits Splits::among(const std::vector<int>& ranks, int place) const {
+  if (equal) return of_equal_blocks(static_cast<int>(ranks.size()), place, largest);
+  std::vector<std::vector<int64_t>> sent_of;
+  for (const int from : ranks) {
+    auto& lengths = sent_of.emplace_back();
+    for (const int to : ranks)
+      lengths.push_back(all[static_cast<size_t>(from)][static_cast<size_t>(to)]);
+  }
+  return of(std::move(sent_of), place);
 }
 
 }  // namespace trireme::comm

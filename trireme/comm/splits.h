@@ -15,10 +15,15 @@ struct Splits {
   int64_t total = 0;    // Of the input of a rank if all blocks are equal, or else of all ranks.
   int64_t largest = 0;  // The longest block of all ranks.
   bool equal = true;
+  // [sender][receiver]: the lengths of all blocks. Empty if they are equal.
+  std::vector<std::vector<int64_t>> all;
 
   static Splits of_equal_blocks(int size, int rank, int64_t block);
   // sent_of[r]: the lengths of the blocks that rank r sends.
-  static Splits of(const std::vector<std::vector<int64_t>>& sent_of, int rank);
+  static Splits of(std::vector<std::vector<int64_t>> sent_of, int rank);
+  // The blocks between some of the ranks, as if these were a group in which ranks[place] is this
+  // rank.
+  Splits among(const std::vector<int>& ranks, int place) const;
 };
 
 }  // namespace trireme::comm

@@ -290,10 +290,12 @@ std::vector<std::shared_ptr<Group>> World::Impl::make(const std::vector<int>& ra
     site.token = job_token;
   }
   std::vector<std::shared_ptr<Group>> groups = comm::make_groups(site, ranks, name);
-  for (const auto& group : groups) {
+  for (size_t replica = 0; replica < groups.size(); ++replica) {
+    const auto& group = groups[replica];
     if (!group) continue;
-    group->join(kin, static_cast<int>(ranks.size()) < identity.workers * replicas);
-    kin->add(group);
+    const int rank = identity.worker * replicas + static_cast<int>(replica);
+    group->join(kin, rank, static_cast<int>(ranks.size()) < identity.workers * replicas);
+    kin->add(group, rank);
   }
   return groups;
 }
