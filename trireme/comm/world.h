@@ -1,13 +1,12 @@
 // All the workers of a job, from the view of one of them.
 #pragma once
-#include <trireme/base/deadline.h>
 #include <trireme/base/environment.h>
 #include <trireme/comm/group.h>
+#include <trireme/comm/world_options.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/phase.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/mesh.h>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,24 +14,6 @@
 #include <vector>
 
 namespace trireme {
-
-struct WorldOptions {
-  // The backend between processes: auto, shm, tcp, gloo, mpi or nccl. Threads always use memory.
-  std::string backend = "auto";
-  // The algorithm of sums in Trireme's own plans (docs/collectives.md); auto: by the table.
-  std::string all_reduce = "auto";
-  // The file that `trireme bench collectives --tune` wrote; empty: defaults. All use rank 0's.
-  std::string table;
-  // Workers on one machine that have the same name here use shared memory; default TRIREME_HOST.
-  std::string host;
-  // The name or address of the network interface to bind; empty: the one towards the rendezvous.
-  std::string interface;
-  Milliseconds timeout{60000};  // The limit of every wait.
-  Milliseconds heartbeat_interval{200};
-  // The following two matter if this process runs the coordinator.
-  Milliseconds heartbeat_timeout{10000};  // A worker that is silent for this long is lost.
-  double straggler_factor = 1.5;          // launch/stragglers.h
-};
 
 // The place of a rank in a mesh, and its groups.
 struct MeshRank {
