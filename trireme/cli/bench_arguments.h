@@ -15,6 +15,13 @@ struct BenchArguments {
   NodeOptions node;
 };
 
+struct RequestsArguments {
+  std::string bytes = "4KB", path = "auto";
+  int64_t steps = 5000;
+  int threads = 1, server_threads = 2;
+  bool json = false;
+};
+
 // Refuses arguments that no measurement can have: fewer than one worker, an unknown path, or
 // threads on several hosts.
 void check_ranks(const BenchArguments& arguments);
@@ -24,5 +31,8 @@ int bench_startup(const BenchArguments& arguments);
 // Saves and loads tensors of model_mb, and optimizer state of twice that size, in a new folder
 // under `output`. Prints the cost of both.
 int bench_checkpoint(const BenchArguments& arguments);
+
+// Starts a server's process and measures round trips of `bytes` to it. Prints their times.
+int bench_requests(const RequestsArguments& arguments);
 
 }  // namespace trireme::cli

@@ -158,6 +158,21 @@ void add_repetitions(Command command, const std::shared_ptr<BenchArguments>& arg
   arguments->node.add_to(command);
 }
 
+void add_bench_requests(Command bench) {
+  auto arguments = std::make_shared<RequestsArguments>();
+  Command requests = bench.subcommand(
+      "requests", "Measure requests to a server and back, beside a bare TCP connection");
+  requests.option("--bytes", arguments->bytes, "Size of the tensor, there and back (default 4KB)");
+  requests.option("--path", arguments->path, "tcp, shm, or auto for the faster one");
+  requests.option("--threads", arguments->threads, "Threads that call at once (default 1)");
+  requests.option("--server-threads", arguments->server_threads,
+                  "Threads of the server (default 2)");
+  requests.option("--steps", arguments->steps, "Round trips of each thread (default 5000)");
+  requests.flag("--json", arguments->json, "Print one JSON object");
+  requests.footer("Example: trireme bench requests --bytes 4KB --path shm --json");
+  requests.action([arguments] { return bench_requests(*arguments); });
+}
+
 }  // namespace
 
 void check_ranks(const BenchArguments& arguments) {
@@ -230,6 +245,7 @@ void add_bench(Command app) {
   checkpoint.flag("--json", arguments->json, "Print JSON");
   checkpoint.footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
   checkpoint.action([arguments] { return bench_checkpoint(*arguments); });
+  add_bench_requests(bench);
 }
 
 }  // namespace trireme::cli

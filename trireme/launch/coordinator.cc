@@ -34,7 +34,8 @@ bool may_say(net::Purpose purpose, const std::string& op) {
     case net::Purpose::arrival: return op == "arrive";
     case net::Purpose::scale: return op == "resize";
     case net::Purpose::probe:
-    case net::Purpose::mesh: break;
+    case net::Purpose::mesh:
+    case net::Purpose::requests: break;
   }
   return false;
 }

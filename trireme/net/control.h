@@ -23,6 +23,7 @@ enum class Purpose : uint8_t {
   scale,       // A request for another number of workers.
   probe,       // A client that only asks whether the job listens at this address.
   mesh,        // A link between two ranks of a TCP group; never on a control connection.
+  requests,    // A request channel (net/requests/); never on a control connection.
 };
 
 struct ControlOptions {

@@ -205,10 +205,14 @@ std::optional<DescriptorSocket> DescriptorListener::take_proven() {
   return std::nullopt;
 }
 
+std::optional<DescriptorSocket> DescriptorListener::accept_now() {
+  take_waiting();
+  return take_proven();
+}
+
 DescriptorSocket DescriptorListener::accept(Deadline deadline) {
   for (;;) {
-    take_waiting();
-    if (auto proven = take_proven()) return std::move(*proven);
+    if (auto proven = accept_now()) return std::move(*proven);
     std::vector<pollfd> entries{{socket_.get(), POLLIN, 0}};
     for (const Descriptor& stranger : strangers_) entries.push_back({stranger.get(), POLLIN, 0});
     wait_for(entries, deadline, throw_if_lost_, kPartner);

@@ -51,6 +51,8 @@ class DescriptorListener {
   // Returns the next process of the same user that proves the name; drops all others. Throws
   // Error(timeout | peer_lost).
   DescriptorSocket accept(Deadline deadline);
+  // The same without waiting: empty if no such process has come yet.
+  std::optional<DescriptorSocket> accept_now();
 
  private:
   void take_waiting();

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <trireme/base/error.h>
+#include <trireme/net/requests/ring.h>
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace trireme::net {
+namespace {
+
+Descriptor make_bell() {
+  Descriptor bell(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell)
+    throw Error(ErrorCode::io, "net", fmt::format("an eventfd: {}", std::strerror(errno)),
+                "ulimit -n");
+  return bell;
+}
+
+void ring_bell(std::atomic<uint32_t>& waits, int bell) {
+  // The order of this load after the store of the number, and of the sleeper's two steps, is
+  // sequentially consistent: either the sleeper sees the bytes, or this side sees the sleeper.
+  if (waits.load() == 0 || waits.exchange(0) == 0) return;
+  const uint64_t one = 1;
+  (void)!::write(bell, &one, sizeof one);  // A full bell is ringing already.
+}
+
+// Calls `copy(place in the ring, memory, bytes)` for each contiguous part, up to `most` bytes.
+template <typename Copy>
+size_t in_parts(std::span<const iovec> pieces, uint64_t from, size_t capacity, size_t most,
+                Copy copy) {
+  size_t done = 0;
+  for (const iovec& piece : pieces) {
+    size_t moved = 0;
+    while (moved < piece.iov_len && done < most) {
+      const size_t at = static_cast<size_t>(from + done) & (capacity - 1);
+      const size_t part = std::min({piece.iov_len - moved, most - done, capacity - at});
+      copy(at, static_cast<std::byte*>(piece.iov_base) + moved, part);
+      moved += part;
+      done += part;
+    }
+    if (done == most) break;
+  }
+  return done;
+}
+
+}  // namespace
+
+RingBells RingBells::make() {
+  RingBells bells;
+  bells.data = make_bell();
+  bells.room = make_bell();
+  return bells;
+}
+
+void silence_bell(int bell) {
+  uint64_t rung = 0;
+  (void)!::read(bell, &rung, sizeof rung);
+}
+
+Ring::Ring(RingState& state, std::byte* bytes, size_t capacity, RingBells bells)
+    : state_(state), bytes_(bytes), capacity_(capacity), bells_(std::move(bells)) {}
+
+size_t Ring::filled(uint64_t written, uint64_t taken) const {
+  if (written - taken > capacity_)
+    throw Error(ErrorCode::corrupt, "net", "a ring in shared memory with impossible numbers",
+                "the same version of Trireme on both sides");
+  return static_cast<size_t>(written - taken);
+}
+
+size_t Ring::write(std::span<const iovec> pieces) {
+  const size_t room = capacity_ - filled(written_, state_.taken.load(std::memory_order_acquire));
+  if (room == 0) return 0;
+  const size_t done = in_parts(pieces, written_, capacity_, room,
+                               [this](size_t at, const std::byte* from, size_t part) {
+                                 std::memcpy(bytes_ + at, from, part);
+                               });
+  if (done == 0) return 0;
+  written_ += done;
+  state_.written.store(written_);
+  ring_bell(state_.reader_waits, data_bell());
+  return done;
+}
+
+size_t Ring::read(std::span<const iovec> rooms) {
+  const size_t there = filled(state_.written.load(std::memory_order_acquire), taken_);
+  if (there == 0) return 0;
+  const size_t done = in_parts(
+      rooms, taken_, capacity_, there,
+      [this](size_t at, std::byte* to, size_t part) { std::memcpy(to, bytes_ + at, part); });
+  if (done == 0) return 0;
+  taken_ += done;
+  state_.taken.store(taken_);
+  ring_bell(state_.writer_waits, room_bell());
+  return done;
+}
+
+// Any thread may ask, so both numbers come from shared memory. In an impossible state something is
+// there: the call that follows finds the damage.
+bool Ring::has_data() const { return state_.written.load() != state_.taken.load(); }
+bool Ring::has_room() const { return state_.written.load() - state_.taken.load() != capacity_; }
+
+}  // namespace trireme::net
