@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -18,7 +19,7 @@ using namespace std::chrono_literals;
 using Time = Roster::Time;
 using Decisions = Roster::Decisions;
 
-constexpr int kMost = 4;
+constexpr int kMost = 6;
 constexpr auto kTick = 1s;
 constexpr auto kLease = 2 * kTick;
 constexpr int64_t kOldestThatCounts = 1;  // The steps behind the newest one that still count.
@@ -83,6 +84,7 @@ std::string describe(const Event& event) {
 struct Space {
   int processes, minimum, maximum, target;
   bool late_arrivals, resizes, time, take_over = false, by_claim = false;
+  int unit = 1;
 };
 
 class Exploration {
@@ -95,7 +97,8 @@ class Exploration {
                  .first_timeout = 2 * kTick,
                  .regroup_timeout = kTick,
                  .refill_timeout = 2 * kTick,
-                 .by_claim = space.by_claim} {}
+                 .by_claim = space.by_claim,
+                 .unit = space.unit} {}
 
   // Returns the number of states.
   size_t run() {
@@ -125,7 +128,8 @@ class Exploration {
       // The roster may hear again of a process that is gone, or was dismissed.
       follow(world, {Event::dead, p});
     }
-    for (int target = space_.minimum; space_.resizes && target <= space_.maximum; ++target)
+    for (int target = space_.minimum; space_.resizes && target <= space_.maximum;
+         target += space_.unit)
       if (target != world.roster.target()) follow(world, {Event::resize, target});
     if (space_.take_over && !world.has_taken_over && !world.failed &&
         world.roster.generation() >= 0)
@@ -271,6 +275,15 @@ class Exploration {
       EXPECT_EQ(at(world, p).life, Life::working) << where();
     ASSERT_LE(decisions.formed.size(), 1U) << where();
     if (!decisions.formed.empty()) judge(world, generation_before, decisions.formed[0]);
+    if (!decisions.formed.empty() && space_.unit > 1) {
+      const auto come = decisions.formed[0].members.size() +
+                        static_cast<size_t>(count(world, Life::waiting)) -
+                        decisions.dismissed.size();
+      EXPECT_EQ(
+          static_cast<int>(decisions.formed[0].members.size()),
+          std::min(static_cast<int>(come), world.roster.target()) / space_.unit * space_.unit)
+          << where() << ": a unit could have been filled";
+    }
     for (const int64_t p : decisions.dismissed) {
       EXPECT_EQ(at(world, p).life, Life::waiting) << where();
       at(world, p).life = Life::dismissed;
@@ -285,7 +298,7 @@ class Exploration {
     for (const Process& process : world.processes)
       EXPECT_NE(process.life, Life::working) << where() << ": a member was still at work";
     const int size = static_cast<int>(formed.members.size());
-    EXPECT_GE(size, world.finishing ? 1 : options_.minimum) << where();
+    EXPECT_GE(size, world.finishing ? space_.unit : options_.minimum) << where();
     EXPECT_LE(size, world.roster.target()) << where();
     EXPECT_LE(world.roster.target(), options_.maximum) << where();
     for (const int64_t p : formed.members) {
@@ -294,11 +307,15 @@ class Exploration {
       EXPECT_LE(at(world, p).step, formed.step) << where();
       EXPECT_TRUE(world.roster.is_member(p)) << where();
     }
-    EXPECT_EQ(at(world, formed.members.front()).step, formed.step)
-        << where() << ": worker 0 has not the newest state";
-    for (const Process& process : world.processes) {
-      if (process.life == Life::waiting) {
-        EXPECT_LE(process.step, formed.step) << where() << ": the newest state was left outside";
+    if (space_.unit > 1) {
+      expect_whole_units(world, formed);
+    } else {
+      EXPECT_EQ(at(world, formed.members.front()).step, formed.step)
+          << where() << ": worker 0 has not the newest state";
+      for (const Process& process : world.processes) {
+        if (process.life == Life::waiting) {
+          EXPECT_LE(process.step, formed.step) << where() << ": the newest state was left outside";
+        }
       }
     }
     if (space_.by_claim) {
@@ -313,10 +330,50 @@ class Exploration {
     world.ending = false;
   }
 
+  // Units are whole. One that is not dissolved keeps its members at their positions, and no unit
+  // is dissolved instead of one with more holes. The units that stay keep their order.
+  void expect_whole_units(const World& world, const Decisions::Generation& formed) {
+    const int unit = space_.unit;
+    EXPECT_EQ(static_cast<int>(formed.members.size()) % unit, 0) << where();
+    EXPECT_EQ(std::set<int64_t>(formed.members.begin(), formed.members.end()).size(),
+              formed.members.size())
+        << where() << ": a process has two places";
+    EXPECT_EQ(formed.step, std::ranges::max(formed.steps)) << where();
+    const auto seat = [&](int64_t p) {
+      const auto found = std::ranges::find(formed.members, p);
+      return found == formed.members.end() ? -1 : static_cast<int>(found - formed.members.begin());
+    };
+    int last_kept = -1, most_kept_holes = 0, fewest_dissolved_holes = unit, dissolved = 0;
+    for (size_t first = 0; first < world.generation.size(); first += static_cast<size_t>(unit)) {
+      int survivors = 0, kept = 0, new_unit = -1;
+      for (int position = 0; position < unit; ++position) {
+        const int64_t p = world.generation[first + static_cast<size_t>(position)];
+        if (world.processes[static_cast<size_t>(p)].life != Life::waiting) continue;
+        ++survivors;
+        const int now = seat(p);
+        if (now < 0 || now % unit != position || (kept > 0 && now / unit != new_unit)) continue;
+        ++kept;
+        new_unit = now / unit;
+      }
+      if (survivors == 0) continue;
+      if (kept == survivors && new_unit > last_kept) {
+        last_kept = new_unit;
+        most_kept_holes = std::max(most_kept_holes, unit - survivors);
+      } else {
+        ++dissolved;
+        fewest_dissolved_holes = std::min(fewest_dissolved_holes, unit - survivors);
+      }
+    }
+    if (dissolved > 0) {
+      EXPECT_LE(most_kept_holes, fewest_dissolved_holes)
+          << where() << ": a unit with more holes was kept instead";
+    }
+  }
+
   // Once all have come and they are enough, no process waits.
   void expect_no_needless_wait(const World& world) const {
     const bool at_work = count(world, Life::working) > 0;
-    const int enough = world.finishing                 ? 1
+    const int enough = world.finishing                 ? space_.unit
                        : world.roster.generation() < 0 ? world.roster.target()
                                                        : options_.minimum;
     const bool may_not = space_.by_claim && world.claimed_until <= world.now;
@@ -327,6 +384,10 @@ class Exploration {
     if (world.failed || at_work || members_are_missing || may_not) return;
     EXPECT_LT(count(world, Life::waiting), enough)
         << where() << ": no member is missing, and they wait";
+    // No newcomer is admitted any more that could fill their unit.
+    if (world.finishing) {
+      EXPECT_EQ(count(world, Life::waiting), 0) << where();
+    }
   }
 
   // If only time passes, each waiting process gets a place in a generation, is dismissed, or hears
@@ -373,8 +434,10 @@ TEST_P(RosterExploration, EveryOrderOfEventsKeepsTheRules) {
 
 std::string name_of(const testing::TestParamInfo<Space>& info) {
   const Space& space = info.param;
-  return fmt::format("{}processesElastic{}to{}{}", space.processes, space.minimum, space.maximum,
+  return fmt::format("{}processesElastic{}to{}{}{}", space.processes, space.minimum, space.maximum,
+                     space.unit > 1 ? fmt::format("InUnitsOf{}", space.unit) : "",
                      space.time ? "" : "WithoutTimeouts") +
+         (space.unit > 1 && space.late_arrivals ? "WithLateArrivals" : "") +
          (space.take_over ? "TakenOver" : "") + (space.by_claim ? "ByClaim" : "");
 }
 
@@ -394,6 +457,18 @@ INSTANTIATE_TEST_SUITE_P(
                     Space{3, 2, 3, 3, true, false, false, true, true},
                     Space{4, 1, 3, 3, false, false, false, true, true}),
     name_of);
+
+INSTANTIATE_TEST_SUITE_P(Units, RosterExploration,
+                         testing::Values(Space{3, 2, 2, 2, true, true, true, false, false, 2},
+                                         Space{4, 4, 4, 4, false, false, true, false, false, 2},
+                                         Space{4, 2, 4, 4, false, true, false, false, false, 2},
+                                         Space{4, 2, 2, 2, true, false, false, false, false, 2},
+                                         Space{4, 2, 4, 4, false, false, false, true, false, 2},
+                                         Space{3, 2, 2, 2, false, false, true, true, true, 2},
+                                         Space{5, 2, 4, 4, false, false, false, false, false, 2},
+                                         Space{4, 3, 3, 3, false, false, false, true, false, 3},
+                                         Space{5, 4, 4, 4, false, false, false, false, false, 4}),
+                         name_of);
 
 }  // namespace
 }  // namespace trireme::launch::roster_exploration_test

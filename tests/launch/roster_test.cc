@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <trireme/base/error.h>
 #include <trireme/launch/roster.h>
 
 namespace trireme::launch::roster_test {
@@ -246,6 +247,123 @@ TEST(Roster, NoGenerationFormsAfterAFailureFromOutside) {
   EXPECT_EQ(roster.fail("the same step").failure, "the same step");
   EXPECT_EQ(roster.arrive(0, 4, kStart).failure, "the same step");
   EXPECT_EQ(roster.generation(), 0);
+}
+
+// Units of 2 (2 stages): worker 2 u + p is the process 2 u + p.
+RosterOptions in_units_of(int unit, int minimum, int maximum) {
+  RosterOptions options = options_for(minimum, maximum, maximum);
+  options.unit = unit;
+  return options;
+}
+
+TEST(RosterUnits, ANewcomerFillsTheHoleAndTheOthersKeepTheirNumbers) {
+  Roster roster = at_work(4, in_units_of(2, 4, 4));
+  roster.lost(2, kStart);
+  roster.arrive(30, -1, kStart);
+  roster.arrive(3, 6, kStart);
+  roster.arrive(0, 5, kStart);
+  const Decisions decisions = roster.arrive(1, 5, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(0, 1, 30, 3));
+  EXPECT_EQ(decisions.formed[0].step, 6);
+  EXPECT_THAT(decisions.formed[0].steps, ElementsAre(5, 5, -1, 6));
+}
+
+TEST(RosterUnits, WholeUnitsContinueWhileTheOthersOfAnIncompleteOneWait) {
+  Roster roster = at_work(4, in_units_of(2, 2, 4));
+  roster.lost(0, kStart);
+  roster.arrive(1, 5, kStart);
+  roster.arrive(2, 5, kStart);
+  EXPECT_THAT(members(roster.arrive(3, 5, kStart)), ElementsAre(2, 3));
+  EXPECT_TRUE(roster.is_waiting(1));
+  // Its place comes back with the replacement.
+  EXPECT_THAT(roster.arrive(30, -1, kStart).interrupt, ElementsAre(2, 3));
+  roster.arrive(2, 9, kStart);
+  EXPECT_THAT(members(roster.arrive(3, 9, kStart)), ElementsAre(2, 3, 30, 1));
+}
+
+TEST(RosterUnits, ASpareFillsAHoleOfAnotherUnit) {
+  Roster roster = at_work(6, in_units_of(2, 2, 6));
+  roster.lost(5, kStart);
+  for (const int64_t process : {0, 1, 2, 3, 4}) roster.arrive(process, 5, kStart);
+  EXPECT_TRUE(roster.is_waiting(4));
+  EXPECT_TRUE(roster.lost(1, kStart).empty());
+  for (const int64_t process : {0, 2}) roster.arrive(process, 7, kStart);
+  EXPECT_THAT(members(roster.arrive(3, 7, kStart)), ElementsAre(0, 4, 2, 3));
+}
+
+TEST(RosterUnits, ASpareOfTheSamePositionGoesFirst) {
+  Roster roster = at_work(6, in_units_of(2, 2, 6));
+  roster.arrive(30, -1, kStart);
+  roster.lost(4, kStart);
+  for (const int64_t process : {0, 1, 2, 3}) roster.arrive(process, 5, kStart);
+  EXPECT_THAT(members(roster.arrive(5, 5, kStart)), ElementsAre(0, 1, 2, 3, 30, 5));
+  roster.lost(30, kStart);
+  for (const int64_t process : {0, 1, 2, 3, 5}) roster.arrive(process, 6, kStart);
+  roster.lost(3, kStart);
+  roster.arrive(31, 99, kStart);
+  for (const int64_t process : {0, 1}) roster.arrive(process, 7, kStart);
+  EXPECT_THAT(members(roster.arrive(2, 7, kStart)), ElementsAre(0, 1, 2, 5));
+}
+
+TEST(RosterUnits, UnitsThatAreLostTogetherAreReplacedAsAWhole) {
+  Roster roster = at_work(8, in_units_of(4, 4, 8));
+  for (const int64_t process : {0, 1, 2, 3}) roster.lost(process, kStart);
+  for (const int64_t process : {4, 5, 6}) roster.arrive(process, 5, kStart);
+  EXPECT_THAT(members(roster.arrive(7, 5, kStart)), ElementsAre(4, 5, 6, 7));
+  for (const int64_t process : {30, 31, 32})
+    EXPECT_TRUE(roster.arrive(process, -1, kStart).empty());
+  EXPECT_THAT(roster.arrive(33, -1, kStart).interrupt, ElementsAre(4, 5, 6, 7));
+}
+
+TEST(RosterUnits, TwoIncompleteUnitsBecomeOne) {
+  Roster roster = at_work(4, in_units_of(2, 2, 4));
+  roster.lost(0, kStart);
+  roster.lost(3, kStart);
+  roster.arrive(1, 5, kStart);
+  EXPECT_THAT(members(roster.arrive(2, 5, kStart)), ElementsAre(2, 1));
+}
+
+TEST(RosterUnits, ANewcomerIsWaitedForWhenTooFewUnitsAreWhole) {
+  Roster roster = at_work(4, in_units_of(2, 4, 4));
+  roster.lost(0, kStart);
+  for (const int64_t process : {1, 2, 3}) EXPECT_TRUE(roster.arrive(process, 5, kStart).empty());
+  EXPECT_TRUE(roster.tick(kStart + 59s).empty());
+  EXPECT_THAT(roster.tick(kStart + 60s).failure, HasSubstr("3 of at least 4"));
+}
+
+TEST(RosterUnits, AUnitThatCannotBeFilledAtTheEndOfTheJobFails) {
+  RosterOptions options = in_units_of(2, 2, 2);
+  options.shape = "2 stages";
+  Roster roster = at_work(2, options);
+  roster.finish(kStart);
+  roster.lost(0, kStart);
+  EXPECT_EQ(roster.arrive(1, 5, kStart).failure,
+            "1 of the 2 processes of a unit (2 stages) are there, and the job is about to end");
+}
+
+TEST(RosterUnits, FewerUnitsDismissWholeUnits) {
+  Roster roster = at_work(6, in_units_of(2, 2, 6));
+  roster.resize(3, kStart);
+  EXPECT_EQ(roster.target(), 2);
+  for (const int64_t process : {0, 1, 2, 3, 4}) roster.arrive(process, 5, kStart);
+  const Decisions decisions = roster.arrive(5, 5, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(0, 1));
+  EXPECT_THAT(decisions.dismissed, ElementsAre(5, 4, 3, 2));
+}
+
+TEST(RosterUnits, NumbersThatAreNoMultiplesAreRefused) {
+  RosterOptions options = in_units_of(4, 3, 8);
+  options.shape = "2 stages x 2 replicas";
+  try {
+    Roster roster(options);
+    FAIL() << "a minimum of 3 was accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the minimum of 3 workers is not a multiple of the unit "
+                                        "of 4 (2 stages x 2 replicas)"));
+    EXPECT_THAT(error.what(), HasSubstr("try: 4"));
+  }
+  EXPECT_THROW(Roster(in_units_of(0, 1, 1)), Error);
+  EXPECT_THROW(Roster(in_units_of(2, 2, 5)), Error);
 }
 
 RosterOptions by_claim(int minimum, int maximum) {

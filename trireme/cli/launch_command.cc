@@ -7,12 +7,17 @@
 #include <trireme/cli/node_options.h>
 #include <trireme/launch/token_file.h>
 #include <memory>
+#include <optional>
 
 namespace trireme::cli {
 namespace {
 
+constexpr Milliseconds kElasticHeartbeatTimeout{2000};
+
 struct LaunchArguments {
-  int workers = 2;
+  std::optional<int> workers;
+  std::string elastic;
+  std::optional<int> unit;
   int threads = 0;
   bool no_prefix = false;
   std::string stop_grace = "30s", loss_grace = "5s";
@@ -30,15 +35,34 @@ Milliseconds duration_of(const std::string& option, const std::string& text) {
               option + " 30s");
 }
 
+// --elastic and --unit. An elastic job begins with MAX workers, unless --workers names a number.
+std::optional<launch::Elastic> elastic_of(const LaunchArguments& arguments) {
+  if (arguments.elastic.empty()) {
+    if (arguments.unit)
+      throw Error(ErrorCode::invalid_argument, "cli",
+                  fmt::format("--unit {} without --elastic: the workers of this job do not come "
+                              "and go",
+                              *arguments.unit),
+                  "--elastic MIN:MAX with multiples of the unit, or no --unit");
+    return std::nullopt;
+  }
+  launch::Elastic elastic = launch::parse_elastic(arguments.elastic, "--elastic");
+  elastic.unit = arguments.unit.value_or(1);
+  return elastic;
+}
+
 int launch_job(const LaunchArguments& arguments) {
-  require_workers(arguments.workers);
   if (arguments.program.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
                 "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
   launch::TokenFile::clear_abandoned(Environment::of_process());
   launch::SupervisorOptions options;
   arguments.node.apply(options);
-  options.workers = arguments.workers;
+  options.elastic = elastic_of(arguments);
+  options.workers = arguments.workers.value_or(options.elastic ? options.elastic->maximum : 2);
+  require_workers(options.workers);
+  // An elastic job continues after a wrong alarm, so it need not wait long.
+  if (options.elastic) options.heartbeat_timeout = kElasticHeartbeatTimeout;
   options.threads_per_worker = arguments.threads;
   options.prefix_output = !arguments.no_prefix;
   options.stop_grace = duration_of("--stop-grace", arguments.stop_grace);
@@ -53,7 +77,14 @@ void add_launch(Command app) {
   auto arguments = std::make_shared<LaunchArguments>();
   Command command =
       app.subcommand("launch", "Start a programme as the workers of one job, and watch them");
-  command.option("--workers", arguments->workers, "Worker processes of the whole job (default 2)");
+  command.option("--workers", arguments->workers,
+                 "Worker processes of the whole job (default 2, with --elastic MAX)");
+  command.option("--elastic", arguments->elastic,
+                 "MIN:MAX: lost workers are replaced, and the job continues with MIN or more. The "
+                 "programme regroups (World::regroup, or the Trainer does it)");
+  command.option("--unit", arguments->unit,
+                 "With --elastic: this many workers come and go together, such as the stages of a "
+                 "pipeline (default 1)");
   command.option("--threads", arguments->threads,
                  "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of "
                  "this host)");

@@ -159,8 +159,10 @@ const HostMap& Rendezvous::places() {
 void Rendezvous::set_terms(std::map<std::string, std::string> facts) {
   terms_ = std::move(facts);
   terms_["trireme version"] = version();
-  if (const auto& elastic = identity_.elastic)
+  if (const auto& elastic = identity_.elastic) {
     terms_["--elastic"] = fmt::format("{}:{}", elastic->minimum, elastic->maximum);
+    if (elastic->unit > 1) terms_["--unit"] = std::to_string(elastic->unit);
+  }
 }
 
 // The address at which this process of an elastic job would be the coordinator.

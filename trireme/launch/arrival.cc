@@ -204,9 +204,13 @@ std::optional<Arrival::Place> Arrival::wait(Deadline deadline, const std::functi
   const std::string op = message.at("op").get<std::string>();
   if (op == "dismissed") return std::nullopt;
   if (op == "failed") throw NoGeneration(failure_in(message)->error());
-  return Place{message.at("number"),  message.at("worker"),
-               message.at("workers"), message.at("step"),
-               message.at("cause"),   Former::from_json(message.at("former"))};
+  return Place{message.at("number"),
+               message.at("worker"),
+               message.at("workers"),
+               message.at("step"),
+               message.at("cause"),
+               message.value("steps", std::vector<int64_t>{}),
+               Former::from_json(message.at("former"))};
 }
 
 }  // namespace trireme::launch

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace trireme::launch {
 
@@ -48,8 +49,10 @@ class Arrival {
 
   struct Place {
     int generation = 0, worker = 0, workers = 1;
-    int64_t step = -1;  // The committed steps of worker 0's state.
+    int64_t step = -1;  // The committed steps of the newest state; without units, of worker 0's.
     std::string cause;
+    // With units, the committed steps of each worker's state; -1: it has none.
+    std::vector<int64_t> steps;
     Former former;  // The description of this generation, for the next arrival.
   };
   const net::Endpoint& coordinator() const;  // The coordinator that answered.

@@ -19,6 +19,7 @@ Json Former::to_json() const {
           {"workers", {roster.minimum, roster.maximum, roster.target}},
           {"nodes", roster.nodes},
           {"by_claim", roster.by_claim},
+          {"unit", {roster.unit, roster.shape}},
           {"roster_ms",
            {roster.first_timeout.count(), roster.regroup_timeout.count(),
             roster.refill_timeout.count()}},
@@ -45,7 +46,9 @@ Former Former::from_json(const Json& text) {
                    .regroup_timeout = milliseconds(roster.at(1)),
                    .refill_timeout = milliseconds(roster.at(2)),
                    .nodes = text.at("nodes"),
-                   .by_claim = text.at("by_claim")};
+                   .by_claim = text.at("by_claim"),
+                   .unit = text.at("unit").at(0),
+                   .shape = text.at("unit").at(1)};
   former.membership.workers = static_cast<int>(former.members.size());
   former.membership.generation = former.generation;
   former.membership.join_timeout = milliseconds(membership.at(0));

@@ -167,6 +167,9 @@ std::string Generations::resize(int target, Time now) {
   if (target < options_.minimum || target > options_.maximum)
     return fmt::format("{} workers were asked for, and the job was started with --elastic {}:{}",
                        target, options_.minimum, options_.maximum);
+  if (target % options_.unit != 0)
+    return fmt::format("{} workers were asked for, and workers come and go in units of {}", target,
+                       options_.unit);
   ++resizes_;
   act(roster_.resize(target, now), now);
   return {};
@@ -333,14 +336,14 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
       actions_.close(connection);
     actions_.start(formed.number, static_cast<int>(members_.size()));
     const Json known = as_known().to_json();
-    for (size_t worker = 0; worker < members_.size(); ++worker)
-      answer(members_[worker], {{"op", "formed"},
-                                {"number", formed.number},
-                                {"worker", worker},
-                                {"workers", members_.size()},
-                                {"step", formed.step},
-                                {"cause", history_.back()["cause"]},
-                                {"former", known}});
+    for (size_t worker = 0; worker < members_.size(); ++worker) {
+      Json place = {{"op", "formed"},      {"number", formed.number},
+                    {"worker", worker},    {"workers", members_.size()},
+                    {"step", formed.step}, {"cause", history_.back()["cause"]},
+                    {"former", known}};
+      if (options_.unit > 1) place["steps"] = formed.steps;
+      answer(members_[worker], place);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <trireme/base/text.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/secret_file.h>
+#include <trireme/launch/units.h>
 #include <unistd.h>
 #include <charconv>
 
@@ -82,6 +83,9 @@ Identity from_trireme(const Environment& environment) {
     const auto process = environment.get_int64("TRIREME_PROCESS");
     if (!process) throw missing("TRIREME_PROCESS", "TRIREME_ELASTIC");
     identity.elastic->process = *process;
+    identity.elastic->unit = environment.get_int("TRIREME_UNIT").value_or(1);
+    check_units(identity.elastic->unit, "TRIREME_UNIT", identity.elastic->minimum,
+                identity.elastic->maximum, identity.elastic->maximum);
     identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
     if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS"))
       identity.elastic->launcher_grace = saturated(Milliseconds(*grace));

@@ -15,6 +15,7 @@ enum class Launcher { alone, trireme, torchrun, mpirun };
 // The numbers of workers that an elastic job may have, and this process's part in it (roster.h).
 struct Elastic {
   int minimum = 1, maximum = 1;
+  int unit = 1;  // The number of workers that come and go together (units.h).
   int64_t process = 0;
   int launcher = 0;  // The launcher's process id; 0: unknown.
   // The time for which this process continues without its launcher (orphan_watch.h); empty: to the
@@ -49,7 +50,7 @@ struct Identity {
 // Reads the variables of these launchers; a process that none of them started is alone:
 //   trireme launch  TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER, TRIREME_LOCAL_WORKERS,
 //                   TRIREME_RENDEZVOUS, TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with
-//                   TRIREME_PROCESS, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS,
+//                   TRIREME_PROCESS, TRIREME_UNIT, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS,
 //                   TRIREME_STOP_GRACE_MS
 //   torchrun        RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 //                   TORCHELASTIC_*

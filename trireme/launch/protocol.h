@@ -31,7 +31,7 @@
 //     lost         worker, host, pid, phase, step, collective, reason, circumstances
 //     reply        id, and the result or (error, what, remedy)
 //     regroup      the worker must arrive after this step
-//     formed       number, worker, workers, step, cause
+//     formed       number, worker, workers, step, cause, former, steps (with units)
 //     failed       error, what, remedy
 #pragma once
 #include <trireme/base/error.h>

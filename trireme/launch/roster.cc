@@ -1,6 +1,7 @@
 #include <trireme/launch/roster.h>
 
 #include <fmt/format.h>
+#include <trireme/launch/units.h>
 #include <algorithm>
 #include <tuple>
 
@@ -21,12 +22,15 @@ bool has_lasted(std::optional<Roster::Time>& since, bool condition,
 
 Roster::Roster(const RosterOptions& options) : options_(options) {
   options_.target = std::clamp(options_.target, options_.minimum, options_.maximum);
+  check_units(options_.unit, options_.shape, options_.minimum, options_.maximum, options_.target);
 }
 
 Roster::Roster(const RosterOptions& options, int generation, const std::vector<Process>& members)
     : Roster(options) {
   for (size_t i = 0; i < members.size(); ++i)
-    processes_[members[i]] = {.state = State::working, .worker = static_cast<int>(i)};
+    processes_[members[i]] = {.state = State::working,
+                              .worker = static_cast<int>(i),
+                              .position = static_cast<int>(i) % options_.unit};
   generation_ = generation;
   taken_over_ = true;
 }
@@ -63,7 +67,8 @@ Roster::Decisions Roster::finish(Time now) {
 }
 
 Roster::Decisions Roster::resize(int target, Time now) {
-  options_.target = std::clamp(target, options_.minimum, options_.maximum);
+  options_.target =
+      std::clamp(target, options_.minimum, options_.maximum) / options_.unit * options_.unit;
   return decide(now);
 }
 
@@ -117,6 +122,7 @@ std::string Roster::state_key(Time now) const {
         " {} {} {}", entry.step < 0,
         count_waiting([&](const Entry& other) { return other.step < entry.step; }),
         count_waiting([&](const Entry& other) { return other.arrival < entry.arrival; }));
+    if (options_.unit > 1) key += fmt::format(" {}", entry.position);
   }
   return key;
 }
@@ -143,7 +149,8 @@ Roster::Decisions Roster::decide(Time now) {
 void Roster::ask_to_come(Decisions& decisions) {
   if (generation_ < 0 || ending_ || interrupted_ || finishing_) return;
   const auto working = static_cast<int>(in_state(State::working).size());
-  const bool can_grow = working < options_.target && !in_state(State::waiting).empty();
+  const auto waiting = static_cast<int>(in_state(State::waiting).size());
+  const bool can_grow = std::min(working + waiting, options_.target) - working >= options_.unit;
   if (!can_grow && working <= options_.target) return;
   interrupted_ = true;
   decisions.interrupt = in_state(State::working);
@@ -175,30 +182,57 @@ void Roster::give_up_on_missing(Decisions& decisions, Time now) {
   }
 }
 
+bool Roster::is_enough(int waiting) const {
+  if (finishing_) return waiting >= options_.unit;
+  return waiting >= (generation_ < 0 ? options_.target : options_.minimum);
+}
+
 void Roster::form_or_fail(Decisions& decisions, Time now) {
   const auto waiting = static_cast<int>(in_state(State::waiting).size());
-  const bool first = generation_ < 0;
   const bool possible = ending_ && waiting > 0 && in_state(State::working).empty();
-  const bool enough = waiting >= (finishing_ ? 1
-                                  : first    ? options_.target
-                                             : options_.minimum) &&
-                      is_claimed(now);
-  const auto timeout = first ? options_.first_timeout : options_.refill_timeout;
+  const bool enough = is_enough(waiting) && is_claimed(now);
+  const auto timeout = generation_ < 0 ? options_.first_timeout : options_.refill_timeout;
   const bool waited = has_lasted(short_since_, possible && !enough, timeout, now);
   if (possible && (enough || (waited && waiting >= options_.minimum && is_claimed(now))))
     return form(decisions);
-  if (!waited) return;
-  const std::string why =
-      waiting < options_.minimum
-          ? fmt::format("{} of at least {} processes are there", waiting, options_.minimum)
-          : fmt::format(
-                "{} are there, but their coordinator does not hold the job's name in etcd, "
-                "and another one may",
-                waiting);
+  // No newcomer is admitted any more that could fill the unit.
+  const bool in_vain = possible && finishing_ && waiting < options_.unit;
+  if (!waited && !in_vain) return;
+  std::string why = fmt::format(
+      "{} are there, but their coordinator does not hold the job's name in etcd, and another one "
+      "may",
+      waiting);
+  if (in_vain)
+    why = fmt::format("{} of the {} processes of a unit{} are there, and the job is about to end",
+                      waiting, options_.unit,
+                      options_.shape.empty() ? "" : fmt::format(" ({})", options_.shape));
+  else if (waiting < options_.minimum)
+    why = fmt::format("{} of at least {} processes are there", waiting, options_.minimum);
   decisions.failure = fail(why).failure;
 }
 
 void Roster::form(Decisions& decisions) {
+  std::vector<Process> members =
+      options_.unit > 1 ? in_units(decisions) : by_newest_state(decisions);
+  ++generation_;
+  std::erase_if(processes_, [](const auto& each) { return each.second.state == State::gone; });
+  for (auto& [process, entry] : processes_) entry.worker = -1;  // The others wait as spares.
+  std::vector<int64_t> steps;
+  for (size_t i = 0; i < members.size(); ++i) {
+    Entry& entry = processes_.at(members[i]);
+    entry.state = State::working;
+    entry.worker = static_cast<int>(i);
+    entry.position = static_cast<int>(i) % options_.unit;
+    steps.push_back(entry.step);
+  }
+  const int64_t newest = std::ranges::max(steps);
+  decisions.formed.push_back({generation_, std::move(members), newest, std::move(steps)});
+  ending_ = interrupted_ = taken_over_ = false;
+  missing_since_.reset();
+  short_since_.reset();
+}
+
+std::vector<Roster::Process> Roster::by_newest_state(Decisions& decisions) {
   std::vector<Process> members = in_state(State::waiting);
   std::ranges::sort(members, {}, [this](Process process) {
     const Entry& entry = processes_.at(process);
@@ -211,18 +245,25 @@ void Roster::form(Decisions& decisions) {
     processes_.erase(surplus);
     decisions.dismissed.push_back(surplus);
   }
-  ++generation_;
-  std::erase_if(processes_, [](const auto& each) { return each.second.state == State::gone; });
-  for (size_t i = 0; i < members.size(); ++i) {
-    Entry& entry = processes_.at(members[i]);
-    entry.state = State::working;
-    entry.worker = static_cast<int>(i);
+  return members;
+}
+
+// Members of a unit that cannot be filled continue to wait, as spares, unless fewer are wanted.
+std::vector<Roster::Process> Roster::in_units(Decisions& decisions) {
+  std::vector<UnitCandidate> waiting;
+  for (const auto& [process, entry] : processes_)
+    if (entry.state == State::waiting)
+      waiting.push_back({process, entry.worker, entry.position, entry.step, entry.arrival});
+  auto [members, left_over] = fill_units(waiting, options_.unit, options_.target);
+  int surplus = static_cast<int>(waiting.size()) - options_.target;
+  for (; surplus > 0 && !left_over.empty(); left_over.pop_back()) {
+    const Process last = left_over.back();
+    if (processes_.at(last).worker < 0) continue;  // A newcomer, or a spare.
+    processes_.erase(last);
+    decisions.dismissed.push_back(last);
+    --surplus;
   }
-  const int64_t step = processes_.at(members.front()).step;
-  decisions.formed.push_back({generation_, std::move(members), step});
-  ending_ = interrupted_ = taken_over_ = false;
-  missing_since_.reset();
-  short_since_.reset();
+  return members;
 }
 
 }  // namespace trireme::launch

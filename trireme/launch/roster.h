@@ -34,6 +34,10 @@ struct RosterOptions {
   // If true, etcd decides which process coordinates (claim.h): only the holder of the claim forms
   // generations.
   bool by_claim = false;
+  // The number of members that come and go together (units.h), as the stages and replicas of a
+  // pipeline do. The three numbers of members above are multiples of it.
+  int unit = 1;
+  std::string shape = {};  // A unit in words, for messages: "2 stages x 2 replicas".
 };
 
 class Roster {
@@ -45,10 +49,14 @@ class Roster {
   struct Decisions {
     struct Generation {
       int number = 0;
-      // The members by worker number: those with the newest state first, then in the order of the
-      // generation before, newcomers last.
+      // The members by worker number. Without units: those with the newest state first, then in
+      // the order of the generation before, newcomers last. With units: each survivor keeps its
+      // position in its unit, and newcomers fill the holes (units.h).
       std::vector<Process> members;
       int64_t step = -1;  // The committed steps of the newest state; -1: no member has a state.
+      // The committed steps of each member's state, by worker number; -1: it has no state. With
+      // units, worker 0 need not have the newest one.
+      std::vector<int64_t> steps = {};
     };
     std::vector<Process> interrupt;  // The members that must arrive at the end of their step.
     std::vector<Process> dismissed;  // Processes that are not needed. They end well.
@@ -61,6 +69,7 @@ class Roster {
     }
   };
 
+  // Throws Error(invalid_argument) if a number of members is no multiple of the unit.
   explicit Roster(const RosterOptions& options);
   // Takes over from a coordinator that is gone. The members of its generation (by worker number)
   // are expected to come. Without a claim each of them has to come or be known to be gone: a
@@ -77,7 +86,7 @@ class Roster {
   Decisions left(Process process, Time now);
   // The job ends soon. This acts as if a process had said goodbye.
   Decisions finish(Time now);
-  // From now on `target` processes are wanted.
+  // From now on `target` processes are wanted, or with units the next smaller multiple of a unit.
   Decisions resize(int target, Time now);
   // With `by_claim`: no other coordinator forms generations before `until`, so this one may. A
   // time in the past ends the permission.
@@ -107,7 +116,9 @@ class Roster {
   struct Entry {
     State state = State::waiting;
     int64_t step = -1;
-    int worker = -1;  // Its number in its last generation; -1: it was in none.
+    // Its number in the last generation; -1: it was not a member, or waits as a spare since.
+    int worker = -1;
+    int position = -1;  // The position in a unit that it had last; -1: none.
     int64_t arrival = 0;
   };
   std::vector<Process> in_state(State state) const;
@@ -117,6 +128,9 @@ class Roster {
   void give_up_on_missing(Decisions& decisions, Time now);
   void form_or_fail(Decisions& decisions, Time now);
   void form(Decisions& decisions);
+  std::vector<Process> by_newest_state(Decisions& decisions);
+  std::vector<Process> in_units(Decisions& decisions);
+  bool is_enough(int waiting) const;
 
   RosterOptions options_;
   std::map<Process, Entry> processes_;

@@ -195,7 +195,8 @@ void Supervision::start_coordinator() {
                            .regroup_timeout = options_.join_timeout,
                            .refill_timeout = options_.join_timeout,
                            .nodes = options_.nodes,
-                           .by_claim = options_.etcd.has_value()};
+                           .by_claim = options_.etcd.has_value(),
+                           .unit = options_.elastic->unit};
   net::Endpoint listen = options_.rendezvous;
   if (options_.etcd && listen.host.empty()) listen.host = address_of_this_host();
   coordinator_ =

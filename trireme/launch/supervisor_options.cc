@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/launch/identity.h>
+#include <trireme/launch/units.h>
 #include <trireme/net/control.h>
 
 namespace trireme::launch {
@@ -35,6 +36,9 @@ void check_supervisor_options(const SupervisorOptions& options) {
     refuse(fmt::format("--elastic {}:{} with {} workers", options.elastic->minimum,
                        options.elastic->maximum, options.workers),
            "--workers between the two");
+  if (options.elastic)
+    check_units(options.elastic->unit, "--unit", options.elastic->minimum,
+                options.elastic->maximum, options.workers);
   if (options.threads_per_worker < 0) {
     refuse(fmt::format("{} threads per worker: 0 (divide the cores evenly) or more",
                        options.threads_per_worker),

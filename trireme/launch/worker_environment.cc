@@ -34,6 +34,8 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options,
         std::to_string(options.elastic->maximum);
     variables["TRIREME_ELASTIC"] =
         std::to_string(options.elastic->minimum) + ":" + std::to_string(options.elastic->maximum);
+    if (options.elastic->unit > 1)
+      variables["TRIREME_UNIT"] = std::to_string(options.elastic->unit);
     variables["TRIREME_PROCESS"] = std::to_string(facts.process);
     variables["TRIREME_LAUNCHER"] = std::to_string(facts.launcher);
     variables["TRIREME_LAUNCHER_GRACE_MS"] = std::to_string(options.launcher_grace.count());

@@ -290,6 +290,9 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
                     options_.virtual_shards, world_size),
         fmt::format("reproducible.virtual_shards of at least {}", world_size));
   if (world_.is_elastic()) check_elastic(options_);
+  if (world_.is_elastic() && world_.identity().elastic->unit > 1)
+    refuse_option(fmt::format("units of {} workers (--unit)", world_.identity().elastic->unit),
+                  "no --unit: each worker of the Trainer's strategies comes and goes by itself");
   if (!world_.is_elastic() && options_.resize.batch != "keep")
     refuse_option("elastic.batch scale in a job whose number of workers stays",
                   "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
