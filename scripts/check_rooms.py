@@ -12,8 +12,8 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "plan", "monitor", "net", "launch", "comm", "tensor", "data", "parallel",
-         "checkpoint", "train", "models", "cli"]
+ORDER = ["base", "plan", "monitor", "net", "launch", "checkpoint", "faults", "comm",
+         "tensor", "data", "parallel", "train", "models", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 

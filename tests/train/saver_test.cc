@@ -7,7 +7,7 @@
 #include <span>
 
 #include <trireme/checkpoint/folder.h>
-#include <trireme/train/full_disk.h>
+#include <trireme/faults/full_disk.h>
 #include <trireme/train/saver.h>
 
 #include "../base/expect_error.h"

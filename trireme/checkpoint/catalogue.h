@@ -1,5 +1,5 @@
 // The tensors of a checkpoint as its readers think of them: each whole tensor once, with the
-// slices in which it is stored. No torch.
+// slices in which it is stored.
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <trireme/plan/tensor_slice.h>

@@ -1,4 +1,4 @@
-// Digests that tell whether a file of a checkpoint is still as it was written. No torch.
+// Digests that tell whether a file of a checkpoint is still as it was written.
 //
 // A digest is a tree of two levels over XXH3 (https://github.com/Cyan4973/xxHash, 128 bits): each
 // piece of 256 KiB of the file is hashed by itself, and then the digests of the pieces are hashed

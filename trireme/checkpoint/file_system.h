@@ -1,5 +1,5 @@
 // All operations by which checkpoints change a disk. A test can replace them to lose unsynced
-// bytes, fail a write or fill the disk. No torch.
+// bytes, fail a write or fill the disk.
 //
 // A change is durable only after a sync: bytes after File::sync(), names after sync_folder() of
 // their folder. Reads do not go through this interface.

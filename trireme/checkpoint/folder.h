@@ -1,5 +1,5 @@
 // A folder of checkpoints: step-000000120/{manifest.json, history.safetensors, and of each part
-// model.safetensors, optimizer.safetensors and pieces.safetensors}. No torch.
+// model.safetensors, optimizer.safetensors and pieces.safetensors}.
 //
 // A checkpoint is written under another name, fsynced and then renamed, so every visible
 // checkpoint is whole. Its manifest holds the hash of each file and its own hash, so a

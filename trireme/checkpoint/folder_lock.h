@@ -1,4 +1,4 @@
-// The lock that lets only one job at a time write into a folder of checkpoints. No torch.
+// The lock that lets only one job at a time write into a folder of checkpoints.
 //
 // The lock file names the process that has the lock, its job and its launcher. Therefore a job
 // recognises its own members, and orphans: processes that a dead launcher left behind.

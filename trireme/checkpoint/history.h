@@ -1,5 +1,5 @@
 // history.safetensors: the loss of every step so far, as a float64 tensor "loss". The manifest of
-// a million steps would be 20 MB of text. No torch.
+// a million steps would be 20 MB of text.
 #pragma once
 #include <trireme/checkpoint/parts.h>
 #include <trireme/checkpoint/safetensors.h>

@@ -1,5 +1,5 @@
 // A file that is read and not mapped, so that a failing disk gives an error and
-// not a signal. No torch.
+// not a signal.
 #pragma once
 #include <trireme/base/descriptor.h>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Names of unfinished checkpoints, and the removal of those that a crash left behind. No torch.
+// Names of unfinished checkpoints, and the removal of those that a crash left behind.
 //
 // A process that cleans a folder holds its lock (folder_lock.h). At the same time only the parts
 // (parts.h) of an abandoned save may still be written there: they disturb nothing, and their

@@ -1,5 +1,5 @@
 // Reads whole tensors of a checkpoint into existing ones in one pass: each block goes from the
-// disk to its place and is verified while it is in the cache. No torch.
+// disk to its place and is verified while it is in the cache.
 //
 // To verify first and to copy then would cost two passes over memory, twice the time of a
 // loader that does not verify. Therefore damage may be found when some bytes are already in

@@ -1,4 +1,4 @@
-// The description of a checkpoint: manifest.json. No torch.
+// The description of a checkpoint: manifest.json.
 //
 // Each field has a line, so that people can read it. The last field is the SHA-256 of all text
 // before it, so damage anywhere is noticed.

@@ -1,5 +1,5 @@
 // Moves checkpoints aside when a run must not continue from them. They are
-// never removed. No torch.
+// never removed.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // Opens and verifies a checkpoint in separate steps, for callers that read it in another way than
-// open_checkpoint(). No torch.
+// open_checkpoint().
 #pragma once
 #include <trireme/checkpoint/folder.h>
 #include <filesystem>

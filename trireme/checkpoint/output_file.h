@@ -1,4 +1,4 @@
-// A file that is hashed while it is written, unless its digests are already known. No torch.
+// A file that is hashed while it is written, unless its digests are already known.
 #pragma once
 #include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/file_system.h>

@@ -1,4 +1,4 @@
-// A loop that runs on several threads. No torch.
+// A loop that runs on several threads.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // A checkpoint that several processes write together into a folder that all of them see. Each
-// process writes its part of the tensors. No torch.
+// process writes its part of the tensors.
 //
 // The first part contains the manifest and the history. Each other part writes its files, makes
 // them durable and leaves a note beside them. The first part waits for all notes before it gives

@@ -1,5 +1,5 @@
 // Reads the pickles in PyTorch's files: containers, numbers, text, tensors, and objects by their
-// attributes. No torch.
+// attributes.
 //
 // Protocol: Lib/pickletools.py of CPython. Nothing is called: for an object that a file would
 // construct, the class's name, the arguments and the state are kept.

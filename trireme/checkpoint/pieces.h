@@ -1,5 +1,5 @@
 // The digests of the pieces of a checkpoint's files, so that a reader can verify the pieces that
-// it reads without the rest of the file. No torch.
+// it reads without the rest of the file.
 //
 // Each part has a file of them, pieces.safetensors, pieces-1.safetensors and so on: for each other
 // file of the part a tensor of its name, uint8[pieces, 16]. The digest of a file in the manifest

@@ -1,5 +1,5 @@
 // Reads and writes tensors in PyTorch's own files (.pt, .pth): the zip archives of torch.save,
-// torch::save and TorchScript. No torch.
+// torch::save and TorchScript.
 //
 // Such a file is a zip of uncompressed entries: a pickle, and the bytes of each storage. A small
 // interpreter reads the pickle. It knows containers, numbers, text and tensors, and it calls

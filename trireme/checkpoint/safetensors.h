@@ -1,5 +1,5 @@
 // Reads and writes the safetensors format: the header's length in 8 bytes, a JSON header, the
-// tensors' bytes. No torch.
+// tensors' bytes.
 //
 // Format: https://github.com/huggingface/safetensors, "Format". A header is checked completely
 // before it is used. A file with wrong sizes, overlaps or lengths ends in Error(corrupt), never in

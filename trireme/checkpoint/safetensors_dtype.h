@@ -1,4 +1,4 @@
-// The names that the safetensors format has for Trireme's dtypes. No torch.
+// The names that the safetensors format has for Trireme's dtypes.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <optional>

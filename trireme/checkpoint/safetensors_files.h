@@ -1,4 +1,4 @@
-// Whole tensors of several safetensors files, presented as one file. No torch.
+// Whole tensors of several safetensors files, presented as one file.
 #pragma once
 #include <trireme/checkpoint/safetensors.h>
 #include <filesystem>

@@ -1,5 +1,5 @@
 // The JSON header of a safetensors file: parsed without trust, and written
-// with alignment. No torch.
+// with alignment.
 #pragma once
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>

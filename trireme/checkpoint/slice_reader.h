@@ -1,6 +1,6 @@
 // Reads slices of a checkpoint's tensors, in any layout, straight into their places. It reads and
 // verifies only the pieces of 256 KiB in which their bytes lie, so a rank pays for its own slices
-// and not for the whole checkpoint. No torch.
+// and not for the whole checkpoint.
 #pragma once
 #include <trireme/checkpoint/catalogue.h>
 #include <trireme/checkpoint/pieces.h>

@@ -1,5 +1,5 @@
 // A copy in memory of the files of a future checkpoint, each in one piece as it will lie on the
-// disk. No torch.
+// disk.
 #pragma once
 #include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/folder.h>

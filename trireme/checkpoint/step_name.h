@@ -1,4 +1,4 @@
-// The name of a step's checkpoint: step-000000120. No torch.
+// The name of a step's checkpoint: step-000000120.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reads a piece of a file to places in memory, and hashes it while it is in the cache. No torch.
+// Reads a piece of a file to places in memory, and hashes it while it is in the cache.
 #pragma once
 #include <trireme/checkpoint/digest.h>
 #include <trireme/checkpoint/input_file.h>

@@ -1,5 +1,5 @@
 // The tensors of any supported file or folder: a checkpoint of Trireme, a safetensors file, or a
-// file of PyTorch. No torch.
+// file of PyTorch.
 #pragma once
 #include <trireme/checkpoint/catalogue.h>
 #include <trireme/checkpoint/folder.h>

@@ -1,5 +1,5 @@
 // Saves without stopping training: save() copies the tensors, and a thread of low priority writes
-// the copy. No torch.
+// the copy.
 //
 // There are two snapshots in memory, so that the next one can be taken while one is written. The
 // second is only allocated when a save finds the first one busy. DeepFreeze (Nicolae et al. 2020)

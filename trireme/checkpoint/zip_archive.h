@@ -1,4 +1,4 @@
-// Zip files with uncompressed entries, as PyTorch writes them. No torch.
+// Zip files with uncompressed entries, as PyTorch writes them.
 //
 // Format: APPNOTE.TXT of PKWARE, sections 4.3 and 4.5.3 (zip64).
 #pragma once

@@ -5,9 +5,9 @@
 #include <trireme/base/files.h>
 #include <trireme/cli/config_check.h>
 #include <trireme/cli/config_value.h>
+#include <trireme/faults/faults.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/train/expectations.h>
-#include <trireme/train/faults.h>
 #include <trireme/train/resize.h>
 #include <algorithm>
 

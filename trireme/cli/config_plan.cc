@@ -3,8 +3,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
 #include <trireme/cli/config_plan.h>
+#include <trireme/faults/faults.h>
 #include <trireme/launch/worker_environment.h>
-#include <trireme/train/faults.h>
 #include <algorithm>
 
 namespace trireme::cli {

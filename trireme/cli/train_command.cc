@@ -13,6 +13,7 @@
 #include <trireme/cli/expect_run.h>
 #include <trireme/cli/node_options.h>
 #include <trireme/cli/paths.h>
+#include <trireme/faults/faults.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/job_mark.h>
 #include <trireme/launch/supervisor.h>
@@ -22,7 +23,6 @@
 #include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/train/expectations.h>
-#include <trireme/train/faults.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdlib>

@@ -1,8 +1,8 @@
 // The parts of a ReplicaRun, and the order in which they work. Included by its sources alone.
 #pragma once
+#include <trireme/faults/injector.h>
 #include <trireme/train/course.h>
 #include <trireme/train/generation.h>
-#include <trireme/train/injector.h>
 #include <trireme/train/listeners.h>
 #include <trireme/train/replica_model.h>
 #include <trireme/train/replica_run.h>

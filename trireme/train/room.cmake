@@ -1,2 +1,1 @@
-target_link_libraries(trireme_train_plain
-  PUBLIC trireme_checkpoint_plain trireme_launch trireme_monitor)
+target_link_libraries(trireme_train_plain PUBLIC trireme_monitor)

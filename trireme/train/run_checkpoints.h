@@ -3,7 +3,7 @@
 #pragma once
 #include <trireme/checkpoint/writer.h>
 #include <trireme/comm/world.h>
-#include <trireme/train/full_disk.h>
+#include <trireme/faults/full_disk.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/trainer.h>
 #include <optional>

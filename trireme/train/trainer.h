@@ -2,13 +2,13 @@
 #pragma once
 #include <trireme/comm/world.h>
 #include <trireme/data/loader.h>
+#include <trireme/faults/faults.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/train/callback.h>
-#include <trireme/train/faults.h>
 #include <trireme/train/guards.h>
 #include <trireme/train/report.h>
 #include <trireme/train/resize.h>

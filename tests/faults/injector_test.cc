@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <trireme/train/injector.h>
+#include <trireme/faults/injector.h>
 #include <chrono>
 #include <fstream>
 

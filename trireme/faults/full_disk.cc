@@ -1,4 +1,4 @@
-#include <trireme/train/full_disk.h>
+#include <trireme/faults/full_disk.h>
 #include <cerrno>
 
 namespace trireme {

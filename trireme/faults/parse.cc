@@ -3,8 +3,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/text.h>
 #include <trireme/base/units.h>
-#include <trireme/train/faults.h>
-#include <trireme/train/faults_words.h>
+#include <trireme/faults/faults.h>
+#include <trireme/faults/words.h>
 #include <algorithm>
 #include <charconv>
 #include <limits>

@@ -6,7 +6,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
 #include <trireme/base/log.h>
-#include <trireme/train/injector.h>
+#include <trireme/faults/injector.h>
 #include <unistd.h>
 #include <cerrno>
 #include <csignal>

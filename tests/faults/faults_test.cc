@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <trireme/train/faults.h>
+#include <trireme/faults/faults.h>
 #include <set>
 
 #include "../base/expect_error.h"

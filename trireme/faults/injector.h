@@ -1,11 +1,11 @@
-// Makes the faults of a schedule happen in this process. No torch.
+// Makes the faults of a schedule happen in this process.
 //
 // A fault strikes once in a run: before it strikes, it leaves a mark in `marks`. The worker's
 // replacement, the next generation and a run that resumes in the same checkpoint folder find the
 // mark, and the fault does not strike again. Therefore a step that is repeated after its kill
 // succeeds. (slow is a state and not an event, so it has no mark.)
 #pragma once
-#include <trireme/train/faults.h>
+#include <trireme/faults/faults.h>
 #include <filesystem>
 #include <functional>
 #include <vector>

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <trireme/checkpoint/folder.h>
-#include <trireme/train/full_disk.h>
+#include <trireme/faults/full_disk.h>
 
 #include "../base/expect_error.h"
 

@@ -1,5 +1,5 @@
 // The grammar of faults that are injected into a run (`trireme train --inject`), and the rules for
-// where a fault is due. Pure; no torch.
+// where a fault is due. Pure.
 //
 //   kill:rank=2@step=40; stop:rank=1@step=60,for=3s; slow:rank=0,forward=20ms;
 //   corrupt:rank=1,exchange@step=50; drop:link=0-1@step=80; disk-full@step=90;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/hash.h>
-#include <trireme/train/faults.h>
+#include <trireme/faults/faults.h>
 #include <algorithm>
 
 namespace trireme {

@@ -1,4 +1,4 @@
-// A disk that is full for the next write of a checkpoint, for the fault disk-full. No torch.
+// A disk that is full for the next write of a checkpoint, for the fault disk-full.
 #pragma once
 #include <trireme/checkpoint/file_system.h>
 #include <atomic>

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <trireme/train/faults.h>
-#include <trireme/train/faults_words.h>
+#include <trireme/faults/faults.h>
+#include <trireme/faults/words.h>
 #include <algorithm>
 
 namespace trireme {
