@@ -147,10 +147,17 @@ class Machine {
   }
 
   void step(unsigned char opcode) {
+    if (does_value(opcode) || does_container(opcode) || does_object(opcode) || does_memo(opcode))
+      return;
+    throw Error(ErrorCode::unsupported, "checkpoint",
+                fmt::format("{} has the pickle opcode {:#04x}", where_, opcode),
+                "a state dict of tensors: torch.save(model.state_dict(), path)");
+  }
+  // Each of these executes the opcode if it is of its kind, and returns whether it is.
+  bool does_value(unsigned char opcode) {
     switch (opcode) {
       case 0x80: number(1); break;  // PROTO
       case 0x95: number(8); break;  // FRAME
-      case '(': marks_.push_back(stack_.size()); break;
       case '0': pop(); break;
       case 'N': push(make(Kind::none)); break;
       case 0x88: push_integer(1, Kind::boolean); break;
@@ -167,6 +174,13 @@ class Machine {
       case 'C': push_text(text(number(1))); break;
       case 'T':
       case 'B': push_text(text(number(4))); break;
+      default: return false;
+    }
+    return true;
+  }
+  bool does_container(unsigned char opcode) {
+    switch (opcode) {
+      case '(': marks_.push_back(stack_.size()); break;
       case '}': push(make(Kind::dict)); break;
       case ']':
       case ')':
@@ -191,6 +205,12 @@ class Machine {
       case 'a': append({pop()}); break;
       case 'e':
       case 0x90: append(pop_to_mark()); break;
+      default: return false;
+    }
+    return true;
+  }
+  bool does_object(unsigned char opcode) {
+    switch (opcode) {
       case 'c': {
         const std::string module = line();
         push_global(module, line());
@@ -210,16 +230,20 @@ class Machine {
         push(reference);
         break;
       }
+      default: return false;
+    }
+    return true;
+  }
+  bool does_memo(unsigned char opcode) {
+    switch (opcode) {
       case 'q': memo_[number(1)] = top(); break;
       case 'r': memo_[number(4)] = top(); break;
       case 0x94: memo_.emplace(memo_.size(), top()); break;
       case 'h': recall(number(1)); break;
       case 'j': recall(number(4)); break;
-      default:
-        throw Error(ErrorCode::unsupported, "checkpoint",
-                    fmt::format("{} has the pickle opcode {:#04x}", where_, opcode),
-                    "a state dict of tensors: torch.save(model.state_dict(), path)");
+      default: return false;
     }
+    return true;
   }
   void recall(uint64_t index) {
     const auto found = memo_.find(index);

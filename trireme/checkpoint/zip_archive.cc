@@ -42,6 +42,12 @@ void ZipReader::fail(const std::string& what) const {
 }
 
 ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(path) {
+  const EntryList list = read_list();
+  uint64_t at = 0;
+  for (uint64_t i = 0; i < list.count; ++i) at = add_entry(list.bytes, at);
+}
+
+ZipReader::EntryList ZipReader::read_list() const {
   // The end record is the last one. A comment of up to 64 KiB may follow it.
   std::vector<std::byte> tail(std::min<uint64_t>(file_.size(), kEndSize + kLocatorSize + 65'535));
   const uint64_t tail_begin = file_.size() - tail.size();
@@ -65,43 +71,48 @@ ZipReader::ZipReader(const std::filesystem::path& path) : path_(path), file_(pat
   }
   if (begin > file_.size() || bytes > file_.size() - begin)
     fail("its list of entries lies outside");
-  std::vector<std::byte> list(bytes);
-  file_.read(begin, list);
-  for (uint64_t at = 0, i = 0; i < count; ++i) {
-    if (list.size() - at < kCentralSize || number(list, at, 4) != kCentral)
-      fail("its list of entries is damaged");
-    const uint64_t name_size = number(list, at + 28, 2), extra_size = number(list, at + 30, 2),
-                   comment_size = number(list, at + 32, 2);
-    if (list.size() - at - kCentralSize < name_size + extra_size + comment_size)
-      fail("its list of entries is damaged");
-    const std::string name(reinterpret_cast<const char*>(list.data()) + at + kCentralSize,
-                           name_size);
-    uint64_t packed = number(list, at + 20, 4), size = number(list, at + 24, 4),
-             header = number(list, at + 42, 4);
-    // Values that do not fit are in an extra field, in this order.
-    for (uint64_t extra = at + kCentralSize + name_size, stop = extra + extra_size;
-         stop - extra >= 4;) {
-      const uint64_t field = number(list, extra + 2, 2), next = extra + 4 + field;
-      if (next > stop) fail("its list of entries is damaged");
-      if (number(list, extra, 2) == 1) {
-        uint64_t value = extra + 4;
-        for (uint64_t* each : {&size, &packed, &header}) {
-          if (*each != kMax32) continue;
-          if (next - value < 8) fail("its list of entries is damaged");
-          *each = number(list, value, 8);
-          value += 8;
-        }
+  EntryList list{count, std::vector<std::byte>(bytes)};
+  file_.read(begin, list.bytes);
+  return list;
+}
+
+uint64_t ZipReader::add_entry(std::span<const std::byte> list, uint64_t at) {
+  if (list.size() - at < kCentralSize || number(list, at, 4) != kCentral)
+    fail("its list of entries is damaged");
+  const uint64_t name_size = number(list, at + 28, 2), extra_size = number(list, at + 30, 2),
+                 comment_size = number(list, at + 32, 2);
+  if (list.size() - at - kCentralSize < name_size + extra_size + comment_size)
+    fail("its list of entries is damaged");
+  const std::string name(reinterpret_cast<const char*>(list.data()) + at + kCentralSize,
+                         name_size);
+  uint64_t packed = number(list, at + 20, 4), size = number(list, at + 24, 4),
+           header = number(list, at + 42, 4);
+  read_large_values(list.subspan(at + kCentralSize + name_size, extra_size),
+                    {&size, &packed, &header});
+  if (header > file_.size() || packed > file_.size() - header)
+    fail(fmt::format("'{}' lies outside", name));
+  // TorchScript compresses its code; nothing here reads it.
+  const bool is_stored = number(list, at + 10, 2) == 0;
+  if (is_stored && packed != size) fail(fmt::format("'{}' lies outside", name));
+  if (is_stored) entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
+  return at + kCentralSize + name_size + extra_size + comment_size;
+}
+
+void ZipReader::read_large_values(std::span<const std::byte> extra,
+                                  std::initializer_list<uint64_t*> values) const {
+  for (uint64_t at = 0; extra.size() - at >= 4;) {
+    const uint64_t field = number(extra, at + 2, 2), next = at + 4 + field;
+    if (next > extra.size()) fail("its list of entries is damaged");
+    if (number(extra, at, 2) == 1) {
+      uint64_t value = at + 4;
+      for (uint64_t* const each : values) {
+        if (*each != kMax32) continue;
+        if (next - value < 8) fail("its list of entries is damaged");
+        *each = number(extra, value, 8);
+        value += 8;
       }
-      extra = next;
     }
-    if (header > file_.size() || packed > file_.size() - header)
-      fail(fmt::format("'{}' lies outside", name));
-    // TorchScript compresses its code; nothing here reads it.
-    const bool is_stored = number(list, at + 10, 2) == 0;
-    if (is_stored && packed != size) fail(fmt::format("'{}' lies outside", name));
-    if (is_stored)
-      entries_[name] = {header, size, static_cast<uint32_t>(number(list, at + 16, 4))};
-    at += kCentralSize + name_size + extra_size + comment_size;
+    at = next;
   }
 }
 

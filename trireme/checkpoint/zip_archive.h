@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +30,18 @@ class ZipReader {
   std::vector<std::byte> read(const std::string& name) const;
 
  private:
+  // The list of entries, as it lies in the file.
+  struct EntryList {
+    uint64_t count = 0;
+    std::vector<std::byte> bytes;
+  };
   [[noreturn]] void fail(const std::string& what) const;
+  EntryList read_list() const;
+  // Adds the entry at this place of the list, and returns the place of the next.
+  uint64_t add_entry(std::span<const std::byte> list, uint64_t at);
+  // Values that do not fit are in an extra field, in this order.
+  void read_large_values(std::span<const std::byte> extra,
+                         std::initializer_list<uint64_t*> values) const;
   std::filesystem::path path_;
   InputFile file_;
   std::map<std::string, Entry> entries_;

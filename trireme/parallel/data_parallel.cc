@@ -1,338 +1,119 @@
-#include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
-#include <trireme/base/error_parts.h>
-#include <trireme/base/hash.h>
 #include <trireme/base/log.h>
 #include <trireme/launch/phase_marks.h>
-#include <trireme/parallel/agreement.h>
-#include <trireme/parallel/data_parallel.h>
-#include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradients.h>
-#include <trireme/parallel/options_json.h>
-#include <trireme/parallel/reproducible_exchange.h>
-#include <trireme/parallel/shared/shared_exchange.h>
 #include <trireme/parallel/sync_batch_norm.h>
-#include <trireme/tensor/master_weights.h>
-#include <trireme/tensor/overlap.h>
-#include <algorithm>
 #include <cmath>
-#include <unordered_map>
 
 namespace trireme {
-namespace {
 
-// An overflow shows in the norm, so loss scaling needs the norm.
-ExchangeOptions exchange_options(const DataParallelOptions& options) {
-  return {options.clip_norm, options.gradient_norm || options.loss_scaling.has_value(),
-          options.compression, options.accept, options.guard};
+DataParallel::Impl::Impl(std::shared_ptr<Group> the_group,
+                         std::shared_ptr<torch::nn::Module> the_module, UpdatedTensors updated,
+                         const DataParallelOptions& options)
+    : UpdatedTensors(std::move(updated)),
+      group(std::move(the_group)),
+      module(std::move(the_module)),
+      forms(*module, state.parameters) {
+  for (const auto& [name, tensor] : parameters)
+    numbers.emplace(tensor.unsafeGetTensorImpl(), numbers.size() + 1);
+  const Planner planner = agree_on_plan(options);
+  make_exchange(options, planner);
+  sync_state();
 }
 
-std::vector<at::Tensor> tensors_of(const std::vector<NamedTensor>& named) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named) tensors.push_back(tensor);
-  return tensors;
+ReproducibleExchange& DataParallel::Impl::with_shards() const {
+  if (!shards)
+    throw Error(ErrorCode::invalid_argument, "parallel", "the replica has no virtual shards",
+                "DataParallelOptions::virtual_shards");
+  return *shards;
 }
 
-// Whether a parameter is tied by its storage to another one (by set_data), or to a buffer that is
-// a view of it. The shared copy would separate them.
-bool are_tied_by_storage(const std::vector<NamedTensor>& parameters,
-                         const std::vector<NamedTensor>& buffers) {
-  std::vector<at::Tensor> tensors = tensors_of(parameters);
-  for (const auto& [name, tensor] : buffers) tensors.push_back(tensor);
-  const std::vector<bool> overlap = overlapping(tensors);
-  return std::count(overlap.begin(), overlap.begin() + std::ssize(parameters), true) > 0;
+void DataParallel::Impl::refuse(ParameterChange mine) const {
+  const at::Tensor own = at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
+  const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
+  group->all_gather(own, all.view({-1}));
+  for (int rank = 0; rank < group->size(); ++rank)
+    if (const auto change = static_cast<Change>(all[rank][0].item<int64_t>());
+        change != Change::none)
+      throw change_error(rank, {change, static_cast<int>(all[rank][1].item<int64_t>())},
+                         names_of(state.parameters));
 }
 
-// Whether the exchange of shared memory can add up the gradients of all parameters, also of those
-// that the optimizer does not have.
-bool have_types_of_kernels(const std::vector<NamedTensor>& parameters) {
-  return std::ranges::all_of(parameters, [](const NamedTensor& named) {
-    const at::ScalarType type = named.tensor.scalar_type();
-    return !named.tensor.requires_grad() || type == at::kFloat || type == at::kDouble;
-  });
+void DataParallel::Impl::refuse_changes() const {
+  const ParameterChange form = forms.find_new_form();
+  const bool looks_further = form.change == Change::none && shared != nullptr;
+  refuse(looks_further ? shared->find_change() : form);
 }
 
-// The tensors that are reduced and updated: the module's parameters, or the float32 masters of
-// those that are kept in 16 bits.
-struct Updated {
-  ModuleState state;
-  MasterWeights masters;
-  std::vector<NamedTensor> parameters;
-  std::shared_ptr<torch::optim::Optimizer> optimizer;
-
-  Updated(const torch::nn::Module& module, const OptimizerFactory& factory)
-      : state(state_of(module)),
-        masters(tensors_of(state.parameters)),
-        parameters(state.parameters) {
-    for (size_t i = 0; i < parameters.size(); ++i) parameters[i].tensor = masters.masters()[i];
-    optimizer = factory(parameters);
+void DataParallel::Impl::sync_state() {
+  // Memory and messages have the old form's size.
+  refuse(forms.find_new_form());
+  if (shared) {
+    broadcast(kept_in_16_bits());
+    if (group->rank() == 0) masters.adopt();
+    shared->sync_parameters();
+  } else {
+    broadcast(state.parameters);
+    masters.adopt();
   }
-  // An optimizer made by the caller has the module's own parameters.
-  Updated(const torch::nn::Module& module, std::shared_ptr<torch::optim::Optimizer> made)
-      : state(state_of(module)),
-        masters({}),
-        parameters(state.parameters),
-        optimizer(std::move(made)) {}
-};
+  broadcast(state.buffers);
+}
 
-}  // namespace
-
-struct DataParallel::Impl : Updated {
-  std::shared_ptr<Group> group;
-  std::shared_ptr<torch::nn::Module> module;
-  ParameterForms forms;
-  plan::EnginePlan plan;
-  std::unique_ptr<Exchange> exchange;
-  // The exchange as what it is, if it is one of these.
-  ReproducibleExchange* shards = nullptr;
-  SharedExchange* shared = nullptr;
-  LocalSgdExchange* apart = nullptr;
-  // Null if optimizer->step() updates, or if the exchange has the fused optimizer.
-  std::unique_ptr<fused::FusedOptimizer> own_update;
-  std::optional<GradScaler> scaler;
-  std::unordered_map<const void*, uint64_t> numbers;  // The parameters, counted from 1.
-  Contribution pending;
-  bool told_unused = false;
-  int64_t updated_elements = 0;    // By update(), in the current step.
-  std::optional<Traffic> traffic;  // The group's, when the gradients of the step began to travel.
-
-  Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module,
-       Updated updated, const DataParallelOptions& options)
-      : Updated(std::move(updated)),
-        group(std::move(the_group)),
-        module(std::move(the_module)),
-        forms(*module, state.parameters) {
-    for (const auto& [name, tensor] : parameters)
-      numbers.emplace(tensor.unsafeGetTensorImpl(), numbers.size() + 1);
-    const Planner planner = agree_on_plan(options);
-    make_exchange(options, planner);
-    sync_state();
+void DataParallel::Impl::update(std::span<const int> reduced) {
+  launch::mark_phase(Phase::optimizer);
+  if (own_update) {
+    updated_elements += fused::update_alone(*own_update, parameters, reduced);
+    return;
   }
+  optimizer->step();
+  for (const auto& param_group : optimizer->param_groups())
+    for (const at::Tensor& tensor : param_group.params())
+      if (tensor.grad().defined()) updated_elements += tensor.numel();
+}
 
-  // COLLECTIVE. Plans the engine, and compares the plan and everything else that must be alike on
-  // all ranks. If only some ranks refuse their options, the others must not wait for them: an
-  // error is one of the facts.
-  Planner agree_on_plan(const DataParallelOptions& options) {
-    Planner planner;
-    std::exception_ptr error;
-    Json facts;
-    try {
-      check(options.compression);
-      check(options.local);
-      if (options.loss_scaling) scaler.emplace(*options.loss_scaling);
-      own_update = fused::FusedOptimizer::of(*optimizer, parameters);
-      planner = planner_of(plan_facts(options));
-      plan = planner({});
-      facts = facts_to_agree(options);
-    } catch (const std::exception& refused) {
-      error = std::current_exception();
-      facts = {{"error", parts_of(refused).what}};
-    }
-    agree(*group, facts);
-    if (error) std::rethrow_exception(error);
-    return planner;
-  }
+void DataParallel::Impl::tell_unused(const StepOutcome& outcome) {
+  if (told_unused || !outcome.updated) return;
+  told_unused = true;
+  if (outcome.unused.empty() || group->rank() != 0) return;
+  std::string names;
+  for (const int p : outcome.unused)
+    names +=
+        fmt::format("{}'{}'", names.empty() ? "" : ", ", parameters[static_cast<size_t>(p)].name);
+  log_warning(
+      "the loss of the first step does not depend on {} on any replica: they are not trained",
+      names);
+}
 
-  plan::DataParallelFacts plan_facts(const DataParallelOptions& options) const {
-    plan::DataParallelFacts facts;
-    facts.placement = group->placement();
-    facts.parameters = specs_of(parameters);
-    if (own_update)
-      for (size_t p = 0; p < parameters.size(); ++p)
-        facts.state_tensors.push_back(own_update->state_tensors(static_cast<int>(p)));
-    const bool can_finish = own_update && !(options.guard.wanted && own_update->layerwise()) &&
-                            have_types_of_kernels(parameters) &&
-                            !are_tied_by_storage(parameters, state.buffers);
-    facts.share_parameters = options.share_parameters && group->host_team() && can_finish;
-    facts.buckets = options.buckets;
-    facts.compression = options.compression;
-    facts.local = options.local;
-    facts.virtual_shards = options.virtual_shards;
-    return facts;
-  }
-
-  static Planner planner_of(plan::DataParallelFacts facts) {
-    return [facts = std::move(facts)](std::span<const int> ready_order) {
-      plan::DataParallelFacts now = facts;
-      now.ready_order.assign(ready_order.begin(), ready_order.end());
-      plan::EnginePlan made = plan::plan_data_parallel(now);
-      check(made);
-      return made;
-    };
-  }
-
-  // COLLECTIVE. Makes what the plan says.
-  void make_exchange(const DataParallelOptions& options, const Planner& planner) {
-    const ExchangeOptions how = exchange_options(options);
-    switch (plan.exchange) {
-      case plan::ExchangeKind::shared: {
-        auto made = make_shared_exchange(group, parameters, std::move(own_update), plan, how);
-        shared = made.get();
-        exchange = std::move(made);
-        break;
-      }
-      case plan::ExchangeKind::reproducible: {
-        auto made = std::make_unique<ReproducibleExchange>(group, parameters, plan, how);
-        shards = made.get();
-        exchange = std::move(made);
-        break;
-      }
-      case plan::ExchangeKind::local_steps: {
-        auto made = make_local_sgd_exchange(
-            group, parameters, optimizer,
-            make_all_reduce_exchange(group, parameters, plan, planner, how), how, options.local);
-        apart = made.get();
-        exchange = std::move(made);
-        break;
-      }
-      case plan::ExchangeKind::all_reduce:
-      case plan::ExchangeKind::own:  // plan_data_parallel() never chooses it.
-        exchange = make_all_reduce_exchange(group, parameters, plan, planner, how);
-    }
-  }
-
-  Json facts_to_agree(const DataParallelOptions& options) const {
-    Json facts = {{"model", trireme::facts_of(state)},
-                  {"options", to_json(options)},
-                  {"optimizer", trireme::facts_of(*optimizer)}};
-    // A norm that is only reported needs no other rank, unless ranks update shards of one copy.
-    facts["options"].erase("gradient_norm");
-    if (plan.exchange == plan::ExchangeKind::shared)
-      facts["shared update"]["gradient_norm"] = options.gradient_norm;
-    facts["optimizer"]["parameters by group"] = hash_of_groups();
-    for (auto& [name, part] : plan.parts()) facts["plan"][name] = std::move(part);
-    if (options.virtual_shards > 0) facts["threads of a replica"] = at::get_num_threads();
-    return facts;
-  }
-
-  ReproducibleExchange& with_shards() const {
-    if (!shards)
-      throw Error(ErrorCode::invalid_argument, "parallel", "the replica has no virtual shards",
-                  "DataParallelOptions::virtual_shards");
-    return *shards;
-  }
-
-  // A change that any rank found ends all ranks.
-  void refuse(ParameterChange mine) const {
-    const at::Tensor own =
-        at::tensor({static_cast<int64_t>(mine.change), int64_t{mine.parameter}});
-    const at::Tensor all = at::zeros({group->size(), 2}, at::kLong);
-    group->all_gather(own, all.view({-1}));
-    for (int rank = 0; rank < group->size(); ++rank)
-      if (const auto change = static_cast<Change>(all[rank][0].item<int64_t>());
-          change != Change::none)
-        throw change_error(rank, {change, static_cast<int>(all[rank][1].item<int64_t>())},
-                           names_of(state.parameters));
-  }
-
-  void refuse_changes() const {
-    const ParameterChange form = forms.find_new_form();
-    const bool looks_further = form.change == Change::none && shared != nullptr;
-    refuse(looks_further ? shared->find_change() : form);
-  }
-
-  void sync_state() {
-    // Memory and messages have the old form's size.
-    refuse(forms.find_new_form());
-    if (shared) {
-      broadcast(kept_in_16_bits());
-      if (group->rank() == 0) masters.adopt();
-      shared->sync_parameters();
-    } else {
-      broadcast(state.parameters);
-      masters.adopt();
-    }
-    broadcast(state.buffers);
-  }
-
-  // The parameters that have masters: each replica has its own copy of them.
-  std::vector<NamedTensor> kept_in_16_bits() const {
-    std::vector<NamedTensor> kept;
-    for (size_t i = 0; i < parameters.size(); ++i)
-      if (!parameters[i].tensor.is_same(state.parameters[i].tensor))
-        kept.push_back(state.parameters[i]);
-    return kept;
-  }
-
-  std::vector<NamedTensor> masters_by_parameter() const {
-    std::vector<NamedTensor> own;
-    for (size_t i = 0; i < parameters.size(); ++i)
-      if (const auto& [name, tensor] = parameters[i]; !tensor.is_same(state.parameters[i].tensor))
-        own.push_back({name, tensor.detach()});
-    return own;
-  }
-
-  // The update on each replica, for an exchange that does not update itself.
-  void update(std::span<const int> reduced) {
-    launch::mark_phase(Phase::optimizer);
-    if (own_update) {
-      updated_elements += fused::update_alone(*own_update, parameters, reduced);
-      return;
-    }
-    optimizer->step();
-    for (const auto& param_group : optimizer->param_groups())
-      for (const at::Tensor& tensor : param_group.params())
-        if (tensor.grad().defined()) updated_elements += tensor.numel();
-  }
-
-  void tell_unused(const StepOutcome& outcome) {
-    if (told_unused || !outcome.updated) return;
-    told_unused = true;
-    if (outcome.unused.empty() || group->rank() != 0) return;
-    std::string names;
-    for (const int p : outcome.unused)
-      names += fmt::format("{}'{}'", names.empty() ? "" : ", ",
-                           parameters[static_cast<size_t>(p)].name);
-    log_warning(
-        "the loss of the first step does not depend on {} on any replica: they are not trained",
-        names);
-  }
-
-  void broadcast(const std::vector<NamedTensor>& tensors) { broadcast_tensors(*group, tensors); }
-
-  // A hash of the optimizer's groups, the same on every rank whose groups have the same
-  // parameters. The order inside a group does not count.
-  uint64_t hash_of_groups() const {
-    uint64_t hash = 0, number_of_group = 0;
-    for (const auto& param_group : optimizer->param_groups()) {
-      ++number_of_group;
-      for (const at::Tensor& tensor : param_group.params()) {
-        const auto found = numbers.find(tensor.unsafeGetTensorImpl());
-        hash += mix64(number_of_group, found == numbers.end() ? 0 : found->second);
-      }
-    }
-    return hash;
-  }
-
-  StepOutcome finish(const Update& update) {
-    Contribution mine = std::exchange(pending, Contribution{});
-    if (scaler) mine.gradient_scale = scaler->scale();
-    mine.change = forms.find_change();
-    mine.groups = hash_of_groups();
-    separate_gradients(state.parameters);
-    masters.take_gradients();
-    const Traffic before = std::exchange(traffic, std::nullopt).value_or(group->traffic());
-    updated_elements = 0;
-    StepOutcome outcome = exchange->exchange(mine, update);
-    const Traffic sent = group->traffic() - before;
-    outcome.operations = sent.operations;
-    outcome.bytes_sent = sent.bytes_sent;
-    outcome.updated_elements += updated_elements;
-    masters.publish();
-    tell_unused(outcome);
-    if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())
-      scaler->update(outcome.nonfinite_gradients);
-    return outcome;
-  }
-};
+StepOutcome DataParallel::Impl::finish(const Update& update) {
+  Contribution mine = std::exchange(pending, Contribution{});
+  if (scaler) mine.gradient_scale = scaler->scale();
+  mine.change = forms.find_change();
+  mine.groups = hash_of_groups();
+  separate_gradients(state.parameters);
+  masters.take_gradients();
+  const Traffic before = std::exchange(traffic, std::nullopt).value_or(group->traffic());
+  updated_elements = 0;
+  StepOutcome outcome = exchange->exchange(mine, update);
+  const Traffic sent = group->traffic() - before;
+  outcome.operations = sent.operations;
+  outcome.bytes_sent = sent.bytes_sent;
+  outcome.updated_elements += updated_elements;
+  masters.publish();
+  tell_unused(outcome);
+  if (scaler && outcome.samples > 0 && outcome.nonfinite_ranks.empty())
+    scaler->update(outcome.nonfinite_gradients);
+  return outcome;
+}
 
 namespace {
 
 std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn::Module> module,
-                                         Updated updated, const DataParallelOptions& options) {
+                                         UpdatedTensors updated,
+                                         const DataParallelOptions& options) {
   if (!updated.optimizer)
     throw Error(ErrorCode::invalid_argument, "parallel", "the optimizer is null",
                 "pass one, or options such as trireme::SGD{.lr = 0.1}");
@@ -344,14 +125,14 @@ std::unique_ptr<DataParallel::Impl> join(World& world, std::shared_ptr<torch::nn
 
 DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                            const OptimizerFactory& optimizer, DataParallelOptions options)
-    : impl_(join(world, module, Updated(*module, optimizer), options)) {}
+    : impl_(join(world, module, UpdatedTensors(*module, optimizer), options)) {}
 DataParallel::DataParallel(World& world, std::shared_ptr<torch::nn::Module> module,
                            std::shared_ptr<torch::optim::Optimizer> optimizer,
                            DataParallelOptions options)
-    : impl_(join(world, module, Updated(*module, std::move(optimizer)), options)) {}
+    : impl_(join(world, module, UpdatedTensors(*module, std::move(optimizer)), options)) {}
 DataParallel::DataParallel(std::shared_ptr<Group> group, std::shared_ptr<torch::nn::Module> module,
                            const OptimizerFactory& optimizer, DataParallelOptions options)
-    : impl_(std::make_unique<Impl>(std::move(group), module, Updated(*module, optimizer),
+    : impl_(std::make_unique<Impl>(std::move(group), module, UpdatedTensors(*module, optimizer),
                                    options)) {}
 DataParallel::~DataParallel() = default;
 DataParallel::DataParallel(DataParallel&&) noexcept = default;

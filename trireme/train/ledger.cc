@@ -164,6 +164,11 @@ struct Ledger::Epoch {
   std::vector<int64_t> lost_samples, repeated_samples;
   // The data of its uses; null: there are none.
   const DataPlanOptions* data = nullptr;
+
+  // The uses follow one order of the samples.
+  void count_positions(const std::vector<Use>& uses, int64_t begin, int64_t limit);
+  // They follow different orders. `none_may_lack` says that each sample must have been used.
+  void count_samples(const std::vector<Use>& uses, int64_t number, bool none_may_lack);
 };
 
 int64_t Ledger::last_epoch() const {
@@ -173,33 +178,70 @@ int64_t Ledger::last_epoch() const {
   return last;
 }
 
-Ledger::Epoch Ledger::epoch(int64_t number) const {
-  Epoch epoch;
+// Between two neighbouring ends of uses, all positions were used equally often.
+void Ledger::Epoch::count_positions(const std::vector<Use>& uses, int64_t begin, int64_t limit) {
+  std::set<int64_t> cuts{begin, limit};
+  for (const Use& use : uses) cuts.insert({std::max(begin, use.begin), std::max(begin, use.end)});
+  for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
+    const int64_t from = *cut, to = *std::next(cut);
+    const auto times = std::count_if(uses.begin(), uses.end(), [&](const Use& use) {
+      return use.begin <= from && to <= use.end;
+    });
+    (times == 0 ? count.lost : times == 1 ? count.seen_once : count.repeated) += to - from;
+    if (times != 1) wrong.push_back({from, to, times});
+  }
+}
+
+// The order changed half-way (another seed), so only the samples themselves can be compared.
+void Ledger::Epoch::count_samples(const std::vector<Use>& uses, int64_t number,
+                                  bool none_may_lack) {
+  std::vector<int> times(static_cast<size_t>(data->samples), 0);
+  for (const Use& use : uses) {
+    const std::vector<int64_t> order = order_of(*use.data, number);
+    for (int64_t at = use.begin; at < use.end; ++at)
+      if (const auto sample = static_cast<size_t>(order[static_cast<size_t>(at)]);
+          sample < times.size())
+        ++times[sample];
+  }
+  for (size_t sample = 0; sample < times.size(); ++sample) {
+    if (times[sample] == 1) ++count.seen_once;
+    if (times[sample] > 1) repeated_samples.push_back(static_cast<int64_t>(sample));
+    if (times[sample] == 0 && none_may_lack) lost_samples.push_back(static_cast<int64_t>(sample));
+  }
+  count.repeated = static_cast<int64_t>(repeated_samples.size());
+  count.lost = std::max<int64_t>(0, count.expected - count.seen_once - count.repeated);
+}
+
+// The uses of an epoch's samples, in the order of the runs.
+std::vector<Ledger::Use> Ledger::uses_of(int64_t number) const {
   std::vector<Use> uses;
-  bool one_order = true, ended = false;
-  // The data of the run that left this epoch. Its batch may have been larger than the rest that it
-  // dropped.
-  const DataPlanOptions* left_by = nullptr;
   for (const Run& run : runs_) {
-    // A run in a later epoch has left this one.
-    if (run.from.epoch > number) epoch.finished = true;
-    if (run.from == DataPosition{number + 1, 0} && left_by == nullptr) left_by = &data_of(run);
     if (run.from.epoch > number || run.to.epoch < number) continue;
     const int64_t begin = run.from.epoch == number ? run.from.consumed : 0;
     const int64_t end =
         run.to.epoch == number ? run.to.consumed : end_of_epoch(data_of(run), begin);
-    ended = ended || run.to.epoch > number;
-    if (begin == end) continue;
-    uses.push_back({begin, end, &data_of(run)});
-    one_order = one_order && same_order(*uses.front().data, data_of(run));
+    if (begin != end) uses.push_back({begin, end, &data_of(run)});
   }
-  epoch.finished = epoch.finished || ended;
+  return uses;
+}
+
+Ledger::Epoch Ledger::epoch(int64_t number) const {
+  Epoch epoch;
+  // The data of the run that left this epoch. Its batch may have been larger than the rest that it
+  // dropped.
+  const DataPlanOptions* left_by = nullptr;
+  for (const Run& run : runs_) {
+    // A run that comes to a later epoch has left this one.
+    epoch.finished = epoch.finished || run.from.epoch > number || run.to.epoch > number;
+    if (run.from == DataPosition{number + 1, 0} && left_by == nullptr) left_by = &data_of(run);
+  }
+  const std::vector<Use> uses = uses_of(number);
   const int64_t begin = number == begin_.epoch ? begin_.consumed : 0;
   if (uses.empty()) {
-    if (epoch.finished && !plans_.empty())
+    if (epoch.finished && !plans_.empty()) {
       epoch.wrong.push_back({begin, plans_.back().samples, 0});
-    if (epoch.finished && !plans_.empty())
       epoch.count.expected = epoch.count.lost = plans_.back().samples - begin;
+    }
     return epoch;
   }
   epoch.data = uses.back().data;
@@ -211,42 +253,12 @@ Ledger::Epoch Ledger::epoch(int64_t number) const {
   const bool is_whole = epoch.finished && !drops_rest(epoch.data) && !drops_rest(left_by);
   const int64_t limit = is_whole ? epoch.data->samples : reached;
   epoch.count.expected = limit - begin;
-
-  if (one_order) {
-    // Between two neighbouring ends of uses, all positions were used equally often.
-    std::set<int64_t> cuts{begin, limit};
-    for (const Use& use : uses)
-      cuts.insert({std::max(begin, use.begin), std::max(begin, use.end)});
-    for (auto cut = cuts.begin(); std::next(cut) != cuts.end(); ++cut) {
-      const int64_t from = *cut, to = *std::next(cut);
-      const auto times = std::count_if(uses.begin(), uses.end(), [&](const Use& use) {
-        return use.begin <= from && to <= use.end;
-      });
-      (times == 0   ? epoch.count.lost
-       : times == 1 ? epoch.count.seen_once
-                    : epoch.count.repeated) += to - from;
-      if (times != 1) epoch.wrong.push_back({from, to, times});
-    }
-    return epoch;
-  }
-  // The order changed half-way (another seed), so only the samples themselves can be compared.
-  std::vector<int> times(static_cast<size_t>(epoch.data->samples), 0);
-  for (const Use& use : uses) {
-    const std::vector<int64_t> order = order_of(*use.data, number);
-    for (int64_t at = use.begin; at < use.end; ++at)
-      if (const auto sample = static_cast<size_t>(order[static_cast<size_t>(at)]);
-          sample < times.size())
-        ++times[sample];
-  }
-  for (size_t sample = 0; sample < times.size(); ++sample) {
-    if (times[sample] == 1) ++epoch.count.seen_once;
-    if (times[sample] > 1) epoch.repeated_samples.push_back(static_cast<int64_t>(sample));
-    if (times[sample] == 0 && is_whole && begin == 0)
-      epoch.lost_samples.push_back(static_cast<int64_t>(sample));
-  }
-  epoch.count.repeated = static_cast<int64_t>(epoch.repeated_samples.size());
-  epoch.count.lost =
-      std::max<int64_t>(0, epoch.count.expected - epoch.count.seen_once - epoch.count.repeated);
+  const bool one_order = std::ranges::all_of(
+      uses, [&](const Use& use) { return same_order(*uses.front().data, *use.data); });
+  if (one_order)
+    epoch.count_positions(uses, begin, limit);
+  else
+    epoch.count_samples(uses, number, /*none_may_lack=*/is_whole && begin == 0);
   return epoch;
 }
 

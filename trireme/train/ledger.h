@@ -72,6 +72,7 @@ class Ledger {
 
   const plan::DataPlanOptions& data_of(const Run& run) const { return plans_[run.plan]; }
   int64_t last_epoch() const;
+  std::vector<Use> uses_of(int64_t number) const;
   Epoch epoch(int64_t number) const;
   std::string steps_at(int64_t epoch, int64_t position) const;
 

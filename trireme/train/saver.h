@@ -115,6 +115,8 @@ class Saver {
   // COLLECTIVE. One attempt with one checkpoint; the error is the same on all ranks.
   std::optional<Error> read_slices(Engine& engine, const StateView& of_run, const Json& head,
                                    checkpoint::SliceReader* opened, Restored& restored);
+  checkpoint::SliceReader& open_as_rank_0(const Json& head,
+                                          std::optional<checkpoint::SliceReader>& own) const;
   void read_own_model(const StateView& state, checkpoint::SliceReader& reader) const;
   // COLLECTIVE. Returns true if the state has slices. Then every rank has a writer, if any has.
   bool learn_slices(const StateView& view);

@@ -274,26 +274,30 @@ std::optional<Saver::Restored> Saver::restore_slices(Engine& engine, const State
   return restored;
 }
 
+// Opens the checkpoint that rank 0 reads.
+checkpoint::SliceReader& Saver::open_as_rank_0(const Json& head,
+                                               std::optional<checkpoint::SliceReader>& own) const {
+  try {
+    own.emplace(std::filesystem::path(head["path"].get<std::string>()));
+  } catch (const Error& error) {
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("rank {} cannot read the checkpoint that rank 0 reads: {}",
+                            group_.rank(), parts_of(error).what),
+                "a checkpoint.dir that all ranks share");
+  }
+  if (Json(own->saved().manifest.files) != head["files"])
+    throw Error(ErrorCode::invalid_argument, "train",
+                fmt::format("rank {} sees another checkpoint as {} than rank 0", group_.rank(),
+                            own->saved().path.string()),
+                "a checkpoint.dir that all ranks share");
+  return *own;
+}
+
 std::optional<Error> Saver::read_slices(Engine& engine, const StateView& of_run, const Json& head,
                                         checkpoint::SliceReader* opened, Restored& restored) {
   std::optional<checkpoint::SliceReader> own;
   const auto read_model = [&] {
-    if (opened == nullptr) {
-      try {
-        own.emplace(std::filesystem::path(head["path"].get<std::string>()));
-      } catch (const Error& error) {
-        throw Error(ErrorCode::invalid_argument, "train",
-                    fmt::format("rank {} cannot read the checkpoint that rank 0 reads: {}",
-                                group_.rank(), parts_of(error).what),
-                    "a checkpoint.dir that all ranks share");
-      }
-      opened = &*own;
-      if (Json(own->saved().manifest.files) != head["files"])
-        throw Error(ErrorCode::invalid_argument, "train",
-                    fmt::format("rank {} sees another checkpoint as {} than rank 0", group_.rank(),
-                                own->saved().path.string()),
-                    "a checkpoint.dir that all ranks share");
-    }
+    if (opened == nullptr) opened = &open_as_rank_0(head, own);
     read_own_model(engine.state().tensors, *opened);
   };
   if (auto error = attempt_on_all(group_, read_model)) return error;

@@ -10,6 +10,7 @@
 // Compression is between the hosts only: the first ranks have the compressors and
 // their kept state.
 #pragma once
+#include <trireme/base/error_parts.h>
 #include <trireme/comm/group.h>
 #include <trireme/comm/host/host_team.h>
 #include <trireme/parallel/bucket_progress.h>
@@ -20,6 +21,20 @@
 #include <vector>
 
 namespace trireme::shared {
+
+// Runs `action` on the host's first rank, with the first ranks of the other hosts. If it fails,
+// the host's other ranks must not wait for it.
+template <typename Action>
+void lead_host(Group& group, comm::HostTeam& team, Action action) {
+  const auto leaders = group.between_hosts();
+  if (!leaders) return;
+  try {
+    action(*leaders);
+  } catch (const std::exception& error) {
+    team.abort(parts_of(error).what);  // Each rank adds its own number to the text.
+    throw;
+  }
+}
 
 // One rank's part. The thread that calls backward and step uses it.
 class BetweenHosts {

@@ -1,0 +1,66 @@
+// The parts of a DataParallel. Included by its sources alone.
+#pragma once
+#include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/parameter_changes.h>
+#include <trireme/parallel/reproducible_exchange.h>
+#include <trireme/parallel/shared/shared_exchange.h>
+#include <trireme/parallel/updated_tensors.h>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+namespace trireme {
+
+struct DataParallel::Impl : UpdatedTensors {
+  std::shared_ptr<Group> group;
+  std::shared_ptr<torch::nn::Module> module;
+  ParameterForms forms;
+  plan::EnginePlan plan;
+  std::unique_ptr<Exchange> exchange;
+  // The exchange as what it is, if it is one of these.
+  ReproducibleExchange* shards = nullptr;
+  SharedExchange* shared = nullptr;
+  LocalSgdExchange* apart = nullptr;
+  // Null if optimizer->step() updates, or if the exchange has the fused optimizer.
+  std::unique_ptr<fused::FusedOptimizer> own_update;
+  std::optional<GradScaler> scaler;
+  std::unordered_map<const void*, uint64_t> numbers;  // The parameters, counted from 1.
+  Contribution pending;
+  bool told_unused = false;
+  int64_t updated_elements = 0;    // By update(), in the current step.
+  std::optional<Traffic> traffic;  // The group's, when the gradients of the step began to travel.
+
+  Impl(std::shared_ptr<Group> the_group, std::shared_ptr<torch::nn::Module> the_module,
+       UpdatedTensors updated, const DataParallelOptions& options);
+
+  // data_parallel_start.cc: the way from the options to the exchange.
+  // COLLECTIVE. Plans the engine, and compares the plan and everything else that must be alike on
+  // all ranks. If only some ranks refuse their options, the others must not wait for them: an
+  // error is one of the facts.
+  Planner agree_on_plan(const DataParallelOptions& options);
+  plan::DataParallelFacts plan_facts(const DataParallelOptions& options) const;
+  static Planner planner_of(plan::DataParallelFacts facts);
+  // COLLECTIVE. Makes what the plan says.
+  void make_exchange(const DataParallelOptions& options, const Planner& planner);
+  Json facts_to_agree(const DataParallelOptions& options) const;
+  // A hash of the optimizer's groups, the same on every rank whose groups have the same
+  // parameters. The order inside a group does not count.
+  uint64_t hash_of_groups() const;
+
+  // data_parallel.cc: the steps.
+  ReproducibleExchange& with_shards() const;
+  // A change that any rank found ends all ranks.
+  void refuse(ParameterChange mine) const;
+  void refuse_changes() const;
+  void sync_state();
+  // The update on each replica, for an exchange that does not update itself.
+  void update(std::span<const int> reduced);
+  void tell_unused(const StepOutcome& outcome);
+  StepOutcome finish(const Update& update);
+  void broadcast(const std::vector<NamedTensor>& tensors) { broadcast_tensors(*group, tensors); }
+};
+
+}  // namespace trireme
