@@ -124,6 +124,34 @@ def gloo_all_reduce(size, ranks, steps):
     return Measurement(figures["median_s"], figures["min_s"])
 
 
+# ---- Requests ----
+
+
+def our_requests_figures(path, size, steps):
+    return run([TRIREME, "bench", "requests", "--bytes", size, "--path", path, "--steps", steps,
+                "--json"])
+
+
+def our_requests(path, size, steps):
+    figures = our_requests_figures(path, size, steps)
+    return Measurement(figures["median_us"] / 1e6, figures["min_us"] / 1e6,
+                       figures["cpu_us"] / 1e6)
+
+
+def bare_tcp(size, steps):
+    """The same bytes over a plain socket; `trireme bench requests` measures them in turn with its
+    own."""
+    figures = our_requests_figures("tcp", size, steps)
+    return Measurement(figures["bare_tcp_median_us"] / 1e6, figures["bare_tcp_min_us"] / 1e6,
+                       figures["bare_tcp_cpu_us"] / 1e6)
+
+
+def torch_rpc(size, steps, transport=None):
+    words = [PYTHON, PEER, "rpc", "--bytes", size, "--steps", steps]
+    figures = run(words + (["--transport", transport] if transport else []))
+    return Measurement(figures["median_s"], figures["min_s"])
+
+
 @contextlib.contextmanager
 def openmpi():
     """Yields a contender like gloo_all_reduce: MPI_Allreduce in a C programme, compiled here.

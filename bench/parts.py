@@ -3,14 +3,16 @@
 import functools
 import statistics
 
-from contenders import (ddp_step, gloo_all_reduce, openmpi, our_all_reduce, our_copies,
-                        our_first_step, our_step, progress, torchrun_first_step)
+from contenders import (bare_tcp, ddp_step, gloo_all_reduce, openmpi, our_all_reduce, our_copies,
+                        our_first_step, our_requests, our_step, progress, torch_rpc,
+                        torchrun_first_step)
 from pairs import compare, interleave
 from report import Row, Section, median_of
 
 RANKS = 2
 STEP_PATHS = ("shm", "threads")
 SIZES = {"4 KB": 4096, "1 MB": 1 << 20, "25 MB": 25 << 20, "100 MB": 100 << 20}
+REQUEST_SIZES = ("4 KB", "1 MB")
 BUCKETS_MB = (1, 25, 100)
 FEWEST_ROUNDS = 5
 # The widest interval of ours against ours with which the other results can be trusted.
@@ -144,3 +146,22 @@ def measure_collectives(rounds, repetitions):
             "ordinary tensors. OpenMPI: a C programme that calls MPI_Allreduce on ordinary "
             "buffers.")
     return Section("all_reduce", note, rows)
+
+
+def measure_requests(rounds, repetitions):
+    rows = []
+    for name in REQUEST_SIZES:
+        size, steps = SIZES[name], repetitions[name]
+        progress(f"requests of {name}")
+        ours = {f"ours, {path}": functools.partial(our_requests, path, size, steps)
+                for path in ("tcp", "shm")}
+        peers = {"bare TCP": functools.partial(bare_tcp, size, steps),
+                 "torch rpc, TCP": functools.partial(torch_rpc, size, steps, "uv"),
+                 "torch rpc": functools.partial(torch_rpc, size, steps)}
+        taken = interleave(ours | peers, rounds, progress)
+        rows += [Row(name, mine, taken[mine], peer, taken[peer]) for mine in ours for peer in peers]
+    note = ("A tensor to a server's process and back, one request at a time. Bare TCP: the same "
+            "bytes over a plain loopback socket, with blocking calls and no protocol at all. "
+            "torch rpc: `rpc_sync` of torch.distributed.rpc, over TCP or as shipped, which takes "
+            "shared memory on one host.")
+    return Section("Requests", note, rows)

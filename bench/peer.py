@@ -4,10 +4,13 @@
       training steps under DistributedDataParallel
   peer.py all_reduce --bytes 4096 --steps 200
       c10d's all_reduce over Gloo
+  peer.py rpc --bytes 4096 --steps 1000 [--transport uv]
+      a tensor to another process and back by torch.distributed.rpc; uv is TCP
   torchrun --nproc-per-node 2 peer.py first-step --model mlp
       the time of day when the first step is done
 
-The first two start their ranks themselves, or with --rank and --store are one of several ranks.
+The first three start their ranks themselves; the first two, with --rank and --store, are one of
+several ranks.
 Rank 0 prints one JSON object. OMP_NUM_THREADS sets the threads per rank.
 """
 
@@ -22,6 +25,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import torch.distributed.rpc as rpc
 import torch.nn.functional as F
 from peer_models import MODELS
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
@@ -99,6 +103,29 @@ def run_rank(rank, host, port, arguments):
     os._exit(0)
 
 
+def returned(tensor):
+    return tensor
+
+
+def run_rpc(rank, port, arguments):
+    torch.set_num_threads(1)
+    options = rpc.TensorPipeRpcBackendOptions(
+        init_method=f"tcp://127.0.0.1:{port}",
+        _transports=[arguments.transport] if arguments.transport else None)
+    rpc.init_rpc(f"process{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+    if rank == 0:
+        tensor = torch.zeros(arguments.bytes, dtype=torch.uint8)
+        seconds = []
+        for number in range(-100, arguments.steps):
+            start = time.perf_counter()
+            rpc.rpc_sync("process1", returned, args=(tensor,))
+            if number >= 0:
+                seconds.append(time.perf_counter() - start)
+        print(json.dumps({"median_s": statistics.median(seconds), "min_s": min(seconds)}),
+              flush=True)
+    rpc.shutdown()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -116,7 +143,7 @@ def first_step(model):
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["step", "all_reduce", "first-step"])
+    parser.add_argument("command", choices=["step", "all_reduce", "rpc", "first-step"])
     parser.add_argument("--model", choices=MODELS)
     parser.add_argument("--bytes", type=int)
     parser.add_argument("--steps", type=int)
@@ -126,12 +153,18 @@ def main():
                         help="step: without an exchange between the ranks")
     parser.add_argument("--bucket-mb", type=float, default=25)
     parser.add_argument("--hook", choices=HOOKS, help="step: compress the gradients")
+    parser.add_argument("--transport", choices=["uv", "shm"],
+                        help="rpc: the only transport (default: the fastest one)")
     parser.add_argument("--rank", type=int,
                         help="run only this rank, which meets the others at --store")
     parser.add_argument("--store", metavar="HOST:PORT")
     arguments = parser.parse_args()
     if arguments.command == "first-step":
         return first_step(arguments.model)
+    if arguments.command == "rpc":
+        torch.multiprocessing.start_processes(run_rpc, (free_port(), arguments), nprocs=2,
+                                              start_method="fork")
+        return
     if arguments.rank is not None:
         host, port = arguments.store.rsplit(":", 1)
         return run_rank(arguments.rank, host, int(port), arguments)

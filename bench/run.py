@@ -29,8 +29,8 @@ from build import known_commit, measure_build
 from checkpoints import measure_checkpoints
 from contenders import PYTHON, ROOT, TRIREME, progress
 from links import measure_compression, measure_compression_loss, measure_links
-from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_scale,
-                   measure_startup, measure_steps)
+from parts import (FEWEST_ROUNDS, measure_collectives, measure_noise, measure_requests,
+                   measure_scale, measure_startup, measure_steps)
 from recovery import measure_recovery
 from report import markdown, table
 
@@ -38,7 +38,7 @@ PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
 PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
-         "links": "Links between hosts", "compression": "Compression on a slow link",
+         "requests": "Requests", "links": "Links between hosts", "compression": "Compression on a slow link",
          "compression-loss": "Loss with compression", "build": "Build"}
 PARTS_ON_DEMAND = ("build",)
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
@@ -89,6 +89,7 @@ def main():
         "checkpoint": lambda: measure_checkpoints(rounds),
         "recovery": lambda: measure_recovery(rounds),
         "collectives": lambda: measure_collectives(rounds, steps),
+        "requests": lambda: measure_requests(rounds, steps),
         "links": lambda: measure_links(rounds, steps),
         "compression": lambda: measure_compression("mlp", rounds, steps["slow link"]),
         "compression-loss": measure_compression_loss,

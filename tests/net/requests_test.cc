@@ -198,6 +198,27 @@ TEST_P(Requests, WhoseDeadlinePassesWithinTheReplyNoLongerWriteToItsMemory) {
   EXPECT_GT(cut, 0);
 }
 
+TEST_P(Requests, WhoseReplyNobodyWaitsForHoldNoThreadOfTheServer) {
+  const Bytes large = pattern(64 << 20, 1);
+  Gate gate;
+  start({.handle =
+             [&](Request request, Responder responder) {
+               if (request.head.header == "echo")
+                 return echo(std::move(request), std::move(responder));
+               responder.reply({.header = "large", .tensors = {tensor_of(large)}});
+               gate.open();
+             }},
+        server_options(1));
+  {
+    Bytes memory(large.size());
+    const PendingReply dropped =
+        client->start({.header = "large"}, into({memory}), in_ten_seconds());
+    ::usleep(50'000);
+  }
+  EXPECT_TRUE(gate.wait());
+  expect_echo(*connect(), pattern(100, 1));
+}
+
 TEST_P(Requests, ThatCannotBeSentInTimeLeaveTheChannelUsable) {
   Gate gate;
   start({.handle =
@@ -302,6 +323,18 @@ TEST_P(Requests, UnderWayEndWhenTheServerIsDestroyed) {
   EXPECT_THAT(message_of(ErrorCode::peer_lost,
                          [&] { client->call({.header = "x"}, Places{}, in_ten_seconds()); }),
               HasSubstr("127.0.0.1"));
+}
+
+TEST(RequestExample, OfTheDocumentsWorks) {
+  const std::string token = kRequestToken;
+  RequestServer server({"127.0.0.1", 0}, token,
+                       {.handle = [](Request request, Responder responder) {
+                         responder.reply({.header = "to " + request.head.header});
+                       }});
+  RequestClient client(server.endpoint(), token, Deadline::after(Milliseconds(10000)));
+  const Reply reply =
+      client.call({.header = "pull"}, Places{}, Deadline::after(Milliseconds(60000)), "pull");
+  EXPECT_EQ(reply.header, "to pull");
 }
 
 size_t entries_of(const char* folder) {

@@ -22,7 +22,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 namespace trireme::cli {
@@ -95,6 +98,33 @@ struct BareListener {
   int port = 0;
 };
 
+// Memory for the tensors of requests, which is used again and again, as a server's parameters are.
+class Blocks {
+ public:
+  explicit Blocks(size_t bytes) : bytes_(bytes) {}
+  net::Placement place() {
+    Bytes block(take());
+    const auto owned = std::shared_ptr<Bytes>(new Bytes(std::move(block)), [this](Bytes* used) {
+      const std::unique_ptr<Bytes> owner(used);
+      const std::lock_guard lock(mutex_);
+      free_.push_back(std::move(*used));
+    });
+    return {.places = {*owned}, .owner = owned};
+  }
+
+ private:
+  Bytes take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return Bytes(bytes_);
+    Bytes block = std::move(free_.back());
+    free_.pop_back();
+    return block;
+  }
+  const size_t bytes_;
+  std::mutex mutex_;
+  std::vector<Bytes> free_;
+};
+
 struct Ports {
   int requests = 0, bare = 0;
 };
@@ -106,9 +136,11 @@ struct Ports {
   net::RequestServerOptions options;
   options.threads = arguments.server_threads;
   options.path = net::request_path_from_string(arguments.path);
+  Blocks blocks(bytes);
   const net::RequestServer server(
       {"127.0.0.1", 0}, token,
-      {.handle =
+      {.place = [&](const net::Head&) { return blocks.place(); },
+       .handle =
            [](net::Request request, net::Responder responder) {
              responder.reply({.header = request.head.header,
                               .tensors = {{request.head.tensors[0], request.tensors[0].data()}}});
@@ -150,6 +182,18 @@ class ServerChild {
     ::waitpid(pid_, nullptr, 0);
   }
   ServerChild(const ServerChild&) = delete;
+  // The CPU time of this process and the server's.
+  double cpu_seconds_of_both() const {
+    clockid_t server{};
+    ::clock_getcpuclockid(pid_, &server);
+    double seconds = 0;
+    for (const clockid_t clock : {server, static_cast<clockid_t>(CLOCK_PROCESS_CPUTIME_ID)}) {
+      timespec spent{};
+      ::clock_gettime(clock, &spent);
+      seconds += static_cast<double>(spent.tv_sec) + static_cast<double>(spent.tv_nsec) * 1e-9;
+    }
+    return seconds;
+  }
   Ports ports;
 
  private:
@@ -167,8 +211,9 @@ double quantile(std::vector<double>& sorted, double part) {
 }
 
 struct Measured {
-  std::vector<double> requests, bare;  // Microseconds of each round trip.
-  double seconds = 0;                  // Of all requests together.
+  std::vector<double> requests, bare;     // Microseconds of each round trip.
+  double seconds = 0;                     // Of all requests together.
+  double requests_cpu = 0, bare_cpu = 0;  // CPU seconds of both processes.
 };
 
 // Round trips of several threads over one client.
@@ -225,8 +270,12 @@ Measured measure_all(const RequestsArguments& arguments, size_t bytes, std::stri
   measure_bare(bare.get(), bytes, kWarmUp, warm.bare);
   const int64_t block = (arguments.steps + kBlocks - 1) / kBlocks;
   for (int i = 0; i < kBlocks; ++i) {
+    const double start = child.cpu_seconds_of_both();
     measure_requests(client, arguments, bytes, block, measured);
+    const double half_way = child.cpu_seconds_of_both();
     measure_bare(bare.get(), bytes, block, measured.bare);
+    measured.requests_cpu += half_way - start;
+    measured.bare_cpu += child.cpu_seconds_of_both() - half_way;
   }
   std::sort(measured.requests.begin(), measured.requests.end());
   std::sort(measured.bare.begin(), measured.bare.end());
@@ -251,9 +300,13 @@ int bench_requests(const RequestsArguments& arguments) {
       {"steps", measured.requests.size()},
       {"median_us", quantile(measured.requests, 0.5)},
       {"p99_us", quantile(measured.requests, 0.99)},
+      {"min_us", measured.requests.front()},
+      {"cpu_us", measured.requests_cpu * 1e6 / static_cast<double>(measured.requests.size())},
       {"requests_per_second", static_cast<double>(measured.requests.size()) / measured.seconds},
       {"bare_tcp_median_us", quantile(measured.bare, 0.5)},
-      {"bare_tcp_p99_us", quantile(measured.bare, 0.99)}};
+      {"bare_tcp_p99_us", quantile(measured.bare, 0.99)},
+      {"bare_tcp_min_us", measured.bare.front()},
+      {"bare_tcp_cpu_us", measured.bare_cpu * 1e6 / static_cast<double>(measured.bare.size())}};
   if (arguments.json)
     fmt::print("{}\n", json.dump());
   else

@@ -47,6 +47,8 @@ class FrameReader {
   bool is_placing(uint64_t id) const;
   // The rest of the current payload is read and dropped.
   void discard_rest();
+  // Whether a frame has begun and is not complete.
+  bool within_frame() const { return stage_ != Stage::prefix || have_ > 0; }
   // Whether bytes of a next frame were read already, so that the stream does not announce them.
   bool holds_bytes() const { return begin_ < end_; }
   // The bytes read so far. Any thread.

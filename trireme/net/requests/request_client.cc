@@ -265,14 +265,15 @@ void PendingReply::Impl::abandon(Call& call) {
   channel->writer.post(encode_bare(FrameKind::cancel, call.id));
 }
 
-// Sends signs of life, finds a silent server, and reads while requests are under way and no caller
-// waits.
+// Sends signs of life and finds a silent server. While no caller waits, it reads the replies that
+// are due, and the rest of one that nobody waits for: a thread of the server is held by it.
 void PendingReply::Impl::keep() {
   Lock lock(mutex_);
   while (!stopping_ && !lost_because_) {
     const auto next = Clock::now() + channel->tick_period();
     if (!reading_) drain();
-    if (!reading_ && waiting_ == 0 && !calls_.empty()) {
+    const bool due = !calls_.empty() || channel->reader.within_frame();
+    if (!reading_ && waiting_ == 0 && due) {
       reading_ = true;
       lock.unlock();
       channel->stream.wait_to_read(next);
