@@ -5,8 +5,10 @@
 #include <trireme/comm/world.h>
 #include <trireme/data/loader.h>
 #include <trireme/data/source.h>
+#include <trireme/models/build.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/run/training.h>
 #include <trireme/tensor/cpu_allocator.h>
 #include <trireme/tensor/keep_memory.h>
 #include <trireme/train/trainer.h>

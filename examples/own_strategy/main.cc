@@ -1,8 +1,8 @@
 // A strategy of your own, trained, saved and resumed by the Trainer: replicas send one byte for
 // each element, and the majority decides (Bernstein et al. 2019, "signSGD with Majority Vote").
 //
-//   trireme launch --workers 3 -- ./own_strategy digits.csv.gz checkpoints 5      trains 5 epochs
-//   trireme launch --workers 3 -- ./own_strategy digits.csv.gz checkpoints 10     goes on to 10
+//   trireme launch --workers 3 -- ./own_strategy vote.yaml                      trains 5 epochs
+//   trireme launch --workers 3 -- ./own_strategy vote.yaml train.epochs=10      goes on to 10
 #include <torch/torch.h>
 #include <trireme/parallel/replica_engine.h>
 #include <trireme/trireme.h>
@@ -53,21 +53,17 @@ struct Net : torch::nn::Module {
 };
 
 int main(int argc, char** argv) try {
-  if (argc != 4) {
-    std::cerr << "usage: own_strategy digits.csv.gz CHECKPOINTS EPOCHS\n";
+  if (argc < 2) {
+    std::cerr << "usage: own_strategy CONFIG.yaml [key=value...]\n";
     return 2;
   }
   trireme::register_strategy("majority_vote", {trireme::make_engine<MajorityVote>});
-  trireme::TrainerOptions options;
-  options.strategy = "majority_vote";
-  options.checkpoint.dir = argv[2];
-  options.epochs = std::atoll(argv[3]);
-  trireme::Job job{.model = trireme::model_factory<Net>(),
-                   .optimizer = trireme::SGD{.lr = 0.001}};  // The votes use its learning rate.
-
-  auto digits = std::make_shared<trireme::ImageSource>(trireme::data::read_digits(argv[1]));
-  auto world = trireme::World::join();
-  const trireme::Report report = trireme::Trainer(world, options).fit(job, digits, digits);
+  trireme::models::register_model(
+      "net", [](const auto&, const auto&) { return trireme::model_factory<Net>(); });
+  const trireme::Config config = trireme::load_options(argv[1], {argv + 2, argv + argc});
+  const auto [options, job, train, test] = trireme::training_of(config);
+  auto world = trireme::World::join(config.world);
+  const trireme::Report report = trireme::Trainer(world, options).fit(job, train, test);
   if (world.worker() == 0)
     std::cout << "resumed from step " << report.resumed_from_step << ", parameters "
               << report.parameters_sha256 << ", accuracy " << report.eval->accuracy << std::endl;

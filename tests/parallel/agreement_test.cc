@@ -68,14 +68,14 @@ struct Difference {
 // Each of these changes what the ranks compute together or how.
 TEST(Agreement, EnginesRefuseRanksWithOtherOptionsOptimizersAndPlans) {
   const std::vector<Difference> differences = {
-      {"options.clip_norm", {.clip_norm = 1}},
-      {"options.share_parameters", {.share_parameters = true}},
+      {"options.train.clip_norm", {.clip_norm = 1}},
+      {"options.strategy.share_parameters", {.share_parameters = true}},
       {"options.guard", {.guard = {.wanted = true}}},
-      {"options.buckets.first_bytes", {.buckets = {.first_bytes = 8}}},
-      {"options.compression.name", {.compression = {.name = "int8"}}},
-      {"options.local.steps", {.local = {.steps = 4}}},
-      {"options.virtual_shards", {.virtual_shards = 2}},
-      {"options.loss_scaling", {.loss_scaling = GradScalerOptions{}}},
+      {"options.strategy.first_bucket_bytes", {.buckets = {.first_bytes = 8}}},
+      {"options.strategy.compression", {.compression = {.name = "int8"}}},
+      {"options.strategy.local_steps", {.local = {.steps = 4}}},
+      {"options.reproducible.virtual_shards", {.virtual_shards = 2}},
+      {"options.train.loss_scale", {.loss_scaling = GradScalerOptions{}}},
       {"options.accept", {.accept = [](double, double) { return true; }}},
       {"optimizer.groups.0.lr", {}, 0.2},
       {"optimizer.groups.0.momentum", {}, 0.1, 0.9},
@@ -115,7 +115,7 @@ TEST(Agreement, OptionsThatAllRanksRefuseAreRefusedByName) {
          const std::shared_ptr<Group> own(&group, [](Group*) {});
          DataParallel(own, net, SGD{}, {.compression = {.name = "zip"}});
        }))
-    EXPECT_THAT(error, HasSubstr("strategy.compression is 'zip'"));
+    EXPECT_THAT(error, HasSubstr("strategy.compression is \"zip\""));
 }
 
 // A norm that is only reported needs no other rank, unless ranks update shards of one copy.

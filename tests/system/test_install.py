@@ -28,7 +28,9 @@ class Install(SystemTest):
             """Returns the step from which the run resumed, the hash of the parameters, and the
             accuracy."""
             code, out, err = self.run_to_end(trireme, "launch", "--workers", "2", "--no-prefix",
-                                             "--", own_strategy, DIGITS_FILE, folder, epochs)
+                                             "--", own_strategy, source.parent / "vote.yaml",
+                                             f"data.path={DIGITS_FILE}", f"checkpoint.dir={folder}",
+                                             f"train.epochs={epochs}")
             self.assertEqual(code, 0, err)
             said = re.search(r"resumed from step (\d+), parameters ([0-9a-f]{64}), "
                              r"accuracy ([0-9.]+)", out)
@@ -48,6 +50,11 @@ class Install(SystemTest):
         code, out, err = self.run_to_end(trireme, "ckpt", "verify", interrupted)
         self.assertEqual(code, 0, out + err)
         self.assertIn("whole", out)
+        # Names that the programme has registered are choices; others are not.
+        code, _, err = self.run_to_end(own_strategy, source.parent / "vote.yaml",
+                                       "strategy.name=minority_vote")
+        self.assertEqual(code, 2, err)
+        self.assertIn("try: strategy.name=majority_vote", err)
 
     def test_examples_build_as_outside_projects_and_train(self):
         prefix = self.folder / "prefix"

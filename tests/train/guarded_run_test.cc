@@ -159,7 +159,7 @@ TEST_P(RolledBack, LeavesNoStateOfCompression) {
 
 TEST_P(RolledBack, LeavesNoLossScaleAndNoMasters) {
   TrainerOptions options = this->options();
-  options.dtype = at::kHalf;
+  options.dtype = plan::DType::float16;
   options.loss_scaling = GradScalerOptions{.initial = 4096, .growth_interval = 3};
   expect_nothing_left(options, SGD{.lr = 0.1, .momentum = 0.9}, options);
 }

@@ -183,10 +183,10 @@ TEST(Guard, RefusesOptionsOutOfRange) {
     return message_of(ErrorCode::invalid_argument, [&] { check(options); });
   };
   EXPECT_THAT(refused({.policy = "hope"}),
-              AllOf(HasSubstr("guard.policy is 'hope'"), HasSubstr("stop, skip or rollback")));
+              AllOf(HasSubstr("guard.policy is \"hope\""), HasSubstr("stop, skip, rollback")));
   EXPECT_THAT(refused({.spike = 0.5}), HasSubstr("guard.spike is 0.5"));
-  EXPECT_THAT(refused({.spike = 3, .window = 1}), HasSubstr("guard.window is 1"));
-  EXPECT_THAT(refused({.check_replicas_every = -1}), HasSubstr("check_replicas_every is -1"));
+  EXPECT_THAT(refused({.spike = 3, .window = 1}), HasSubstr("guard.window is \"1\""));
+  EXPECT_THAT(refused({.check_replicas_every = -1}), HasSubstr("check_replicas_every is \"-1\""));
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ inline TrainerOptions options(int replicas = 1) {
   options.replicas = replicas;
   options.epochs = 2;
   options.batch = 16;
-  options.dtype = at::kDouble;
+  options.dtype = plan::DType::float64;
   return options;
 }
 

@@ -33,7 +33,7 @@ struct PairNormClassifier : torch::nn::Module {
 
 TrainerOptions float_options(int replicas = 1) {
   TrainerOptions options = tests::options(replicas);
-  options.dtype = at::kFloat;
+  options.dtype = plan::DType::float32;
   return options;
 }
 
@@ -53,7 +53,7 @@ class Lines : public monitor::Sink {
 };
 
 TEST(TrainerBatchNorm, OverAllReplicasGivesTheLossesOfOneDevice) {
-  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+  for (const plan::DType dtype : {plan::DType::float64, plan::DType::float32}) {
     TrainerOptions options = tests::options();
     options.dtype = dtype;
     const auto the_job = job<PairNormClassifier>();
@@ -65,9 +65,10 @@ TEST(TrainerBatchNorm, OverAllReplicasGivesTheLossesOfOneDevice) {
       options.replicas = replicas;
       const Report report = fit(options, the_job, clouds(34), clouds(30, 2));
       EXPECT_LT(difference(report.loss_history, reference.loss_history),
-                dtype == at::kDouble ? 1e-10 : 1e-5)
+                dtype == plan::DType::float64 ? 1e-10 : 1e-5)
           << replicas;
-      EXPECT_NEAR(report.eval->loss, reference.eval->loss, dtype == at::kDouble ? 1e-10 : 1e-5)
+      EXPECT_NEAR(report.eval->loss, reference.eval->loss,
+                  dtype == plan::DType::float64 ? 1e-10 : 1e-5)
           << "running statistics";
     }
     options.sync_batch_norm = false;
@@ -96,7 +97,7 @@ TEST(TrainerPrecision, BfloatAutocastTrainsNearlyAlikeAndRepeatably) {
   TrainerOptions options = float_options();
   options.epochs = 4;
   const Report plain = fit(options, job(), clouds(90), clouds(60, 2));
-  options.autocast = at::kBFloat16;
+  options.autocast = plan::DType::bfloat16;
   const Report mixed = fit(options, job(), clouds(90), clouds(60, 2));
   EXPECT_LT(difference(mixed.loss_history, plain.loss_history), 3e-2);
   EXPECT_GT(difference(mixed.loss_history, plain.loss_history), 1e-6);
@@ -110,7 +111,7 @@ TEST(TrainerPrecision, BfloatAutocastTrainsNearlyAlikeAndRepeatably) {
 }
 
 TEST(TrainerPrecision, SixteenBitParametersHaveMastersThatAreSaved) {
-  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+  for (const plan::DType dtype : {plan::DType::bfloat16, plan::DType::float16}) {
     TrainerOptions options = float_options(2);
     options.steps = 12;
     const auto the_job = job<tests::NormClassifier>(Adam{.lr = 0.003});
@@ -129,8 +130,7 @@ TEST(TrainerPrecision, SixteenBitParametersHaveMastersThatAreSaved) {
     EXPECT_EQ(resumed.parameters_sha256, whole.parameters_sha256);
     EXPECT_EQ(resumed.loss_history, whole.loss_history);
     const auto saved = checkpoint::newest_in(folder.path());
-    EXPECT_EQ(saved->model->find("in.weight")->spec.dtype,
-              dtype == at::kHalf ? plan::DType::float16 : plan::DType::bfloat16);
+    EXPECT_EQ(saved->model->find("in.weight")->spec.dtype, dtype);
     EXPECT_EQ(saved->model->find("norm.weight")->spec.dtype, plan::DType::float32)
         << "batch norms stay float32";
     EXPECT_EQ(saved->optimizer->find("engine/master/in.weight")->spec.dtype, plan::DType::float32);
@@ -153,7 +153,7 @@ TEST(TrainerLossScaling, AStepThatOverflowsOnOneReplicaIsNoStepAnywhere) {
   for (const int replicas : {1, 3}) {
     TrainerOptions options = float_options(replicas);
     options.epochs = 2;
-    options.autocast = at::kHalf;
+    options.autocast = plan::DType::float16;
     options.ema_decay = 0.9;
     options.schedule = {.name = "cosine", .warmup_steps = 3};
     const auto rates = std::make_shared<Rates>();
@@ -188,7 +188,7 @@ TEST(TrainerLossScaling, ByStepsTakesAsManyUpdatesAsWereAskedFor) {
 
 TEST(TrainerLossScaling, ContinuesWithTheSavedScale) {
   TrainerOptions options = float_options(2);
-  options.autocast = at::kHalf;
+  options.autocast = plan::DType::float16;
   options.loss_scaling = GradScalerOptions{.initial = 16, .growth_interval = 3};
   const Folder undisturbed, interrupted;
   const auto run = [&](const Folder& folder, int64_t steps) {
@@ -369,8 +369,8 @@ TEST(TrainerNumericsOptions, AreRefusedBeforeAnythingConnects) {
                 HasSubstr(part));
   };
   // The test's dtype is float64.
-  refused([](TrainerOptions& o) { o.autocast = at::kBFloat16; }, "train.dtype");
-  refused([](TrainerOptions& o) { o.dtype = at::kInt; }, "train.dtype");
+  refused([](TrainerOptions& o) { o.autocast = plan::DType::bfloat16; }, "train.dtype");
+  refused([](TrainerOptions& o) { o.dtype = plan::DType::int32; }, "train.dtype");
   refused([](TrainerOptions& o) { o.ema_decay = 1; }, "decay");
   refused([](TrainerOptions& o) { o.compression.name = "zip"; }, "strategy.compression");
   refused([](TrainerOptions& o) { o.local.steps = 0; }, "strategy.local_steps");

@@ -109,8 +109,8 @@ std::vector<Wanted> wanted_options() {
           {"strategy.compression int8", [](auto& o) { o.compression.name = "int8"; }},
           {"strategy.local_steps", [](auto& o) { o.local.steps = 4; }},
           {"reproducible.virtual_shards", [](auto& o) { o.virtual_shards = 2; }},
-          {"16 bits", [](auto& o) { o.dtype = at::kBFloat16; }},
-          {"16 bits", [](auto& o) { o.dtype = at::kHalf; }},
+          {"16 bits", [](auto& o) { o.dtype = plan::DType::bfloat16; }},
+          {"16 bits", [](auto& o) { o.dtype = plan::DType::float16; }},
           {"loss scaling", [](auto& o) { o.loss_scaling.emplace(); }},
           {"strategy.sync_batch_norm", [](auto& o) { o.sync_batch_norm = true; }}};
 }
@@ -161,7 +161,7 @@ TEST_F(OwnStrategy, ThatIsNotKnownIsRefusedWithTheKnownNames) {
   World world = tests::alone();
   EXPECT_THAT(
       message_of(ErrorCode::invalid_argument, [&] { Trainer(world, options(3, 1, "telepathy")); }),
-      AllOf(HasSubstr("strategy 'telepathy' is not known"), HasSubstr("one_device"),
+      AllOf(HasSubstr("strategy.name is \"telepathy\""), HasSubstr("one_device"),
             HasSubstr("multi_worker"), HasSubstr(kOwn)));
 }
 

@@ -28,11 +28,11 @@ std::string refusal(const ResizeOptions& options, int64_t batch = 64) {
 TEST(Resize, OptionsThatDoNotFitAreRefused) {
   EXPECT_EQ(refusal({}), "");
   EXPECT_EQ(refusal(scaling("linear", 10)), "");
-  EXPECT_THAT(refusal({"shrink"}), HasSubstr("elastic.batch is 'shrink'"));
-  EXPECT_THAT(refusal(scaling("cubic")), HasSubstr("elastic.lr is 'cubic'"));
+  EXPECT_THAT(refusal({"shrink"}), HasSubstr("elastic.batch is \"shrink\""));
+  EXPECT_THAT(refusal(scaling("cubic")), HasSubstr("elastic.lr is \"cubic\""));
   EXPECT_THAT(refusal({"keep", "linear"}), HasSubstr("elastic.batch=scale"));
   EXPECT_THAT(refusal(scaling("none", 5)), HasSubstr("nothing to warm up to"));
-  EXPECT_THAT(refusal(scaling("linear", -1)), HasSubstr("elastic.warmup_steps is -1"));
+  EXPECT_THAT(refusal(scaling("linear", -1)), HasSubstr("elastic.warmup_steps is \"-1\""));
   EXPECT_THAT(refusal(scaling("linear", 0, 3), 64), HasSubstr("data.batch=66"));
 }
 

@@ -53,10 +53,12 @@ TEST(Schedule, RefusesOptionsThatItDoesNotKnow) {
     return message_of(ErrorCode::invalid_argument, [&] { check(options); });
   };
   EXPECT_THAT(refusal({.name = "linear"}), HasSubstr("linear"));
-  EXPECT_THAT(refusal({.warmup_steps = -1}), HasSubstr("schedule.warmup_steps of -1"));
+  EXPECT_THAT(refusal({.warmup_steps = -1}), HasSubstr("schedule.warmup_steps is \"-1\""));
   EXPECT_THAT(refusal({.name = "step", .every_steps = 0}), HasSubstr("schedule.every"));
-  EXPECT_THAT(refusal({.name = "cosine", .minimum = 1.5}), HasSubstr("schedule.minimum of 1.5"));
-  EXPECT_THAT(refusal({.name = "cosine", .minimum = -0.5}), HasSubstr("schedule.minimum of -0.5"));
+  EXPECT_THAT(refusal({.name = "cosine", .minimum = 1.5}),
+              HasSubstr("schedule.minimum is \"1.5\""));
+  EXPECT_THAT(refusal({.name = "cosine", .minimum = -0.5}),
+              HasSubstr("schedule.minimum is \"-0.5\""));
 }
 
 }  // namespace

@@ -336,14 +336,15 @@ TEST(TrainerOptionsCheck, RefusesStrategiesThatContradictThePlaces) {
               AllOf(HasSubstr("one_device"), HasSubstr("mirrored")));
   EXPECT_THAT(refusal([](auto& o) { o.strategy = "telepathy"; }),
               AllOf(HasSubstr("telepathy"), HasSubstr("multi_worker")));
-  EXPECT_THAT(refusal([](auto& o) { o.replicas = 0; }), HasSubstr("0 replicas"));
-  EXPECT_THAT(refusal([](auto& o) { o.batch = 0; }), HasSubstr("batch of 0"));
-  EXPECT_THAT(refusal([](auto& o) { o.epochs = -1; }), HasSubstr("epochs"));
-  EXPECT_THAT(refusal([](auto& o) { o.accumulate = 0; }), HasSubstr("accumulate of 0"));
-  EXPECT_THAT(refusal([](auto& o) { o.clip_norm = -1; }), HasSubstr("clip_norm of -1"));
-  EXPECT_THAT(refusal([](auto& o) { o.threads = 0; }), HasSubstr("0 threads"));
+  EXPECT_THAT(refusal([](auto& o) { o.replicas = 0; }), HasSubstr("strategy.replicas is \"0\""));
+  EXPECT_THAT(refusal([](auto& o) { o.batch = 0; }), HasSubstr("data.batch is \"0\""));
+  EXPECT_THAT(refusal([](auto& o) { o.epochs = -2; }), HasSubstr("train.epochs is \"-2\""));
+  EXPECT_THAT(refusal([](auto& o) { o.accumulate = 0; }), HasSubstr("train.accumulate is \"0\""));
+  EXPECT_THAT(refusal([](auto& o) { o.clip_norm = -1; }), HasSubstr("train.clip_norm is \"-1\""));
+  EXPECT_THAT(refusal([](auto& o) { o.threads = -1; }), HasSubstr("device.threads is \"-1\""));
   EXPECT_THAT(refusal([](auto& o) { o.schedule.name = "linear"; }), HasSubstr("linear"));
-  EXPECT_THAT(refusal([](auto& o) { o.checkpoint.keep = 0; }), HasSubstr("keep of 0"));
+  EXPECT_THAT(refusal([](auto& o) { o.checkpoint.keep = 0; }),
+              HasSubstr("checkpoint.keep is \"0\""));
 }
 
 TEST(TrainerOptionsCheck, OneDeviceAndMirroredAreNotForSeveralWorkers) {
@@ -360,7 +361,7 @@ TEST(TrainerOptionsCheck, ABatchSmallerThanTheReplicasIsRefused) {
   TrainerOptions options = tests::options(4);
   options.batch = 3;
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(90)); }),
-              AllOf(HasSubstr("batch of 3"), HasSubstr("4 replicas")));
+              AllOf(HasSubstr("data.batch is 3"), HasSubstr("4 replicas")));
 }
 
 TEST(TrainerOptionsCheck, AJobNeedsSamplesAndAModel) {

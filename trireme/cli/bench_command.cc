@@ -7,11 +7,12 @@
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/cli/commands.h>
-#include <trireme/cli/config_keys.h>
-#include <trireme/cli/paths.h>
+#include <trireme/config/names.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/plan/collective_cost.h>
 #include <trireme/plan/collective_table.h>
+#include <trireme/plan/compression_plan.h>
+#include <trireme/run/places.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
@@ -131,7 +132,7 @@ int bench_collectives(BenchArguments arguments) {
 
 int bench_step(const BenchArguments& arguments) {
   models::resolve({.name = arguments.model});  // Refuses an unknown model here, once.
-  const auto& known = find_key("strategy.compression")->choices;
+  const std::vector<std::string> known = config::with("none", plan::compressions());
   if (std::find(known.begin(), known.end(), arguments.compression) == known.end())
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--compression {} is not known", arguments.compression),

@@ -6,9 +6,9 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/cli/bench_arguments.h>
 #include <trireme/cli/bench_paths.h>
-#include <trireme/cli/paths.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/models/shapes.h>
+#include <trireme/run/places.h>
 #include <algorithm>
 #include <optional>
 #include <vector>

@@ -18,18 +18,18 @@ std::vector<std::string> settings_of_reference(const Config& config, const fs::p
       "monitor.json_lines=false",   "monitor.tensorboard=false",
       "monitor.progress=false"};
   // A run that rolls back needs checkpoints to go back to.
-  if (config.guard.policy != "rollback") settings.emplace_back("checkpoint.every=never");
+  if (config.trainer.guard.policy != "rollback") settings.emplace_back("checkpoint.every=never");
   return settings;
 }
 
 }  // namespace
 
 int judge_expectations(const ExpectRun& run) {
-  const fs::path folder = run.config.run.dir;
+  const fs::path folder = run.config.record.dir;
   Json report = Json::parse(read_file(folder / "report.json"));
   bool all_hold = true;
   report["expect"] = Json::array();
-  for (const Expectation expectation : parse_expectations(run.config.inject.expect)) {
+  for (const Expectation expectation : parse_expectations(run.config.expect)) {
     Finding finding;
     if (expectation == Expectation::exactly_once) {
       finding = exactly_once(report);
@@ -42,7 +42,7 @@ int judge_expectations(const ExpectRun& run) {
           code != kExitOk)
         return code;
       finding = same_loss(report, Json::parse(read_file(reference / "report.json")),
-                          run.config.train.dtype == "float64");
+                          run.config.trainer.dtype == plan::DType::float64);
     }
     fmt::print(stderr, "{}\n", finding.describe());
     report["expect"].push_back(finding.to_json());

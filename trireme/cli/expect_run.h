@@ -1,6 +1,6 @@
 // Checks the expectations of a run with faults after its end. No torch.
 #pragma once
-#include <trireme/cli/config.h>
+#include <trireme/run/config.h>
 #include <functional>
 #include <string>
 #include <vector>

@@ -3,9 +3,9 @@
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
-#include <trireme/cli/config.h>
 #include <trireme/cli/node_options.h>
 #include <trireme/launch/token_file.h>
+#include <trireme/run/config.h>
 #include <memory>
 #include <optional>
 

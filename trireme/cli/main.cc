@@ -4,7 +4,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/version.h>
 #include <trireme/cli/commands.h>
-#include <trireme/cli/paths.h>
+#include <trireme/run/places.h>
 #include <unistd.h>
 #include <cstdio>
 

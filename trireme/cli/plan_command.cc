@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
-#include <trireme/cli/config_plan.h>
-#include <trireme/cli/paths.h>
+#include <trireme/run/engine_plan.h>
+#include <trireme/run/places.h>
 #include <algorithm>
 
 namespace trireme::cli {

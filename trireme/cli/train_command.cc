@@ -9,10 +9,9 @@
 #include <trireme/checkpoint/folder_lock.h>
 #include <trireme/checkpoint/move_aside.h>
 #include <trireme/cli/commands.h>
-#include <trireme/cli/config_data.h>
 #include <trireme/cli/expect_run.h>
 #include <trireme/cli/node_options.h>
-#include <trireme/cli/paths.h>
+#include <trireme/config/print.h>
 #include <trireme/faults/faults.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/job_mark.h>
@@ -22,6 +21,8 @@
 #include <trireme/monitor/append_file.h>
 #include <trireme/monitor/event_json.h>
 #include <trireme/monitor/sink.h>
+#include <trireme/run/dataset.h>
+#include <trireme/run/places.h>
 #include <trireme/train/expectations.h>
 #include <unistd.h>
 #include <algorithm>
@@ -70,7 +71,7 @@ std::vector<std::string> worker_arguments(const TrainArguments& arguments, const
 void set_threads(const Config& config, const ResolvedStrategy& strategy, int local_workers) {
   const int replicas = local_workers * strategy.replicas_per_worker;
   const int threads =
-      config.device.threads > 0 ? config.device.threads : std::max(1, usable_cores() / replicas);
+      config.trainer.threads > 0 ? config.trainer.threads : std::max(1, usable_cores() / replicas);
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
     setenv(name, std::to_string(threads).c_str(), 0);
 }
@@ -84,31 +85,28 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
     options.elastic = launch::parse_elastic(arguments.elastic, "--elastic");
   // An elastic job continues after a wrong alarm, so it need not wait long.
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
-  if (config.comm.heartbeat_timeout > Milliseconds(0))
-    options.heartbeat_timeout = config.comm.heartbeat_timeout;
-  options.stall_timeout = config.comm.stall_timeout;
-  options.launcher_grace = config.comm.launcher_grace;
-  options.stop_grace = config.launch.stop_grace;
-  options.loss_grace = config.launch.loss_grace;
-  options.straggler.factor = config.comm.straggler_factor;
+  if (config.world.heartbeat_timeout > Milliseconds(0))
+    options.heartbeat_timeout = config.world.heartbeat_timeout;
+  static_cast<launch::Patience&>(options) = config.patience;
+  options.straggler.factor = config.world.straggler_factor;
   // The launcher writes this beside rank 0's own records, because rank 0 may be the worker that
   // hangs.
   std::optional<monitor::AppendFile> log;
-  if (config.monitor.json_lines)
-    options.on_notice = [&log, file = std::filesystem::path(config.run.dir) /
+  if (config.record.json_lines)
+    options.on_notice = [&log, file = std::filesystem::path(config.record.dir) /
                                       "log.jsonl"](const Json& record) {
       if (!log) log.emplace(file);
       log->append(monitor::verdict_line(record));
     };
-  options.join_timeout = config.comm.timeout;
-  if ((options.nodes == 1 || options.etcd) && !config.comm.interface.empty())
-    options.rendezvous.host = net::address_of_interface(config.comm.interface);
+  options.join_timeout = config.world.timeout;
+  if ((options.nodes == 1 || options.etcd) && !config.world.interface.empty())
+    options.rendezvous.host = net::address_of_interface(config.world.interface);
   options.command = worker_arguments(arguments, config);
   options.command.insert(options.command.begin(), sibling_program("trireme-worker").string());
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
   // The report must stay JSON; rank 0 itself then writes the progress to standard error.
   options.prefix_output = !arguments.json;
-  const bool draw = config.monitor.progress && !arguments.quiet && !arguments.json;
+  const bool draw = config.record.progress && !arguments.quiet && !arguments.json;
   std::unique_ptr<monitor::Sink> progress;
   if (draw) {
     progress = monitor::make_progress(stdout, isatty(STDOUT_FILENO) != 0);
@@ -127,13 +125,13 @@ int64_t check_model_and_data(const Config& config, int most) {
   const Dataset data = read_data(config);
   models::parameter_shapes(model_for(config, data), data.input);
   const plan::DataPlan plan = data_plan_of(config, data);
-  if (most > 0 && config.elastic.batch == "scale") {
+  if (most > 0 && config.trainer.resize.batch == "scale") {
     plan::DataPlanOptions largest = plan.options();
-    largest.batch = config.data.batch / config.elastic.workers * most;
+    largest.batch = config.trainer.batch / config.trainer.resize.workers * most;
     plan::DataPlan{largest};
   }
-  return config.train.steps >= 0 ? config.train.steps
-                                 : config.train.epochs * plan.batches_per_epoch();
+  return config.trainer.steps >= 0 ? config.trainer.steps
+                                   : config.trainer.epochs * plan.batches_per_epoch();
 }
 
 // Trains the undisturbed reference of a disturbed run, with the same arguments except for `set`.
@@ -182,7 +180,7 @@ void check_report(const std::string& report) {
 
 int train(TrainArguments arguments) {
   if (arguments.keys) {
-    fmt::print("{}", describe_keys());
+    fmt::print("{}", config::describe(table_of_config()));
     return kExitOk;
   }
   setenv("TRIREME_STARTED", fmt::format("{:.6f}", unix_seconds()).c_str(), 0);
@@ -206,48 +204,48 @@ int train(TrainArguments arguments) {
     throw Error(ErrorCode::invalid_argument, "cli",
                 "--elastic under another launcher: workers are replaced by trireme train itself",
                 "trireme train ... --elastic, started by itself");
-  const bool can_regroup = config.comm.backend == "auto" || config.comm.backend == "shm" ||
-                           config.comm.backend == "tcp";
+  const bool can_regroup = config.world.backend == "auto" || config.world.backend == "shm" ||
+                           config.world.backend == "tcp";
   if (elastic && !can_regroup)
     throw Error(ErrorCode::unsupported, "cli",
                 fmt::format("--elastic with comm.backend {}, which cannot continue after a worker "
                             "is lost",
-                            config.comm.backend),
+                            config.world.backend),
                 "comm.backend=auto, shm or tcp");
   const int workers =
       launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
-  if (!elastic && !launched && config.elastic.batch != "keep")
-    throw Error(
-        ErrorCode::invalid_argument, "cli",
-        fmt::format("elastic.batch is {}, but the number of workers stays", config.elastic.batch),
-        "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
-  if (elastic && config.elastic.workers == 0) {  // Workers that join later get it too.
+  if (!elastic && !launched && config.trainer.resize.batch != "keep")
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("elastic.batch is {}, but the number of workers stays",
+                            config.trainer.resize.batch),
+                "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+  if (elastic && config.trainer.resize.workers == 0) {  // Workers that join later get it too.
     std::vector<std::string> settings = to_settings(config);
     settings.push_back(fmt::format("elastic.workers={}", workers));
     config = load_config({{}, settings});
   }
   const ResolvedStrategy strategy = check_with_workers(config, workers);
-  const bool runs_no_plans = config.comm.backend == "gloo" || config.comm.backend == "mpi";
+  const bool runs_no_plans = config.world.backend == "gloo" || config.world.backend == "mpi";
   if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans &&
-      config.strategy.all_reduce != "auto")
+      config.world.all_reduce != "auto")
     log_warning(
         "strategy.all_reduce={} is for threads, shm and tcp; comm.backend {} sums by an algorithm "
         "of its own",
-        config.strategy.all_reduce, config.comm.backend);
-  if (!launched && workers > 1 && config.comm.backend == "mpi")
+        config.world.all_reduce, config.world.backend);
+  if (!launched && workers > 1 && config.world.backend == "mpi")
     throw Error(ErrorCode::invalid_argument, "cli",
                 "comm.backend is mpi, which joins workers that mpirun starts",
                 fmt::format("mpirun -n {} trireme train ..., without --workers", workers));
-  const bool expects = !parse_expectations(config.inject.expect).empty();
+  const bool expects = !parse_expectations(config.expect).empty();
   if (expects && (launched || arguments.node.nodes > 1))
     throw Error(ErrorCode::invalid_argument, "cli",
                 "--expect with several launchers: none of them sees the whole job",
                 "trireme train --workers N on one host, or trireme data audit afterwards");
   // The faults are drawn once. Their ranks must not depend on a later number of workers.
   const std::vector<Fault> faults =
-      schedule_faults(parse_faults(config.inject.faults), strategy.world_size);
-  if (!faults.empty()) config.inject.faults = to_text(faults);
-  config.run.dir = make_run_dir(config);
+      schedule_faults(config.trainer.inject.faults, strategy.world_size);
+  if (!faults.empty()) config.trainer.inject.faults = faults;
+  config.record.dir = make_run_dir(config);
   if (!launched || identity.worker == 0) {
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
@@ -257,7 +255,7 @@ int train(TrainArguments arguments) {
     const bool begins_anew = arguments.fresh && !launched && arguments.node.node == 0;
     const auto use = checkpoint::make_way(
         checkpoint_dir(config), launched ? launch::JobMark::of_this_process() : mark_of(arguments),
-        config.launch.stop_grace, begins_anew && !net::is_etcd_url(arguments.node.rendezvous));
+        config.patience.stop_grace, begins_anew && !net::is_etcd_url(arguments.node.rendezvous));
     if (arguments.fresh && !use.by_own_job)
       move_aside(checkpoint_dir(config));
     else if (begins_anew)

@@ -2,6 +2,7 @@
 #pragma once
 #include <c10/core/ScalarType.h>
 #include <trireme/plan/tensor_spec.h>
+#include <optional>
 
 namespace trireme {
 
@@ -10,5 +11,8 @@ plan::DType to_plan(at::ScalarType type);
 // The types that checkpoints hold, which are more than groups carry. Throws likewise.
 plan::DType to_stored(at::ScalarType type);
 at::ScalarType to_torch(plan::DType dtype);  // The inverse of to_plan() and to_stored().
+inline std::optional<at::ScalarType> to_torch(std::optional<plan::DType> dtype) {
+  return dtype ? std::optional(to_torch(*dtype)) : std::nullopt;
+}
 
 }  // namespace trireme

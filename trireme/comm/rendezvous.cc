@@ -96,7 +96,8 @@ net::Endpoint Rendezvous::start_coordinator(const std::string& token) {
   rules.workers = identity_.workers;
   rules.generation = identity_.generation;
   rules.join_timeout = options_.timeout;
-  rules.heartbeat_timeout = options_.heartbeat_timeout;
+  if (options_.heartbeat_timeout > Milliseconds(0))
+    rules.heartbeat_timeout = options_.heartbeat_timeout;
   rules.straggler.factor = options_.straggler_factor;
   coordinator_ = std::make_unique<launch::Coordinator>(address_to_listen_at(), token, rules);
   return coordinator_->endpoint();

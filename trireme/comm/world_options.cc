@@ -30,6 +30,7 @@ void check_backend(const std::string& backend, const launch::Identity& identity)
 }  // namespace
 
 void check(const WorldOptions& options, const launch::Identity& identity) {
+  trireme::check(options);
   check_backend(options.backend, identity);
   const bool can_regroup =
       options.backend == "auto" || options.backend == "shm" || options.backend == "tcp";

@@ -1,6 +1,7 @@
 // The options of a World, and what they mean for a process with its identity; no torch.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/config/rows.h>
 #include <trireme/launch/identity.h>
 #include <trireme/plan/collective_table.h>
 #include <string>
@@ -21,9 +22,13 @@ struct WorldOptions {
   Milliseconds timeout{60000};  // The limit of every wait.
   Milliseconds heartbeat_interval{200};
   // The following two matter if this process runs the coordinator.
-  Milliseconds heartbeat_timeout{10000};  // A worker that is silent for this long is lost.
-  double straggler_factor = 1.5;          // launch/stragglers.h
+  // A worker that is silent for this long is lost; 0: 10 s.
+  Milliseconds heartbeat_timeout{0};
+  double straggler_factor = 1.5;  // launch/stragglers.h
 };
+config::Rows rows_of(const WorldOptions*);
+// Throws Error(invalid_argument) if two of the options do not fit each other.
+void check(const WorldOptions& options);
 
 namespace comm {
 

@@ -4,6 +4,7 @@
 #include <trireme/base/deadline.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/notices.h>
+#include <trireme/launch/patience.h>
 #include <trireme/launch/stragglers.h>
 #include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
@@ -14,7 +15,7 @@
 
 namespace trireme::launch {
 
-struct SupervisorOptions {
+struct SupervisorOptions : Patience {
   int workers = 1;  // The number of workers in the whole job.
   int nodes = 1;    // The number of launchers. Each gets an even part of the workers, in order.
   int node = 0;     // The number of this launcher. Node 0's launcher runs the coordinator.
@@ -33,18 +34,8 @@ struct SupervisorOptions {
   // at least 1.
   int threads_per_worker = 0;
   bool prefix_output = true;  // Print "[2] " before each line of worker 2.
-  // The time from SIGTERM, which the launcher passes on, to SIGKILL. After a worker was lost, a
-  // worker that writes a checkpoint has this time to finish it.
-  Milliseconds stop_grace{30000};
-  // The time for which the workers of an elastic job on one node continue without the launcher.
-  // Then they save and end.
-  Milliseconds launcher_grace{60000};
-  // The time after which the others are killed when a worker was lost.
-  Milliseconds loss_grace{5000};
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
-  // The supervisor names a worker for which the others have waited this long.
-  Milliseconds stall_timeout{10000};
   StragglerOptions straggler;
   // Called for each complete line of a worker's standard output. If it returns true, as the
   // progress display does, the line is not printed.

@@ -2,6 +2,8 @@
 #pragma once
 #include <trireme/models/shapes.h>
 #include <trireme/parallel/model.h>
+#include <functional>
+#include <string>
 
 namespace trireme::models {
 
@@ -9,5 +11,11 @@ namespace trireme::models {
 // logits [batch, classes]; gpt takes int64 tokens [batch, tokens] and gives logits [batch *
 // tokens, vocabulary]. Throws as resolve() does, before any module is made.
 ModelFactory make_factory(const ModelOptions& options, const InputSpec& input);
+
+// Makes the factory of a model that a programme has registered.
+using ModelMaker = std::function<ModelFactory(const ModelOptions&, const InputSpec&)>;
+// Adds a name for model.name. Call it before the configuration is read, on every rank. Throws
+// Error(invalid_argument) if the name is taken.
+void register_model(const std::string& name, ModelMaker maker);
 
 }  // namespace trireme::models

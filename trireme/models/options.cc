@@ -3,6 +3,8 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
+#include <trireme/config/names.h>
+#include <trireme/config/row.h>
 #include <trireme/models/shapes.h>
 #include <algorithm>
 #include <array>
@@ -10,8 +12,24 @@
 namespace trireme::models {
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames = {"mlp",      "cnn",  "gpt",   "resnet18",
-                                                    "resnet50", "tiny", "mlpbig"};
+// The families of the models that come with Trireme.
+constexpr std::array<std::pair<std::string_view, Family>, 7> kFamilies{
+    {{"mlp", Family::mlp},
+     {"cnn", Family::cnn},
+     {"gpt", Family::gpt},
+     {"resnet18", Family::resnet},
+     {"resnet50", Family::resnet},
+     {"tiny", Family::mlp},
+     {"mlpbig", Family::mlp}}};
+
+config::Names& known_models() {
+  static config::Names names = [] {
+    std::vector<std::string> shipped;
+    for (const auto& [name, family] : kFamilies) shipped.emplace_back(name);
+    return config::Names(std::move(shipped));
+  }();
+  return names;
+}
 
 [[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "models", what, remedy);
@@ -113,17 +131,95 @@ void refuse_options_of_other_models(const ModelOptions& options) {
 
 }  // namespace
 
+config::Rows rows_of(const ModelOptions*) {
+  const config::OnlyFor cnn{"model.name", {"cnn"}}, gpt{"model.name", {"gpt"}};
+  using O = ModelOptions;
+  return config::all_of<O>(
+      {config::row(&O::name, {.name = "model.name",
+                              .meaning = "The model (docs/models.md).",
+                              .choices = model_names}),
+       config::row(&O::hidden,
+                   {.name = "model.hidden",
+                    .meaning = "mlp: widths of the hidden layers; auto: 1024, 1024, 1024.",
+                    .range = config::at_least(1),
+                    .only_for = {"model.name", {"mlp"}}}),
+       config::row(
+           &O::channels,
+           {.name = "model.channels",
+            .meaning =
+                "cnn: output channels of each 3x3 convolution; auto: the six of the preset.",
+            .range = config::at_least(1),
+            .only_for = cnn}),
+       config::row(&O::strides,
+                   {.name = "model.strides",
+                    .meaning = "cnn: stride of each convolution; auto: 1 each, or the preset's.",
+                    .range = config::at_least(1),
+                    .only_for = cnn}),
+       config::row(&O::batch_norm,
+                   {.name = "model.batch_norm",
+                    .meaning = "cnn: batch norm after each convolution; auto: true.",
+                    .automatic = -1,
+                    .only_for = cnn,
+                    .kind = config::Kind::flag}),
+       config::row(
+           &O::dropout,
+           {.name = "model.dropout",
+            .meaning = "mlp, cnn: fraction of the values that are dropped before the last layer.",
+            .range = config::from_below(0, 1),
+            .only_for = {"model.name", {"mlp", "cnn", "tiny", "mlpbig"}}}),
+       config::row(&O::layers, {.name = "model.layers",
+                                .meaning = "gpt: blocks; auto: 6.",
+                                .range = config::at_least(1),
+                                .automatic = -1,
+                                .only_for = gpt}),
+       config::row(&O::width, {.name = "model.width",
+                               .meaning = "gpt: size of each token's vector; auto: 256.",
+                               .range = config::at_least(1),
+                               .automatic = -1,
+                               .only_for = gpt}),
+       config::row(&O::heads, {.name = "model.heads",
+                               .meaning = "gpt: attention heads, a divisor of the width; auto: 8.",
+                               .range = config::at_least(1),
+                               .automatic = -1,
+                               .only_for = gpt}),
+       config::row(
+           &O::vocabulary,
+           {.name = "model.vocabulary",
+            .meaning = "gpt: number of different tokens; auto: as many as the text has, or 8192.",
+            .range = config::at_least(1),
+            .automatic = -1,
+            .only_for = gpt}),
+       config::row(&O::context,
+                   {.name = "model.context",
+                    .meaning = "gpt: the most tokens in one sample; auto: data.block, or 128.",
+                    .range = config::at_least(1),
+                    .automatic = -1,
+                    .only_for = gpt}),
+       config::row(&O::zero_init,
+                   {.name = "model.zero_init",
+                    .meaning = "resnet: the last batch norm of each block starts from 0, so that "
+                               "the block starts as the identity; auto: false.",
+                    .automatic = -1,
+                    .only_for = {"model.name", {"resnet18", "resnet50"}},
+                    .kind = config::Kind::flag})});
+}
+
+std::vector<std::string> model_names() { return known_models().all(); }
+void add_model(const std::string& name) { known_models().add(name); }
+
 Family family_of(const ModelOptions& options) {
-  if (options.name == "cnn") return Family::cnn;
-  if (options.name == "gpt") return Family::gpt;
-  return options.name.starts_with("resnet") ? Family::resnet : Family::mlp;
+  for (const auto& [name, family] : kFamilies)
+    if (name == options.name) return family;
+  return Family::registered;
 }
 
 ModelOptions resolve(const ModelOptions& options) {
-  if (std::find(kNames.begin(), kNames.end(), options.name) == kNames.end()) {
-    const std::string near = nearest_word(options.name, kNames.data(), kNames.size());
+  const std::vector<std::string> names = model_names();
+  if (std::find(names.begin(), names.end(), options.name) == names.end()) {
+    const std::vector<std::string_view> views(names.begin(), names.end());
+    const std::string near = nearest_word(options.name, views.data(), views.size());
     refuse(fmt::format("model.name is \"{}\": there is no such model", options.name),
-           near.empty() ? fmt::format("one of {}", fmt::join(kNames, ", ")) : near);
+           near.empty() ? fmt::format("one of {}", fmt::join(names, ", ")) : near);
   }
   refuse_options_of_other_models(options);
   if (!(options.dropout >= 0 && options.dropout < 1)) {
@@ -136,6 +232,7 @@ ModelOptions resolve(const ModelOptions& options) {
     case Family::cnn: resolve_cnn(resolved); break;
     case Family::gpt: resolve_gpt(resolved); break;
     case Family::resnet: resolved.zero_init = options.zero_init == 1 ? 1 : 0; break;
+    case Family::registered: break;
   }
   return resolved;
 }

@@ -136,6 +136,11 @@ void check_tokens(const ModelOptions& options, const InputSpec& input) {
 
 void check_input(const ModelOptions& options, const InputSpec& input) {
   const Family family = family_of(options);
+  if (family == Family::registered)
+    throw Error(ErrorCode::unsupported, "models",
+                fmt::format("the shapes of model '{}' are not known: a programme registered it",
+                            options.name),
+                "the programme itself, which can make the model");
   if (family == Family::gpt) return check_tokens(options, input);
   const bool positive =
       std::all_of(input.shape.begin(), input.shape.end(), [](int64_t size) { return size > 0; });
@@ -163,6 +168,7 @@ std::vector<plan::TensorSpec> parameter_shapes(const ModelOptions& options, cons
     case Family::cnn: add_cnn(list, resolved, input); break;
     case Family::gpt: add_gpt(list, resolved); break;
     case Family::resnet: add_resnet(list, resolved, input); break;
+    case Family::registered: break;  // check_input() has refused it.
   }
   return list.take();
 }

@@ -1,6 +1,7 @@
 // The parameters of every built-in model, computed without torch, for plans and for checks before
 // a run.
 #pragma once
+#include <trireme/config/rows.h>
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
 #include <string>
@@ -12,7 +13,8 @@ namespace trireme::models {
 // The model keys of a configuration (model.*). Empty or negative values take the defaults of the
 // named model.
 struct ModelOptions {
-  std::string name = "cnn";       // mlp, cnn, gpt, resnet18, resnet50; or a preset: tiny, mlpbig.
+  // mlp, cnn, gpt, resnet18, resnet50; a preset: tiny, mlpbig; or one that was registered.
+  std::string name = "cnn";
   std::vector<int64_t> hidden;    // mlp: the widths of the hidden layers.
   std::vector<int64_t> channels;  // cnn: the output channels of each 3x3 convolution.
   std::vector<int64_t> strides;   // cnn: one stride per convolution.
@@ -21,13 +23,19 @@ struct ModelOptions {
   int zero_init = -1;             // resnet: at 1 every block starts as the identity.
   int64_t layers = -1, width = -1, heads = -1, vocabulary = -1, context = -1;  // gpt
 };
+config::Rows rows_of(const ModelOptions*);
 struct InputSpec {
   // The shape of one sample: [channels, height, width], [features], or [tokens] for gpt.
   std::vector<int64_t> shape;
   int64_t classes = 10;
 };
 
-enum class Family { mlp, cnn, gpt, resnet };
+// The names of the models that come with Trireme, and of those that were added (build.h). Any
+// thread.
+std::vector<std::string> model_names();
+void add_model(const std::string& name);
+
+enum class Family { mlp, cnn, gpt, resnet, registered };
 Family family_of(const ModelOptions& options);  // The family of a preset is mlp.
 
 // Fills in the defaults of the named model and checks the other values. Throws

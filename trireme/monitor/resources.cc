@@ -1,3 +1,4 @@
+#include <trireme/config/row.h>
 #include <trireme/monitor/resources.h>
 
 #include <sys/resource.h>
@@ -36,6 +37,20 @@ double cost_of(const CostOptions& options, double cpu_seconds, double wall_secon
   constexpr double kSecondsPerHour = 3600;
   return (options.per_cpu_hour * cpu_seconds + options.per_device_hour * wall_seconds * devices) /
          kSecondsPerHour;
+}
+
+config::Rows rows_of(const CostOptions*) {
+  using O = CostOptions;
+  return config::all_of<O>(
+      {config::row(&O::per_cpu_hour, {.name = "cost.per_cpu_hour",
+                                      .meaning = "Money for one CPU busy for one hour.",
+                                      .range = config::at_least(0),
+                                      .agreed = false}),
+       config::row(&O::per_device_hour,
+                   {.name = "cost.per_device_hour",
+                    .meaning = "Money for one replica's device reserved for one hour.",
+                    .range = config::at_least(0),
+                    .agreed = false})});
 }
 
 }  // namespace trireme::monitor

@@ -1,5 +1,6 @@
 // The resources that this process has used so far.
 #pragma once
+#include <trireme/config/rows.h>
 #include <cstdint>
 #include <memory>
 
@@ -26,6 +27,7 @@ struct CostOptions {
   double per_cpu_hour = 0;     // The price of one CPU that is busy for one hour.
   double per_device_hour = 0;  // The price of one replica's device that is reserved for one hour.
 };
+config::Rows rows_of(const CostOptions*);
 // The cost of a run: the CPU seconds used, and the devices reserved for the wall time.
 double cost_of(const CostOptions& options, double cpu_seconds, double wall_seconds, int devices);
 

@@ -175,6 +175,8 @@ struct StrategyFeatures {
 struct Strategy {
   std::function<std::unique_ptr<Engine>(const EngineSetting&)> make;  // COLLECTIVE.
   StrategyFeatures features;
+
+  bool operator!() const { return !make; }
 };
 
 // The function that makes engines of a class with a constructor that takes the setting.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/config/value.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/local_sgd.h>
 #include <trireme/parallel/optimizer.h>
@@ -153,14 +154,7 @@ class StepsApart : public LocalSgdExchange {
 
 }  // namespace
 
-void check(const LocalSgdOptions& options) {
-  const auto refuse = [](const char* key, int64_t value, const char* remedy) {
-    throw Error(ErrorCode::invalid_argument, "parallel", fmt::format("{} is {}", key, value),
-                remedy);
-  };
-  if (options.steps < 1) refuse("strategy.local_steps", options.steps, "1 (never apart) or more");
-  if (options.after < 0) refuse("strategy.local_after", options.after, "a step: 0 or more");
-}
+void check(const LocalSgdOptions& options) { config::check_values(options); }
 
 std::unique_ptr<LocalSgdExchange> make_local_sgd_exchange(
     std::shared_ptr<Group> group, std::vector<NamedTensor> parameters,

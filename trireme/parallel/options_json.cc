@@ -1,46 +1,42 @@
+#include <trireme/config/print.h>
+#include <trireme/config/row.h>
 #include <trireme/parallel/options_json.h>
 
-// Each function takes its structure apart, so that a new field does not compile before it is here.
 namespace trireme {
+namespace {
 
-Json to_json(const plan::BucketOptions& options) {
-  const auto& [capacity_bytes, first_bytes] = options;
-  return {{"capacity_bytes", capacity_bytes}, {"first_bytes", first_bytes}};
+std::string scaling_text(const DataParallelOptions& options) {
+  if (!options.loss_scaling) return "none";
+  const auto& [initial, growth, backoff, growth_interval] = *options.loss_scaling;
+  return Json({initial, growth, backoff, growth_interval}).dump();
 }
 
-Json to_json(const CompressionOptions& options) {
-  const auto& [name, rank, ratio] = options;
-  return {{"name", name}, {"rank", rank}, {"ratio", ratio}};
-}
+}  // namespace
 
-Json to_json(const LocalSgdOptions& options) {
-  const auto& [steps, after, momentum] = options;
-  return {{"steps", steps}, {"after", after}, {"momentum", momentum}};
-}
-
-Json to_json(const std::optional<GradScalerOptions>& options) {
-  if (!options) return nullptr;
-  const auto& [initial, growth, backoff, growth_interval] = *options;
-  return {{"initial", initial},
-          {"growth", growth},
-          {"backoff", backoff},
-          {"growth_interval", growth_interval}};
+config::Rows rows_of(const DataParallelOptions*) {
+  using O = DataParallelOptions;
+  const auto shown = [](std::string_view name) {
+    return config::Row{.name = name, .in_file = false};
+  };
+  return config::all_of<O>(
+      {config::row(&O::clip_norm, shown("train.clip_norm")),
+       config::row(&O::gradient_norm, shown("gradient_norm")),
+       config::row(&O::share_parameters, shown("strategy.share_parameters")),
+       // The other members of the guard are for tests.
+       config::row_as_text<O>([](const O& o) { return Json(o.guard.wanted).dump(); }, nullptr,
+                              shown("guard")),
+       config::part(&O::buckets), config::part(&O::compression), config::part(&O::local),
+       config::row(&O::virtual_shards, shown("reproducible.virtual_shards")),
+       config::row_as_text<O>(scaling_text, nullptr, shown("train.loss_scale")),
+       config::row_as_text<O>([](const O& o) { return Json(bool{o.accept}).dump(); }, nullptr,
+                              shown("accept"))});
 }
 
 Json to_json(const DataParallelOptions& options) {
-  const auto& [clip_norm, gradient_norm, share_parameters, guard, buckets, compression, local,
-               virtual_shards, loss_scaling, accept] = options;
-  const auto& [is_guarded, at_moment, lives] = guard;  // The latter two are for tests.
-  return {{"clip_norm", clip_norm},
-          {"gradient_norm", gradient_norm},
-          {"share_parameters", share_parameters},
-          {"guard", is_guarded},
-          {"buckets", to_json(buckets)},
-          {"compression", to_json(compression)},
-          {"local", to_json(local)},
-          {"virtual_shards", virtual_shards},
-          {"loss_scaling", to_json(loss_scaling)},
-          {"accept", static_cast<bool>(accept)}};
+  Json json = Json::object();
+  for (auto& [key, value] : agreed_values(config::table_of<DataParallelOptions>(), &options))
+    json[key] = std::move(value);
+  return json;
 }
 
 }  // namespace trireme

@@ -1,15 +1,13 @@
-// The options of the engine as JSON, with all of their fields, so that ranks can compare them.
+// The options of the engine as JSON, with all that the ranks compare.
 #pragma once
 #include <trireme/base/json.h>
-#include <trireme/parallel/data_parallel.h>
+#include <trireme/config/rows.h>
+#include <trireme/parallel/data_parallel_options.h>
 
 namespace trireme {
 
-Json to_json(const plan::BucketOptions& options);
-Json to_json(const CompressionOptions& options);
-Json to_json(const LocalSgdOptions& options);
-Json to_json(const std::optional<GradScalerOptions>& options);  // null if there are none.
-// A function is true if it is given.
+config::Rows rows_of(const DataParallelOptions*);
+// A function is "true" if it is given.
 Json to_json(const DataParallelOptions& options);
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
+#include <trireme/config/row.h>
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -52,6 +53,21 @@ std::string runs_of(const std::vector<int>& numbers) {
 }
 
 }  // namespace
+
+config::Rows rows_of(const BucketOptions*) {
+  using O = BucketOptions;
+  return config::all_of<O>(
+      {config::row(&O::capacity_bytes, {.name = "strategy.bucket_bytes",
+                                        .meaning = "Gradients travel in buckets of this size.",
+                                        .range = config::at_least(1),
+                                        .kind = config::Kind::bytes}),
+       config::row(
+           &O::first_bytes,
+           {.name = "strategy.first_bucket_bytes",
+            .meaning = "Size of the first bucket. It is small so that sending starts early.",
+            .range = config::at_least(1),
+            .kind = config::Kind::bytes})});
+}
 
 BucketPlan plan_buckets(std::span<const TensorSpec> params, const BucketOptions& options,
                         std::span<const int> ready_order) {

@@ -2,6 +2,7 @@
 // plan on every rank.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/config/rows.h>
 #include <trireme/plan/tensor_spec.h>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@ struct BucketOptions {
   // The size of the first bucket. It is smaller, so that communication starts early in backward.
   int64_t first_bytes = 1 << 20;
 };
+config::Rows rows_of(const BucketOptions*);
 
 struct Bucket {
   DType dtype = DType::float32;

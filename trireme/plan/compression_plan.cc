@@ -1,8 +1,40 @@
+#include <trireme/config/names.h>
+#include <trireme/config/row.h>
 #include <trireme/plan/compression_plan.h>
 #include <algorithm>
 #include <cmath>
 
 namespace trireme::plan {
+namespace {
+
+config::Names& known_compressions() {
+  static config::Names names({"bf16", "fp16", "int8", "topk", "powersgd"});
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> compressions() { return known_compressions().all(); }
+void add_compression(const std::string& name) { known_compressions().add(name); }
+
+config::Rows rows_of(const CompressionOptions*) {
+  using O = CompressionOptions;
+  return config::all_of<O>(
+      {config::row(
+           &O::name,
+           {.name = "strategy.compression",
+            .meaning =
+                "How gradients are made smaller before they are sent (docs/compression.md).",
+            .choices = [] { return config::with("none", compressions()); }}),
+       config::row(&O::rank, {.name = "strategy.compression_rank",
+                              .meaning = "powersgd: columns of each factor.",
+                              .range = config::from_to(1, 1024),
+                              .only_for = {"strategy.compression", {"powersgd"}}}),
+       config::row(&O::ratio, {.name = "strategy.compression_ratio",
+                               .meaning = "topk: fraction of the values that is sent.",
+                               .range = {.least = 0, .most = 1, .least_excluded = true},
+                               .only_for = {"strategy.compression", {"topk"}}})});
+}
 namespace {
 
 constexpr int64_t kScaleBytes = 4;  // A float32 scale in front of a block of codes.

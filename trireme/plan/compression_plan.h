@@ -1,6 +1,7 @@
 // The sizes of compressed gradients: the compressors work with them, and plans foresee them. The
 // functions are pure.
 #pragma once
+#include <trireme/config/rows.h>
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
 #include <optional>
@@ -16,6 +17,12 @@ struct CompressionOptions {
   int rank = 2;         // powersgd: the columns of each factor. More are more exact and cost more.
   double ratio = 0.01;  // topk: the fraction of the values that travel.
 };
+config::Rows rows_of(const CompressionOptions*);
+
+// The names of the compressors that come with Trireme and of those that were added, without
+// `none`. Any thread.
+std::vector<std::string> compressions();
+void add_compression(const std::string& name);
 
 // A format for blocks of numbers.
 struct BlockFormat {

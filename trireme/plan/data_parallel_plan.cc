@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/config/row.h>
 #include <algorithm>
 #include <map>
 
@@ -213,6 +214,22 @@ void refuse_with_shards(const DataParallelFacts& facts) {
 }
 
 }  // namespace
+
+config::Rows rows_of(const LocalSgdOptions*) {
+  using O = LocalSgdOptions;
+  return config::all_of<O>(
+      {config::row(&O::steps, {.name = "strategy.local_steps",
+                               .meaning = "Steps that replicas take independently before their "
+                                          "parameters are averaged (local SGD); 1: none.",
+                               .range = config::at_least(1)}),
+       config::row(&O::after, {.name = "strategy.local_after",
+                               .meaning = "With strategy.local_steps: replicas stay together "
+                                          "until this step (post-local SGD).",
+                               .range = config::at_least(0)}),
+       config::row(&O::momentum,
+                   {.name = "strategy.local_momentum",
+                    .meaning = "With strategy.local_steps: average the optimizer's state too."})});
+}
 
 int64_t facts_of_step(int ranks, size_t parameters) {
   return 6 + 4 * static_cast<int64_t>(ranks) + static_cast<int64_t>(parameters);

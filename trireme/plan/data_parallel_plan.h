@@ -1,5 +1,6 @@
 // Plans the data-parallel engine. The functions are pure.
 #pragma once
+#include <trireme/config/rows.h>
 #include <trireme/plan/compression_plan.h>
 #include <trireme/plan/engine_plan.h>
 #include <optional>
@@ -12,6 +13,7 @@ struct LocalSgdOptions {
   int64_t after = 0;      // Gradients are reduced in each step up to this one.
   bool momentum = false;  // The optimizer's state is averaged with the parameters.
 };
+config::Rows rows_of(const LocalSgdOptions*);
 
 // Everything that the plan depends on.
 struct DataParallelFacts {

@@ -1,16 +1,22 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/config/names.h>
 #include <trireme/plan/strategy.h>
-#include <array>
 
 namespace trireme::plan {
 
-std::span<const std::string_view> strategies() {
-  static constexpr std::array<std::string_view, 3> kNames{"one_device", "mirrored",
-                                                          "multi_worker"};
-  return kNames;
+namespace {
+
+config::Names& known_strategies() {
+  static config::Names names({"one_device", "mirrored", "multi_worker"});
+  return names;
 }
+
+}  // namespace
+
+std::vector<std::string> strategies() { return known_strategies().all(); }
+void add_strategy(const std::string& name) { known_strategies().add(name); }
 
 std::string resolve_strategy(const std::string& name, int workers, int replicas) {
   if (name == "auto")

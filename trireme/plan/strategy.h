@@ -1,14 +1,15 @@
-// The strategies that come with Trireme, by name, and where each of them runs. The functions are
-// pure.
+// The strategies by name, and where those that come with Trireme run. The functions are
+// pure, but for the list of names, to which register_strategy() (parallel/engine.h) adds.
 #pragma once
-#include <span>
 #include <string>
-#include <string_view>
+#include <vector>
 
 namespace trireme::plan {
 
-// "one_device", "mirrored" (threads of one process) and "multi_worker" (processes).
-std::span<const std::string_view> strategies();
+// "one_device", "mirrored" (threads of one process) and "multi_worker" (processes), and the names
+// that were added. Any thread.
+std::vector<std::string> strategies();
+void add_strategy(const std::string& name);
 
 // The strategy that `name` means for these numbers of workers and of replicas in each; `auto` is
 // chosen by them. A name of none of strategies() stays as it is. With `replicas` below 1 the

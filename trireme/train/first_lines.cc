@@ -1,12 +1,9 @@
 #include <fmt/format.h>
 
-#include <trireme/comm/dtype.h>
 #include <trireme/train/first_lines.h>
 
 namespace trireme {
 namespace {
-
-std::string name_of(at::ScalarType type) { return std::string(plan::to_string(to_plan(type))); }
 
 std::string rate_line(const TrainerOptions& options, double scaled_rate) {
   const double scale = rate_scale(options.rate_scaling, options.batch);
@@ -21,9 +18,9 @@ std::string rate_line(const TrainerOptions& options, double scaled_rate) {
 }  // namespace
 
 std::string precision_of(const TrainerOptions& options) {
-  const std::string parameters = name_of(options.dtype);
+  const std::string parameters(plan::to_string(options.dtype));
   return options.autocast
-             ? fmt::format("{}, parameters {}", name_of(*options.autocast), parameters)
+             ? fmt::format("{}, parameters {}", plan::to_string(*options.autocast), parameters)
              : parameters;
 }
 
@@ -31,7 +28,7 @@ std::vector<std::string> first_lines(const TrainerOptions& options, int world_si
                                      double scaled_rate) {
   std::vector<std::string> lines;
   if (options.rate_scaling.rule != "none") lines.push_back(rate_line(options, scaled_rate));
-  if (options.autocast || (options.dtype != at::kFloat && options.dtype != at::kDouble))
+  if (options.autocast || plan::bytes_of(options.dtype) == 2)
     lines.push_back(fmt::format("precision {}{}", precision_of(options),
                                 options.loss_scaling ? ", with loss scaling" : ""));
   if (options.ema_decay > 0)

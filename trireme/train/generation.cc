@@ -2,6 +2,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/train/evaluate.h>
 #include <trireme/train/generation.h>
 
@@ -79,7 +80,7 @@ EngineSetting engine_setting_of(const TrainerOptions& options, const Job& job, R
                      .virtual_shards = options.virtual_shards,
                      .loss_scaling = options.loss_scaling,
                      .accept = acceptance_of(options, guard)};
-  setting.autocast = options.autocast;
+  setting.autocast = to_torch(options.autocast);
   setting.seed = options.seed;
   setting.random = &model.random();
   return setting;
@@ -94,7 +95,7 @@ LoaderOptions loader_options_of(const TrainerOptions& options, int64_t batch) {
   loader.virtual_shards = options.virtual_shards;
   loader.threads = options.loader_threads;
   loader.prefetch = options.prefetch;
-  loader.dtype = options.dtype;
+  loader.dtype = to_torch(options.dtype);
   return loader;
 }
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <trireme/config/value.h>
 #include <trireme/train/guards.h>
 #include <trireme/train/refuse.h>
 #include <algorithm>
@@ -49,17 +50,37 @@ int64_t read_count(const Json& state, const char* key) {
 
 }  // namespace
 
+config::Rows rows_of(const GuardOptions*) {
+  using O = GuardOptions;
+  return config::all_of<O>(
+      {config::row(&O::policy,
+                   {.name = "guard.policy",
+                    .meaning = "What happens after a loss or gradient that is NaN, infinite or a "
+                               "spike: the run stops, skips the batch, or goes back to the newest "
+                               "checkpoint (docs/recovery.md).",
+                    .choices = config::one_of({"stop", "skip", "rollback"})}),
+       config::row(&O::spike, {.name = "guard.spike",
+                               .meaning = "A loss or gradient norm above this many times the "
+                                          "median of the last steps is a spike; 0: no value is.",
+                               .range = config::at_least(0)}),
+       config::row(&O::window, {.name = "guard.window",
+                                .meaning = "Steps from which that median is taken. Until there "
+                                           "are that many, nothing is a spike.",
+                                .range = config::from_to(2, 1000000)}),
+       config::row(&O::check_replicas_every,
+                   {.name = "guard.check_replicas_every",
+                    .meaning = "Steps between comparisons of all replicas' parameters, against "
+                               "silent corruption; 0: never.",
+                    .range = config::at_least(0)})});
+}
+
 void check(const GuardOptions& options) {
-  if (options.policy != "stop" && options.policy != "skip" && options.policy != "rollback")
-    refuse_option(fmt::format("guard.policy is '{}'", options.policy), "stop, skip or rollback");
-  if (options.spike != 0 && !(options.spike > 1))
-    refuse_option(fmt::format("guard.spike is {}, and must be 0 (off) or above 1", options.spike),
-                  "guard.spike=10");
-  if (options.window < 2)
-    refuse_option(fmt::format("guard.window is {}", options.window), "at least 2");
-  if (options.check_replicas_every < 0)
-    refuse_option(fmt::format("guard.check_replicas_every is {}", options.check_replicas_every),
-                  "0 or more");
+  config::check_values(options);
+  if (options.spike != 0 && options.spike <= 1)
+    refuse_option(
+        fmt::format("guard.spike is {}, but a spike is above the median: 0 (off) or more than 1",
+                    options.spike),
+        "guard.spike=10");
 }
 
 Guard::Guard(GuardOptions options) : options_(std::move(options)) { check(options_); }

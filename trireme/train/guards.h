@@ -3,6 +3,7 @@
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
+#include <trireme/config/rows.h>
 #include <trireme/plan/data_plan.h>
 #include <cstdint>
 #include <deque>
@@ -27,6 +28,7 @@ struct GuardOptions {
   // (replica_check.h); 0: never.
   int64_t check_replicas_every = 0;
 };
+config::Rows rows_of(const GuardOptions*);
 // Throws Error(invalid_argument) that names option, value and rule.
 void check(const GuardOptions& options);
 

@@ -2,6 +2,7 @@
 #include <torch/nn/module.h>
 
 #include <trireme/base/hash.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/train/replica_model.h>
 
 namespace trireme {
@@ -10,7 +11,7 @@ namespace {
 Model make_model_of(const Job& job, const TrainerOptions& options) {
   Model model = job.model();
   check(model);
-  prepare_for_training(*model.module, options.dtype);
+  prepare_for_training(*model.module, to_torch(options.dtype));
   return model;
 }
 

@@ -1,4 +1,5 @@
 #include <trireme/base/hash.h>
+#include <trireme/comm/dtype.h>
 #include <trireme/tensor/autocast.h>
 #include <trireme/train/evaluate.h>
 #include <trireme/train/replica_check.h>
@@ -123,10 +124,10 @@ void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
   phase(Phase::evaluate);
   engine().prepare_to_read();
   const ParameterAverage::InUse averages(model_.average());
-  const Autocast mixed(options_.autocast);
+  const Autocast mixed(to_torch(options_.autocast));
   const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024));
   const Evaluation evaluation = evaluate(engine(), model_.model(), setting_.job, *setting_.test,
-                                         batch, options_.dtype, group());
+                                         batch, to_torch(options_.dtype), group());
   report_.evaluated(progress_.step, evaluation);
   listeners_.evaluated({progress_.step, epoch, evaluation.loss, evaluation.accuracy});
 }

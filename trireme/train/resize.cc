@@ -1,33 +1,54 @@
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/config/value.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/resize.h>
 #include <algorithm>
 #include <cmath>
 
 namespace trireme {
+
+config::Rows rows_of(const ResizeOptions*) {
+  using O = ResizeOptions;
+  return config::all_of<O>(
+      {config::row(
+           &O::batch,
+           {.name = "elastic.batch",
+            .meaning =
+                "What happens when the number of workers changes (docs/recovery.md). keep: "
+                "data.batch stays, and fewer workers take larger shares in more passes. scale: "
+                "each worker's share stays, so the global batch is that share times the workers.",
+            .choices = config::one_of({"keep", "scale"})}),
+       config::row(&O::rate,
+                   {.name = "elastic.lr",
+                    .meaning = "With elastic.batch scale: the learning rate follows the batch in "
+                               "proportion (linear), with its square root (sqrt), or not (none).",
+                    .choices = config::one_of({"none", "linear", "sqrt"})}),
+       config::row(&O::warmup_steps,
+                   {.name = "elastic.warmup_steps",
+                    .meaning = "A learning rate that rises by elastic.lr does so linearly over "
+                               "this many steps after each resize.",
+                    .range = config::at_least(0)}),
+       config::row(&O::workers, {.name = "elastic.workers",
+                                 .meaning = "Workers for which data.batch and optimizer.lr were "
+                                            "chosen; 0: as many as the run is started with.",
+                                 .range = config::count_from(0)})});
+}
+
 void check(const ResizeOptions& options, int64_t batch) {
-  if (options.batch != "keep" && options.batch != "scale")
-    refuse_option(fmt::format("elastic.batch is '{}'", options.batch), "keep or scale");
-  if (options.rate != "none" && options.rate != "linear" && options.rate != "sqrt")
-    refuse_option(fmt::format("elastic.lr is '{}'", options.rate), "none, linear or sqrt");
+  config::check_values(options);
   if (options.rate != "none" && options.batch == "keep")
     refuse_option(
         fmt::format("elastic.lr is {}, but elastic.batch is keep: the learning rate follows the "
                     "batch, and that stays",
                     options.rate),
         "elastic.batch=scale, or elastic.lr=none");
-  if (options.warmup_steps < 0)
-    refuse_option(fmt::format("elastic.warmup_steps is {}", options.warmup_steps), "0 or more");
   if (options.warmup_steps > 0 && options.rate == "none")
     refuse_option(
         fmt::format(
             "elastic.warmup_steps is {}, but elastic.lr is none: there is nothing to warm up to",
             options.warmup_steps),
         "elastic.lr=linear or sqrt");
-  if (options.workers < 0)
-    refuse_option(fmt::format("elastic.workers is {}", options.workers),
-                  "0 (those that the run begins with) or more");
   if (options.batch == "scale" && options.workers > 0 && batch % options.workers != 0)
     refuse_option(
         fmt::format("elastic.batch is scale, but a global batch of {} is not a multiple of {} "

@@ -1,6 +1,7 @@
 // Decides the global batch and the learning rate when the number of workers changes. No torch.
 #pragma once
 #include <trireme/base/json.h>
+#include <trireme/config/rows.h>
 #include <cstdint>
 #include <string>
 
@@ -24,6 +25,7 @@ struct ResizeOptions {
   int workers = 0;
   bool operator==(const ResizeOptions&) const = default;
 };
+config::Rows rows_of(const ResizeOptions*);
 // Throws Error(invalid_argument) that names the option. `batch` is the global batch with
 // options.workers workers.
 void check(const ResizeOptions& options, int64_t batch);

@@ -1,1 +1,1 @@
-target_link_libraries(trireme_train_plain PUBLIC trireme_monitor)
+target_link_libraries(trireme_train_plain PUBLIC trireme_monitor trireme_faults)

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <trireme/base/error.h>
+#include <trireme/config/value.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/schedule.h>
 #include <algorithm>
@@ -8,26 +9,71 @@
 #include <numbers>
 
 namespace trireme {
+
+config::Rows rows_of(const ScheduleOptions*) {
+  using O = ScheduleOptions;
+  return config::all_of<O>(
+      {config::row(&O::name, {.name = "schedule.name",
+                              .meaning = "How the learning rate changes: not at all, in steps, or "
+                                         "along a cosine over the whole run.",
+                              .choices = config::one_of({"constant", "step", "cosine"})}),
+       config::row(&O::gamma, {.name = "schedule.gamma",
+                               .meaning = "step: factor of each decay.",
+                               .range = config::above(0),
+                               .only_for = {"schedule.name", {"step"}}}),
+       config::row(&O::minimum,
+                   {.name = "schedule.minimum",
+                    .meaning = "cosine: fraction of the learning rate that is left at the end.",
+                    .range = config::from_to(0, 1),
+                    .only_for = {"schedule.name", {"cosine"}}}),
+       config::row(&O::warmup_steps,
+                   {.name = "schedule.warmup_steps",
+                    .meaning = "Steps over which the learning rate first rises from near 0.",
+                    .range = config::at_least(0)}),
+       config::row(&O::every_steps,
+                   {.name = "schedule.every_steps",
+                    .meaning = "step: steps between decays; 0: schedule.every in steps.",
+                    .range = config::at_least(0),
+                    .in_file = false}),
+       config::row(&O::total_steps,
+                   {.name = "schedule.total_steps",
+                    .meaning = "cosine: the step at which it ends; 0: that of the run.",
+                    .range = config::at_least(0),
+                    .in_file = false})});
+}
+
 void check(const ScheduleOptions& options) {
-  if (options.name != "constant" && options.name != "step" && options.name != "cosine")
-    refuse_option(fmt::format("schedule '{}' is not known", options.name),
-                  "constant, step or cosine");
-  if (options.warmup_steps < 0)
-    refuse_option(fmt::format("schedule.warmup_steps of {}", options.warmup_steps), "0 or more");
+  config::check_values(options);
   if (options.name == "step" && options.every_steps < 1)
-    refuse_option(fmt::format("schedule 'step' decays every {} steps", options.every_steps),
-                  "schedule.every of at least 1");
-  if (options.name == "cosine" && (options.minimum < 0 || options.minimum > 1))
-    refuse_option(fmt::format("schedule.minimum of {}", options.minimum), "a fraction in 0..1");
+    refuse_option("schedule.name is step, but schedule.every does not say after how many epochs",
+                  "schedule.every=10");
+}
+
+config::Rows rows_of(const RateScaling*) {
+  using O = RateScaling;
+  return config::all_of<O>(
+      {config::row(&O::rule,
+                   {.name = "optimizer.scale_lr",
+                    .meaning = "How the learning rate follows data.batch / optimizer.base_batch: "
+                               "not at all, in proportion, or as its square root.",
+                    .choices = config::one_of({"none", "linear", "sqrt"})}),
+       config::row(
+           &O::base_batch,
+           {.name = "optimizer.base_batch",
+            .meaning =
+                "The global batch for which optimizer.lr was found; optimizer.scale_lr needs it.",
+            .range = config::at_least(0),
+            .only_for = {"optimizer.scale_lr", {"linear", "sqrt"}}})});
 }
 
 void check(const RateScaling& scaling) {
-  if (scaling.rule != "none" && scaling.rule != "linear" && scaling.rule != "sqrt")
-    refuse_option(fmt::format("optimizer.scale_lr is '{}'", scaling.rule), "none, linear or sqrt");
+  config::check_values(scaling);
   if (scaling.rule != "none" && scaling.base_batch < 1)
-    refuse_option(fmt::format("optimizer.scale_lr is {}, but optimizer.base_batch is {}",
-                              scaling.rule, scaling.base_batch),
-                  "the global batch that optimizer.lr was found for");
+    refuse_option(
+        fmt::format("optimizer.scale_lr is {}, but optimizer.base_batch does not say for "
+                    "which batch optimizer.lr was found",
+                    scaling.rule),
+        "optimizer.base_batch=256");
   if (scaling.rule == "none" && scaling.base_batch != 0)
     refuse_option(fmt::format("optimizer.base_batch is {}, but optimizer.scale_lr is none",
                               scaling.base_batch),

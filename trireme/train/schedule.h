@@ -1,5 +1,6 @@
 // The learning rate as a function of the step alone, so that a resumed run needs no state for it.
 #pragma once
+#include <trireme/config/rows.h>
 #include <cstdint>
 #include <string>
 
@@ -15,6 +16,7 @@ struct ScheduleOptions {
   int64_t total_steps = 0;  // cosine: the step at which it ends.
 };
 
+config::Rows rows_of(const ScheduleOptions*);
 // Throws Error(invalid_argument) that names the option.
 void check(const ScheduleOptions& options);
 
@@ -30,6 +32,7 @@ struct RateScaling {
   std::string rule = "none";  // none, linear, sqrt
   int64_t base_batch = 0;     // The global batch that the rate was found for.
 };
+config::Rows rows_of(const RateScaling*);
 // Throws Error(invalid_argument) that names the option.
 void check(const RateScaling& scaling);
 // Returns the factor for the base rate.

@@ -1,20 +1,17 @@
-#include <ATen/core/Tensor.h>
+#include <ATen/Parallel.h>
 
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/base/unix_time.h>
 #include <trireme/launch/arrival.h>
-#include <trireme/parallel/compression/compressor.h>
 #include <trireme/parallel/engine.h>
-#include <trireme/parallel/local_sgd.h>
-#include <trireme/plan/strategy.h>
-#include <trireme/tensor/parameter_average.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
 #include <trireme/train/trainer_facts.h>
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -24,88 +21,7 @@ namespace trireme {
 namespace {
 
 constexpr int kGenerationsInVain = 20;
-
-bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
-
-void check_precision(const TrainerOptions& o) {
-  if (o.dtype != at::kFloat && o.dtype != at::kDouble && !is_half(o.dtype))
-    refuse_option(fmt::format("train.dtype of {}", c10::toString(o.dtype)),
-                  "float32, float64, bfloat16 or float16");
-  if (!o.autocast) return;
-  if (!is_half(*o.autocast))
-    refuse_option(fmt::format("train.precision of {}", c10::toString(*o.autocast)),
-                  "float32, bf16 or fp16");
-  if (o.dtype != at::kFloat)
-    refuse_option(fmt::format("train.precision of {} with train.dtype {}",
-                              c10::toString(*o.autocast), c10::toString(o.dtype)),
-                  "train.dtype=float32");
-}
-
-// Refuses options that make results depend on the number of replicas, whatever the order of sums.
-void check_shards(const TrainerOptions& o) {
-  if (o.virtual_shards < 0)
-    refuse_option(fmt::format("{} virtual shards", o.virtual_shards), "0 (none) or more");
-  if (o.virtual_shards == 0) return;
-  const auto refuse_with = [&](const std::string& what) {
-    refuse_option(
-        fmt::format("{} virtual shards with {}: the result depends on the number of replicas",
-                    o.virtual_shards, what),
-        "one of them");
-  };
-  if (o.compression.name != "none") refuse_with("strategy.compression " + o.compression.name);
-  if (o.local.steps > 1) refuse_with(fmt::format("strategy.local_steps of {}", o.local.steps));
-  if (o.sync_batch_norm) refuse_with("strategy.sync_batch_norm");
-}
-
-void check_numbers(const TrainerOptions& o) {
-  if (o.replicas < 1) refuse_option(fmt::format("{} replicas a worker", o.replicas), "at least 1");
-  if (o.batch < 1) refuse_option(fmt::format("a global batch of {}", o.batch), "at least 1");
-  if (o.steps < 0 && o.epochs < 0)
-    refuse_option("neither epochs nor steps are given", "one of them");
-  if (o.accumulate < 1)
-    refuse_option(fmt::format("train.accumulate of {}", o.accumulate), "at least 1");
-  if (o.clip_norm < 0)
-    refuse_option(fmt::format("train.clip_norm of {}", o.clip_norm),
-                  "0 (never) or a norm above it");
-  if (o.checkpoint.keep < 1)
-    refuse_option(fmt::format("checkpoint.keep of {}", o.checkpoint.keep), "at least 1");
-  if (o.checkpoint.keep_every < 0)
-    refuse_option(fmt::format("checkpoint.keep_every of {}", o.checkpoint.keep_every),
-                  "0 or more");
-  if (o.checkpoint.writers != "hosts" && o.checkpoint.writers != "ranks")
-    refuse_option(fmt::format("checkpoint.writers '{}' is not known", o.checkpoint.writers),
-                  "hosts or ranks");
-  if (o.checkpoint.keep_best < 0)
-    refuse_option(fmt::format("checkpoint.keep_best of {}", o.checkpoint.keep_best), "0 or more");
-  if (o.ema_decay != 0) ParameterAverage(o.ema_decay, {});
-  check(o.guard);
-  check(o.rate_scaling);
-  check(o.resize, o.batch);
-  if (o.resize.batch == "scale" && o.virtual_shards > 0)
-    refuse_option(
-        fmt::format("elastic.batch scale with {} virtual shards: the result depends on the "
-                    "number of workers",
-                    o.virtual_shards),
-        "one of them");
-  check(o.compression);
-  check(o.local);
-  if (o.local.steps > 1 && (o.guard.spike > 0 || o.guard.check_replicas_every > 0))
-    refuse_option(
-        fmt::format("strategy.local_steps of {} with guard.spike or guard.check_replicas_every",
-                    o.local.steps),
-        "one of them: replicas differ between averagings");
-  if (o.local.steps > 1 && o.compression.name != "none")
-    refuse_option(fmt::format("strategy.local_steps of {} with strategy.compression {}",
-                              o.local.steps, o.compression.name),
-                  "one of them: local steps send no gradients that could be compressed");
-  check_shards(o);
-  check_precision(o);
-  ScheduleOptions schedule = o.schedule;
-  // It is set once the epoch's length is known.
-  if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;
-  check(schedule);
-  if (o.threads < 1) refuse_option(fmt::format("{} threads a replica", o.threads), "at least 1");
-}
+constexpr int64_t kUsualEpochs = 10;
 
 void check_elastic(const TrainerOptions& o) {
   if (o.replicas > 1)
@@ -128,7 +44,7 @@ void check_features(const TrainerOptions& o) {
       refuse_option(fmt::format("strategy '{}' with {}, which it does not have", o.strategy, what),
                     "the option's default, or another strategy");
   };
-  const bool is_half_precision = is_half(o.dtype) || o.loss_scaling.has_value();
+  const bool is_half_precision = plan::bytes_of(o.dtype) == 2 || o.loss_scaling.has_value();
   refuse_unless(can.clip_norm, o.clip_norm > 0, fmt::format("train.clip_norm {}", o.clip_norm));
   refuse_unless(can.clip_norm, o.guard.spike > 0, fmt::format("guard.spike {}", o.guard.spike));
   refuse_unless(can.clip_norm, o.guard.policy != "stop", "guard.policy " + o.guard.policy);
@@ -267,11 +183,21 @@ std::optional<Report> run_through_generations(
 
 Trainer::Trainer(World& world, TrainerOptions options)
     : world_(world), options_(std::move(options)) {
-  check_numbers(options_);
-  options_.strategy =
-      plan::resolve_strategy(options_.strategy, world_.workers(), options_.replicas);
-  if ((options_.dtype == at::kHalf || options_.autocast == at::kHalf) && !options_.loss_scaling)
-    options_.loss_scaling.emplace();
+  check(options_);
+  if (options_.epochs < 0) options_.epochs = kUsualEpochs;
+  if (options_.threads == 0)
+    options_.threads = options_.virtual_shards > 0 ? 1 : at::get_num_threads();
+  options_.share_parameters = may_share_parameters(options_);
+  const auto halves = {options_.dtype, options_.autocast.value_or(options_.dtype)};
+  const bool has_float16 =
+      std::find(halves.begin(), halves.end(), plan::DType::float16) != halves.end();
+  if (has_float16 && !options_.loss_scaling) options_.loss_scaling.emplace();
+  // Those that are here now need not all have virtual shards: an elastic job changes its size.
+  TrainerOptions of_any_size = options_;
+  if (world_.is_elastic()) of_any_size.virtual_shards = 0;
+  const ResolvedStrategy resolved = resolve_strategy(of_any_size, world_.workers());
+  options_.strategy = resolved.name;
+  options_.replicas = resolved.replicas_per_worker;
   check_features(options_);
 }
 
@@ -280,15 +206,6 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
   if (!train || train->size() == 0)
     refuse_option("the training set is empty", "a source with at least one sample");
   if (!job.model) refuse_option("the job has no model", "Job::model");
-  const int world_size = world_.workers() * options_.replicas;
-  if (options_.batch < world_size)
-    refuse_option(fmt::format("a global batch of {} for {} replicas", options_.batch, world_size),
-                  "a batch of at least one sample a replica");
-  if (options_.virtual_shards > 0 && options_.virtual_shards < world_size && !world_.is_elastic())
-    refuse_option(
-        fmt::format("{} virtual shards for {} replicas: some would have nothing to compute",
-                    options_.virtual_shards, world_size),
-        fmt::format("reproducible.virtual_shards of at least {}", world_size));
   if (world_.is_elastic()) check_elastic(options_);
   if (world_.is_elastic() && world_.identity().elastic->unit > 1)
     refuse_option(fmt::format("units of {} workers (--unit)", world_.identity().elastic->unit),

@@ -6,9 +6,9 @@
 
 namespace trireme {
 
-// The run's configuration under its keys, and all options of the Trainer that change what is
-// computed under "trainer.<option>". Paths, listeners and options of speed may differ from process
-// to process. `test` may be null.
+// The run's configuration, and all options of the Trainer whose rows say that the ranks agree on
+// them, under their keys. Paths, listeners and options of speed may differ from process to
+// process. `test` may be null.
 std::map<std::string, std::string> facts_of(const TrainerOptions& options, const Job& job,
                                             const Source& train, const Source* test);
 

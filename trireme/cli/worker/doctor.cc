@@ -7,12 +7,12 @@
 #include <trireme/base/host_name.h>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
-#include <trireme/cli/paths.h>
 #include <trireme/cli/worker/commands.h>
 #include <trireme/comm/gloo/gloo_group.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/nccl/nccl_group.h>
 #include <trireme/launch/identity.h>
+#include <trireme/run/places.h>
 #include <unistd.h>
 
 namespace trireme::cli {

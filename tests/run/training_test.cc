@@ -1,0 +1,70 @@
+// Programmes of one's own train what a file describes, with names that they have registered.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+
+#include <trireme/models/build.h>
+#include <trireme/run/training.h>
+
+#include "../base/expect_error.h"
+
+namespace trireme::training_test {
+namespace {
+
+using testing::HasSubstr;
+
+struct Line : torch::nn::Module {
+  explicit Line(const models::InputSpec& input)
+      : out(register_module("out", torch::nn::Linear(input.shape[0], input.classes))) {}
+  at::Tensor forward(const at::Tensor& x) { return out(x); }
+  torch::nn::Linear out;
+};
+
+OwnData ramp(const data::DataOptions& options) {
+  const int64_t samples = options.path == "long" ? 24 : 12;
+  const at::Tensor data = at::arange(samples * 3).reshape({samples, 3}).to(at::kFloat) / samples;
+  return {
+      std::make_shared<TensorSource>(data, at::arange(samples).remainder(2)), nullptr, {{3}, 2}};
+}
+
+// Names stay registered, also if the test runs again.
+void register_once() {
+  static const bool done = [] {
+    register_data("ramp", ramp);
+    models::register_model("line", [](const models::ModelOptions&, const models::InputSpec& in) {
+      return model_factory<Line>(in);
+    });
+    return true;
+  }();
+  ASSERT_TRUE(done);
+}
+
+std::string refusal(const std::vector<std::string>& set) {
+  return message_of(ErrorCode::invalid_argument, [&] { load_config({{}, set, {}}); });
+}
+
+TEST(OwnNames, AreChoicesOfAFileAndTrain) {
+  register_once();
+  const Config config = load_config(
+      {{},
+       {"data.name=ramp", "data.path=long", "model.name=line", "train.steps=4", "data.batch=8"}});
+  const Training training = training_of(config);
+  EXPECT_EQ(training.train->size(), 24);
+  EXPECT_EQ(training.options.config["data.name"], "ramp");
+  World world = World::join(config.world, Environment());
+  const Report report =
+      Trainer(world, training.options).fit(training.job, training.train, training.test);
+  EXPECT_EQ(report.loss_history.size(), 4u);
+  EXPECT_EQ(report.strategy, "one_device");
+}
+
+TEST(OwnNames, AreOfferedForAWrongOneAndCannotBeTaken) {
+  register_once();
+  EXPECT_THAT(refusal({"data.name=rampe"}), HasSubstr("try: data.name=ramp"));
+  EXPECT_THAT(refusal({"model.name=lime"}), HasSubstr("try: model.name=line"));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { register_data("digits", ramp); }),
+              HasSubstr("'digits' already exists"));
+}
+
+}  // namespace
+}  // namespace trireme::training_test

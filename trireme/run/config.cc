@@ -1,0 +1,115 @@
+#include <trireme/base/error.h>
+#include <trireme/config/print.h>
+#include <trireme/config/row.h>
+#include <trireme/run/config.h>
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+namespace trireme {
+namespace {
+
+constexpr int64_t kDefaultEpochs = 10;
+
+// The order of sections in documents. A section that is not here comes last.
+constexpr std::array<std::string_view, 17> kSections = {
+    "model",  "data",       "optimizer",    "schedule", "strategy", "train",
+    "guard",  "inject",     "reproducible", "elastic",  "device",   "comm",
+    "launch", "checkpoint", "run",          "monitor",  "cost"};
+
+auto place_of_section(const config::Row& row) {
+  return std::find(kSections.begin(), kSections.end(), row.name.substr(0, row.name.find('.'))) -
+         kSections.begin();
+}
+
+}  // namespace
+
+config::Rows rows_of(const RecordOptions*) {
+  using O = RecordOptions;
+  return config::all_of<O>(
+      {config::row(&O::dir, {.name = "run.dir",
+                             .meaning = "Folder of logs and report; empty: a new folder under "
+                                        "runs/, named after data and time.",
+                             .agreed = false}),
+       config::row(&O::progress,
+                   {.name = "monitor.progress",
+                    .meaning = "Show a progress bar, or plain lines if there is no terminal.",
+                    .agreed = false}),
+       config::row(&O::json_lines, {.name = "monitor.json_lines",
+                                    .meaning = "Write one JSON line per step.",
+                                    .agreed = false}),
+       config::row(&O::tensorboard, {.name = "monitor.tensorboard",
+                                     .meaning = "Write TensorBoard events.",
+                                     .agreed = false})});
+}
+
+config::Rows rows_of(const Config*) {
+  using O = Config;
+  return config::all_of<O>(
+      {config::part(&O::model), config::part(&O::data), config::part(&O::optimizer),
+       config::row(&O::device, {.name = "device.name",
+                                .meaning = "The device that computes.",
+                                .choices = config::one_of({"cpu"}),
+                                .agreed = false}),
+       config::part(&O::trainer), config::part(&O::world), config::part(&O::patience),
+       config::part(&O::record),
+       config::row(&O::expect,
+                   {.name = "inject.expect",
+                    .meaning = "What must hold at the end: same-loss, exactly-once, or both "
+                               "(docs/faults.md); none: nothing is checked. --expect sets it."})});
+}
+
+const config::Table& table_of_config() {
+  static const config::Table table = [] {
+    config::Rows rows = rows_of(static_cast<const Config*>(nullptr));
+    std::stable_sort(rows.begin(), rows.end(), [](const config::Row& a, const config::Row& b) {
+      return place_of_section(a) < place_of_section(b);
+    });
+    return config::Table(std::move(rows), std::make_shared<const Config>());
+  }();
+  return table;
+}
+
+Config load_config(const ConfigSource& source) {
+  Config config;
+  const config::GivenKeys given = config::read(source, table_of_config(), &config);
+  // A path through a folder that does not exist yet would otherwise change once that folder is
+  // made.
+  for (std::string* const dir : {&config.trainer.checkpoint.dir, &config.record.dir})
+    *dir = std::filesystem::path(*dir).lexically_normal().string();
+  config::check_with_origins(given, [&] {
+    check(config);
+    const bool scales = config.trainer.dtype == plan::DType::float16 ||
+                        config.trainer.autocast == plan::DType::float16;
+    if (given.contains("train.loss_scale") && !scales)
+      throw Error(ErrorCode::invalid_argument, "config",
+                  "train.loss_scale is for train.precision fp16 or train.dtype float16",
+                  "leave train.loss_scale out");
+  });
+  if (config.trainer.epochs < 0 && config.trainer.steps < 0)
+    config.trainer.epochs = kDefaultEpochs;
+  return config;
+}
+
+Config load_options(const std::filesystem::path& file, const std::vector<std::string>& set) {
+  return load_config({file, set, {}});
+}
+
+std::vector<std::pair<std::string, std::string>> flatten(const Config& config) {
+  return config::flatten(table_of_config(), &config);
+}
+
+Json to_json(const Config& config) { return config::to_json(table_of_config(), &config); }
+
+std::vector<std::string> to_settings(const Config& config) {
+  return config::to_settings(table_of_config(), &config);
+}
+
+Json keys_to_agree(const Config& config) {
+  Json keys = Json::object();
+  for (auto& [key, value] : config::agreed_values(table_of_config(), &config))
+    if (table_of_config().find(key)) keys[key] = std::move(value);
+  return keys;
+}
+
+}  // namespace trireme

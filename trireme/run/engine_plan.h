@@ -1,0 +1,24 @@
+// The plan of the run that a configuration describes. No torch.
+#pragma once
+#include <trireme/plan/data_parallel_plan.h>
+#include <trireme/run/dataset.h>
+
+namespace trireme {
+
+// The launchers of a run.
+struct Launchers {
+  int nodes = 1;         // Each is on a host of its own; workers are dealt out in a row.
+  bool elastic = false;  // Elastic jobs use TCP between hosts, and guard the shared update.
+};
+
+// The hosts and carriers of a run. Takes Gloo between hosts for comm.backend auto, as World does
+// if the build has it and mpirun is not the launcher. Throws Error(invalid_argument) if a node
+// would have no worker, and Error(unsupported) if the backend cannot join the hosts.
+plan::Placement placement_of(const Config& config, const ResolvedStrategy& strategy,
+                             const Launchers& launchers);
+
+// The plan that the engine of such a run starts with. Its digest is the one in the run's report.
+plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& strategy,
+                                const Dataset& data, const Launchers& launchers);
+
+}  // namespace trireme

@@ -1,0 +1,126 @@
+// The rules between the parts of a configuration. Those inside one part stand beside its rows.
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/base/files.h>
+#include <trireme/config/value.h>
+#include <trireme/plan/collective_table.h>
+#include <trireme/run/config.h>
+#include <trireme/train/expectations.h>
+#include <algorithm>
+
+namespace trireme {
+namespace {
+
+[[noreturn]] void refuse_config(const std::string& what, const std::string& remedy) {
+  throw Error(ErrorCode::invalid_argument, "config", what, remedy);
+}
+
+void check_text(const Config& config) {
+  if (config.data.name != "text") return;
+  const models::Family family = models::family_of(config.model);
+  if (family != models::Family::gpt && family != models::Family::registered)
+    refuse_config(fmt::format("data.name is text, but model.name is {}, which takes no tokens",
+                              config.model.name),
+                  "model.name=gpt");
+  if (config.model.context > 0 && config.model.context < config.data.block)
+    refuse_config(
+        fmt::format("model.context is {} and data.block is {}: a sample must fit the context",
+                    config.model.context, config.data.block),
+        fmt::format("data.block={}", config.model.context));
+}
+
+void check_norms_of_shards(const Config& config) {
+  const models::Family family = models::family_of(config.model);
+  const bool has_norms =
+      family == models::Family::resnet || models::resolve(config.model).batch_norm == 1;
+  if (config.trainer.virtual_shards == 0 || !has_norms) return;
+  refuse_config(
+      fmt::format("reproducible.virtual_shards is {} and model.name is {}, whose batch norms keep "
+                  "running statistics: the result would depend on the number of replicas",
+                  config.trainer.virtual_shards, config.model.name),
+      fmt::format("{}, or reproducible.virtual_shards=0", family == models::Family::cnn
+                                                              ? "model.batch_norm=false"
+                                                              : "a model without batch norm"));
+}
+
+void check_faults(const Config& config) {
+  const auto& faults = config.trainer.inject.faults;
+  const bool drops = std::any_of(faults.begin(), faults.end(), [](const Fault& fault) {
+    return fault.kind == FaultKind::drop ||
+           std::find(fault.kinds.begin(), fault.kinds.end(), FaultKind::drop) != fault.kinds.end();
+  });
+  if (drops && config.world.backend != "tcp")
+    refuse_config(
+        fmt::format(
+            "inject.faults drops a link, but comm.backend is {}: only tcp has links of its own",
+            config.world.backend),
+        "comm.backend=tcp");
+}
+
+void check_expectations(const Config& config) {
+  std::vector<Expectation> expected;
+  try {
+    expected = parse_expectations(config.expect);
+  } catch (const Error& error) {
+    const ErrorParts parts = parts_of(error);
+    throw Error(error.code(), "config", "inject.expect: " + parts.what, parts.remedy);
+  }
+  const bool same_loss =
+      std::find(expected.begin(), expected.end(), Expectation::same_loss) != expected.end();
+  if (same_loss && config.trainer.resize.batch != "keep")
+    refuse_config(
+        fmt::format(
+            "elastic.batch is {} and same-loss is expected: losses depend on the workers then",
+            config.trainer.resize.batch),
+        "elastic.batch=keep, or --expect exactly-once");
+}
+
+void check_table(const Config& config) {
+  if (config.world.table.empty()) return;
+  try {
+    plan::CollectiveTable::parse(read_file(config.world.table), config.world.table);
+  } catch (const Error& error) {
+    refuse_config(fmt::format("comm.table is {}, which is not a table of collectives: {}",
+                              config.world.table, brief(error)),
+                  "a file that trireme bench collectives --tune --output FILE wrote");
+  }
+}
+
+void check_backend(const std::string& backend, const ResolvedStrategy& strategy) {
+  if (backend == "threads" && strategy.workers > 1)
+    refuse_config(fmt::format("comm.backend is threads, which connects the replicas of one "
+                              "process, but there are {} workers",
+                              strategy.workers),
+                  "comm.backend=auto, shm, tcp or gloo");
+  if (backend != "auto" && backend != "threads" && strategy.name == "mirrored")
+    refuse_config(
+        fmt::format(
+            "comm.backend is {}, which connects processes, but strategy mirrored is one process",
+            backend),
+        "comm.backend=threads or auto, or strategy.name=multi_worker with --workers 2");
+}
+
+}  // namespace
+
+void check(const Config& config) {
+  models::resolve(config.model);
+  check(config.data);
+  check_text(config);
+  check(config.optimizer);
+  check(config.trainer);
+  check(config.world);
+  check_norms_of_shards(config);
+  check_faults(config);
+  check_expectations(config);
+  check_table(config);
+}
+
+ResolvedStrategy check_with_workers(const Config& config, int workers, int cores) {
+  const ResolvedStrategy resolved = resolve_strategy(config.trainer, workers, cores);
+  check_backend(config.world.backend, resolved);
+  return resolved;
+}
+
+}  // namespace trireme

@@ -1,0 +1,37 @@
+// What a configuration describes, ready to train.
+#pragma once
+#include <trireme/data/source.h>
+#include <trireme/run/config.h>
+#include <trireme/train/trainer.h>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace trireme {
+
+// A programme may replace any part before it trains: Trainer(world, training.options).fit(
+// training.job, training.train, training.test).
+struct Training {
+  TrainerOptions options;
+  Job job;
+  std::shared_ptr<const Source> train, test;  // test may be null.
+};
+
+// The data of a source that a programme has registered.
+struct OwnData {
+  std::shared_ptr<const Source> train, test;  // test may be null.
+  models::InputSpec input;                    // Models that come with Trireme are made for it.
+};
+using DataMaker = std::function<OwnData(const data::DataOptions&)>;
+// Adds a name for data.name. Call it before the configuration is read, on every rank. Throws
+// Error(invalid_argument) if the name is taken.
+void register_data(const std::string& name, DataMaker maker);
+
+// Reads the data, and makes the factories of model and optimizer. Throws Error naming the file or
+// the key.
+Training training_of(const Config& config);
+
+// The optimizer that the options name.
+OptimizerFactory make_optimizer(const OptimizerOptions& options);
+
+}  // namespace trireme

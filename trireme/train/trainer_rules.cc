@@ -1,0 +1,139 @@
+// The rules between the options of a Trainer, and what `auto` means.
+#include <fmt/format.h>
+
+#include <trireme/base/cores.h>
+#include <trireme/base/error.h>
+#include <trireme/config/value.h>
+#include <trireme/plan/strategy.h>
+#include <trireme/train/refuse.h>
+#include <trireme/train/trainer_options.h>
+#include <algorithm>
+
+namespace trireme {
+namespace {
+
+constexpr int kMostMirroredByDefault = 8;
+
+bool has_16_bits(plan::DType dtype) { return plan::bytes_of(dtype) == 2; }
+
+void check_precision_of(const TrainerOptions& o) {
+  if (!o.autocast) return;
+  if (!has_16_bits(*o.autocast))
+    refuse_option(fmt::format("train.precision is {}", plan::to_string(*o.autocast)),
+                  "float32, bf16 or fp16");
+  if (o.dtype != plan::DType::float32)
+    refuse_option(
+        fmt::format(
+            "train.precision is {} and train.dtype is {}: autocast needs parameters of float32",
+            plan::to_string(*o.autocast), plan::to_string(o.dtype)),
+        "train.dtype=float32, or leave train.precision out");
+}
+
+void check_local_steps(const TrainerOptions& o) {
+  if (o.local.steps == 1) {
+    for (const auto& [key, is_on] : {std::pair("strategy.local_after", o.local.after != 0),
+                                     std::pair("strategy.local_momentum", o.local.momentum)})
+      if (is_on)
+        refuse_option(fmt::format("{} is given, but strategy.local_steps is 1", key),
+                      "strategy.local_steps=8");
+    return;
+  }
+  if (o.compression.name != "none")
+    refuse_option(fmt::format("strategy.local_steps is {} and strategy.compression is {}: local "
+                              "steps send no gradients that could be compressed",
+                              o.local.steps, o.compression.name),
+                  "one of them");
+  for (const auto& [key, is_on] :
+       {std::pair("guard.spike", o.guard.spike != 0),
+        std::pair("guard.check_replicas_every", o.guard.check_replicas_every != 0)})
+    if (is_on)
+      refuse_option(
+          fmt::format("{} is given, but strategy.local_steps is {}: replicas differ then", key,
+                      o.local.steps),
+          "strategy.local_steps=1");
+}
+
+// Refuses options that make results depend on the number of replicas, whatever the order of sums.
+void check_virtual_shards(const TrainerOptions& o) {
+  if (o.virtual_shards == 0) return;
+  const auto refuse_with = [&](const char* key, const std::string& value,
+                               const std::string& remedy) {
+    refuse_option(fmt::format("reproducible.virtual_shards is {} and {} is {}: the result would "
+                              "depend on the number of replicas",
+                              o.virtual_shards, key, value),
+                  fmt::format("{}={}, or reproducible.virtual_shards=0", key, remedy));
+  };
+  if (o.compression.name != "none")
+    refuse_with("strategy.compression", o.compression.name, "none");
+  if (o.local.steps > 1) refuse_with("strategy.local_steps", std::to_string(o.local.steps), "1");
+  if (o.sync_batch_norm) refuse_with("strategy.sync_batch_norm", "true", "false");
+  if (o.resize.batch != "keep")
+    refuse_option(
+        fmt::format("elastic.batch is {} and reproducible.virtual_shards is {}: the result would "
+                    "depend on the number of workers",
+                    o.resize.batch, o.virtual_shards),
+        "elastic.batch=keep");
+}
+
+void check_schedule_of(const TrainerOptions& o) {
+  ScheduleOptions schedule = o.schedule;
+  // The Trainer sets it once the epoch's length is known.
+  if (schedule.every_steps == 0 && o.schedule_every_epochs > 0) schedule.every_steps = 1;
+  check(schedule);
+}
+
+int replicas_per_worker(const TrainerOptions& options, const std::string& strategy, int cores) {
+  if (options.replicas > 0) return options.replicas;
+  if (strategy != "mirrored") return 1;
+  return std::min(cores > 0 ? cores : usable_cores(), kMostMirroredByDefault);
+}
+
+}  // namespace
+
+void check(const TrainerOptions& options) {
+  config::check_values(options);
+  check(options.guard);
+  check(options.rate_scaling);
+  check(options.resize, options.batch);
+  check_schedule_of(options);
+  check_precision_of(options);
+  check_local_steps(options);
+  check_virtual_shards(options);
+  plan::resolve_strategy(options.strategy, 1, options.replicas);
+}
+
+void require_workers(int workers) {
+  if (workers < 1)
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--workers {} is below 1", workers), "--workers 1 or more");
+}
+
+ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, int cores) {
+  require_workers(workers);
+  ResolvedStrategy resolved;
+  resolved.name = plan::resolve_strategy(options.strategy, workers, options.replicas);
+  resolved.workers = workers;
+  resolved.replicas_per_worker = replicas_per_worker(options, resolved.name, cores);
+  resolved.world_size = workers * resolved.replicas_per_worker;
+  const std::string replicas = fmt::format("{} replicas ({} workers x {})", resolved.world_size,
+                                           workers, resolved.replicas_per_worker);
+  const auto refuse_below = [&](const char* key, int64_t value, const char* rule) {
+    throw Error(ErrorCode::invalid_argument, "config",
+                fmt::format("{} is {}, but there are {}: {}", key, value, replicas, rule),
+                fmt::format("{}={}, or fewer workers or replicas", key, resolved.world_size));
+  };
+  if (options.batch < resolved.world_size)
+    refuse_below("data.batch", options.batch, "the global batch must have a sample for each");
+  if (options.virtual_shards > 0 && options.virtual_shards < resolved.world_size)
+    refuse_below("reproducible.virtual_shards", options.virtual_shards,
+                 "some would have nothing to compute");
+  return resolved;
+}
+
+bool may_share_parameters(const TrainerOptions& options) {
+  return options.share_parameters &&
+         std::none_of(options.inject.faults.begin(), options.inject.faults.end(),
+                      [](const Fault& fault) { return fault.kind == FaultKind::corrupt; });
+}
+
+}  // namespace trireme
