@@ -116,13 +116,23 @@ class OnEachPath : public testing::TestWithParam<RequestPath> {
     options.path = GetParam();
     return options;
   }
-  void start(RequestHandler handler, std::optional<RequestServerOptions> options = {},
-             std::optional<ChannelOptions> of_client = {}) {
+  // Ends server and client before the objects that the handler uses, which are declared earlier.
+  struct Running {
+    ~Running() {
+      test.server.reset();
+      test.client.reset();
+    }
+    OnEachPath& test;
+  };
+  [[nodiscard]] Running start(RequestHandler handler,
+                              std::optional<RequestServerOptions> options = {},
+                              std::optional<ChannelOptions> of_client = {}) {
     server =
         std::make_unique<RequestServer>(Endpoint{"127.0.0.1", 0}, kRequestToken,
                                         std::move(handler), options ? *options : server_options());
     client = connect(of_client);
     EXPECT_EQ(client->path(), GetParam());
+    return {*this};
   }
   std::unique_ptr<RequestClient> connect(std::optional<ChannelOptions> options = {}) const {
     return std::make_unique<RequestClient>(server->endpoint(), kRequestToken, in_ten_seconds(),

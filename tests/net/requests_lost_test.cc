@@ -109,7 +109,7 @@ TEST_P(LostRequests, OfAKilledOrStoppedClientAreCancelled) {
       std::lock_guard lock(mutex);
       return read();
     };
-    EXPECT_TRUE(eventually([&] { return look([&] { return kept.size() == 1; }); }));
+    ASSERT_TRUE(eventually([&] { return look([&] { return kept.size() == 1; }); }));
     EXPECT_FALSE(look([&] { return kept[0].cancelled(); }));
     EXPECT_EQ(here.clients(), 1);
     ::kill(pid, signal);
@@ -126,7 +126,7 @@ TEST_P(LostRequests, OfAKilledOrStoppedClientAreCancelled) {
 
 // A client that stops in the middle of a request must not hold the server's only worker.
 TEST_P(LostRequests, OfAStoppedClientHoldUpNoOther) {
-  start({.handle = echo}, server_options(1));
+  const Running running = start({.handle = echo}, server_options(1));
   const pid_t pid = ::fork();
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -171,7 +171,7 @@ class RequestStranger : public OnEachPath {
 INSTANTIATE_TEST_SUITE_P(Paths, RequestStranger, testing::Values(RequestPath::tcp), path_name);
 
 TEST_P(RequestStranger, WithAnotherTokenIsRefused) {
-  start({.handle = echo});
+  const Running running = start({.handle = echo});
   EXPECT_THAT(
       message_of(ErrorCode::invalid_argument,
                  [&] { RequestClient(server->endpoint(), "another token", in_ten_seconds()); }),
@@ -180,7 +180,7 @@ TEST_P(RequestStranger, WithAnotherTokenIsRefused) {
 }
 
 TEST_P(RequestStranger, OfAnotherServiceOrPurposeIsRefused) {
-  start({.handle = echo});
+  const Running running = start({.handle = echo});
   ChannelOptions options = client_options();
   options.service = "serving";
   EXPECT_THAT(message_of(ErrorCode::timeout,
@@ -197,7 +197,7 @@ TEST_P(RequestStranger, OfAnotherServiceOrPurposeIsRefused) {
 TEST_P(RequestStranger, ThatSendsRubbishOrNothingIsDroppedWhileOthersWork) {
   RequestServerOptions options = server_options();
   options.handshake_timeout = Milliseconds(300);
-  start({.handle = echo}, options);
+  const Running running = start({.handle = echo}, options);
   RawClient silent(server->endpoint()), rubbish(server->endpoint());
   rubbish.write(std::string(100000, 'x'));
   EXPECT_TRUE(rubbish.closed_by_server());
@@ -229,7 +229,7 @@ struct ByHand : HandMade {
 };
 
 TEST_P(RequestStranger, ThatBreaksTheProtocolAfterItsProofIsClosedAndNamed) {
-  start({.handle = echo});
+  const Running running = start({.handle = echo});
   const std::vector<std::pair<FramePrefix, std::string>> wrong = {
       {{.kind = FrameKind::request, .header_bytes = 3u << 20}, "a header of"},
       {{.kind = FrameKind::request, .payload_bytes = 1ull << 50}, "a payload of"},
@@ -253,7 +253,7 @@ TEST_P(RequestStranger, ThatBreaksTheProtocolAfterItsProofIsClosedAndNamed) {
 }
 
 TEST_P(RequestStranger, ThatSendsHalfARequestHoldsNoWorker) {
-  start({.handle = echo}, server_options(1));
+  const Running running = start({.handle = echo}, server_options(1));
   ByHand peer(server->endpoint());
   peer.send({.kind = FrameKind::request, .id = 1, .header_bytes = 10}, "half");
   for (int i = 0; i < 50; ++i) expect_echo(*client, pattern(1000, i));
@@ -263,7 +263,7 @@ TEST_P(RequestStranger, ThatSendsHalfARequestHoldsNoWorker) {
 }
 
 TEST_P(RequestStranger, ThatChangesTheOpeningIsDropped) {
-  start({.handle = echo});
+  const Running running = start({.handle = echo});
   HandMade peer(server->endpoint(), kRequestToken, Purpose::requests, subject_of("requests"));
   EXPECT_TRUE(peer.shake());
   std::string opening = peer.frame(Json{{"path", "tcp"}}, 0);

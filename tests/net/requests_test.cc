@@ -1,6 +1,7 @@
 // Requests and replies between a client and a server of one process, over both paths.
 #include "requests.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <atomic>
 #include <filesystem>
@@ -19,20 +20,21 @@ INSTANTIATE_TEST_SUITE_P(Paths, Requests, testing::Values(RequestPath::tcp, Requ
 TEST_P(Requests, CarryTheirTensorsIntoMemoryThatTheReceiverNames) {
   Bytes store(5000), extra(3);
   std::atomic<bool> in_place{false};
-  start({.place = [&](const Head& head) -> Placement {
-           EXPECT_EQ(head.header, "{\"op\": \"push\"}");
-           return {.places = {store, extra}};
-         },
-         .handle =
-             [&](Request request, Responder responder) {
-               in_place = request.tensors[0].data() == store.data() &&
-                          request.tensors[1].data() == extra.data();
-               EXPECT_THAT(request.client, HasSubstr(fmt::format("pid {}", ::getpid())));
-               EXPECT_EQ(request.head.tensors[0].name, "weight");
-               EXPECT_EQ(request.head.tensors[0].shape, (std::vector<int64_t>{5000}));
-               EXPECT_EQ(request.head.tensors[1].dtype, "uint8");
-               responder.reply({.header = "taken", .tensors = {tensor_of(store, "back")}});
-             }});
+  const Running running =
+      start({.place = [&](const Head& head) -> Placement {
+               EXPECT_EQ(head.header, "{\"op\": \"push\"}");
+               return {.places = {store, extra}};
+             },
+             .handle =
+                 [&](Request request, Responder responder) {
+                   in_place = request.tensors[0].data() == store.data() &&
+                              request.tensors[1].data() == extra.data();
+                   EXPECT_THAT(request.client, HasSubstr(fmt::format("pid {}", ::getpid())));
+                   EXPECT_EQ(request.head.tensors[0].name, "weight");
+                   EXPECT_EQ(request.head.tensors[0].shape, (std::vector<int64_t>{5000}));
+                   EXPECT_EQ(request.head.tensors[1].dtype, "uint8");
+                   responder.reply({.header = "taken", .tensors = {tensor_of(store, "back")}});
+                 }});
   const Bytes sent = pattern(5000, 1), more = pattern(3, 2);
   Bytes back(5000);
   const Reply reply = client->call(
@@ -45,7 +47,7 @@ TEST_P(Requests, CarryTheirTensorsIntoMemoryThatTheReceiverNames) {
 }
 
 TEST_P(Requests, OfManySizesComeBackUnchanged) {
-  start({.handle = echo});
+  const Running running = start({.handle = echo});
   for (const size_t bytes : {0, 1, 100, 4096, 8192, 70000, 1 << 20, 9 << 20})
     expect_echo(*client, pattern(bytes, static_cast<int>(bytes % 97)));
   const Reply bare = client->call({.header = "bare"}, Places{}, in_ten_seconds());
@@ -53,7 +55,7 @@ TEST_P(Requests, OfManySizesComeBackUnchanged) {
 }
 
 TEST_P(Requests, OfManyThreadsShareOneClient) {
-  start({.handle = echo}, server_options(3));
+  const Running running = start({.handle = echo}, server_options(3));
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 8; ++thread)
     threads.emplace_back([&, thread] {
@@ -66,7 +68,7 @@ TEST_P(Requests, OfManyThreadsShareOneClient) {
 TEST_P(Requests, ThatAreLargeGoBothWaysAtOnce) {
   RequestServerOptions options = server_options(2);
   options.ring_bytes = 64 << 10;
-  start({.handle = echo}, options);
+  const Running running = start({.handle = echo}, options);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread)
     threads.emplace_back([&, thread] {
@@ -77,7 +79,7 @@ TEST_P(Requests, ThatAreLargeGoBothWaysAtOnce) {
 
 TEST_P(Requests, AreAnsweredInAnyOrder) {
   Gate second_answered;
-  start({.handle = [&](Request request, Responder responder) {
+  const Running running = start({.handle = [&](Request request, Responder responder) {
     if (request.head.header == "first") second_answered.wait();
     responder.reply({.header = "to " + request.head.header});
   }});
@@ -90,7 +92,7 @@ TEST_P(Requests, AreAnsweredInAnyOrder) {
 }
 
 TEST_P(Requests, OfOneThreadMayBeStartedTogether) {
-  start({.handle = echo});
+  const Running running = start({.handle = echo});
   const Bytes a = pattern(3000, 1), b = pattern(2 << 20, 2);
   Bytes to_a(a.size()), to_b(b.size());
   PendingReply first =
@@ -111,14 +113,14 @@ TEST_P(Requests, MayBeAnsweredLaterByAnotherThreadAndOutliveTheSilenceLimit) {
   options.silence = Milliseconds(150);
   ChannelOptions of_client = client_options();
   of_client.silence = Milliseconds(150);
-  start({.handle =
-             [&](Request request, Responder responder) {
-               if (request.head.header != "later")
-                 return echo(std::move(request), std::move(responder));
-               std::lock_guard lock(mutex);
-               kept.emplace(std::move(responder));
-             }},
-        options, of_client);
+  const Running running = start({.handle =
+                                     [&](Request request, Responder responder) {
+                                       if (request.head.header != "later")
+                                         return echo(std::move(request), std::move(responder));
+                                       std::lock_guard lock(mutex);
+                                       kept.emplace(std::move(responder));
+                                     }},
+                                options, of_client);
   std::thread later([&] {
     ::usleep(700'000);
     std::lock_guard lock(mutex);
@@ -137,12 +139,12 @@ TEST_P(Requests, MayBeAnsweredLaterByAnotherThreadAndOutliveTheSilenceLimit) {
 TEST_P(Requests, WaitForBusyWorkersLongerThanTheSilenceLimit) {
   RequestServerOptions options = server_options(1);
   options.silence = Milliseconds(100);
-  start({.handle =
-             [&](Request request, Responder responder) {
-               if (request.head.header == "slow") ::usleep(500'000);
-               echo(std::move(request), std::move(responder));
-             }},
-        options);
+  const Running running = start({.handle =
+                                     [&](Request request, Responder responder) {
+                                       if (request.head.header == "slow") ::usleep(500'000);
+                                       echo(std::move(request), std::move(responder));
+                                     }},
+                                options);
   std::thread slow([&] {
     EXPECT_EQ(client->call({.header = "slow"}, Places{}, in_ten_seconds()).header, "slow");
   });
@@ -154,7 +156,7 @@ TEST_P(Requests, WaitForBusyWorkersLongerThanTheSilenceLimit) {
 TEST_P(Requests, WhoseDeadlinePassesAreTimeoutsAndLateRepliesAreDropped) {
   Gate passed;
   std::atomic<bool> saw_cancelled{false}, answered{true};
-  start({.handle = [&](Request request, Responder responder) {
+  const Running running = start({.handle = [&](Request request, Responder responder) {
     if (request.head.header != "late") return echo(std::move(request), std::move(responder));
     EXPECT_TRUE(passed.wait());
     saw_cancelled = eventually([&] { return responder.cancelled(); });
@@ -178,7 +180,7 @@ TEST_P(Requests, WhoseDeadlinePassesAreTimeoutsAndLateRepliesAreDropped) {
 // The reply is on its way when the deadline passes: part of it lies in the caller's memory.
 TEST_P(Requests, WhoseDeadlinePassesWithinTheReplyNoLongerWriteToItsMemory) {
   const Bytes large = pattern(24 << 20, 1);
-  start({.handle = [&](Request request, Responder responder) {
+  const Running running = start({.handle = [&](Request request, Responder responder) {
     if (request.head.header == "echo") return echo(std::move(request), std::move(responder));
     responder.reply({.header = "large", .tensors = {tensor_of(large)}});
   }});
@@ -201,14 +203,15 @@ TEST_P(Requests, WhoseDeadlinePassesWithinTheReplyNoLongerWriteToItsMemory) {
 TEST_P(Requests, WhoseReplyNobodyWaitsForHoldNoThreadOfTheServer) {
   const Bytes large = pattern(64 << 20, 1);
   Gate gate;
-  start({.handle =
-             [&](Request request, Responder responder) {
-               if (request.head.header == "echo")
-                 return echo(std::move(request), std::move(responder));
-               responder.reply({.header = "large", .tensors = {tensor_of(large)}});
-               gate.open();
-             }},
-        server_options(1));
+  const Running running =
+      start({.handle =
+                 [&](Request request, Responder responder) {
+                   if (request.head.header == "echo")
+                     return echo(std::move(request), std::move(responder));
+                   responder.reply({.header = "large", .tensors = {tensor_of(large)}});
+                   gate.open();
+                 }},
+            server_options(1));
   {
     Bytes memory(large.size());
     const PendingReply dropped =
@@ -221,12 +224,12 @@ TEST_P(Requests, WhoseReplyNobodyWaitsForHoldNoThreadOfTheServer) {
 
 TEST_P(Requests, ThatCannotBeSentInTimeLeaveTheChannelUsable) {
   Gate gate;
-  start({.handle =
-             [&](Request request, Responder responder) {
-               if (request.head.header == "block") gate.wait();
-               echo(std::move(request), std::move(responder));
-             }},
-        server_options(1));
+  const Running running = start({.handle =
+                                     [&](Request request, Responder responder) {
+                                       if (request.head.header == "block") gate.wait();
+                                       echo(std::move(request), std::move(responder));
+                                     }},
+                                server_options(1));
   std::thread blocking([&] { client->call({.header = "block"}, Places{}, in_ten_seconds()); });
   ::usleep(20'000);
   {
@@ -245,7 +248,8 @@ TEST_P(Requests, ThatCannotBeSentInTimeLeaveTheChannelUsable) {
 
 TEST_P(Requests, WithTensorsOfAnotherSizeAreErrorsOnEitherSide) {
   Bytes store(100);
-  start({.place = [&](const Head&) -> Placement { return {.places = {store}}; }, .handle = echo});
+  const Running running = start(
+      {.place = [&](const Head&) -> Placement { return {.places = {store}}; }, .handle = echo});
   const Bytes right = pattern(100, 1), wrong = pattern(90000, 1);
   Bytes place(100), small(7);
   const auto send = [&](const Bytes& bytes, Places places) {
@@ -264,7 +268,7 @@ TEST_P(Requests, WithTensorsOfAnotherSizeAreErrorsOnEitherSide) {
 TEST_P(Requests, OverTheLimitsOfTheOtherSideAreRefusedBeforeTheyAreSent) {
   RequestServerOptions narrow = server_options();
   narrow.limits = {.max_header_bytes = 200, .max_payload_bytes = 1000};
-  start({.handle = echo}, narrow);
+  const Running running = start({.handle = echo}, narrow);
   EXPECT_THAT(
       message_of(
           ErrorCode::invalid_argument,
@@ -280,7 +284,7 @@ TEST_P(Requests, OverTheLimitsOfTheOtherSideAreRefusedBeforeTheyAreSent) {
 }
 
 TEST_P(Requests, EndInTheErrorOfTheirHandler) {
-  start({.handle = [&](Request request, Responder responder) {
+  const Running running = start({.handle = [&](Request request, Responder responder) {
     if (request.head.header == "refuse")
       throw Error(ErrorCode::not_found, "serve", "no parameter \"x\"", "y or z");
     if (request.head.header == "throw") throw std::runtime_error("broken");
@@ -302,7 +306,7 @@ TEST_P(Requests, EndInTheErrorOfTheirHandler) {
 TEST_P(Requests, UnderWayEndWhenTheServerIsDestroyed) {
   std::mutex mutex;
   std::vector<Responder> kept;
-  start({.handle = [&](Request, Responder responder) {
+  const Running running = start({.handle = [&](Request, Responder responder) {
     std::lock_guard lock(mutex);
     kept.push_back(std::move(responder));
   }});
@@ -346,7 +350,7 @@ size_t entries_of(const char* folder) {
 TEST_P(Requests, LeaveNoThreadAndNoDescriptorBehind) {
   const size_t threads = entries_of("/proc/self/task"), files = entries_of("/proc/self/fd");
   for (int i = 0; i < 3; ++i) {
-    start({.handle = echo});
+    const Running running = start({.handle = echo});
     const auto other = connect();
     expect_echo(*client, pattern(5000, i));
     expect_echo(*other, pattern(5000, i));
