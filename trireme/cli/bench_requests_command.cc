@@ -131,8 +131,9 @@ struct Ports {
 
 // The process of the server. It ends with its parent.
 [[noreturn]] void serve(const RequestsArguments& arguments, const std::string& token, size_t bytes,
-                        int ports_to) {
+                        int ports_to, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent) ::_exit(1);  // It ended before the call above.
   net::RequestServerOptions options;
   options.threads = arguments.server_threads;
   options.path = net::request_path_from_string(arguments.path);
@@ -163,11 +164,12 @@ class ServerChild {
     if (::pipe2(ends, O_CLOEXEC) != 0) fail_bench("a pipe");
     const Descriptor from(ends[0]);
     Descriptor to(ends[1]);
+    const pid_t parent = ::getpid();
     pid_ = ::fork();
     if (pid_ < 0) fail_bench("fork");
     if (pid_ == 0) {
       try {
-        serve(arguments, token, bytes, to.get());
+        serve(arguments, token, bytes, to.get(), parent);
       } catch (const std::exception& error) {
         fmt::print(stderr, "{}\n", error.what());
       }
