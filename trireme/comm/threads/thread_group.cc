@@ -147,6 +147,7 @@ class ThreadGroup : public TeamGroup {
   }
   void post(const char* operation, const at::Tensor& tensor, std::string_view detail,
             int64_t elements) {
+    team_->throw_if_ended();  // The others may still read what this rank showed them last.
     mine() = {tensor.mutable_data_ptr(), tensor};
     Intent intent = intent_of(operation, tensor, detail);
     intent.elements = elements;
