@@ -256,6 +256,11 @@ TEST(Compression, TakesValuesOfAnySizeAndFloat64) {
   }
 }
 
+// The light list is for programmes without torch.
+TEST(Compression, HasACompressorForEachNameThatAConfigurationMayHave) {
+  EXPECT_THAT(compressor_names(), ::testing::UnorderedElementsAreArray(plan::compressions()));
+}
+
 TEST(Compression, RefusesUnknownNamesAndNumbersOutOfRange) {
   const auto message = [](const CompressionOptions& options) {
     try {

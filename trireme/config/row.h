@@ -16,6 +16,7 @@
 #include <trireme/base/deadline.h>
 #include <trireme/config/fields.h>
 #include <trireme/config/rows.h>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -138,11 +139,22 @@ Rows part(Part Struct::*member) {
 }
 
 Rows joined(const Rows* members, size_t count);
+// The entries of some members, for a struct with many. all_of() takes such groups too.
+template <typename... Entry>
+std::array<Rows, sizeof...(Entry)> group(Entry... entries) {
+  return {std::move(entries)...};
+}
 // All rows of a struct. Does not compile unless there is an entry for each member.
 template <typename Struct, size_t count>
 Rows all_of(const Rows (&members)[count]) {
   static_assert(count == count_fields<Struct>(), "each member of the struct needs a row");
   return joined(members, count);
+}
+template <typename Struct, size_t... counts>
+Rows all_of(const std::array<Rows, counts>&... groups) {
+  static_assert((counts + ...) == count_fields<Struct>(), "each member of the struct needs a row");
+  const std::array<Rows, sizeof...(counts)> all{joined(groups.data(), counts)...};
+  return joined(all.data(), all.size());
 }
 
 }  // namespace trireme::config

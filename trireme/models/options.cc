@@ -131,77 +131,91 @@ void refuse_options_of_other_models(const ModelOptions& options) {
 
 }  // namespace
 
-config::Rows rows_of(const ModelOptions*) {
-  const config::OnlyFor cnn{"model.name", {"cnn"}}, gpt{"model.name", {"gpt"}};
+namespace {
+
+auto rows_of_layers() {
+  const config::OnlyFor cnn{"model.name", {"cnn"}};
   using O = ModelOptions;
-  return config::all_of<O>(
-      {config::row(&O::name, {.name = "model.name",
-                              .meaning = "The model (docs/models.md).",
-                              .choices = model_names}),
-       config::row(&O::hidden,
-                   {.name = "model.hidden",
-                    .meaning = "mlp: widths of the hidden layers; auto: 1024, 1024, 1024.",
-                    .range = config::at_least(1),
-                    .only_for = {"model.name", {"mlp"}}}),
-       config::row(
-           &O::channels,
-           {.name = "model.channels",
-            .meaning =
-                "cnn: output channels of each 3x3 convolution; auto: the six of the preset.",
-            .range = config::at_least(1),
-            .only_for = cnn}),
-       config::row(&O::strides,
-                   {.name = "model.strides",
-                    .meaning = "cnn: stride of each convolution; auto: 1 each, or the preset's.",
-                    .range = config::at_least(1),
-                    .only_for = cnn}),
-       config::row(&O::batch_norm,
-                   {.name = "model.batch_norm",
-                    .meaning = "cnn: batch norm after each convolution; auto: true.",
-                    .automatic = -1,
-                    .only_for = cnn,
-                    .kind = config::Kind::flag}),
-       config::row(
-           &O::dropout,
-           {.name = "model.dropout",
-            .meaning = "mlp, cnn: fraction of the values that are dropped before the last layer.",
-            .range = config::from_below(0, 1),
-            .only_for = {"model.name", {"mlp", "cnn", "tiny", "mlpbig"}}}),
-       config::row(&O::layers, {.name = "model.layers",
-                                .meaning = "gpt: blocks; auto: 6.",
-                                .range = config::at_least(1),
-                                .automatic = -1,
-                                .only_for = gpt}),
-       config::row(&O::width, {.name = "model.width",
-                               .meaning = "gpt: size of each token's vector; auto: 256.",
+  return config::group(
+      config::row(&O::name, {.name = "model.name",
+                             .meaning = "The model (docs/models.md).",
+                             .choices = model_names}),
+      config::row(&O::hidden,
+                  {.name = "model.hidden",
+                   .meaning = "mlp: widths of the hidden layers; auto: 1024, 1024, 1024.",
+                   .range = config::at_least(1),
+                   .only_for = {"model.name", {"mlp"}}}),
+      config::row(
+          &O::channels,
+          {.name = "model.channels",
+           .meaning = "cnn: output channels of each 3x3 convolution; auto: the six of the preset.",
+           .range = config::at_least(1),
+           .only_for = cnn}),
+      config::row(&O::strides,
+                  {.name = "model.strides",
+                   .meaning = "cnn: stride of each convolution; auto: 1 each, or the preset's.",
+                   .range = config::at_least(1),
+                   .only_for = cnn}),
+      config::row(&O::batch_norm,
+                  {.name = "model.batch_norm",
+                   .meaning = "cnn: batch norm after each convolution; auto: true.",
+                   .automatic = -1,
+                   .only_for = cnn,
+                   .kind = config::Kind::flag}),
+      config::row(
+          &O::dropout,
+          {.name = "model.dropout",
+           .meaning = "mlp, cnn: fraction of the values that are dropped before the last layer.",
+           .range = config::from_below(0, 1),
+           .only_for = {"model.name", {"mlp", "cnn", "tiny", "mlpbig"}}}));
+}
+
+// gpt and resnet.
+auto rows_of_tokens() {
+  const config::OnlyFor gpt{"model.name", {"gpt"}};
+  using O = ModelOptions;
+  return config::group(
+      config::row(&O::layers, {.name = "model.layers",
+                               .meaning = "gpt: blocks; auto: 6.",
                                .range = config::at_least(1),
                                .automatic = -1,
                                .only_for = gpt}),
-       config::row(&O::heads, {.name = "model.heads",
-                               .meaning = "gpt: attention heads, a divisor of the width; auto: 8.",
-                               .range = config::at_least(1),
-                               .automatic = -1,
-                               .only_for = gpt}),
-       config::row(
-           &O::vocabulary,
-           {.name = "model.vocabulary",
-            .meaning = "gpt: number of different tokens; auto: as many as the text has, or 8192.",
-            .range = config::at_least(1),
-            .automatic = -1,
-            .only_for = gpt}),
-       config::row(&O::context,
-                   {.name = "model.context",
-                    .meaning = "gpt: the most tokens in one sample; auto: data.block, or 128.",
-                    .range = config::at_least(1),
-                    .automatic = -1,
-                    .only_for = gpt}),
-       config::row(&O::zero_init,
-                   {.name = "model.zero_init",
-                    .meaning = "resnet: the last batch norm of each block starts from 0, so that "
-                               "the block starts as the identity; auto: false.",
-                    .automatic = -1,
-                    .only_for = {"model.name", {"resnet18", "resnet50"}},
-                    .kind = config::Kind::flag})});
+      config::row(&O::width, {.name = "model.width",
+                              .meaning = "gpt: size of each token's vector; auto: 256.",
+                              .range = config::at_least(1),
+                              .automatic = -1,
+                              .only_for = gpt}),
+      config::row(&O::heads, {.name = "model.heads",
+                              .meaning = "gpt: attention heads, a divisor of the width; auto: 8.",
+                              .range = config::at_least(1),
+                              .automatic = -1,
+                              .only_for = gpt}),
+      config::row(
+          &O::vocabulary,
+          {.name = "model.vocabulary",
+           .meaning = "gpt: number of different tokens; auto: as many as the text has, or 8192.",
+           .range = config::at_least(1),
+           .automatic = -1,
+           .only_for = gpt}),
+      config::row(&O::context,
+                  {.name = "model.context",
+                   .meaning = "gpt: the most tokens in one sample; auto: data.block, or 128.",
+                   .range = config::at_least(1),
+                   .automatic = -1,
+                   .only_for = gpt}),
+      config::row(&O::zero_init,
+                  {.name = "model.zero_init",
+                   .meaning = "resnet: the last batch norm of each block starts from 0, so that "
+                              "the block starts as the identity; auto: false.",
+                   .automatic = -1,
+                   .only_for = {"model.name", {"resnet18", "resnet50"}},
+                   .kind = config::Kind::flag}));
+}
+
+}  // namespace
+
+config::Rows rows_of(const ModelOptions*) {
+  return config::all_of<ModelOptions>(rows_of_layers(), rows_of_tokens());
 }
 
 std::vector<std::string> model_names() { return known_models().all(); }

@@ -137,134 +137,150 @@ config::Rows rows_of(const InjectOptions*) {
        config::no_row(&O::marks)});
 }
 
-// The layout of the table of keys: schedule, strategy, training, data, checkpoint, cost.
-config::Rows rows_of(const TrainerOptions*) {
+namespace {
+
+auto rows_of_strategy() {
   using O = TrainerOptions;
-  return config::all_of<O>(
-      {config::row(&O::strategy,
-                   {.name = "strategy.name",
-                    .meaning = "How the work is spread; auto: multi_worker for several workers, "
-                               "else mirrored for several replicas, else one_device.",
-                    .choices = [] { return config::with("auto", plan::strategies()); }}),
-       config::row(&O::replicas, {.name = "strategy.replicas",
-                                  .meaning = "Replicas in each worker; auto: 1, and for mirrored "
-                                             "one for each core (at most 8).",
-                                  .range = config::from_to(1, 1024),
-                                  .automatic = -1}),
-       config::row(&O::share_parameters,
-                   {.name = "strategy.share_parameters",
-                    .meaning = "Keep one copy of parameters and optimizer state for all replicas "
-                               "of a host, if the optimizer and the backend allow it."}),
-       config::row(&O::sync_batch_norm,
-                   {.name = "strategy.sync_batch_norm",
-                    .meaning = "Compute batch norm over the samples of all replicas, as one "
-                               "device does with the whole batch."}),
-       config::part(&O::compression),
-       config::part(&O::local),
-       config::part(&O::buckets),
-       config::part(&O::rate_scaling),
-       config::part(&O::schedule),
-       config::row(&O::schedule_every_epochs,
-                   {.name = "schedule.every",
-                    .meaning = "step: epochs between decays; must be above 0 then.",
-                    .range = config::at_least(0),
-                    .only_for = {"schedule.name", {"step"}}}),
-       config::row(
-           &O::epochs,
-           {.name = "train.epochs",
-            .meaning = "Passes over the training set; auto: 10, unless train.steps is given.",
-            .range = config::at_least(1),
-            .automatic = -1,
-            .instead_of = "train.steps"}),
-       config::row(&O::steps, {.name = "train.steps",
-                               .meaning = "Updates, instead of epochs; 0 saves the initial "
-                                          "weights; auto: as many as the epochs take.",
-                               .range = config::at_least(0),
-                               .automatic = -1,
-                               .instead_of = "train.epochs"}),
-       config::row(&O::seed, {.name = "train.seed",
-                              .meaning = "Decides initial weights, order of samples and dropout.",
-                              .range = config::at_least(0)}),
-       config::row_as_text<O>(
-           dtype_text, set_dtype,
-           {.name = "train.dtype",
-            .meaning = "Type of parameters and data; the 16-bit types have float32 masters.",
-            .choices = config::one_of({"float32", "float64", "bfloat16", "float16"})}),
-       config::row_as_text<O>(
-           precision_text, set_precision,
-           {.name = "train.precision",
-            .meaning = "The precision of forward and backward where that is safe (autocast); "
-                       "parameters stay float32. fp16 turns loss scaling on.",
-            .choices = config::one_of({"float32", "bf16", "fp16"})}),
-       config::row_as_text<O>(
-           loss_scale_text, set_loss_scale,
-           {.name = "train.loss_scale",
-            .meaning = "fp16, float16: the first factor of losses. It is halved after an overflow "
-                       "and doubled after 2000 steps without one.",
-            .range = config::above(0),
-            .kind = config::Kind::number}),
-       config::row(
-           &O::ema_decay,
-           {.name = "train.ema_decay",
-            .meaning =
-                "Decay of an average of the parameters, which evaluation then uses; 0: none.",
-            .range = config::from_below(0, 1)}),
-       config::row(
-           &O::accumulate,
-           {.name = "train.accumulate",
-            .meaning = "Parts into which each replica cuts its share of a batch, to save memory.",
-            .range = config::count_from(1)}),
-       config::row(&O::clip_norm,
-                   {.name = "train.clip_norm",
-                    .meaning = "Largest global norm of the gradients; 0: no clipping.",
-                    .range = config::at_least(0)}),
-       config::row(
-           &O::evaluate_every,
-           {.name = "train.evaluate_every",
-            .meaning = "Epochs between tests on the held-out samples; 0: a test at the end only.",
-            .range = config::at_least(0)}),
-       config::part(&O::guard),
-       config::part(&O::inject),
-       config::row(&O::virtual_shards,
-                   {.name = "reproducible.virtual_shards",
-                    .meaning = "Pieces of the global batch. Each is computed apart, and all are "
-                               "added up in a fixed order, so any number of replicas, also one "
-                               "that changes, ends with the same bits (docs/numerics.md); 0: off.",
-                    .range = config::from_to(0, 1024)}),
-       config::part(&O::resize),
-       config::row(&O::batch,
-                   {.name = "data.batch",
-                    .meaning = "The global batch: samples per step over all replicas together.",
-                    .range = config::at_least(1)}),
-       config::row(&O::shuffle,
-                   {.name = "data.shuffle",
-                    .meaning = "Use the samples of every epoch in a new order, from train.seed."}),
-       config::row(&O::drop_last,
-                   {.name = "data.drop_last",
-                    .meaning = "Leave out the last batch of an epoch if it is smaller."}),
-       config::row(&O::loader_threads,
-                   {.name = "data.threads",
-                    .meaning = "Threads of each replica that prepare batches ahead; 0: none.",
-                    .range = config::from_to(0, 256),
-                    .agreed = false}),
-       config::row(&O::prefetch, {.name = "data.prefetch",
-                                  .meaning = "Batches that each replica holds ready.",
-                                  .range = config::from_to(1, 1024),
-                                  .agreed = false}),
-       config::row(&O::threads,
-                   {.name = "device.threads",
-                    .meaning = "Threads of each replica; auto: cores / replicas of the host, at "
-                               "least 1, and 1 with reproducible.virtual_shards.",
-                    .range = config::from_to(1, 4096),
-                    .automatic = 0,
-                    .agreed = false}),
-       config::part(&O::checkpoint),
-       config::part(&O::cost),
-       config::no_row(&O::sinks),
-       config::no_row(&O::callbacks),
-       config::no_row(&O::publish),
-       config::no_row(&O::config),
-       config::no_row(&O::started_at)});
+  return config::group(
+      config::row(&O::strategy,
+                  {.name = "strategy.name",
+                   .meaning = "How the work is spread; auto: multi_worker for several workers, "
+                              "else mirrored for several replicas, else one_device.",
+                   .choices = [] { return config::with("auto", plan::strategies()); }}),
+      config::row(&O::replicas, {.name = "strategy.replicas",
+                                 .meaning = "Replicas in each worker; auto: 1, and for mirrored "
+                                            "one for each core (at most 8).",
+                                 .range = config::from_to(1, 1024),
+                                 .automatic = -1}),
+      config::row(&O::share_parameters,
+                  {.name = "strategy.share_parameters",
+                   .meaning = "Keep one copy of parameters and optimizer state for all replicas "
+                              "of a host, if the optimizer and the backend allow it."}),
+      config::row(&O::sync_batch_norm,
+                  {.name = "strategy.sync_batch_norm",
+                   .meaning = "Compute batch norm over the samples of all replicas, as one "
+                              "device does with the whole batch."}),
+      config::part(&O::compression), config::part(&O::local), config::part(&O::buckets));
+}
+
+auto rows_of_length() {
+  using O = TrainerOptions;
+  return config::group(
+      config::part(&O::rate_scaling), config::part(&O::schedule),
+      config::row(&O::schedule_every_epochs,
+                  {.name = "schedule.every",
+                   .meaning = "step: epochs between decays; must be above 0 then.",
+                   .range = config::at_least(0),
+                   .only_for = {"schedule.name", {"step"}}}),
+      config::row(
+          &O::epochs,
+          {.name = "train.epochs",
+           .meaning = "Passes over the training set; auto: 10, unless train.steps is given.",
+           .range = config::at_least(1),
+           .automatic = -1,
+           .instead_of = "train.steps"}),
+      config::row(&O::steps, {.name = "train.steps",
+                              .meaning = "Updates, instead of epochs; 0 saves the initial "
+                                         "weights; auto: as many as the epochs take.",
+                              .range = config::at_least(0),
+                              .automatic = -1,
+                              .instead_of = "train.epochs"}),
+      config::row(&O::seed, {.name = "train.seed",
+                             .meaning = "Decides initial weights, order of samples and dropout.",
+                             .range = config::at_least(0)}));
+}
+
+// What is computed in a step.
+auto rows_of_numbers() {
+  using O = TrainerOptions;
+  return config::group(
+      config::row_as_text<O>(
+          dtype_text, set_dtype,
+          {.name = "train.dtype",
+           .meaning = "Type of parameters and data; the 16-bit types have float32 masters.",
+           .choices = config::one_of({"float32", "float64", "bfloat16", "float16"})}),
+      config::row_as_text<O>(
+          precision_text, set_precision,
+          {.name = "train.precision",
+           .meaning = "The precision of forward and backward where that is safe (autocast); "
+                      "parameters stay float32. fp16 turns loss scaling on.",
+           .choices = config::one_of({"float32", "bf16", "fp16"})}),
+      config::row_as_text<O>(
+          loss_scale_text, set_loss_scale,
+          {.name = "train.loss_scale",
+           .meaning = "fp16, float16: the first factor of losses. It is halved after an overflow "
+                      "and doubled after 2000 steps without one.",
+           .range = config::above(0),
+           .kind = config::Kind::number}),
+      config::row(
+          &O::ema_decay,
+          {.name = "train.ema_decay",
+           .meaning =
+               "Decay of an average of the parameters, which evaluation then uses; 0: none.",
+           .range = config::from_below(0, 1)}),
+      config::row(
+          &O::accumulate,
+          {.name = "train.accumulate",
+           .meaning = "Parts into which each replica cuts its share of a batch, to save memory.",
+           .range = config::count_from(1)}),
+      config::row(&O::clip_norm,
+                  {.name = "train.clip_norm",
+                   .meaning = "Largest global norm of the gradients; 0: no clipping.",
+                   .range = config::at_least(0)}),
+      config::row(
+          &O::evaluate_every,
+          {.name = "train.evaluate_every",
+           .meaning = "Epochs between tests on the held-out samples; 0: a test at the end only.",
+           .range = config::at_least(0)}),
+      config::part(&O::guard), config::part(&O::inject));
+}
+
+auto rows_of_run() {
+  using O = TrainerOptions;
+  return config::group(
+      config::row(&O::virtual_shards,
+                  {.name = "reproducible.virtual_shards",
+                   .meaning = "Pieces of the global batch. Each is computed apart, and all are "
+                              "added up in a fixed order, so any number of replicas, also one "
+                              "that changes, ends with the same bits (docs/numerics.md); 0: off.",
+                   .range = config::from_to(0, 1024)}),
+      config::part(&O::resize),
+      config::row(&O::batch,
+                  {.name = "data.batch",
+                   .meaning = "The global batch: samples per step over all replicas together.",
+                   .range = config::at_least(1)}),
+      config::row(&O::shuffle,
+                  {.name = "data.shuffle",
+                   .meaning = "Use the samples of every epoch in a new order, from train.seed."}),
+      config::row(&O::drop_last,
+                  {.name = "data.drop_last",
+                   .meaning = "Leave out the last batch of an epoch if it is smaller."}),
+      config::row(&O::loader_threads,
+                  {.name = "data.threads",
+                   .meaning = "Threads of each replica that prepare batches ahead; 0: none.",
+                   .range = config::from_to(0, 256),
+                   .agreed = false}),
+      config::row(&O::prefetch, {.name = "data.prefetch",
+                                 .meaning = "Batches that each replica holds ready.",
+                                 .range = config::from_to(1, 1024),
+                                 .agreed = false}),
+      config::row(&O::threads,
+                  {.name = "device.threads",
+                   .meaning = "Threads of each replica; auto: cores / replicas of the host, at "
+                              "least 1, and 1 with reproducible.virtual_shards.",
+                   .range = config::from_to(1, 4096),
+                   .automatic = 0,
+                   .agreed = false}),
+      config::part(&O::checkpoint), config::part(&O::cost), config::no_row(&O::sinks),
+      config::no_row(&O::callbacks), config::no_row(&O::publish), config::no_row(&O::config),
+      config::no_row(&O::started_at));
+}
+
+}  // namespace
+
+config::Rows rows_of(const TrainerOptions*) {
+  return config::all_of<TrainerOptions>(rows_of_strategy(), rows_of_length(), rows_of_numbers(),
+                                        rows_of_run());
 }
 
 }  // namespace trireme
