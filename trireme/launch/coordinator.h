@@ -22,10 +22,11 @@ using LookAt = std::function<std::optional<PhaseNow>(int64_t process)>;
 class Coordinator {
  public:
   // Starts listening. With `elastic`, each generation numbers its workers anew. Without `look`,
-  // only heartbeats tell what workers are doing. Throws Error(io) naming the address if it cannot
-  // listen.
+  // only heartbeats tell what workers are doing. `roles` are those of the side tasks. Throws
+  // Error(io) naming the address if it cannot listen.
   Coordinator(const net::Endpoint& listen, std::string token, MembershipOptions options,
-              std::optional<RosterOptions> elastic = {}, LookAt look = {});
+              std::optional<RosterOptions> elastic = {}, LookAt look = {},
+              const Roles& roles = {});
   // Stands by in a worker of an elastic job and does not know the job's rules yet. It takes over
   // when processes that lost their coordinator come and tell their last generation (former.h).
   // With `etcd`, only the holder of the job's name there may coordinate: if another process has
@@ -65,6 +66,19 @@ class Coordinator {
   // worker that hosts the coordinator calls this after its own Member is gone, on success and on
   // failure: else the other workers would not get their last messages.
   bool wait_until_all_left(Deadline deadline) const;
+
+  // For side tasks, by their numbers (roles.h).
+  void report_lost_task(int number, const std::string& reason);
+  // Returns the side tasks that were lost since the last call, such as those that fell silent.
+  std::vector<int> take_lost_tasks();
+  PhaseAt last_phase_of_task(int number) const;
+  // The process of the task has joined, and has neither left nor been lost.
+  bool task_is_present(int number) const;
+  bool task_has_joined(int number, int pid) const;  // This process of the task has joined.
+  // Whether the workers of all other launchers have ended, as far as is known here: none is a
+  // member, and each launcher that watches has said so (end_watch.h).
+  bool other_workers_ended() const;
+  void finish_tasks();  // Tells the side tasks and the other launchers that the job ends.
 
   // For elastic jobs, which name processes by the numbers that their supervisor gave them
   // (roster.h).

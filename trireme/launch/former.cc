@@ -13,22 +13,24 @@ Json Former::to_json() const {
   Json places = Json::array();
   for (const Place& place : members)
     places.push_back({place.process, place.standby.host, place.standby.port});
-  return {{"coordinator", coordinator.describe()},
-          {"number", generation},
-          {"members", std::move(places)},
-          {"workers", {roster.minimum, roster.maximum, roster.target}},
-          {"nodes", roster.nodes},
-          {"by_claim", roster.by_claim},
-          {"unit", {roster.unit, roster.shape}},
-          {"roster_ms",
-           {roster.first_timeout.count(), roster.regroup_timeout.count(),
-            roster.refill_timeout.count()}},
-          {"membership_ms",
-           {membership.join_timeout.count(), membership.heartbeat_timeout.count(),
-            membership.stall_timeout.count()}},
-          {"straggler_factor", membership.straggler.factor},
-          {"history", history},
-          {"unfinished", unfinished.to_json()}};
+  Json text = {{"coordinator", coordinator.describe()},
+               {"number", generation},
+               {"members", std::move(places)},
+               {"workers", {roster.minimum, roster.maximum, roster.target}},
+               {"nodes", roster.nodes},
+               {"by_claim", roster.by_claim},
+               {"unit", {roster.unit, roster.shape}},
+               {"roster_ms",
+                {roster.first_timeout.count(), roster.regroup_timeout.count(),
+                 roster.refill_timeout.count()}},
+               {"membership_ms",
+                {membership.join_timeout.count(), membership.heartbeat_timeout.count(),
+                 membership.stall_timeout.count()}},
+               {"straggler_factor", membership.straggler.factor},
+               {"history", history},
+               {"unfinished", unfinished.to_json()}};
+  if (!roles.empty()) text["roles"] = roles.to_json();
+  return text;
 }
 
 Former Former::from_json(const Json& text) {
@@ -57,6 +59,7 @@ Former Former::from_json(const Json& text) {
   former.membership.straggler.factor = text.at("straggler_factor");
   former.history = text.at("history");
   former.unfinished = UnfinishedSteps::from_json(text.at("unfinished"));
+  if (text.contains("roles")) former.roles = Roles::from_json(text["roles"]);
   return former;
 }
 

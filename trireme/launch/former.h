@@ -3,6 +3,7 @@
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/launch/membership.h>
+#include <trireme/launch/roles.h>
 #include <trireme/launch/roster.h>
 #include <trireme/launch/unfinished_steps.h>
 #include <trireme/net/message.h>
@@ -22,6 +23,7 @@ struct Former {
   MembershipOptions membership;  // Its time-outs and straggler factor.
   Json history = Json::array();  // Generations::history().
   UnfinishedSteps unfinished;
+  Roles roles;  // The side tasks.
   // Without etcd only a job on one node can be taken over: only there a process can be known to be
   // gone.
   bool may_be_taken_over() const { return roster.nodes == 1 || roster.by_claim; }

@@ -31,7 +31,7 @@ void require_range(const std::string& name, int value, int low, int high,
               low <= high ? fmt::format("a number from {} to {}", low, high) : "");
 }
 
-constexpr int kMaxWorkers = 1 << 20;
+constexpr int kMaxWorkers = kFirstSideTask;
 
 // The four numbers that every launcher hands out, under its own names.
 struct Names {
@@ -70,7 +70,26 @@ void read_rendezvous(const std::string& name, const std::string& text, Identity&
               "for example 10.0.0.1:29500, or etcd://10.0.0.5:2379/my-training");
 }
 
+// A side task knows how many workers the job begins with, and where to join.
+Identity of_side_task(const Environment& environment, const std::string& role) {
+  Identity identity;
+  identity.launcher = Launcher::trireme;
+  identity.task = {role, required(environment, "TRIREME_INDEX", "TRIREME_ROLE")};
+  require_range("TRIREME_INDEX", identity.task.index, 0, kFirstSideTask,
+                "tasks are numbered from 0");
+  identity.worker = -1;
+  identity.workers = required(environment, "TRIREME_WORKERS", "TRIREME_ROLE");
+  require_range("TRIREME_WORKERS", identity.workers, 1, kMaxWorkers,
+                "a job has at least 1 worker");
+  const auto rendezvous = environment.get("TRIREME_RENDEZVOUS");
+  if (!rendezvous) throw missing("TRIREME_RENDEZVOUS", "TRIREME_ROLE");
+  read_rendezvous("TRIREME_RENDEZVOUS", *rendezvous, identity);
+  return identity;
+}
+
 Identity from_trireme(const Environment& environment) {
+  if (const auto role = environment.get("TRIREME_ROLE"); role && *role != kWorkerRole)
+    return of_side_task(environment, *role);
   Identity identity;
   identity.launcher = Launcher::trireme;
   read_numbers(
@@ -200,6 +219,7 @@ Identity resolve_identity(const Environment& environment) {
   } else if (any_of("PMI_RANK", "PMI_SIZE")) {
     identity = from_mpich(environment);
   }
+  if (identity.is_worker()) identity.task.index = identity.worker;
   identity.token = token_from(environment);
   return identity;
 }
@@ -227,8 +247,12 @@ Elastic parse_elastic(const std::string& text, const std::string& where) {
 std::string Identity::describe() const {
   if (launcher == Launcher::alone) return "alone: one worker, started by no launcher";
   std::string text =
-      fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}", worker,
-                  workers, local_worker, local_workers, generation, to_string(launcher));
+      is_worker()
+          ? fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}",
+                        worker, workers, local_worker, local_workers, generation,
+                        to_string(launcher))
+          : fmt::format("{} of a job that began with {} workers, started by {}", task.name(),
+                        workers, to_string(launcher));
   if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
   if (etcd)
     text += fmt::format("; the coordinator's address is published at {}", etcd->describe());

@@ -3,6 +3,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/environment.h>
+#include <trireme/launch/roles.h>
 #include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
 #include <optional>
@@ -26,7 +27,9 @@ struct Elastic {
 
 struct Identity {
   Launcher launcher = Launcher::alone;
-  int worker = 0;  // The number of this worker, 0..workers-1.
+  // The task of this process: worker, or a side task (roles.h), which is no worker.
+  Task task;
+  int worker = 0;  // The number of this worker, 0..workers-1; -1: this is a side task.
   int workers = 1;
   int local_worker = 0;  // The number of this worker on its host.
   int local_workers = 1;
@@ -44,14 +47,15 @@ struct Identity {
   // The name of the token file by which the workers of one host meet without a rendezvous.
   std::string job_id;
   std::optional<std::string> token;  // TRIREME_JOB_TOKEN, or the text in TRIREME_JOB_TOKEN_FILE.
-  std::string describe() const;      // A line for `doctor` and logs. It never shows the token.
+  bool is_worker() const { return task.role == kWorkerRole; }
+  std::string describe() const;  // A line for `doctor` and logs. It never shows the token.
 };
 
 // Reads the variables of these launchers; a process that none of them started is alone:
 //   trireme launch  TRIREME_WORKER, TRIREME_WORKERS, TRIREME_LOCAL_WORKER, TRIREME_LOCAL_WORKERS,
 //                   TRIREME_RENDEZVOUS, TRIREME_GENERATION, TRIREME_ELASTIC=MIN:MAX with
 //                   TRIREME_PROCESS, TRIREME_UNIT, TRIREME_LAUNCHER, TRIREME_LAUNCHER_GRACE_MS,
-//                   TRIREME_STOP_GRACE_MS
+//                   TRIREME_STOP_GRACE_MS; in jobs with side tasks TRIREME_ROLE, TRIREME_INDEX
 //   torchrun        RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 //                   TORCHELASTIC_*
 //   mpirun          OMPI_COMM_WORLD_* (OpenMPI); PMI_RANK, PMI_SIZE and MPI_LOCAL* (MPICH)

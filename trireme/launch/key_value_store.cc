@@ -22,16 +22,16 @@ Membership::Messages KeyValueStore::handle(int worker, const Json& request, Time
   Json reply = reply_to(id_of(request));
   Messages messages;
   if (op == "set") {
-    put(key_of(request), bytes_from(request.at("value")), messages);
+    put(worker, key_of(request), bytes_from(request.at("value")), messages);
   } else if (op == "get") {
     reply = get(worker, request, now);
   } else if (op == "find") {
     if (const auto found = values_.find(key_of(request)); found != values_.end())
       reply = with_value(reply, found->second);
   } else if (op == "add") {
-    reply = add(request, messages);
+    reply = add(worker, request, messages);
   } else if (op == "compare_set") {
-    reply = compare_set(request, messages);
+    reply = compare_set(worker, request, messages);
   } else if (op == "erase") {
     reply["erased"] = values_.erase(key_of(request)) > 0;
   } else if (op == "count") {
@@ -53,7 +53,7 @@ Json KeyValueStore::get(int worker, const Json& request, Time now) {
   return nullptr;
 }
 
-Json KeyValueStore::add(const Json& request, Messages& woken) {
+Json KeyValueStore::add(int worker, const Json& request, Messages& woken) {
   const std::string key = key_of(request);
   int64_t sum = 0;
   if (const auto found = values_.find(key); found != values_.end()) {
@@ -65,13 +65,13 @@ Json KeyValueStore::add(const Json& request, Messages& woken) {
                                        "add only to keys that were made by add"});
   }
   sum += request.at("amount").get<int64_t>();
-  put(key, std::to_string(sum), woken);
+  put(worker, key, std::to_string(sum), woken);
   Json reply = reply_to(id_of(request));
   reply["sum"] = sum;
   return reply;
 }
 
-Json KeyValueStore::compare_set(const Json& request, Messages& woken) {
+Json KeyValueStore::compare_set(int worker, const Json& request, Messages& woken) {
   const std::string key = key_of(request);
   const std::string expected = bytes_from(request.at("expected"));
   const auto found = values_.find(key);
@@ -80,17 +80,28 @@ Json KeyValueStore::compare_set(const Json& request, Messages& woken) {
   if (found != values_.end() && found->second != expected)
     return with_value(reply_to(id_of(request)), found->second);
   const std::string desired = bytes_from(request.at("desired"));
-  put(key, desired, woken);
+  put(worker, key, desired, woken);
   return with_value(reply_to(id_of(request)), desired);
 }
 
-void KeyValueStore::put(const std::string& key, std::string value, Messages& woken) {
+void KeyValueStore::put(int worker, const std::string& key, std::string value, Messages& woken) {
   std::erase_if(waits_, [&](const Wait& wait) {
     if (wait.key != key) return false;
     woken.push_back({wait.worker, with_value(reply_to(wait.request), value)});
     return true;
   });
   values_[key] = std::move(value);
+  owners_[key] = worker;
+}
+
+void KeyValueStore::forget_keys_of(int worker) {
+  std::erase_if(values_, [&](const auto& each) { return owners_[each.first] == worker; });
+  std::erase_if(waits_, [&](const Wait& wait) { return wait.worker == worker; });
+}
+
+void KeyValueStore::begin_generation() {
+  std::erase_if(values_, [&](const auto& each) { return owners_[each.first] < kFirstSideTask; });
+  std::erase_if(waits_, [](const Wait& wait) { return wait.worker < kFirstSideTask; });
 }
 
 Membership::Messages KeyValueStore::tick(Time now) {

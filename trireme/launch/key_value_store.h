@@ -18,6 +18,10 @@ class KeyValueStore {
   // include those to waiting gets that this request answers. Throws Error(corrupt) or a JSON
   // exception for a request that it cannot read.
   Messages handle(int worker, const Json& request, Time now);
+  // The worker or side task is gone: the keys that it set last go with it.
+  void forget_keys_of(int worker);
+  // A new generation begins. Keys that side tasks have set stay, and so do their waits.
+  void begin_generation();
   // Ends the waiting gets whose deadline has passed.
   Messages tick(Time now);
   // Ends the waiting gets of the workers for which `why` returns a failure.
@@ -32,12 +36,13 @@ class KeyValueStore {
     Time deadline;
   };
   Json get(int worker, const Json& request, Time now);
-  Json add(const Json& request, Messages& woken);
-  Json compare_set(const Json& request, Messages& woken);
-  void put(const std::string& key, std::string value, Messages& woken);
+  Json add(int worker, const Json& request, Messages& woken);
+  Json compare_set(int worker, const Json& request, Messages& woken);
+  void put(int worker, const std::string& key, std::string value, Messages& woken);
 
   std::map<std::string, std::string> values_;
-  std::vector<Wait> waits_;  // The oldest comes first.
+  std::map<std::string, int> owners_;  // The worker or side task that set each key last.
+  std::vector<Wait> waits_;            // The oldest comes first.
 };
 
 }  // namespace trireme::launch

@@ -24,9 +24,11 @@ constexpr Milliseconds kFarewell{5000};
 }  // namespace
 
 struct Member::Impl {
-  Impl(net::Endpoint where, int own_number, int own_generation, MemberOptions member_options)
+  Impl(net::Endpoint where, std::string secret, Task own_task, int own_generation,
+       MemberOptions member_options)
       : coordinator(std::move(where)),
-        worker(own_number),
+        token(std::move(secret)),
+        task(std::move(own_task)),
         generation(own_generation),
         options(std::move(member_options)) {
     if (!options.phases) options.phases = std::make_shared<PhasePage>();
@@ -39,7 +41,10 @@ struct Member::Impl {
   void coordinator_closed(const std::string& reason);
   void lose(LostWorker who);
   void send(Json message);
-  void join(int workers, Facts must_agree, Deadline deadline);
+  void join(Json who, Facts must_agree, Deadline deadline);
+  bool is_worker() const { return task.role == kWorkerRole; }
+  void require_worker(const char* what) const;
+  void require_role(const std::string& role) const;
   void await_join(Deadline deadline);
   Json request(Json message, const std::string& what, Deadline deadline);
   Json ask(Json message, const std::string& what) {
@@ -50,12 +55,14 @@ struct Member::Impl {
   Error coordinator_silent(const std::string& what, Deadline deadline) const;
 
   const net::Endpoint coordinator;
-  const int worker;
+  const std::string token;
+  const Task task;
   const int generation;
   MemberOptions options;
   std::vector<Peer> peers;  // Written by the constructor only.
   std::atomic<bool> is_lost{false};
   std::atomic<bool> regroup_wanted{false};
+  std::atomic<bool> finish_wanted{false};
 
   std::mutex mutex;  // Guards the members below.
   std::condition_variable changed;
@@ -64,6 +71,7 @@ struct Member::Impl {
   std::map<int64_t, std::optional<Json>> replies;
   int64_t next_request = 1;
   std::optional<LostWorker> lost;
+  TaskView tasks;
   bool coordinator_gone = false;
   bool left = false;
   bool heart_stopped = false;
@@ -87,6 +95,14 @@ void Member::Impl::receive(const Json& message) {
   std::lock_guard lock(mutex);
   if (op == "joined" || op == "refused") {
     admission = message;
+    for (const Json& each : message.value("tasks", Json::array())) tasks.note(each);
+    if (message.contains("peers")) tasks.note_workers(message["peers"]);
+  } else if (op == "task") {
+    tasks.note(message);
+  } else if (op == "workers") {
+    tasks.note_workers(message.at("peers"));
+  } else if (op == "finish") {
+    finish_wanted = true;
   } else if (op == "regroup") {
     regroup_wanted = true;
   } else if (op == "lost") {
@@ -113,6 +129,13 @@ void Member::Impl::coordinator_closed(const std::string& reason) {
   changed.notify_all();
 }
 
+void Member::Impl::require_role(const std::string& role) const {
+  if (!tasks.has_role(role))
+    throw Error(ErrorCode::not_found, "launch", fmt::format("the job has no role '{}'", role),
+                fmt::format("one of {}; trireme launch --role {}=1 declares it",
+                            enumerate(tasks.roles()), role));
+}
+
 // Only the first lost worker counts.
 void Member::Impl::lose(LostWorker who) {
   if (lost) return;
@@ -125,17 +148,28 @@ void Member::Impl::send(Json message) {
   client->send(std::move(message));
 }
 
-void Member::Impl::join(int workers, Facts must_agree, Deadline deadline) {
-  must_agree["Trireme's version"] = std::string(version());
-  send({{"op", "join"},
-        {"worker", worker},
-        {"workers", workers},
-        {"host", own_host_name()},
-        {"pid", static_cast<int>(getpid())},
-        {"must_agree", std::move(must_agree)},
-        {"timeout_ms", deadline.remaining().count()}});
+// `who` is the part of the message that differs between workers and side tasks.
+void Member::Impl::join(Json who, Facts must_agree, Deadline deadline) {
+  client = std::make_unique<net::ControlClient>(
+      coordinator, token, events(), deadline,
+      net::ControlOptions{.throw_if_hopeless = options.throw_if_hopeless});
+  must_agree[std::string(kVersionFact)] = std::string(version());
+  who.update({{"op", "join"},
+              {"host", own_host_name()},
+              {"pid", static_cast<int>(getpid())},
+              {"must_agree", std::move(must_agree)},
+              {"timeout_ms", deadline.remaining().count()}});
+  send(std::move(who));
   heart = std::thread([this] { beat(); });
   await_join(deadline);
+  options.phases->set(Phase::starting, -1);
+}
+
+void Member::Impl::require_worker(const char* what) const {
+  if (!is_worker())
+    throw Error(ErrorCode::invalid_argument, "launch",
+                fmt::format("{}: {} is no worker", what, task.name()),
+                "call it in workers only; side tasks use the key-value store");
 }
 
 void Member::Impl::await_join(Deadline deadline) {
@@ -156,7 +190,7 @@ Json Member::Impl::request(Json message, const std::string& what, Deadline deadl
   std::unique_lock lock(mutex);
   if (left)
     throw Error(ErrorCode::invalid_argument, "launch",
-                fmt::format("{}: worker {} has left the job already", what, worker),
+                fmt::format("{}: {} has left the job already", what, task.name()),
                 "call leave() last");
   if (coordinator_gone)
     throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
@@ -185,7 +219,7 @@ Json Member::Impl::request(Json message, const std::string& what, Deadline deadl
     throw Error(ErrorCode::peer_lost, "launch", fmt::format("{}: {}", what, lost->describe()));
   if (left)
     throw Error(ErrorCode::aborted, "launch",
-                fmt::format("{}: worker {} left the job meanwhile", what, worker));
+                fmt::format("{}: {} left the job meanwhile", what, task.name()));
   throw coordinator_silent(what, deadline);
 }
 
@@ -219,13 +253,17 @@ void Member::Impl::stop_heart() {
 Member::Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers,
                int generation, std::map<std::string, std::string> must_agree,
                MemberOptions options)
-    : impl_(std::make_unique<Impl>(coordinator, worker, generation, options)) {
-  const Deadline deadline = Deadline::after(options.timeout);
-  impl_->client = std::make_unique<net::ControlClient>(
-      coordinator, token, impl_->events(), deadline,
-      net::ControlOptions{.throw_if_hopeless = options.throw_if_hopeless});
-  impl_->join(workers, std::move(must_agree), deadline);
-  phases().set(Phase::starting, -1);
+    : impl_(std::make_unique<Impl>(coordinator, token, Task{kWorkerRole, worker}, generation,
+                                   options)) {
+  impl_->join({{"worker", worker}, {"workers", workers}}, std::move(must_agree),
+              Deadline::after(options.timeout));
+}
+
+Member::Member(const net::Endpoint& coordinator, const std::string& token, const Task& task,
+               std::map<std::string, std::string> must_agree, MemberOptions options)
+    : impl_(std::make_unique<Impl>(coordinator, token, task, kNoGeneration, options)) {
+  impl_->join({{"role", task.role}, {"index", task.index}}, std::move(must_agree),
+              Deadline::after(options.timeout));
 }
 
 Member::~Member() = default;
@@ -233,11 +271,13 @@ Member::~Member() = default;
 const std::vector<Peer>& Member::peers() const { return impl_->peers; }
 
 void Member::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
+  impl_->require_worker("agree()");
   impl_->ask({{"op", "agree"}, {"what", what}, {"facts", facts}},
              fmt::format("comparing '{}' with the other workers", what));
 }
 
 void Member::barrier(const std::string& name) {
+  impl_->require_worker("barrier()");
   impl_->ask({{"op", "barrier"}, {"name", name}}, fmt::format("barrier '{}'", name));
 }
 
@@ -303,12 +343,48 @@ void Member::throw_if_lost() const {
                 "run the job again; it continues from its last checkpoint");
 }
 
+std::vector<TaskPeer> Member::task_peers(const std::string& role) const {
+  std::lock_guard lock(impl_->mutex);
+  impl_->require_role(role);
+  return impl_->tasks.present(role);
+}
+
+std::vector<TaskPeer> Member::wait_for(const std::string& role, Deadline deadline) const {
+  std::unique_lock lock(impl_->mutex);
+  impl_->require_role(role);
+  const auto all_there = [&] { return impl_->tasks.missing(role).empty(); };
+  impl_->changed.wait_until(lock, deadline.at(),
+                            [&] { return all_there() || impl_->lost || impl_->left; });
+  if (all_there()) return impl_->tasks.present(role);
+  const std::string what = fmt::format("waiting for all tasks of the role '{}'", role);
+  if (impl_->lost)
+    throw Error(ErrorCode::peer_lost, "launch",
+                fmt::format("{}: {}", what, impl_->lost->describe()),
+                "run the job again; it continues from its last checkpoint");
+  if (impl_->left)
+    throw Error(ErrorCode::aborted, "launch",
+                fmt::format("{}: {} left the job meanwhile", what, impl_->task.name()));
+  throw Error(
+      ErrorCode::timeout, "launch",
+      fmt::format("{}: after {} these are missing: {}", what, format_duration(deadline.allowed()),
+                  enumerate(impl_->tasks.missing(role))),
+      "check their output, or allow more time");
+}
+
+std::vector<LostTask> Member::lost_tasks() const {
+  std::lock_guard lock(impl_->mutex);
+  return impl_->tasks.lost();
+}
+
+bool Member::finish_wanted() const { return impl_->finish_wanted; }
+
 int Member::generation() const { return impl_->generation; }
 bool Member::regroup_wanted() const { return impl_->regroup_wanted; }
 void Member::tell_first_step(int64_t step, const Json& facts) {
   impl_->send({{"op", "stepped"}, {"step", step}, {"facts", facts}});
 }
 Json Member::generations() {
+  impl_->require_worker("generations()");
   return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations");
 }
 

@@ -4,6 +4,7 @@
 #include <trireme/base/deadline.h>
 #include <trireme/launch/membership.h>
 #include <trireme/launch/phase_page.h>
+#include <trireme/launch/task_view.h>
 #include <trireme/net/control.h>
 #include <functional>
 #include <map>
@@ -39,6 +40,13 @@ class Member {
   Member(const net::Endpoint& coordinator, const std::string& token, int worker, int workers,
          int generation, std::map<std::string, std::string> must_agree,
          MemberOptions options = {});
+  // Joins as a side task (roles.h), without waiting for others. It is no worker: agree(),
+  // barrier() and the calls about generations throw Error(invalid_argument). A lost worker does
+  // not end its waits in an elastic job. Throws Error(invalid_argument) if the job has no such
+  // task, another process has it, or the first of `must_agree` in which the task differs from
+  // others.
+  Member(const net::Endpoint& coordinator, const std::string& token, const Task& task,
+         std::map<std::string, std::string> must_agree, MemberOptions options = {});
   ~Member();  // Does not say goodbye: a worker that exits without leave() counts as lost.
 
   const std::vector<Peer>& peers() const;  // All workers, by number.
@@ -69,6 +77,19 @@ class Member {
   bool is_lost() const;  // Whether lost() has a value; costs one atomic load.
   // Throws Error(peer_lost) if lost(); the message names worker, host, phase and reason.
   void throw_if_lost() const;
+
+  // For jobs with several roles. Any thread.
+  // The tasks of this role that are there, by index. The workers of a generation are there once
+  // all have joined. Throws Error(not_found) naming the job's roles if it has no such role.
+  std::vector<TaskPeer> task_peers(const std::string& role) const;
+  // Waits until all tasks of the role are there. Throws Error(timeout) naming those that are
+  // missing, and the reason if they were lost.
+  std::vector<TaskPeer> wait_for(const std::string& role, Deadline deadline) const;
+  // The side tasks that were lost since this Member joined, or before and are still missing; the
+  // oldest first. A side task also learns of the first lost worker of each generation.
+  std::vector<LostTask> lost_tasks() const;
+  // Whether all workers have ended: this side task is to end too. Its launcher also sends SIGTERM.
+  bool finish_wanted() const;
 
   // For elastic jobs.
   int generation() const;

@@ -25,8 +25,9 @@ std::string LostWorker::describe() const {
   std::string where;
   if (!host.empty()) where = fmt::format(" (host {}, pid {})", host, pid);
   const std::string more = circumstances.empty() ? "" : "; " + circumstances;
-  return fmt::format("worker {}{} was lost in {}: {}{}", worker, where, last.brief(), reason,
-                     more);
+  return fmt::format("{}{} was lost in {}: {}{}",
+                     task ? task->name() : fmt::format("worker {}", worker), where, last.brief(),
+                     reason, more);
 }
 
 Membership::Membership(MembershipOptions options)
@@ -93,13 +94,22 @@ std::optional<Failure> Membership::differs_from_others(const JoinRequest& reques
 
 Membership::Messages Membership::start() {
   started_ = true;
+  return to_present({{"op", "joined"}, {"peers", peers()}});
+}
+
+Json Membership::peers() const {
   Json peers = Json::array();
   for (const Entry& worker : workers_) {
     const JoinRequest& its = worker.request;
     peers.push_back(
         {{"worker", its.worker}, {"host", its.host}, {"address", its.address}, {"pid", its.pid}});
   }
-  return to_present({{"op", "joined"}, {"peers", peers}});
+  return peers;
+}
+
+const Facts* Membership::facts_of_workers() const {
+  const std::vector<int> there = in_state(State::joined);
+  return there.empty() ? nullptr : &entry(there.front()).request.must_agree;
 }
 
 Membership::Messages Membership::never_start(Failure failure) {
@@ -145,10 +155,14 @@ Membership::Messages Membership::lost(int worker, const std::string& reason) {
   const std::string around =
       started_ ? circumstances(gone.last, present_but(worker), latest_) : std::string();
   lost_.push_back({worker, gone.request.host, gone.request.pid, gone.last.at, reason, around});
+  return end_by(lost_.back());
+}
+
+Membership::Messages Membership::end_by(const LostWorker& lost) {
   // After the generation has ended, this follows from its end, which the others know already.
   if (ended_) return {};
 
-  first_lost_ = lost_.back();
+  first_lost_ = lost;
   ended_ = Failure{ErrorCode::peer_lost, first_lost_->describe(),
                    "run the job again; it continues from its last checkpoint"};
   Messages messages = to_present(lost_message(*first_lost_));

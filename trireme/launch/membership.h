@@ -7,6 +7,7 @@
 #include <trireme/base/json.h>
 #include <trireme/launch/notices.h>
 #include <trireme/launch/phase.h>
+#include <trireme/launch/roles.h>
 #include <trireme/launch/stragglers.h>
 #include <chrono>
 #include <cstdint>
@@ -38,6 +39,7 @@ struct LostWorker {
   std::string reason;  // "connection closed", "silent for 10.2 s", "killed by signal 9 (SIGKILL)"
   // The time for which it was there, and the workers that wait for it (notices.h); may be empty.
   std::string circumstances;
+  std::optional<Task> task = {};  // Its task, if it is a side task.
   // "worker 1 (host b, pid 4711) was lost in backward of step 40: connection closed; it had been
   // there for ..."
   std::string describe() const;
@@ -97,6 +99,8 @@ class Membership {
   // cannot be lost. If the worker is lost already, only the reason is replaced: a later report
   // knows more.
   Messages lost(int worker, const std::string& reason);
+  // A side task was lost whose loss ends the generation, as that of a worker does.
+  Messages lost_task(const LostWorker& task) { return end_by(task); }
   // The reply comes when all workers have arrived with equal facts, or it is a failure. `request`
   // is the id of the reply.
   Messages agree(int worker, int64_t request, const std::string& what,
@@ -113,6 +117,10 @@ class Membership {
   bool said_goodbye(int worker) const;
   bool any_step_finished() const;  // A worker was seen in the second step or later.
   bool anyone_present() const;     // A worker has joined and has neither left nor been lost.
+  bool has_started() const { return started_; }                   // All workers have joined.
+  const std::optional<Failure>& ended() const { return ended_; }  // The reason, if it is over.
+  const std::map<std::string, std::string>* facts_of_workers() const;  // Null: none has joined.
+  Json peers() const;  // The workers, as the message `joined` tells them.
   const std::optional<LostWorker>& first_lost() const { return first_lost_; }
   // Returns the workers lost since the last call.
   std::vector<LostWorker> take_lost() { return std::exchange(lost_, {}); }
@@ -128,7 +136,8 @@ class Membership {
 
   std::optional<Failure> check_join(const JoinRequest& request) const;
   std::optional<Failure> differs_from_others(const JoinRequest& request) const;
-  Messages start();                       // All workers have joined.
+  Messages start();  // All workers have joined.
+  Messages end_by(const LostWorker& lost);
   Messages never_start(Failure failure);  // Refuses the joined workers and all later joiners.
   Messages expire_join(Time now);
   void look_around(Time now);

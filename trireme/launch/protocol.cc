@@ -62,16 +62,24 @@ Json lost_message(const LostWorker& lost) {
   add_place(message, lost.last);
   message["reason"] = lost.reason;
   message["circumstances"] = lost.circumstances;
+  if (lost.task) {
+    message["role"] = lost.task->role;
+    message["index"] = lost.task->index;
+  }
   return message;
 }
 
 LostWorker lost_from(const Json& message) {
+  std::optional<Task> task;
+  if (message.contains("role"))
+    task = {message["role"].get<std::string>(), message.at("index").get<int>()};
   return {message.at("worker").get<int>(),
           message.at("host").get<std::string>(),
           message.at("pid").get<int>(),
           place_from(message),
           message.at("reason").get<std::string>(),
-          message.at("circumstances").get<std::string>()};
+          message.at("circumstances").get<std::string>(),
+          task};
 }
 
 Json beat_message(const PhaseNow& phase, std::chrono::steady_clock::time_point now) {

@@ -26,13 +26,25 @@
 //     stepped      step, facts
 //     resize       target; answered by resized
 //   coordinator -> worker
-//     joined       peers: [{worker, host, address, pid}]
+//     joined       peers: [{worker, host, address, pid}], tasks (with side tasks): [task]
 //     refused      error, what, remedy
-//     lost         worker, host, pid, phase, step, collective, reason, circumstances
+//     lost         worker, host, pid, phase, step, collective, reason, circumstances, and for a
+//                  side task role, index
 //     reply        id, and the result or (error, what, remedy)
 //     regroup      the worker must arrive after this step
 //     formed       number, worker, workers, step, cause, former, steps (with units)
 //     failed       error, what, remedy
+//   side task -> coordinator (side_tasks.h). Its generation is always kNoGeneration
+//     join         role, index, host, pid, must_agree, timeout_ms; answered by joined or refused
+//     beat, goodbye, and the requests for the store
+//   coordinator -> all, about a side task
+//     task         role, index, state (absent, present, left, lost), host, address, pid,
+//                  incarnation, reason (of its last loss)
+//   coordinator -> side task
+//     workers      peers: the workers of the generation that has begun
+//     finish       all workers have ended: the side task is to end too
+//   launcher of another node <-> coordinator (end_watch.h)
+//     watch, ended, finish
 #pragma once
 #include <trireme/base/error.h>
 #include <trireme/base/json.h>
@@ -43,6 +55,11 @@
 #include <vector>
 
 namespace trireme::launch {
+
+// The generation in messages of processes that belong to none.
+inline constexpr int kNoGeneration = -1;
+// The fact that all processes of a job have in common.
+inline constexpr std::string_view kVersionFact = "Trireme's version";
 
 using Facts = std::map<std::string, std::string>;
 

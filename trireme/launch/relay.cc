@@ -18,9 +18,10 @@ OutputRelay::~OutputRelay() {
   for (const Stream& stream : streams_) ::close(stream.fd);
 }
 
-void OutputRelay::add_worker(int worker, int output, int error_output) {
-  streams_.push_back({.worker = worker, .fd = output, .is_error = false});
-  streams_.push_back({.worker = worker, .fd = error_output, .is_error = true});
+void OutputRelay::add_worker(int worker, int output, int error_output, const std::string& name) {
+  const std::string label = name.empty() ? std::to_string(worker) : name;
+  streams_.push_back({.worker = worker, .label = label, .fd = output, .is_error = false});
+  streams_.push_back({.worker = worker, .label = label, .fd = error_output, .is_error = true});
 }
 
 void OutputRelay::add_to_poll(std::vector<pollfd>& polled) const {
@@ -62,7 +63,7 @@ bool OutputRelay::read_once(Stream& stream) {
 
 void OutputRelay::hand_on(const Stream& stream, const std::string& line) {
   if (!stream.is_error && swallow_ && swallow_(stream.worker, line)) return;
-  const std::string prefix = prefix_lines_ ? fmt::format("[{}] ", stream.worker) : std::string();
+  const std::string prefix = prefix_lines_ ? fmt::format("[{}] ", stream.label) : std::string();
   (stream.is_error ? error_output_ : output_).write_line(prefix, line);
 }
 

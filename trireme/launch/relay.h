@@ -20,8 +20,9 @@ class OutputRelay {
   OutputRelay(const OutputRelay&) = delete;
   OutputRelay& operator=(const OutputRelay&) = delete;
 
-  // Takes ownership of the non-blocking read ends.
-  void add_worker(int worker, int output, int error_output);
+  // Takes ownership of the non-blocking read ends. `label` stands in front of
+  // each line ("[ps 0] "); empty: the worker's number.
+  void add_worker(int worker, int output, int error_output, const std::string& label = {});
   // Adds the descriptors to wait for. While the reader of this process's output is far behind, the
   // workers' streams are left out: the workers have to wait.
   void add_to_poll(std::vector<pollfd>& polled) const;
@@ -34,6 +35,7 @@ class OutputRelay {
  private:
   struct Stream {
     int worker;
+    std::string label;
     int fd;
     bool is_error;
     LineSplitter lines{};

@@ -5,6 +5,7 @@
 #include <trireme/launch/identity.h>
 #include <trireme/launch/notices.h>
 #include <trireme/launch/patience.h>
+#include <trireme/launch/roles.h>
 #include <trireme/launch/stragglers.h>
 #include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
@@ -27,6 +28,9 @@ struct SupervisorOptions : Patience {
   std::optional<net::EtcdUrl> etcd;
   std::vector<std::string> command;  // The programme and its arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
+  // The side tasks, such as parameter servers and an evaluator. Each node gets an even part of
+  // each role, in order. They end once all workers have ended.
+  Roles roles;
   // If set, workers that die are replaced while the others continue, and the number of workers on
   // node 0 may change (docs/recovery.md).
   std::optional<Elastic> elastic;
@@ -52,6 +56,7 @@ struct SupervisorOptions : Patience {
 //   2    if the programme cannot be started; standard error names it. An elastic job whose members
 //        have begun tries again, and then saves and ends with 138
 //   138  if a worker was killed or its host was lost
+// A side task that fails counts as a worker, unless its role is told or replaced (roles.h).
 //   143  after SIGINT or SIGTERM. It is passed on once, as SIGTERM; a second one kills
 // Prints one verdict naming the first worker that failed, its signal or code, and its last phase.
 // On return no child, descendant group, socket or pipe of the job is left. If the launcher itself

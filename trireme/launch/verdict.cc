@@ -60,8 +60,14 @@ bool has_unexplained_lost_worker(const JobEnd& job) {
   return !failed_by_itself(*end, job.stop_signal != 0) && !exited_with(*end, kExitRetry);
 }
 
-std::string who(int worker, int pid, const std::string& host) {
-  return fmt::format("worker {} (pid {}, host {})", worker, pid, host);
+template <typename Process>  // A WorkerEnd or a LostWorker.
+std::string name_of(const Process& process) {
+  return process.task ? process.task->name() : fmt::format("worker {}", process.worker);
+}
+
+template <typename Process>
+std::string who(const Process& process) {
+  return fmt::format("{} (pid {}, host {})", name_of(process), process.pid, process.host);
 }
 
 std::string where(const PhaseAt& at) {
@@ -87,13 +93,11 @@ Verdict of_lost_worker(const JobEnd& job) {
     return {kExitFailed, fmt::format("{} ended{} with exit code 0 but without saying goodbye, so "
                                      "the others lost it; job ends with {} "
                                      "(try: World::leave() before the programme ends)",
-                                     who(lost.worker, lost.pid, lost.host), where(lost.last),
-                                     static_cast<int>(kExitFailed))};
+                                     who(lost), where(lost.last), static_cast<int>(kExitFailed))};
   }
-  return {kExitRetry,
-          fmt::format("{} was lost{}: {}{}; job ends with {}{}",
-                      who(lost.worker, lost.pid, lost.host), where(lost.last), lost.reason,
-                      around(lost.worker, job), static_cast<int>(kExitRetry), advice(kExitRetry))};
+  return {kExitRetry, fmt::format("{} was lost{}: {}{}; job ends with {}{}", who(lost),
+                                  where(lost.last), lost.reason, around(lost.worker, job),
+                                  static_cast<int>(kExitRetry), advice(kExitRetry))};
 }
 
 // The verdict on an elastic job that cannot continue with its members.
@@ -105,7 +109,7 @@ Verdict of_no_generation(const Failure& failure) {
 }
 
 Verdict of_failure(const WorkerEnd& cause, const JobEnd& job) {
-  const std::string subject = who(cause.worker, cause.pid, cause.host);
+  const std::string subject = who(cause);
   const std::string place = where(cause.last) + around(cause.worker, job);
   if (!cause.end.by_signal) {
     return {cause.end.code,
@@ -126,8 +130,8 @@ Verdict of_stop(const JobEnd& job) {
   std::string text = fmt::format("the job was asked to stop ({})", signal_name(job.stop_signal));
   for (const WorkerEnd& worker : job.workers) {
     if (worker.end.by_signal && worker.end.code == SIGKILL) {
-      text += fmt::format("; {} did not end in time and was killed{}",
-                          who(worker.worker, worker.pid, worker.host), where(worker.last));
+      text += fmt::format("; {} did not end in time and was killed{}", who(worker),
+                          where(worker.last));
     }
   }
   return {kExitStopped, fmt::format("{}; job ends with {}", text, static_cast<int>(kExitStopped))};
@@ -139,9 +143,9 @@ std::string saves_cut_off(const JobEnd& job) {
   for (const WorkerEnd& worker : job.workers) {
     if (!worker.saving || !worker.end.by_signal) continue;
     text += fmt::format(
-        "; the checkpoint of step {} was cut off while worker {} wrote it, and the "
-        "ones before it are whole{}",
-        *worker.saving, worker.worker,
+        "; the checkpoint of step {} was cut off while {} wrote it, and the ones before it are "
+        "whole{}",
+        *worker.saving, name_of(worker),
         worker.signal_sent == SIGKILL ? " (try: a longer launch.stop_grace)" : "");
   }
   return text;
@@ -170,8 +174,7 @@ Verdict verdict_on(const JobEnd& job) {
   }
   for (const WorkerEnd& worker : job.workers) {
     if (exited_with(worker, kExitStopped)) {
-      return {kExitStopped, fmt::format("{} was asked to stop; job ends with {}",
-                                        who(worker.worker, worker.pid, worker.host),
+      return {kExitStopped, fmt::format("{} was asked to stop; job ends with {}", who(worker),
                                         static_cast<int>(kExitStopped))};
     }
   }

@@ -15,7 +15,7 @@
 namespace trireme::launch {
 
 struct WorkerEnd {
-  int worker = 0;
+  int worker = 0;  // Of a side task: kFirstSideTask + its number.
   int pid = 0;
   std::string host;
   ProcessEnd end;
@@ -25,6 +25,7 @@ struct WorkerEnd {
   PhaseAt last;
   std::optional<int64_t> saving = {};  // The step whose checkpoint it was writing.
   bool said_goodbye = false;
+  std::optional<Task> task = {};  // Its task, if it is a side task.
 };
 
 struct JobEnd {

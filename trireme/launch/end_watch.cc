@@ -1,0 +1,52 @@
+#include <trireme/base/error.h>
+#include <trireme/base/log.h>
+#include <trireme/launch/end_watch.h>
+#include <trireme/launch/lookup.h>
+#include <trireme/launch/protocol.h>
+#include <trireme/net/control.h>
+
+namespace trireme::launch {
+namespace {
+
+constexpr Milliseconds kLookWhetherEnded{50};
+
+}  // namespace
+
+EndWatch::EndWatch(net::Endpoint coordinator, std::optional<net::EtcdUrl> etcd, std::string token,
+                   Milliseconds patience)
+    : coordinator_(std::move(coordinator)),
+      etcd_(std::move(etcd)),
+      token_(std::move(token)),
+      patience_(patience),
+      thread_([this](const std::stop_token& stop) { watch(stop); }) {}
+
+void EndWatch::watch(const std::stop_token& stop) {
+  const auto throw_if_stopped = [&stop] {
+    if (stop.stop_requested()) throw Error(ErrorCode::aborted, "launch", "the job ends");
+  };
+  try {
+    const Deadline deadline = Deadline::after(patience_);
+    const net::Endpoint where =
+        etcd_ ? CoordinatorLookup(*etcd_).wait(token_, deadline) : coordinator_;
+    net::ControlClient client(where, token_,
+                              {.received =
+                                   [this](const Json& message) {
+                                     if (message.at("op") == "finish") over_ = true;
+                                   },
+                               .closed = [this](const std::string&) { over_ = true; }},
+                              deadline, {.throw_if_hopeless = throw_if_stopped});
+    client.send({{"op", "watch"}, {"generation", kNoGeneration}});
+    for (bool told = false; !stop.stop_requested() && !over_;
+         std::this_thread::sleep_for(kLookWhetherEnded)) {
+      if (told || !ended_) continue;
+      client.send({{"op", "ended"}, {"generation", kNoGeneration}});
+      told = true;
+    }
+  } catch (const Error& error) {
+    if (!stop.stop_requested())
+      log_warning("launch: side tasks end with the workers of this node: {}", error.what());
+    over_ = true;
+  }
+}
+
+}  // namespace trireme::launch
