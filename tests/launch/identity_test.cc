@@ -52,6 +52,41 @@ void expect_refused(const Variables& variables, const std::string& name) {
   }
 }
 
+const Variables kSideTask{{"TRIREME_ROLE", "ps"},
+                          {"TRIREME_INDEX", "1"},
+                          {"TRIREME_WORKERS", "4"},
+                          {"TRIREME_RENDEZVOUS", "10.0.0.1:4000"},
+                          {"TRIREME_JOB_TOKEN", "a secret of this job"}};
+
+TEST(Identity, OfASideTaskHasARoleAndNoWorkersNumber) {
+  const Identity identity = resolve(kSideTask);
+  EXPECT_EQ(identity.task, (Task{"ps", 1}));
+  EXPECT_FALSE(identity.is_worker());
+  EXPECT_EQ(identity.worker, -1);
+  EXPECT_EQ(identity.workers, 4);
+  EXPECT_THAT(identity.describe(), HasSubstr("ps 1 of a job that began with 4 workers"));
+}
+
+TEST(Identity, OfAWorkerHasTheTaskOfItsNumber) {
+  EXPECT_EQ(resolve(kTrireme).task, (Task{"worker", resolve(kTrireme).worker}));
+  const Identity named = resolve(with(kTrireme, "TRIREME_ROLE", "worker"));
+  EXPECT_EQ(named.worker, resolve(kTrireme).worker);
+}
+
+TEST(Identity, OfASideTaskNamesWhatIsMissingOrWrong) {
+  expect_refused(without(kSideTask, "TRIREME_INDEX"), "TRIREME_INDEX");
+  expect_refused(without(kSideTask, "TRIREME_RENDEZVOUS"), "TRIREME_RENDEZVOUS");
+  expect_refused(with(kSideTask, "TRIREME_INDEX", "-1"), "TRIREME_INDEX");
+  expect_refused(with(kSideTask, "TRIREME_INDEX", "x"), "TRIREME_INDEX");
+}
+
+TEST(Identity, HasTheUnitOfAnElasticJob) {
+  Variables elastic = with(with(kTrireme, "TRIREME_ELASTIC", "2:4"), "TRIREME_PROCESS", "7");
+  EXPECT_EQ(resolve(elastic).elastic->unit, 1);
+  EXPECT_EQ(resolve(with(elastic, "TRIREME_UNIT", "2")).elastic->unit, 2);
+  expect_refused(with(elastic, "TRIREME_UNIT", "3"), "TRIREME_UNIT");
+}
+
 TEST(Identity, IsAloneWithoutALauncher) {
   const Identity identity = resolve({{"MASTER_ADDR", "somewhere"}});
   EXPECT_EQ(identity.launcher, Launcher::alone);

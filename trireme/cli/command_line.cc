@@ -33,8 +33,8 @@ TRIREME_OPTION(std::vector<std::string>)
 // NOLINTEND(bugprone-macro-parentheses)
 
 void Command::repeated(const std::string& name, std::vector<std::string>& values,
-                       const std::string& help) {
-  app_->add_option(name, values, help)->expected(1)->take_all();
+                       const std::string& help, bool one_each) {
+  app_->add_option(name, values, help)->expected(1)->take_all()->allow_extra_args(!one_each);
 }
 
 void Command::flag(const std::string& name, bool& value, const std::string& help) {

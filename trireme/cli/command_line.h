@@ -21,9 +21,10 @@ class Command {
   void option(const std::string& name, T& value, const std::string& help = "");
   template <typename T>
   void required(const std::string& name, T& value, const std::string& help = "");
-  // Each use of the option adds one value.
+  // Each use of the option adds a value. With `one_each` it takes no more than one, so that "--"
+  // after it begins the arguments that are known by their places.
   void repeated(const std::string& name, std::vector<std::string>& values,
-                const std::string& help = "");
+                const std::string& help = "", bool one_each = false);
   void flag(const std::string& name, bool& value, const std::string& help = "");
   // Forbids `name` and `other` together. Both must have been added before.
   void excludes(const std::string& name, const std::string& other);

@@ -17,7 +17,9 @@ constexpr Milliseconds kElasticHeartbeatTimeout{2000};
 struct LaunchArguments {
   std::optional<int> workers;
   std::string elastic;
-  std::optional<int> unit;
+  std::optional<int> unit, ps;
+  bool evaluator = false;
+  std::vector<std::string> roles;
   int threads = 0;
   bool no_prefix = false;
   std::string stop_grace = "30s", loss_grace = "5s";
@@ -51,6 +53,19 @@ std::optional<launch::Elastic> elastic_of(const LaunchArguments& arguments) {
   return elastic;
 }
 
+// --ps, --evaluator and --role.
+launch::Roles roles_of(const LaunchArguments& arguments) {
+  std::vector<launch::Role> roles;
+  const auto add = [&roles](const std::string& name, int count) {
+    roles.push_back({.name = name, .count = count, .on_loss = launch::usual_on_loss(name)});
+  };
+  if (arguments.ps) add("ps", *arguments.ps);
+  if (arguments.evaluator) add("evaluator", 1);
+  for (const std::string& text : arguments.roles)
+    roles.push_back(launch::parse_role(text, "--role"));
+  return launch::Roles(std::move(roles));
+}
+
 int launch_job(const LaunchArguments& arguments) {
   if (arguments.program.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
@@ -59,6 +74,7 @@ int launch_job(const LaunchArguments& arguments) {
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.elastic = elastic_of(arguments);
+  options.roles = roles_of(arguments);
   options.workers = arguments.workers.value_or(options.elastic ? options.elastic->maximum : 2);
   require_workers(options.workers);
   // An elastic job continues after a wrong alarm, so it need not wait long.
@@ -76,7 +92,9 @@ int launch_job(const LaunchArguments& arguments) {
 void add_launch(Command app) {
   auto arguments = std::make_shared<LaunchArguments>();
   Command command =
-      app.subcommand("launch", "Start a programme as the workers of one job, and watch them");
+      app.subcommand("launch",
+                     "Start a programme as the workers and other tasks of one job, and watch "
+                     "them");
   command.option("--workers", arguments->workers,
                  "Worker processes of the whole job (default 2, with --elastic MAX)");
   command.option("--elastic", arguments->elastic,
@@ -85,6 +103,15 @@ void add_launch(Command app) {
   command.option("--unit", arguments->unit,
                  "With --elastic: this many workers come and go together, such as the stages of a "
                  "pipeline (default 1)");
+  command.option("--ps", arguments->ps,
+                 "Parameter servers: the role ps, whose lost tasks are replaced");
+  command.flag("--evaluator", arguments->evaluator,
+               "An evaluator: a role of one task. If it is lost, the others are told");
+  command.repeated("--role", arguments->roles,
+                   "NAME=COUNT[:LOSS]: a role of your own. The loss of one of its tasks acts by "
+                   "LOSS: end (the default; as the loss of a worker), tell or replace. May be "
+                   "repeated",
+                   /*one_each=*/true);
   command.option("--threads", arguments->threads,
                  "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of "
                  "this host)");

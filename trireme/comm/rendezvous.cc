@@ -70,6 +70,18 @@ void Rendezvous::connect(int replicas) {
       options);
 }
 
+void Rendezvous::connect_side_task() {
+  const auto [endpoint, token] = find();
+  token_ = token;
+  launch::MemberOptions options;
+  options.timeout = options_.timeout;
+  options.heartbeat_interval = options_.heartbeat_interval;
+  options.phases = phases_;
+  member_ = std::make_shared<launch::Member>(
+      endpoint, token, identity_.task,
+      std::map<std::string, std::string>{{"trireme version", std::string(version())}}, options);
+}
+
 Rendezvous::Found Rendezvous::find() {
   if (identity_.rendezvous && !identity_.hosts_coordinator && identity_.token)
     return {*identity_.rendezvous, *identity_.token};

@@ -43,6 +43,8 @@ class Rendezvous {
   // COLLECTIVE. Joins this generation as a member, unless the process is alone. Throws
   // Error(timeout | invalid_argument | peer_lost), naming the worker.
   void connect(int replicas);
+  // Joins as a side task (launch/roles.h).
+  void connect_side_task();
   // The address by which the other processes reach this one: that of the named interface, or the
   // one towards the rendezvous.
   std::string bind_address() const;

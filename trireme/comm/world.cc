@@ -36,6 +36,7 @@ struct World::Impl {
   std::string next_name() { return fmt::format("group-{}", groups_made++); }
   std::vector<std::shared_ptr<Group>> make(const std::vector<int>& ranks, const std::string& name);
   void connect_for_groups(World& world, int replicas);
+  launch::Member& connected_member(const char* what) const;
 };
 
 void World::Impl::begin_generation() {
@@ -102,7 +103,17 @@ std::vector<std::shared_ptr<Group>> World::Impl::make(const std::vector<int>& ra
   return groups;
 }
 
+launch::Member& World::Impl::connected_member(const char* what) const {
+  if (!meeting.member())
+    throw Error(
+        ErrorCode::invalid_argument, "comm",
+        fmt::format("{}: this process is not connected to a job", what),
+        "World::connect() first, in a job that trireme launch, torchrun or mpirun started");
+  return *meeting.member();
+}
+
 void World::Impl::connect_for_groups(World& world, int wanted) {
+  world.require_worker("a group");
   world.connect(wanted);
   // The loop of a programme of its own marks its collectives here.
   if (wanted == 1) launch::mark_this_thread(meeting.phases());
@@ -125,7 +136,8 @@ World World::join(WorldOptions options, const Environment& environment) {
   launch::Identity identity = launch::resolve_identity(environment);
   comm::check(options, identity);
   World world(std::make_unique<Impl>(std::move(identity), environment, std::move(options)));
-  if (world.workers() > 1) set_process_rank(world.worker(), world.workers());
+  if (world.workers() > 1 && world.identity().is_worker())
+    set_process_rank(world.worker(), world.workers());
   return world;
 }
 
@@ -146,6 +158,11 @@ void World::connect(int replicas) {
                   "the same number for every engine of a programme");
     return;
   }
+  if (!identity().is_worker()) {
+    impl_->meeting.connect_side_task();
+    impl_->connected = true;
+    return;
+  }
   if (is_elastic() && !impl_->meeting.has_a_place() && !regroup(-1, ""))
     throw Error(ErrorCode::aborted, "comm", "the job has as many workers as it wants",
                 "trireme scale N, to take in more workers");
@@ -158,6 +175,35 @@ void World::connect(int replicas) {
   if (world_size > 1)
     set_process_rank(worker() * replicas,
                      world_size);  // Its first replica speaks for the process.
+}
+
+void World::require_worker(const char* what) const {
+  if (!identity().is_worker())
+    throw Error(ErrorCode::invalid_argument, "comm",
+                fmt::format("{}: {} is no worker and has no rank", what, task().name()),
+                "call it in the programme's workers only: World::task() tells the role");
+}
+
+const launch::Task& World::task() const { return identity().task; }
+std::vector<launch::TaskPeer> World::peers(const std::string& role) const {
+  return impl_->connected_member("peers()").task_peers(role);
+}
+std::vector<launch::TaskPeer> World::wait_for(const std::string& role, Deadline deadline) const {
+  return impl_->connected_member("wait_for()").wait_for(role, deadline);
+}
+std::vector<launch::LostTask> World::lost_tasks() const {
+  const auto& member = impl_->meeting.member();
+  return member ? member->lost_tasks() : std::vector<launch::LostTask>{};
+}
+bool World::finish_wanted() const {
+  const auto& member = impl_->meeting.member();
+  return member && member->finish_wanted();
+}
+void World::set_value(const std::string& key, const std::string& value) {
+  impl_->connected_member("set_value()").set(key, value);
+}
+std::string World::get_value(const std::string& key, Deadline deadline) {
+  return impl_->connected_member("get_value()").get(key, deadline);
 }
 
 void World::set_terms(std::map<std::string, std::string> facts) {
@@ -188,6 +234,7 @@ void World::tell_first_step(int64_t step, const Json& facts) {
 Json World::generations() { return impl_->meeting.generations(); }
 
 void World::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
+  require_worker("agree()");
   connect(impl_->replicas);
   if (impl_->meeting.member() && workers() > 1) impl_->meeting.member()->agree(what, facts);
 }

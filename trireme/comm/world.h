@@ -5,6 +5,7 @@
 #include <trireme/comm/world_options.h>
 #include <trireme/launch/identity.h>
 #include <trireme/launch/phase.h>
+#include <trireme/launch/task_view.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/mesh.h>
 #include <map>
@@ -38,13 +39,32 @@ class World {
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
 
-  int worker() const;   // This process.
-  int workers() const;  // All processes.
+  int worker() const;   // This process; -1: it is a side task (launch/roles.h).
+  int workers() const;  // All workers. In a side task: those with which the job began.
   // DataParallel has one replica for each worker, so workers are ranks.
   int rank() const { return worker(); }
   int size() const { return workers(); }
   const launch::Identity& identity() const;
   const WorldOptions& options() const;
+
+  // For jobs with several roles (`trireme launch --ps M`). A side task connects like a worker, has
+  // no rank and makes no groups.
+  const launch::Task& task() const;
+  // The tasks of a role that are there now, by index, with their addresses. Throws
+  // Error(not_found) if the job has no such role.
+  std::vector<launch::TaskPeer> peers(const std::string& role) const;
+  // Waits until all tasks of the role are there. Throws Error(timeout) naming the missing ones,
+  // Error(peer_lost).
+  std::vector<launch::TaskPeer> wait_for(const std::string& role, Deadline deadline) const;
+  // The side tasks that were lost, the oldest first. Any thread.
+  std::vector<launch::LostTask> lost_tasks() const;
+  // Whether all workers have ended, so that this side task is to end too. Cheap; any thread.
+  bool finish_wanted() const;
+  // The key-value store of the job. The keys that a side task sets stay until it is lost; the keys
+  // that workers set last as long as the generation. get_value() waits until the key is set.
+  // Throws Error(timeout), Error(peer_lost).
+  void set_value(const std::string& key, const std::string& value);
+  std::string get_value(const std::string& key, Deadline deadline);
 
   // COLLECTIVE. Meets the other workers, and compares the version of Trireme and each worker's
   // `replicas`. Engines call it; calls after the first return at once. Throws Error(timeout |
@@ -115,6 +135,7 @@ class World {
 
  private:
   struct Impl;
+  void require_worker(const char* what) const;
   explicit World(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -1,0 +1,282 @@
+// Jobs with side tasks, as real processes. This test programme is also the tasks' programme.
+#include <gmock/gmock.h>
+
+#include <fmt/format.h>
+#include <trireme/base/environment.h>
+#include <trireme/launch/identity.h>
+#include <trireme/launch/member.h>
+#include <trireme/launch/supervisor.h>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "forked_job.h"
+
+namespace trireme::launch::supervised_tasks_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tests::ForkedJob;
+
+// The time after which the workers of a test leave the job, given by name.
+const std::string kAtOnce = "at once", kWhenToldOfALoss = "when told of a loss",
+                  kWhenATaskIsBack = "when a task is back", kNever = "never";
+
+void say_line(const std::string& line) {
+  const std::string text = line + "\n";
+  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+Deadline in_time() { return Deadline::after(Milliseconds(8000)); }
+
+int run_side_task(const Identity& identity, const MemberOptions& options) {
+  Member member(*identity.rendezvous, *identity.token, identity.task, {}, options);
+  // The workers may end, and this task with them, as soon as they know the address.
+  say_line(fmt::format("{} serves as {}", identity.task.name(), ::getpid()));
+  member.set("address of " + identity.task.name(), fmt::format("host:{}", ::getpid()));
+  tests::becomes_true([&] { return member.finish_wanted(); });
+  member.leave();
+  return 0;
+}
+
+int run_worker(const Identity& identity, const MemberOptions& options, const std::string& until) {
+  Member member(*identity.rendezvous, *identity.token, identity.worker, identity.workers,
+                identity.generation, {}, options);
+  const auto look_up = [&] { return member.get("address of ps 0", in_time()); };
+  say_line(fmt::format("worker{} {} found {}", identity.worker, ::getpid(), look_up()));
+  const auto lost = [&] { return member.lost_tasks(); };
+  if (until == kNever) {
+    tests::becomes_true([&] { return member.is_lost(); });
+    member.throw_if_lost();
+  }
+  if (until == kWhenToldOfALoss || until == kWhenATaskIsBack) {
+    tests::becomes_true([&] { return !lost().empty(); });
+    say_line("told of " + lost().front().who.task.name());
+  }
+  if (until == kWhenATaskIsBack) {
+    tests::becomes_true([&] { return lost().front().is_back; });
+    say_line(fmt::format("found again {}", look_up()));
+  }
+  member.barrier("the end");
+  member.leave();
+  return 0;
+}
+
+// Runs before any test: this process may be a task of a job that a test below has started.
+class BecomeTask : public ::testing::Environment {
+  void SetUp() override {
+    const char* until = std::getenv("TRIREME_TEST_UNTIL");
+    if (!until) return;
+    try {
+      const Identity identity = resolve_identity(trireme::Environment::of_process());
+      const MemberOptions options{.timeout = Milliseconds(8000),
+                                  .heartbeat_interval = Milliseconds(20),
+                                  .phases = PhasePage::of_this_process()};
+      ::_exit(identity.is_worker() ? run_worker(identity, options, until)
+                                   : run_side_task(identity, options));
+    } catch (const Error& error) {
+      ::dprintf(STDERR_FILENO, "%s\n", error.what());
+      ::_exit(exit_code_of(error));
+    }
+  }
+};
+[[maybe_unused]] const auto* const become_task =
+    ::testing::AddGlobalTestEnvironment(new BecomeTask);
+
+Role ps(int count = 1) { return {.name = "ps", .count = count, .on_loss = OnLoss::replace}; }
+Role evaluator() { return {.name = "evaluator", .count = 1, .on_loss = OnLoss::tell}; }
+Role chief() { return {.name = "chief", .count = 1}; }
+
+SupervisorOptions task_job(const std::string& until, const std::vector<Role>& roles) {
+  SupervisorOptions options;
+  options.workers = 2;
+  options.roles = Roles(roles);
+  options.command = {"/proc/self/exe"};
+  options.environment = {{"TRIREME_TEST_UNTIL", until}};
+  options.loss_grace = Milliseconds(3000);
+  return options;
+}
+
+TEST(SupervisedTasks, WorkersFindAParameterServerAndItEndsAfterThem) {
+  ForkedJob job(task_job(kAtOnce, {ps()}));
+  const int pid = job.number_after("[ps 0] ps 0 serves as ");
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.printed, HasSubstr(fmt::format(" found host:{}\n", pid)));
+  EXPECT_THAT(job.complained, Not(HasSubstr("trireme:")));
+  EXPECT_FALSE(tests::is_alive(pid));
+}
+
+TEST(SupervisedTasks, AKilledParameterServerIsReplacedInItsPlace) {
+  ForkedJob job(task_job(kWhenATaskIsBack, {ps(), evaluator()}));
+  const int pid = job.number_after("ps 0 serves as ");
+  job.wait_for("found host", 2);
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.complained, HasSubstr(fmt::format(
+                                  "trireme: ps 0 (pid {}) was lost: killed by signal 9 (SIGKILL); "
+                                  "another process gets its task",
+                                  pid)));
+  EXPECT_THAT(job.printed, HasSubstr("told of ps 0"));
+  const size_t again =
+      job.printed.find("ps 0 serves as ", job.printed.find("ps 0 serves as ") + 1);
+  ASSERT_NE(again, std::string::npos) << job.printed;
+  const int next = std::stoi(job.printed.substr(again + 15));
+  EXPECT_NE(next, pid);
+  EXPECT_THAT(job.printed, HasSubstr(fmt::format("found again host:{}\n", next)));
+}
+
+TEST(SupervisedTasks, TheOthersAreToldOfALostEvaluatorAndContinue) {
+  ForkedJob job(task_job(kWhenToldOfALoss, {ps(), evaluator()}));
+  const int pid = job.number_after("evaluator 0 serves as ");
+  job.wait_for("found host", 2);
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.printed, HasSubstr("told of evaluator 0"));
+  EXPECT_THAT(job.complained,
+              HasSubstr("killed by signal 9 (SIGKILL); the job continues without"));
+}
+
+TEST(SupervisedTasks, EndWithTheJobWhenAWorkerIsKilled) {
+  ForkedJob job(task_job(kNever, {ps(), evaluator()}));
+  const int pid = job.number_after("worker1 "), server = job.number_after("ps 0 serves as ");
+  job.wait_for("found host", 2);
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(job.finish(), 138);
+  EXPECT_THAT(job.complained, HasSubstr(fmt::format("trireme: worker 1 (pid {}, host ", pid)));
+  EXPECT_THAT(job.complained, HasSubstr("job ends with 138"));
+  EXPECT_FALSE(tests::is_alive(server));
+}
+
+TEST(SupervisedTasks, OfARoleThatEndsTheGenerationEndTheJobAndAreNamed) {
+  ForkedJob job(task_job(kNever, {ps(), chief()}));
+  const int pid = job.number_after("chief 0 serves as ");
+  job.wait_for("found host", 2);
+  ::kill(pid, SIGKILL);
+  EXPECT_EQ(job.finish(), 138);
+  EXPECT_THAT(job.complained, HasSubstr(fmt::format("trireme: chief 0 (pid {}, host ", pid)));
+  EXPECT_THAT(job.complained, HasSubstr("[1] [launch] "));  // The worker saw it, and ended.
+}
+
+TEST(SupervisedTasks, ThatFallSilentAreKilledAndReplaced) {
+  SupervisorOptions options = task_job(kWhenATaskIsBack, {ps()});
+  options.heartbeat_timeout = Milliseconds(1000);
+  ForkedJob job(options);
+  const int pid = job.number_after("ps 0 serves as ");
+  job.wait_for("found host", 2);
+  ::kill(pid, SIGSTOP);
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_FALSE(tests::is_alive(pid));
+  EXPECT_THAT(job.complained, HasSubstr(fmt::format("trireme: ps 0 (pid {}): ", pid)));
+}
+
+TEST(SupervisedTasks, ThatDieAgainAndAgainEndTheJob) {
+  SupervisorOptions options = tests::shell_job(1, "sleep 60");
+  Role crashing = ps();
+  crashing.command = {"sh", "-c", "kill -9 $$"};
+  options.roles = Roles({crashing});
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 138);
+  EXPECT_THAT(job.complained, HasSubstr("another process gets its task in 4"));
+  EXPECT_THAT(job.complained, HasSubstr("ps 0 died 5 times in a row soon after its start"));
+}
+
+TEST(SupervisedTasks, ThatFailForGoodAreNotReplaced) {
+  SupervisorOptions options = tests::shell_job(1, "sleep 60");
+  Role failing = ps();
+  failing.command = {"sh", "-c", "exit 2"};
+  options.roles = Roles({failing});
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 2);
+  EXPECT_THAT(job.complained, HasSubstr("ps 0 (pid "));
+  EXPECT_THAT(job.complained, HasSubstr("failed with exit code 2"));
+}
+
+TEST(SupervisedTasks, KnowTheirTaskFromTheEnvironment) {
+  SupervisorOptions options = tests::shell_job(
+      2,
+      "echo $TRIREME_ROLE $TRIREME_INDEX of ${TRIREME_WORKERS:-no} as ${TRIREME_WORKER:-none}; "
+      "test $TRIREME_ROLE != worker || sleep 1");
+  options.roles = Roles({ps(2)});
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 0);
+  for (const char* line : {"[0] worker 0 of 2 as 0\n", "[1] worker 1 of 2 as 1\n",
+                           "[ps 0] ps 0 of 2 as none\n", "[ps 1] ps 1 of 2 as none\n"})
+    EXPECT_THAT(job.printed, HasSubstr(line));
+}
+
+TEST(SupervisedTasks, AJobOfWorkersOnlyHasNoRoleInItsEnvironment) {
+  ::setenv("TRIREME_ROLE", "ps", 1);  // As in a side task that starts a job of its own.
+  ForkedJob job(tests::shell_job(1, "echo role ${TRIREME_ROLE:-none}"));
+  ::unsetenv("TRIREME_ROLE");
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.printed, HasSubstr("[0] role none\n"));
+}
+
+const std::string kServe =
+    "trap 'echo $TRIREME_ROLE ends; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+
+TEST(SupervisedTasks, HaveTheTimeToEndThatAStopGives) {
+  SupervisorOptions options = tests::shell_job(1, "sleep 0.3; exit 0");
+  Role serving = ps();
+  serving.command = {"sh", "-c", kServe};
+  options.roles = Roles({serving});
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.printed, HasSubstr("[ps 0] ps ends\n"));
+}
+
+TEST(SupervisedTasks, AreAskedToStopWithTheJob) {
+  SupervisorOptions options = tests::shell_job(1, kServe);
+  options.roles = Roles({ps()});
+  ForkedJob job(options);
+  job.wait_for("ready", 2);
+  job.signal(SIGTERM);
+  EXPECT_EQ(job.finish(), 143);
+  EXPECT_THAT(job.printed, HasSubstr("[ps 0] ps ends\n"));
+}
+
+TEST(SupervisedTasks, ThatIgnoreTheRequestAreKilledAfterTheGrace) {
+  SupervisorOptions options = tests::shell_job(1, "sleep 0.3");
+  Role stubborn = ps();
+  stubborn.command = {"sh", "-c", "trap '' TERM; while :; do sleep 0.02; done"};
+  options.roles = Roles({stubborn});
+  options.stop_grace = Milliseconds(300);
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 0);
+}
+
+TEST(SupervisedTasks, OnSeveralNodesServeUntilTheWorkersOfAllNodesHaveEnded) {
+  const std::string token(64, '7');
+  SupervisorOptions first =
+      tests::shell_job(2, "test $TRIREME_WORKER = 1 || sleep 2; echo worker has ended");
+  Role serving = ps(2);
+  serving.command = {"sh", "-c", kServe};
+  first.roles = Roles({serving});
+  first.nodes = 2;
+  first.rendezvous = {"127.0.0.1", net::free_port()};
+  SupervisorOptions second = first;
+  second.node = 1;
+  const auto began = std::chrono::steady_clock::now();
+  ForkedJob first_job(first, token), second_job(second, token);
+  EXPECT_EQ(second_job.finish(), 0);
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
+  EXPECT_EQ(first_job.finish(), 0);
+  EXPECT_THAT(first_job.printed, HasSubstr("[ps 0] ps ends\n"));
+  EXPECT_THAT(second_job.printed, HasSubstr("[ps 1] ps ends\n"));
+}
+
+TEST(SupervisedTasks, OfAnElasticJobEndAfterItsWorkers) {
+  SupervisorOptions options = tests::shell_job(2, "sleep 0.3");
+  options.elastic = Elastic{.minimum = 1, .maximum = 2};
+  Role serving = ps();
+  serving.command = {"sh", "-c", kServe};
+  options.roles = Roles({serving});
+  ForkedJob job(options);
+  EXPECT_EQ(job.finish(), 0);
+  EXPECT_THAT(job.printed, HasSubstr("[ps 0] ps ends\n"));
+}
+
+}  // namespace
+}  // namespace trireme::launch::supervised_tasks_test
