@@ -68,6 +68,17 @@ TEST_F(InjectorTest, EachFaultStrikesOnceAtItsPlace) {
   EXPECT_THAT(struck_, ElementsAre("stop 3000", "corrupt 3", "full", "kill"));
 }
 
+TEST_F(InjectorTest, TellsOfAFaultBeforeItStrikesAndOfASlowRankOnce) {
+  FaultActions told = actions();
+  told.tell = [this](const Fault& fault, int64_t step) {
+    struck_.push_back(fmt::format("told {} {}", step, to_string(fault.kind)));
+  };
+  Injector injector(parse_faults("corrupt:rank=1@step=3; slow:rank=1,forward=20ms"), {}, told);
+  pass(injector, 1, 1, 3);
+  EXPECT_THAT(struck_, ElementsAre("told 1 slow", "sleep 20", "sleep 20", "sleep 20",
+                                   "told 3 corrupt", "corrupt 3"));
+}
+
 TEST_F(InjectorTest, AReplacementIsNotStruckAgain) {
   Injector first = injector("kill:rank=1@step=4; kill:rank=1@step=6");
   pass(first, 1, 1, 4);

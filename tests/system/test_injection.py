@@ -28,6 +28,10 @@ class Injection(SystemTest):
         self.assertEqual(code, 0, out + err)
         return json.loads(out)
 
+    def log(self, name):
+        lines = (self.folder / name / "log.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
     def test_wrong_faults_are_refused_before_anything_starts(self):
         for faults, parts in {
             "kil:rank=1@step=4": ["fault 1, 'kil:rank=1@step=4'", "try: kill"],
@@ -67,6 +71,11 @@ class Injection(SystemTest):
         audit = self.audit("run")
         self.assertEqual(audit["samples"], report["samples"])
         self.assertEqual(audit["continuations"], 2)
+        # Rank 0 writes its own faults at once. The heartbeats of the others bring theirs.
+        faults = [(event.get("rank"), event["fault"].split("@")[0]) for event in self.log("run")
+                  if event["event"] == "fault"]
+        self.assertIn((None, "kill:rank=0"), faults)
+        self.assertIn((1, "slow:rank=1,forward=1ms"), faults)
 
     def test_the_report_survives_a_worker_that_dies_after_the_last_step(self):
         for elastic in ("1:2", "2:2"):

@@ -21,6 +21,12 @@ using ::testing::SizeIs;
 
 constexpr plan::DataPlanOptions kData{.samples = 40, .batch = 10, .seed = 5};
 
+std::string verdict_line(const Json& record) {
+  return monitor::to_line(
+             monitor::to_json(monitor::Told{.time = 1, .event = monitor::NoticeRecord{record}})) +
+         "\n";
+}
+
 class LedgerAuditTest : public ::testing::Test {
  protected:
   LedgerAuditTest() {
@@ -134,7 +140,7 @@ TEST_F(AuditOfGoodLogs, ATornLineMayContinueWithARecordOfAnotherKind) {
   go_on(0);
   steps(1, 5);
   append("{\"event\":\"commit\",\"time\":1700.5,\"generation\":0,\"step\":6,\"shares\":[5,");
-  append(monitor::verdict_line({{"kind", "lost"}, {"rank", 0}, {"text", "worker 0 \"commit\""}}));
+  append(verdict_line({{"kind", "lost"}, {"rank", 0}, {"text", "worker 0 \"commit\""}}));
   append("{\"event\":\"continue\",\"ti");
   write(monitor::RunStart{});
   append("{\"event\":\"commit\",");
@@ -152,7 +158,7 @@ TEST_F(AuditOfGoodLogs, ALineMayLackOnlyItsEnd) {
   go_on(0);
   steps(1, 4);
   append(monitor::to_line(monitor::to_json(step(5), time_ += 0.5)));
-  append(monitor::verdict_line({{"kind", "lost"}, {"rank", 1}}));
+  append(verdict_line({{"kind", "lost"}, {"rank", 1}}));
   append(monitor::to_line(monitor::to_json(step(6), time_ += 0.5)));
   append("{\"event\":\"step\",\"st");
   go_on(6, 1);

@@ -11,6 +11,7 @@
 #include <trireme/cli/commands.h>
 #include <trireme/cli/expect_run.h>
 #include <trireme/cli/node_options.h>
+#include <trireme/cli/run_readers.h>
 #include <trireme/config/print.h>
 #include <trireme/faults/faults.h>
 #include <trireme/launch/identity.h>
@@ -18,9 +19,6 @@
 #include <trireme/launch/supervisor.h>
 #include <trireme/launch/supervisor_options.h>
 #include <trireme/launch/token_file.h>
-#include <trireme/monitor/append_file.h>
-#include <trireme/monitor/event_json.h>
-#include <trireme/monitor/sink.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
 #include <trireme/train/expectations.h>
@@ -89,15 +87,13 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
     options.heartbeat_timeout = config.world.heartbeat_timeout;
   static_cast<launch::Patience&>(options) = config.patience;
   options.straggler.factor = config.world.straggler_factor;
-  // The launcher writes this beside rank 0's own records, because rank 0 may be the worker that
-  // hangs.
-  std::optional<monitor::AppendFile> log;
-  if (config.record.json_lines)
-    options.on_notice = [&log, file = std::filesystem::path(config.record.dir) /
-                                      "log.jsonl"](const Json& record) {
-      if (!log) log.emplace(file);
-      log->append(monitor::verdict_line(record));
-    };
+  LauncherReaders readers(
+      config.record.json_lines ? std::filesystem::path(config.record.dir) / "log.jsonl" : "",
+      config.record.progress && !arguments.quiet && !arguments.json);
+  options.on_notice = [&readers](const Json& record) {
+    readers.take({.time = unix_seconds(), .event = monitor::NoticeRecord{record}});
+  };
+  options.on_event = [&readers](const monitor::Told& told) { readers.take(told); };
   options.join_timeout = config.world.timeout;
   if ((options.nodes == 1 || options.etcd) && !config.world.interface.empty())
     options.rendezvous.host = net::address_of_interface(config.world.interface);
@@ -106,14 +102,9 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
   // The report must stay JSON; rank 0 itself then writes the progress to standard error.
   options.prefix_output = !arguments.json;
-  const bool draw = config.record.progress && !arguments.quiet && !arguments.json;
-  std::unique_ptr<monitor::Sink> progress;
-  if (draw) {
-    progress = monitor::make_progress(stdout, isatty(STDOUT_FILENO) != 0);
+  if (readers.draws_progress()) {
     options.environment.emplace_back("TRIREME_PROGRESS", "lines");
-    options.on_line = [&progress](int, const std::string& line) {
-      return monitor::replay_progress(line, *progress);
-    };
+    options.on_line = [&readers](int, const std::string& line) { return readers.take_line(line); };
   }
   return launch::supervise(options);
 }

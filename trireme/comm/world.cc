@@ -231,6 +231,9 @@ bool World::regroup(int64_t step, const std::string& reason) {
 void World::tell_first_step(int64_t step, const Json& facts) {
   impl_->meeting.tell_first_step(step, facts);
 }
+void World::tell_event(monitor::Told told) {
+  if (const auto& member = impl_->meeting.member()) member->tell_event(std::move(told));
+}
 Json World::generations() { return impl_->meeting.generations(); }
 
 void World::agree(const std::string& what, const std::map<std::string, std::string>& facts) {

@@ -6,6 +6,7 @@
 #include <trireme/launch/identity.h>
 #include <trireme/launch/phase.h>
 #include <trireme/launch/task_view.h>
+#include <trireme/monitor/events.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/mesh.h>
 #include <map>
@@ -96,6 +97,9 @@ class World {
   // Each worker calls it when the first step of this generation is committed. Worker 0 tells the
   // coordinator, which adds `facts` to the generation's entry.
   void tell_first_step(int64_t step, const Json& facts = Json::object());
+  // Tells the launcher of an event of a replica, with one of the next heartbeats. Cheap, never
+  // waits and may drop it (launch/event_queue.h). Does nothing before the world is connected.
+  void tell_event(monitor::Told told);
   // The history of the job, with one entry for each generation (launch/generations.h). It is empty
   // if the job is not elastic.
   Json generations();

@@ -14,6 +14,7 @@
 #include <ctime>
 #include <map>
 #include <thread>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -87,7 +88,7 @@ Injector::Injector(std::vector<Fault> schedule, std::filesystem::path marks, Fau
 void Injector::at(int rank, Phase phase, int64_t step) {
   for (Entry& entry : entries_) {
     if (entry.struck || !is_due(entry.fault, rank, phase, step)) continue;
-    if (entry.fault.kind == FaultKind::slow || claim(entry, rank)) strike(entry.fault, rank, step);
+    if (entry.fault.kind == FaultKind::slow || claim(entry, rank)) strike(entry, rank, step);
   }
 }
 
@@ -113,7 +114,9 @@ bool Injector::claim(Entry& entry, int rank) {
   return true;
 }
 
-void Injector::strike(const Fault& fault, int rank, int64_t step) const {
+void Injector::strike(Entry& entry, int rank, int64_t step) const {
+  const Fault& fault = entry.fault;
+  if (actions_.tell && !std::exchange(entry.told, true)) actions_.tell(fault, step);
   if (fault.kind == FaultKind::slow) return actions_.sleep(fault.duration);
   log_warning("injected at step {}: {}", step, fault.text());
   switch (fault.kind) {

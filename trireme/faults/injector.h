@@ -24,6 +24,8 @@ struct FaultActions {
   std::function<void(int peer)> drop_link;  // Shuts the connection to that rank.
   // Makes the next write of a checkpoint fail as if the disk were full.
   std::function<void()> fill_disk;
+  // Called before a fault strikes; may be empty. slow is told when it begins.
+  std::function<void(const Fault& fault, int64_t step)> tell;
 };
 FaultActions process_actions();
 
@@ -44,9 +46,10 @@ class Injector {
     Fault fault;
     std::string mark;  // The name of its file.
     bool struck = false;
+    bool told = false;
   };
   bool claim(Entry& entry, int rank);
-  void strike(const Fault& fault, int rank, int64_t step) const;
+  void strike(Entry& entry, int rank, int64_t step) const;
 
   std::vector<Entry> entries_;
   std::filesystem::path marks_;

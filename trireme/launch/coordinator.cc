@@ -85,6 +85,8 @@ std::vector<Notice> Coordinator::take_notices() {
   return impl_->membership->take_notices();
 }
 
+EventBatch Coordinator::take_events() { return impl_->events_told.take(); }
+
 std::optional<LostWorker> Coordinator::first_lost() const {
   std::lock_guard lock(impl_->mutex);
   return impl_->membership->first_lost();

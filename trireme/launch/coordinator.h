@@ -2,6 +2,7 @@
 // It runs in the launcher, or in worker 0 under torchrun.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/launch/event_queue.h>
 #include <trireme/launch/generations.h>
 #include <trireme/launch/lookup.h>
 #include <trireme/launch/membership.h>
@@ -62,6 +63,8 @@ class Coordinator {
   void report_lost(int worker, const std::string& reason);
   // Returns the stalls and stragglers that were found since the last call.
   std::vector<Notice> take_notices();
+  // Returns the events that workers told since the last call. Any thread.
+  EventBatch take_events();
   // Waits until every worker that joined has left or was lost. Returns false at the deadline. A
   // worker that hosts the coordinator calls this after its own Member is gone, on success and on
   // failure: else the other workers would not get their last messages.

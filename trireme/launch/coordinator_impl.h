@@ -4,6 +4,7 @@
 #pragma once
 #include <trireme/launch/claim.h>
 #include <trireme/launch/coordinator.h>
+#include <trireme/launch/event_queue.h>
 #include <trireme/launch/generations.h>
 #include <trireme/launch/key_value_store.h>
 #include <trireme/launch/protocol.h>
@@ -19,6 +20,9 @@
 #include <vector>
 
 namespace trireme::launch {
+
+// Some seconds of the events of a large job. A worker that coordinates keeps them for nobody.
+inline constexpr size_t kMostEvents = 4096;
 
 struct Coordinator::Impl {
   using Clock = std::chrono::steady_clock;
@@ -83,6 +87,7 @@ struct Coordinator::Impl {
   std::unordered_map<int, net::ConnectionId> connection_of;
   bool any_step_finished = false;  // A step was finished in an earlier generation.
   bool members_were_stopped = false;
+  EventQueue events_told{kMostEvents};
   std::string token;
   bool stands_by = false;
   std::optional<net::EtcdUrl> etcd;  // Decides which process coordinates.

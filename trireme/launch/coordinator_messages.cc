@@ -135,6 +135,10 @@ Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, con
     return {};
   }
   membership->heard(worker, now);
+  if (op == "events") {
+    events_told.add(events_from(message));
+    return {};
+  }
   if (op == "goodbye") {
     members_were_stopped = members_were_stopped || message.at("stopped").get<bool>();
     auto messages = membership->goodbye(worker);

@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
+#include <trireme/launch/event_queue.h>
 #include <trireme/launch/member.h>
 #include <trireme/launch/protocol.h>
 #include <trireme/launch/stop_request.h>
@@ -20,6 +21,7 @@ namespace {
 // answer, the wait ends here after this extra time.
 constexpr Milliseconds kAnswerGrace{500};
 constexpr Milliseconds kFarewell{5000};
+constexpr size_t kEventsOfAHeartbeat = 256;
 
 }  // namespace
 
@@ -51,6 +53,7 @@ struct Member::Impl {
     return request(std::move(message), what, Deadline::after(options.timeout));
   }
   void beat();
+  void send_events();
   void stop_heart();
   Error coordinator_silent(const std::string& what, Deadline deadline) const;
 
@@ -63,6 +66,7 @@ struct Member::Impl {
   std::atomic<bool> is_lost{false};
   std::atomic<bool> regroup_wanted{false};
   std::atomic<bool> finish_wanted{false};
+  EventQueue events_told{kEventsOfAHeartbeat};
 
   std::mutex mutex;  // Guards the members below.
   std::condition_variable changed;
@@ -237,8 +241,13 @@ void Member::Impl::beat() {
     lock.unlock();
     if (const auto now = options.phases->read())
       send(beat_message(*now, std::chrono::steady_clock::now()));
+    send_events();
     lock.lock();
   }
+}
+
+void Member::Impl::send_events() {
+  if (const EventBatch batch = events_told.take(); !batch.empty()) send(events_message(batch));
 }
 
 void Member::Impl::stop_heart() {
@@ -388,6 +397,8 @@ Json Member::generations() {
   return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations");
 }
 
+void Member::tell_event(monitor::Told told) { impl_->events_told.add(std::move(told)); }
+
 Json Member::times() {
   return impl_->ask({{"op", "times"}}, "asking for the workers' times").at("times");
 }
@@ -406,6 +417,7 @@ void Member::leave() {
     impl_->changed.notify_all();
   }
   impl_->stop_heart();
+  impl_->send_events();
   impl_->send({{"op", "goodbye"}, {"stopped", stop_requested.load()}});
   impl_->client->close(Deadline::after(std::min(impl_->options.timeout, kFarewell)));
 }

@@ -5,6 +5,7 @@
 #include <trireme/launch/membership.h>
 #include <trireme/launch/phase_page.h>
 #include <trireme/launch/task_view.h>
+#include <trireme/monitor/events.h>
 #include <trireme/net/control.h>
 #include <functional>
 #include <map>
@@ -98,6 +99,10 @@ class Member {
   // Tells that the first step of this generation is committed, with `facts` for the job's history.
   void tell_first_step(int64_t step, const Json& facts = Json::object());
   Json generations();  // The history (generations.h).
+
+  // Tells the launcher of an event with one of the next heartbeats. Never waits; any thread.
+  // Events that come faster than heartbeats can carry are dropped and counted (event_queue.h).
+  void tell_event(monitor::Told told);
 
   Json times();  // The times of all workers, and the stragglers (Membership::times).
 

@@ -5,6 +5,7 @@
 //     join         worker, workers, host, pid, must_agree, timeout_ms
 //                  answered by joined or refused
 //     beat         phase, step, collective, for (nanoseconds), times
+//     events       events, dropped (event_queue.h); after a beat and before goodbye
 //     goodbye      stopped (whether this worker was asked to stop)
 //   worker -> coordinator, with an id; answered by a reply with the same id
 //     agree        what, facts, timeout_ms

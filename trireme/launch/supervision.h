@@ -119,6 +119,7 @@ class Supervision {
 
   // supervisor_report.cc
   void tell_notices();
+  void tell_events();
   void tell_lost(const Worker& worker, const WorkerEnd& end) const;
   void tell_lost_task(const WorkerEnd& end, const std::string& what_now) const;
   void tell(Json record, const std::string& text) const;

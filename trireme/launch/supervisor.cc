@@ -79,9 +79,11 @@ int Supervision::run() {
     }
     watch_side_tasks();
     tell_notices();
+    tell_events();
     keep_deadlines();
   }
   tell_notices();  // Notices may have come with the end.
+  tell_events();
   const Verdict verdict = finish();
   if (!verdict.text.empty()) tell(record_of_end(verdict), verdict.text);
   return verdict.exit_code;

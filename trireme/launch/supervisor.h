@@ -7,6 +7,7 @@
 #include <trireme/launch/patience.h>
 #include <trireme/launch/roles.h>
 #include <trireme/launch/stragglers.h>
+#include <trireme/monitor/events.h>
 #include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
 #include <functional>
@@ -47,6 +48,9 @@ struct SupervisorOptions : Patience {
   // Called on node 0 for each notice of a worker that was lost, hangs or is slow (notices.h). The
   // printed line is "text" in the record. If it throws, the job continues.
   std::function<void(const Json& record)> on_notice;
+  // Called on node 0 for each event that a worker told (event_queue.h). If it throws, the job
+  // continues.
+  std::function<void(const monitor::Told& told)> on_event;
 };
 
 // Runs the job to its end and returns its exit code (base/error.h):

@@ -20,6 +20,18 @@ void Supervision::tell_notices() {
   }
 }
 
+void Supervision::tell_events() {
+  if (!coordinator_ || !options_.on_event) return;
+  const EventBatch batch = coordinator_->take_events();
+  if (batch.dropped > 0)
+    log_warning("launch: {} events of workers were dropped: they came too fast", batch.dropped);
+  try {
+    for (const monitor::Told& told : batch.events) options_.on_event(told);
+  } catch (const std::exception& error) {  // The disk may be full. The workers continue.
+    log_warning("launch: events of workers are not in the log: {}", brief(error));
+  }
+}
+
 void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
   const LostMember unknown{worker.number, ""};

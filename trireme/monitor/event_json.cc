@@ -1,6 +1,5 @@
 #include <trireme/monitor/event_json.h>
 
-#include <trireme/base/unix_time.h>
 #include <cmath>
 
 namespace trireme::monitor {
@@ -65,6 +64,29 @@ struct Writer {
     json["text"] = message.text;
     return json;
   }
+  Json operator()(const SaveRecord& save) const {
+    Json json = message_of_kind("save", save);
+    json["path"] = save.path;
+    return json;
+  }
+  Json operator()(const GuardRecord& guard) const {
+    Json json = message_of_kind("guard", guard);
+    json["step"] = guard.step;
+    json["action"] = guard.action;
+    json["reason"] = guard.reason;
+    return json;
+  }
+  Json operator()(const FaultRecord& fault) const {
+    Json json = head("fault", time);
+    json["step"] = fault.step;
+    json["fault"] = fault.fault;
+    return json;
+  }
+  Json operator()(const NoticeRecord& notice) const {
+    Json json = head("verdict", time);
+    json.update(notice.record);
+    return json;
+  }
   Json operator()(const ContinueRecord& from) const {
     Json json = head("continue", time);
     json["generation"] = from.generation;
@@ -98,6 +120,12 @@ struct Writer {
     name_nonfinite(json["report"]);
     return json;
   }
+  Json message_of_kind(const char* kind, const Event& event) const {
+    Json json = head("message", time);
+    json["kind"] = kind;
+    json["text"] = sentence_of(event);
+    return json;
+  }
 };
 
 }  // namespace
@@ -106,10 +134,10 @@ Json to_json(const Event& event, std::optional<double> unix_seconds) {
   return std::visit(Writer{unix_seconds}, event);
 }
 
-std::string verdict_line(const Json& record) {
-  Json json = head("verdict", unix_seconds());
-  json.update(record);
-  return to_line(json) + "\n";
+Json to_json(const Told& told) {
+  Json json = to_json(told.event, told.time);
+  if (told.rank >= 0) json["rank"] = told.rank;
+  return json;
 }
 
 std::string to_line(const Json& json) {

@@ -6,17 +6,19 @@
 
 namespace trireme::monitor {
 
-// {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit", "time": ...,
-// and the fields of events.h}. "time" is `unix_seconds` to the millisecond, or left out. NaN and
-// infinities become strings; a position is {"epoch": ..., "first": ...}.
+// {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit" | "fault" |
+// "verdict", "time": ..., and the fields of events.h}. "time" is `unix_seconds` to the
+// millisecond, or left out. A save or a guard is a "message" with "kind", its "text" and its
+// fields; a notice is a "verdict" with the fields of its record. NaN and infinities become
+// strings; a position is {"epoch": ..., "first": ...}.
 Json to_json(const Event& event, std::optional<double> unix_seconds = std::nullopt);
-// A launcher's verdict on a worker, as one line of the log with its line break: {"event":
-// "verdict", "time": ..., the fields of `record`}.
-std::string verdict_line(const Json& record);
+// The same with the time of the event, and with "rank" unless it is the launcher's.
+Json to_json(const Told& told);
 // One line, without a line break at its end. Bytes that are not UTF-8 are replaced.
 std::string to_line(const Json& json);
 // The event, or empty if `json` is not what to_json() makes. More keys are allowed.
 std::optional<Event> event_of(const Json& json);
+std::optional<Told> told_of(const Json& json);
 // The value of a number, or of a string that stands for NaN or an infinity.
 std::optional<double> read_number(const Json& json);
 

@@ -121,10 +121,38 @@ EvalRecord read_eval(Reader& read) {
   return eval;
 }
 
-Message read_message(Reader& read) {
+Event read_message(Reader& read) {
   Message message;
   read("text", message.text);
+  std::string kind;
+  if (read.has("kind")) read("kind", kind);
+  if (kind == "save") {
+    SaveRecord save;
+    read("path", save.path);
+    return save;
+  }
+  if (kind == "guard") {
+    GuardRecord guard;
+    read("step", guard.step);
+    read("action", guard.action);
+    read("reason", guard.reason);
+    return guard;
+  }
   return message;
+}
+
+FaultRecord read_fault(Reader& read) {
+  FaultRecord fault;
+  read("step", fault.step);
+  read("fault", fault.fault);
+  return fault;
+}
+
+NoticeRecord read_notice(const Json& json) {
+  NoticeRecord notice{json};
+  notice.record.erase("event");
+  notice.record.erase("time");
+  return notice;
 }
 
 void read_position(Reader& read, plan::DataPosition& position) {
@@ -190,10 +218,26 @@ std::optional<Event> event_of(const Json& json) {
     event = read_commit(read);
   else if (kind == "end")
     event = read_end(read);
+  else if (kind == "fault")
+    event = read_fault(read);
+  else if (kind == "verdict")
+    event = read_notice(json);
   else
     return std::nullopt;
   if (!read.complete()) return std::nullopt;
   return event;
+}
+
+std::optional<Told> told_of(const Json& json) {
+  const auto event = event_of(json);
+  if (!event) return std::nullopt;
+  Told told{.event = *event};
+  Reader read(json);
+  read("time", told.time);
+  if (json.contains("rank") && !std::holds_alternative<NoticeRecord>(*event))
+    read("rank", told.rank);
+  if (!read.complete()) return std::nullopt;
+  return told;
 }
 
 std::optional<double> read_number(const Json& json) {

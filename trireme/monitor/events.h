@@ -64,12 +64,46 @@ struct RunEnd {
   // was already reported.
   Json report;
 };
-// A sentence for people: "checkpoint saved: ..."
+// A checkpoint is durable.
+struct SaveRecord {
+  std::string path;
+  bool operator==(const SaveRecord&) const = default;
+};
+// A guard decided about a batch, or about replicas that differ (train/guards.h).
+struct GuardRecord {
+  int64_t step = 0;    // The number of steps committed so far.
+  std::string action;  // skip: the batch is skipped. rollback: back to the newest checkpoint.
+  std::string reason;
+  bool operator==(const GuardRecord&) const = default;
+};
+// An injected fault strikes a rank (docs/faults.md). Every rank has these.
+struct FaultRecord {
+  int64_t step = 0;
+  std::string fault;  // "slow:rank=0,forward=20ms"
+  bool operator==(const FaultRecord&) const = default;
+};
+// The launcher's notice of a worker that was lost, hangs or is slow (docs/recovery.md). The record
+// has "kind" and "text".
+struct NoticeRecord {
+  Json record;
+};
+// Any other sentence for people.
 struct Message {
   std::string text;
 };
 
-using Event =
-    std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord>;
+using Event = std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord,
+                           CommitRecord, SaveRecord, GuardRecord, FaultRecord, NoticeRecord>;
+
+// The sentence that people read of an event which is one, else an empty text:
+// "checkpoint saved: ..."
+std::string sentence_of(const Event& event);
+
+// An event on its way from a worker: the rank that has it, and the time when it had it.
+struct Told {
+  int rank = -1;    // Negative: the launcher.
+  double time = 0;  // In Unix seconds.
+  Event event;
+};
 
 }  // namespace trireme::monitor

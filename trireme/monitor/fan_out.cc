@@ -11,7 +11,7 @@ class FanOut : public EventSink {
   void take(const Event& event) override {
     if (std::holds_alternative<RunStart>(event))
       if (const OpenSinks open = std::exchange(open_, nullptr)) sinks_ = open();
-    for (const auto& sink : sinks_) deliver(event, *sink);
+    for (const auto& sink : sinks_) sink->take(event);
   }
 
  private:

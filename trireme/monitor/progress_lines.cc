@@ -9,9 +9,9 @@ class ProgressLines : public EventSink {
  public:
   explicit ProgressLines(std::FILE* out) : out_(out) {}
   void take(const Event& event) override {
-    // Only the log needs the samples of each step.
+    // Only the log needs the samples of each step, and the faults.
     if (std::holds_alternative<ContinueRecord>(event) ||
-        std::holds_alternative<CommitRecord>(event))
+        std::holds_alternative<CommitRecord>(event) || std::holds_alternative<FaultRecord>(event))
       return;
     const std::string line = kProgressMark + to_line(to_json(event)) + "\n";
     std::fwrite(line.data(), 1, line.size(), out_);
@@ -33,7 +33,7 @@ bool replay_progress(const std::string& line, Sink& sink) {
   const auto text = std::string_view(line).substr(std::string_view(kProgressMark).size());
   const auto event = event_of(Json::parse(text, nullptr, /*allow_exceptions=*/false));
   if (!event) return false;
-  deliver(*event, sink);
+  sink.take(*event);
   return true;
 }
 

@@ -15,6 +15,10 @@ namespace trireme::monitor {
 class Sink {
  public:
   virtual ~Sink() = default;
+  // Takes an event of any kind. It calls the function of that kind below: those of saves and
+  // guards are messages. A sink that treats all kinds alike overrides this one.
+  virtual void take(const Event& event);
+
   virtual void on_start(const RunStart&) {}
   virtual void on_step(const StepRecord&) {}
   virtual void on_eval(const EvalRecord&) {}
@@ -23,13 +27,11 @@ class Sink {
   virtual void on_message(const std::string&) {}  // "checkpoint saved: ..."
   virtual void on_end(const RunEnd&) {}
 };
-// Calls the sink's function for this kind of event.
-void deliver(const Event& event, Sink& sink);
 
 // A sink that treats all kinds of events alike.
 class EventSink : public Sink {
  public:
-  virtual void take(const Event& event) = 0;
+  void take(const Event& event) override = 0;
   void on_start(const RunStart& start) final { take(start); }
   void on_step(const StepRecord& step) final { take(step); }
   void on_eval(const EvalRecord& eval) final { take(eval); }

@@ -1,8 +1,19 @@
+#include <trireme/base/unix_time.h>
 #include <trireme/monitor/sink.h>
 #include <trireme/train/listeners.h>
 #include <utility>
 
 namespace trireme {
+namespace {
+
+// Whether each rank has an event of its own. Of the others rank 0 tells alone.
+bool is_of_a_rank(const monitor::Event& event) {
+  return std::holds_alternative<monitor::StepRecord>(event) ||
+         std::holds_alternative<monitor::ContinueRecord>(event) ||
+         std::holds_alternative<monitor::FaultRecord>(event);
+}
+
+}  // namespace
 
 void Listeners::bind(int rank, int world_size, torch::nn::Module& module) {
   const bool stop = context_ && context_->stop;
@@ -11,9 +22,13 @@ void Listeners::bind(int rank, int world_size, torch::nn::Module& module) {
 
 bool Listeners::begin_to_tell() { return context_->rank == 0 && !std::exchange(telling_, true); }
 
+// Rank 0 writes down which samples it used, and nobody else needs that.
 void Listeners::tell(const monitor::Event& event) {
+  if (!std::holds_alternative<monitor::CommitRecord>(event) &&
+      (context_->rank == 0 || is_of_a_rank(event)))
+    forward_({context_->rank, unix_seconds(), event});
   if (context_->rank != 0) return;
-  for (const auto& sink : options_.sinks) monitor::deliver(event, *sink);
+  for (const auto& sink : options_.sinks) sink->take(event);
 }
 
 bool Listeners::fit_starts() {
@@ -41,7 +56,7 @@ void Listeners::evaluated(const monitor::EvalRecord& record) {
 }
 
 void Listeners::saved(const std::string& path) {
-  tell(monitor::Message{"checkpoint saved: " + path});
+  tell(monitor::SaveRecord{path});
   call([&](Callback& callback) { callback.on_checkpoint(*context_, path); });
 }
 

@@ -1,9 +1,10 @@
-// Those who listen to a run: the sinks, which hear of it on rank 0, and the callbacks of every
-// rank.
+// Those who listen to a run: the sinks, which hear of it on rank 0, the launcher, which hears of
+// all ranks, and the callbacks of every rank.
 #pragma once
 #include <trireme/monitor/events.h>
 #include <trireme/train/callback.h>
 #include <trireme/train/trainer.h>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,7 +13,9 @@ namespace trireme {
 // Keeps a reference to the options. One thread.
 class Listeners {
  public:
-  explicit Listeners(const TrainerOptions& options) : options_(options) {}
+  // `forward` takes the events that go to the launcher; it must not wait.
+  Listeners(const TrainerOptions& options, std::function<void(monitor::Told)> forward)
+      : options_(options), forward_(std::move(forward)) {}
 
   // A generation begins. A callback's wish to stop stays.
   void bind(int rank, int world_size, torch::nn::Module& module);
@@ -22,6 +25,7 @@ class Listeners {
   // start. In an elastic job another process may be rank 0 later.
   bool begin_to_tell();
   bool have_begun() const { return telling_; }
+  // Tells the sinks on rank 0, and the launcher on every rank.
   void tell(const monitor::Event& event);
 
   // Each of these two calls the callbacks once in a run. Returns true if it did.
@@ -42,6 +46,7 @@ class Listeners {
   }
 
   const TrainerOptions& options_;
+  const std::function<void(monitor::Told)> forward_;
   std::optional<TrainContext> context_;  // Exists from the first generation on.
   Called called_ = Called::nothing;
   bool telling_ = false;

@@ -72,11 +72,11 @@ void ReplicaRun::Impl::record(const Pass& pass) {
 
 void ReplicaRun::Impl::announce(const Pass& pass, const std::string& guarded) {
   const StepOutcome& outcome = pass.outcome;
+  if (!outcome.updated && !guarded.empty())
+    return listeners_.tell(monitor::GuardRecord{progress_.step, "skip", guarded});
   if (!outcome.updated)
-    return listeners_.tell(monitor::Message{
-        guarded.empty() ? fmt::format("gradients overflowed: step skipped, loss scale now {:g}",
-                                      engine().loss_scale())
-                        : "batch skipped: " + guarded});
+    return listeners_.tell(monitor::Message{fmt::format(
+        "gradients overflowed: step skipped, loss scale now {:g}", engine().loss_scale())});
   listeners_.stepped({progress_.step, pass.batch.position.epoch, outcome.loss, pass.rate,
                       outcome.gradient_norm, pass.batch.global_size, pass.seconds});
 }

@@ -17,6 +17,8 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
       options_(setting.options),
       strategy_(find_strategy(setting.options.strategy)),
       model_(setting.job, setting.options),
+      listeners_(setting.options, [&world = setting.world](
+                                      monitor::Told told) { world.tell_event(std::move(told)); }),
       report_(setting) {}
 
 ReplicaRun::End ReplicaRun::Impl::run(std::shared_ptr<Group> group,
@@ -118,6 +120,9 @@ FaultActions ReplicaRun::Impl::fault_actions() {
     actions.drop_link = [this](int peer) {
       dynamic_cast<comm::Breakable&>(group()).drop_link(peer);
     };
+  actions.tell = [this](const Fault& fault, int64_t step) {
+    listeners_.tell(monitor::FaultRecord{step, fault.text()});
+  };
   if (checkpoints_.wanted()) actions.fill_disk = [this] { checkpoints_.fill_disk(); };
   return actions;
 }
@@ -218,7 +223,7 @@ void ReplicaRun::Impl::roll_back(const std::string& reason) {
   if (!checkpoints_.exist())
     throw Error(ErrorCode::internal, "train", reason + "; there is no checkpoint to go back to",
                 "checkpoint.every=\"100 steps\"");
-  listeners_.tell(monitor::Message{"back to the newest checkpoint: " + reason});
+  listeners_.tell(monitor::GuardRecord{progress_.step, "rollback", reason});
   // There is no state until the new one is complete, in case a worker is lost meanwhile.
   stage_.enter(Stage::going_back);
   // The old engine may have state that the checkpoint lacks.

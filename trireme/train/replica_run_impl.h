@@ -95,7 +95,7 @@ struct ReplicaRun::Impl {
   Resize resize_{options_.resize, options_.batch};
   RunCheckpoints checkpoints_{world_, options_};
   ReplicaModel model_;
-  Listeners listeners_{options_};
+  Listeners listeners_;
   RunReport report_;
   std::optional<Course> course_;      // Exists from the first generation on.
   std::optional<Injector> injector_;  // Exists if faults are injected.

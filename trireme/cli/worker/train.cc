@@ -2,11 +2,12 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
+#include <trireme/base/unix_time.h>
+#include <trireme/cli/run_readers.h>
 #include <trireme/cli/worker/commands.h>
 #include <trireme/run/training.h>
 #include <trireme/train/report.h>
 #include <trireme/train/stop_signal.h>
-#include <unistd.h>
 
 namespace trireme::cli {
 namespace {
@@ -17,35 +18,7 @@ struct WorkerTrainArguments {
   bool quiet = false, json = false;
 };
 
-struct Files {
-  std::filesystem::path report, log, events;
-};
-
-// Adds rank 0's sinks, and returns the files that they write.
-Files add_sinks(TrainerOptions& options, const Config& config,
-                const WorkerTrainArguments& arguments) {
-  const std::filesystem::path dir = config.record.dir;
-  require_writable_folder(dir);
-  Files files{dir / "report.json", {}, {}};
-  if (config.record.json_lines) files.log = dir / "log.jsonl";
-  if (config.record.tensorboard) files.events = dir / "events";
-  const bool progress = config.record.progress && !arguments.quiet, json = arguments.json;
-  options.sinks.push_back(monitor::make_on_demand([files, progress, json] {
-    std::vector<std::unique_ptr<monitor::Sink>> sinks;
-    const char* mode = std::getenv("TRIREME_PROGRESS");
-    const bool to_launcher = mode != nullptr && std::string_view(mode) == "lines";
-    std::FILE* const out = json ? stderr : stdout;
-    if (progress)
-      sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout)
-                                  : monitor::make_progress(out, isatty(fileno(out)) != 0));
-    if (!files.log.empty()) sinks.push_back(monitor::make_json_lines(files.log));
-    if (!files.events.empty()) sinks.push_back(monitor::make_tensorboard(files.events));
-    return sinks;
-  }));
-  return files;
-}
-
-void write_down(Report& report, const Files& files, const WorkerTrainArguments& arguments) {
+void write_down(Report& report, const RunFiles& files, const WorkerTrainArguments& arguments) {
   report.files["report"] = arguments.report.empty() ? files.report.string() : arguments.report;
   if (!files.log.empty()) report.files["log"] = files.log.string();
   if (!files.events.empty()) report.files["events"] = files.events.string();
@@ -55,11 +28,13 @@ void write_down(Report& report, const Files& files, const WorkerTrainArguments& 
 }
 
 // Called once, when no event can bring the workers together again.
-void tell(const Report& report, const std::vector<std::shared_ptr<monitor::Sink>>& sinks,
+void tell(const Report& report, World& world,
+          const std::vector<std::shared_ptr<monitor::Sink>>& sinks,
           const WorkerTrainArguments& arguments) {
-  const Json json = report.to_json();
-  for (const auto& sink : sinks) sink->on_end({report.stopped, json});
-  if (arguments.json) fmt::print("{}\n", json.dump());
+  const monitor::RunEnd end{report.stopped, report.to_json()};
+  for (const auto& sink : sinks) sink->take(end);
+  world.tell_event({.rank = 0, .time = unix_seconds(), .event = end});
+  if (arguments.json) fmt::print("{}\n", end.report.dump());
 }
 
 int train(const WorkerTrainArguments& arguments) {
@@ -72,11 +47,13 @@ int train(const WorkerTrainArguments& arguments) {
   TrainerOptions& options = training.options;
   if (const char* started = std::getenv("TRIREME_STARTED"))
     options.started_at = std::atof(started);
-  const Files files = add_sinks(options, config, arguments);
+  const RunFiles files = files_of_run(config);
+  options.sinks.push_back(readers_of_rank_0(
+      files, {.progress = config.record.progress && !arguments.quiet, .json = arguments.json}));
   options.publish = [&](Report& report) { write_down(report, files, arguments); };
   Trainer trainer(world, options);
   const Report report = trainer.fit(training.job, training.train, training.test);
-  if (world.worker() == 0 && !report.dismissed) tell(report, options.sinks, arguments);
+  if (world.worker() == 0 && !report.dismissed) tell(report, world, options.sinks, arguments);
   world.leave();
   return report.stopped ? kExitStopped : kExitOk;
 }

@@ -1,0 +1,54 @@
+#include <trireme/base/files.h>
+#include <trireme/cli/run_readers.h>
+#include <trireme/monitor/event_json.h>
+#include <unistd.h>
+#include <cstdlib>
+#include <string_view>
+#include <vector>
+
+namespace trireme::cli {
+
+RunFiles files_of_run(const Config& config) {
+  const std::filesystem::path dir = config.record.dir;
+  require_writable_folder(dir);
+  RunFiles files{dir / "report.json", {}, {}};
+  if (config.record.json_lines) files.log = dir / "log.jsonl";
+  if (config.record.tensorboard) files.events = dir / "events";
+  return files;
+}
+
+std::unique_ptr<monitor::Sink> readers_of_rank_0(const RunFiles& files,
+                                                 const ReaderOptions& options) {
+  return monitor::make_on_demand([files, options] {
+    std::vector<std::unique_ptr<monitor::Sink>> sinks;
+    const char* mode = std::getenv("TRIREME_PROGRESS");
+    const bool to_launcher = mode != nullptr && std::string_view(mode) == "lines";
+    std::FILE* const out = options.json ? stderr : stdout;
+    if (options.progress)
+      sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout)
+                                  : monitor::make_progress(out, isatty(fileno(out)) != 0));
+    if (!files.log.empty()) sinks.push_back(monitor::make_json_lines(files.log));
+    if (!files.events.empty()) sinks.push_back(monitor::make_tensorboard(files.events));
+    return sinks;
+  });
+}
+
+LauncherReaders::LauncherReaders(std::filesystem::path log, bool draws_progress)
+    : log_path_(std::move(log)) {
+  if (draws_progress) progress_ = monitor::make_progress(stdout, isatty(STDOUT_FILENO) != 0);
+}
+
+bool LauncherReaders::take_line(const std::string& line) {
+  return progress_ && monitor::replay_progress(line, *progress_);
+}
+
+void LauncherReaders::take(const monitor::Told& told) {
+  const bool is_own = std::holds_alternative<monitor::NoticeRecord>(told.event);
+  const bool is_known =
+      told.rank == 0 || !std::holds_alternative<monitor::FaultRecord>(told.event);
+  if (log_path_.empty() || (is_known && !is_own)) return;
+  if (!log_) log_.emplace(log_path_);
+  log_->append(monitor::to_line(to_json(told)) + "\n");
+}
+
+}  // namespace trireme::cli

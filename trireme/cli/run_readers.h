@@ -1,0 +1,47 @@
+// The readers of a run's events: the progress display, the JSON log and TensorBoard. Rank 0 writes
+// the log of its own events, so that it is whole whatever happens to the launcher. The launcher
+// draws the progress of rank 0, and adds its notices and the events of the other ranks to the log.
+#pragma once
+#include <trireme/monitor/append_file.h>
+#include <trireme/monitor/sink.h>
+#include <trireme/run/config.h>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace trireme::cli {
+
+struct RunFiles {
+  std::filesystem::path report, log, events;  // Empty: not written.
+};
+// Creates the run's folder. Throws Error(io) that names it.
+RunFiles files_of_run(const Config& config);
+
+struct ReaderOptions {
+  bool progress = true;
+  bool json = false;  // Standard output belongs to the report, so progress goes to standard error.
+};
+// The readers on rank 0. They open their files at the first event.
+std::unique_ptr<monitor::Sink> readers_of_rank_0(const RunFiles& files,
+                                                 const ReaderOptions& options);
+
+// The readers in a launcher. One thread.
+class LauncherReaders {
+ public:
+  // `log` may be empty.
+  LauncherReaders(std::filesystem::path log, bool draws_progress);
+  bool draws_progress() const { return progress_ != nullptr; }
+  // Returns true if a worker's line is an event of rank 0 (monitor::replay_progress).
+  bool take_line(const std::string& line);
+  // An event of the launcher or of any rank. It writes down what rank 0 does not know: notices,
+  // and the faults of other ranks. Throws Error(io) if the log cannot be written.
+  void take(const monitor::Told& told);
+
+ private:
+  const std::filesystem::path log_path_;
+  std::optional<monitor::AppendFile> log_;  // Opened by the first event.
+  std::unique_ptr<monitor::Sink> progress_;
+};
+
+}  // namespace trireme::cli
