@@ -305,6 +305,40 @@ TEST(RosterUnits, ASpareOfTheSamePositionGoesFirst) {
   EXPECT_THAT(members(roster.arrive(2, 7, kStart)), ElementsAre(0, 1, 2, 5));
 }
 
+TEST(RosterUnits, TheStateOfASpareIsOldOnceAGenerationFormedWithoutIt) {
+  Roster roster = at_work(4, in_units_of(2, 2, 4));
+  roster.lost(3, kStart);
+  roster.arrive(2, 6, kStart);
+  roster.arrive(0, 5, kStart);
+  EXPECT_EQ(roster.arrive(1, 5, kStart).formed.at(0).step, 5);  // They compute step 6 anew.
+  roster.arrive(30, -1, kStart);
+  roster.arrive(0, 5, kStart);
+  const Decisions decisions = roster.arrive(1, 5, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(0, 1, 2, 30));
+  EXPECT_EQ(decisions.formed[0].step, 5);
+  EXPECT_THAT(decisions.formed[0].steps, ElementsAre(5, 5, -1, -1));
+}
+
+TEST(RosterUnits, TheStateOfAnotherPositionDoesNotCount) {
+  Roster roster = at_work(4, in_units_of(2, 2, 4));
+  roster.lost(1, kStart);
+  roster.lost(3, kStart);
+  roster.arrive(0, 5, kStart);
+  const Decisions decisions = roster.arrive(2, 5, kStart);
+  EXPECT_THAT(members(decisions), ElementsAre(0, 2));
+  EXPECT_THAT(decisions.formed[0].steps, ElementsAre(5, -1));
+}
+
+TEST(RosterUnits, TheRestIsSentHomeIfAWholeUnitIsDone) {
+  Roster roster = at_work(4, in_units_of(2, 2, 4));
+  roster.left(0, kStart);
+  roster.left(1, kStart);
+  roster.lost(2, kStart);
+  const Decisions decisions = roster.arrive(3, 5, kStart);
+  EXPECT_THAT(decisions.dismissed, ElementsAre(3));
+  EXPECT_EQ(decisions.failure, "");
+}
+
 TEST(RosterUnits, UnitsThatAreLostTogetherAreReplacedAsAWhole) {
   Roster roster = at_work(8, in_units_of(4, 4, 8));
   for (const int64_t process : {0, 1, 2, 3}) roster.lost(process, kStart);

@@ -88,10 +88,11 @@ TEST(ReplicaStage, AllowsExactlyTheArrowsOfTheDrawing) {
 }
 
 TEST(ReplicaStage, KeepsTheStateThatItHasWhenItLeaves) {
-  const std::map<Stage, Stage> after = {
-      {fresh, fresh},      {joining, fresh},     {parted, parted},
-      {rejoining, parted}, {in_step, parted},    {between_steps, parted},
-      {going_back, fresh}, {regrouping, parted}, {finished, parted}};
+  const std::map<Stage, Stage> after = {{fresh, fresh},      {joining, fresh},
+                                        {parted, parted},    {rejoining, parted},
+                                        {in_step, parted},   {between_steps, parted},
+                                        {going_back, fresh}, {regrouping, parted},
+                                        {finished, parted},  {torn, torn}};
   for (const auto& [from, to] : after) {
     ReplicaStage replica = at(from);
     const bool had_state = replica.has_state();

@@ -85,6 +85,8 @@ void Pending::mark(bool& fact, void (Pairwise::*tell)()) {
 }
 void Pending::wait() {
   for (size_t i = 0; i < messages_.size(); ++i) messages_[i]->wait();
+  const std::lock_guard lock(mutex_);
+  messages_.clear();  // With their tensors.
 }
 
 PairwisePtr Mail::keep(const char* operation, const at::Tensor& tensor,
@@ -150,7 +152,11 @@ bool Unhurried::wait_for(Milliseconds patience) {
   return true;
 }
 const std::shared_future<void>& Unhurried::run(std::launch how) {
-  if (!result_.valid()) result_ = std::async(how, std::move(action_)).share();
+  if (result_.valid()) return result_;
+  // What the action holds is let go when it is over, and not with the result.
+  const auto run_once = [action = action_]() mutable { std::exchange(action, nullptr)(); };
+  result_ = std::async(how, run_once).share();
+  action_ = nullptr;
   return result_;
 }
 

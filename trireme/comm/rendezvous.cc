@@ -230,6 +230,7 @@ bool Rendezvous::arrive(int64_t step, const std::string& reason) {
   identity_.worker = place->worker;
   identity_.workers = place->workers;
   first_step_ = place->step;
+  steps_ = place->steps;
   has_a_place_ = true;
   if (orphan_watch_) orphan_watch_->note_membership(place->former.roster.nodes > 1);
   places_.reset();

@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace trireme::comm {
 
@@ -60,6 +61,7 @@ class Rendezvous {
   // COLLECTIVE. Call it when connect() has joined that generation.
   void settle();
   int64_t first_step() const { return first_step_; }  // That of this generation.
+  const std::vector<int64_t>& steps() const { return steps_; }
   void tell_first_step(int64_t step, const Json& facts);
   Json generations() const;
 
@@ -99,7 +101,8 @@ class Rendezvous {
   std::shared_ptr<launch::PhasePage> phases_ = launch::PhasePage::of_this_process();
   std::shared_ptr<launch::Member> member_;
   bool has_a_place_ = false;
-  int64_t first_step_ = -1;  // The number of steps committed before this generation.
+  int64_t first_step_ = -1;     // The number of steps committed before this generation.
+  std::vector<int64_t> steps_;  // The same for each worker; empty unless workers come in units.
   std::map<std::string, std::string> terms_;
   std::optional<HostMap> places_;
   std::string token_;

@@ -219,6 +219,7 @@ bool World::lost_a_worker() const {
   return member && member->is_lost();
 }
 int64_t World::step_of_generation() const { return impl_->meeting.first_step(); }
+std::vector<int64_t> World::steps_of_generation() const { return impl_->meeting.steps(); }
 
 bool World::regroup(int64_t step, const std::string& reason) {
   if (!impl_->meeting.arrive(step, reason)) return false;

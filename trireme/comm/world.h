@@ -87,13 +87,18 @@ class World {
   bool lost_a_worker() const;  // Whether this generation has lost a worker. Cheap; any thread.
   // COLLECTIVE over the workers that are left and those that join. Leaves the generation, with all
   // groups made in it, and connects in the next one. worker(), workers() and ranks change then,
-  // and worker 0 has the newest state. `step` is the number of committed steps in the state of
-  // this process; -1: it has no state. `reason` is the error for which it gave its step up, or
-  // empty. Returns false if the job continues without this process. Throws Error(peer_lost) if no
-  // generation can form any more, Error(timeout), and Error(invalid_argument) naming the first
-  // difference from the job's terms.
+  // and worker 0 has the newest state, unless workers come in units. `step` is the number of
+  // committed steps in the state of this process; -1: it has no state. `reason` is the error for
+  // which it gave its step up, or empty. Returns false if the job continues without this process.
+  // Throws Error(peer_lost) if no generation can form any more, Error(timeout), and
+  // Error(invalid_argument) naming the first difference from the job's terms.
   bool regroup(int64_t step, const std::string& reason);
-  int64_t step_of_generation() const;  // The number of committed steps that worker 0 came with.
+  // The number of committed steps of the newest state that came to this generation. Worker 0 has
+  // it, unless workers come in units.
+  int64_t step_of_generation() const;
+  // With units, the number of committed steps that each worker came with, by number; -1: it has no
+  // state for its position. Empty without units.
+  std::vector<int64_t> steps_of_generation() const;
   // Each worker calls it when the first step of this generation is committed. Worker 0 tells the
   // coordinator, which adds `facts` to the generation's entry.
   void tell_first_step(int64_t step, const Json& facts = Json::object());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <trireme/launch/units.h>
 #include <algorithm>
+#include <map>
 #include <tuple>
 
 namespace trireme::launch {
@@ -39,6 +40,7 @@ Roster::Decisions Roster::arrive(Process process, int64_t step, Time now) {
   Entry& entry = processes_[process];
   const bool was_working = entry.state == State::working;
   entry.state = State::waiting;
+  entry.is_done = false;
   entry.step = step;
   entry.arrival = arrivals_++;
   if (was_working) ending_ = true;
@@ -57,6 +59,7 @@ Roster::Decisions Roster::left(Process process, Time now) {
   const auto found = processes_.find(process);
   if (found == processes_.end()) return {};
   found->second.state = State::gone;
+  found->second.is_done = true;
   finishing_ = true;
   return decide(now);
 }
@@ -117,6 +120,7 @@ std::string Roster::state_key(Time now) const {
                                 options_.target, age(missing_since_), age(short_since_), claimed);
   for (const auto& [process, entry] : processes_) {
     key += fmt::format("; {} {} {}", process, static_cast<int>(entry.state), entry.worker);
+    if (options_.unit > 1) key += fmt::format(" {:d}", entry.is_done);
     if (entry.state != State::waiting) continue;
     key += fmt::format(
         " {} {} {}", entry.step < 0,
@@ -196,7 +200,8 @@ void Roster::form_or_fail(Decisions& decisions, Time now) {
   if (possible && (enough || (waited && waiting >= options_.minimum && is_claimed(now))))
     return form(decisions);
   // No newcomer is admitted any more that could fill the unit.
-  const bool in_vain = possible && finishing_ && waiting < options_.unit;
+  const bool in_vain = possible && finishing_ && waiting < options_.unit && is_claimed(now);
+  if (in_vain && a_unit_is_done()) return send_home(decisions);
   if (!waited && !in_vain) return;
   std::string why = fmt::format(
       "{} are there, but their coordinator does not hold the job's name in etcd, and another one "
@@ -211,6 +216,23 @@ void Roster::form_or_fail(Decisions& decisions, Time now) {
   decisions.failure = fail(why).failure;
 }
 
+// Whether all members of a unit have said goodbye: then the whole work is done.
+bool Roster::a_unit_is_done() const {
+  std::map<int, int> done;  // By unit.
+  for (const auto& [process, entry] : processes_)
+    if (entry.is_done && entry.worker >= 0 &&
+        ++done[entry.worker / options_.unit] == options_.unit)
+      return true;
+  return false;
+}
+
+void Roster::send_home(Decisions& decisions) {
+  for (const Process process : in_state(State::waiting)) {
+    decisions.dismissed.push_back(process);
+    processes_.erase(process);
+  }
+}
+
 void Roster::form(Decisions& decisions) {
   std::vector<Process> members =
       options_.unit > 1 ? in_units(decisions) : by_newest_state(decisions);
@@ -220,11 +242,17 @@ void Roster::form(Decisions& decisions) {
   std::vector<int64_t> steps;
   for (size_t i = 0; i < members.size(); ++i) {
     Entry& entry = processes_.at(members[i]);
+    const int position = static_cast<int>(i) % options_.unit;
     entry.state = State::working;
     entry.worker = static_cast<int>(i);
-    entry.position = static_cast<int>(i) % options_.unit;
-    steps.push_back(entry.step);
+    // The state of another position is of no use here.
+    const bool fits = options_.unit == 1 || entry.position == position;
+    steps.push_back(fits ? entry.step : -1);
+    entry.position = position;
   }
+  // The generation goes on without the spares, so their state will be old.
+  for (const Process spare : in_state(State::waiting))
+    if (options_.unit > 1) processes_.at(spare).step = -1;
   const int64_t newest = std::ranges::max(steps);
   decisions.formed.push_back({generation_, std::move(members), newest, std::move(steps)});
   ending_ = interrupted_ = taken_over_ = false;

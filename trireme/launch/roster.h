@@ -54,8 +54,8 @@ class Roster {
       // position in its unit, and newcomers fill the holes (units.h).
       std::vector<Process> members;
       int64_t step = -1;  // The committed steps of the newest state; -1: no member has a state.
-      // The committed steps of each member's state, by worker number; -1: it has no state. With
-      // units, worker 0 need not have the newest one.
+      // The committed steps of each member's state, by worker number; -1: it has no state, or one
+      // of another position in a unit. With units, worker 0 need not have the newest one.
       std::vector<int64_t> steps = {};
     };
     std::vector<Process> interrupt;  // The members that must arrive at the end of their step.
@@ -120,6 +120,7 @@ class Roster {
     int worker = -1;
     int position = -1;  // The position in a unit that it had last; -1: none.
     int64_t arrival = 0;
+    bool is_done = false;  // It has said goodbye.
   };
   std::vector<Process> in_state(State state) const;
   Decisions decide(Time now);
@@ -127,6 +128,8 @@ class Roster {
   void send_newcomers_home(Decisions& decisions);
   void give_up_on_missing(Decisions& decisions, Time now);
   void form_or_fail(Decisions& decisions, Time now);
+  bool a_unit_is_done() const;
+  void send_home(Decisions& decisions);
   void form(Decisions& decisions);
   std::vector<Process> by_newest_state(Decisions& decisions);
   std::vector<Process> in_units(Decisions& decisions);

@@ -16,10 +16,11 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
       world_(setting.world),
       options_(setting.options),
       strategy_(find_strategy(setting.options.strategy)),
+      report_(setting),
       model_(setting.job, setting.options),
-      listeners_(setting.options, [&world = setting.world](
-                                      monitor::Told told) { world.tell_event(std::move(told)); }),
-      report_(setting) {}
+      listeners_(setting.options, [&world = setting.world](monitor::Told told) {
+        world.tell_event(std::move(told));
+      }) {}
 
 ReplicaRun::End ReplicaRun::Impl::run(std::shared_ptr<Group> group,
                                       std::shared_ptr<Group> norm_group) {

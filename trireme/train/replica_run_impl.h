@@ -94,9 +94,9 @@ struct ReplicaRun::Impl {
   Guard guard_{options_.guard};
   Resize resize_{options_.resize, options_.batch};
   RunCheckpoints checkpoints_{world_, options_};
+  RunReport report_;  // It measures the time from its start, to which the model belongs.
   ReplicaModel model_;
   Listeners listeners_;
-  RunReport report_;
   std::optional<Course> course_;      // Exists from the first generation on.
   std::optional<Injector> injector_;  // Exists if faults are injected.
   // These live for a generation, or for the whole run if the job is not elastic.

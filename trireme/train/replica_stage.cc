@@ -49,6 +49,7 @@ void ReplicaStage::enter(Stage next) {
 }
 
 void ReplicaStage::leave() {
+  if (stage_ == Stage::torn) return;
   if (stage_ == Stage::joining || stage_ == Stage::going_back)
     enter(Stage::fresh);
   else if (stage_ != Stage::fresh && stage_ != Stage::parted)

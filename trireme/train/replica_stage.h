@@ -30,7 +30,8 @@ class ReplicaStage {
   Stage now() const { return stage_; }
   // Throws Error(internal) that names both stages if `next` may not follow.
   void enter(Stage next);
-  // Leaves the generation, whatever happened in it: to `parted` with a state, else to `fresh`.
+  // Leaves the generation, whatever happened in it: to `parted` with a state, else to `fresh`. A
+  // torn replica stays torn.
   void leave();
 
   // The replica belongs to a generation and has its state.

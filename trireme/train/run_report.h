@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-// Keeps a reference to the setting. One thread.
+// One thread.
 class RunReport {
  public:
   explicit RunReport(const ReplicaSetting& setting) : setting_(setting) {}
