@@ -40,6 +40,7 @@ struct Process {
   int64_t step = -1;
   bool arrived = false;    // It has arrived since its last generation.
   bool told_gone = false;  // The coordinator that took over was told that it is gone.
+  int position = -1;       // The position in a unit of which it has the state; -1: of none.
 };
 
 struct World {
@@ -304,11 +305,11 @@ class Exploration {
     for (const int64_t p : formed.members) {
       EXPECT_EQ(at(world, p).life, Life::waiting) << where();
       EXPECT_TRUE(at(world, p).arrived) << where();
-      EXPECT_LE(at(world, p).step, formed.step) << where();
       EXPECT_TRUE(world.roster.is_member(p)) << where();
     }
     if (space_.unit > 1) {
       expect_whole_units(world, formed);
+      expect_steps_of_positions(world, formed);
     } else {
       EXPECT_EQ(at(world, formed.members.front()).step, formed.step)
           << where() << ": worker 0 has not the newest state";
@@ -325,9 +326,23 @@ class Exploration {
         EXPECT_TRUE(is_accounted_for(world, p)) << where() << ": a member may continue elsewhere";
     }
     world.took_over = false;
-    for (const int64_t p : formed.members) at(world, p) = {Life::working, formed.step, false};
+    for (int i = 0; i < size; ++i)
+      at(world, formed.members[static_cast<size_t>(i)]) = {Life::working, formed.step, false,
+                                                           false, i % space_.unit};
+    // The generation goes on without the spares.
+    for (Process& process : world.processes)
+      if (process.life != Life::working) process.position = -1;
     world.generation = formed.members;
     world.ending = false;
+  }
+
+  // A state counts only at the position to which it belongs, and while it is not old.
+  void expect_steps_of_positions(World& world, const Decisions::Generation& formed) {
+    for (size_t i = 0; i < formed.members.size(); ++i) {
+      const Process& process = at(world, formed.members[i]);
+      const bool counts = process.position == static_cast<int>(i) % space_.unit;
+      EXPECT_EQ(formed.steps[i], counts ? process.step : -1) << where();
+    }
   }
 
   // Units are whole. One that is not dissolved keeps its members at their positions, and no unit

@@ -174,22 +174,7 @@ void add_bench_requests(Command bench) {
   requests.action([arguments] { return bench_requests(*arguments); });
 }
 
-}  // namespace
-
-void check_ranks(const BenchArguments& arguments) {
-  require_workers(arguments.workers);
-  const BenchPath& path = find_bench_path(arguments.path);
-  if (arguments.node.nodes > 1 && (path.in_threads || path.backend == "mpi"))
-    throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--nodes {}: path {} does not start ranks on several hosts",
-                            arguments.node.nodes, arguments.path),
-                "--path tcp, shm or gloo");
-}
-
-void add_bench(Command app) {
-  Command bench = app.subcommand("bench", "Measure the speed of this machine");
-  auto arguments = std::make_shared<BenchArguments>();
-
+void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& arguments) {
   Command step = bench.subcommand("step", "Measure training steps of a model on random data");
   step.option("--model", arguments->model, kModels);
   step.option("--batch", arguments->batch, "Samples per rank (default: a size for each model)");
@@ -201,7 +186,9 @@ void add_bench(Command app) {
   add_repetitions(step, arguments);
   step.footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");
   step.action([arguments] { return bench_step(*arguments); });
+}
 
+void add_bench_collectives(Command bench, const std::shared_ptr<BenchArguments>& arguments) {
   Command collectives = bench.subcommand(
       "collectives", "Measure a collective operation, or find the fastest algorithms");
   collectives.option("--op", arguments->op,
@@ -226,7 +213,9 @@ void add_bench(Command app) {
       "--json\n"
       "         trireme bench collectives --tune --workers 4 --output table.json");
   collectives.action([arguments] { return bench_collectives(*arguments); });
+}
 
+void add_bench_startup(Command bench, const std::shared_ptr<BenchArguments>& arguments) {
   Command startup = bench.subcommand(
       "startup", "Measure the time from the launch to the end of the first step, on random data");
   startup.option("--model", arguments->model, kModels);
@@ -235,7 +224,9 @@ void add_bench(Command app) {
   add_common(startup, arguments);
   startup.footer("Example: trireme bench startup --model mlp --workers 2 --path shm --json");
   startup.action([arguments] { return bench_startup(*arguments); });
+}
 
+void add_bench_checkpoint(Command bench, const std::shared_ptr<BenchArguments>& arguments) {
   Command checkpoint = bench.subcommand(
       "checkpoint", "Measure the cost of a save during training, and the time of loading");
   checkpoint.option("--model-mb", arguments->model_mb,
@@ -246,6 +237,27 @@ void add_bench(Command app) {
   checkpoint.flag("--json", arguments->json, "Print JSON");
   checkpoint.footer("Example: trireme bench checkpoint --model-mb 100 --folder runs");
   checkpoint.action([arguments] { return bench_checkpoint(*arguments); });
+}
+
+}  // namespace
+
+void check_ranks(const BenchArguments& arguments) {
+  require_workers(arguments.workers);
+  const BenchPath& path = find_bench_path(arguments.path);
+  if (arguments.node.nodes > 1 && (path.in_threads || path.backend == "mpi"))
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--nodes {}: path {} does not start ranks on several hosts",
+                            arguments.node.nodes, arguments.path),
+                "--path tcp, shm or gloo");
+}
+
+void add_bench(Command app) {
+  Command bench = app.subcommand("bench", "Measure the speed of this machine");
+  const auto arguments = std::make_shared<BenchArguments>();
+  add_bench_step(bench, arguments);
+  add_bench_collectives(bench, arguments);
+  add_bench_startup(bench, arguments);
+  add_bench_checkpoint(bench, arguments);
   add_bench_requests(bench);
 }
 

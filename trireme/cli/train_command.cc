@@ -169,6 +169,69 @@ void check_report(const std::string& report) {
                 "the name of a file");
 }
 
+// Throws if the arguments do not fit the launcher that started this process, or each other.
+void check_launch(const TrainArguments& arguments, const Config& config,
+                  const launch::Identity& identity,
+                  const std::optional<launch::Elastic>& elastic) {
+  const bool launched = identity.launcher != launch::Launcher::alone;
+  if (launched && arguments.workers && *arguments.workers != identity.workers)
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("--workers {} contradicts the launcher, which started {}",
+                            *arguments.workers, identity.workers),
+                "leave --workers to the launcher");
+  if (elastic && launched)
+    throw Error(ErrorCode::invalid_argument, "cli",
+                "--elastic under another launcher: workers are replaced by trireme train itself",
+                "trireme train ... --elastic, started by itself");
+  const bool can_regroup = config.world.backend == "auto" || config.world.backend == "shm" ||
+                           config.world.backend == "tcp";
+  if (elastic && !can_regroup)
+    throw Error(ErrorCode::unsupported, "cli",
+                fmt::format("--elastic with comm.backend {}, which cannot continue after a worker "
+                            "is lost",
+                            config.world.backend),
+                "comm.backend=auto, shm or tcp");
+  if (!elastic && !launched && config.trainer.resize.batch != "keep")
+    throw Error(ErrorCode::invalid_argument, "cli",
+                fmt::format("elastic.batch is {}, but the number of workers stays",
+                            config.trainer.resize.batch),
+                "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
+}
+
+void check_carrier(const Config& config, const ResolvedStrategy& strategy, bool launched) {
+  const bool runs_no_plans = config.world.backend == "gloo" || config.world.backend == "mpi";
+  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans &&
+      config.world.all_reduce != "auto")
+    log_warning(
+        "strategy.all_reduce={} is for threads, shm and tcp; comm.backend {} sums by an algorithm "
+        "of its own",
+        config.world.all_reduce, config.world.backend);
+  if (!launched && strategy.workers > 1 && config.world.backend == "mpi")
+    throw Error(
+        ErrorCode::invalid_argument, "cli",
+        "comm.backend is mpi, which joins workers that mpirun starts",
+        fmt::format("mpirun -n {} trireme train ..., without --workers", strategy.workers));
+}
+
+// Makes way in the folder of checkpoints, and proves that what the run writes can be written.
+void prepare_folders(const TrainArguments& arguments, const Config& config, bool launched) {
+  check_report(arguments.report);
+  // Launchers of other nodes may come when the job that this one began holds the folder. Without
+  // etcd a member that this one finds there is left over, and ends as it has no coordinator.
+  const bool begins_anew = arguments.fresh && !launched && arguments.node.node == 0;
+  const auto use = checkpoint::make_way(
+      checkpoint_dir(config), launched ? launch::JobMark::of_this_process() : mark_of(arguments),
+      config.patience.stop_grace, begins_anew && !net::is_etcd_url(arguments.node.rendezvous));
+  if (arguments.fresh && !use.by_own_job)
+    move_aside(checkpoint_dir(config));
+  else if (begins_anew)
+    log_warning("--fresh: the checkpoints in {} stay, because a process of the same job uses them",
+                checkpoint_dir(config));
+  require_writable_folder(checkpoint_dir(config));
+  if (!arguments.report.empty())
+    require_writable_folder(std::filesystem::path(arguments.report).parent_path());
+}
+
 int train(TrainArguments arguments) {
   if (arguments.keys) {
     fmt::print("{}", config::describe(table_of_config()));
@@ -184,49 +247,18 @@ int train(TrainArguments arguments) {
   const bool launched = identity.launcher != launch::Launcher::alone;
   if (!launched) launch::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers) require_workers(*arguments.workers);
-  if (launched && arguments.workers && *arguments.workers != identity.workers)
-    throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("--workers {} contradicts the launcher, which started {}",
-                            *arguments.workers, identity.workers),
-                "leave --workers to the launcher");
   std::optional<launch::Elastic> elastic;
   if (!arguments.elastic.empty()) elastic = launch::parse_elastic(arguments.elastic, "--elastic");
-  if (elastic && launched)
-    throw Error(ErrorCode::invalid_argument, "cli",
-                "--elastic under another launcher: workers are replaced by trireme train itself",
-                "trireme train ... --elastic, started by itself");
-  const bool can_regroup = config.world.backend == "auto" || config.world.backend == "shm" ||
-                           config.world.backend == "tcp";
-  if (elastic && !can_regroup)
-    throw Error(ErrorCode::unsupported, "cli",
-                fmt::format("--elastic with comm.backend {}, which cannot continue after a worker "
-                            "is lost",
-                            config.world.backend),
-                "comm.backend=auto, shm or tcp");
+  check_launch(arguments, config, identity, elastic);
   const int workers =
       launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);
-  if (!elastic && !launched && config.trainer.resize.batch != "keep")
-    throw Error(ErrorCode::invalid_argument, "cli",
-                fmt::format("elastic.batch is {}, but the number of workers stays",
-                            config.trainer.resize.batch),
-                "trireme train ... --elastic MIN:MAX, or elastic.batch=keep");
   if (elastic && config.trainer.resize.workers == 0) {  // Workers that join later get it too.
     std::vector<std::string> settings = to_settings(config);
     settings.push_back(fmt::format("elastic.workers={}", workers));
     config = load_config({{}, settings});
   }
   const ResolvedStrategy strategy = check_with_workers(config, workers);
-  const bool runs_no_plans = config.world.backend == "gloo" || config.world.backend == "mpi";
-  if (strategy.workers > 1 && strategy.replicas_per_worker == 1 && runs_no_plans &&
-      config.world.all_reduce != "auto")
-    log_warning(
-        "strategy.all_reduce={} is for threads, shm and tcp; comm.backend {} sums by an algorithm "
-        "of its own",
-        config.world.all_reduce, config.world.backend);
-  if (!launched && workers > 1 && config.world.backend == "mpi")
-    throw Error(ErrorCode::invalid_argument, "cli",
-                "comm.backend is mpi, which joins workers that mpirun starts",
-                fmt::format("mpirun -n {} trireme train ..., without --workers", workers));
+  check_carrier(config, strategy, launched);
   const bool expects = !parse_expectations(config.expect).empty();
   if (expects && (launched || arguments.node.nodes > 1))
     throw Error(ErrorCode::invalid_argument, "cli",
@@ -240,22 +272,7 @@ int train(TrainArguments arguments) {
   if (!launched || identity.worker == 0) {
     schedule_faults(faults, strategy.world_size,
                     check_model_and_data(config, elastic ? elastic->maximum : 0));
-    check_report(arguments.report);
-    // Launchers of other nodes may come when the job that this one began holds the folder. Without
-    // etcd a member that this one finds there is left over, and ends as it has no coordinator.
-    const bool begins_anew = arguments.fresh && !launched && arguments.node.node == 0;
-    const auto use = checkpoint::make_way(
-        checkpoint_dir(config), launched ? launch::JobMark::of_this_process() : mark_of(arguments),
-        config.patience.stop_grace, begins_anew && !net::is_etcd_url(arguments.node.rendezvous));
-    if (arguments.fresh && !use.by_own_job)
-      move_aside(checkpoint_dir(config));
-    else if (begins_anew)
-      log_warning(
-          "--fresh: the checkpoints in {} stay, because a process of the same job uses them",
-          checkpoint_dir(config));
-    require_writable_folder(checkpoint_dir(config));
-    if (!arguments.report.empty())
-      require_writable_folder(std::filesystem::path(arguments.report).parent_path());
+    prepare_folders(arguments, config, launched);
   }
   if (expects) return run_and_judge(arguments, config, strategy);
   if (!launched && (workers > 1 || arguments.node.nodes > 1 || elastic))

@@ -284,20 +284,22 @@ std::optional<int> Generations::last_worker_of(Roster::Process process) const {
   return static_cast<int>(found - members_.begin());
 }
 
+// Answers a process that waits.
+void Generations::answer(Roster::Process process, const Json& message) {
+  const auto found =
+      std::ranges::find(waiting_, process, [](const auto& each) { return each.second; });
+  if (found == waiting_.end()) return;
+  const net::ConnectionId connection = found->first;
+  waiting_.erase(found);
+  actions_.answer(connection, message);
+  // Until the process joins on another connection, this one tells if it ends.
+  if (message["op"] == "formed")
+    placed_[connection] = process;
+  else
+    actions_.close(connection);
+}
+
 void Generations::act(const Roster::Decisions& decisions, Time now) {
-  const auto answer = [this](Roster::Process process, const Json& message) {
-    const auto found =
-        std::ranges::find(waiting_, process, [](const auto& each) { return each.second; });
-    if (found == waiting_.end()) return;
-    const net::ConnectionId connection = found->first;
-    waiting_.erase(found);
-    actions_.answer(connection, message);
-    // Until the process joins on another connection, this one tells if it ends.
-    if (message["op"] == "formed")
-      placed_[connection] = process;
-    else
-      actions_.close(connection);
-  };
   if (!decisions.interrupt.empty()) {
     const bool shrinks = static_cast<int>(decisions.interrupt.size()) > roster_.target();
     note_cause(shrinks ? "asked for fewer workers" : "a worker joined", now);
@@ -311,39 +313,41 @@ void Generations::act(const Roster::Decisions& decisions, Time now) {
     note_lost(last_worker_of(process).value(), last_phases_.at(process),
               {.process = process, .text = "it did not come to the regrouping"}, now);
   if (!decisions.failure.empty()) fail(decisions.failure, ErrorCode::peer_lost);
-  for (const auto& formed : decisions.formed) {
-    note_progress(formed.step);
-    if (failure_) return;
-    if (cause_.empty()) cause_ = given_up_.empty() ? "a worker joined" : given_up_;
-    members_ = formed.members;
-    for (const Roster::Process process : members_) last_phases_.try_emplace(process);
-    history_.push_back({{"generation", formed.number},
-                        {"world_size", members_.size()},
-                        {"first_step", formed.step < 0 ? 1 : formed.step + 1},
-                        {"cause", cause_},
-                        {"lost_ranks", std::exchange(lost_ranks_, Json::array())},
-                        {"phase", std::exchange(phase_, {})},
-                        {"seconds_to_first_step", nullptr},
-                        {"batch", nullptr},
-                        {"micro_batches", nullptr},
-                        {"learning_rate_factor", nullptr}});
-    cause_.clear();
-    taken_over_.clear();
-    given_up_.clear();
-    if (!began_) began_ = now;
-    terms_of_.clear();
-    for (const auto& [connection, process] : std::exchange(placed_, {}))
-      actions_.close(connection);
-    actions_.start(formed.number, static_cast<int>(members_.size()));
-    const Json known = as_known().to_json();
-    for (size_t worker = 0; worker < members_.size(); ++worker) {
-      Json place = {{"op", "formed"},      {"number", formed.number},
-                    {"worker", worker},    {"workers", members_.size()},
-                    {"step", formed.step}, {"cause", history_.back()["cause"]},
-                    {"former", known}};
-      if (options_.unit > 1) place["steps"] = formed.steps;
-      answer(members_[worker], place);
-    }
+  for (const auto& formed : decisions.formed) begin(formed, now);
+}
+
+// Begins a generation, unless the job has failed.
+void Generations::begin(const Roster::Decisions::Generation& formed, Time now) {
+  note_progress(formed.step);
+  if (failure_) return;
+  if (cause_.empty()) cause_ = given_up_.empty() ? "a worker joined" : given_up_;
+  members_ = formed.members;
+  for (const Roster::Process process : members_) last_phases_.try_emplace(process);
+  history_.push_back({{"generation", formed.number},
+                      {"world_size", members_.size()},
+                      {"first_step", formed.step < 0 ? 1 : formed.step + 1},
+                      {"cause", cause_},
+                      {"lost_ranks", std::exchange(lost_ranks_, Json::array())},
+                      {"phase", std::exchange(phase_, {})},
+                      {"seconds_to_first_step", nullptr},
+                      {"batch", nullptr},
+                      {"micro_batches", nullptr},
+                      {"learning_rate_factor", nullptr}});
+  cause_.clear();
+  taken_over_.clear();
+  given_up_.clear();
+  if (!began_) began_ = now;
+  terms_of_.clear();
+  for (const auto& [connection, process] : std::exchange(placed_, {})) actions_.close(connection);
+  actions_.start(formed.number, static_cast<int>(members_.size()));
+  const Json known = as_known().to_json();
+  for (size_t worker = 0; worker < members_.size(); ++worker) {
+    Json place = {{"op", "formed"},      {"number", formed.number},
+                  {"worker", worker},    {"workers", members_.size()},
+                  {"step", formed.step}, {"cause", history_.back()["cause"]},
+                  {"former", known}};
+    if (options_.unit > 1) place["steps"] = formed.steps;
+    answer(members_[worker], place);
   }
 }
 

@@ -110,6 +110,8 @@ class Generations {
 
  private:
   void act(const Roster::Decisions& decisions, Time now);
+  void answer(Roster::Process process, const Json& message);
+  void begin(const Roster::Decisions::Generation& formed, Time now);
   // The facts that must be equal on all members, and the process that told them first.
   struct Terms {
     std::string name;

@@ -4,15 +4,9 @@
 #include <trireme/base/log.h>
 #include <trireme/base/units.h>
 #include <trireme/base/version.h>
-#include <trireme/launch/event_queue.h>
-#include <trireme/launch/member.h>
+#include <trireme/launch/member_impl.h>
 #include <trireme/launch/protocol.h>
-#include <trireme/launch/stop_request.h>
 #include <unistd.h>
-#include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 
 namespace trireme::launch {
 namespace {
@@ -20,69 +14,8 @@ namespace {
 // The coordinator ends a wait at its deadline and names the missing workers. If it does not
 // answer, the wait ends here after this extra time.
 constexpr Milliseconds kAnswerGrace{500};
-constexpr Milliseconds kFarewell{5000};
-constexpr size_t kEventsOfAHeartbeat = 256;
 
 }  // namespace
-
-struct Member::Impl {
-  Impl(net::Endpoint where, std::string secret, Task own_task, int own_generation,
-       MemberOptions member_options)
-      : coordinator(std::move(where)),
-        token(std::move(secret)),
-        task(std::move(own_task)),
-        generation(own_generation),
-        options(std::move(member_options)) {
-    if (!options.phases) options.phases = std::make_shared<PhasePage>();
-    options.phases->set(Phase::connecting, -1);
-  }
-  ~Impl() { stop_heart(); }
-
-  net::ClientEvents events();
-  void receive(const Json& message);
-  void coordinator_closed(const std::string& reason);
-  void lose(LostWorker who);
-  void send(Json message);
-  void join(Json who, Facts must_agree, Deadline deadline);
-  bool is_worker() const { return task.role == kWorkerRole; }
-  void require_worker(const char* what) const;
-  void require_role(const std::string& role) const;
-  void await_join(Deadline deadline);
-  Json request(Json message, const std::string& what, Deadline deadline);
-  Json ask(Json message, const std::string& what) {
-    return request(std::move(message), what, Deadline::after(options.timeout));
-  }
-  void beat();
-  void send_events();
-  void stop_heart();
-  Error coordinator_silent(const std::string& what, Deadline deadline) const;
-
-  const net::Endpoint coordinator;
-  const std::string token;
-  const Task task;
-  const int generation;
-  MemberOptions options;
-  std::vector<Peer> peers;  // Written by the constructor only.
-  std::atomic<bool> is_lost{false};
-  std::atomic<bool> regroup_wanted{false};
-  std::atomic<bool> finish_wanted{false};
-  EventQueue events_told{kEventsOfAHeartbeat};
-
-  std::mutex mutex;  // Guards the members below.
-  std::condition_variable changed;
-  std::optional<Json> admission;  // The message joined or refused.
-  // The replies to open requests, by id; empty until the reply comes.
-  std::map<int64_t, std::optional<Json>> replies;
-  int64_t next_request = 1;
-  std::optional<LostWorker> lost;
-  TaskView tasks;
-  bool coordinator_gone = false;
-  bool left = false;
-  bool heart_stopped = false;
-
-  std::thread heart;
-  std::unique_ptr<net::ControlClient> client;  // The last: its thread uses all of the above.
-};
 
 net::ClientEvents Member::Impl::events() {
   return {.received = [this](Json message) { receive(message); },
@@ -278,148 +211,5 @@ Member::Member(const net::Endpoint& coordinator, const std::string& token, const
 Member::~Member() = default;
 
 const std::vector<Peer>& Member::peers() const { return impl_->peers; }
-
-void Member::agree(const std::string& what, const std::map<std::string, std::string>& facts) {
-  impl_->require_worker("agree()");
-  impl_->ask({{"op", "agree"}, {"what", what}, {"facts", facts}},
-             fmt::format("comparing '{}' with the other workers", what));
-}
-
-void Member::barrier(const std::string& name) {
-  impl_->require_worker("barrier()");
-  impl_->ask({{"op", "barrier"}, {"name", name}}, fmt::format("barrier '{}'", name));
-}
-
-void Member::set(const std::string& key, const std::string& value) {
-  impl_->ask({{"op", "set"}, {"key", key}, {"value", bytes(value)}},
-             fmt::format("setting key '{}'", key));
-}
-
-std::string Member::get(const std::string& key, Deadline deadline) {
-  const Json reply = impl_->request({{"op", "get"}, {"key", key}},
-                                    fmt::format("waiting for key '{}'", key), deadline);
-  return bytes_from(reply.at("value"));
-}
-
-std::optional<std::string> Member::find(const std::string& key) {
-  const Json reply =
-      impl_->ask({{"op", "find"}, {"key", key}}, fmt::format("looking for key '{}'", key));
-  if (!reply.contains("value")) return std::nullopt;
-  return bytes_from(reply.at("value"));
-}
-
-int64_t Member::add(const std::string& key, int64_t amount) {
-  return impl_
-      ->ask({{"op", "add"}, {"key", key}, {"amount", amount}},
-            fmt::format("adding to key '{}'", key))
-      .at("sum")
-      .get<int64_t>();
-}
-
-std::string Member::compare_set(const std::string& key, const std::string& expected,
-                                const std::string& desired) {
-  const Json reply = impl_->ask({{"op", "compare_set"},
-                                 {"key", key},
-                                 {"expected", bytes(expected)},
-                                 {"desired", bytes(desired)}},
-                                fmt::format("comparing and setting key '{}'", key));
-  return bytes_from(reply.at("value"));
-}
-
-bool Member::erase(const std::string& key) {
-  return impl_->ask({{"op", "erase"}, {"key", key}}, fmt::format("erasing key '{}'", key))
-      .at("erased")
-      .get<bool>();
-}
-
-int64_t Member::count_keys() {
-  return impl_->ask({{"op", "count"}}, "counting keys").at("count").get<int64_t>();
-}
-
-PhasePage& Member::phases() { return *impl_->options.phases; }
-
-std::optional<LostWorker> Member::lost() const {
-  if (!is_lost()) return std::nullopt;
-  std::lock_guard lock(impl_->mutex);
-  return impl_->lost;
-}
-
-bool Member::is_lost() const { return impl_->is_lost; }
-
-void Member::throw_if_lost() const {
-  if (const auto who = lost())
-    throw Error(ErrorCode::peer_lost, "launch", who->describe(),
-                "run the job again; it continues from its last checkpoint");
-}
-
-std::vector<TaskPeer> Member::task_peers(const std::string& role) const {
-  std::lock_guard lock(impl_->mutex);
-  impl_->require_role(role);
-  return impl_->tasks.present(role);
-}
-
-std::vector<TaskPeer> Member::wait_for(const std::string& role, Deadline deadline) const {
-  std::unique_lock lock(impl_->mutex);
-  impl_->require_role(role);
-  const auto all_there = [&] { return impl_->tasks.missing(role).empty(); };
-  impl_->changed.wait_until(lock, deadline.at(),
-                            [&] { return all_there() || impl_->lost || impl_->left; });
-  if (all_there()) return impl_->tasks.present(role);
-  const std::string what = fmt::format("waiting for all tasks of the role '{}'", role);
-  if (impl_->lost)
-    throw Error(ErrorCode::peer_lost, "launch",
-                fmt::format("{}: {}", what, impl_->lost->describe()),
-                "run the job again; it continues from its last checkpoint");
-  if (impl_->left)
-    throw Error(ErrorCode::aborted, "launch",
-                fmt::format("{}: {} left the job meanwhile", what, impl_->task.name()));
-  throw Error(
-      ErrorCode::timeout, "launch",
-      fmt::format("{}: after {} these are missing: {}", what, format_duration(deadline.allowed()),
-                  enumerate(impl_->tasks.missing(role))),
-      "check their output, or allow more time");
-}
-
-std::vector<LostTask> Member::lost_tasks() const {
-  std::lock_guard lock(impl_->mutex);
-  return impl_->tasks.lost();
-}
-
-bool Member::finish_wanted() const { return impl_->finish_wanted; }
-
-int Member::generation() const { return impl_->generation; }
-bool Member::regroup_wanted() const { return impl_->regroup_wanted; }
-void Member::tell_first_step(int64_t step, const Json& facts) {
-  impl_->send({{"op", "stepped"}, {"step", step}, {"facts", facts}});
-}
-Json Member::generations() {
-  impl_->require_worker("generations()");
-  return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations");
-}
-
-void Member::tell_event(monitor::Told told) { impl_->events_told.add(std::move(told)); }
-
-Json Member::times() {
-  return impl_->ask({{"op", "times"}}, "asking for the workers' times").at("times");
-}
-
-double Member::coordinator_cpu_seconds() {
-  return impl_->ask({{"op", "cpu_seconds"}}, "asking for the coordinator's CPU time")
-      .at("seconds")
-      .get<double>();
-}
-
-void Member::leave() {
-  {
-    std::lock_guard lock(impl_->mutex);
-    if (impl_->left) return;
-    impl_->left = true;
-    impl_->changed.notify_all();
-  }
-  impl_->stop_heart();
-  impl_->send_events();
-  impl_->send({{"op", "goodbye"}, {"stopped", stop_requested.load()}});
-  impl_->client->close(Deadline::after(std::min(impl_->options.timeout, kFarewell)));
-}
 
 }  // namespace trireme::launch
