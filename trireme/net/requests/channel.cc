@@ -11,12 +11,15 @@ Channel::Channel(Descriptor socket, Stream::Side side, std::optional<Rings> ring
       stream(std::move(socket), side, std::move(rings)),
       reader(options.limits),
       writer(stream),
+      side_(side),
       silence_(options.silence),
-      heard_at_(Deadline::Clock::now()),
-      said_at_(heard_at_) {}
+      ticked_at_(Deadline::Clock::now()),
+      heard_at_(ticked_at_),
+      said_at_(ticked_at_),
+      taken_at_(ticked_at_) {}
 
-bool Channel::send(std::vector<std::byte> front, const Message& message, Deadline deadline,
-                   const std::function<void()>& while_waiting) {
+FrameWriter::Outcome Channel::send(std::vector<std::byte> front, const Message& message,
+                                   Deadline deadline, const std::function<void()>& while_waiting) {
   std::vector<iovec> pieces;
   pieces.reserve(1 + message.tensors.size());
   pieces.push_back({front.data(), front.size()});
@@ -30,22 +33,42 @@ Milliseconds Channel::tick_period() const {
   return std::clamp(std::min(silence_, peer.silence) / 6, Milliseconds(5), Milliseconds(250));
 }
 
-bool Channel::tick(Deadline::Clock::time_point now) {
-  if (written_ != writer.total()) {
-    written_ = writer.total();
-    said_at_ = now;
-  } else if (now - said_at_ >= std::min(silence_, peer.silence) / 6) {
+void Channel::say(Deadline::Clock::time_point now, bool pending) {
+  if (written_ == writer.total()) {
+    if (pending) return writer.flush();
+    if (now - said_at_ < std::min(silence_, peer.silence) / 6) return;
     writer.post(encode_bare(FrameKind::alive, 0));
-    written_ = writer.total();
-    said_at_ = now;
-  } else {
-    writer.flush();
   }
+  written_ = writer.total();
+  said_at_ = now;
+}
+
+std::optional<std::string> Channel::tick(Deadline::Clock::time_point now) {
+  // The kernel may keep an acknowledgement back, or send bytes again, for about 200 ms.
+  constexpr Milliseconds kLeastToTake{500};
+  const bool to_client = side_ == Stream::Side::server;
+  if (to_client && stream.peer_ended()) return "";
+  // A late tick shows that this process itself did not run. It knows nothing of its peer then.
+  if (now - ticked_at_ > silence_ / 2) heard_at_ = taken_at_ = now;
+  ticked_at_ = now;
+  const bool pending = writer.pending();
+  const uint64_t total = writer.total(), on_the_way = stream.on_the_way(total);
+  if (total - on_the_way != taken_ || (!pending && on_the_way == 0)) {
+    taken_ = total - on_the_way;
+    taken_at_ = now;
+  }
+  say(now, pending);
   if (read_ != reader.total() || stream.unread()) {
     read_ = reader.total();
     heard_at_ = now;
   }
-  return now - heard_at_ <= silence_;
+  if (to_client && now - taken_at_ > std::max(silence_, kLeastToTake))
+    return fmt::format("it took no bytes for {}",
+                       format_duration(std::max(silence_, kLeastToTake)));
+  if (now - heard_at_ > silence_)
+    return fmt::format("nothing was heard from {} for {}", to_client ? "it" : "the server",
+                       format_duration(silence_));
+  return std::nullopt;
 }
 
 void check_channel_options(const ChannelOptions& options) {

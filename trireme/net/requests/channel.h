@@ -19,15 +19,19 @@ class Channel {
           const ChannelOptions& options, PeerFacts facts);
 
   // Sends a frame and the message's tensors. As FrameWriter::write().
-  bool send(std::vector<std::byte> front, const Message& message, Deadline deadline,
-            const std::function<void()>& while_waiting);
+  FrameWriter::Outcome send(std::vector<std::byte> front, const Message& message,
+                            Deadline deadline, const std::function<void()>& while_waiting);
 
   // The period in which tick() wants to be called.
   Milliseconds tick_period() const;
-  // Sends a sign of life if nothing else was sent. Returns false if nothing was heard from the
-  // peer for the limit. Bytes that this end has not read yet count as heard, because then this end
-  // is the slow one. One thread calls it.
-  bool tick(Deadline::Clock::time_point now);
+  // Sends a sign of life if nothing else was sent. Returns why the peer is lost, if it is; the
+  // reason is empty if the peer has ended. One thread calls it. The rule of who is lost:
+  //   - A peer from which nothing was heard for the limit. Bytes that this end has not read yet
+  //     count as heard, because then this end is the slow one.
+  //   - A client that takes no bytes for the limit. A client reads at all times, so what it sent
+  //     before does not count. (A server does not read while all its threads are busy.)
+  //   - A client whose connection has ended, also if no thread is free to read its last bytes.
+  std::optional<std::string> tick(Deadline::Clock::time_point now);
   Milliseconds silence() const { return silence_; }
 
   const PeerFacts peer;
@@ -36,9 +40,12 @@ class Channel {
   FrameWriter writer;
 
  private:
+  void say(Deadline::Clock::time_point now, bool pending);
+
+  const Stream::Side side_;
   const Milliseconds silence_;
-  uint64_t read_ = 0, written_ = 0;  // At the last tick.
-  Deadline::Clock::time_point heard_at_, said_at_;
+  uint64_t read_ = 0, written_ = 0, taken_ = 0;  // At the last tick.
+  Deadline::Clock::time_point ticked_at_, heard_at_, said_at_, taken_at_;
 };
 
 // Throws Error(invalid_argument) naming the option.

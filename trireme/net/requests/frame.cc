@@ -149,6 +149,12 @@ void check_prefix(const FramePrefix& prefix, const RequestLimits& limits) {
   if (prefix.mark != kFrameMark || prefix.kind < FrameKind::request ||
       prefix.kind > FrameKind::alive)
     throw broken_frame("bytes that do not begin a frame");
+  const bool bare = prefix.kind == FrameKind::cancel || prefix.kind == FrameKind::alive;
+  const bool plain = bare || prefix.kind == FrameKind::failure;
+  if (prefix.unused != 0 || (prefix.code != 0 && prefix.kind != FrameKind::failure) ||
+      (plain && (prefix.notes_bytes != 0 || prefix.tensors != 0 || prefix.payload_bytes != 0)) ||
+      (bare && prefix.header_bytes != 0) || (prefix.kind == FrameKind::alive && prefix.id != 0))
+    throw broken_frame("a frame with parts that its kind does not have");
   const int64_t front = int64_t{prefix.header_bytes} + prefix.notes_bytes;
   if (front > std::max<int64_t>(limits.max_header_bytes, 8193))
     throw broken_frame(fmt::format("a header of {} bytes, more than the limit of {}", front,

@@ -1,5 +1,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <trireme/base/host_name.h>
 #include <trireme/base/process_id.h>
 #include <trireme/base/units.h>
@@ -14,6 +16,7 @@
 #include <asio/steady_timer.hpp>
 #include <asio/use_awaitable.hpp>
 #include <asio/write.hpp>
+#include <limits>
 
 namespace trireme::net {
 namespace {
@@ -58,16 +61,34 @@ Json own_facts(const ChannelOptions& options) {
 }
 
 PeerFacts facts_in(const Json& message, const std::string& address) {
-  return {.name = fmt::format("{} ({})", address, message.at("name").get<std::string>()),
-          .limits = {.max_header_bytes = message.at("max_header_bytes").get<int64_t>(),
-                     .max_payload_bytes = message.at("max_payload_bytes").get<int64_t>()},
-          .silence =
-              std::max(Milliseconds(30), Milliseconds(message.at("silence_ms").get<int64_t>()))};
+  const auto number = [&](const char* name, int64_t least, int64_t most) {
+    const int64_t value = message.at(name).get<int64_t>();
+    if (value < least || value > most)
+      throw Error(ErrorCode::corrupt, "net", fmt::format("{} has {} {}", address, name, value),
+                  "the same version of Trireme on both sides");
+    return value;
+  };
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const Milliseconds longest = kLongestWait;
+  try {
+    return {.name = fmt::format("{} ({})", address, message.at("name").get<std::string>()),
+            .limits = {.max_header_bytes = number("max_header_bytes", 64, int64_t{1} << 30),
+                       .max_payload_bytes = number("max_payload_bytes", 0, int64_t{1} << 60)},
+            .silence = std::min(longest, Milliseconds(number("silence_ms", 30, kMost)))};
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::corrupt, "net",
+                fmt::format("an opening message of {}: {}", address, error.what()),
+                "the same version of Trireme on both sides");
+  }
 }
 
 // Takes the descriptor out of Asio's hands.
 Descriptor released(tcp::socket& socket, Milliseconds silence) {
   tune(socket, silence);
+  // A server whose threads are busy reads nothing. Its host takes no bytes then, though it lives:
+  // the signs of life tell who is lost.
+  const int never = 0;
+  (void)::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &never, sizeof never);
   Descriptor descriptor(socket.release());
   ::fcntl(descriptor.get(), F_SETFL, ::fcntl(descriptor.get(), F_GETFL) | O_NONBLOCK);
   return descriptor;
@@ -177,7 +198,8 @@ std::unique_ptr<Channel> open_as_client(const Endpoint& server, const std::strin
     try {
       rings = receive_rings(answer["memory"].get<std::string>(), soon);
     } catch (const Error& error) {
-      if (options.path == RequestPath::shm) throw;
+      // Neither end that asks for shared memory only is content with TCP.
+      if (options.path == RequestPath::shm || answer.value("path", "") == "shm") throw;
     }
   }
   const Json use = {{"path", rings ? "shm" : "tcp"}};
@@ -221,7 +243,12 @@ asio::awaitable<std::unique_ptr<Channel>> open_as_server(Doorkeeper::Guest& gues
   co_await wire.send(answer);
   if (listener) co_await hand_over(guest.socket, *listener, descriptors, deadline);
   co_await wire.receive(use);
-  if (use.at("path") != "shm") rings.reset();
+  if (use.at("path") != "shm") {
+    if (options.path == RequestPath::shm)
+      throw Error(ErrorCode::unsupported, "net", "the client did not open the shared memory",
+                  "ChannelOptions::path automatic on both sides");
+    rings.reset();
+  }
   co_return std::make_unique<Channel>(released(guest.socket, options.silence),
                                       Stream::Side::server, std::move(rings), options,
                                       std::move(facts));

@@ -13,6 +13,7 @@
 namespace trireme::net {
 
 using Clock = Deadline::Clock;
+constexpr Milliseconds kFlushPeriod{5};
 
 // A request without an answer. Guarded by the client's mutex.
 struct PendingReply::Call {
@@ -37,6 +38,8 @@ struct PendingReply::Impl {
                               std::string_view name);
   Reply wait(Call& call, Deadline deadline);
   void abandon(Call& call);
+  void wake_keeper() { keeper_wakes_.notify_one(); }  // It reads if no caller waits.
+  bool is_lost();
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -44,7 +47,7 @@ struct PendingReply::Impl {
   Error timed_out(const Call& call, Deadline deadline, std::string_view doing) const;
   Error lost() const;
   void send(Call& call, const Message& request, Deadline deadline);
-  bool drain();
+  bool drain(const Call* own = nullptr);
   void place(ReceivedFrame& frame);
   void complete(ReceivedFrame frame);
   void lose(const std::string& reason);
@@ -132,34 +135,49 @@ void PendingReply::Impl::send(Call& call, const Message& request, Deadline deadl
     if (!reading_) drain();
     if (lost_because_) throw lost();
   };
+  std::vector<std::byte> front = encode_front(FrameKind::request, call.id, request);
+  FrameWriter::Outcome outcome;
   try {
-    if (channel->send(encode_front(FrameKind::request, call.id, request), request, deadline,
-                      while_waiting))
-      return;
-  } catch (const std::system_error& error) {
+    outcome = channel->send(std::move(front), request, deadline, while_waiting);
+  } catch (const std::exception& error) {
     std::lock_guard lock(mutex_);
-    drain();
-    lose(error.code().message());
+    // The server's last answers come before its end.
+    channel->stream.shut_down();
+    while (drain()) {
+    }
+    lose(error.what());
     throw lost();
+  }
+  if (outcome == FrameWriter::Outcome::sent) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (outcome == FrameWriter::Outcome::torn)
+      lose("the deadline of " + describe(call) + " passed in the middle of its bytes");
+    else
+      keeper_wakes_.notify_one();  // It sends the rest of the frame.
   }
   throw timed_out(call, deadline, "take it");
 }
 
-// Reads what is there, under the mutex. Returns true if something came.
-bool PendingReply::Impl::drain() {
+// Reads what is there, under the mutex: until `own` is done, or for a turn, so that other calls
+// get the mutex and deadlines count. Returns true if there may be more.
+bool PendingReply::Impl::drain(const Call* own) {
+  constexpr uint64_t kBytesOfATurn = 1 << 20;
   if (lost_because_) return false;
-  bool any = false;
+  const uint64_t before = channel->reader.total();
   try {
     for (;;) {
       const auto progress = channel->reader.advance(channel->stream, place_);
-      if (progress == FrameReader::Progress::frame)
-        complete(channel->reader.take());
-      else
-        return any || progress == FrameReader::Progress::more;
-      any = true;
+      if (progress == FrameReader::Progress::waits) return false;
+      if (progress == FrameReader::Progress::more) return true;
+      complete(channel->reader.take());
+      if ((own && own->done) || channel->reader.total() - before > kBytesOfATurn) return true;
     }
   } catch (const std::system_error& error) {
-    lose("the server closed it, or its process ended (" + error.code().message() + ")");
+    // A write may have met the reason first.
+    const int first = channel->writer.error();
+    lose("the server closed it, or its process ended (" +
+         (first ? std::system_category().message(first) : error.code().message()) + ")");
   } catch (const std::exception& error) {
     lose(error.what());
   }
@@ -179,8 +197,11 @@ void PendingReply::Impl::place(ReceivedFrame& frame) {
 }
 
 void PendingReply::Impl::complete(ReceivedFrame frame) {
+  if (frame.prefix.kind == FrameKind::alive) return;
+  if (frame.prefix.kind != FrameKind::reply && frame.prefix.kind != FrameKind::failure)
+    throw Error(ErrorCode::corrupt, "net", "a request or its end from a server");
   const auto found = calls_.find(frame.prefix.id);
-  if (found == calls_.end()) return;  // A sign of life, or an answer that nobody waits for.
+  if (found == calls_.end()) return;  // Nobody waits for the answer.
   Call& call = *found->second;
   calls_.erase(found);
   if (frame.prefix.kind == FrameKind::failure)
@@ -226,6 +247,11 @@ void PendingReply::Impl::hand_over_reading() {
     if (call->waits) return call->changed.notify_one();
 }
 
+bool PendingReply::Impl::is_lost() {
+  std::lock_guard lock(mutex_);
+  return lost_because_.has_value();
+}
+
 Reply PendingReply::Impl::wait(Call& call, Deadline deadline) {
   Lock lock(mutex_);
   ++waiting_;
@@ -239,7 +265,7 @@ Reply PendingReply::Impl::wait(Call& call, Deadline deadline) {
       continue;
     }
     reads = reading_ = true;
-    if (!drain() && !call.done) await_bytes(lock, spin_until, deadline.at());
+    if (!drain(&call) && !call.done) await_bytes(lock, spin_until, deadline.at());
     if (call.done) break;
     lock.unlock();  // Others start calls meanwhile.
     lock.lock();
@@ -270,8 +296,14 @@ void PendingReply::Impl::abandon(Call& call) {
 void PendingReply::Impl::keep() {
   Lock lock(mutex_);
   while (!stopping_ && !lost_because_) {
-    const auto next = Clock::now() + channel->tick_period();
-    if (!reading_) drain();
+    auto next = Clock::now() + channel->tick_period();
+    while (!reading_ && drain()) {
+      lock.unlock();  // Others start calls meanwhile.
+      lock.lock();
+    }
+    if (stopping_ || lost_because_) break;
+    // The rest of a frame goes out as soon as there is room.
+    if (channel->writer.pending()) next = std::min(next, Clock::now() + kFlushPeriod);
     const bool due = !calls_.empty() || channel->reader.within_frame();
     if (!reading_ && waiting_ == 0 && due) {
       reading_ = true;
@@ -286,11 +318,9 @@ void PendingReply::Impl::keep() {
     }
     if (Clock::now() < next) continue;
     lock.unlock();
-    const bool heard = channel->tick(Clock::now());
+    const auto reason = channel->tick(Clock::now());
     lock.lock();
-    if (!heard)
-      lose(fmt::format("nothing was heard from the server for {}",
-                       format_duration(channel->silence())));
+    if (reason) lose(*reason);
   }
 }
 
@@ -307,6 +337,9 @@ PendingReply::~PendingReply() {
 }
 Reply PendingReply::wait(Deadline deadline) {
   const std::unique_ptr<Call> call = std::move(call_);
+  if (!call)
+    throw Error(ErrorCode::internal, "net", "PendingReply::wait() was called twice",
+                "one wait() for each start()");
   return impl_->wait(*call, deadline);
 }
 
@@ -330,8 +363,12 @@ Reply RequestClient::call(const Message& request, ChoosePlaces choose, Deadline 
 
 PendingReply RequestClient::start(const Message& request, ChoosePlaces choose, Deadline deadline,
                                   std::string_view name) {
-  return PendingReply(impl_, impl_->start(request, std::move(choose), deadline, name));
+  PendingReply pending(impl_, impl_->start(request, std::move(choose), deadline, name));
+  impl_->wake_keeper();
+  return pending;
 }
+
+bool RequestClient::is_lost() const { return impl_->is_lost(); }
 
 RequestPath RequestClient::path() const {
   return impl_->channel->stream.in_memory() ? RequestPath::shm : RequestPath::tcp;

@@ -33,7 +33,8 @@ class PendingReply {
   // Tells the server that the answer is no longer wanted, and drops it when it comes. The memory
   // is the caller's again.
   ~PendingReply();
-  // Waits for the answer. Call it once. The errors are those of RequestClient::call().
+  // Waits for the answer. The errors are those of RequestClient::call(). A second call throws
+  // Error(internal).
   Reply wait(Deadline deadline);
 
  private:
@@ -63,6 +64,7 @@ class RequestClient {
   //   Error(invalid_argument)  the request is over the server's limits, or the reply's tensors do
   //                            not have the sizes of `places`
   //   the handler's error      with its code, naming the server
+  // A deadline that passes while more than 64 MiB of a request are not sent ends the channel too.
   // Throws Error(peer_lost) naming the server if the connection ended or the server was silent for
   // ChannelOptions::silence. Every later call then throws it at once: make a new client.
   Reply call(const Message& request, const Places& places, Deadline deadline,
@@ -74,6 +76,7 @@ class RequestClient {
   PendingReply start(const Message& request, ChoosePlaces choose, Deadline deadline,
                      std::string_view name = "request");
 
+  bool is_lost() const;               // Every call throws Error(peer_lost) from now on.
   RequestPath path() const;           // The path of the bytes: tcp or shm.
   const std::string& server() const;  // "127.0.0.1:29500 (pid 12 on node1)"
 

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -21,6 +22,8 @@ namespace trireme::net {
 namespace {
 
 constexpr Milliseconds kServerTick{5};
+// The time for which a worker stays with one connection while others wait.
+constexpr Milliseconds kTurn{1};
 // The numbers of epoll's events: a connection's number, doubled. The lower bit says that the event
 // is the socket of a connection whose bytes go through shared memory.
 constexpr uint64_t kRelay = 0;
@@ -75,6 +78,7 @@ struct RequestServer::Impl {
   void serve(const ConnectionPtr& connection);
   void handle(ServerConnection::Arrived arrived);
   bool spin(ServerConnection& connection);
+  bool others_wait() const;
 
   void watch(ServerConnection& connection, bool on, int operation);
   void let_others_read(ServerConnection& connection);
@@ -175,9 +179,7 @@ asio::awaitable<void> RequestServer::Impl::tick() {
       auto& at = due[connection->id];
       if (now < at) continue;
       at = now + channel.tick_period();
-      if (!channel.tick(now))
-        close(connection,
-              fmt::format("nothing was heard from it for {}", format_duration(channel.silence())));
+      if (const auto lost = channel.tick(now)) close(connection, *lost);
     }
     if (due.size() > 2 * present.size() + 16) due.clear();
     timer.expires_after(period);
@@ -266,20 +268,36 @@ void RequestServer::Impl::work() {
   }
 }
 
-// Reads the requests of a connection and handles them, until no more bytes come.
+// Reads the requests of a connection and handles them, until no more bytes come, or the turn of
+// the connection is over and others wait.
 void RequestServer::Impl::serve(const ConnectionPtr& connection) {
+  if (connection->is_closed()) return close(connection, {});
   if (!connection->begin_reading()) return;
+  bool reads = true;
+  auto turn_ends = Deadline::Clock::now() + kTurn;
+  const auto turn_is_over = [&] {
+    const auto now = Deadline::Clock::now();
+    if (now < turn_ends) return false;
+    if (others_wait()) return true;
+    turn_ends = now + kTurn;
+    return false;
+  };
   try {
     for (;;) {
       auto arrived = connection->read(handler);
       if (!arrived) {
-        if (spin(*connection) || !rest(*connection)) continue;
-        return;
+        if (!turn_is_over() && spin(*connection)) continue;
+        reads = false;
+        if (rest(*connection)) return;
+        reads = true;
+        continue;
       }
       // Another worker reads on, while this one handles the request.
+      reads = false;
       let_others_read(*connection);
       handle(std::move(*arrived));
-      if (stopping || !connection->begin_reading()) return;
+      if (stopping || turn_is_over() || !connection->begin_reading()) return;
+      reads = true;
       watch(*connection, false, EPOLL_CTL_MOD);
     }
   } catch (const std::system_error&) {
@@ -287,6 +305,13 @@ void RequestServer::Impl::serve(const ConnectionPtr& connection) {
   } catch (const std::exception& error) {
     close(connection, error.what());
   }
+  if (reads) connection->end_reading();
+}
+
+// Whether epoll has something for a worker. One call for each turn costs little.
+bool RequestServer::Impl::others_wait() const {
+  pollfd set{epoll.get(), POLLIN, 0};
+  return ::poll(&set, 1, 0) > 0;
 }
 
 void RequestServer::Impl::let_others_read(ServerConnection& connection) {

@@ -39,6 +39,7 @@ class Responder {
   // Ends the client's call with an Error of this code.
   bool fail(ErrorCode code, std::string_view what, std::string_view remedy = {});
   // Whether the client gave up, was lost, or this server ends. Long work may look now and then.
+  // That the client gave up is read by a free thread: while all are busy, it is not known.
   bool cancelled() const;
 
   struct State;
@@ -48,12 +49,14 @@ class Responder {
   std::shared_ptr<State> state_;
 };
 
-// Both functions run on the server's threads, several at a time. An exception of either is the
+// Both functions run on the server's threads, several at a time. A call to the same server from
+// within waits for another free thread. An exception of either is the
 // answer to the request; an Error keeps its code.
 struct RequestHandler {
   // Chooses memory for the tensors of a request when its head has come, before they are read. If
   // the client is lost meanwhile, the placement's owner is released and the request is never
-  // handled; part of the memory may have been written. If empty, the server allocates.
+  // handled; part of the memory may have been written. If empty, the server allocates. It is not
+  // called for a request without tensors.
   std::function<Placement(const Head&)> place = {};
   std::function<void(Request, Responder)> handle;
 };

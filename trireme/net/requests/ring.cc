@@ -73,17 +73,19 @@ size_t Ring::filled(uint64_t written, uint64_t taken) const {
 }
 
 size_t Ring::write(std::span<const iovec> pieces) {
-  const size_t room = capacity_ - filled(written_, state_.taken.load(std::memory_order_acquire));
+  uint64_t written = written_.load(std::memory_order_relaxed);
+  const size_t room = capacity_ - filled(written, state_.taken.load(std::memory_order_acquire));
   size_t since_told = 0;
   const auto tell = [&] {
-    state_.written.store(written_);
+    written_.store(written, std::memory_order_relaxed);
+    state_.written.store(written);
     ring_bell(state_.reader_waits, data_bell());
     since_told = 0;
   };
-  const size_t done = in_parts(pieces, written_, capacity_, room,
+  const size_t done = in_parts(pieces, written, capacity_, room,
                                [&](size_t at, const std::byte* from, size_t part) {
                                  std::memcpy(bytes_ + at, from, part);
-                                 written_ += part;
+                                 written += part;
                                  if ((since_told += part) >= kRingPart) tell();
                                });
   if (since_told > 0) tell();
@@ -91,26 +93,32 @@ size_t Ring::write(std::span<const iovec> pieces) {
 }
 
 size_t Ring::read(std::span<const iovec> rooms) {
-  const size_t there = filled(state_.written.load(std::memory_order_acquire), taken_);
+  uint64_t taken = taken_.load(std::memory_order_relaxed);
+  const size_t there = filled(state_.written.load(std::memory_order_acquire), taken);
   size_t since_told = 0;
   const auto tell = [&] {
-    state_.taken.store(taken_);
+    taken_.store(taken, std::memory_order_relaxed);
+    state_.taken.store(taken);
     ring_bell(state_.writer_waits, room_bell());
     since_told = 0;
   };
   const size_t done =
-      in_parts(rooms, taken_, capacity_, there, [&](size_t at, std::byte* to, size_t part) {
+      in_parts(rooms, taken, capacity_, there, [&](size_t at, std::byte* to, size_t part) {
         std::memcpy(to, bytes_ + at, part);
-        taken_ += part;
+        taken += part;
         if ((since_told += part) >= kRingPart) tell();
       });
   if (since_told > 0) tell();
   return done;
 }
 
-// Any thread may ask, so both numbers come from shared memory. In an impossible state something is
-// there: the call that follows finds the damage.
-bool Ring::has_data() const { return state_.written.load() != state_.taken.load(); }
-bool Ring::has_room() const { return state_.written.load() - state_.taken.load() != capacity_; }
+// Only the other side's number comes from shared memory: if the peer changes the one of this side,
+// nothing follows. In an impossible state something is there: the call that follows finds it.
+bool Ring::has_data() const {
+  return state_.written.load() != taken_.load(std::memory_order_relaxed);
+}
+bool Ring::has_room() const {
+  return written_.load(std::memory_order_relaxed) - state_.taken.load() != capacity_;
+}
 
 }  // namespace trireme::net

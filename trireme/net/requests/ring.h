@@ -39,6 +39,8 @@ class Ring {
   // For the reader, in the same way.
   size_t read(std::span<const iovec> rooms);
   bool has_data() const;
+  // The bytes that the reader has taken, as it says. Any thread.
+  uint64_t taken_by_peer() const { return state_.taken.load(); }
 
   // Says that this side is going to sleep on its bell. Look again after the call: bytes or room
   // that came before it ring no bell.
@@ -56,7 +58,8 @@ class Ring {
   std::byte* const bytes_;
   const size_t capacity_;
   const RingBells bells_;
-  uint64_t written_ = 0, taken_ = 0;  // This side's own number; the peer cannot change it.
+  // This side's own number; the peer cannot change it.
+  std::atomic<uint64_t> written_{0}, taken_{0};
 };
 
 // Empties a bell on which this side slept.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <trireme/base/error_parts.h>
+#include <trireme/base/log.h>
 #include <trireme/net/requests/server_connection.h>
 
 namespace trireme::net {
@@ -71,11 +72,22 @@ bool ServerConnection::answer(uint64_t request, std::vector<std::byte> front,
     if (closed_) throw std::system_error(ECONNRESET, std::system_category());
   };
   try {
-    // The wait ends when the client is lost, which the server's signs of life find out.
-    return channel->send(std::move(front), message, Deadline::after(kLongestWait), while_waiting);
+    // The wait ends when the client is lost, which Channel::tick() finds out.
+    if (channel->send(std::move(front), message, Deadline::after(kLongestWait), while_waiting) ==
+        FrameWriter::Outcome::sent)
+      return true;
   } catch (const std::system_error&) {
-    return false;
+    // The client has ended.
+  } catch (const std::exception& error) {
+    log_warning("net: closed the request channel of {}: {}", channel->peer.name, error.what());
   }
+  close();
+  return false;
+}
+
+void ServerConnection::end_reading() {
+  reading_ = false;
+  if (closed_ && begin_reading()) channel->reader.discard_rest();
 }
 
 void ServerConnection::forget(uint64_t request) {
@@ -86,6 +98,7 @@ void ServerConnection::forget(uint64_t request) {
 void ServerConnection::close() {
   closed_ = true;
   channel->stream.shut_down();
+  if (begin_reading()) channel->reader.discard_rest();
   std::lock_guard lock(mutex_);
   for (const auto& [request, weak] : under_way_)
     if (const auto state = weak.lock()) state->cancelled = true;
@@ -148,7 +161,12 @@ Responder& Responder::operator=(Responder&& other) noexcept {
   return *this;
 }
 Responder::~Responder() {
-  if (state_) state_->drop();
+  if (!state_) return;
+  try {
+    state_->drop();
+  } catch (const std::exception&) {
+    state_->connection->close();  // Without memory for an answer, the client must not wait for it.
+  }
 }
 bool Responder::reply(const Message& message) { return state_->reply(message); }
 bool Responder::fail(ErrorCode code, std::string_view what, std::string_view remedy) {

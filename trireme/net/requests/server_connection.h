@@ -14,9 +14,10 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
       : id(number), channel(std::move(opened)) {}
 
   // Only one thread reads. A thread that is refused may leave: the reader looks again after it has
-  // stopped reading.
+  // stopped reading. On a closed connection the last of them releases the memory of a request that
+  // has not come whole.
   bool begin_reading() { return !reading_.exchange(true); }
-  void end_reading() { reading_ = false; }
+  void end_reading();
 
   // Reads the next request. Handles cancellations and signs of life on the way. Empty if no whole
   // request is there. Throws when the connection has ended or its bytes are no frames.
@@ -27,7 +28,8 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
   };
   std::optional<Arrived> read(const RequestHandler& handler);
 
-  // Sends an answer to a request that has none. Returns false if nobody waits for it.
+  // Sends an answer to a request that has none. Returns false if nobody waits for it. Anything
+  // that goes wrong on the way ends the connection.
   bool answer(uint64_t id, std::vector<std::byte> front, const Message& message);
   void forget(uint64_t id);  // The request was answered.
   void close();              // Ends the connection and cancels its requests. Any thread.

@@ -1,3 +1,4 @@
+#include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -114,6 +115,17 @@ bool Stream::unread() const {
   if (in_) return in_->has_data() || ended_;
   int bytes = 0;
   return ::ioctl(socket(), FIONREAD, &bytes) == 0 && bytes > 0;
+}
+
+bool Stream::peer_ended() const {
+  pollfd entry{socket(), POLLRDHUP, 0};
+  return ended_ || (::poll(&entry, 1, 0) > 0 && entry.revents != 0);
+}
+
+uint64_t Stream::on_the_way(uint64_t written) const {
+  if (out_) return written - out_->taken_by_peer();
+  int bytes = 0;
+  return ::ioctl(socket(), SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
 }
 
 void Stream::look_for_end() {

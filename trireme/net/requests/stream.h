@@ -39,6 +39,11 @@ class Stream {
   size_t write_some(std::span<iovec> pieces);
   // Whether bytes wait to be read, or (from shared memory) the end. Any thread.
   bool unread() const;
+  // Whether the peer has closed the connection, or its process has ended, whatever lies unread.
+  bool peer_ended() const;
+  // The bytes that lie between the two ends: this end wrote them, and the peer's host (in shared
+  // memory: the peer) has not taken them. Any thread.
+  uint64_t on_the_way(uint64_t written) const;
 
   // Wait until bytes can be read or written, the connection ended, or `until`.
   void wait_to_read(Deadline::Clock::time_point until);
