@@ -78,7 +78,7 @@ SharedMemory SharedMemory::create(size_t bytes, Sharing sharing, std::string pur
   SharedMemory memory;
   memory.purpose_ = std::move(purpose);
   if (sharing == Sharing::processes) {
-    memory.descriptor_ = Descriptor(memfd_create("trireme", MFD_CLOEXEC));
+    memory.descriptor_ = Descriptor(memfd_create("trireme", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!memory.descriptor_) refuse(memory.purpose_, bytes, std::strerror(errno));
     if (ftruncate(memory.descriptor_.get(), static_cast<off_t>(bytes)) != 0)
       refuse(memory.purpose_, bytes, std::strerror(errno));
@@ -127,6 +127,13 @@ void SharedMemory::reserve(size_t from, size_t bytes) {
   do failure = posix_fallocate(descriptor(), static_cast<off_t>(from), static_cast<off_t>(bytes));
   while (failure == EINTR);
   if (failure != 0) refuse(purpose_, bytes, std::strerror(failure));
+}
+
+void SharedMemory::seal_size() {
+  if (::fcntl(descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    throw Error(ErrorCode::io, "net",
+                fmt::format("shared memory for {}: its size cannot be sealed: {}", purpose_,
+                            std::strerror(errno)));
 }
 
 void SharedMemory::prefault(size_t from, size_t bytes) const {

@@ -29,6 +29,12 @@ class SharedMemory {
   size_t bytes() const { return bytes_; }
   int descriptor() const { return descriptor_.get(); }  // -1 between threads.
 
+  // No process can change the size any more. A process that shrank it would end the others by
+  // SIGBUS. Between processes only. Throws Error(io).
+  void seal_size();
+  // The memory stays; only no further process can be given it.
+  void close_descriptor() { descriptor_ = Descriptor(); }
+
   // Provides memory for this range, for every process, from now on. If there is too little, this
   // call throws Error(io) with the sizes and a remedy, so no later access dies of SIGBUS. Any
   // process that has the memory open may call it; a second call does no harm.

@@ -249,6 +249,7 @@ asio::awaitable<std::unique_ptr<Channel>> open_as_server(Doorkeeper::Guest& gues
                   "ChannelOptions::path automatic on both sides");
     rings.reset();
   }
+  if (rings) rings->memory.close_descriptor();
   co_return std::make_unique<Channel>(released(guest.socket, options.silence),
                                       Stream::Side::server, std::move(rings), options,
                                       std::move(facts));

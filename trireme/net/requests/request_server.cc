@@ -80,7 +80,7 @@ struct RequestServer::Impl {
   bool spin(ServerConnection& connection);
   bool others_wait() const;
 
-  void watch(ServerConnection& connection, bool on, int operation);
+  bool watch(ServerConnection& connection, bool on, int operation);
   void let_others_read(ServerConnection& connection);
   bool rest(ServerConnection& connection);
   void announce(uint64_t id);
@@ -93,10 +93,11 @@ struct RequestServer::Impl {
   const RequestServerOptions options;
   const Descriptor epoll, relay;
   std::atomic<bool> stopping{false};
-  std::mutex mutex;  // Guards the next three.
+  std::mutex mutex;  // Guards the next four.
   std::unordered_map<uint64_t, ConnectionPtr> connections;
   std::deque<uint64_t> announced;  // Connections with bytes that epoll does not see.
   uint64_t next_id = 1;
+  int openings = 0;  // Clients that have proven the token, and have no channel yet.
   asio::io_context context{1};
   Doorkeeper door;
   std::thread keeper;
@@ -140,8 +141,9 @@ asio::awaitable<void> RequestServer::Impl::admit(Doorkeeper::Guest guest) {
   std::string refusal, failure;
   {
     std::lock_guard lock(mutex);
-    if (static_cast<int>(connections.size()) >= options.max_clients)
-      refusal = fmt::format("the server has {} clients, the most it takes", connections.size());
+    const int present = static_cast<int>(connections.size()) + openings++;
+    if (present >= options.max_clients)
+      refusal = fmt::format("the server has {} clients, the most it takes", present);
   }
   std::unique_ptr<Channel> channel;
   try {
@@ -154,15 +156,17 @@ asio::awaitable<void> RequestServer::Impl::admit(Doorkeeper::Guest guest) {
   if (!failure.empty())
     log_warning("net: on {}: no request channel with {}: {}", door.endpoint().describe(),
                 guest.peer, failure);
-  if (!channel) co_return;
   ConnectionPtr connection;
   {
     std::lock_guard lock(mutex);
+    --openings;
+    if (!channel) co_return;
     const uint64_t id = next_id++;
     connection = std::make_shared<ServerConnection>(id, std::move(channel));
     connections.emplace(id, connection);
   }
-  watch(*connection, true, EPOLL_CTL_ADD);
+  if (!watch(*connection, true, EPOLL_CTL_ADD))
+    close(connection, fmt::format("epoll: {}", std::strerror(errno)));
 }
 
 // Finds silent clients and sends signs of life, for each connection in its own period.
@@ -200,25 +204,29 @@ ConnectionPtr RequestServer::Impl::find(uint64_t id) {
   return found == connections.end() ? nullptr : found->second;
 }
 
-// Makes epoll announce new bytes of a connection to one worker, or to none.
-void RequestServer::Impl::watch(ServerConnection& connection, bool on, int operation) {
+// Makes epoll announce new bytes of a connection to one worker, or to none. Returns false if the
+// kernel refused.
+bool RequestServer::Impl::watch(ServerConnection& connection, bool on, int operation) {
   Stream& stream = connection.channel->stream;
   epoll_event event{.events = EPOLLONESHOT | (on ? EPOLLIN : 0u),
                     .data = {.u64 = 2 * connection.id}};
   if (!stream.in_memory()) {
-    epoll_ctl(epoll.get(), operation, stream.socket(), &event);
-    return;
+    return epoll_ctl(epoll.get(), operation, stream.socket(), &event) == 0;
   }
   // A bell rings only while the reader says that it sleeps, so it can stay in the set.
   if (operation == EPOLL_CTL_ADD) {
     event.events = EPOLLIN | EPOLLET;
-    epoll_ctl(epoll.get(), operation, stream.bell(), &event);
+    if (epoll_ctl(epoll.get(), operation, stream.bell(), &event) != 0) return false;
     event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data = {.u64 = 2 * connection.id + 1}};
-    epoll_ctl(epoll.get(), operation, stream.socket(), &event);
+    if (epoll_ctl(epoll.get(), operation, stream.socket(), &event) != 0) return false;
   }
-  if (!on) return stream.reader_wakes();
+  if (!on) {
+    stream.reader_wakes();
+    return true;
+  }
   stream.reader_sleeps();
   if (operation == EPOLL_CTL_ADD && stream.unread()) announce(connection.id);
+  return true;
 }
 
 void RequestServer::Impl::announce(uint64_t id) {
@@ -350,17 +358,24 @@ bool RequestServer::Impl::spin(ServerConnection& connection) {
 
 void RequestServer::Impl::handle(ServerConnection::Arrived arrived) {
   const auto state = arrived.state;
+  const auto end_handler = [&state](const std::exception* failure) {
+    try {
+      state->end_of_handler(failure);
+    } catch (const std::exception&) {
+      state->connection->close();  // Without memory for an answer.
+    }
+  };
   try {
     Responder responder(state);
     if (arrived.problem) std::rethrow_exception(arrived.problem);
     handler.handle(std::move(arrived.request), std::move(responder));
   } catch (const std::exception& error) {
-    return state->end_of_handler(&error);
+    return end_handler(&error);
   } catch (...) {
     const std::runtime_error unknown("the server's handler threw something unknown");
-    return state->end_of_handler(&unknown);
+    return end_handler(&unknown);
   }
-  state->end_of_handler(nullptr);
+  end_handler(nullptr);
 }
 
 RequestServer::RequestServer(const Endpoint& listen, std::string token, RequestHandler handler,

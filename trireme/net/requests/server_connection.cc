@@ -153,6 +153,9 @@ void Responder::State::end_of_handler(const std::exception* error) {
     due = !answered_ && dropped_;
   }
   if (due && error) fail(*error);
+  if (!due && error)
+    log_warning("net: the handler of request {} of {} failed after it answered or kept it: {}", id,
+                connection->channel->peer.name, error->what());
   if (due && !error) drop();
 }
 

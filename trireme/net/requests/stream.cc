@@ -54,6 +54,7 @@ Rings Rings::create(size_t bytes, Descriptors& descriptors) {
       SharedMemory::create(2 * (sizeof(RingState) + std::bit_ceil(std::max<size_t>(bytes, 4096))),
                            Sharing::processes, "a request channel");
   memory.reserve(0, memory.bytes());
+  memory.seal_size();
   memory.prefault(0, memory.bytes());
   RingBells to_server = RingBells::make(), to_client = RingBells::make();
   descriptors = {
@@ -68,6 +69,7 @@ Rings Rings::open(Descriptor descriptor, RingBells to_server, RingBells to_clien
     throw Error(ErrorCode::corrupt, "net", "the shared memory of a request channel is too small",
                 "the same version of Trireme on both sides");
   memory.prefault(0, memory.bytes());
+  memory.close_descriptor();
   return rings_in(std::move(memory), std::move(to_server), std::move(to_client));
 }
 
