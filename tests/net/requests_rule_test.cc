@@ -127,32 +127,43 @@ TEST_P(RequestRule, ABusyServerIsNotLost) {
   slow.join();
 }
 
-// The memory of a request that has only partly come is released when its client is lost.
+// The memory of a request that has only partly come is released when its client is lost, also
+// while a responder of this client is kept.
 TEST_P(RequestRule, ALostClientReleasesThePlacementOfItsRequest) {
   const auto released = std::make_shared<std::atomic<bool>>(false);
   std::atomic<bool> placed{false};
   Bytes store(64 << 20);
+  std::mutex mutex;
+  std::vector<Responder> kept;
   const Running running =
       start({.place = [&](const Head&) -> Placement {
                placed = true;
                return {.places = {store},
                        .owner = std::shared_ptr<void>(nullptr, [=](void*) { *released = true; })};
              },
-             .handle = echo},
+             .handle =
+                 [&](Request, Responder responder) {
+                   std::lock_guard lock(mutex);
+                   kept.push_back(std::move(responder));
+                 }},
             short_options(1));
   ClientProcess process(server->endpoint(), client_options(), [&](RequestClient& killed) {
+    const PendingReply keeps = killed.start({.header = "keep"}, {}, in_ten_seconds());
     killed.call({.tensors = {tensor_of(store)}}, Places{}, in_ten_seconds());
   });
   while (!placed) ::sched_yield();
   process.kill();
   EXPECT_TRUE(eventually([&] { return released->load(); }));
   EXPECT_TRUE(eventually([&] { return server->clients() == 1; }));
+  EXPECT_EQ(kept.size(), 1u);
 }
 
-// Two busy clients keep both threads; a third gets its turn.
+// The server's only thread finds new bytes of a busy client whenever it looks.
 TEST_P(RequestRule, ABusyClientLeavesTurnsToOthers) {
   std::atomic<bool> stop{false};
-  const Running running = start({.handle = echo}, server_options(1));
+  RequestServerOptions options = server_options(1);
+  options.spin = std::chrono::milliseconds(10);
+  const Running running = start({.handle = echo}, options);
   const auto busy = connect();
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i)
