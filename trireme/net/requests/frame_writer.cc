@@ -120,6 +120,7 @@ FrameWriter::Outcome FrameWriter::write_frame(std::span<iovec> pieces, Deadline 
     }
     if (deadline.expired()) {
       if (!begun || copy_rest(pieces)) return Outcome::late;
+      torn_ = true;  // Before the reader sees the end of the stream.
       stream_.shut_down();
       return Outcome::torn;
     }

@@ -37,6 +37,7 @@ class FrameWriter {
   bool pending();
   // The first error of the stream that a write met, or 0. Any thread.
   int error() const { return error_; }
+  bool torn() const { return torn_; }  // A frame was torn. Any thread.
   // The bytes written so far. Any thread.
   uint64_t total() const { return total_.load(std::memory_order_relaxed); }
 
@@ -59,6 +60,7 @@ class FrameWriter {
   size_t copied_sent_ = 0;
   std::atomic<uint64_t> total_{0};
   std::atomic<int> error_{0};
+  std::atomic<bool> torn_{false};
 };
 
 }  // namespace trireme::net

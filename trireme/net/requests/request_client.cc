@@ -14,6 +14,7 @@ namespace trireme::net {
 
 using Clock = Deadline::Clock;
 constexpr Milliseconds kFlushPeriod{5};
+constexpr const char* kTorn = "the deadline of a request passed in the middle of its bytes";
 
 // A request without an answer. Guarded by the client's mutex.
 struct PendingReply::Call {
@@ -152,7 +153,7 @@ void PendingReply::Impl::send(Call& call, const Message& request, Deadline deadl
   {
     std::lock_guard lock(mutex_);
     if (outcome == FrameWriter::Outcome::torn)
-      lose("the deadline of " + describe(call) + " passed in the middle of its bytes");
+      lose(kTorn);
     else
       keeper_wakes_.notify_one();  // It sends the rest of the frame.
   }
@@ -175,6 +176,7 @@ bool PendingReply::Impl::drain(const Call* own) {
     }
   } catch (const std::system_error& error) {
     // A write may have met the reason first.
+    if (channel->writer.torn()) lose(kTorn);
     const int first = channel->writer.error();
     lose("the server closed it, or its process ended (" +
          (first ? std::system_category().message(first) : error.code().message()) + ")");
