@@ -86,6 +86,11 @@ class BecomeTask : public ::testing::Environment {
     ::testing::AddGlobalTestEnvironment(new BecomeTask);
 
 Role ps(int count = 1) { return {.name = "ps", .count = count, .on_loss = OnLoss::replace}; }
+Role ps_that_runs(const std::string& script, int count = 1) {
+  Role role = ps(count);
+  role.command = {"sh", "-c", script};
+  return role;
+}
 Role evaluator() { return {.name = "evaluator", .count = 1, .on_loss = OnLoss::tell}; }
 Role chief() { return {.name = "chief", .count = 1}; }
 
@@ -173,9 +178,7 @@ TEST(SupervisedTasks, ThatFallSilentAreKilledAndReplaced) {
 
 TEST(SupervisedTasks, ThatDieAgainAndAgainEndTheJob) {
   SupervisorOptions options = tests::shell_job(1, "sleep 60");
-  Role crashing = ps();
-  crashing.command = {"sh", "-c", "kill -9 $$"};
-  options.roles = Roles({crashing});
+  options.roles = Roles({ps_that_runs("kill -9 $$")});
   ForkedJob job(options);
   EXPECT_EQ(job.finish(), 138);
   EXPECT_THAT(job.complained, HasSubstr("another process gets its task in 4"));
@@ -184,9 +187,7 @@ TEST(SupervisedTasks, ThatDieAgainAndAgainEndTheJob) {
 
 TEST(SupervisedTasks, ThatFailForGoodAreNotReplaced) {
   SupervisorOptions options = tests::shell_job(1, "sleep 60");
-  Role failing = ps();
-  failing.command = {"sh", "-c", "exit 2"};
-  options.roles = Roles({failing});
+  options.roles = Roles({ps_that_runs("exit 2")});
   ForkedJob job(options);
   EXPECT_EQ(job.finish(), 2);
   EXPECT_THAT(job.complained, HasSubstr("ps 0 (pid "));
@@ -219,9 +220,7 @@ const std::string kServe =
 
 TEST(SupervisedTasks, HaveTheTimeToEndThatAStopGives) {
   SupervisorOptions options = tests::shell_job(1, "sleep 0.3; exit 0");
-  Role serving = ps();
-  serving.command = {"sh", "-c", kServe};
-  options.roles = Roles({serving});
+  options.roles = Roles({ps_that_runs(kServe)});
   ForkedJob job(options);
   EXPECT_EQ(job.finish(), 0);
   EXPECT_THAT(job.printed, HasSubstr("[ps 0] ps ends\n"));
@@ -251,9 +250,7 @@ TEST(SupervisedTasks, OnSeveralNodesServeUntilTheWorkersOfAllNodesHaveEnded) {
   const std::string token(64, '7');
   SupervisorOptions first =
       tests::shell_job(2, "test $TRIREME_WORKER = 1 || sleep 2; echo worker has ended");
-  Role serving = ps(2);
-  serving.command = {"sh", "-c", kServe};
-  first.roles = Roles({serving});
+  first.roles = Roles({ps_that_runs(kServe, 2)});
   first.nodes = 2;
   first.rendezvous = {"127.0.0.1", net::free_port()};
   SupervisorOptions second = first;

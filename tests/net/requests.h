@@ -64,6 +64,14 @@ class Gate {
   bool open_ = false;
 };
 
+// Echoes requests. One with the header "block" first waits for the gate.
+inline RequestHandler echo_but_block(Gate& gate) {
+  return {.handle = [&gate](Request request, Responder responder) {
+    if (request.head.header == "block") gate.wait();
+    echo(std::move(request), std::move(responder));
+  }};
+}
+
 // Whether `condition` holds within ten seconds.
 inline bool eventually(const std::function<bool()>& condition) {
   for (const Deadline deadline = in_ten_seconds(); !deadline.expired(); ::usleep(1000))

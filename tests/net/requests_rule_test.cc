@@ -1,5 +1,5 @@
-// Who is lost, and who is not: clients that are stopped or killed while the server's threads are
-// busy, and peers whose numbers or frames are wrong.
+// The rule by which a peer is lost: clients are stopped or killed while the server's threads are
+// busy, and peers send wrong numbers or frames.
 #include <sys/mman.h>
 #include <trireme/net/requests/opening.h>
 #include <asio/co_spawn.hpp>
@@ -180,12 +180,7 @@ TEST_P(RequestRule, ABusyClientLeavesTurnsToOthers) {
 
 TEST_P(RequestRule, ALargeRequestCutByItsDeadlineEndsTheChannelWithTheReason) {
   Gate gate;
-  const Running running = start({.handle =
-                                     [&](Request request, Responder responder) {
-                                       if (request.head.header == "block") gate.wait();
-                                       echo(std::move(request), std::move(responder));
-                                     }},
-                                server_options(1));
+  const Running running = start(echo_but_block(gate), server_options(1));
   const auto other = connect();
   PendingReply blocking = other->start({.header = "block"}, {}, in_ten_seconds());
   ::usleep(20'000);

@@ -224,12 +224,7 @@ TEST_P(Requests, WhoseReplyNobodyWaitsForHoldNoThreadOfTheServer) {
 
 TEST_P(Requests, ThatCannotBeSentInTimeLeaveTheChannelUsable) {
   Gate gate;
-  const Running running = start({.handle =
-                                     [&](Request request, Responder responder) {
-                                       if (request.head.header == "block") gate.wait();
-                                       echo(std::move(request), std::move(responder));
-                                     }},
-                                server_options(1));
+  const Running running = start(echo_but_block(gate), server_options(1));
   std::thread blocking([&] { client->call({.header = "block"}, Places{}, in_ten_seconds()); });
   ::usleep(20'000);
   {

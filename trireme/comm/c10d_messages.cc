@@ -153,7 +153,7 @@ bool Unhurried::wait_for(Milliseconds patience) {
 }
 const std::shared_future<void>& Unhurried::run(std::launch how) {
   if (result_.valid()) return result_;
-  // What the action holds is let go when it is over, and not with the result.
+  // The action lets its tensors go when it is over, and not with the result.
   const auto run_once = [action = action_]() mutable { std::exchange(action, nullptr)(); };
   result_ = std::async(how, run_once).share();
   action_ = nullptr;

@@ -1,4 +1,4 @@
-// What a worker or a side task asks of its coordinator.
+// The requests of workers and side tasks to their coordinator.
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>

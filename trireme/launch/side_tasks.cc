@@ -59,13 +59,8 @@ std::optional<Failure> SideTasks::join(const TaskRequest& request, const Facts* 
     if (auto failure = difference(request.task.role, {name, request.facts}, kWorkerRole,
                                   {a_worker, *workers}))
       return failure;
-  for (const Entry& other : entries_) {
-    if (other.state != State::present) continue;
-    const std::string its_name = other.peer.task.name(other.peer.host);
-    if (auto failure = difference(request.task.role, {name, request.facts}, other.peer.task.role,
-                                  {its_name, other.facts}))
-      return failure;
-  }
+  if (auto failure = difference_from_present(request.task.role, {name, request.facts}))
+    return failure;
   own = {State::present,
          {request.task, request.host, request.address, request.pid, own.peer.incarnation + 1},
          request.facts,
@@ -77,11 +72,15 @@ std::optional<Failure> SideTasks::join(const TaskRequest& request, const Facts* 
 
 std::optional<Failure> SideTasks::refuse_worker(const std::string& name,
                                                 const Facts& facts) const {
+  return difference_from_present(kWorkerRole, {name, facts});
+}
+
+std::optional<Failure> SideTasks::difference_from_present(const std::string& role,
+                                                          Side one) const {
   for (const Entry& other : entries_) {
     if (other.state != State::present) continue;
     const std::string its_name = other.peer.task.name(other.peer.host);
-    if (auto failure =
-            difference(kWorkerRole, {name, facts}, other.peer.task.role, {its_name, other.facts}))
+    if (auto failure = difference(role, one, other.peer.task.role, {its_name, other.facts}))
       return failure;
   }
   return std::nullopt;

@@ -76,6 +76,7 @@ class SideTasks {
   using Side = std::pair<const std::string&, const std::map<std::string, std::string>&>;
   std::optional<Failure> difference(const std::string& role, Side one, const std::string& other,
                                     Side side) const;
+  std::optional<Failure> difference_from_present(const std::string& role, Side one) const;
   const Entry& entry(int number) const { return entries_.at(static_cast<size_t>(number)); }
   Entry& entry(int number) { return entries_.at(static_cast<size_t>(number)); }
 

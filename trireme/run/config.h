@@ -18,7 +18,7 @@
 
 namespace trireme {
 
-// What a run writes besides checkpoints, and where.
+// The records that a run writes besides checkpoints, and their folder.
 struct RecordOptions {
   std::string dir;  // Empty: runs/<data>-<date>-<time>, a new folder for each run.
   bool progress = true, json_lines = true, tensorboard = true;

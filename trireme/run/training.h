@@ -1,4 +1,4 @@
-// What a configuration describes, ready to train.
+// A configuration made into objects that are ready to train.
 #pragma once
 #include <trireme/data/source.h>
 #include <trireme/run/config.h>

@@ -1,5 +1,5 @@
-// What a replica has for one generation of its job: the groups, the engine on them, and the loader
-// of its share.
+// A replica has these for one generation of its job: the groups, the engine on them, and the
+// loader of its share.
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/data/loader.h>

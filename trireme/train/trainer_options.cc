@@ -190,7 +190,7 @@ auto rows_of_length() {
                              .range = config::at_least(0)}));
 }
 
-// What is computed in a step.
+// The options that decide what a step computes.
 auto rows_of_numbers() {
   using O = TrainerOptions;
   return config::group(

@@ -104,22 +104,6 @@ Error wrong_message(const NameMessage& what, const std::string& fault, std::stri
 
 }  // namespace
 
-RequestPath request_path_from_string(std::string_view text) {
-  for (const RequestPath path : {RequestPath::automatic, RequestPath::tcp, RequestPath::shm})
-    if (text == to_string(path)) return path;
-  throw Error(ErrorCode::invalid_argument, "net",
-              fmt::format("\"{}\" is no path of a request channel", text), "auto, tcp or shm");
-}
-
-std::string_view to_string(RequestPath path) {
-  switch (path) {
-    case RequestPath::tcp: return "tcp";
-    case RequestPath::shm: return "shm";
-    case RequestPath::automatic: break;
-  }
-  return "auto";
-}
-
 std::vector<std::byte> encode_front(FrameKind kind, uint64_t id, const Message& message) {
   std::vector<std::byte> frame = begin_frame(message.header);
   FramePrefix prefix{.kind = kind, .id = id, .tensors = message.tensors.size()};

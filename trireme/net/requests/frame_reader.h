@@ -12,7 +12,7 @@
 
 namespace trireme::net {
 
-// Where a payload goes. `owner` is released when the memory is no longer written to.
+// The places of a payload. `owner` is released when the memory is no longer written to.
 struct Placement {
   Places places;
   std::shared_ptr<void> owner = nullptr;

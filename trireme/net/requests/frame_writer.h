@@ -55,7 +55,7 @@ class FrameWriter {
   std::mutex mutex_;  // Guards the next three.
   bool busy_ = false, copied_waits_ = false;
   std::vector<std::byte> posted_;  // Frames posted while another thread had its turn.
-  // Of the thread that has its turn: bytes that go out first.
+  // Bytes that go out first. Only the thread that has its turn uses them.
   std::vector<std::byte> copied_;
   size_t copied_sent_ = 0;
   std::atomic<uint64_t> total_{0};

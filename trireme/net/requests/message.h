@@ -1,4 +1,4 @@
-// What requests and replies carry: a small header of the user's, and tensors as plain bytes with
+// Requests and replies carry a small header of the user's, and tensors as plain bytes with
 // their names, types and shapes.
 #pragma once
 #include <trireme/base/deadline.h>

@@ -245,6 +245,7 @@ void PendingReply::Impl::await_bytes(Lock& lock, Clock::time_point& spin_until,
 
 // Wakes a caller that waits, so that it reads. Without one the keeper does it at its next tick.
 void PendingReply::Impl::hand_over_reading() {
+  if (waiting_ == 0) return;
   for (const auto& [id, call] : calls_)
     if (call->waits) return call->changed.notify_one();
 }

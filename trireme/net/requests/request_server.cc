@@ -172,20 +172,16 @@ asio::awaitable<void> RequestServer::Impl::admit(Doorkeeper::Guest guest) {
 // Finds silent clients and sends signs of life, for each connection in its own period.
 asio::awaitable<void> RequestServer::Impl::tick() {
   asio::steady_timer timer(context);
-  std::unordered_map<uint64_t, Deadline::Clock::time_point> due;
   for (;;) {
     Milliseconds period = std::clamp(options.silence / 6, kServerTick, Milliseconds(250));
     const auto now = Deadline::Clock::now();
-    const std::vector<ConnectionPtr> present = all();
-    for (const ConnectionPtr& connection : present) {
+    for (const ConnectionPtr& connection : all()) {
       Channel& channel = *connection->channel;
       period = std::min(period, channel.tick_period());
-      auto& at = due[connection->id];
-      if (now < at) continue;
-      at = now + channel.tick_period();
+      if (now < connection->next_tick) continue;
+      connection->next_tick = now + channel.tick_period();
       if (const auto lost = channel.tick(now)) close(connection, *lost);
     }
-    if (due.size() > 2 * present.size() + 16) due.clear();
     timer.expires_after(period);
     co_await timer.async_wait(asio::use_awaitable);
   }
@@ -210,9 +206,7 @@ bool RequestServer::Impl::watch(ServerConnection& connection, bool on, int opera
   Stream& stream = connection.channel->stream;
   epoll_event event{.events = EPOLLONESHOT | (on ? EPOLLIN : 0u),
                     .data = {.u64 = 2 * connection.id}};
-  if (!stream.in_memory()) {
-    return epoll_ctl(epoll.get(), operation, stream.socket(), &event) == 0;
-  }
+  if (!stream.in_memory()) return epoll_ctl(epoll.get(), operation, stream.socket(), &event) == 0;
   // A bell rings only while the reader says that it sleeps, so it can stay in the set.
   if (operation == EPOLL_CTL_ADD) {
     event.events = EPOLLIN | EPOLLET;

@@ -46,6 +46,7 @@ class Responder {
   explicit Responder(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
+  State& state() const;
   std::shared_ptr<State> state_;
 };
 

@@ -171,10 +171,16 @@ Responder::~Responder() {
     state_->connection->close();  // Without memory for an answer, the client must not wait for it.
   }
 }
-bool Responder::reply(const Message& message) { return state_->reply(message); }
-bool Responder::fail(ErrorCode code, std::string_view what, std::string_view remedy) {
-  return state_->fail(code, what, remedy);
+Responder::State& Responder::state() const {
+  if (!state_)
+    throw Error(ErrorCode::internal, "net", "a Responder was used after it was moved away",
+                "the Responder to which it was moved");
+  return *state_;
 }
-bool Responder::cancelled() const { return state_->cancelled; }
+bool Responder::reply(const Message& message) { return state().reply(message); }
+bool Responder::fail(ErrorCode code, std::string_view what, std::string_view remedy) {
+  return state().fail(code, what, remedy);
+}
+bool Responder::cancelled() const { return state().cancelled; }
 
 }  // namespace trireme::net

@@ -37,6 +37,7 @@ class ServerConnection : public std::enable_shared_from_this<ServerConnection> {
 
   const uint64_t id;
   const std::unique_ptr<Channel> channel;
+  Deadline::Clock::time_point next_tick;  // Only the server's keeper uses it.
 
  private:
   void place(ReceivedFrame& frame, const RequestHandler& handler);
