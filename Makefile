@@ -48,7 +48,7 @@ bench: configure
 	.venv/bin/python bench/run.py
 
 soak: setup-test build
-	TRIREME_SOAK=200 timeout 900 build/bin/test_launch --gtest_filter='ElasticCluster.*'
+	TRIREME_SOAK=200 timeout 900 build/bin/test_membership --gtest_filter='ElasticCluster.*'
 	TRIREME_SOAK=200 timeout 900 .venv/bin/python tests/system/test_soak.py
 
 install: build

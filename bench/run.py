@@ -38,8 +38,9 @@ PAGE = ROOT / "docs/benchmarks.md"
 # Part -> the title of its section. The page has the sections in this order.
 PARTS = {"noise": "Noise", "step": "Training step", "scale": "Scale", "startup": "Start",
          "checkpoint": "Checkpoints", "recovery": "Recovery", "collectives": "all_reduce",
-         "requests": "Requests", "links": "Links between hosts", "compression": "Compression on a slow link",
-         "compression-loss": "Loss with compression", "build": "Build"}
+         "requests": "Requests", "links": "Links between hosts",
+         "compression": "Compression on a slow link", "compression-loss": "Loss with compression",
+         "build": "Build"}
 PARTS_ON_DEMAND = ("build",)
 MODELS = ("tiny", "mlp", "mlpbig", "cnn", "gpt")
 ON_DEMAND = ("resnet18",)  # A step takes seconds.

@@ -12,8 +12,8 @@ import pathlib
 import re
 import sys
 
-ORDER = ["base", "config", "plan", "monitor", "net", "launch", "checkpoint", "faults", "comm",
-         "tensor", "data", "parallel", "train", "models", "run", "cli"]
+ORDER = ["base", "config", "plan", "monitor", "net", "watch", "membership", "checkpoint", "faults",
+         "comm", "tensor", "data", "parallel", "train", "models", "launch", "run", "cli"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 

@@ -22,7 +22,7 @@ class FolderLock : public CheckpointFolder {
  protected:
   // Starts a process that has the folder until it is killed. The process belongs to the job of
   // `mark`, if there is one.
-  pid_t holder(const launch::JobMark& mark = {}) {
+  pid_t holder(const watch::JobMark& mark = {}) {
     int ready[2];
     if (::pipe(ready) != 0) return -1;
     const pid_t child = ::fork();
@@ -39,7 +39,7 @@ class FolderLock : public CheckpointFolder {
     return child;
   }
   // Starts a holder whose environment shows the mark, as that of a worker does. SIGTERM ends it.
-  pid_t worker(const launch::JobMark& mark) {
+  pid_t worker(const watch::JobMark& mark) {
     int ready[2];
     if (::pipe2(ready, O_CLOEXEC) != 0) return -1;
     const pid_t child = ::fork();
@@ -58,8 +58,7 @@ class FolderLock : public CheckpointFolder {
     ::close(ready[0]);
     return child;
   }
-  static launch::JobMark mark_of(const std::string& job, const ProcessId& launcher,
-                                 int nodes = 1) {
+  static watch::JobMark mark_of(const std::string& job, const ProcessId& launcher, int nodes = 1) {
     return {job, nodes, launcher};
   }
   static ProcessId dead() {
@@ -130,7 +129,7 @@ TEST_F(FolderLock, OfAJobWhoseLauncherLivesIsRefusedToOthersAndLetsItsOwnPass) {
   }));
   EXPECT_TRUE(make_way(folder_, mark, Milliseconds(0)).by_own_job);
   // The process was forked, so its environment does not show.
-  EXPECT_TRUE(launch::processes_of(mark).empty());
+  EXPECT_TRUE(watch::processes_of(mark).empty());
   EXPECT_EQ(::kill(other, 0), 0);
   end(other);
 }

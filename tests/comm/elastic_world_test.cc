@@ -16,9 +16,9 @@ TEST(ElasticWorld, LocalWorkersAreThoseOfTheSameHost) {
   for (const char* const backend : {"auto", "tcp"}) {
     const std::vector<std::string> hosts{"a", "b", "a"};
     const int count = static_cast<int>(hosts.size());
-    launch::Coordinator coordinator(
+    membership::Coordinator coordinator(
         net::Endpoint{"127.0.0.1", 0}, kToken, {.workers = count},
-        launch::RosterOptions{.minimum = count, .maximum = count, .target = count});
+        membership::RosterOptions{.minimum = count, .maximum = count, .target = count});
     std::vector<std::string> places(hosts.size());
     on_threads(count, [&](int process) {
       WorldOptions options = tests::world_options();
@@ -35,7 +35,7 @@ TEST(ElasticWorld, LocalWorkersAreThoseOfTheSameHost) {
       const at::Tensor one = at::ones({1});
       groups[0]->all_reduce(one);
       EXPECT_EQ(one.item<float>(), count);
-      const launch::Identity& identity = world.identity();
+      const membership::Identity& identity = world.identity();
       places[static_cast<size_t>(process)] =
           fmt::format("{} of {}", identity.local_worker, identity.local_workers);
       if (options.host == "b") {

@@ -7,7 +7,7 @@
 #include <trireme/base/error.h>
 #include <trireme/comm/host/host_map.h>
 #include <trireme/comm/tcp/mesh.h>
-#include <trireme/launch/coordinator.h>
+#include <trireme/membership/coordinator.h>
 #include <unistd.h>
 #include <array>
 #include <chrono>
@@ -57,9 +57,9 @@ class Worker {
  public:
   Worker(const net::Endpoint& coordinator, int worker, const Case& what, int gate)
       : worker_(worker), case_(what), gate_(gate) {
-    member_ = std::make_shared<launch::Member>(
+    member_ = std::make_shared<membership::Member>(
         coordinator, kToken, worker, kWorkers, 0, std::map<std::string, std::string>{},
-        launch::MemberOptions{.timeout = kTimeout, .heartbeat_interval = Milliseconds(20)});
+        membership::MemberOptions{.timeout = kTimeout, .heartbeat_interval = Milliseconds(20)});
   }
 
   void run() {
@@ -112,7 +112,7 @@ class Worker {
   const int worker_;
   const Case case_;
   const int gate_;
-  std::shared_ptr<launch::Member> member_;
+  std::shared_ptr<membership::Member> member_;
 };
 
 // A child process; it begins once the coordinator's port comes by `start`.
@@ -144,7 +144,7 @@ TEST_P(HostMeetingOfProcesses, AllWaitsHearOfALostWorker) {
     children.push_back(::fork());
     if (children.back() == 0) be_worker(worker, what, start[0], gate[0], reports[1]);
   }
-  launch::Coordinator coordinator({"127.0.0.1", 0}, kToken, {.workers = kWorkers});
+  membership::Coordinator coordinator({"127.0.0.1", 0}, kToken, {.workers = kWorkers});
   const int port = coordinator.endpoint().port;
   for (int worker = 0; worker < kWorkers; ++worker)
     ASSERT_EQ(::write(start[1], &port, sizeof port), static_cast<ssize_t>(sizeof port));

@@ -6,7 +6,7 @@
 #include <trireme/base/log.h>
 #include <trireme/comm/threads/thread_group.h>
 #include <trireme/comm/world.h>
-#include <trireme/launch/coordinator.h>
+#include <trireme/membership/coordinator.h>
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -109,7 +109,7 @@ class Workers {
   explicit Workers(int count, WorldOptions options = world_options(),
                    const std::vector<std::string>& hosts = {},
                    Milliseconds stall_timeout = Milliseconds(10000))
-      : coordinator_(std::make_unique<launch::Coordinator>(
+      : coordinator_(std::make_unique<membership::Coordinator>(
             net::Endpoint{"127.0.0.1", 0}, kToken, rules(count, options.timeout, stall_timeout))) {
     for (int worker = 0; worker < count; ++worker) {
       if (!hosts.empty()) options.host = hosts[static_cast<size_t>(worker)];
@@ -119,7 +119,7 @@ class Workers {
 
   int count() const { return static_cast<int>(worlds_.size()); }
   World& operator[](int worker) { return *worlds_[static_cast<size_t>(worker)]; }
-  launch::Coordinator& coordinator() { return *coordinator_; }
+  membership::Coordinator& coordinator() { return *coordinator_; }
   Environment environment(int worker, int workers) const {
     return Environment({{"TRIREME_WORKER", std::to_string(worker)},
                         {"TRIREME_WORKERS", std::to_string(workers)},
@@ -153,16 +153,16 @@ class Workers {
   static constexpr const char* kToken = "a token of this test";
 
  private:
-  static launch::MembershipOptions rules(int workers, Milliseconds timeout,
-                                         Milliseconds stall_timeout) {
-    launch::MembershipOptions rules;
+  static membership::MembershipOptions rules(int workers, Milliseconds timeout,
+                                             Milliseconds stall_timeout) {
+    membership::MembershipOptions rules;
     rules.workers = workers;
     rules.join_timeout = timeout;
     rules.stall_timeout = stall_timeout;
     return rules;
   }
 
-  std::unique_ptr<launch::Coordinator> coordinator_;
+  std::unique_ptr<membership::Coordinator> coordinator_;
   std::vector<std::unique_ptr<World>> worlds_;
 };
 

@@ -275,7 +275,7 @@ class LossInAGroup : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(LossInAGroup, OfAKilledProcessEndsWaitsInAllGroups) {
   constexpr int kWorkers = 4;
-  launch::MembershipOptions rules;
+  membership::MembershipOptions rules;
   rules.workers = kWorkers;
   rules.join_timeout = Milliseconds(20000);
   std::array<int, 2> address{}, ready{};
@@ -301,7 +301,7 @@ TEST_P(LossInAGroup, OfAKilledProcessEndsWaitsInAllGroups) {
     (void)!::write(ready[1], "r", 1);
     for (;;) ::pause();
   }
-  launch::Coordinator coordinator({"127.0.0.1", 0}, Workers::kToken, rules);
+  membership::Coordinator coordinator({"127.0.0.1", 0}, Workers::kToken, rules);
   const std::string rendezvous = coordinator.endpoint().describe();
   ASSERT_EQ(::write(address[1], rendezvous.c_str(), rendezvous.size() + 1),
             static_cast<ssize_t>(rendezvous.size()) + 1);

@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/tcp/mesh.h>
-#include <trireme/launch/coordinator.h>
-#include <trireme/launch/member.h>
+#include <trireme/membership/coordinator.h>
+#include <trireme/membership/member.h>
 #include <trireme/net/control.h>
 #include <cstring>
 #include <future>
@@ -33,9 +33,9 @@ class TcpMesh : public ::testing::Test {
   void TearDown() override {
     for (auto& member : members_) member->leave();
   }
-  std::unique_ptr<launch::Member> join(int worker) {
-    return std::make_unique<launch::Member>(coordinator_.endpoint(), kToken, worker, 2, 0,
-                                            std::map<std::string, std::string>{});
+  std::unique_ptr<membership::Member> join(int worker) {
+    return std::make_unique<membership::Member>(coordinator_.endpoint(), kToken, worker, 2, 0,
+                                                std::map<std::string, std::string>{});
   }
   Mesh connect(int rank, const std::string& token = kToken,
                Milliseconds timeout = Milliseconds(20000)) {
@@ -49,8 +49,8 @@ class TcpMesh : public ::testing::Test {
         members_[1]->get("tcp/test/0", Deadline::after(Milliseconds(20000))));
   }
 
-  launch::Coordinator coordinator_{{"127.0.0.1", 0}, kToken, {.workers = 2}};
-  std::array<std::unique_ptr<launch::Member>, 2> members_;
+  membership::Coordinator coordinator_{{"127.0.0.1", 0}, kToken, {.workers = 2}};
+  std::array<std::unique_ptr<membership::Member>, 2> members_;
 };
 
 Descriptor call(const net::Endpoint& endpoint) {

@@ -30,7 +30,8 @@ std::string said_while(Workers& workers, const Groups& groups,
   std::string text;
   for (const Deadline deadline = Deadline::after(Milliseconds(8000));
        text.empty() && !deadline.expired();) {
-    for (const launch::Notice& notice : workers.coordinator().take_notices()) text += notice.text;
+    for (const membership::Notice& notice : workers.coordinator().take_notices())
+      text += notice.text;
     std::this_thread::sleep_for(Milliseconds(5));
   }
   for (const auto& group : groups) group->abort("the test has seen enough");

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <trireme/base/error.h>
 #include <trireme/comm/world.h>
-#include <trireme/launch/coordinator.h>
+#include <trireme/membership/coordinator.h>
 #include <map>
 #include <string>
 #include <thread>
@@ -19,8 +19,9 @@ using testing::SizeIs;
 const std::string kToken = "a secret of this job";
 
 struct Job {
-  launch::Coordinator coordinator{{"127.0.0.1", 0}, kToken, {.workers = 1},
-                                  std::nullopt,     {},     launch::Roles({{.name = "ps"}})};
+  membership::Coordinator coordinator{
+      {"127.0.0.1", 0}, kToken, {.workers = 1},
+      std::nullopt,     {},     membership::Roles({{.name = "ps"}})};
   World join(std::map<std::string, std::string> variables) const {
     variables["TRIREME_WORKERS"] = "1";
     variables["TRIREME_RENDEZVOUS"] = coordinator.endpoint().describe();
@@ -38,7 +39,7 @@ Deadline soon() { return Deadline::after(Milliseconds(10000)); }
 TEST(WorldTasks, AWorkerFindsASideTaskAndWhatItPublished) {
   const Job job;
   World worker = job.worker();
-  EXPECT_EQ(worker.task(), (launch::Task{"worker", 0}));
+  EXPECT_EQ(worker.task(), (membership::Task{"worker", 0}));
   EXPECT_THAT(worker.peers("ps"), IsEmpty());
   World ps = job.ps();
   ps.set_value("address", "here");
@@ -84,7 +85,7 @@ TEST(WorldTasks, AProgrammeOfTwoRolesFindsItsParts) {
 TEST(WorldTasks, ASideTaskHasNoRankAndMakesNoGroups) {
   const Job job;
   World ps = job.ps();
-  EXPECT_EQ(ps.task(), (launch::Task{"ps", 0}));
+  EXPECT_EQ(ps.task(), (membership::Task{"ps", 0}));
   EXPECT_EQ(ps.rank(), -1);
   EXPECT_EQ(ps.size(), 1);
   EXPECT_FALSE(ps.finish_wanted());

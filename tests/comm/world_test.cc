@@ -55,7 +55,7 @@ TEST(World, AloneWithReplicasHasThreads) {
 TEST(World, OneWorkerOfALauncherMeetsItsCoordinator) {
   Workers workers(1);
   workers[0].connect();
-  EXPECT_EQ(workers[0].identity().launcher, launch::Launcher::trireme);
+  EXPECT_EQ(workers[0].identity().launcher, membership::Launcher::trireme);
   workers.leave();
   EXPECT_TRUE(workers.coordinator().said_goodbye(0));
 }
@@ -76,7 +76,7 @@ TEST(World, WorkersOfALauncherAreRanksAndLeaveWithAGoodbye) {
 // Rank 0 runs the coordinator itself, as under torchrun.
 TEST(World, WorkersOfTorchrunMeetAtRankZero) {
   const auto port = std::to_string([] {
-    launch::Coordinator probe({"127.0.0.1", 0}, "probe", launch::MembershipOptions());
+    membership::Coordinator probe({"127.0.0.1", 0}, "probe", membership::MembershipOptions());
     return probe.endpoint().port;
   }());
   const auto environment = [&](int rank) {
@@ -90,7 +90,7 @@ TEST(World, WorkersOfTorchrunMeetAtRankZero) {
   };
   tests::on_threads(2, [&](int rank) {
     World world = World::join(tests::world_options(), environment(rank));
-    EXPECT_EQ(world.identity().launcher, launch::Launcher::torchrun);
+    EXPECT_EQ(world.identity().launcher, membership::Launcher::torchrun);
     const auto groups = world.make_groups();
     const at::Tensor tensor = at::full({3}, rank + 1.0);
     groups[0]->all_reduce(tensor);
@@ -201,7 +201,8 @@ TEST(World, AMissingWorkerEndsInTimeoutThatNamesIt) {
 }
 
 TEST(World, AWrongTokenIsRefused) {
-  launch::Coordinator coordinator({"127.0.0.1", 0}, "the right token of this job", {.workers = 2});
+  membership::Coordinator coordinator({"127.0.0.1", 0}, "the right token of this job",
+                                      {.workers = 2});
   World world = World::join(tests::world_options(),
                             Environment({{"TRIREME_WORKER", "0"},
                                          {"TRIREME_WORKERS", "2"},

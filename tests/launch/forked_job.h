@@ -12,12 +12,12 @@
 #include <string>
 
 #include "../net/free_port.h"
-#include "processes.h"
+#include "../watch/processes.h"
 
-namespace trireme::launch::tests {
+namespace trireme::tests {
 
-inline SupervisorOptions shell_job(int workers, const std::string& script) {
-  SupervisorOptions options;
+inline launch::SupervisorOptions shell_job(int workers, const std::string& script) {
+  launch::SupervisorOptions options;
   options.workers = workers;
   options.command = {"sh", "-c", script};
   options.loss_grace = Milliseconds(100);
@@ -26,7 +26,7 @@ inline SupervisorOptions shell_job(int workers, const std::string& script) {
 
 class ForkedJob {
  public:
-  explicit ForkedJob(const SupervisorOptions& options, const std::string& token = {}) {
+  explicit ForkedJob(const launch::SupervisorOptions& options, const std::string& token = {}) {
     int output[2];
     int error_output[2];
     EXPECT_EQ(::pipe2(output, O_CLOEXEC), 0);
@@ -97,9 +97,9 @@ class ForkedJob {
   std::string complained;
 
  private:
-  static int exit_code_of_job(const SupervisorOptions& options) {
+  static int exit_code_of_job(const launch::SupervisorOptions& options) {
     try {
-      return supervise(options);
+      return launch::supervise(options);
     } catch (const Error& error) {
       ::dprintf(STDERR_FILENO, "%s\n", error.what());
       return exit_code_of(error);
@@ -117,4 +117,4 @@ class ForkedJob {
   int error_output_ = -1;
 };
 
-}  // namespace trireme::launch::tests
+}  // namespace trireme::tests

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "processes.h"
+#include "../watch/processes.h"
 
 namespace trireme::launch::output_test {
 namespace {

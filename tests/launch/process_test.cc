@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "processes.h"
+#include "../watch/processes.h"
 
 namespace trireme::launch::process_test {
 namespace {

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/member.h>
 #include <trireme/launch/supervisor.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/member.h>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -38,12 +38,12 @@ void say_line(const std::string& line) {
   [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-int run_worker(const Identity& identity, Role role) {
-  Member member(*identity.rendezvous, *identity.token, identity.worker, identity.workers,
-                identity.generation, {},
-                {.timeout = Milliseconds(8000),
-                 .heartbeat_interval = Milliseconds(20),
-                 .phases = PhasePage::of_this_process()});
+int run_worker(const membership::Identity& identity, Role role) {
+  membership::Member member(*identity.rendezvous, *identity.token, identity.worker,
+                            identity.workers, identity.generation, {},
+                            {.timeout = Milliseconds(8000),
+                             .heartbeat_interval = Milliseconds(20),
+                             .phases = watch::PhasePage::of_this_process()});
   member.phases().set(Phase::backward, role == Role::crash_in_step_zero ? 0 : 40);
   // A launcher on another node needs the heartbeat, which has no answer. Fifteen intervals are
   // enough for it.
@@ -80,7 +80,8 @@ class BecomeWorker : public ::testing::Environment {
     const char* roles = std::getenv("TRIREME_TEST_ROLES");
     if (!roles) return;
     try {
-      const Identity identity = resolve_identity(trireme::Environment::of_process());
+      const membership::Identity identity =
+          membership::resolve_identity(trireme::Environment::of_process());
       ::_exit(run_worker(identity, static_cast<Role>(roles[identity.worker] - '0')));
     } catch (const Error& error) {
       ::dprintf(STDERR_FILENO, "%s\n", error.what());
@@ -122,8 +123,8 @@ TEST(SupervisedMembers, AreNamedWithTheirPhaseWhenTheyAreKilled) {
                 "was killed by signal 9 (SIGKILL) in backward of step 40 (it had been there for "),
             HasSubstr("); job ends with 138")));
   // The others saw the lost worker too, and ended by themselves.
-  EXPECT_THAT(job.complained, HasSubstr("[0] [launch]"));
-  EXPECT_THAT(job.complained, HasSubstr("[2] [launch]"));
+  EXPECT_THAT(job.complained, HasSubstr("[0] [membership]"));
+  EXPECT_THAT(job.complained, HasSubstr("[2] [membership]"));
 }
 
 TEST(SupervisedMembers, CanBeTriedAgainAfterACrashInALaterStep) {

@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 #include <trireme/base/environment.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/member.h>
 #include <trireme/launch/supervisor.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/member.h>
 #include <csignal>
 #include <cstdlib>
 #include <string>
@@ -16,6 +16,12 @@
 namespace trireme::launch::supervised_tasks_test {
 namespace {
 
+using membership::Identity;
+using membership::Member;
+using membership::MemberOptions;
+using membership::OnLoss;
+using membership::Role;
+using membership::Roles;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using tests::ForkedJob;
@@ -70,10 +76,10 @@ class BecomeTask : public ::testing::Environment {
     const char* until = std::getenv("TRIREME_TEST_UNTIL");
     if (!until) return;
     try {
-      const Identity identity = resolve_identity(trireme::Environment::of_process());
+      const Identity identity = membership::resolve_identity(trireme::Environment::of_process());
       const MemberOptions options{.timeout = Milliseconds(8000),
                                   .heartbeat_interval = Milliseconds(20),
-                                  .phases = PhasePage::of_this_process()};
+                                  .phases = watch::PhasePage::of_this_process()};
       ::_exit(identity.is_worker() ? run_worker(identity, options, until)
                                    : run_side_task(identity, options));
     } catch (const Error& error) {
@@ -161,7 +167,7 @@ TEST(SupervisedTasks, OfARoleThatEndsTheGenerationEndTheJobAndAreNamed) {
   ::kill(pid, SIGKILL);
   EXPECT_EQ(job.finish(), 138);
   EXPECT_THAT(job.complained, HasSubstr(fmt::format("trireme: chief 0 (pid {}, host ", pid)));
-  EXPECT_THAT(job.complained, HasSubstr("[1] [launch] "));  // The worker saw it, and ended.
+  EXPECT_THAT(job.complained, HasSubstr("[1] [membership] "));  // The worker saw it, and ended.
 }
 
 TEST(SupervisedTasks, ThatFallSilentAreKilledAndReplaced) {
@@ -266,7 +272,7 @@ TEST(SupervisedTasks, OnSeveralNodesServeUntilTheWorkersOfAllNodesHaveEnded) {
 
 TEST(SupervisedTasks, OfAnElasticJobEndAfterItsWorkers) {
   SupervisorOptions options = tests::shell_job(2, "sleep 0.3");
-  options.elastic = Elastic{.minimum = 1, .maximum = 2};
+  options.elastic = membership::Elastic{.minimum = 1, .maximum = 2};
   Role serving = ps();
   serving.command = {"sh", "-c", kServe};
   options.roles = Roles({serving});

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <trireme/base/environment.h>
-#include <trireme/launch/arrival.h>
-#include <trireme/launch/coordinator.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/member.h>
+#include <trireme/membership/arrival.h>
+#include <trireme/membership/coordinator.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/member.h>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -37,7 +37,7 @@ struct Crash {
   static Crash parse(const std::string& text) {
     return {text.at(0), text.at(1) == 'y', std::stoi(text.substr(2))};
   }
-  bool strikes(const Arrival::Place& place, int64_t step) const {
+  bool strikes(const membership::Arrival::Place& place, int64_t step) const {
     if (step != (always_there ? kPoisoned : 3 * (place.generation + 1))) return false;
     return place.worker == (which == 'g' ? place.generation % place.workers : which - '0');
   }
@@ -45,7 +45,7 @@ struct Crash {
 
 class ElasticWorker {
  public:
-  ElasticWorker(const Identity& identity, const Crash& crash)
+  ElasticWorker(const membership::Identity& identity, const Crash& crash)
       : identity_(identity), crash_(crash), coordinator_(*identity.rendezvous) {}
 
   // Returns its exit code.
@@ -53,7 +53,7 @@ class ElasticWorker {
     while (step_ < kSteps) {
       try {
         if (!live_through_a_generation()) return kExitOk;
-      } catch (const NoGeneration&) {
+      } catch (const membership::NoGeneration&) {
         throw;
       } catch (const Error& error) {
         reason_ = brief(error);
@@ -66,20 +66,21 @@ class ElasticWorker {
  private:
   // Returns false if the job does not need this process.
   bool live_through_a_generation() {
-    auto next = std::make_unique<Arrival>(
+    auto next = std::make_unique<membership::Arrival>(
         coordinator_, *identity_.token,
-        Arrival::Newcomer{identity_.elastic->process, step_, std::exchange(reason_, {}),
-                          [this](const auto&) { return standby_.endpoint(); }},
+        membership::Arrival::Newcomer{identity_.elastic->process, step_,
+                                      std::exchange(reason_, {}),
+                                      [this](const auto&) { return standby_.endpoint(); }},
         former_, Deadline::after(kPatience));
     member_.reset();
     arrival_ = std::move(next);
     const auto place = arrival_->wait(Deadline::after(kPatience));
     if (!place) return false;
     former_ = place->former;
-    member_ = std::make_unique<Member>(
+    member_ = std::make_unique<membership::Member>(
         arrival_->coordinator(), *identity_.token, place->worker, place->workers,
         place->generation, std::map<std::string, std::string>{},
-        MemberOptions{
+        membership::MemberOptions{
             .timeout = kPatience, .heartbeat_interval = Milliseconds(20), .phases = phases_});
     take_state(place->worker);
     while (step_ < kSteps) {
@@ -103,14 +104,14 @@ class ElasticWorker {
       member_->set("step", std::to_string(step_ = std::max<int64_t>(step_, 0)));
   }
 
-  const Identity identity_;
+  const membership::Identity identity_;
   const Crash crash_;
   const net::Endpoint coordinator_;
-  const std::shared_ptr<PhasePage> phases_ = PhasePage::of_this_process();
-  Coordinator standby_{{"127.0.0.1", 0}, *identity_.token};
-  std::unique_ptr<Arrival> arrival_;
-  std::unique_ptr<Member> member_;
-  std::optional<Former> former_;
+  const std::shared_ptr<watch::PhasePage> phases_ = watch::PhasePage::of_this_process();
+  membership::Coordinator standby_{{"127.0.0.1", 0}, *identity_.token};
+  std::unique_ptr<membership::Arrival> arrival_;
+  std::unique_ptr<membership::Member> member_;
+  std::optional<membership::Former> former_;
   int64_t step_ = -1;
   std::string reason_;
 };
@@ -121,7 +122,8 @@ class BecomeElasticWorker : public ::testing::Environment {
     const char* crash = std::getenv("TRIREME_TEST_CRASH");
     if (!crash) return;
     try {
-      const Identity identity = resolve_identity(trireme::Environment::of_process());
+      const membership::Identity identity =
+          membership::resolve_identity(trireme::Environment::of_process());
       ::_exit(ElasticWorker(identity, Crash::parse(crash)).run());
     } catch (const Error& error) {
       ::dprintf(STDERR_FILENO, "%s\n", error.what());
@@ -140,7 +142,7 @@ struct Ended {
 Ended run(const Crash& crash, int minimum, int workers) {
   SupervisorOptions options;
   options.workers = workers;
-  options.elastic = Elastic{.minimum = minimum, .maximum = workers};
+  options.elastic = membership::Elastic{.minimum = minimum, .maximum = workers};
   options.command = {"/proc/self/exe"};
   options.environment = {{"TRIREME_TEST_CRASH", crash.text()}};
   ForkedJob job(options);

@@ -37,7 +37,7 @@ WorkerEnd after_goodbye(WorkerEnd end) {
   end.said_goodbye = true;
   return end;
 }
-LostWorker lost(int worker, const std::string& reason = "connection closed") {
+membership::LostWorker lost(int worker, const std::string& reason = "connection closed") {
   return {.worker = worker,
           .host = "b",
           .pid = 200 + worker,
@@ -52,8 +52,9 @@ struct Row {
   const char* text;  // A part of the text; nullptr: the text is empty.
 };
 
-const Failure kTooFew{ErrorCode::peer_lost, "1 of at least 2 processes are there", "again"};
-const Failure kUnfinished{ErrorCode::internal, "step 7 is never finished", "mend it"};
+const membership::Failure kTooFew{ErrorCode::peer_lost, "1 of at least 2 processes are there",
+                                  "again"};
+const membership::Failure kUnfinished{ErrorCode::internal, "step 7 is never finished", "mend it"};
 
 // Job ends are {workers, stop_signal, any_step_finished, lost, failure, members_were_stopped}.
 std::vector<Row> rows() {

@@ -28,22 +28,6 @@ SupervisorOptions options_for(int workers, int nodes = 1, int node = 0) {
   return options;
 }
 
-TEST(LocalWorkers, CoverAllWorkersInOrderForAnyNumberOfNodes) {
-  for (int workers = 1; workers <= 17; ++workers) {
-    for (int nodes = 1; nodes <= workers; ++nodes) {
-      int next = 0;
-      for (int node = 0; node < nodes; ++node) {
-        const LocalWorkers local = local_workers_of(workers, nodes, node);
-        EXPECT_EQ(local.first, next);
-        EXPECT_GE(local.count, workers / nodes);
-        EXPECT_LE(local.count, workers / nodes + 1);
-        next += local.count;
-      }
-      EXPECT_EQ(next, workers);
-    }
-  }
-}
-
 TEST(WorkerEnvironment, NamesTheWorker) {
   const auto environment = worker_environment(options_for(5, 2, 1), kFacts, 1, {});
   for (const char* entry : {"TRIREME_WORKER=4", "TRIREME_WORKERS=5", "TRIREME_LOCAL_WORKER=1",
@@ -56,7 +40,7 @@ TEST(WorkerEnvironment, NamesTheWorker) {
 TEST(WorkerEnvironment, SaysHowLongAWorkerOutlivesItsLauncherOnAnyNumberOfNodes) {
   for (const int nodes : {1, 2}) {
     SupervisorOptions options = options_for(2, nodes);
-    options.elastic = Elastic{.minimum = 1, .maximum = 2};
+    options.elastic = membership::Elastic{.minimum = 1, .maximum = 2};
     options.launcher_grace = Milliseconds(1500);
     EXPECT_THAT(worker_environment(options, kFacts, 0, {}),
                 Contains("TRIREME_LAUNCHER_GRACE_MS=1500"));
@@ -140,6 +124,19 @@ TEST(JobToken, MustBeGivenWhereSeveralLaunchersMeet) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_THAT(error.what(), HasSubstr("TRIREME_JOB_TOKEN"));
   }
+}
+
+TEST(MarkOfJob, IsTheSameForAllLaunchersOfAJobOnSeveralNodes) {
+  const auto job_at = [](int nodes, int port, const std::string& token) {
+    SupervisorOptions options = options_for(nodes, nodes);
+    options.rendezvous.port = port;
+    return mark_of_job(options, token).job;
+  };
+  EXPECT_EQ(job_at(2, 29500, "token"), job_at(2, 29500, "token"));
+  EXPECT_NE(job_at(2, 29500, "token"), job_at(2, 29501, "token"));
+  EXPECT_NE(job_at(2, 29500, "token"), job_at(2, 29500, "another"));
+  // On one node each start is a job of its own, whatever its token.
+  EXPECT_NE(job_at(1, 29500, "token"), job_at(1, 29500, "token"));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ WIDE = ("--set", "model.name=mlp", "--set", "model.hidden=[512,512]",
 
 
 class PhasePage:
-    """The memory in which a worker writes what it does (trireme/launch/phase_page.cc). It can
+    """The memory in which a worker writes what it does (trireme/watch/phase_page.cc). It can
     also be read after the worker's death."""
 
     MARK = 0x7472_6972_656D_6532

@@ -4,7 +4,7 @@
 // This header must come after those of torch.
 #include <gtest/gtest.h>
 
-#include <trireme/launch/coordinator.h>
+#include <trireme/membership/coordinator.h>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,9 +22,9 @@ inline AfterALoss train_with_a_loss(const TrainerOptions& options,
                                     const OptimizerFactory& optimizer = job().optimizer) {
   constexpr int kProcesses = 3, kLost = 2;
   constexpr const char* kToken = "a token of this test";
-  launch::Coordinator coordinator(
+  membership::Coordinator coordinator(
       net::Endpoint{"127.0.0.1", 0}, kToken, {.workers = kProcesses},
-      launch::RosterOptions{.minimum = 2, .maximum = kProcesses, .target = kProcesses});
+      membership::RosterOptions{.minimum = 2, .maximum = kProcesses, .target = kProcesses});
   AfterALoss result{std::vector<Report>(kProcesses), std::vector<std::string>(kProcesses)};
   on_threads(kProcesses, [&](int process) {
     Job the_job = job(optimizer);

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/wait.h>
-#include <trireme/launch/stop_request.h>
 #include <trireme/train/stop_signal.h>
+#include <trireme/watch/stop_request.h>
 #include <unistd.h>
 #include <csignal>
 #include <functional>
@@ -12,7 +12,7 @@ namespace trireme::stop_signal_test {
 namespace {
 
 void ask_as_user() { ::kill(::getpid(), SIGTERM); }
-void ask_as_trireme() { launch::ask_to_stop(::getpid()); }
+void ask_as_trireme() { watch::ask_to_stop(::getpid()); }
 void let_time_pass() { ::poll(nullptr, 0, 600); }  // A second request counts after half a second.
 
 // Returns the signal that killed a process while it made these requests, or 0 if it lives and

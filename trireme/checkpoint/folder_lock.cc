@@ -32,7 +32,7 @@ constexpr Milliseconds kUntilGone{10'000};
 struct Holder {
   ProcessId process;
   std::string host, since;
-  launch::JobMark mark;
+  watch::JobMark mark;
 
   static std::optional<Holder> from(const std::string& text) {
     const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -41,7 +41,7 @@ struct Holder {
                      json.at("place").get<std::string>()},
                     json.at("host").get<std::string>(),
                     json.at("since").get<std::string>(),
-                    launch::JobMark::from_text(json.at("job").get<std::string>()).value()};
+                    watch::JobMark::from_text(json.at("job").get<std::string>()).value()};
     } catch (const std::exception&) {
       return std::nullopt;
     }
@@ -49,7 +49,7 @@ struct Holder {
   static Holder this_process() {
     return {ProcessId::of_this_process(), own_host_name(),
             fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(std::time(nullptr))),
-            launch::JobMark::of_this_process()};
+            watch::JobMark::of_this_process()};
   }
   std::string to_text() const {
     return Json{{"process", process.pid}, {"started", process.started},
@@ -61,7 +61,7 @@ struct Holder {
     return fmt::format("process {} on host {} since {}", process.pid, host, since);
   }
 
-  bool belongs_to(const launch::JobMark& job) const {
+  bool belongs_to(const watch::JobMark& job) const {
     return !job.job.empty() && mark.job == job.job;
   }
   bool is_orphan() const {
@@ -117,12 +117,12 @@ std::string name_of(const std::optional<Holder>& holder) {
 bool ended_orphans(const fs::path& folder, const std::optional<Holder>& holder,
                    Milliseconds grace) {
   if (!holder || !holder->is_orphan() || holder->mark.nodes > 1) return false;
-  if (launch::processes_of(holder->mark).empty()) return false;
+  if (watch::processes_of(holder->mark).empty()) return false;
   log_warning(
       "the launcher (process {}) of {}, which uses the folder {}, is gone: its remaining "
       "processes are asked to save and to end",
       holder->mark.launcher.pid, holder->describe(), folder.string());
-  if (!launch::end_orphans(holder->mark, grace)) give_up_on(folder, holder);
+  if (!watch::end_orphans(holder->mark, grace)) give_up_on(folder, holder);
   return true;
 }
 
@@ -130,7 +130,7 @@ bool ended_orphans(const fs::path& folder, const std::optional<Holder>& holder,
 
 std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files, const fs::path& folder,
                                               Milliseconds wait) {
-  const launch::JobMark own = launch::JobMark::of_this_process();
+  const watch::JobMark own = watch::JobMark::of_this_process();
   const auto settled = Deadline::after(std::max(wait, kSettle));
   const auto gone = Deadline::after(wait > Milliseconds(0) ? wait : kUntilGone);
   for (std::string text;; std::this_thread::sleep_for(kLookAgain)) {
@@ -144,7 +144,7 @@ std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files, const fs::path&
   }
 }
 
-FolderUse make_way(const fs::path& folder, const launch::JobMark& job, Milliseconds grace,
+FolderUse make_way(const fs::path& folder, const watch::JobMark& job, Milliseconds grace,
                    bool begins_anew) {
   const auto settled = Deadline::after(kSettle);
   const auto gone = Deadline::after(grace + kUntilGone);

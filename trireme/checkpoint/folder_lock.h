@@ -5,7 +5,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/checkpoint/file_system.h>
-#include <trireme/launch/job_mark.h>
+#include <trireme/watch/job_mark.h>
 #include <filesystem>
 #include <memory>
 
@@ -29,7 +29,7 @@ std::unique_ptr<FileSystem::Lock> lock_folder(FileSystem& files,
 struct FolderUse {
   bool by_own_job = false;
 };
-FolderUse make_way(const std::filesystem::path& folder, const launch::JobMark& job,
+FolderUse make_way(const std::filesystem::path& folder, const watch::JobMark& job,
                    Milliseconds grace, bool begins_anew = false);
 
 }  // namespace trireme::checkpoint

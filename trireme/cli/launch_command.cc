@@ -4,7 +4,7 @@
 #include <trireme/base/units.h>
 #include <trireme/cli/commands.h>
 #include <trireme/cli/node_options.h>
-#include <trireme/launch/token_file.h>
+#include <trireme/membership/token_file.h>
 #include <trireme/run/config.h>
 #include <memory>
 #include <optional>
@@ -38,7 +38,7 @@ Milliseconds duration_of(const std::string& option, const std::string& text) {
 }
 
 // --elastic and --unit. An elastic job begins with MAX workers, unless --workers names a number.
-std::optional<launch::Elastic> elastic_of(const LaunchArguments& arguments) {
+std::optional<membership::Elastic> elastic_of(const LaunchArguments& arguments) {
   if (arguments.elastic.empty()) {
     if (arguments.unit)
       throw Error(ErrorCode::invalid_argument, "cli",
@@ -48,29 +48,29 @@ std::optional<launch::Elastic> elastic_of(const LaunchArguments& arguments) {
                   "--elastic MIN:MAX with multiples of the unit, or no --unit");
     return std::nullopt;
   }
-  launch::Elastic elastic = launch::parse_elastic(arguments.elastic, "--elastic");
+  membership::Elastic elastic = membership::parse_elastic(arguments.elastic, "--elastic");
   elastic.unit = arguments.unit.value_or(1);
   return elastic;
 }
 
 // --ps, --evaluator and --role.
-launch::Roles roles_of(const LaunchArguments& arguments) {
-  std::vector<launch::Role> roles;
+membership::Roles roles_of(const LaunchArguments& arguments) {
+  std::vector<membership::Role> roles;
   const auto add = [&roles](const std::string& name, int count) {
-    roles.push_back({.name = name, .count = count, .on_loss = launch::usual_on_loss(name)});
+    roles.push_back({.name = name, .count = count, .on_loss = membership::usual_on_loss(name)});
   };
   if (arguments.ps) add("ps", *arguments.ps);
   if (arguments.evaluator) add("evaluator", 1);
   for (const std::string& text : arguments.roles)
-    roles.push_back(launch::parse_role(text, "--role"));
-  return launch::Roles(std::move(roles));
+    roles.push_back(membership::parse_role(text, "--role"));
+  return membership::Roles(std::move(roles));
 }
 
 int launch_job(const LaunchArguments& arguments) {
   if (arguments.program.empty())
     throw Error(ErrorCode::invalid_argument, "cli", "no programme to launch is named",
                 "trireme launch --workers 2 -- PROGRAM ARGUMENTS");
-  launch::TokenFile::clear_abandoned(Environment::of_process());
+  membership::TokenFile::clear_abandoned(Environment::of_process());
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   options.elastic = elastic_of(arguments);

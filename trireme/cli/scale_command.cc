@@ -4,9 +4,9 @@
 #include <trireme/base/deadline.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/lookup.h>
-#include <trireme/launch/token_file.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/lookup.h>
+#include <trireme/membership/token_file.h>
 #include <trireme/net/control.h>
 #include <condition_variable>
 #include <mutex>
@@ -19,15 +19,15 @@ constexpr Milliseconds kTimeout{5000};
 // The launchers of this user's elastic jobs on this host.
 std::vector<pid_t> running_jobs(const std::filesystem::path& folder) {
   const std::string prefix =
-      launch::elastic_job_id(0).substr(0, launch::elastic_job_id(0).size() - 1);
+      membership::elastic_job_id(0).substr(0, membership::elastic_job_id(0).size() - 1);
   std::vector<pid_t> jobs;
   std::error_code ignored;  // A folder that is not there holds no jobs.
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().stem().string();
     if (!name.starts_with(prefix) || entry.path().extension() != ".token") continue;
     const pid_t launcher = std::atoi(name.c_str() + prefix.size());
-    if (launcher > 0 && launch::TokenFile::wait(folder, launch::elastic_job_id(launcher),
-                                                Deadline::after(Milliseconds(0))))
+    if (launcher > 0 && membership::TokenFile::wait(folder, membership::elastic_job_id(launcher),
+                                                    Deadline::after(Milliseconds(0))))
       jobs.push_back(launcher);
   }
   return jobs;
@@ -51,29 +51,29 @@ pid_t choose_job(const std::filesystem::path& folder, int asked) {
 
 // Returns the job's name for messages, which is the number of the launcher's process, and its
 // contents.
-std::pair<std::string, launch::TokenFile::Contents> find_job(int asked) {
-  const auto folder = launch::token_folder(Environment::of_process());
+std::pair<std::string, membership::TokenFile::Contents> find_job(int asked) {
+  const auto folder = membership::token_folder(Environment::of_process());
   const pid_t launcher = choose_job(folder, asked);
-  const auto contents =
-      launch::TokenFile::wait(folder, launch::elastic_job_id(launcher), Deadline::after(kTimeout));
+  const auto contents = membership::TokenFile::wait(folder, membership::elastic_job_id(launcher),
+                                                    Deadline::after(kTimeout));
   if (!contents)
     throw Error(ErrorCode::not_found, "cli", fmt::format("job {} has just ended", launcher));
   return {std::to_string(launcher), *contents};
 }
 
-std::pair<std::string, launch::TokenFile::Contents> find_job_in_etcd(
+std::pair<std::string, membership::TokenFile::Contents> find_job_in_etcd(
     const std::string& rendezvous) {
   const net::EtcdUrl where = net::parse_etcd_url(rendezvous);
-  const auto token = launch::token_from(Environment::of_process());
+  const auto token = membership::token_from(Environment::of_process());
   if (!token)
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("no job token: job '{}' accepts no request without it", where.job),
                 "TRIREME_JOB_TOKEN or TRIREME_JOB_TOKEN_FILE as the job was started with");
   return {where.job,
-          {*token, launch::CoordinatorLookup(where).wait(*token, Deadline::after(kTimeout))}};
+          {*token, membership::CoordinatorLookup(where).wait(*token, Deadline::after(kTimeout))}};
 }
 
-Json ask(const launch::TokenFile::Contents& job, const Json& question) {
+Json ask(const membership::TokenFile::Contents& job, const Json& question) {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Json> answer;

@@ -14,14 +14,14 @@
 #include <trireme/cli/run_readers.h>
 #include <trireme/config/print.h>
 #include <trireme/faults/faults.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/job_mark.h>
 #include <trireme/launch/supervisor.h>
 #include <trireme/launch/supervisor_options.h>
-#include <trireme/launch/token_file.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/token_file.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
 #include <trireme/train/expectations.h>
+#include <trireme/watch/job_mark.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cstdlib>
@@ -80,7 +80,7 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   arguments.node.apply(options);
   options.workers = strategy.workers;
   if (!arguments.elastic.empty())
-    options.elastic = launch::parse_elastic(arguments.elastic, "--elastic");
+    options.elastic = membership::parse_elastic(arguments.elastic, "--elastic");
   // An elastic job continues after a wrong alarm, so it need not wait long.
   if (options.elastic) options.heartbeat_timeout = Milliseconds(2000);
   if (config.world.heartbeat_timeout > Milliseconds(0))
@@ -156,7 +156,7 @@ int run_and_judge(TrainArguments arguments, const Config& config,
 }
 
 // The mark of the job that this launcher is about to start or to join.
-launch::JobMark mark_of(const TrainArguments& arguments) {
+watch::JobMark mark_of(const TrainArguments& arguments) {
   launch::SupervisorOptions options;
   arguments.node.apply(options);
   return launch::mark_of_job(options, launch::token_of_job(options, Environment::of_process()));
@@ -171,9 +171,9 @@ void check_report(const std::string& report) {
 
 // Throws if the arguments do not fit the launcher that started this process, or each other.
 void check_launch(const TrainArguments& arguments, const Config& config,
-                  const launch::Identity& identity,
-                  const std::optional<launch::Elastic>& elastic) {
-  const bool launched = identity.launcher != launch::Launcher::alone;
+                  const membership::Identity& identity,
+                  const std::optional<membership::Elastic>& elastic) {
+  const bool launched = identity.launcher != membership::Launcher::alone;
   if (launched && arguments.workers && *arguments.workers != identity.workers)
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--workers {} contradicts the launcher, which started {}",
@@ -220,7 +220,7 @@ void prepare_folders(const TrainArguments& arguments, const Config& config, bool
   // etcd a member that this one finds there is left over, and ends as it has no coordinator.
   const bool begins_anew = arguments.fresh && !launched && arguments.node.node == 0;
   const auto use = checkpoint::make_way(
-      checkpoint_dir(config), launched ? launch::JobMark::of_this_process() : mark_of(arguments),
+      checkpoint_dir(config), launched ? watch::JobMark::of_this_process() : mark_of(arguments),
       config.patience.stop_grace, begins_anew && !net::is_etcd_url(arguments.node.rendezvous));
   if (arguments.fresh && !use.by_own_job)
     move_aside(checkpoint_dir(config));
@@ -243,12 +243,13 @@ int train(TrainArguments arguments) {
   if (!arguments.expect.empty())
     arguments.source.options.emplace_back("--expect", "inject.expect=" + arguments.expect);
   Config config = load_config(arguments.source);
-  const launch::Identity identity = launch::resolve_identity(Environment::of_process());
-  const bool launched = identity.launcher != launch::Launcher::alone;
-  if (!launched) launch::TokenFile::clear_abandoned(Environment::of_process());
+  const membership::Identity identity = membership::resolve_identity(Environment::of_process());
+  const bool launched = identity.launcher != membership::Launcher::alone;
+  if (!launched) membership::TokenFile::clear_abandoned(Environment::of_process());
   if (arguments.workers) require_workers(*arguments.workers);
-  std::optional<launch::Elastic> elastic;
-  if (!arguments.elastic.empty()) elastic = launch::parse_elastic(arguments.elastic, "--elastic");
+  std::optional<membership::Elastic> elastic;
+  if (!arguments.elastic.empty())
+    elastic = membership::parse_elastic(arguments.elastic, "--elastic");
   check_launch(arguments, config, identity, elastic);
   const int workers =
       launched ? identity.workers : arguments.workers.value_or(elastic ? elastic->maximum : 1);

@@ -2,7 +2,7 @@
 #pragma once
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include <trireme/launch/member.h>
+#include <trireme/membership/member.h>
 #include <memory>
 #include <string>
 
@@ -10,7 +10,8 @@ namespace trireme::comm {
 
 class ControlStore : public c10d::Store {
  public:
-  ControlStore(std::shared_ptr<launch::Member> member, std::string prefix, Milliseconds timeout)
+  ControlStore(std::shared_ptr<membership::Member> member, std::string prefix,
+               Milliseconds timeout)
       : c10d::Store(timeout), member_(std::move(member)), prefix_(std::move(prefix)) {}
 
   using c10d::Store::compareSet;
@@ -53,7 +54,7 @@ class ControlStore : public c10d::Store {
     return {value.begin(), value.end()};
   }
 
-  std::shared_ptr<launch::Member> member_;
+  std::shared_ptr<membership::Member> member_;
   std::string prefix_;
 };
 

@@ -5,8 +5,8 @@
 #include <trireme/comm/group.h>
 #include <trireme/comm/kin.h>
 #include <trireme/comm/splits.h>
-#include <trireme/launch/phase_marks.h>
 #include <trireme/plan/collective_plan.h>
+#include <trireme/watch/phase_marks.h>
 #include <algorithm>
 #include <cstddef>
 
@@ -132,13 +132,13 @@ class MarkedWork : public Work {
         some_(some) {}
   void start() override { work_->start(); }
   void wait() override {
-    const launch::AmongSomeRanks among(some_);
-    const launch::CollectiveMark mark(operation_, bytes_, number_);
+    const watch::AmongSomeRanks among(some_);
+    const watch::CollectiveMark mark(operation_, bytes_, number_);
     work_->wait();
   }
   bool wait_for(Milliseconds patience) override {
-    const launch::AmongSomeRanks among(some_);
-    const launch::CollectiveMark mark(operation_, bytes_, number_);
+    const watch::AmongSomeRanks among(some_);
+    const watch::CollectiveMark mark(operation_, bytes_, number_);
     return work_->wait_for(patience);
   }
 
@@ -155,11 +155,11 @@ int64_t bytes_of(const at::Tensor& tensor) {
 
 template <typename Make>
 WorkPtr marked(bool some, std::string_view operation, const at::Tensor& tensor, Make make) {
-  const launch::AmongSomeRanks among(some);
-  const int64_t number = launch::next_collective();
-  if (number == launch::kUnmarked) return make();
+  const watch::AmongSomeRanks among(some);
+  const int64_t number = watch::next_collective();
+  if (number == watch::kUnmarked) return make();
   // Some backends do the whole operation in make().
-  const launch::CollectiveMark mark(operation, bytes_of(tensor), number);
+  const watch::CollectiveMark mark(operation, bytes_of(tensor), number);
   return std::make_unique<MarkedWork>(make(), operation, bytes_of(tensor), number, some);
 }
 
@@ -366,8 +366,8 @@ void Group::gather(const at::Tensor& input, const at::Tensor& output, int root) 
   check_rank("gather", "root", root, size_);
   if (rank_ == root) check_blocks("gather", input, output, size_, device());
   if (size_ > 1) collectives_.add(rank_ == root ? 0 : bytes_of(input));
-  const launch::AmongSomeRanks among(among_some_ranks_);
-  const launch::CollectiveMark mark("gather", bytes_of(input));
+  const watch::AmongSomeRanks among(among_some_ranks_);
+  const watch::CollectiveMark mark("gather", bytes_of(input));
   do_gather(values_of(input), rank_ == root ? values_of(output) : output, root);
 }
 WorkPtr Group::prepare_send(const at::Tensor& tensor, int to, int tag, bool relayed) {
@@ -388,8 +388,8 @@ WorkPtr Group::prepare_recv(const at::Tensor& tensor, int from, int tag, bool re
                 [&] { return do_recv(values_of(tensor), from, tag); });
 }
 void Group::barrier() {
-  const launch::AmongSomeRanks among(among_some_ranks_);
-  const launch::CollectiveMark mark("barrier");
+  const watch::AmongSomeRanks among(among_some_ranks_);
+  const watch::CollectiveMark mark("barrier");
   do_barrier();
 }
 

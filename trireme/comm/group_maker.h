@@ -12,7 +12,7 @@ namespace trireme::comm {
 
 // The part of a process in the groups that it makes.
 struct GroupSite {
-  std::shared_ptr<launch::Member> member;  // Null if the process is alone.
+  std::shared_ptr<membership::Member> member;  // Null if the process is alone.
   int worker = 0, replicas = 1;
   int local_worker = 0;  // The GPU that NCCL uses.
   HostMap hosts;         // The workers by shared memory.

@@ -6,7 +6,7 @@
 #include <trireme/comm/agent_store.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/rendezvous.h>
-#include <trireme/launch/stop_request.h>
+#include <trireme/watch/stop_request.h>
 #include <algorithm>
 #include <thread>
 
@@ -21,7 +21,8 @@ constexpr Milliseconds kUntilWanted{std::chrono::hours(24)};
 
 }  // namespace
 
-Rendezvous::Rendezvous(launch::Identity identity, Environment environment, WorldOptions options)
+Rendezvous::Rendezvous(membership::Identity identity, Environment environment,
+                       WorldOptions options)
     : identity_(std::move(identity)),
       environment_(std::move(environment)),
       options_(std::move(options)) {
@@ -36,16 +37,16 @@ Rendezvous::~Rendezvous() {
   if (const auto* at_work = hosted()) at_work->wait_until_all_left(Deadline::after(kFarewell));
 }
 
-launch::Coordinator* Rendezvous::hosted() const {
+membership::Coordinator* Rendezvous::hosted() const {
   return standby_ && standby_->has_taken_over() ? standby_.get() : coordinator_.get();
 }
 bool Rendezvous::is_alone() const {
-  return identity_.launcher == launch::Launcher::alone ||
+  return identity_.launcher == membership::Launcher::alone ||
          (identity_.workers == 1 && !identity_.rendezvous && !lookup_);
 }
 // mpirun hands out no rendezvous, and other launchers may hand out no token.
 bool Rendezvous::meets_by_file() const {
-  return !identity_.token || identity_.launcher == launch::Launcher::mpirun;
+  return !identity_.token || identity_.launcher == membership::Launcher::mpirun;
 }
 std::string Rendezvous::store_key() const {
   return fmt::format("trireme/{}/coordinator", identity_.generation);
@@ -55,7 +56,7 @@ void Rendezvous::connect(int replicas) {
   if (is_alone()) return;
   const auto [endpoint, token] = find();
   token_ = token;
-  launch::MemberOptions options;
+  membership::MemberOptions options;
   options.timeout = options_.timeout;
   options.heartbeat_interval = options_.heartbeat_interval;
   options.phases = phases_;
@@ -63,7 +64,7 @@ void Rendezvous::connect(int replicas) {
   options.throw_if_hopeless = [this] {
     if (arrival_) arrival_->throw_if_closed();
   };
-  member_ = std::make_shared<launch::Member>(
+  member_ = std::make_shared<membership::Member>(
       endpoint, token, identity_.worker, identity_.workers, identity_.generation,
       std::map<std::string, std::string>{{"trireme version", std::string(version())},
                                          {"replicas a worker", std::to_string(replicas)}},
@@ -73,11 +74,11 @@ void Rendezvous::connect(int replicas) {
 void Rendezvous::connect_side_task() {
   const auto [endpoint, token] = find();
   token_ = token;
-  launch::MemberOptions options;
+  membership::MemberOptions options;
   options.timeout = options_.timeout;
   options.heartbeat_interval = options_.heartbeat_interval;
   options.phases = phases_;
-  member_ = std::make_shared<launch::Member>(
+  member_ = std::make_shared<membership::Member>(
       endpoint, token, identity_.task,
       std::map<std::string, std::string>{{"trireme version", std::string(version())}}, options);
 }
@@ -87,7 +88,8 @@ Rendezvous::Found Rendezvous::find() {
     return {*identity_.rendezvous, *identity_.token};
   if (lookup_ && identity_.token)
     return {lookup_->wait(*identity_.token, Deadline::after(options_.timeout)), *identity_.token};
-  if (identity_.launcher == launch::Launcher::mpirun && !all_on_this_host()) return meet_by_mpi();
+  if (identity_.launcher == membership::Launcher::mpirun && !all_on_this_host())
+    return meet_by_mpi();
   if (!identity_.token && !all_on_this_host())
     throw Error(ErrorCode::invalid_argument, "comm",
                 "the workers are on several hosts and have no common token",
@@ -104,14 +106,14 @@ net::Endpoint Rendezvous::address_to_listen_at() const {
 }
 
 net::Endpoint Rendezvous::start_coordinator(const std::string& token) {
-  launch::MembershipOptions rules;
+  membership::MembershipOptions rules;
   rules.workers = identity_.workers;
   rules.generation = identity_.generation;
   rules.join_timeout = options_.timeout;
   if (options_.heartbeat_timeout > Milliseconds(0))
     rules.heartbeat_timeout = options_.heartbeat_timeout;
   rules.straggler.factor = options_.straggler_factor;
-  coordinator_ = std::make_unique<launch::Coordinator>(address_to_listen_at(), token, rules);
+  coordinator_ = std::make_unique<membership::Coordinator>(address_to_listen_at(), token, rules);
   return coordinator_->endpoint();
 }
 
@@ -119,8 +121,8 @@ Rendezvous::Found Rendezvous::host_coordinator() {
   const std::string token = identity_.token ? *identity_.token : net::make_token();
   const net::Endpoint endpoint = start_coordinator(token);
   if (meets_by_file())
-    token_file_.emplace(launch::TokenFile::create(launch::token_folder(environment_),
-                                                  identity_.job_id, {token, endpoint}));
+    token_file_.emplace(membership::TokenFile::create(membership::token_folder(environment_),
+                                                      identity_.job_id, {token, endpoint}));
   else if (identity_.agent_store)
     publish(*identity_.agent_store, store_key(), endpoint.describe(),
             Deadline::after(options_.timeout));
@@ -130,8 +132,8 @@ Rendezvous::Found Rendezvous::host_coordinator() {
 Rendezvous::Found Rendezvous::find_coordinator() {
   const Deadline deadline = Deadline::after(options_.timeout);
   if (meets_by_file()) {
-    const auto found =
-        launch::TokenFile::wait(launch::token_folder(environment_), identity_.job_id, deadline);
+    const auto found = membership::TokenFile::wait(membership::token_folder(environment_),
+                                                   identity_.job_id, deadline);
     if (!found)
       throw Error(ErrorCode::timeout, "comm",
                   fmt::format("worker 0 of job '{}' wrote no token within {}", identity_.job_id,
@@ -181,30 +183,30 @@ void Rendezvous::set_terms(std::map<std::string, std::string> facts) {
 // The address at which this process of an elastic job would be the coordinator.
 net::Endpoint Rendezvous::stand_by(const std::string& address) {
   if (!standby_)
-    standby_ = std::make_unique<launch::Coordinator>(net::Endpoint{address, 0}, *identity_.token,
-                                                     identity_.etcd);
+    standby_ = std::make_unique<membership::Coordinator>(net::Endpoint{address, 0},
+                                                         *identity_.token, identity_.etcd);
   return standby_->endpoint();
 }
 
 // Returns nothing if the job continues without this process.
-std::optional<launch::Arrival::Place> Rendezvous::place_after(int64_t step,
-                                                              const std::string& reason) {
-  const launch::Arrival::Newcomer self{
+std::optional<membership::Arrival::Place> Rendezvous::place_after(int64_t step,
+                                                                  const std::string& reason) {
+  const membership::Arrival::Newcomer self{
       identity_.elastic->process, step, reason,
       [this](const std::string& address) { return stand_by(address); }, terms_};
   for (Deadline patience = Deadline::after(options_.timeout);;) {
     const auto since = std::chrono::steady_clock::now();
     try {
-      auto next = std::make_unique<launch::Arrival>(
+      auto next = std::make_unique<membership::Arrival>(
           identity_.rendezvous.value_or(net::Endpoint{}), *identity_.token, self, former_,
           Deadline::after(options_.timeout), lookup_ ? &*lookup_ : nullptr);
       member_.reset();
       arrival_ = std::move(next);
       return arrival_->wait(Deadline::after(kUntilWanted), [this] {
         // The processes that wait save in the next generation, however few they are.
-        if (launch::stop_requested && standby_) standby_->finish();
+        if (watch::stop_requested && standby_) standby_->finish();
       });
-    } catch (const launch::NoGeneration&) {
+    } catch (const membership::NoGeneration&) {
       throw;
     } catch (const Error& error) {
       // The process at which it waited is not the coordinator any more, or never became it. etcd

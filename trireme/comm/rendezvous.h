@@ -5,14 +5,14 @@
 #include <trireme/base/environment.h>
 #include <trireme/comm/host/host_map.h>
 #include <trireme/comm/world_options.h>
-#include <trireme/launch/arrival.h>
-#include <trireme/launch/coordinator.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/lookup.h>
-#include <trireme/launch/member.h>
-#include <trireme/launch/orphan_watch.h>
-#include <trireme/launch/phase_page.h>
-#include <trireme/launch/token_file.h>
+#include <trireme/membership/arrival.h>
+#include <trireme/membership/coordinator.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/lookup.h>
+#include <trireme/membership/member.h>
+#include <trireme/membership/token_file.h>
+#include <trireme/watch/orphan_watch.h>
+#include <trireme/watch/phase_page.h>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -28,23 +28,23 @@ namespace trireme::comm {
 class Rendezvous {
  public:
   // Watches the launcher of an elastic job from now on. Connects nothing yet.
-  Rendezvous(launch::Identity identity, Environment environment, WorldOptions options);
+  Rendezvous(membership::Identity identity, Environment environment, WorldOptions options);
   // Says no goodbye. A process that hosts the coordinator stays until the others have heard of its
   // end, also after a failure.
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
 
-  const launch::Identity& identity() const { return identity_; }
+  const membership::Identity& identity() const { return identity_; }
   const WorldOptions& options() const { return options_; }
-  const std::shared_ptr<launch::PhasePage>& phases() const { return phases_; }
+  const std::shared_ptr<watch::PhasePage>& phases() const { return phases_; }
   // Empty while unconnected, and when alone.
-  const std::shared_ptr<launch::Member>& member() const { return member_; }
+  const std::shared_ptr<membership::Member>& member() const { return member_; }
   const std::string& token() const { return token_; }  // The job's. Empty before the connection.
 
   // COLLECTIVE. Joins this generation as a member, unless the process is alone. Throws
   // Error(timeout | invalid_argument | peer_lost), naming the worker.
   void connect(int replicas);
-  // Joins as a side task (launch/roles.h).
+  // Joins as a side task (membership/roles.h).
   void connect_side_task();
   // The address by which the other processes reach this one: that of the named interface, or the
   // one towards the rendezvous.
@@ -78,35 +78,35 @@ class Rendezvous {
   net::Endpoint start_coordinator(const std::string& token);
   net::Endpoint address_to_listen_at() const;
   net::Endpoint stand_by(const std::string& address);
-  std::optional<launch::Arrival::Place> place_after(int64_t step, const std::string& reason);
-  launch::Coordinator* hosted() const;
+  std::optional<membership::Arrival::Place> place_after(int64_t step, const std::string& reason);
+  membership::Coordinator* hosted() const;
   bool is_alone() const;
   bool all_on_this_host() const { return identity_.local_workers == identity_.workers; }
   bool meets_by_file() const;
   std::string store_key() const;
 
-  launch::Identity identity_;
+  membership::Identity identity_;
   const Environment environment_;
   WorldOptions options_;
   // The coordinator, if this process is the rendezvous (rank 0 of torchrun and mpirun).
-  std::unique_ptr<launch::Coordinator> coordinator_;
+  std::unique_ptr<membership::Coordinator> coordinator_;
   // These five are for elastic jobs. `standby_` takes over if the job's coordinator is lost.
-  std::optional<launch::OrphanWatch> orphan_watch_;
-  std::unique_ptr<launch::Coordinator> standby_;
+  std::optional<watch::OrphanWatch> orphan_watch_;
+  std::unique_ptr<membership::Coordinator> standby_;
   // The arrival lives until its generation is joined, or until the next arrival.
-  std::unique_ptr<launch::Arrival> arrival_;
-  std::optional<launch::Former> former_;  // This generation, for the next coordinator.
+  std::unique_ptr<membership::Arrival> arrival_;
+  std::optional<membership::Former> former_;  // This generation, for the next coordinator.
   std::chrono::steady_clock::time_point formed_at_;
-  std::optional<launch::TokenFile> token_file_;
-  std::shared_ptr<launch::PhasePage> phases_ = launch::PhasePage::of_this_process();
-  std::shared_ptr<launch::Member> member_;
+  std::optional<membership::TokenFile> token_file_;
+  std::shared_ptr<watch::PhasePage> phases_ = watch::PhasePage::of_this_process();
+  std::shared_ptr<membership::Member> member_;
   bool has_a_place_ = false;
   int64_t first_step_ = -1;     // The number of steps committed before this generation.
   std::vector<int64_t> steps_;  // The same for each worker; empty unless workers come in units.
   std::map<std::string, std::string> terms_;
   std::optional<HostMap> places_;
   std::string token_;
-  std::optional<launch::CoordinatorLookup> lookup_;  // The coordinator's address in etcd.
+  std::optional<membership::CoordinatorLookup> lookup_;  // The coordinator's address in etcd.
 };
 
 }  // namespace trireme::comm

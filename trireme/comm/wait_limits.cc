@@ -2,7 +2,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>
 #include <trireme/comm/wait_limits.h>
-#include <trireme/launch/member.h>
+#include <trireme/membership/member.h>
 #include <thread>
 
 namespace trireme::comm {
@@ -32,7 +32,7 @@ void WaitLimits::give_up(const std::string& reason) {
 
 std::string WaitLimits::name_of(int rank) const {
   const int worker = workers_.empty() ? rank : workers_[static_cast<size_t>(rank)];
-  const launch::Peer& peer = member_->peers()[static_cast<size_t>(worker)];
+  const membership::Peer& peer = member_->peers()[static_cast<size_t>(worker)];
   return fmt::format("worker {} ({}, pid {})", worker, peer.host, peer.pid);
 }
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::launch {
+namespace trireme::membership {
 class Member;
 }
 
@@ -19,7 +19,7 @@ namespace trireme::comm {
 class WaitLimits {
  public:
   // `workers`: [rank], the worker of each rank of the group. If empty, ranks are workers.
-  WaitLimits(std::shared_ptr<launch::Member> member, Milliseconds timeout,
+  WaitLimits(std::shared_ptr<membership::Member> member, Milliseconds timeout,
              std::vector<int> workers = {})
       : member_(std::move(member)), timeout_(timeout), workers_(std::move(workers)) {}
   Milliseconds timeout() const { return timeout_; }
@@ -38,7 +38,7 @@ class WaitLimits {
   [[noreturn]] void time_out(std::string_view operation, std::string_view what) const;
 
  private:
-  std::shared_ptr<launch::Member> member_;
+  std::shared_ptr<membership::Member> member_;
   Milliseconds timeout_;
   std::vector<int> workers_;
   std::once_flag gives_up_;

@@ -6,7 +6,7 @@
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/rendezvous.h>
 #include <trireme/comm/world.h>
-#include <trireme/launch/phase_marks.h>
+#include <trireme/watch/phase_marks.h>
 #include <numeric>
 #include <optional>
 
@@ -14,7 +14,7 @@ namespace trireme {
 
 // The groups of the workers that met at the rendezvous.
 struct World::Impl {
-  Impl(launch::Identity identity, const Environment& environment, WorldOptions options)
+  Impl(membership::Identity identity, const Environment& environment, WorldOptions options)
       : meeting(std::move(identity), environment, std::move(options)),
         table(comm::table_of(meeting.options())) {}
 
@@ -27,7 +27,7 @@ struct World::Impl {
   std::shared_ptr<comm::Kin> kin = std::make_shared<comm::Kin>();
   std::optional<comm::HostMap> hosts;  // The workers by shared memory.
 
-  const launch::Identity& identity() const { return meeting.identity(); }
+  const membership::Identity& identity() const { return meeting.identity(); }
   const WorldOptions& options() const { return meeting.options(); }
   void begin_generation();
   void agree_on_table();
@@ -36,7 +36,7 @@ struct World::Impl {
   std::string next_name() { return fmt::format("group-{}", groups_made++); }
   std::vector<std::shared_ptr<Group>> make(const std::vector<int>& ranks, const std::string& name);
   void connect_for_groups(World& world, int replicas);
-  launch::Member& connected_member(const char* what) const;
+  membership::Member& connected_member(const char* what) const;
 };
 
 void World::Impl::begin_generation() {
@@ -49,7 +49,7 @@ void World::Impl::begin_generation() {
 // All ranks take rank 0's table, so that they choose alike whatever files they have.
 void World::Impl::agree_on_table() {
   const std::string key = "collective-table";
-  launch::Member& member = *meeting.member();
+  membership::Member& member = *meeting.member();
   if (identity().worker == 0) return member.set(key, table.to_text());
   table = plan::CollectiveTable::parse(member.get(key, Deadline::after(options().timeout)),
                                        "the table of worker 0");
@@ -78,7 +78,7 @@ const comm::HostMap& World::Impl::host_map() {
 // The groups of some ranks, or of all of them, by replica of this worker.
 std::vector<std::shared_ptr<Group>> World::Impl::make(const std::vector<int>& ranks,
                                                       const std::string& name) {
-  const launch::Identity& self = identity();
+  const membership::Identity& self = identity();
   comm::GroupSite site{.member = meeting.member(),
                        .worker = self.worker,
                        .replicas = replicas,
@@ -103,7 +103,7 @@ std::vector<std::shared_ptr<Group>> World::Impl::make(const std::vector<int>& ra
   return groups;
 }
 
-launch::Member& World::Impl::connected_member(const char* what) const {
+membership::Member& World::Impl::connected_member(const char* what) const {
   if (!meeting.member())
     throw Error(
         ErrorCode::invalid_argument, "comm",
@@ -116,7 +116,7 @@ void World::Impl::connect_for_groups(World& world, int wanted) {
   world.require_worker("a group");
   world.connect(wanted);
   // The loop of a programme of its own marks its collectives here.
-  if (wanted == 1) launch::mark_this_thread(meeting.phases());
+  if (wanted == 1) watch::mark_this_thread(meeting.phases());
   if (identity().workers > 1 && options().backend == "threads")
     throw Error(ErrorCode::unsupported, "comm",
                 fmt::format("comm.backend threads cannot join {} processes", identity().workers),
@@ -133,7 +133,7 @@ World World::join(WorldOptions options) {
 }
 
 World World::join(WorldOptions options, const Environment& environment) {
-  launch::Identity identity = launch::resolve_identity(environment);
+  membership::Identity identity = membership::resolve_identity(environment);
   comm::check(options, identity);
   World world(std::make_unique<Impl>(std::move(identity), environment, std::move(options)));
   if (world.workers() > 1 && world.identity().is_worker())
@@ -143,7 +143,7 @@ World World::join(WorldOptions options, const Environment& environment) {
 
 int World::worker() const { return impl_->identity().worker; }
 int World::workers() const { return impl_->identity().workers; }
-const launch::Identity& World::identity() const { return impl_->identity(); }
+const membership::Identity& World::identity() const { return impl_->identity(); }
 const WorldOptions& World::options() const { return impl_->options(); }
 
 void World::connect(int replicas) {
@@ -184,16 +184,17 @@ void World::require_worker(const char* what) const {
                 "call it in the programme's workers only: World::task() tells the role");
 }
 
-const launch::Task& World::task() const { return identity().task; }
-std::vector<launch::TaskPeer> World::peers(const std::string& role) const {
+const membership::Task& World::task() const { return identity().task; }
+std::vector<membership::TaskPeer> World::peers(const std::string& role) const {
   return impl_->connected_member("peers()").task_peers(role);
 }
-std::vector<launch::TaskPeer> World::wait_for(const std::string& role, Deadline deadline) const {
+std::vector<membership::TaskPeer> World::wait_for(const std::string& role,
+                                                  Deadline deadline) const {
   return impl_->connected_member("wait_for()").wait_for(role, deadline);
 }
-std::vector<launch::LostTask> World::lost_tasks() const {
+std::vector<membership::LostTask> World::lost_tasks() const {
   const auto& member = impl_->meeting.member();
-  return member ? member->lost_tasks() : std::vector<launch::LostTask>{};
+  return member ? member->lost_tasks() : std::vector<membership::LostTask>{};
 }
 bool World::finish_wanted() const {
   const auto& member = impl_->meeting.member();
@@ -300,7 +301,7 @@ const std::shared_ptr<Group>& MeshRank::along(std::string_view axis) const {
 
 void World::set_phase(Phase phase, int64_t step) {
   impl_->meeting.phases()->set(phase, step);
-  launch::mark_this_thread(impl_->meeting.phases());
+  watch::mark_this_thread(impl_->meeting.phases());
 }
 
 std::shared_ptr<void> World::mark_save(int64_t step) {
@@ -313,7 +314,7 @@ Json World::times() {
   if (const auto& member = impl_->meeting.member()) return member->times();
   Json own = Json::array();
   if (const auto now = impl_->meeting.phases()->read(); now && now->times.steps > 0)
-    own.push_back(launch::to_json(launch::mean_of(now->times), rank()));
+    own.push_back(watch::to_json(watch::mean_of(now->times), rank()));
   return {{"phases", own}, {"stragglers", Json::array()}};
 }
 

@@ -3,12 +3,12 @@
 #include <trireme/base/environment.h>
 #include <trireme/comm/group.h>
 #include <trireme/comm/world_options.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/phase.h>
-#include <trireme/launch/task_view.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/task_view.h>
 #include <trireme/monitor/events.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/plan/mesh.h>
+#include <trireme/watch/phase.h>
 #include <map>
 #include <memory>
 #include <string>
@@ -40,25 +40,25 @@ class World {
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
 
-  int worker() const;   // This process; -1: it is a side task (launch/roles.h).
+  int worker() const;   // This process; -1: it is a side task (membership/roles.h).
   int workers() const;  // All workers. In a side task: those with which the job began.
   // DataParallel has one replica for each worker, so workers are ranks.
   int rank() const { return worker(); }
   int size() const { return workers(); }
-  const launch::Identity& identity() const;
+  const membership::Identity& identity() const;
   const WorldOptions& options() const;
 
   // For jobs with several roles (`trireme launch --ps M`). A side task connects like a worker, has
   // no rank and makes no groups.
-  const launch::Task& task() const;
+  const membership::Task& task() const;
   // The tasks of a role that are there now, by index, with their addresses. Throws
   // Error(not_found) if the job has no such role.
-  std::vector<launch::TaskPeer> peers(const std::string& role) const;
+  std::vector<membership::TaskPeer> peers(const std::string& role) const;
   // Waits until all tasks of the role are there. Throws Error(timeout) naming the missing ones,
   // Error(peer_lost).
-  std::vector<launch::TaskPeer> wait_for(const std::string& role, Deadline deadline) const;
+  std::vector<membership::TaskPeer> wait_for(const std::string& role, Deadline deadline) const;
   // The side tasks that were lost, the oldest first. Any thread.
-  std::vector<launch::LostTask> lost_tasks() const;
+  std::vector<membership::LostTask> lost_tasks() const;
   // Whether all workers have ended, so that this side task is to end too. Cheap; any thread.
   bool finish_wanted() const;
   // The key-value store of the job. The keys that a side task sets stay until it is lost; the keys
@@ -103,10 +103,10 @@ class World {
   // coordinator, which adds `facts` to the generation's entry.
   void tell_first_step(int64_t step, const Json& facts = Json::object());
   // Tells the launcher of an event of a replica, with one of the next heartbeats. Cheap, never
-  // waits and may drop it (launch/event_queue.h). Does nothing before the world is connected.
+  // waits and may drop it (membership/event_queue.h). Does nothing before the world is connected.
   void tell_event(monitor::Told told);
-  // The history of the job, with one entry for each generation (launch/generations.h). It is empty
-  // if the job is not elastic.
+  // The history of the job, with one entry for each generation (membership/generations.h). It is
+  // empty if the job is not elastic.
   Json generations();
 
   // Replaces rank 0's table, which connect() brings: groups made from now on choose their plans by

@@ -11,7 +11,7 @@
 namespace trireme::comm {
 namespace {
 
-void check_backend(const std::string& backend, const launch::Identity& identity) {
+void check_backend(const std::string& backend, const membership::Identity& identity) {
   std::vector<std::string> here{"auto", "threads", "shm", "tcp"};
   if (gloo_is_compiled_in()) here.push_back("gloo");
   if (mpi_is_compiled_in()) here.push_back("mpi");
@@ -20,7 +20,8 @@ void check_backend(const std::string& backend, const launch::Identity& identity)
     throw Error(ErrorCode::unsupported, "comm",
                 fmt::format("comm.backend '{}' is not in this build", backend),
                 fmt::format("{}", fmt::join(here, ", ")));
-  if (backend == "mpi" && identity.workers > 1 && identity.launcher != launch::Launcher::mpirun)
+  if (backend == "mpi" && identity.workers > 1 &&
+      identity.launcher != membership::Launcher::mpirun)
     throw Error(ErrorCode::invalid_argument, "comm",
                 "comm.backend mpi joins workers that mpirun started, and these "
                 "were started otherwise",
@@ -29,7 +30,7 @@ void check_backend(const std::string& backend, const launch::Identity& identity)
 
 }  // namespace
 
-void check(const WorldOptions& options, const launch::Identity& identity) {
+void check(const WorldOptions& options, const membership::Identity& identity) {
   trireme::check(options);
   check_backend(options.backend, identity);
   const bool can_regroup =
@@ -48,10 +49,11 @@ void check(const WorldOptions& options, const launch::Identity& identity) {
 
 // The backend between hosts is MPI under mpirun, which knows the fabric. Otherwise it is Gloo,
 // which is proven at scale, or Trireme's own TCP if both were left out.
-std::string carrier_between_hosts(const std::string& backend, const launch::Identity& identity) {
+std::string carrier_between_hosts(const std::string& backend,
+                                  const membership::Identity& identity) {
   if (backend != "auto" && backend != "shm") return backend;
   if (identity.elastic) return "tcp";  // Its waits end as soon as a lost worker is known.
-  if (identity.launcher == launch::Launcher::mpirun && mpi_is_compiled_in()) return "mpi";
+  if (identity.launcher == membership::Launcher::mpirun && mpi_is_compiled_in()) return "mpi";
   return gloo_is_compiled_in() ? "gloo" : "tcp";
 }
 

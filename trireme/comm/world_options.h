@@ -2,7 +2,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/config/rows.h>
-#include <trireme/launch/identity.h>
+#include <trireme/membership/identity.h>
 #include <trireme/plan/collective_table.h>
 #include <string>
 
@@ -24,7 +24,7 @@ struct WorldOptions {
   // The following two matter if this process runs the coordinator.
   // A worker that is silent for this long is lost; 0: 10 s.
   Milliseconds heartbeat_timeout{0};
-  double straggler_factor = 1.5;  // launch/stragglers.h
+  double straggler_factor = 1.5;  // watch/stragglers.h
 };
 config::Rows rows_of(const WorldOptions*);
 // Throws Error(invalid_argument) if two of the options do not fit each other.
@@ -33,9 +33,10 @@ void check(const WorldOptions& options);
 namespace comm {
 
 // Throws Error(invalid_argument | unsupported) naming the option that does not fit.
-void check(const WorldOptions& options, const launch::Identity& identity);
+void check(const WorldOptions& options, const membership::Identity& identity);
 // The backend between processes that share no memory: tcp, gloo, mpi or nccl.
-std::string carrier_between_hosts(const std::string& backend, const launch::Identity& identity);
+std::string carrier_between_hosts(const std::string& backend,
+                                  const membership::Identity& identity);
 // The table of this worker's file, if it has one. `all_reduce` by name takes precedence.
 plan::CollectiveTable table_of(const WorldOptions& options);
 void choose_by_name(plan::CollectiveTable& table, const std::string& all_reduce);

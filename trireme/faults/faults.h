@@ -9,7 +9,7 @@
 // The table is in docs/faults.md.
 #pragma once
 #include <trireme/base/deadline.h>
-#include <trireme/launch/phase.h>
+#include <trireme/watch/phase.h>
 #include <cstdint>
 #include <string>
 #include <string_view>

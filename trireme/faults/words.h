@@ -1,7 +1,7 @@
 // The words of the grammar of faults and their meanings. Phases have the names that heartbeats and
-// messages use (launch/phase.h).
+// messages use (watch/phase.h).
 #pragma once
-#include <trireme/launch/phase.h>
+#include <trireme/watch/phase.h>
 #include <array>
 #include <string_view>
 

@@ -1,8 +1,8 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/launch/end_watch.h>
-#include <trireme/launch/lookup.h>
-#include <trireme/launch/protocol.h>
+#include <trireme/membership/lookup.h>
+#include <trireme/membership/protocol.h>
 #include <trireme/net/control.h>
 
 namespace trireme::launch {
@@ -27,7 +27,7 @@ void EndWatch::watch(const std::stop_token& stop) {
   try {
     const Deadline deadline = Deadline::after(patience_);
     const net::Endpoint where =
-        etcd_ ? CoordinatorLookup(*etcd_).wait(token_, deadline) : coordinator_;
+        etcd_ ? membership::CoordinatorLookup(*etcd_).wait(token_, deadline) : coordinator_;
     net::ControlClient client(where, token_,
                               {.received =
                                    [this](const Json& message) {
@@ -35,11 +35,11 @@ void EndWatch::watch(const std::stop_token& stop) {
                                    },
                                .closed = [this](const std::string&) { over_ = true; }},
                               deadline, {.throw_if_hopeless = throw_if_stopped});
-    client.send({{"op", "watch"}, {"generation", kNoGeneration}});
+    client.send({{"op", "watch"}, {"generation", membership::kNoGeneration}});
     for (bool told = false; !stop.stop_requested() && !over_;
          std::this_thread::sleep_for(kLookWhetherEnded)) {
       if (told || !ended_) continue;
-      client.send({{"op", "ended"}, {"generation", kNoGeneration}});
+      client.send({{"op", "ended"}, {"generation", membership::kNoGeneration}});
       told = true;
     }
   } catch (const Error& error) {

@@ -1,19 +1,20 @@
 // The inside of the supervisor (supervisor.h).
 #pragma once
 #include <trireme/base/deadline.h>
-#include <trireme/launch/coordinator.h>
 #include <trireme/launch/descendants.h>
 #include <trireme/launch/end_watch.h>
-#include <trireme/launch/job_mark.h>
-#include <trireme/launch/phase_board.h>
 #include <trireme/launch/process.h>
 #include <trireme/launch/relay.h>
 #include <trireme/launch/restarts.h>
 #include <trireme/launch/signals.h>
 #include <trireme/launch/supervisor.h>
-#include <trireme/launch/token_file.h>
+#include <trireme/launch/supervisor_options.h>
 #include <trireme/launch/verdict.h>
 #include <trireme/launch/worker_environment.h>
+#include <trireme/membership/coordinator.h>
+#include <trireme/membership/token_file.h>
+#include <trireme/watch/job_mark.h>
+#include <trireme/watch/phase_board.h>
 #include <list>
 #include <map>
 #include <memory>
@@ -80,7 +81,7 @@ class Supervision {
   std::string address_of_this_host();
   void start_workers();
   void start_worker(int local_worker);
-  JobFacts facts_for(const PhasePage& page) const;
+  JobFacts facts_for(const watch::PhasePage& page) const;
 
   // supervisor_ends.cc
   void take_ends();
@@ -126,16 +127,18 @@ class Supervision {
   Json record_of_end(const Verdict& verdict) const;
 
   const SupervisorOptions& options_;
-  const LocalWorkers local_ = local_workers_of(options_.workers, options_.nodes, options_.node);
+  const membership::LocalWorkers local_ =
+      membership::local_workers_of(options_.workers, options_.nodes, options_.node);
   const Clock::time_point started_ = Clock::now();
   SignalWatch signals_;  // It must exist before any thread and any child.
   Descendants descendants_;
   std::string token_;
   const std::string mark_ = mark_of_job(options_, token_).to_text();
-  PhaseBoard board_;  // It must exist before the coordinator, which looks at it.
-  std::unique_ptr<Coordinator> coordinator_;  // Node 0's, until another coordinator takes over.
+  watch::PhaseBoard board_;  // It must exist before the coordinator, which looks at it.
+  std::unique_ptr<membership::Coordinator>
+      coordinator_;  // Node 0's, until another coordinator takes over.
   OutputRelay relay_;
-  std::optional<TokenFile> job_file_;  // An elastic job's file for `trireme scale`.
+  std::optional<membership::TokenFile> job_file_;  // An elastic job's file for `trireme scale`.
   std::list<Worker> workers_;
   int64_t next_process_;  // The next process number; no two launchers give the same one.
   // The processes of each place that, in a row, died before they were members or could not be

@@ -2,14 +2,14 @@
 // `trireme launch` and `trireme train --workers N`.
 #pragma once
 #include <trireme/base/deadline.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/notices.h>
 #include <trireme/launch/patience.h>
-#include <trireme/launch/roles.h>
-#include <trireme/launch/stragglers.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/notices.h>
+#include <trireme/membership/roles.h>
 #include <trireme/monitor/events.h>
 #include <trireme/net/etcd_url.h>
 #include <trireme/net/message.h>
+#include <trireme/watch/stragglers.h>
 #include <functional>
 #include <optional>
 #include <string>
@@ -31,17 +31,17 @@ struct SupervisorOptions : Patience {
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
   // The side tasks, such as parameter servers and an evaluator. Each node gets an even part of
   // each role, in order. They end once all workers have ended.
-  Roles roles;
+  membership::Roles roles;
   // If set, workers that die are replaced while the others continue, and the number of workers on
   // node 0 may change (docs/recovery.md).
-  std::optional<Elastic> elastic;
+  std::optional<membership::Elastic> elastic;
   // OMP_NUM_THREADS and MKL_NUM_THREADS, unless the user has set them. 0: cores / local workers,
   // at least 1.
   int threads_per_worker = 0;
   bool prefix_output = true;  // Print "[2] " before each line of worker 2.
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
-  StragglerOptions straggler;
+  watch::StragglerOptions straggler;
   // Called for each complete line of a worker's standard output. If it returns true, as the
   // progress display does, the line is not printed.
   std::function<bool(int worker, const std::string& line)> on_line;

@@ -122,7 +122,8 @@ void Supervision::report_failures(size_t first_new) {
     const std::optional<size_t> likely_cause = first_own_failure(end_);
     const WorkerEnd& cause = likely_cause ? end_.workers[*likely_cause] : *failed;
     if (cause.task)
-      coordinator_->report_lost_task(cause.worker - kFirstSideTask, cause.end.describe());
+      coordinator_->report_lost_task(cause.worker - membership::kFirstSideTask,
+                                     cause.end.describe());
     else
       coordinator_->report_lost(cause.worker, cause.end.describe());
   }

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
-#include <trireme/launch/identity.h>
-#include <trireme/launch/units.h>
+#include <trireme/base/hash.h>
+#include <trireme/base/process_id.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/units.h>
 #include <trireme/net/control.h>
 
 namespace trireme::launch {
 namespace {
+
+constexpr size_t kDigitsOfMark = 16;
 
 [[noreturn]] void refuse(const std::string& what, std::string_view remedy) {
   throw Error(ErrorCode::invalid_argument, "launch", what, remedy);
@@ -37,8 +41,8 @@ void check_supervisor_options(const SupervisorOptions& options) {
                        options.elastic->maximum, options.workers),
            "--workers between the two");
   if (options.elastic)
-    check_units(options.elastic->unit, "--unit", options.elastic->minimum,
-                options.elastic->maximum, options.workers);
+    membership::check_units(options.elastic->unit, "--unit", options.elastic->minimum,
+                            options.elastic->maximum, options.workers);
   if (options.threads_per_worker < 0) {
     refuse(fmt::format("{} threads per worker: 0 (divide the cores evenly) or more",
                        options.threads_per_worker),
@@ -54,7 +58,7 @@ void check_supervisor_options(const SupervisorOptions& options) {
 }
 
 std::string token_of_job(const SupervisorOptions& options, const Environment& environment) {
-  if (const auto token = token_from(environment)) return *token;
+  if (const auto token = membership::token_from(environment)) return *token;
   if (options.nodes > 1) {
     refuse(
         fmt::format("no job token: the launchers of {} nodes need the same one", options.nodes),
@@ -62,6 +66,17 @@ std::string token_of_job(const SupervisorOptions& options, const Environment& en
         "the same on each node");
   }
   return net::make_token();
+}
+
+watch::JobMark mark_of_job(const SupervisorOptions& options, const std::string& token) {
+  // The digest covers the token, which is too long to be found from it.
+  const std::string shared =
+      options.nodes == 1 ? net::make_token()
+                         : fmt::format("{} {}", token,
+                                       options.etcd ? options.etcd->job
+                                                    : std::to_string(options.rendezvous.port));
+  return {sha256_hex("the folder of a job: " + shared).substr(0, kDigitsOfMark), options.nodes,
+          ProcessId::of_this_process()};
 }
 
 }  // namespace trireme::launch

@@ -31,7 +31,7 @@ void Supervision::step_back() {
 // is about to end gets time, because its exit code tells the reason.
 void Supervision::end_the_lost() {
   if (!coordinator_) return;  // Another launcher decides; this one replaces workers that end.
-  for (const LostProcess& lost : coordinator_->take_lost())
+  for (const membership::LostProcess& lost : coordinator_->take_lost())
     for (Worker& worker : workers_) {
       if (worker.identity != lost.process || worker.ended) continue;
       worker.end_at = Clock::now() + (lost.ending ? kOwnEnd : Milliseconds(0));

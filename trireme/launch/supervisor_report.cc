@@ -12,7 +12,7 @@ namespace trireme::launch {
 // handles the signal (base/stack_dump.h).
 void Supervision::tell_notices() {
   if (!coordinator_ || lost_ || stop_asked_) return;
-  for (Notice& notice : coordinator_->take_notices()) {
+  for (membership::Notice& notice : coordinator_->take_notices()) {
     tell(std::move(notice.record), notice.text);
     for (const Worker& worker : workers_)
       if (worker.process.pid() == notice.pid && !worker.ended && dumps_stack_on_signal(notice.pid))
@@ -22,7 +22,7 @@ void Supervision::tell_notices() {
 
 void Supervision::tell_events() {
   if (!coordinator_ || !options_.on_event) return;
-  const EventBatch batch = coordinator_->take_events();
+  const membership::EventBatch batch = coordinator_->take_events();
   if (batch.dropped > 0)
     log_warning("launch: {} events of workers were dropped: they came too fast", batch.dropped);
   try {
@@ -34,11 +34,11 @@ void Supervision::tell_events() {
 
 void Supervision::tell_lost(const Worker& worker, const WorkerEnd& end) const {
   const auto now = board_.look_at(worker.identity).value_or(PhaseNow{end.last, Clock::now(), {}});
-  const LostMember unknown{worker.number, ""};
-  const LostMember lost =
+  const membership::LostMember unknown{worker.number, ""};
+  const membership::LostMember lost =
       coordinator_ ? coordinator_->lost_member(worker.identity).value_or(unknown) : unknown;
-  Json record =
-      record_of("lost", {lost.worker, lost.worker, end.pid, end.host, now}, {}, Clock::now());
+  Json record = membership::record_of("lost", {lost.worker, lost.worker, end.pid, end.host, now},
+                                      {}, Clock::now());
   record.erase("waiting");
   record["reason"] = end.end.describe();
   record["circumstances"] = lost.circumstances;

@@ -28,9 +28,9 @@ void Supervision::start_side_tasks() {
 }
 
 void Supervision::start_side_task(int number) {
-  const Role& role = options_.roles.role_of(number);
-  std::shared_ptr<PhasePage> page = PhasePage::for_child();
-  Worker task{kFirstSideTask + number, kFirstSideTask + number,
+  const membership::Role& role = options_.roles.role_of(number);
+  std::shared_ptr<watch::PhasePage> page = watch::PhasePage::for_child();
+  Worker task{membership::kFirstSideTask + number, membership::kFirstSideTask + number,
               ChildProcess(role.command.empty() ? options_.command : role.command,
                            side_task_environment(options_, facts_for(*page), number,
                                                  environment_of_this_process()),
@@ -46,10 +46,10 @@ void Supervision::start_side_task(int number) {
 // Whether the job continues after the end of this side task.
 bool Supervision::continues_without_task(const Worker& task, const WorkerEnd& end) {
   const int number = *task.side_task;
-  const OnLoss on_loss = options_.roles.role_of(number).on_loss;
+  const membership::OnLoss on_loss = options_.roles.role_of(number).on_loss;
   const bool finished = !end.end.by_signal && end.end.code == kExitOk;
   if (side_tasks_end_ && is_done_or_told(end)) return true;
-  if (on_loss == OnLoss::tell) {
+  if (on_loss == membership::OnLoss::tell) {
     if (finished || stop_asked_ || lost_) return true;
     if (coordinator_) coordinator_->report_lost_task(number, end.end.describe());
     tell_lost_task(end, "the job continues without it");
@@ -58,7 +58,8 @@ bool Supervision::continues_without_task(const Worker& task, const WorkerEnd& en
   if (finished || stop_asked_ || lost_ || side_tasks_end_) return false;
   // A replacement of a task that failed for good would fail too.
   const bool for_good = !end.end.by_signal && end.end.code != kExitRetry;
-  if (for_good || (on_loss == OnLoss::end_generation && !options_.elastic)) return false;
+  if (for_good || (on_loss == membership::OnLoss::end_generation && !options_.elastic))
+    return false;
   return restart_later(task, end);
 }
 

@@ -88,7 +88,7 @@ std::string advice(int exit_code) {
 }
 
 Verdict of_lost_worker(const JobEnd& job) {
-  const LostWorker& lost = *job.lost;
+  const membership::LostWorker& lost = *job.lost;
   if (const WorkerEnd* const end = end_of(lost.worker, job); end && exited_with(*end, kExitOk)) {
     return {kExitFailed, fmt::format("{} ended{} with exit code 0 but without saying goodbye, so "
                                      "the others lost it; job ends with {} "
@@ -101,7 +101,7 @@ Verdict of_lost_worker(const JobEnd& job) {
 }
 
 // The verdict on an elastic job that cannot continue with its members.
-Verdict of_no_generation(const Failure& failure) {
+Verdict of_no_generation(const membership::Failure& failure) {
   const int code = exit_code_of(failure.error());
   return {code, fmt::format("{}; job ends with {}{}", failure.what, code,
                             code == kExitRetry ? advice(code)

@@ -4,9 +4,9 @@
 // 138 when they see the lost worker, abort if their programme does not catch peer_lost, or end by
 // a signal that the supervisor sent.
 #pragma once
-#include <trireme/launch/membership.h>
-#include <trireme/launch/phase.h>
 #include <trireme/launch/process.h>
+#include <trireme/membership/membership.h>
+#include <trireme/watch/phase.h>
 #include <chrono>
 #include <optional>
 #include <string>
@@ -25,7 +25,7 @@ struct WorkerEnd {
   PhaseAt last;
   std::optional<int64_t> saving = {};  // The step whose checkpoint it was writing.
   bool said_goodbye = false;
-  std::optional<Task> task = {};  // Its task, if it is a side task.
+  std::optional<membership::Task> task = {};  // Its task, if it is a side task.
 };
 
 struct JobEnd {
@@ -34,8 +34,9 @@ struct JobEnd {
   std::vector<WorkerEnd> workers;
   int stop_signal = 0;  // The signal that asked the job to stop; 0: none.
   bool any_step_finished = false;
-  std::optional<LostWorker> lost;  // The first lost worker that the coordinator saw, on any host.
-  std::optional<Failure> failure;  // The reason why no generation can form any more.
+  std::optional<membership::LostWorker>
+      lost;  // The first lost worker that the coordinator saw, on any host.
+  std::optional<membership::Failure> failure;  // The reason why no generation can form any more.
   // A member of the elastic job, on any node, had been asked to stop when it said goodbye.
   bool members_were_stopped = false;
 };

@@ -5,13 +5,6 @@
 
 namespace trireme::launch {
 
-LocalWorkers local_workers_of(int workers, int nodes, int node) {
-  const int each = workers / nodes;
-  const int nodes_with_one_more = workers % nodes;
-  return {.first = node * each + std::min(node, nodes_with_one_more),
-          .count = each + (node < nodes_with_one_more ? 1 : 0)};
-}
-
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -37,14 +30,15 @@ void add_facts(Variables& variables, const JobFacts& facts) {
   variables.erase("TRIREME_JOB_TOKEN_FILE");  // The token above was read from this file.
 }
 
-void add_task(Variables& variables, const Task& task) {
+void add_task(Variables& variables, const membership::Task& task) {
   variables["TRIREME_ROLE"] = task.role;
   variables["TRIREME_INDEX"] = std::to_string(task.index);
 }
 
 std::vector<std::string> to_entries(const SupervisorOptions& options, const JobFacts& facts,
                                     Variables variables) {
-  const int here = local_workers_of(options.workers, options.nodes, options.node).count;
+  const int here =
+      membership::local_workers_of(options.workers, options.nodes, options.node).count;
   const int threads = options.threads_per_worker > 0 ? options.threads_per_worker
                                                      : std::max(1, facts.cores / here);
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
@@ -60,7 +54,8 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options,
                                             const JobFacts& facts, int local_worker,
                                             const std::vector<std::string>& inherited) {
   Variables variables = variables_of(options, inherited);
-  const LocalWorkers local = local_workers_of(options.workers, options.nodes, options.node);
+  const membership::LocalWorkers local =
+      membership::local_workers_of(options.workers, options.nodes, options.node);
   variables["TRIREME_WORKER"] = std::to_string(local.first + local_worker);
   variables["TRIREME_WORKERS"] = std::to_string(options.workers);
   variables["TRIREME_LOCAL_WORKER"] = std::to_string(local_worker);
@@ -79,7 +74,8 @@ std::vector<std::string> worker_environment(const SupervisorOptions& options,
   }
   // This launcher may itself be a side task of another job.
   for (const char* name : {"TRIREME_ROLE", "TRIREME_INDEX"}) variables.erase(name);
-  if (!options.roles.empty()) add_task(variables, {kWorkerRole, local.first + local_worker});
+  if (!options.roles.empty())
+    add_task(variables, {membership::kWorkerRole, local.first + local_worker});
   add_facts(variables, facts);
   return to_entries(options, facts, std::move(variables));
 }

@@ -6,14 +6,6 @@
 
 namespace trireme::launch {
 
-struct LocalWorkers {
-  int first = 0;
-  int count = 0;
-};
-// Returns the workers of one node. Each node gets workers / nodes of them, in order; the first
-// nodes get one more if that does not divide evenly.
-LocalWorkers local_workers_of(int workers, int nodes, int node);
-
 // The facts that a launcher gives to a worker.
 struct JobFacts {
   std::string rendezvous;  // The coordinator's bound address, or the URL of etcd.

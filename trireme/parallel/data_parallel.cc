@@ -3,10 +3,10 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
-#include <trireme/launch/phase_marks.h>
 #include <trireme/parallel/data_parallel_impl.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/sync_batch_norm.h>
+#include <trireme/watch/phase_marks.h>
 #include <cmath>
 
 namespace trireme {
@@ -64,7 +64,7 @@ void DataParallel::Impl::sync_state() {
 }
 
 void DataParallel::Impl::update(std::span<const int> reduced) {
-  launch::mark_phase(Phase::optimizer);
+  watch::mark_phase(Phase::optimizer);
   if (own_update) {
     updated_elements += fused::update_alone(*own_update, parameters, reduced);
     return;

@@ -13,7 +13,6 @@
 #pragma once
 #include <trireme/comm/group.h>
 #include <trireme/data/batch.h>
-#include <trireme/launch/phase.h>
 #include <trireme/parallel/data_parallel_options.h>
 #include <trireme/parallel/model.h>
 #include <trireme/parallel/optimizer.h>
@@ -21,6 +20,7 @@
 #include <trireme/parallel/step_outcome.h>
 #include <trireme/plan/engine_plan.h>
 #include <trireme/plan/tensor_spec.h>
+#include <trireme/watch/phase.h>
 #include <concepts>
 #include <functional>
 #include <memory>

@@ -2,7 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/base/files.h>
-#include <trireme/launch/worker_environment.h>
+#include <trireme/membership/roles.h>
 #include <trireme/run/engine_plan.h>
 
 namespace trireme {
@@ -23,7 +23,8 @@ std::vector<int> nodes_of(int workers, int nodes) {
   std::vector<int> all;
   for (int node = 0; node < nodes; ++node)
     all.insert(all.end(),
-               static_cast<size_t>(launch::local_workers_of(workers, nodes, node).count), node);
+               static_cast<size_t>(membership::local_workers_of(workers, nodes, node).count),
+               node);
   return all;
 }
 

@@ -9,7 +9,7 @@
 #include <trireme/checkpoint/open_checkpoint.h>
 #include <trireme/checkpoint/step_name.h>
 #include <trireme/comm/dtype.h>
-#include <trireme/launch/protocol.h>
+#include <trireme/membership/protocol.h>
 #include <trireme/train/data_facts.h>
 #include <trireme/train/saver.h>
 #include <trireme/train/saver_places.h>
@@ -89,11 +89,11 @@ Json refusal_of(const Error& error) {
   // If all checkpoints are damaged, each has a line.
   const std::string text = error.what();
   if (const size_t more = text.find('\n'); more != std::string::npos) what += text.substr(more);
-  return launch::refusal({error.code(), what, remedy});
+  return membership::refusal({error.code(), what, remedy});
 }
 
 void throw_if_refused(const Json& head) {
-  if (const auto failure = launch::failure_in(head))
+  if (const auto failure = membership::failure_in(head))
     throw Error(failure->code, "train", failure->what, failure->remedy);
 }
 

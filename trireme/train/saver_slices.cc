@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/comm/dtype.h>
-#include <trireme/launch/protocol.h>
+#include <trireme/membership/protocol.h>
 #include <trireme/plan/slice_plan.h>
 #include <trireme/train/saver_places.h>
 #include <trireme/train/saver_slices.h>
@@ -121,11 +121,11 @@ std::optional<Error> error_of_any(const std::optional<Error>& mine, Group& group
   Json told;
   if (mine) {
     const auto [what, remedy] = parts_of(*mine);
-    told = launch::refusal({mine->code(), what, remedy});
+    told = membership::refusal({mine->code(), what, remedy});
   }
   for (const Json& each : gather_values(group, told))
     if (each.is_object())
-      if (const auto failure = launch::failure_in(each))
+      if (const auto failure = membership::failure_in(each))
         return Error(failure->code, "train", failure->what, failure->remedy);
   return {};
 }

@@ -1,5 +1,5 @@
-#include <trireme/launch/stop_request.h>
 #include <trireme/train/stop_signal.h>
+#include <trireme/watch/stop_request.h>
 #include <csignal>
 #include <ctime>
 #include <iterator>
@@ -23,8 +23,8 @@ double now() {
 }
 
 extern "C" void trireme_on_stop_signal(int signal, siginfo_t* info, void*) {
-  launch::stop_requested = true;
-  if (launch::is_own_request(*info)) return;
+  watch::stop_requested = true;
+  if (watch::is_own_request(*info)) return;
   if (user_asked && now() - first_at > kSecondAfter) {
     // Two requests mean that the user does not want to wait for a checkpoint.
     ::signal(signal, SIG_DFL);
@@ -38,7 +38,7 @@ extern "C" void trireme_on_stop_signal(int signal, siginfo_t* info, void*) {
 
 StopSignal::StopSignal() {
   if (depth++ > 0) return;
-  launch::stop_requested = false;
+  watch::stop_requested = false;
   user_asked = 0;
   struct sigaction action {};
   action.sa_sigaction = trireme_on_stop_signal;
@@ -56,6 +56,6 @@ StopSignal::~StopSignal() {
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &previous[i], nullptr);
 }
 
-bool StopSignal::requested() { return launch::stop_requested; }
+bool StopSignal::requested() { return watch::stop_requested; }
 
 }  // namespace trireme

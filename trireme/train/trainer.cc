@@ -4,7 +4,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/base/log.h>
 #include <trireme/base/unix_time.h>
-#include <trireme/launch/arrival.h>
+#include <trireme/membership/arrival.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/replica_run.h>
@@ -161,7 +161,7 @@ std::optional<Report> run_through_generations(
         return report;
       }
     } catch (const std::exception& error) {
-      if (dynamic_cast<const launch::NoGeneration*>(&error) || !is_of_lost_peer(error, world))
+      if (dynamic_cast<const membership::NoGeneration*>(&error) || !is_of_lost_peer(error, world))
         throw;
       if (run.is_torn())
         throw Error(ErrorCode::peer_lost, "train",

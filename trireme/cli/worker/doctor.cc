@@ -11,7 +11,7 @@
 #include <trireme/comm/gloo/gloo_group.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/nccl/nccl_group.h>
-#include <trireme/launch/identity.h>
+#include <trireme/membership/identity.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ std::string digits_place() {
 }
 
 Json findings() {
-  const launch::Identity identity = launch::resolve_identity(Environment::of_process());
+  const membership::Identity identity = membership::resolve_identity(Environment::of_process());
   const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   Json json;
   json["trireme"] = version();

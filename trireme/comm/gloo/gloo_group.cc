@@ -22,8 +22,8 @@ void ignore_broken_pipes() {
 
 }  // namespace
 
-std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, int rank, int size,
-                                       const GlooOptions& options) {
+std::shared_ptr<Group> make_gloo_group(std::shared_ptr<membership::Member> member, int rank,
+                                       int size, const GlooOptions& options) {
   ignore_broken_pipes();
   auto store =
       c10::make_intrusive<ControlStore>(member, "gloo/" + options.name + "/", options.timeout);

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-namespace trireme::launch {
+namespace trireme::membership {
 class Member;
 }
 
@@ -26,8 +26,8 @@ struct GlooOptions {
 
 // COLLECTIVE over the member's workers. From then on this process ignores SIGPIPE, unless the
 // programme handles it. A build without Gloo throws Error(unsupported) saying so.
-std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member> member, int rank, int size,
-                                       const GlooOptions& options);
+std::shared_ptr<Group> make_gloo_group(std::shared_ptr<membership::Member> member, int rank,
+                                       int size, const GlooOptions& options);
 bool gloo_is_compiled_in();
 
 }  // namespace trireme::comm

@@ -3,7 +3,7 @@
 
 namespace trireme::comm {
 
-std::shared_ptr<Group> make_gloo_group(std::shared_ptr<launch::Member>, int, int,
+std::shared_ptr<Group> make_gloo_group(std::shared_ptr<membership::Member>, int, int,
                                        const GlooOptions&) {
   throw Error(
       ErrorCode::unsupported, "comm",

@@ -29,7 +29,7 @@ HostMap each_alone(int workers) {
   return map;
 }
 
-HostMap find_hosts(launch::Member& member, int worker, int workers, const std::string& place,
+HostMap find_hosts(membership::Member& member, int worker, int workers, const std::string& place,
                    Deadline deadline) {
   member.set(fmt::format("place/{}", worker), place);
   HostMap map;
@@ -48,8 +48,9 @@ HostMap find_hosts(launch::Member& member, int worker, int workers, const std::s
   return map;
 }
 
-std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
-                                                    const std::string& name, HostMeeting meeting) {
+std::vector<std::shared_ptr<HostTeam>> meet_on_host(
+    const std::shared_ptr<membership::Member>& member, const std::string& name,
+    HostMeeting meeting) {
   meeting.publish = [member, name](const std::string& value) { member->set(name, value); };
   meeting.look_up = [member, name](Deadline deadline) { return member->get(name, deadline); };
   meeting.throw_if_lost = [member] { member->throw_if_lost(); };

@@ -1,7 +1,7 @@
 // Finds the workers of a job that are on one host, so that they can share memory.
 #pragma once
 #include <trireme/comm/host/host_team.h>
-#include <trireme/launch/member.h>
+#include <trireme/membership/member.h>
 #include <string>
 #include <vector>
 
@@ -20,14 +20,15 @@ struct HostMap {
 // one machine can play several hosts.
 std::string place_of_this_process(const std::string& label);
 // COLLECTIVE over all workers.
-HostMap find_hosts(launch::Member& member, int worker, int workers, const std::string& place,
+HostMap find_hosts(membership::Member& member, int worker, int workers, const std::string& place,
                    Deadline deadline);
 HostMap each_alone(int workers);
 
 // COLLECTIVE over some processes of one host. Returns teams for the ranks of this process:
 // `meeting` says which these are, and which process this is. No other meeting of the job may use
 // the same `name`.
-std::vector<std::shared_ptr<HostTeam>> meet_on_host(const std::shared_ptr<launch::Member>& member,
-                                                    const std::string& name, HostMeeting meeting);
+std::vector<std::shared_ptr<HostTeam>> meet_on_host(
+    const std::shared_ptr<membership::Member>& member, const std::string& name,
+    HostMeeting meeting);
 
 }  // namespace trireme::comm

@@ -2,9 +2,9 @@
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/comm/host/host_team.h>
-#include <trireme/launch/phase_marks.h>
 #include <trireme/net/descriptor_socket.h>
 #include <trireme/net/fixed_text.h>
+#include <trireme/watch/phase_marks.h>
 #include <array>
 #include <cstring>
 #include <numeric>
@@ -65,12 +65,12 @@ struct HostTeam::Process {
 class HostTeam::Mark {
  public:
   Mark(const Process& process, const char* operation) {
-    const int64_t number = launch::next_collective();
-    if (number != launch::kUnmarked || process.processes > 1) mark_.emplace(operation, 0, number);
+    const int64_t number = watch::next_collective();
+    if (number != watch::kUnmarked || process.processes > 1) mark_.emplace(operation, 0, number);
   }
 
  private:
-  std::optional<launch::CollectiveMark> mark_;
+  std::optional<watch::CollectiveMark> mark_;
 };
 
 // Process 0 makes the memory and passes its descriptor on. A negative number tells the others that

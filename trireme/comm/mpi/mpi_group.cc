@@ -10,7 +10,7 @@
 #include <trireme/comm/operation_queue.h>
 #include <trireme/comm/splits.h>
 #include <trireme/comm/wait_limits.h>
-#include <trireme/launch/member.h>
+#include <trireme/membership/member.h>
 #include <trireme/plan/placement.h>
 #include <map>
 
@@ -184,7 +184,7 @@ MPI_Comm communicator_of(const std::vector<int>& members, int tag, const WaitLim
 
 bool mpi_is_compiled_in() { return true; }
 
-std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, int rank,
+std::shared_ptr<Group> make_mpi_group(std::shared_ptr<membership::Member> member, int rank,
                                       std::vector<int> members, Milliseconds timeout) {
   const auto& peers = member->peers();
   ensure_mpi(members[static_cast<size_t>(rank)], static_cast<int>(peers.size()));

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::launch {
+namespace trireme::membership {
 class Member;
 }
 
@@ -30,7 +30,7 @@ std::string hand_out_by_mpi(const std::string& text, int worker, int workers,
 
 // COLLECTIVE over `members`, which are listed by rank of the group. `timeout` applies to every
 // wait. The tensors of a failed wait stay with MPI for good.
-std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member> member, int rank,
+std::shared_ptr<Group> make_mpi_group(std::shared_ptr<membership::Member> member, int rank,
                                       std::vector<int> members, Milliseconds timeout);
 
 // COLLECTIVE over all workers of mpirun, as the last call: mpirun treats an exit without it as a

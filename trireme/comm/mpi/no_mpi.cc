@@ -15,7 +15,7 @@ Error lacking() {
 
 bool mpi_is_compiled_in() { return false; }
 std::string hand_out_by_mpi(const std::string&, int, int, Milliseconds) { throw lacking(); }
-std::shared_ptr<Group> make_mpi_group(std::shared_ptr<launch::Member>, int, std::vector<int>,
+std::shared_ptr<Group> make_mpi_group(std::shared_ptr<membership::Member>, int, std::vector<int>,
                                       Milliseconds) {
   throw lacking();
 }

@@ -10,8 +10,8 @@
 
 namespace trireme::comm {
 
-std::shared_ptr<Group> make_nccl_group(std::shared_ptr<launch::Member> member, int rank, int size,
-                                       const NcclOptions& options) {
+std::shared_ptr<Group> make_nccl_group(std::shared_ptr<membership::Member> member, int rank,
+                                       int size, const NcclOptions& options) {
   if (options.device < 0 || options.device >= static_cast<int>(torch::cuda::device_count()))
     throw Error(ErrorCode::not_found, "comm",
                 fmt::format("there is no GPU {} for NCCL: this host has {}", options.device,

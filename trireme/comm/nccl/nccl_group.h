@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace trireme::launch {
+namespace trireme::membership {
 class Member;
 }
 
@@ -23,8 +23,8 @@ struct NcclOptions {
 
 // COLLECTIVE over the member's workers. Tensors are on that GPU. A build without NCCL throws
 // Error(unsupported) saying so.
-std::shared_ptr<Group> make_nccl_group(std::shared_ptr<launch::Member> member, int rank, int size,
-                                       const NcclOptions& options);
+std::shared_ptr<Group> make_nccl_group(std::shared_ptr<membership::Member> member, int rank,
+                                       int size, const NcclOptions& options);
 bool nccl_is_compiled_in();
 
 }  // namespace trireme::comm

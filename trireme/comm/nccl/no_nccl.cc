@@ -3,7 +3,7 @@
 
 namespace trireme::comm {
 
-std::shared_ptr<Group> make_nccl_group(std::shared_ptr<launch::Member>, int, int,
+std::shared_ptr<Group> make_nccl_group(std::shared_ptr<membership::Member>, int, int,
                                        const NcclOptions&) {
   throw Error(ErrorCode::unsupported, "comm", "this build has no NCCL",
               "build with -DTRIREME_NCCL=ON and a LibTorch with CUDA");

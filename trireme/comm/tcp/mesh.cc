@@ -30,7 +30,7 @@ enum class Lane { collectives, messages };
 
 class Meeting {
  public:
-  Meeting(launch::Member& member, int rank, int size, const MeshOptions& options)
+  Meeting(membership::Member& member, int rank, int size, const MeshOptions& options)
       : member_(member),
         rank_(rank),
         size_(size),
@@ -153,7 +153,7 @@ class Meeting {
     ++met_;
   }
 
-  launch::Member& member_;
+  membership::Member& member_;
   const int rank_, size_;
   const MeshOptions& options_;
   const Deadline deadline_;
@@ -168,7 +168,7 @@ class Meeting {
 
 }  // namespace
 
-Mesh connect_mesh(launch::Member& member, int rank, int size, const MeshOptions& options) {
+Mesh connect_mesh(membership::Member& member, int rank, int size, const MeshOptions& options) {
   if (size == 1) return {std::vector<Descriptor>(1), std::vector<Descriptor>(1)};
   return Meeting(member, rank, size, options).run();
 }

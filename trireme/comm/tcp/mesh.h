@@ -6,7 +6,7 @@
 #pragma once
 #include <trireme/base/deadline.h>
 #include <trireme/base/descriptor.h>
-#include <trireme/launch/member.h>
+#include <trireme/membership/member.h>
 #include <string>
 #include <vector>
 
@@ -31,6 +31,6 @@ struct Mesh {
 
 // COLLECTIVE over the group's ranks. The sockets do not block. Throws Error(timeout) naming the
 // missing ranks, Error(peer_lost), or Error(invalid_argument) if a peer has another token.
-Mesh connect_mesh(launch::Member& member, int rank, int size, const MeshOptions& options);
+Mesh connect_mesh(membership::Member& member, int rank, int size, const MeshOptions& options);
 
 }  // namespace trireme::comm

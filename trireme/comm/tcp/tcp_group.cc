@@ -12,7 +12,7 @@
 #include <trireme/comm/tcp/round_runner.h>
 #include <trireme/comm/tcp/tcp_group.h>
 #include <trireme/comm/wait_limits.h>
-#include <trireme/launch/member.h>
+#include <trireme/membership/member.h>
 #include <trireme/plan/placement.h>
 #include <algorithm>
 #include <cstring>
@@ -27,7 +27,7 @@ constexpr Milliseconds kSilence{10000};
 
 // [rank]: the number of its host, in the order of first ranks. Hosts are told apart by address,
 // since the traffic over the network is what counts.
-std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& workers) {
+std::vector<int> hosts_of(const membership::Member& member, const std::vector<int>& workers) {
   std::map<std::string, int> numbers;
   std::vector<int> hosts;
   for (const int worker : workers)
@@ -40,7 +40,7 @@ std::vector<int> hosts_of(const launch::Member& member, const std::vector<int>& 
 
 // With more ranks than cores, a rank that waits without sleeping delays the rank for
 // which it waits.
-bool has_a_core_for_each_rank(const launch::Member& member, const std::vector<int>& workers,
+bool has_a_core_for_each_rank(const membership::Member& member, const std::vector<int>& workers,
                               int rank) {
   const auto host_of = [&](int worker) {
     return member.peers()[static_cast<size_t>(worker)].host;
@@ -300,7 +300,7 @@ class TcpGroup : public Group, public Breakable {
 
 }  // namespace
 
-std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, int rank,
+std::shared_ptr<Group> make_tcp_group(std::shared_ptr<membership::Member> member, int rank,
                                       std::vector<int> workers, const TcpOptions& options) {
   Mesh mesh = connect_mesh(*member, rank, static_cast<int>(workers.size()),
                            {.name = options.name,

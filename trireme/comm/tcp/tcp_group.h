@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace trireme::launch {
+namespace trireme::membership {
 class Member;
 }
 
@@ -29,7 +29,7 @@ struct TcpOptions {
 // COLLECTIVE over `workers`, which are listed by rank. Synchronous operations run in the calling
 // thread, others in a thread of the group, in order. Several threads may call send and recv. The
 // tensors of a failed operation have no particular values.
-std::shared_ptr<Group> make_tcp_group(std::shared_ptr<launch::Member> member, int rank,
+std::shared_ptr<Group> make_tcp_group(std::shared_ptr<membership::Member> member, int rank,
                                       std::vector<int> workers, const TcpOptions& options);
 
 }  // namespace trireme::comm

@@ -6,7 +6,6 @@
 
 #include <trireme/base/error.h>
 #include <trireme/comm/dtype.h>
-#include <trireme/launch/phase_marks.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/shared/between_hosts.h>
 #include <trireme/parallel/shared/gradient_sums.h>
@@ -15,6 +14,7 @@
 #include <trireme/parallel/shared/step_table.h>
 #include <trireme/parallel/shared/update_guard.h>
 #include <trireme/parallel/step_facts.h>
+#include <trireme/watch/phase_marks.h>
 #include <array>
 #include <cmath>
 #include <optional>
@@ -91,7 +91,7 @@ class OneCopyOfAHost : public SharedExchange {
     const at::NoGradGuard no_grad;
     team_->meet({"sync parameters", count(), "shared"});
     copy_.take_values();
-    const launch::CollectiveMark mark("parameters of all hosts");
+    const watch::CollectiveMark mark("parameters of all hosts");
     shared::lead_host(*group_, *team_, [&](Group& leaders) {
       for (int p = 0; p < count(); ++p) leaders.broadcast(copy_.shared_view(p).view({-1}), 0);
     });
@@ -211,7 +211,7 @@ class OneCopyOfAHost : public SharedExchange {
 
   // Before this call nothing of this step has been written to parameters and state.
   void update_shards(double factor) {
-    launch::mark_phase(Phase::optimizer);
+    watch::mark_phase(Phase::optimizer);
     update_factor_ = factor;
     updating_ = guard_ != nullptr;
     update_shard(team_->rank());
@@ -299,7 +299,7 @@ class OneCopyOfAHost : public SharedExchange {
     if (const int p = copy_.contents().look(); p >= 0)
       facts_.report_change(facts_of(team_->rank()), group_->rank(), {Change::rewritten, p});
     team_->barrier("reduced on this host");
-    const launch::CollectiveMark mark("reduced on all hosts");
+    const watch::CollectiveMark mark("reduced on all hosts");
     shared::lead_host(*group_, *team_, [&](Group& leaders) {
       all_facts_.copy_(sum_of_facts());
       between_->all_reduce(leaders, all_facts_, [&] { facts_.report_bad_gradients(all_facts_); });

@@ -1,0 +1,61 @@
+// Events on their way from workers to the launcher, over real connections.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "job.h"
+
+namespace trireme::membership::worker_events_test {
+namespace {
+
+using monitor::FaultRecord;
+using monitor::Told;
+
+Told fault(int rank, int64_t step) {
+  return {.rank = rank, .time = 1, .event = FaultRecord{step, "kill:rank=0"}};
+}
+
+// Collects events until there are so many. The time-out of the test ends a wait in vain.
+std::vector<Told> await(Coordinator& coordinator, size_t count) {
+  std::vector<Told> events;
+  for (const Deadline deadline = soon(); events.size() < count && !deadline.expired();) {
+    for (Told& told : coordinator.take_events().events) events.push_back(std::move(told));
+    std::this_thread::sleep_for(Milliseconds(5));
+  }
+  return events;
+}
+
+TEST(WorkerEvents, TravelWithHeartbeats) {
+  TestJob job(2);
+  job.join_all();
+  job[0].tell_event(fault(0, 1));
+  EXPECT_EQ(await(job.coordinator, 1).at(0).rank, 0);
+  job[1].tell_event(fault(1, 2));
+  const std::vector<Told> events = await(job.coordinator, 1);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].rank, 1);
+  EXPECT_EQ(std::get<FaultRecord>(events[0].event).step, 2);
+}
+
+TEST(WorkerEvents, ComeBeforeTheGoodbyeOfAWorkerThatLeaves) {
+  TestJob job(1, {.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(60000)});
+  job.join_all();
+  job[0].tell_event(fault(0, 1));
+  EXPECT_TRUE(job.coordinator.take_events().empty()) << "no heartbeat has taken it along";
+  job[0].leave();
+  ASSERT_TRUE(job.coordinator.wait_until_all_left(soon()));
+  EXPECT_EQ(job.coordinator.take_events().events.size(), 1u);
+}
+
+TEST(WorkerEvents, ThatComeTooFastAreDroppedAndCounted) {
+  TestJob job(1, {.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(60000)});
+  job.join_all();
+  for (int64_t step = 1; step <= 1000; ++step) job[0].tell_event(fault(0, step));
+  job[0].leave();
+  ASSERT_TRUE(job.coordinator.wait_until_all_left(soon()));
+  const EventBatch batch = job.coordinator.take_events();
+  EXPECT_LT(batch.events.size(), 1000u);
+  EXPECT_EQ(static_cast<int64_t>(batch.events.size()) + batch.dropped, 1000);
+}
+
+}  // namespace
+}  // namespace trireme::membership::worker_events_test

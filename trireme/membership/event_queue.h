@@ -1,0 +1,43 @@
+// The events of workers (monitor/events.h) on their way to the launcher. A worker keeps them until
+// its next heartbeat, which takes them along, so events wake nobody. The coordinator keeps them
+// until the launcher asks.
+#pragma once
+#include <trireme/base/json.h>
+#include <trireme/monitor/events.h>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace trireme::membership {
+
+struct EventBatch {
+  std::vector<monitor::Told> events;  // In the order in which they were told.
+  // The number of events before them for which there was no room.
+  int64_t dropped = 0;
+  bool empty() const { return events.empty() && dropped == 0; }
+};
+
+// Any thread. No call waits for anything but another call.
+class EventQueue {
+ public:
+  explicit EventQueue(size_t most) : most_(most) {}
+  // A step takes the place of the same rank's step directly before it, because readers want the
+  // newest one. If there is no room, the event is dropped and counted.
+  void add(monitor::Told told);
+  void add(EventBatch batch);
+  EventBatch take();
+
+ private:
+  void put(monitor::Told told);  // The caller holds the mutex.
+
+  const size_t most_;
+  std::mutex mutex_;  // Guards the next member.
+  EventBatch kept_;
+};
+
+// The message `events` of a worker. Events that cannot be read count as dropped.
+Json events_message(const EventBatch& batch);
+EventBatch events_from(const Json& message);
+
+}  // namespace trireme::membership

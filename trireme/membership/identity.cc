@@ -1,0 +1,266 @@
+#include <fmt/format.h>
+#include <trireme/base/deadline.h>
+#include <trireme/base/error.h>
+#include <trireme/base/text.h>
+#include <trireme/membership/identity.h>
+#include <trireme/membership/secret_file.h>
+#include <trireme/membership/units.h>
+#include <unistd.h>
+#include <charconv>
+
+namespace trireme::membership {
+namespace {
+
+Error missing(const std::string& name, const std::string& present) {
+  return Error(ErrorCode::invalid_argument, "membership",
+               fmt::format("environment variable {} is missing, but {} is set", name, present),
+               fmt::format("set {}, or unset {}", name, present));
+}
+
+int required(const Environment& environment, const std::string& name, const std::string& present) {
+  const auto value = environment.get_int(name);
+  if (!value) throw missing(name, present);
+  return *value;
+}
+
+void require_range(const std::string& name, int value, int low, int high,
+                   const std::string& rule) {
+  if (value >= low && value <= high) return;
+  throw Error(ErrorCode::invalid_argument, "membership",
+              fmt::format("environment variable {}={} is out of range: {}", name, value, rule),
+              low <= high ? fmt::format("a number from {} to {}", low, high) : "");
+}
+
+constexpr int kMaxWorkers = kFirstSideTask;
+
+// The four numbers that every launcher hands out, under its own names.
+struct Names {
+  const char *worker, *workers, *local_worker, *local_workers;
+};
+
+void read_numbers(const Environment& environment, const Names& names, Identity& identity) {
+  const std::string present = environment.get(names.workers) ? names.workers : names.worker;
+  identity.workers = required(environment, names.workers, present);
+  require_range(names.workers, identity.workers, 1, kMaxWorkers, "a job has at least 1 worker");
+  identity.worker = required(environment, names.worker, present);
+  require_range(names.worker, identity.worker, 0, identity.workers - 1,
+                fmt::format("the job has {} workers", identity.workers));
+  identity.local_workers = environment.get_int(names.local_workers).value_or(1);
+  require_range(names.local_workers, identity.local_workers, 1, identity.workers,
+                fmt::format("the job has {} workers", identity.workers));
+  identity.local_worker = environment.get_int(names.local_worker).value_or(0);
+  require_range(names.local_worker, identity.local_worker, 0, identity.local_workers - 1,
+                fmt::format("this host has {} workers", identity.local_workers));
+}
+
+void read_rendezvous(const std::string& name, const std::string& text, Identity& identity) {
+  if (net::is_etcd_url(text)) {
+    identity.etcd = net::parse_etcd_url(text);
+    return;
+  }
+  try {
+    if (const auto endpoint = net::parse_endpoint(text); endpoint.port > 0) {
+      identity.rendezvous = endpoint;
+      return;
+    }
+  } catch (const Error&) {
+  }
+  throw Error(ErrorCode::invalid_argument, "membership",
+              fmt::format("environment variable {}='{}' is not HOST:PORT", name, text),
+              "for example 10.0.0.1:29500, or etcd://10.0.0.5:2379/my-training");
+}
+
+// A side task knows how many workers the job begins with, and where to join.
+Identity of_side_task(const Environment& environment, const std::string& role) {
+  Identity identity;
+  identity.launcher = Launcher::trireme;
+  identity.task = {role, required(environment, "TRIREME_INDEX", "TRIREME_ROLE")};
+  require_range("TRIREME_INDEX", identity.task.index, 0, kFirstSideTask,
+                "tasks are numbered from 0");
+  identity.worker = -1;
+  identity.workers = required(environment, "TRIREME_WORKERS", "TRIREME_ROLE");
+  require_range("TRIREME_WORKERS", identity.workers, 1, kMaxWorkers,
+                "a job has at least 1 worker");
+  const auto rendezvous = environment.get("TRIREME_RENDEZVOUS");
+  if (!rendezvous) throw missing("TRIREME_RENDEZVOUS", "TRIREME_ROLE");
+  read_rendezvous("TRIREME_RENDEZVOUS", *rendezvous, identity);
+  return identity;
+}
+
+Identity from_trireme(const Environment& environment) {
+  if (const auto role = environment.get("TRIREME_ROLE"); role && *role != kWorkerRole)
+    return of_side_task(environment, *role);
+  Identity identity;
+  identity.launcher = Launcher::trireme;
+  read_numbers(
+      environment,
+      {"TRIREME_WORKER", "TRIREME_WORKERS", "TRIREME_LOCAL_WORKER", "TRIREME_LOCAL_WORKERS"},
+      identity);
+  identity.generation = environment.get_int("TRIREME_GENERATION").value_or(0);
+  if (const auto text = environment.get("TRIREME_ELASTIC")) {
+    identity.elastic = parse_elastic(*text, "environment variable TRIREME_ELASTIC");
+    const auto process = environment.get_int64("TRIREME_PROCESS");
+    if (!process) throw missing("TRIREME_PROCESS", "TRIREME_ELASTIC");
+    identity.elastic->process = *process;
+    identity.elastic->unit = environment.get_int("TRIREME_UNIT").value_or(1);
+    check_units(identity.elastic->unit, "TRIREME_UNIT", identity.elastic->minimum,
+                identity.elastic->maximum, identity.elastic->maximum);
+    identity.elastic->launcher = environment.get_int("TRIREME_LAUNCHER").value_or(0);
+    if (const auto grace = environment.get_int64("TRIREME_LAUNCHER_GRACE_MS"))
+      identity.elastic->launcher_grace = saturated(Milliseconds(*grace));
+    if (const auto grace = environment.get_int64("TRIREME_STOP_GRACE_MS"))
+      identity.elastic->stop_grace = saturated(Milliseconds(*grace));
+  }
+  if (const auto text = environment.get("TRIREME_RENDEZVOUS")) {
+    read_rendezvous("TRIREME_RENDEZVOUS", *text, identity);
+  } else if (identity.workers > 1 || identity.elastic) {
+    throw missing("TRIREME_RENDEZVOUS", identity.elastic ? "TRIREME_ELASTIC" : "TRIREME_WORKERS");
+  }
+  return identity;
+}
+
+net::Endpoint master_of(const Environment& environment) {
+  const auto host = environment.get("MASTER_ADDR");
+  if (!host || host->empty()) throw missing("MASTER_ADDR", "WORLD_SIZE");
+  const int port = required(environment, "MASTER_PORT", "WORLD_SIZE");
+  require_range("MASTER_PORT", port, 1, 65535, "that is not a port");
+  return {*host, port};
+}
+
+bool is_true(const std::optional<std::string>& text) {
+  return text == "True" || text == "true" || text == "1";
+}
+
+Identity from_torchrun(const Environment& environment) {
+  Identity identity;
+  identity.launcher = Launcher::torchrun;
+  read_numbers(environment, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}, identity);
+  identity.generation = environment.get_int("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  if (identity.workers == 1) return identity;  // There is no other worker to meet.
+
+  const net::Endpoint master = master_of(environment);
+  identity.hosts_coordinator = identity.worker == 0;
+  // In this case the agent itself holds MASTER_PORT and serves its store there.
+  if (is_true(environment.get("TORCHELASTIC_USE_AGENT_STORE"))) {
+    identity.agent_store = master;
+  } else {
+    identity.rendezvous = master;
+  }
+  if (const auto run = environment.get("TORCHELASTIC_RUN_ID"))
+    identity.job_id = fmt::format("{}-{}", *run, master.port);
+  return identity;
+}
+
+// mpirun gives its workers no rendezvous. They meet by the token file inside a host, and through
+// MPI between hosts.
+Identity from_mpirun(const Environment& environment, const Names& names, const std::string& job) {
+  Identity identity;
+  identity.launcher = Launcher::mpirun;
+  read_numbers(environment, names, identity);
+  identity.hosts_coordinator = identity.workers > 1 && identity.worker == 0;
+  identity.job_id = "mpirun-" + job;
+  return identity;
+}
+
+Identity from_openmpi(const Environment& environment) {
+  return from_mpirun(environment,
+                     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                      "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                     environment.get("OMPI_MCA_ess_base_jobid").value_or("openmpi"));
+}
+
+// Hydra names no job, but it is the parent of all processes that it starts on a host.
+Identity from_mpich(const Environment& environment) {
+  return from_mpirun(environment, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+                     std::to_string(getppid()));
+}
+
+std::string_view to_string(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::alone: return "no launcher";
+    case Launcher::trireme: return "trireme launch";
+    case Launcher::torchrun: return "torchrun";
+    case Launcher::mpirun: return "mpirun";
+  }
+  return "no launcher";
+}
+
+}  // namespace
+
+std::optional<std::string> token_from(const Environment& environment) {
+  const auto long_enough = [](std::string_view text, const std::string& where) {
+    const std::string token(trimmed(text));
+    if (token.size() >= kMinTokenBytes) return token;
+    throw Error(ErrorCode::invalid_argument, "membership",
+                fmt::format("the job token in {} has {} bytes; it must have {} or more, or others "
+                            "can guess it",
+                            where, token.size(), kMinTokenBytes),
+                "the output of `openssl rand -hex 32`, the same for all workers");
+  };
+  if (const auto token = environment.get("TRIREME_JOB_TOKEN"))
+    return long_enough(*token, "TRIREME_JOB_TOKEN");
+  if (const auto path = environment.get("TRIREME_JOB_TOKEN_FILE"))
+    return long_enough(read_secret_file(*path, Symlink::follow),
+                       fmt::format("the file {} (TRIREME_JOB_TOKEN_FILE)", *path));
+  return std::nullopt;
+}
+
+Identity resolve_identity(const Environment& environment) {
+  const auto any_of = [&](const char* one, const char* other) {
+    return environment.get(one) || environment.get(other);
+  };
+  Identity identity;
+  if (any_of("TRIREME_WORKER", "TRIREME_WORKERS")) {
+    identity = from_trireme(environment);
+  } else if (any_of("RANK", "WORLD_SIZE")) {
+    identity = from_torchrun(environment);
+  } else if (any_of("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) {
+    identity = from_openmpi(environment);
+  } else if (any_of("PMI_RANK", "PMI_SIZE")) {
+    identity = from_mpich(environment);
+  }
+  if (identity.is_worker()) identity.task.index = identity.worker;
+  identity.token = token_from(environment);
+  return identity;
+}
+
+Elastic parse_elastic(const std::string& text, const std::string& where) {
+  const auto wrong = [&](const std::string& why) {
+    return Error(
+        ErrorCode::invalid_argument, "membership", fmt::format("{} is '{}': {}", where, text, why),
+        "MIN:MAX, such as 1:4: the job needs MIN workers to continue and never has more than MAX");
+  };
+  Elastic elastic;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, elastic.minimum);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != ':')
+    throw wrong("not two numbers with a colon between them");
+  const auto second = std::from_chars(first.ptr + 1, end, elastic.maximum);
+  if (second.ec != std::errc() || second.ptr != end)
+    throw wrong("not two numbers with a colon between them");
+  if (elastic.minimum < 1) throw wrong("a job has at least 1 worker");
+  if (elastic.maximum < elastic.minimum) throw wrong("the maximum is below the minimum");
+  if (elastic.maximum > kMaxWorkers) throw wrong(fmt::format("more than {} workers", kMaxWorkers));
+  return elastic;
+}
+
+std::string Identity::describe() const {
+  if (launcher == Launcher::alone) return "alone: one worker, started by no launcher";
+  std::string text =
+      is_worker()
+          ? fmt::format("worker {} of {} ({} of {} on this host), generation {}, started by {}",
+                        worker, workers, local_worker, local_workers, generation,
+                        to_string(launcher))
+          : fmt::format("{} of a job that began with {} workers, started by {}", task.name(),
+                        workers, to_string(launcher));
+  if (rendezvous) text += fmt::format("; coordinator at {}", rendezvous->describe());
+  if (etcd)
+    text += fmt::format("; the coordinator's address is published at {}", etcd->describe());
+  if (agent_store)
+    text += fmt::format("; the coordinator's address is published in the store at {}",
+                        agent_store->describe());
+  if (hosts_coordinator) text += "; this worker runs the coordinator";
+  return text + (token ? "; job token given" : "; no job token given");
+}
+
+}  // namespace trireme::membership
