@@ -37,6 +37,24 @@ TEST(EventQueue, KeepsOnlyTheNewestOfStepsThatFollowEachOther) {
   EXPECT_TRUE(queue.take().empty());
 }
 
+TEST(EventQueue, MergesOnlyStepsOfOneEpoch) {
+  EventQueue queue(10);
+  for (int64_t number = 1; number <= 6; ++number)
+    queue.add({.rank = 0,
+               .time = 1,
+               .event = StepRecord{.step = number, .epoch = (number - 1) / 3, .samples = 8}});
+  const EventBatch batch = queue.take();
+  EXPECT_THAT(names_of(batch), ElementsAre("0:3", "0:6"));
+  for (const Told& told : batch.events) EXPECT_EQ(std::get<StepRecord>(told.event).samples, 24);
+}
+
+TEST(EventQueue, AlwaysHasRoomForTheEndOfTheRun) {
+  EventQueue queue(1);
+  queue.add(fault(0, 1));
+  queue.add({.rank = 0, .time = 1, .event = monitor::RunEnd{}});
+  EXPECT_EQ(queue.take().events.size(), 2u);
+}
+
 TEST(EventQueue, CountsWhatItDropsWhenItIsFull) {
   EventQueue queue(2);
   for (int64_t number = 1; number <= 5; ++number) queue.add(fault(0, number));

@@ -21,12 +21,11 @@ std::unique_ptr<monitor::Sink> readers_of_rank_0(const RunFiles& files,
                                                  const ReaderOptions& options) {
   return monitor::make_on_demand([files, options] {
     std::vector<std::unique_ptr<monitor::Sink>> sinks;
-    const char* mode = std::getenv("TRIREME_PROGRESS");
-    const bool to_launcher = mode != nullptr && std::string_view(mode) == "lines";
+    const char* const drawn_by = std::getenv("TRIREME_PROGRESS");
+    const bool launcher_draws = drawn_by != nullptr && std::string_view(drawn_by) == "launcher";
     std::FILE* const out = options.json ? stderr : stdout;
-    if (options.progress)
-      sinks.push_back(to_launcher ? monitor::make_progress_lines(stdout)
-                                  : monitor::make_progress(out, isatty(fileno(out)) != 0));
+    if (options.progress && !launcher_draws)
+      sinks.push_back(monitor::make_progress(out, isatty(fileno(out)) != 0));
     if (!files.log.empty()) sinks.push_back(monitor::make_json_lines(files.log));
     if (!files.events.empty()) sinks.push_back(monitor::make_tensorboard(files.events));
     return sinks;
@@ -38,11 +37,8 @@ LauncherReaders::LauncherReaders(std::filesystem::path log, bool draws_progress)
   if (draws_progress) progress_ = monitor::make_progress(stdout, isatty(STDOUT_FILENO) != 0);
 }
 
-bool LauncherReaders::take_line(const std::string& line) {
-  return progress_ && monitor::replay_progress(line, *progress_);
-}
-
 void LauncherReaders::take(const monitor::Told& told) {
+  if (progress_ && told.rank == 0) progress_->take(told.event);
   const bool is_own = std::holds_alternative<monitor::NoticeRecord>(told.event);
   const bool is_known =
       told.rank == 0 || !std::holds_alternative<monitor::FaultRecord>(told.event);

@@ -32,10 +32,9 @@ class LauncherReaders {
   // `log` may be empty.
   LauncherReaders(std::filesystem::path log, bool draws_progress);
   bool draws_progress() const { return progress_ != nullptr; }
-  // Returns true if a worker's line is an event of rank 0 (monitor::replay_progress).
-  bool take_line(const std::string& line);
-  // An event of the launcher or of any rank. It writes down what rank 0 does not know: notices,
-  // and the faults of other ranks. Throws Error(io) if the log cannot be written.
+  // An event of the launcher or of any rank. It draws the progress of rank 0, and writes down what
+  // rank 0 does not know: notices, and the faults of other ranks. Throws Error(io) if the log
+  // cannot be written.
   void take(const monitor::Told& told);
 
  private:

@@ -102,10 +102,7 @@ int supervise_workers(const TrainArguments& arguments, const Config& config,
   set_threads(config, strategy, std::max(1, options.workers / options.nodes));
   // The report must stay JSON; rank 0 itself then writes the progress to standard error.
   options.prefix_output = !arguments.json;
-  if (readers.draws_progress()) {
-    options.environment.emplace_back("TRIREME_PROGRESS", "lines");
-    options.on_line = [&readers](int, const std::string& line) { return readers.take_line(line); };
-  }
+  if (readers.draws_progress()) options.environment.emplace_back("TRIREME_PROGRESS", "launcher");
   return launch::supervise(options);
 }
 

@@ -27,6 +27,7 @@ constexpr Milliseconds kQuietTimeout{1000};
 constexpr Milliseconds kUnreadTimeout{2000};
 constexpr Milliseconds kSlowReaderTimeout{30000};  // The same wait at the end of other jobs.
 constexpr Milliseconds kOtherNodesTimeout{5000};   // The wait for other nodes' workers to leave.
+constexpr Milliseconds kLastEventsTimeout{1000};
 constexpr Milliseconds kLookAtSideTasks{50};
 
 // A random first number: no two launchers of a job give the same numbers, nor does one that is
@@ -83,7 +84,6 @@ int Supervision::run() {
     keep_deadlines();
   }
   tell_notices();  // Notices may have come with the end.
-  tell_events();
   const Verdict verdict = finish();
   if (!verdict.text.empty()) tell(record_of_end(verdict), verdict.text);
   return verdict.exit_code;
@@ -219,10 +219,12 @@ Verdict Supervision::finish() {
   if (!descendants_.end_all(Deadline::after(kReapTimeout)))
     log_warning("a process that a worker left behind does not end");
   finish_output();
-  // Workers of other nodes may not have said goodbye yet.
-  if (coordinator_ && options_.nodes > 1)
-    coordinator_->wait_until_all_left(Deadline::after(kOtherNodesTimeout));
   if (coordinator_) {
+    // Workers of other nodes may not have said goodbye yet. Those of this host have ended, but the
+    // coordinator may not have read their last events.
+    coordinator_->wait_until_all_left(
+        Deadline::after(options_.nodes > 1 ? kOtherNodesTimeout : kLastEventsTimeout));
+    tell_events();
     end_.any_step_finished = coordinator_->any_step_finished();
     if (options_.elastic) end_.members_were_stopped = coordinator_->members_were_stopped();
     if (options_.elastic && !end_.failure) end_.failure = coordinator_->failure();

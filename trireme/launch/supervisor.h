@@ -42,8 +42,8 @@ struct SupervisorOptions : Patience {
   Milliseconds join_timeout{60000};
   Milliseconds heartbeat_timeout{10000};
   watch::StragglerOptions straggler;
-  // Called for each complete line of a worker's standard output. If it returns true, as the
-  // progress display does, the line is not printed.
+  // Called for each complete line of a worker's standard output. If it returns true, the line is
+  // not printed.
   std::function<bool(int worker, const std::string& line)> on_line;
   // Called on node 0 for each notice of a worker that was lost, hangs or is slow (notices.h). The
   // printed line is "text" in the record. If it throws, the job continues.

@@ -23,16 +23,19 @@ EventBatch EventQueue::take() {
 
 void EventQueue::put(monitor::Told told) {
   std::vector<monitor::Told>& events = kept_.events;
-  if (std::holds_alternative<monitor::StepRecord>(told.event)) {
+  if (auto* const step = std::get_if<monitor::StepRecord>(&told.event)) {
     const auto before =
         std::find_if(events.rbegin(), events.rend(),
                      [&](const monitor::Told& each) { return each.rank == told.rank; });
-    if (before != events.rend() && std::holds_alternative<monitor::StepRecord>(before->event)) {
+    const auto* const earlier =
+        before == events.rend() ? nullptr : std::get_if<monitor::StepRecord>(&before->event);
+    if (earlier && earlier->epoch == step->epoch) {
+      *step = monitor::merged(*earlier, *step);
       *before = std::move(told);
       return;
     }
   }
-  if (events.size() < most_)
+  if (events.size() < most_ || std::holds_alternative<monitor::RunEnd>(told.event))
     events.push_back(std::move(told));
   else
     ++kept_.dropped;

@@ -22,8 +22,8 @@ struct EventBatch {
 class EventQueue {
  public:
   explicit EventQueue(size_t most) : most_(most) {}
-  // A step takes the place of the same rank's step directly before it, because readers want the
-  // newest one. If there is no room, the event is dropped and counted.
+  // A step joins the same rank's step of that epoch directly before it (monitor::merged()). If
+  // there is no room, an event is dropped and counted, unless it is the end of the run.
   void add(monitor::Told told);
   void add(EventBatch batch);
   EventBatch take();

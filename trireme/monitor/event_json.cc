@@ -25,6 +25,13 @@ Json head(const char* kind, std::optional<double> unix_seconds) {
   return json;
 }
 
+// One rank alone exchanges nothing.
+void add_exchange(Json& json, int64_t operations, int64_t bytes_sent) {
+  if (operations == 0) return;
+  json["operations"] = operations;
+  json["bytes_sent"] = bytes_sent;
+}
+
 struct Writer {
   std::optional<double> time;
 
@@ -49,6 +56,17 @@ struct Writer {
     if (!(step.gradient_norm < 0)) json["gradient_norm"] = number(step.gradient_norm);
     json["samples"] = step.samples;
     json["seconds"] = number(step.seconds);
+    add_exchange(json, step.operations, step.bytes_sent);
+    if (step.updated_elements > 0) json["updated_elements"] = step.updated_elements;
+    if (step.steps > 1) json["steps"] = step.steps;
+    return json;
+  }
+  Json operator()(const SkipRecord& skip) const {
+    Json json = head("skip", time);
+    json["step"] = skip.step;
+    json["samples"] = skip.samples;
+    json["seconds"] = number(skip.seconds);
+    add_exchange(json, skip.operations, skip.bytes_sent);
     return json;
   }
   Json operator()(const EvalRecord& eval) const {
@@ -57,6 +75,7 @@ struct Writer {
     json["epoch"] = eval.epoch;
     json["loss"] = number(eval.loss);
     json["accuracy"] = number(eval.accuracy);
+    if (eval.samples > 0) json["samples"] = eval.samples;
     return json;
   }
   Json operator()(const Message& message) const {
@@ -99,6 +118,8 @@ struct Writer {
                     {"shuffle", from.data.shuffle},
                     {"drop_last", from.data.drop_last}};
     if (!from.ledger.is_null()) json["ledger"] = from.ledger;
+    if (!from.cause.empty()) json["cause"] = from.cause;
+    if (!from.checkpoint.empty()) json["checkpoint"] = from.checkpoint;
     return json;
   }
   Json operator()(const CommitRecord& commit) const {

@@ -1,4 +1,4 @@
-// The events of a run as JSON, for the log file and for the pipe to the launcher.
+// The events of a run as JSON, for the log file and for the way to the launcher.
 #pragma once
 #include <trireme/monitor/events.h>
 #include <optional>
@@ -6,8 +6,8 @@
 
 namespace trireme::monitor {
 
-// {"event": "start" | "step" | "eval" | "message" | "end" | "continue" | "commit" | "fault" |
-// "verdict", "time": ..., and the fields of events.h}. "time" is `unix_seconds` to the
+// {"event": "start" | "step" | "skip" | "eval" | "message" | "end" | "continue" | "commit" |
+// "fault" | "verdict", "time": ..., and the fields of events.h}. "time" is `unix_seconds` to the
 // millisecond, or left out. A save or a guard is a "message" with "kind", its "text" and its
 // fields; a notice is a "verdict" with the fields of its record. NaN and infinities become
 // strings; a position is {"epoch": ..., "first": ...}.

@@ -100,6 +100,12 @@ RunStart read_start(Reader& read) {
   return start;
 }
 
+void read_exchange(Reader& read, int64_t& operations, int64_t& bytes_sent) {
+  if (!read.has("operations")) return;
+  read("operations", operations);
+  read("bytes_sent", bytes_sent);
+}
+
 StepRecord read_step(Reader& read) {
   StepRecord step;
   read("step", step.step);
@@ -109,7 +115,19 @@ StepRecord read_step(Reader& read) {
   if (read.has("gradient_norm")) read("gradient_norm", step.gradient_norm);
   read("samples", step.samples);
   read("seconds", step.seconds);
+  read_exchange(read, step.operations, step.bytes_sent);
+  if (read.has("updated_elements")) read("updated_elements", step.updated_elements);
+  if (read.has("steps")) read("steps", step.steps);
   return step;
+}
+
+SkipRecord read_skip(Reader& read) {
+  SkipRecord skip;
+  read("step", skip.step);
+  read("samples", skip.samples);
+  read("seconds", skip.seconds);
+  read_exchange(read, skip.operations, skip.bytes_sent);
+  return skip;
 }
 
 EvalRecord read_eval(Reader& read) {
@@ -118,6 +136,7 @@ EvalRecord read_eval(Reader& read) {
   read("epoch", eval.epoch);
   read("loss", eval.loss);
   read("accuracy", eval.accuracy);
+  if (read.has("samples")) read("samples", eval.samples);
   return eval;
 }
 
@@ -168,6 +187,8 @@ ContinueRecord read_continue(Reader& read) {
   Json data;
   read("data", data);
   if (read.has("ledger")) read("ledger", from.ledger);
+  if (read.has("cause")) read("cause", from.cause);
+  if (read.has("checkpoint")) read("checkpoint", from.checkpoint);
   Reader of_data(data);
   of_data("samples", from.data.samples);
   of_data("batch", from.data.batch);
@@ -208,6 +229,8 @@ std::optional<Event> event_of(const Json& json) {
     event = read_start(read);
   else if (kind == "step")
     event = read_step(read);
+  else if (kind == "skip")
+    event = read_skip(read);
   else if (kind == "eval")
     event = read_eval(read);
   else if (kind == "message")

@@ -1,5 +1,5 @@
 // The events of a run, one type for each kind. Every reader of a run reads these: progress, JSON
-// lines, TensorBoard, the launcher.
+// lines, TensorBoard, the report, the launcher.
 #pragma once
 #include <trireme/base/json.h>
 #include <trireme/plan/data_plan.h>
@@ -28,10 +28,26 @@ struct StepRecord {
   double gradient_norm = -1;  // Negative: not computed.
   int64_t samples = 0;        // The size of the global batch.
   double seconds = 0;         // The wall time of the step.
+  // What this rank did to exchange the gradients, and the elements that it updated.
+  int64_t operations = 0, bytes_sent = 0, updated_elements = 0;
+  // Above 1: the record stands for so many steps of an epoch (merged()).
+  int64_t steps = 1;
+};
+// The record of the steps of both, which follow each other in one epoch. Samples, seconds and the
+// exchange are sums, and the loss is their mean, weighted by samples. The rest is the later one's.
+StepRecord merged(const StepRecord& earlier, const StepRecord& later);
+// A batch that was used and is no step. A guard or a message says why.
+struct SkipRecord {
+  int64_t step = 0;  // The number of steps committed so far.
+  // As in StepRecord.
+  int64_t samples = 0;
+  double seconds = 0;
+  int64_t operations = 0, bytes_sent = 0;
 };
 struct EvalRecord {
   int64_t step = 0, epoch = 0;  // The newest step and its epoch, counted as in StepRecord.
   double loss = 0, accuracy = 0;
+  int64_t samples = 0;  // 0: unknown.
 };
 // The samples that a step used. Each batch that counts as used has one record, so that the ledger
 // can be proved from the log.
@@ -54,6 +70,10 @@ struct ContinueRecord {
   plan::DataPosition position;  // The position of the next batch.
   plan::DataPlanOptions data;   // The plan of the batches from this position on.
   Json ledger;                  // The samples used before (train/ledger.h); null: unknown.
+  // "resume" or "rollback" if the state was read from a checkpoint; empty: it was in memory, or
+  // the run begins.
+  std::string cause;
+  std::string checkpoint;  // The path of that checkpoint, where this rank knows it.
 };
 struct RunEnd {
   bool stopped = false;  // The run was asked to stop before its end.
@@ -92,8 +112,9 @@ struct Message {
   std::string text;
 };
 
-using Event = std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord,
-                           CommitRecord, SaveRecord, GuardRecord, FaultRecord, NoticeRecord>;
+using Event =
+    std::variant<RunStart, StepRecord, EvalRecord, Message, RunEnd, ContinueRecord, CommitRecord,
+                 SaveRecord, GuardRecord, FaultRecord, NoticeRecord, SkipRecord>;
 
 // The sentence that people read of an event which is one, else an empty text:
 // "checkpoint saved: ..."

@@ -11,9 +11,11 @@ struct Delivery {
   void operator()(const ContinueRecord& from) const { sink.on_continue(from); }
   void operator()(const CommitRecord& commit) const { sink.on_commit(commit); }
   void operator()(const RunEnd& end) const { sink.on_end(end); }
-  // People read of these elsewhere: a process prints its faults, and the launcher its notices.
+  // People read of these elsewhere: a process prints its faults, the launcher its notices, and a
+  // guard's record or a message says why a batch was skipped.
   void operator()(const FaultRecord&) const {}
   void operator()(const NoticeRecord&) const {}
+  void operator()(const SkipRecord&) const {}
   template <typename Sentence>
   void operator()(const Sentence& sentence) const {
     sink.on_message(sentence_of(sentence));
@@ -21,6 +23,19 @@ struct Delivery {
 };
 
 }  // namespace
+
+StepRecord merged(const StepRecord& earlier, const StepRecord& later) {
+  StepRecord both = later;
+  both.samples += earlier.samples;
+  if (both.samples > 0)
+    both.loss += (earlier.loss - later.loss) * static_cast<double>(earlier.samples) /
+                 static_cast<double>(both.samples);
+  both.seconds += earlier.seconds;
+  both.operations += earlier.operations;
+  both.bytes_sent += earlier.bytes_sent;
+  both.steps += earlier.steps;
+  return both;
+}
 
 std::string sentence_of(const Event& event) {
   if (const auto* const message = std::get_if<Message>(&event)) return message->text;

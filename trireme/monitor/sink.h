@@ -52,13 +52,6 @@ using NowFunction = std::function<std::chrono::steady_clock::time_point()>;
 // steady clock).
 std::unique_ptr<Sink> make_progress(std::FILE* out, bool terminal,
                                     double plain_interval_seconds = 2.0, NowFunction now = {});
-// A sink for a worker whose output is a pipe to the launcher. It encodes each event as one line
-// that starts with kProgressMark. The launcher gives such lines to replay_progress(), which passes
-// the events to the launcher's own sink and returns true. It returns false for other lines and for
-// damaged ones.
-inline constexpr const char* kProgressMark = "\x1etrireme ";
-std::unique_ptr<Sink> make_progress_lines(std::FILE* out);
-bool replay_progress(const std::string& line, Sink& sink);
 // One JSON object a line: {"event": "step", "time": unix seconds, ...}. Numbers that JSON lacks
 // are the strings "NaN", "Infinity" and "-Infinity". Each line is appended by one write; missing
 // folders are created. Throws Error(io) if the file cannot be opened or written.

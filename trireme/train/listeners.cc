@@ -24,9 +24,14 @@ bool Listeners::begin_to_tell() { return context_->rank == 0 && !std::exchange(t
 
 // Rank 0 writes down which samples it used, and nobody else needs that.
 void Listeners::tell(const monitor::Event& event) {
+  own_.take(event);
   if (!std::holds_alternative<monitor::CommitRecord>(event) &&
       (context_->rank == 0 || is_of_a_rank(event)))
     forward_({context_->rank, unix_seconds(), event});
+  tell_sinks(event);
+}
+
+void Listeners::tell_sinks(const monitor::Event& event) {
   if (context_->rank != 0) return;
   for (const auto& sink : options_.sinks) sink->take(event);
 }

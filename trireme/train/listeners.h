@@ -1,7 +1,7 @@
 // Those who listen to a run: the sinks, which hear of it on rank 0, the launcher, which hears of
-// all ranks, and the callbacks of every rank.
+// all ranks, and the report and the callbacks of every rank.
 #pragma once
-#include <trireme/monitor/events.h>
+#include <trireme/monitor/sink.h>
 #include <trireme/train/callback.h>
 #include <trireme/train/trainer.h>
 #include <functional>
@@ -10,12 +10,14 @@
 
 namespace trireme {
 
-// Keeps a reference to the options. One thread.
+// Keeps references to the options and to `own`. One thread.
 class Listeners {
  public:
-  // `forward` takes the events that go to the launcher; it must not wait.
-  Listeners(const TrainerOptions& options, std::function<void(monitor::Told)> forward)
-      : options_(options), forward_(std::move(forward)) {}
+  // `own` hears every event of this rank. `forward` takes the events that go to the launcher; it
+  // must not wait.
+  Listeners(const TrainerOptions& options, monitor::Sink& own,
+            std::function<void(monitor::Told)> forward)
+      : options_(options), own_(own), forward_(std::move(forward)) {}
 
   // A generation begins. A callback's wish to stop stays.
   void bind(int rank, int world_size, torch::nn::Module& module);
@@ -25,8 +27,10 @@ class Listeners {
   // start. In an elastic job another process may be rank 0 later.
   bool begin_to_tell();
   bool have_begun() const { return telling_; }
-  // Tells the sinks on rank 0, and the launcher on every rank.
+  // Tells this rank's own sink, the sinks on rank 0, and the launcher.
   void tell(const monitor::Event& event);
+  // Tells a commit again, which an earlier rank 0 may not have told: only the sinks of rank 0.
+  void tell_again(const monitor::CommitRecord& commit) { tell_sinks(commit); }
 
   // Each of these two calls the callbacks once in a run. Returns true if it did.
   bool fit_starts();
@@ -40,12 +44,14 @@ class Listeners {
  private:
   enum class Called { nothing, start, end };
 
+  void tell_sinks(const monitor::Event& event);
   template <typename Action>
   void call(Action action) {
     for (const auto& callback : options_.callbacks) action(*callback);
   }
 
   const TrainerOptions& options_;
+  monitor::Sink& own_;
   const std::function<void(monitor::Told)> forward_;
   std::optional<TrainContext> context_;  // Exists from the first generation on.
   Called called_ = Called::nothing;

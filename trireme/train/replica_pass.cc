@@ -21,7 +21,6 @@ void ReplicaRun::Impl::pass() {
 
   commit(pass);
   pass.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  report_.count(pass.batch, pass.outcome, pass.seconds);
   progress_.stopping = pass.outcome.stop;
   if (++generation_->batches == 1) world_.tell_first_step(progress_.step, facts_of_generation());
   announce(pass, verdict.reason);
@@ -72,13 +71,17 @@ void ReplicaRun::Impl::record(const Pass& pass) {
 
 void ReplicaRun::Impl::announce(const Pass& pass, const std::string& guarded) {
   const StepOutcome& outcome = pass.outcome;
-  if (!outcome.updated && !guarded.empty())
-    return listeners_.tell(monitor::GuardRecord{progress_.step, "skip", guarded});
-  if (!outcome.updated)
-    return listeners_.tell(monitor::Message{fmt::format(
+  if (outcome.updated)
+    return listeners_.stepped({progress_.step, pass.batch.position.epoch, outcome.loss, pass.rate,
+                               outcome.gradient_norm, pass.batch.global_size, pass.seconds,
+                               outcome.operations, outcome.bytes_sent, outcome.updated_elements});
+  if (guarded.empty())
+    listeners_.tell(monitor::Message{fmt::format(
         "gradients overflowed: step skipped, loss scale now {:g}", engine().loss_scale())});
-  listeners_.stepped({progress_.step, pass.batch.position.epoch, outcome.loss, pass.rate,
-                      outcome.gradient_norm, pass.batch.global_size, pass.seconds});
+  else
+    listeners_.tell(monitor::GuardRecord{progress_.step, "skip", guarded});
+  listeners_.tell(monitor::SkipRecord{progress_.step, pass.batch.global_size, pass.seconds,
+                                      outcome.operations, outcome.bytes_sent});
 }
 
 // Compares the replicas every check_replicas_every steps. Returns true if they differed and all
@@ -128,8 +131,8 @@ void ReplicaRun::Impl::evaluate_now(int64_t epoch) {
   const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(options_.batch, 1024));
   const Evaluation evaluation = evaluate(engine(), model_.model(), setting_.job, *setting_.test,
                                          batch, to_torch(options_.dtype), group());
-  report_.evaluated(progress_.step, evaluation);
-  listeners_.evaluated({progress_.step, epoch, evaluation.loss, evaluation.accuracy});
+  listeners_.evaluated(
+      {progress_.step, epoch, evaluation.loss, evaluation.accuracy, evaluation.samples});
 }
 
 void ReplicaRun::Impl::save() {
@@ -167,10 +170,7 @@ void ReplicaRun::Impl::save_slices() {
 // it waits for all of them.
 void ReplicaRun::Impl::announce_saved() {
   if (is_over() && checkpoints_.wanted()) checkpoints_.wait_for_all();
-  for (const std::string& path : checkpoints_.saver().saved(is_over())) {
-    report_.saved(path);
-    listeners_.saved(path);
-  }
+  for (const std::string& path : checkpoints_.saver().saved(is_over())) listeners_.saved(path);
 }
 
 }  // namespace trireme

@@ -18,7 +18,7 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
       strategy_(find_strategy(setting.options.strategy)),
       report_(setting),
       model_(setting.job, setting.options),
-      listeners_(setting.options, [&world = setting.world](monitor::Told told) {
+      listeners_(setting.options, report_, [&world = setting.world](monitor::Told told) {
         world.tell_event(std::move(told));
       }) {}
 
@@ -70,7 +70,6 @@ void ReplicaRun::Impl::unbind() {
 bool ReplicaRun::Impl::bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
   stage_.enter(stage_.has_state() ? Stage::rejoining : Stage::joining);
   generation_.emplace(std::move(group), std::move(norm_group));
-  report_.begin_generation();
   if (stage_.has_state() && progress_.step < world_.step_of_generation()) model_.put_aside();
   make_engine();
   // If replicas differ, so does momentum, and parts of several ranks would not fit together.
@@ -194,8 +193,7 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
   // The rest of an epoch may be too small for a larger batch.
   progress_.position = loader.position();
   if (found->from_memory) return found->goes_on;
-  report_.saved(found->path);
-  if (!goes_back) report_.resumed_from(progress_.step);
+  from_checkpoint_ = FromCheckpoint{goes_back ? "rollback" : "resume", found->path};
   if (course_->length().is_exceeded(progress_) && generation_->is_first())
     log_warning("the checkpoint is at step {}, beyond the {} steps asked for: nothing is trained",
                 progress_.step, course_->length().total_steps());
@@ -206,15 +204,16 @@ bool ReplicaRun::Impl::resume(bool goes_back) {
 // took over tells the newest commit again, because its predecessor may have been lost before it
 // did.
 void ReplicaRun::Impl::go_on(bool begins_to_tell) {
-  monitor::ContinueRecord from{world_.identity().generation,
-                               progress_.step,
-                               progress_.position,
-                               generation_->loader().plan().options(),
-                               {}};
+  monitor::ContinueRecord from{world_.identity().generation, progress_.step, progress_.position,
+                               generation_->loader().plan().options()};
   progress_.ledger.go_on(from);
   const auto newest = progress_.ledger.newest();
   if (begins_to_tell && !progress_.ledger.empty()) from.ledger = progress_.ledger.to_json();
-  if (newest) listeners_.tell(*newest);
+  if (newest) listeners_.tell_again(*newest);
+  if (const auto read = std::exchange(from_checkpoint_, {})) {
+    from.cause = read->cause;
+    from.checkpoint = read->path;
+  }
   listeners_.tell(from);
 }
 
@@ -231,7 +230,6 @@ void ReplicaRun::Impl::roll_back(const std::string& reason) {
   make_engine();
   resume(/*goes_back=*/true);
   stage_.enter(Stage::between_steps);
-  report_.forget_evaluation();
   go_on(/*begins_to_tell=*/false);
 }
 

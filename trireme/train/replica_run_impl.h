@@ -35,6 +35,11 @@ struct ReplicaRun::Impl {
     double seconds = 0;
   };
 
+  // The checkpoint that the state was read from (monitor::ContinueRecord).
+  struct FromCheckpoint {
+    std::string cause, path;
+  };
+
   // replica_run.cc: from one generation to the next.
   bool bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
   void make_engine();
@@ -101,7 +106,8 @@ struct ReplicaRun::Impl {
   std::optional<Injector> injector_;  // Exists if faults are injected.
   // These live for a generation, or for the whole run if the job is not elastic.
   std::optional<Generation> generation_;
-  std::optional<RunState> kept_;  // Exists between two generations.
+  std::optional<RunState> kept_;                   // Exists between two generations.
+  std::optional<FromCheckpoint> from_checkpoint_;  // Until go_on() tells of it.
 };
 
 }  // namespace trireme

@@ -5,6 +5,7 @@
 #include <trireme/base/unix_time.h>
 #include <trireme/train/first_lines.h>
 #include <trireme/train/run_report.h>
+#include <variant>
 #include <vector>
 
 namespace trireme {
@@ -20,18 +21,33 @@ std::vector<int64_t> gather_numbers(Group& group, int64_t own) {
 
 }  // namespace
 
-void RunReport::begin_generation() {
-  updated_elements_ = 0;
-  evaluated_step_ = -1;
+void RunReport::take(const monitor::Event& event) {
+  std::visit([&](const auto& each) { read(each); }, event);
 }
 
-void RunReport::count(const Batch& batch, const StepOutcome& outcome, double seconds) {
-  exchanged_.operations += outcome.operations;
-  exchanged_.bytes_sent += outcome.bytes_sent;
-  if (outcome.updated) updated_elements_ = outcome.updated_elements;
+void RunReport::read(const monitor::StepRecord& step) {
+  updated_elements_ = step.updated_elements;
+  count_batch(step.samples, step.seconds, {step.operations, step.bytes_sent});
+}
+
+void RunReport::read(const monitor::SkipRecord& skip) {
+  count_batch(skip.samples, skip.seconds, {skip.operations, skip.bytes_sent});
+}
+
+// A generation begins, or steps are taken back: those of the newest evaluation may be among them.
+void RunReport::read(const monitor::ContinueRecord& from) {
+  updated_elements_ = 0;
+  evaluated_step_ = -1;
+  if (from.cause.empty()) return;
+  result_.report.checkpoint = from.checkpoint;
+  if (from.cause == "resume") result_.report.resumed_from_step = from.step;
+}
+
+void RunReport::count_batch(int64_t samples, double seconds, const Traffic& exchanged) {
+  exchanged_ = exchanged_ + exchanged;
   ++exchanges_;
   result_.train_seconds += seconds;
-  result_.train_samples += batch.global_size;
+  result_.train_samples += samples;
   if (result_.report.seconds_to_first_step != 0) return;
   const double began = setting_.options.started_at;
   result_.report.seconds_to_first_step =
@@ -40,9 +56,9 @@ void RunReport::count(const Batch& batch, const StepOutcome& outcome, double sec
           : std::chrono::duration<double>(std::chrono::steady_clock::now() - created_).count();
 }
 
-void RunReport::evaluated(int64_t step, const Evaluation& evaluation) {
-  evaluated_step_ = step;
-  result_.report.eval = evaluation;
+void RunReport::read(const monitor::EvalRecord& eval) {
+  evaluated_step_ = eval.step;
+  result_.report.eval = Evaluation{eval.loss, eval.accuracy, eval.samples};
 }
 
 std::optional<Evaluation> RunReport::evaluation_of(int64_t step) const {

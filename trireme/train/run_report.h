@@ -1,6 +1,8 @@
-// The report of one replica: what it counts while the run goes on, and what it adds at the end.
+// The report of one replica: it reads the events of its rank while the run goes on, and adds what
+// the ranks know together at the end.
 #pragma once
 #include <trireme/comm/world.h>
+#include <trireme/monitor/sink.h>
 #include <trireme/train/course.h>
 #include <trireme/train/generation.h>
 #include <trireme/train/progress.h>
@@ -12,19 +14,11 @@
 namespace trireme {
 
 // One thread.
-class RunReport {
+class RunReport : public monitor::EventSink {
  public:
   explicit RunReport(const ReplicaSetting& setting) : setting_(setting) {}
 
-  void begin_generation();
-  // Counts a batch that was used. `seconds` is its wall time.
-  void count(const Batch& batch, const StepOutcome& outcome, double seconds);
-  void resumed_from(int64_t step) { result_.report.resumed_from_step = step; }
-  // The newest checkpoint.
-  void saved(const std::string& path) { result_.report.checkpoint = path; }
-  void evaluated(int64_t step, const Evaluation& evaluation);
-  // The steps of the newest evaluation were taken back.
-  void forget_evaluation() { evaluated_step_ = -1; }
+  void take(const monitor::Event& event) override;
   // The evaluation of this step, or empty.
   std::optional<Evaluation> evaluation_of(int64_t step) const;
 
@@ -35,6 +29,16 @@ class RunReport {
   const ReplicaResult& result() const { return result_; }
 
  private:
+  // The parts of an event that count. The others are not for the report.
+  void read(const monitor::StepRecord& step);
+  void read(const monitor::SkipRecord& skip);
+  void read(const monitor::EvalRecord& eval);
+  void read(const monitor::SaveRecord& save) { result_.report.checkpoint = save.path; }
+  void read(const monitor::ContinueRecord& from);
+  template <typename Other>
+  void read(const Other&) {}
+  void count_batch(int64_t samples, double seconds, const Traffic& exchanged);
+
   void add_counts(const Progress& progress, const RunLength& length);
   void add_exchange();
   void add_process_totals(Group& group);
