@@ -18,20 +18,35 @@ using testing::SizeIs;
 
 const std::string kToken = "a secret of this job";
 
+using Facts = std::map<std::string, std::string>;
+
+membership::Roles roles_with(const std::string& agreement) {
+  std::vector<membership::Role> roles{{.name = "ps"}};
+  if (!agreement.empty()) membership::add_agreement(roles, agreement, "--agree");
+  return membership::Roles(roles);
+}
+
 struct Job {
-  membership::Coordinator coordinator{
-      {"127.0.0.1", 0}, kToken, {.workers = 1},
-      std::nullopt,     {},     membership::Roles({{.name = "ps"}})};
-  World join(std::map<std::string, std::string> variables) const {
+  explicit Job(const std::string& agreement = "")
+      : coordinator({"127.0.0.1", 0}, kToken, {.workers = 1}, std::nullopt, {},
+                    roles_with(agreement)) {}
+
+  membership::Coordinator coordinator;
+  World join(std::map<std::string, std::string> variables, Facts terms) const {
     variables["TRIREME_WORKERS"] = "1";
     variables["TRIREME_RENDEZVOUS"] = coordinator.endpoint().describe();
     variables["TRIREME_JOB_TOKEN"] = kToken;
     World world = World::join({.timeout = Milliseconds(10000)}, Environment(variables));
+    world.set_terms(std::move(terms));
     world.connect();
     return world;
   }
-  World ps() const { return join({{"TRIREME_ROLE", "ps"}, {"TRIREME_INDEX", "0"}}); }
-  World worker() const { return join({{"TRIREME_WORKER", "0"}}); }
+  World ps(Facts terms = {}) const {
+    return join({{"TRIREME_ROLE", "ps"}, {"TRIREME_INDEX", "0"}}, std::move(terms));
+  }
+  World worker(Facts terms = {}) const {
+    return join({{"TRIREME_WORKER", "0"}}, std::move(terms));
+  }
 };
 
 Deadline soon() { return Deadline::after(Milliseconds(10000)); }
@@ -98,6 +113,23 @@ TEST(WorldTasks, ASideTaskHasNoRankAndMakesNoGroups) {
   }
   EXPECT_THROW(ps.agree("anything", {}), Error);
   ps.leave();
+}
+
+TEST(WorldTasks, ASideTaskWithoutTheAgreedFactsIsRefused) {
+  const Job job("ps,worker:model");
+  World worker = job.worker({{"model", "large"}, {"seed", "1"}});
+  try {
+    job.ps({{"model", "small"}});
+    FAIL() << "it was admitted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    for (const char* part : {"ps 0", "the workers", "model", "small", "large"})
+      EXPECT_THAT(error.what(), HasSubstr(part));
+  }
+  World same = job.ps({{"model", "large"}, {"seed", "2"}});
+  EXPECT_THAT(worker.wait_for("ps", soon()), SizeIs(1));
+  same.leave();
+  worker.leave();
 }
 
 TEST(WorldTasks, AnUnconnectedWorldHasNoPeers) {

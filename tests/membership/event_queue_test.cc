@@ -55,6 +55,28 @@ TEST(EventQueue, AlwaysHasRoomForTheEndOfTheRun) {
   EXPECT_EQ(queue.take().events.size(), 2u);
 }
 
+TEST(EventQueue, MergesStepsOfSeveralEpochsOnceItIsHalfFull) {
+  EventQueue queue(6);
+  for (int64_t number = 1; number <= 100; ++number)
+    queue.add({.rank = 0,
+               .time = 1,
+               .event = StepRecord{.step = number, .epoch = number, .samples = 8}});
+  queue.add(fault(1, 7));
+  const EventBatch batch = queue.take();
+  EXPECT_THAT(names_of(batch), ElementsAre("0:1", "0:2", "0:100", "1:7!"));
+  EXPECT_EQ(std::get<StepRecord>(batch.events[2].event).samples, 98 * 8);
+  EXPECT_EQ(batch.dropped, 0);
+}
+
+TEST(EventQueue, DropsStepsBeforeAnythingElse) {
+  EventQueue queue(3);
+  for (const Told& told : {fault(0, 1), step(0, 1), fault(0, 2), fault(0, 3), fault(0, 4)})
+    queue.add(told);
+  const EventBatch batch = queue.take();
+  EXPECT_THAT(names_of(batch), ElementsAre("0:1!", "0:2!", "0:3!"));
+  EXPECT_EQ(batch.dropped, 2);
+}
+
 TEST(EventQueue, CountsWhatItDropsWhenItIsFull) {
   EventQueue queue(2);
   for (int64_t number = 1; number <= 5; ++number) queue.add(fault(0, number));

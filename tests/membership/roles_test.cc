@@ -77,6 +77,31 @@ TEST(ParseRole, ReadsNameCountAndLoss) {
   EXPECT_EQ(parse_role("ps=1:end", "--role").on_loss, OnLoss::end_generation);
 }
 
+TEST(AddAgreement, GivesItToASideRole) {
+  std::vector<Role> roles{kPs, kEvaluator};
+  add_agreement(roles, "worker,evaluator,ps:model,seed", "--agree");
+  ASSERT_THAT(roles[0].must_agree, testing::SizeIs(1));
+  EXPECT_THAT(roles[0].must_agree[0].facts, ElementsAre("model", "seed"));
+  EXPECT_THAT(roles[0].must_agree[0].with, ElementsAre("worker", "evaluator"));
+  EXPECT_THAT(roles[1].must_agree, IsEmpty());
+}
+
+TEST(AddAgreement, RefusesWhatItCannotRead) {
+  for (const std::string text :
+       {"", "ps", "ps:model", "ps,worker", "ps,worker:", "a,b:model", ",ps,:model"}) {
+    std::vector<Role> roles{kPs};
+    EXPECT_THAT(complaint_of([&] { add_agreement(roles, text, "--agree"); }),
+                HasSubstr("--agree is '" + text))
+        << text;
+  }
+  EXPECT_THAT(complaint_of([] {
+                std::vector<Role> roles{kPs};
+                add_agreement(roles, "ps,chief:model", "--agree");
+                const Roles made(roles);
+              }),
+              HasSubstr("'chief', which the job does not have"));
+}
+
 TEST(ParseRole, RefusesWhatItCannotRead) {
   for (const std::string text : {"", "ps", "ps=", "ps=x", "ps=1x", "ps=:tell"})
     EXPECT_THAT(complaint_of([&] { parse_role(text, "--role"); }), HasSubstr("--role is '" + text))

@@ -46,6 +46,21 @@ TEST(WorkerEvents, ComeBeforeTheGoodbyeOfAWorkerThatLeaves) {
   EXPECT_EQ(job.coordinator.take_events().events.size(), 1u);
 }
 
+TEST(WorkerEvents, WaitInAQueueForTheMemberOfTheNextGeneration) {
+  const auto queue = std::make_shared<EventQueue>(kEventsOfAHeartbeat);
+  const MemberOptions slow{
+      .timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(60000), .events = queue};
+  {
+    TestJob lost(1, slow);
+    lost.join_all();
+    lost[0].tell_event(fault(0, 1));
+  }
+  TestJob next(1, slow);
+  next.join_all();
+  next[0].send_events();
+  EXPECT_EQ(await(next.coordinator, 1).size(), 1u);
+}
+
 TEST(WorkerEvents, ThatComeTooFastAreDroppedAndCounted) {
   TestJob job(1, {.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(60000)});
   job.join_all();

@@ -19,7 +19,7 @@ struct LaunchArguments {
   std::string elastic;
   std::optional<int> unit, ps;
   bool evaluator = false;
-  std::vector<std::string> roles;
+  std::vector<std::string> roles, agreements;
   int threads = 0;
   bool no_prefix = false;
   std::string stop_grace = "30s", loss_grace = "5s";
@@ -53,7 +53,7 @@ std::optional<membership::Elastic> elastic_of(const LaunchArguments& arguments) 
   return elastic;
 }
 
-// --ps, --evaluator and --role.
+// --ps, --evaluator, --role and --agree.
 membership::Roles roles_of(const LaunchArguments& arguments) {
   std::vector<membership::Role> roles;
   const auto add = [&roles](const std::string& name, int count) {
@@ -63,6 +63,8 @@ membership::Roles roles_of(const LaunchArguments& arguments) {
   if (arguments.evaluator) add("evaluator", 1);
   for (const std::string& text : arguments.roles)
     roles.push_back(membership::parse_role(text, "--role"));
+  for (const std::string& text : arguments.agreements)
+    membership::add_agreement(roles, text, "--agree");
   return membership::Roles(std::move(roles));
 }
 
@@ -111,6 +113,10 @@ void add_launch(Command app) {
                    "NAME=COUNT[:LOSS]: a role of your own. The loss of one of its tasks acts by "
                    "LOSS: end (the default; as the loss of a worker), tell or replace. May be "
                    "repeated",
+                   /*one_each=*/true);
+  command.repeated("--agree", arguments->agreements,
+                   "ROLE,ROLE:FACT,FACT: tasks of these roles (worker is one) have these facts in "
+                   "common, or are refused (World::set_terms). May be repeated",
                    /*one_each=*/true);
   command.option("--threads", arguments->threads,
                  "OMP_NUM_THREADS and MKL_NUM_THREADS of each worker (default: cores / workers of "

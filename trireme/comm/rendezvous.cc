@@ -52,6 +52,17 @@ std::string Rendezvous::store_key() const {
   return fmt::format("trireme/{}/coordinator", identity_.generation);
 }
 
+void Rendezvous::tell_event(monitor::Told told) {
+  if (!is_alone()) events_->add(std::move(told));
+}
+
+// The version and the terms.
+std::map<std::string, std::string> Rendezvous::facts_in_common() const {
+  std::map<std::string, std::string> facts = terms_;
+  facts["trireme version"] = std::string(version());
+  return facts;
+}
+
 void Rendezvous::connect(int replicas) {
   if (is_alone()) return;
   const auto [endpoint, token] = find();
@@ -60,15 +71,16 @@ void Rendezvous::connect(int replicas) {
   options.timeout = options_.timeout;
   options.heartbeat_interval = options_.heartbeat_interval;
   options.phases = phases_;
+  options.events = events_;
   // The coordinator may die after it has told this process its place. Then it does not answer.
   options.throw_if_hopeless = [this] {
     if (arrival_) arrival_->throw_if_closed();
   };
-  member_ = std::make_shared<membership::Member>(
-      endpoint, token, identity_.worker, identity_.workers, identity_.generation,
-      std::map<std::string, std::string>{{"trireme version", std::string(version())},
-                                         {"replicas a worker", std::to_string(replicas)}},
-      options);
+  std::map<std::string, std::string> facts = facts_in_common();
+  facts["replicas a worker"] = std::to_string(replicas);
+  member_ =
+      std::make_shared<membership::Member>(endpoint, token, identity_.worker, identity_.workers,
+                                           identity_.generation, std::move(facts), options);
 }
 
 void Rendezvous::connect_side_task() {
@@ -78,9 +90,9 @@ void Rendezvous::connect_side_task() {
   options.timeout = options_.timeout;
   options.heartbeat_interval = options_.heartbeat_interval;
   options.phases = phases_;
-  member_ = std::make_shared<membership::Member>(
-      endpoint, token, identity_.task,
-      std::map<std::string, std::string>{{"trireme version", std::string(version())}}, options);
+  options.events = events_;
+  member_ = std::make_shared<membership::Member>(endpoint, token, identity_.task,
+                                                 facts_in_common(), options);
 }
 
 Rendezvous::Found Rendezvous::find() {
@@ -172,7 +184,7 @@ const HostMap& Rendezvous::places() {
 }
 
 void Rendezvous::set_terms(std::map<std::string, std::string> facts) {
-  terms_ = std::move(facts);
+  for (auto& [name, value] : facts) terms_[name] = std::move(value);
   terms_["trireme version"] = version();
   if (const auto& elastic = identity_.elastic) {
     terms_["--elastic"] = fmt::format("{}:{}", elastic->minimum, elastic->maximum);

@@ -60,6 +60,8 @@ class Rendezvous {
   bool arrive(int64_t step, const std::string& reason);
   // COLLECTIVE. Call it when connect() has joined that generation.
   void settle();
+  // Any thread. Does nothing if the process is alone.
+  void tell_event(monitor::Told told);
   int64_t first_step() const { return first_step_; }  // That of this generation.
   const std::vector<int64_t>& steps() const { return steps_; }
   void tell_first_step(int64_t step, const Json& facts);
@@ -84,6 +86,7 @@ class Rendezvous {
   bool all_on_this_host() const { return identity_.local_workers == identity_.workers; }
   bool meets_by_file() const;
   std::string store_key() const;
+  std::map<std::string, std::string> facts_in_common() const;
 
   membership::Identity identity_;
   const Environment environment_;
@@ -99,6 +102,9 @@ class Rendezvous {
   std::chrono::steady_clock::time_point formed_at_;
   std::optional<membership::TokenFile> token_file_;
   std::shared_ptr<watch::PhasePage> phases_ = watch::PhasePage::of_this_process();
+  // Events wait here also between two generations.
+  const std::shared_ptr<membership::EventQueue> events_ =
+      std::make_shared<membership::EventQueue>(membership::kEventsOfAHeartbeat);
   std::shared_ptr<membership::Member> member_;
   bool has_a_place_ = false;
   int64_t first_step_ = -1;     // The number of steps committed before this generation.

@@ -233,8 +233,9 @@ bool World::regroup(int64_t step, const std::string& reason) {
 void World::tell_first_step(int64_t step, const Json& facts) {
   impl_->meeting.tell_first_step(step, facts);
 }
-void World::tell_event(monitor::Told told) {
-  if (const auto& member = impl_->meeting.member()) member->tell_event(std::move(told));
+void World::tell_event(monitor::Told told) { impl_->meeting.tell_event(std::move(told)); }
+void World::send_events() {
+  if (const auto& member = impl_->meeting.member()) member->send_events();
 }
 Json World::generations() { return impl_->meeting.generations(); }
 
@@ -277,6 +278,7 @@ std::vector<MeshRank> World::mesh(const plan::Mesh& mesh, int replicas) {
     MeshRank& place = places[static_cast<size_t>(replica)];
     place.rank = worker() * each + replica;
     place.coordinates = mesh.coordinates_of(place.rank);
+    place.shape = mesh;
   }
   // All workers make the groups in the same order, so that none waits for another in a circle.
   for (const plan::MeshAxis& axis : mesh.axes()) {

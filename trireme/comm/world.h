@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/base/environment.h>
 #include <trireme/comm/group.h>
+#include <trireme/comm/mesh_rank.h>
 #include <trireme/comm/world_options.h>
 #include <trireme/membership/identity.h>
 #include <trireme/membership/task_view.h>
@@ -16,16 +17,6 @@
 #include <vector>
 
 namespace trireme {
-
-// The place of a rank in a mesh, and its groups.
-struct MeshRank {
-  int rank = 0;
-  std::vector<int> coordinates;                                       // One for each axis.
-  std::map<std::string, std::shared_ptr<Group>, std::less<>> groups;  // By axis.
-  // The ranks that differ from this one on that axis only; the coordinate is the rank in the
-  // group. Throws Error(invalid_argument) for an unknown axis.
-  const std::shared_ptr<Group>& along(std::string_view axis) const;
-};
 
 // A World is passed by reference, and is never global. It can be moved. Several threads may use it
 // after connect(); one of them calls connect, agree, make_groups and leave.
@@ -74,9 +65,10 @@ class World {
   // COLLECTIVE. Throws Error(invalid_argument) on every worker, naming two workers and the first
   // difference, unless `facts` are equal everywhere.
   void agree(const std::string& what, const std::map<std::string, std::string>& facts);
-  // Sets the facts that this process must have in common with the members of an elastic job. It is
-  // called before the first regroup(). A newcomer that differs is turned away, and the job
-  // continues.
+  // Sets the facts that this process must have in common with others: a worker with all workers, a
+  // side task with its role, and both with the roles that must agree on them (docs/roles.md). It
+  // is called before connect(); a second call adds facts. In an elastic job a newcomer that
+  // differs is turned away, and the job continues.
   void set_terms(std::map<std::string, std::string> facts);
   // Whether the number of workers may change while the job runs (`trireme train --elastic
   // MIN:MAX`).
@@ -103,8 +95,10 @@ class World {
   // coordinator, which adds `facts` to the generation's entry.
   void tell_first_step(int64_t step, const Json& facts = Json::object());
   // Tells the launcher of an event of a replica, with one of the next heartbeats. Cheap, never
-  // waits and may drop it (membership/event_queue.h). Does nothing before the world is connected.
+  // waits and may drop it (membership/event_queue.h).
   void tell_event(monitor::Told told);
+  // Sends the events that wait for a heartbeat, before an error ends the process.
+  void send_events();
   // The history of the job, with one entry for each generation (membership/generations.h). It is
   // empty if the job is not elastic.
   Json generations();

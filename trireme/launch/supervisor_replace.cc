@@ -21,7 +21,9 @@ constexpr Milliseconds kHeartbeatsFirst{1000};
 // coordinator, like those of other nodes.
 void Supervision::step_back() {
   if (!coordinator_ || !coordinator_->was_superseded()) return;
-  say("another coordinator has taken over; this launcher continues with its workers");
+  tell_events();  // The other coordinator does not have them.
+  say("another coordinator has taken over; this launcher continues with its workers, and draws "
+      "the progress no more");
   job_file_.reset();
   coordinator_.reset();
   for (Worker& worker : workers_) worker.end_at.reset();

@@ -21,24 +21,34 @@ EventBatch EventQueue::take() {
   return std::exchange(kept_, {});
 }
 
-void EventQueue::put(monitor::Told told) {
+// Returns false if `told` is no step, or if there is no step that it can join.
+bool EventQueue::merge(monitor::Told& told) {
+  auto* const step = std::get_if<monitor::StepRecord>(&told.event);
+  if (!step) return false;
   std::vector<monitor::Told>& events = kept_.events;
-  if (auto* const step = std::get_if<monitor::StepRecord>(&told.event)) {
-    const auto before =
-        std::find_if(events.rbegin(), events.rend(),
-                     [&](const monitor::Told& each) { return each.rank == told.rank; });
-    const auto* const earlier =
-        before == events.rend() ? nullptr : std::get_if<monitor::StepRecord>(&before->event);
-    if (earlier && earlier->epoch == step->epoch) {
-      *step = monitor::merged(*earlier, *step);
-      *before = std::move(told);
-      return;
-    }
-  }
-  if (events.size() < most_ || std::holds_alternative<monitor::RunEnd>(told.event))
-    events.push_back(std::move(told));
-  else
+  const auto before = std::find_if(events.rbegin(), events.rend(), [&](const monitor::Told& each) {
+    return each.rank == told.rank;
+  });
+  if (before == events.rend()) return false;
+  const auto* const earlier = std::get_if<monitor::StepRecord>(&before->event);
+  if (!earlier || (earlier->epoch != step->epoch && 2 * events.size() < most_)) return false;
+  *step = monitor::merged(*earlier, *step);
+  *before = std::move(told);
+  return true;
+}
+
+void EventQueue::put(monitor::Told told) {
+  if (merge(told)) return;
+  std::vector<monitor::Told>& events = kept_.events;
+  if (events.size() >= most_ && !std::holds_alternative<monitor::RunEnd>(told.event)) {
     ++kept_.dropped;
+    const auto step = std::ranges::find_if(events, [](const monitor::Told& each) {
+      return std::holds_alternative<monitor::StepRecord>(each.event);
+    });
+    if (step == events.end()) return;
+    events.erase(step);
+  }
+  events.push_back(std::move(told));
 }
 
 Json events_message(const EventBatch& batch) {

@@ -11,6 +11,8 @@
 
 namespace trireme::membership {
 
+inline constexpr size_t kEventsOfAHeartbeat = 256;
+
 struct EventBatch {
   std::vector<monitor::Told> events;  // In the order in which they were told.
   // The number of events before them for which there was no room.
@@ -22,14 +24,17 @@ struct EventBatch {
 class EventQueue {
  public:
   explicit EventQueue(size_t most) : most_(most) {}
-  // A step joins the same rank's step of that epoch directly before it (monitor::merged()). If
-  // there is no room, an event is dropped and counted, unless it is the end of the run.
+  // A step joins the same rank's step of that epoch directly before it (monitor::merged()), and
+  // once the queue is half full also that of another epoch. If there is no room, the oldest step
+  // is dropped and counted, or else the new event, unless it is the end of the run.
   void add(monitor::Told told);
   void add(EventBatch batch);
   EventBatch take();
 
  private:
-  void put(monitor::Told told);  // The caller holds the mutex.
+  // The caller holds the mutex of these two.
+  void put(monitor::Told told);
+  bool merge(monitor::Told& step);
 
   const size_t most_;
   std::mutex mutex_;  // Guards the next member.

@@ -180,7 +180,7 @@ void Member::Impl::beat() {
 }
 
 void Member::Impl::send_events() {
-  if (const EventBatch batch = events_told.take(); !batch.empty()) send(events_message(batch));
+  if (const EventBatch batch = options.events->take(); !batch.empty()) send(events_message(batch));
 }
 
 void Member::Impl::stop_heart() {

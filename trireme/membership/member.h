@@ -2,6 +2,7 @@
 // goodbye.
 #pragma once
 #include <trireme/base/deadline.h>
+#include <trireme/membership/event_queue.h>
 #include <trireme/membership/membership.h>
 #include <trireme/membership/task_view.h>
 #include <trireme/monitor/events.h>
@@ -20,6 +21,9 @@ struct MemberOptions {
   Milliseconds timeout{60000};               // The limit of every wait below.
   Milliseconds heartbeat_interval{200};      // The next beat tells a change of phase.
   std::shared_ptr<watch::PhasePage> phases;  // The page that beats tell; null: a page of its own.
+  // The events that heartbeats take along. A process of an elastic job gives the same queue to its
+  // member of the next generation. Null: a queue of its own.
+  std::shared_ptr<EventQueue> events = {};
   // Called while the member connects. Throws if the coordinator will never answer at its address.
   std::function<void()> throw_if_hopeless = {};
 };
@@ -103,6 +107,8 @@ class Member {
   // Tells the launcher of an event with one of the next heartbeats. Never waits; any thread.
   // Events that come faster than heartbeats can carry are dropped and counted (event_queue.h).
   void tell_event(monitor::Told told);
+  // Sends the events that wait for a heartbeat. Does not wait until they have arrived.
+  void send_events();
 
   Json times();  // The times of all workers, and the stragglers (Membership::times).
 

@@ -131,7 +131,8 @@ Json Member::generations() {
   return impl_->ask({{"op", "generations"}}, "asking for the job's generations").at("generations");
 }
 
-void Member::tell_event(monitor::Told told) { impl_->events_told.add(std::move(told)); }
+void Member::tell_event(monitor::Told told) { impl_->options.events->add(std::move(told)); }
+void Member::send_events() { impl_->send_events(); }
 
 Json Member::times() {
   return impl_->ask({{"op", "times"}}, "asking for the workers' times").at("times");

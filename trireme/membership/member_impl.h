@@ -10,8 +10,6 @@
 
 namespace trireme::membership {
 
-inline constexpr size_t kEventsOfAHeartbeat = 256;
-
 struct Member::Impl {
   Impl(net::Endpoint where, std::string secret, Task own_task, int own_generation,
        MemberOptions member_options)
@@ -22,6 +20,7 @@ struct Member::Impl {
         options(std::move(member_options)) {
     if (!options.phases) options.phases = std::make_shared<watch::PhasePage>();
     options.phases->set(Phase::connecting, -1);
+    if (!options.events) options.events = std::make_shared<EventQueue>(kEventsOfAHeartbeat);
   }
   ~Impl() { stop_heart(); }
 
@@ -53,7 +52,6 @@ struct Member::Impl {
   std::atomic<bool> is_lost{false};
   std::atomic<bool> regroup_wanted{false};
   std::atomic<bool> finish_wanted{false};
-  EventQueue events_told{kEventsOfAHeartbeat};
 
   std::mutex mutex;  // Guards the members below.
   std::condition_variable changed;

@@ -85,6 +85,30 @@ Role parse_role(const std::string& text, const std::string& where) {
   return role;
 }
 
+void add_agreement(std::vector<Role>& roles, const std::string& text, const std::string& where) {
+  const auto parts_between = [&text](size_t from, size_t to) {
+    std::vector<std::string> parts;
+    for (size_t comma = from; from < to; from = comma + 1) {
+      comma = std::min(text.find(',', from), to);
+      if (comma > from) parts.push_back(text.substr(from, comma - from));
+    }
+    return parts;
+  };
+  const size_t colon = std::min(text.find(':'), text.size());
+  std::vector<std::string> names = parts_between(0, colon);
+  Agreement agreement{.facts = parts_between(colon + 1, text.size())};
+  const auto holder = std::ranges::find_first_of(
+      roles, names, {}, [](const Role& role) -> const std::string& { return role.name; });
+  if (names.size() < 2 || agreement.facts.empty() || holder == roles.end())
+    refuse_role(fmt::format("{} is '{}'; expected: ROLE,ROLE:FACT,FACT with a side role of this "
+                            "job",
+                            where, text),
+                "for example ps,worker:model");
+  std::erase(names, holder->name);
+  agreement.with = std::move(names);
+  holder->must_agree.push_back(std::move(agreement));
+}
+
 Roles::Roles(std::vector<Role> roles) : roles_(std::move(roles)) {
   std::set<std::string> names;
   for (const Role& role : roles_) {

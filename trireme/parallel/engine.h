@@ -11,7 +11,7 @@
 // rank has the whole model; call register_strategy() before the Trainer is made, on every rank;
 // give the name as strategy. examples/own_strategy shows it.
 #pragma once
-#include <trireme/comm/group.h>
+#include <trireme/comm/mesh_rank.h>
 #include <trireme/data/batch.h>
 #include <trireme/parallel/data_parallel_options.h>
 #include <trireme/parallel/model.h>
@@ -76,6 +76,8 @@ struct EngineSetting {
   // All ranks again, for the batch norms over all replicas in forward and backward. Null unless
   // they are wanted.
   std::shared_ptr<Group> norm_group;
+  // The place of this rank in the mesh of EngineNeeds, with the groups along its axes.
+  MeshRank mesh;
   Model model;  // In training mode. The same initial values on every rank.
   OptimizerFactory optimizer;
   LossFunction loss;
@@ -172,9 +174,21 @@ struct StrategyFeatures {
   bool equal_replicas = true;
 };
 
+// What an engine cannot work without. The Trainer provides it or says before the first step why it
+// cannot.
+struct EngineNeeds {
+  // The grid of the ranks, such as {{"data", 2}, {"stage", 4}}. Its axes multiply to `ranks`.
+  // Empty: the engine needs only the group of all ranks.
+  std::optional<plan::Mesh> mesh = {};
+  bool blocks = false;  // Model::blocks, where the model can be cut.
+};
+
 struct Strategy {
   std::function<std::unique_ptr<Engine>(const EngineSetting&)> make;  // COLLECTIVE.
   StrategyFeatures features;
+  // The needs of an engine of so many ranks, the same on each of them. It throws
+  // Error(invalid_argument) if the strategy does not fit that number. Empty: no needs.
+  std::function<EngineNeeds(int ranks)> needs = {};
 
   bool operator!() const { return !make; }
 };

@@ -19,6 +19,7 @@ ReplicaEngine::ReplicaEngine(const EngineSetting& setting)
       passes_(setting_),
       plan_(plan::plan_replicas(setting.strategy, setting.group->placement(),
                                 specs_of(model_.parameters))) {
+  if (setting.mesh.shape) plan_.mesh = *setting.mesh.shape;
   agree_on_model();
   broadcast_tensors(group(), parameters());
   broadcast_tensors(group(), buffers());

@@ -45,6 +45,7 @@ class ReplicaEngine : public Engine {
   virtual StateView own_state() { return {}; }
 
   Group& group() const { return *setting_.group; }
+  const MeshRank& mesh() const { return setting_.mesh; }
   // Also those that are frozen: they never have a gradient.
   const std::vector<NamedTensor>& parameters() const { return model_.parameters; }
   const std::vector<NamedTensor>& buffers() const { return model_.buffers; }

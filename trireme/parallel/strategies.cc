@@ -6,16 +6,15 @@
 namespace trireme {
 namespace {
 
-// The strategies that come with Trireme differ only in where their ranks run.
-config::Registry<Strategy>::Things built_in_strategies() {
-  config::Registry<Strategy>::Things known;
-  for (const std::string& name : plan::strategies())
-    known.emplace(name, Strategy{make_data_parallel_engine, {true, true, true, true, true, true}});
-  return known;
-}
-
+// Each has its row in plan/strategy.cc too. These three differ only in where their ranks run.
 config::Registry<Strategy>& known_strategies() {
-  static config::Registry<Strategy> known("strategy", built_in_strategies(), "auto");
+  static const Strategy data_parallel{make_data_parallel_engine,
+                                      {true, true, true, true, true, true}};
+  static config::Registry<Strategy> known("strategy",
+                                          {{"one_device", data_parallel},
+                                           {"mirrored", data_parallel},
+                                           {"multi_worker", data_parallel}},
+                                          "auto");
   return known;
 }
 

@@ -3,17 +3,49 @@
 #include <trireme/base/error.h>
 #include <trireme/config/names.h>
 #include <trireme/plan/strategy.h>
+#include <algorithm>
+#include <limits>
 
 namespace trireme::plan {
 
 namespace {
 
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
+
+// A strategy that comes with Trireme. Its engine is a row of parallel/strategies.cc.
+struct Strategy {
+  std::string name;
+  int most_workers, most_replicas;  // Of replicas in each worker.
+  EnginePlan (*plan)(const DataParallelFacts& facts);
+};
+const std::vector<Strategy>& shipped() {
+  static const std::vector<Strategy> rows = {
+      {"one_device", 1, 1, plan_data_parallel},
+      {"mirrored", 1, kAnyNumber, plan_data_parallel},
+      {"multi_worker", kAnyNumber, kAnyNumber, plan_data_parallel},
+  };
+  return rows;
+}
+const Strategy* find_shipped(const std::string& name) {
+  const auto found = std::ranges::find(shipped(), name, &Strategy::name);
+  return found == shipped().end() ? nullptr : &*found;
+}
+
 config::Names& known_strategies() {
-  static config::Names names({"one_device", "mirrored", "multi_worker"});
+  static config::Names names([] {
+    std::vector<std::string> all;
+    for (const Strategy& row : shipped()) all.push_back(row.name);
+    return all;
+  }());
   return names;
 }
 
 }  // namespace
+
+EnginePlan plan_engine(const std::string& strategy, const DataParallelFacts& facts) {
+  const Strategy* const row = find_shipped(strategy);
+  return row ? row->plan(facts) : plan_replicas(strategy, facts.placement, facts.parameters);
+}
 
 std::vector<std::string> strategies() { return known_strategies().all(); }
 void add_strategy(const std::string& name) { known_strategies().add(name); }
@@ -25,10 +57,12 @@ std::string resolve_strategy(const std::string& name, int workers, int replicas)
     throw Error(ErrorCode::invalid_argument, "config",
                 fmt::format("strategy.name is {}, which is {}", name, what), remedy);
   };
-  if ((name == "one_device" || name == "mirrored") && workers > 1)
+  const Strategy* const row = find_shipped(name);
+  if (!row) return name;
+  if (workers > row->most_workers)
     refuse(fmt::format("one process, but there are {} workers", workers),
            "strategy.name=multi_worker, or one worker (--workers 1), with replicas if mirrored");
-  if (name == "one_device" && replicas > 1)
+  if (replicas > row->most_replicas)
     refuse(fmt::format("one replica, but there are {} replicas (strategy.replicas)", replicas),
            "strategy.name=mirrored (threads) or multi_worker (processes)");
   return name;

@@ -1,6 +1,7 @@
-// The strategies by name, and where those that come with Trireme run. The functions are
-// pure, but for the list of names, to which register_strategy() (parallel/engine.h) adds.
+// The strategies by name: where each one runs, and the plan of its engine. The functions are pure,
+// but for the list of names, to which register_strategy() (parallel/engine.h) adds.
 #pragma once
+#include <trireme/plan/data_parallel_plan.h>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,10 @@ namespace trireme::plan {
 // that were added. Any thread.
 std::vector<std::string> strategies();
 void add_strategy(const std::string& name);
+
+// The plan with which the engine of that strategy starts. A strategy that was added has one that
+// lists no operations.
+EnginePlan plan_engine(const std::string& strategy, const DataParallelFacts& facts);
 
 // The strategy that `name` means for these numbers of workers and of replicas in each; `auto` is
 // chosen by them. A name of none of strategies() stays as it is. With `replicas` below 1 the

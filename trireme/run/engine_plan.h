@@ -1,6 +1,6 @@
 // The plan of the run that a configuration describes. No torch.
 #pragma once
-#include <trireme/plan/data_parallel_plan.h>
+#include <trireme/plan/strategy.h>
 #include <trireme/run/dataset.h>
 
 namespace trireme {

@@ -22,11 +22,18 @@ std::function<bool(double loss, double gradient_norm)> acceptance_of(const Train
 
 void Generation::make_engine(const Strategy& strategy, ReplicaModel& model,
                              EngineSetting setting) {
+  if (strategy.needs && strategy.needs(group().size()).blocks && model.model().blocks.empty())
+    throw Error(
+        ErrorCode::invalid_argument, "train",
+        fmt::format("strategy '{}' cuts the model, but the model names no blocks",
+                    setting.strategy),
+        "`std::vector<Block> blocks()` in the module (docs/own_loop.md), or another strategy");
   engine_.reset();
   updated_.clear();
   model.drop_gradients();
-  setting.group = group_;
-  setting.norm_group = norm_group_;
+  setting.group = groups_.all;
+  setting.norm_group = groups_.norms;
+  setting.mesh = groups_.mesh;
   const std::string name = setting.strategy;
   engine_ = strategy.make(setting);
   if (!engine_)

@@ -1,10 +1,10 @@
 // A replica has these for one generation of its job: the groups, the engine on them, and the
 // loader of its share.
 #pragma once
-#include <trireme/comm/group.h>
 #include <trireme/data/loader.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/train/guards.h>
+#include <trireme/train/replica_groups.h>
 #include <trireme/train/replica_model.h>
 #include <trireme/train/trainer.h>
 #include <functional>
@@ -17,15 +17,14 @@ namespace trireme {
 // Used by one thread.
 class Generation {
  public:
-  // `norm_group` may be null.
-  Generation(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group)
-      : norm_group_(std::move(norm_group)), group_(std::move(group)) {}
+  explicit Generation(ReplicaGroups groups) : groups_(std::move(groups)) {}
 
-  Group& group() const { return *group_; }
-  bool is_first() const { return group_->rank() == 0; }
+  Group& group() const { return *groups_.all; }
+  bool is_first() const { return group().rank() == 0; }
 
   // COLLECTIVE. Makes a new engine. It contains nothing of the old one: no optimizer state, errors
-  // of compression or loss scale. `setting` comes without groups.
+  // of compression or loss scale. `setting` comes without groups. Throws Error(invalid_argument)
+  // if the strategy needs blocks that the model does not name.
   void make_engine(const Strategy& strategy, ReplicaModel& model, EngineSetting setting);
   Engine& engine() const { return *engine_; }
   bool is_torn() const { return engine_ && engine_->is_torn(); }
@@ -44,7 +43,7 @@ class Generation {
   int64_t batches = 0;  // The batches that counted as used in this generation.
 
  private:
-  std::shared_ptr<Group> norm_group_, group_;
+  const ReplicaGroups groups_;
   std::unique_ptr<Engine> engine_;
   std::vector<NamedTensor> updated_;
   std::optional<Loader> loader_;

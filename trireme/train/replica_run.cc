@@ -22,9 +22,8 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
         world.tell_event(std::move(told));
       }) {}
 
-ReplicaRun::End ReplicaRun::Impl::run(std::shared_ptr<Group> group,
-                                      std::shared_ptr<Group> norm_group) {
-  const bool goes_on = bind(std::move(group), std::move(norm_group));
+ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
+  const bool goes_on = bind(std::move(groups));
   const bool begins_to_tell = listeners_.begin_to_tell();
   if (begins_to_tell) announce_start();
   go_on(begins_to_tell);
@@ -67,9 +66,9 @@ void ReplicaRun::Impl::unbind() {
 // Makes a generation's engine, loader and saver. Then every replica gets the state of rank 0, from
 // its memory or from the newest checkpoint. Returns true if the run goes on from an earlier
 // generation.
-bool ReplicaRun::Impl::bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
+bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   stage_.enter(stage_.has_state() ? Stage::rejoining : Stage::joining);
-  generation_.emplace(std::move(group), std::move(norm_group));
+  generation_.emplace(std::move(groups));
   if (stage_.has_state() && progress_.step < world_.step_of_generation()) model_.put_aside();
   make_engine();
   // If replicas differ, so does momentum, and parts of several ranks would not fit together.
@@ -273,9 +272,7 @@ ReplicaRun::ReplicaRun(const ReplicaSetting& setting) {
   impl_ = std::make_unique<Impl>(setting);
 }
 ReplicaRun::~ReplicaRun() = default;
-ReplicaRun::End ReplicaRun::run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group) {
-  return impl_->run(std::move(group), std::move(norm_group));
-}
+ReplicaRun::End ReplicaRun::run(ReplicaGroups groups) { return impl_->run(std::move(groups)); }
 void ReplicaRun::unbind() { impl_->unbind(); }
 bool ReplicaRun::is_torn() const { return impl_->is_torn(); }
 int64_t ReplicaRun::committed() const { return impl_->committed(); }

@@ -1,5 +1,6 @@
 // One replica's training from start to end: the loop that every strategy runs.
 #pragma once
+#include <trireme/train/replica_groups.h>
 #include <trireme/train/trainer.h>
 #include <map>
 #include <memory>
@@ -35,11 +36,10 @@ class ReplicaRun {
 
   enum class End { finished, regroup };
   // COLLECTIVE over the group. Trains to the end, or in an elastic job until all ranks have agreed
-  // to regroup after a step. `norm_group` is for batch norms over all replicas; if null, each
-  // replica normalises its own samples. After an error that a peer was lost, call unbind(), then
+  // to regroup after a step. After an error that a peer was lost, call unbind(), then
   // run() with the groups of the next generation: training continues after the newest step that a
   // survivor has committed.
-  End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
+  End run(ReplicaGroups groups);
   // Keeps the state in memory, and releases the groups and the checkpoint folder.
   void unbind();
   // True after an error, before unbind(), if the state belongs to no step. No process

@@ -19,7 +19,7 @@ struct ReplicaRun::Impl {
  public:
   explicit Impl(const ReplicaSetting& setting);
 
-  End run(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
+  End run(ReplicaGroups groups);
   void unbind();
   bool is_torn() const { return generation_ && generation_->is_torn(); }
   int64_t committed() const { return stage_.has_state() ? progress_.step : -1; }
@@ -41,7 +41,7 @@ struct ReplicaRun::Impl {
   };
 
   // replica_run.cc: from one generation to the next.
-  bool bind(std::shared_ptr<Group> group, std::shared_ptr<Group> norm_group);
+  bool bind(ReplicaGroups groups);
   void make_engine();
   bool resume(bool goes_back = false);
   bool resize();

@@ -36,7 +36,7 @@ void RunReport::read(const monitor::SkipRecord& skip) {
 
 // A generation begins, or steps are taken back: those of the newest evaluation may be among them.
 void RunReport::read(const monitor::ContinueRecord& from) {
-  updated_elements_ = 0;
+  if (from.cause != "rollback") updated_elements_ = 0;
   evaluated_step_ = -1;
   if (from.cause.empty()) return;
   result_.report.checkpoint = from.checkpoint;

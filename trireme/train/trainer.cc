@@ -7,6 +7,7 @@
 #include <trireme/membership/arrival.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/train/refuse.h>
+#include <trireme/train/replica_groups.h>
 #include <trireme/train/replica_run.h>
 #include <trireme/train/stop_signal.h>
 #include <trireme/train/trainer.h>
@@ -61,18 +62,19 @@ void check_features(const TrainerOptions& o) {
   refuse_unless(can.sync_batch_norm, o.sync_batch_norm, "strategy.sync_batch_norm");
 }
 
-struct Groups {
-  // `norms` is for batch norms over all replicas, or null.
-  std::shared_ptr<Group> group, norms;
-};
-
-std::vector<Groups> make_groups(World& world, const TrainerOptions& options) {
-  std::vector<Groups> groups;
-  for (auto& group : world.make_groups(options.replicas))
-    groups.push_back({std::move(group), nullptr});
-  if (!options.sync_batch_norm) return groups;
-  auto norms = world.make_groups(options.replicas);
-  for (size_t i = 0; i < groups.size(); ++i) groups[i].norms = std::move(norms[i]);
+// COLLECTIVE. The groups of each replica of this worker.
+std::vector<ReplicaGroups> make_groups(World& world, const TrainerOptions& options) {
+  std::vector<ReplicaGroups> groups;
+  const Strategy strategy = find_strategy(options.strategy);
+  const auto needs =
+      strategy.needs ? strategy.needs(world.workers() * options.replicas) : EngineNeeds{};
+  for (auto& group : world.make_groups(options.replicas)) groups.push_back({std::move(group)});
+  const auto for_each = [&](auto&& made, auto member) {
+    for (size_t i = 0; i < groups.size(); ++i) groups[i].*member = std::move(made[i]);
+  };
+  if (options.sync_batch_norm)
+    for_each(world.make_groups(options.replicas), &ReplicaGroups::norms);
+  if (needs.mesh) for_each(world.mesh(*needs.mesh, options.replicas), &ReplicaGroups::mesh);
   return groups;
 }
 
@@ -105,27 +107,25 @@ class FirstError {
   std::exception_ptr error_;
 };
 
-ReplicaResult run_to_the_end(const ReplicaSetting& setting, const Groups& groups) {
+ReplicaResult run_to_the_end(const ReplicaSetting& setting, const ReplicaGroups& groups) {
   ReplicaRun run(setting);
-  run.run(groups.group, groups.norms);
+  run.run(groups);
   return run.result();
 }
 
 std::vector<ReplicaResult> run_in_threads(const std::vector<ReplicaSetting>& settings,
-                                          const std::vector<Groups>& groups) {
+                                          const std::vector<ReplicaGroups>& groups) {
   std::vector<ReplicaResult> results(settings.size());
   FirstError first_error;
   std::vector<std::thread> threads;
   for (size_t i = 0; i < settings.size(); ++i) {
     threads.emplace_back([&, i] {
-      set_thread_rank(groups[i].group->rank(), groups[i].group->size());
+      set_thread_rank(groups[i].all->rank(), groups[i].all->size());
       try {
         results[i] = run_to_the_end(settings[i], groups[i]);
       } catch (const std::exception& error) {
         first_error.keep(std::current_exception());
-        const std::string reason = parts_of(error).what;
-        groups[i].group->abort(reason);
-        if (groups[i].norms) groups[i].norms->abort(reason);
+        groups[i].abort(parts_of(error).what);
       }
     });
   }
@@ -154,10 +154,10 @@ std::optional<Report> run_through_generations(
     try {
       if (!world.regroup(run.committed(), reason)) return std::nullopt;
       reason.clear();
-      const Groups groups = make_groups(world, setting.options)[0];
-      if (run.run(groups.group, groups.norms) == ReplicaRun::End::finished) {
+      const ReplicaGroups groups = make_groups(world, setting.options)[0];
+      if (run.run(groups) == ReplicaRun::End::finished) {
         Report report = publish(run.result());
-        groups.group->barrier();
+        groups.all->barrier();
         return report;
       }
     } catch (const std::exception& error) {
@@ -203,6 +203,16 @@ Trainer::Trainer(World& world, TrainerOptions options)
 
 Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
                     std::shared_ptr<const Source> test) {
+  try {
+    return run(job, std::move(train), std::move(test));
+  } catch (...) {
+    world_.send_events();  // No heartbeat may take them along any more.
+    throw;
+  }
+}
+
+Report Trainer::run(const Job& job, std::shared_ptr<const Source> train,
+                    std::shared_ptr<const Source> test) {
   if (!train || train->size() == 0)
     refuse_option("the training set is empty", "a source with at least one sample");
   if (!job.model) refuse_option("the job has no model", "Job::model");
@@ -246,7 +256,7 @@ Report Trainer::fit(const Job& job, std::shared_ptr<const Source> train,
   world_.set_phase(Phase::connecting);
   world_.connect(options_.replicas);
   world_.agree("configuration", facts);
-  const std::vector<Groups> groups = make_groups(world_, options_);
+  const std::vector<ReplicaGroups> groups = make_groups(world_, options_);
   // A single replica runs on the caller's thread, so that its thread-local settings (grad mode,
   // device guards) apply.
   return publish(settings.size() == 1 ? run_to_the_end(settings[0], groups[0])

@@ -49,6 +49,9 @@ class Trainer {
              std::shared_ptr<const Source> test = nullptr);
 
  private:
+  Report run(const Job& job, std::shared_ptr<const Source> train,
+             std::shared_ptr<const Source> test);
+
   World& world_;
   TrainerOptions options_;
 };
