@@ -22,6 +22,7 @@ namespace trireme::checkpoint::fuzz_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 std::filesystem::path in_memory() {
@@ -133,8 +134,7 @@ TEST_F(Fuzz, FilesOfSafetensors) {
   EXPECT_GT(sum, 0u);
 }
 
-// Manifests are sealed again, so that their wrong values are read.
-TEST_F(Fuzz, Manifests) {
+Manifest manifest_with_every_field() {
   Manifest manifest;
   manifest.step = 5;
   manifest.slices[kModelFile] = {{"w", {"w", {8, 6}, {4, 0}}}};
@@ -142,16 +142,63 @@ TEST_F(Fuzz, Manifests) {
   manifest.aliases = {{"a", "b"}};
   manifest.extra = {{"evaluation", {{"loss", 0.5}}}};
   manifest.files = {{kModelFile, "xxh3-256k:00"}, {kOptimizerFile, "xxh3-256k:00"}};
-  const std::string text = to_text(manifest), body = text.substr(0, text.rfind(",\n  \"sha256\""));
-  int read = 0;
+  return manifest;
+}
+
+Json fields_of_old_format(int format) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return fields_of_format(format, Json::parse(to_text(manifest_with_every_field())),
+                          {0.5, -1e-300, infinity, std::nan(""), 3});
+}
+
+// Manifests are sealed again, so that their wrong values are read.
+TEST_F(Fuzz, Manifests) {
+  const std::string newest = to_text(manifest_with_every_field());
+  const std::string bodies[kNewestFormat] = {without_last_brace(fields_of_old_format(1)),
+                                             without_last_brace(fields_of_old_format(2)),
+                                             newest.substr(0, newest.rfind(",\n  \"sha256\""))};
+  int read[kNewestFormat] = {};
   for (int round = 0; round < 10'000; ++round) {
-    const std::string lie = damaged(body);
+    const int format = round % kNewestFormat;
+    const std::string& body = bodies[format];
     ends_well("file", [&] {
-      evaluation_loss(
-          manifest_from_text(lie + ",\n  \"sha256\": \"" + sha256_hex(lie) + "\"\n}\n", "file"));
+      evaluation_loss(manifest_from_text(sealed(damaged(body)), "file"));
+      ++read[format];
+    });
+    ends_well("file", [&] { manifest_from_text(damaged(sealed(body)), "file"); });
+  }
+  for (const int count : read) EXPECT_GT(count, 50);
+}
+
+// The seals of these manifests are right, only their losses may be something else.
+TEST_F(Fuzz, LossesThatLie) {
+  Json fields = fields_of_old_format(1);
+  const std::string losses = fields["loss_history"].dump();
+  int read = 0;
+  for (int round = 0; round < 4'000; ++round) {
+    const Json lie = Json::parse(damaged(losses), nullptr, /*allow_exceptions=*/false);
+    if (lie.is_discarded()) continue;
+    fields["format"] = 1 + round % 2;
+    fields["loss_history"] = lie;
+    std::string text;
+    try {
+      text = sealed(without_last_brace(fields));
+    } catch (const Json::exception&) {
+      continue;  // It is no UTF-8.
+    }
+    ends_well("file", [&] {
+      const std::vector<double> told = manifest_from_text(text, "file").loss_history;
+      ASSERT_TRUE(lie.is_array()) << lie;
+      ASSERT_EQ(told.size(), lie.size());
+      for (size_t i = 0; i < told.size(); ++i) {
+        if (lie[i].is_number()) {
+          EXPECT_EQ(told[i], lie[i].get<double>());
+        } else {
+          EXPECT_THAT(lie[i].get<std::string>(), AnyOf("nan", "-nan", "inf", "-inf"));
+        }
+      }
       ++read;
     });
-    ends_well("file", [&] { manifest_from_text(damaged(text), "file"); });
   }
   EXPECT_GT(read, 100);
 }
@@ -240,9 +287,8 @@ class FuzzedFolder : public Fuzz {
  protected:
   // Damages the checkpoint in every case.
   void harm(const fs::path& checkpoint) {
-    static const char* const kNames[] = {kModelFile, kOptimizerFile, kHistoryFile, kPiecesFile,
-                                         kManifestFile};
-    const fs::path file = checkpoint / kNames[below(5)];
+    const std::vector<std::string> names = names_in(checkpoint);
+    const fs::path file = checkpoint / names[below(names.size())];
     const std::string whole = read_file(file);
     switch (below(7)) {
       case 0: fs::remove(file); break;
@@ -277,14 +323,21 @@ TEST_F(FuzzedFolder, TheNewestWholeOneIsChosenAndEachDamagedOneNamed) {
     Folder folder(runs_, {.keep = 3});
     for (const int step : {10, 20, 30}) save(folder, step);
   }
-  const fs::path whole = folder_ / "whole";
-  fs::copy(runs_, whole, fs::copy_options::recursive);
-  for (int round = 0; round < 1'500; ++round) {
+  // Several versions may have saved into one folder, so each checkpoint has a format of its own.
+  const auto whole = [&](int format) { return folder_ / fmt::format("whole-{}", format); };
+  for (int format = 1; format <= kNewestFormat; ++format) {
+    fs::copy(runs_, whole(format), fs::copy_options::recursive);
+    for (const int step : {10, 20, 30})
+      if (format < kNewestFormat)
+        turn_into_format(format, whole(format) / fmt::format("step-{:09}", step));
+  }
+  for (int round = 0; round < 1'000; ++round) {
     std::vector<int> harmed;
     for (const int step : {10, 20, 30}) {
       const std::string name = fmt::format("step-{:09}", step);
       fs::remove_all(runs_ / name);
-      fs::copy(whole / name, runs_ / name, fs::copy_options::recursive);
+      const int format = 1 + static_cast<int>(below(kNewestFormat));
+      fs::copy(whole(format) / name, runs_ / name, fs::copy_options::recursive);
       if (below(2) == 0) continue;
       harm(runs_ / name);
       harmed.push_back(step);
@@ -301,8 +354,10 @@ TEST_F(FuzzedFolder, TheNewestWholeOneIsChosenAndEachDamagedOneNamed) {
     };
     try {
       ASSERT_EQ(newest_in(runs_)->manifest.step, expected) << "round " << round;
-      ASSERT_EQ(load_newest(runs_, place)->manifest.step, expected) << "round " << round;
+      const Manifest loaded = load_newest(runs_, place)->manifest;
+      ASSERT_EQ(loaded.step, expected) << "round " << round;
       ASSERT_EQ(weight[1], static_cast<float>(expected + 1));
+      ASSERT_EQ(loaded.loss_history, std::vector<double>(static_cast<size_t>(expected), 0.5));
     } catch (const Error& error) {
       // A manifest whose format number grew looks like that of a newer version. To continue from
       // an older checkpoint would lose work.

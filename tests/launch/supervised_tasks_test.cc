@@ -27,7 +27,7 @@ using ::testing::Not;
 using tests::ForkedJob;
 
 // The time after which the workers of a test leave the job, given by name.
-const std::string kAtOnce = "at once", kWhenToldOfALoss = "when told of a loss",
+const std::string kAtOnce = "at once", kWhenATaskIsLost = "when a task is lost",
                   kWhenATaskIsBack = "when a task is back", kNever = "never";
 
 void say_line(const std::string& line) {
@@ -57,7 +57,7 @@ int run_worker(const Identity& identity, const MemberOptions& options, const std
     tests::becomes_true([&] { return member.is_lost(); });
     member.throw_if_lost();
   }
-  if (until == kWhenToldOfALoss || until == kWhenATaskIsBack) {
+  if (until == kWhenATaskIsLost || until == kWhenATaskIsBack) {
     tests::becomes_true([&] { return !lost().empty(); });
     say_line("told of " + lost().front().who.task.name());
   }
@@ -139,7 +139,7 @@ TEST(SupervisedTasks, AKilledParameterServerIsReplacedInItsPlace) {
 }
 
 TEST(SupervisedTasks, TheOthersAreToldOfALostEvaluatorAndContinue) {
-  ForkedJob job(task_job(kWhenToldOfALoss, {ps(), evaluator()}));
+  ForkedJob job(task_job(kWhenATaskIsLost, {ps(), evaluator()}));
   const int pid = job.number_after("evaluator 0 serves as ");
   job.wait_for("found host", 2);
   ::kill(pid, SIGKILL);

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <trireme/plan/compression_plan.h>
+#include <trireme/plan/kept_values.h>
+#include <trireme/plan/low_rank_layout.h>
+#include <trireme/plan/quantised_layout.h>
 #include <algorithm>
 #include <limits>
 

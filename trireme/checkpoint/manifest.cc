@@ -18,13 +18,23 @@ Error corrupt(const std::string& where, std::string_view what) {
                "use an older checkpoint");
 }
 
-// Numbers, and for values that JSON lacks the text of strtod. Only formats 1 and 2 have it.
-double loss_from_json(const Json& loss) {
+// Numbers, and texts for the values that JSON lacks. Only formats 1 and 2 have it.
+double loss_from_json(const Json& loss, const std::string& where) {
+  using Limits = std::numeric_limits<double>;
   if (loss.is_number()) return loss.get<double>();
-  const std::string text = loss.get<std::string>();
-  const double sign = text.starts_with('-') ? -1.0 : 1.0;
-  if (text.ends_with("inf")) return std::copysign(std::numeric_limits<double>::infinity(), sign);
-  return std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
+  if (loss == "nan") return Limits::quiet_NaN();
+  if (loss == "-nan") return std::copysign(Limits::quiet_NaN(), -1.0);
+  if (loss == "inf") return Limits::infinity();
+  if (loss == "-inf") return -Limits::infinity();
+  throw corrupt(where, fmt::format("has {} among its losses", loss.dump()));
+}
+
+std::vector<double> losses_from_json(const Json& list, const std::string& where) {
+  // An iteration over a number would give the number itself.
+  if (!list.is_array()) throw corrupt(where, "has no list of losses");
+  std::vector<double> losses;
+  for (const Json& loss : list) losses.push_back(loss_from_json(loss, where));
+  return losses;
 }
 
 Json to_json(const std::map<std::string, std::map<std::string, StoredSlice>>& slices) {
@@ -121,8 +131,7 @@ Manifest manifest_from_text(std::string_view text, const std::string& where) {
     manifest.extra = json.at("extra");
     manifest.files = json.at("files").get<std::map<std::string, std::string>>();
     if (manifest.format < 3) {
-      for (const Json& loss : json.at("loss_history"))
-        manifest.loss_history.push_back(loss_from_json(loss));
+      manifest.loss_history = losses_from_json(json.at("loss_history"), where);
     } else {
       manifest.slices = slices_from_json(json.at("slices"));
       manifest.writers = json.at("writers").get<std::map<std::string, int>>();

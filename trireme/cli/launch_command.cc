@@ -110,9 +110,9 @@ void add_launch(Command app) {
   command.flag("--evaluator", arguments->evaluator,
                "An evaluator: a role of one task. If it is lost, the others are told");
   command.repeated("--role", arguments->roles,
-                   "NAME=COUNT[:LOSS]: a role of your own. The loss of one of its tasks acts by "
-                   "LOSS: end (the default; as the loss of a worker), tell or replace. May be "
-                   "repeated",
+                   "NAME=COUNT[:LOSS]: a role of your own. LOSS says what happens when one of its "
+                   "tasks is lost: end (the default; as for a lost worker), tell or replace. May "
+                   "be repeated",
                    /*one_each=*/true);
   command.repeated("--agree", arguments->agreements,
                    "ROLE,ROLE:FACT,FACT: tasks of these roles (worker is one) have these facts in "

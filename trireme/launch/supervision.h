@@ -36,7 +36,7 @@ struct Worker {
   // The worker's number in the whole job. In an elastic job it is the number of its place, which a
   // replacement takes over. A side task's is kFirstSideTask + its number.
   int number;
-  int64_t identity;  // The process's number in an elastic job (roster.h).
+  int64_t identity;  // The process's number in an elastic job (membership/roster.h).
   ChildProcess process;
   int signal_sent = 0;
   bool ended = false;

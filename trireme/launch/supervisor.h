@@ -24,8 +24,8 @@ struct SupervisorOptions : Patience {
   // The address at which the coordinator listens (node 0) or is found (other nodes need a port).
   net::Endpoint rendezvous{"127.0.0.1", 0};
   // If set, the coordinator is found through etcd, and another one may take over from it
-  // (claim.h). It listens on any free port of rendezvous.host; if that is empty, of the address by
-  // which node 0 reaches etcd.
+  // (membership/claim.h). It listens on any free port of rendezvous.host; if that is empty, of the
+  // address by which node 0 reaches etcd.
   std::optional<net::EtcdUrl> etcd;
   std::vector<std::string> command;  // The programme and its arguments.
   std::vector<std::pair<std::string, std::string>> environment;  // Added for each worker.
@@ -45,11 +45,12 @@ struct SupervisorOptions : Patience {
   // Called for each complete line of a worker's standard output. If it returns true, the line is
   // not printed.
   std::function<bool(int worker, const std::string& line)> on_line;
-  // Called on node 0 for each notice of a worker that was lost, hangs or is slow (notices.h). The
-  // printed line is "text" in the record. If it throws, the job continues.
-  std::function<void(const Json& record)> on_notice;
-  // Called on node 0 for each event that a worker told (event_queue.h). If it throws, the job
+  // Called on node 0 for each notice of a worker that was lost, hangs or is slow
+  // (membership/notices.h). The printed line is "text" in the record. If it throws, the job
   // continues.
+  std::function<void(const Json& record)> on_notice;
+  // Called on node 0 for each event that a worker told (membership/event_queue.h). If it throws,
+  // the job continues.
   std::function<void(const monitor::Told& told)> on_event;
 };
 
@@ -60,13 +61,14 @@ struct SupervisorOptions : Patience {
 //   2    if the programme cannot be started; standard error names it. An elastic job whose members
 //        have begun tries again, and then saves and ends with 138
 //   138  if a worker was killed or its host was lost
-// A side task that fails counts as a worker, unless its role is told or replaced (roles.h).
+// A side task that fails counts as a worker, unless its role is told or replaced
+// (membership/roles.h).
 //   143  after SIGINT or SIGTERM. It is passed on once, as SIGTERM; a second one kills
 // Prints one verdict naming the first worker that failed, its signal or code, and its last phase.
 // On return no child, descendant group, socket or pipe of the job is left. If the launcher itself
 // is killed, the kernel kills its children (PR_SET_PDEATHSIG), unless the job is elastic
-// (orphan_watch.h). Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process while it runs,
-// and ends every child that appears meanwhile: make one call at a time. Throws
+// (watch/orphan_watch.h). Takes over SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process while it
+// runs, and ends every child that appears meanwhile: make one call at a time. Throws
 // Error(invalid_argument) naming a wrong option or a living job of the same name in etcd,
 // Error(timeout) if etcd has not answered for join_timeout, Error(io) if the rendezvous address
 // cannot be listened on.

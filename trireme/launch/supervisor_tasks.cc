@@ -1,4 +1,4 @@
-// Side tasks: tasks of other roles than worker (roles.h).
+// Side tasks: tasks of other roles than worker (membership/roles.h).
 #include <fmt/format.h>
 #include <trireme/base/error.h>
 #include <trireme/base/units.h>

@@ -17,13 +17,14 @@ struct JobFacts {
   std::string job;      // JobMark::to_text()
 };
 
-// The environment of a side task (roles.h). `number` is its number in options.roles.
+// The environment of a side task (membership/roles.h). `number` is its number in options.roles.
 std::vector<std::string> side_task_environment(const SupervisorOptions& options,
                                                const JobFacts& facts, int number,
                                                const std::vector<std::string>& inherited);
 
 // Returns `inherited` ("NAME=value") with these changes: options.environment and the variables of
-// identity.h are set, and so are the thread counts of numeric libraries that have no value yet.
+// membership/identity.h are set, and so are the thread counts of numeric libraries that have no
+// value yet.
 std::vector<std::string> worker_environment(const SupervisorOptions& options,
                                             const JobFacts& facts, int local_worker,
                                             const std::vector<std::string>& inherited);

@@ -15,8 +15,8 @@
 
 namespace trireme::membership {
 
-// Returns what a process is doing as its launcher sees it (phase_page.h), also after its end;
-// empty if unknown. `process` is the number that its supervisor gave it; in a job that is not
+// Returns what a process is doing as its launcher sees it (watch/phase_page.h), also after its
+// end; empty if unknown. `process` is the number that its launcher gave it; in a job that is not
 // elastic, the worker's number. Any thread.
 using LookAt = std::function<std::optional<PhaseNow>(int64_t process)>;
 
@@ -51,14 +51,14 @@ class Coordinator {
   // connections.
   bool was_superseded() const;
 
-  // The facts about a worker that the supervisor's verdict needs. Any thread.
+  // The facts about a worker that the launcher's verdict needs. Any thread.
   PhaseAt last_phase(int worker) const;
   bool said_goodbye(int worker) const;
   // True if a worker's heartbeat told of the second step or a later one.
   bool any_step_finished() const;
   // The first lost worker that the coordinator saw, if any.
   std::optional<LostWorker> first_lost() const;
-  // The supervisor saw the worker's process end, perhaps before its connection closed. Tells all
+  // The launcher saw the worker's process end, perhaps before its connection closed. Tells all
   // other workers now.
   void report_lost(int worker, const std::string& reason);
   // Returns the stalls and stragglers that were found since the last call.
@@ -79,11 +79,11 @@ class Coordinator {
   bool task_is_present(int number) const;
   bool task_has_joined(int number, int pid) const;  // This process of the task has joined.
   // Whether the workers of all other launchers have ended, as far as is known here: none is a
-  // member, and each launcher that watches has said so (end_watch.h).
+  // member, and each launcher that watches for the end has said so.
   bool other_workers_ended() const;
   void finish_tasks();  // Tells the side tasks and the other launchers that the job ends.
 
-  // For elastic jobs, which name processes by the numbers that their supervisor gave them
+  // For elastic jobs, which name processes by the numbers that their launcher gave them
   // (roster.h).
   void report_lost_process(int64_t process, const std::string& reason);
   // The place of the process, or its last place if it was lost. Empty if it never was a member.

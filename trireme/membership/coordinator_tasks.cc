@@ -156,7 +156,7 @@ std::optional<Failure> Coordinator::Impl::nobody_to_wait_for(int asker) const {
 
 void Coordinator::report_lost_task(int number, const std::string& reason) {
   std::lock_guard lock(impl_->mutex);
-  if (impl_->side_tasks.explain_loss(number, reason)) impl_->tell_of_task(number);
+  if (impl_->side_tasks.explain(number, reason)) impl_->tell_of_task(number);
   impl_->lose_task(number, reason);
 }
 

@@ -17,7 +17,7 @@
 
 namespace trireme::membership {
 
-// A process without which the job continues. The supervisor ends it if it still lives, and starts
+// A process without which the job continues. The launcher ends it if it still lives, and starts
 // another.
 struct LostProcess {
   Roster::Process process = 0;

@@ -19,8 +19,8 @@ struct Elastic {
   int unit = 1;  // The number of workers that come and go together (units.h).
   int64_t process = 0;
   int launcher = 0;  // The launcher's process id; 0: unknown.
-  // The time for which this process continues without its launcher (orphan_watch.h); empty: to the
-  // end of the job.
+  // The time for which this process continues without its launcher (watch/orphan_watch.h); empty:
+  // to the end of the job.
   std::optional<Milliseconds> launcher_grace;
   Milliseconds stop_grace{30000};  // The time it then has to save.
 };

@@ -99,7 +99,7 @@ class Membership {
   // cannot be lost. If the worker is lost already, only the reason is replaced: a later report
   // knows more.
   Messages lost(int worker, const std::string& reason);
-  // A side task was lost whose loss ends the generation, as that of a worker does.
+  // A side task was lost whose role ends the generation then, as a lost worker does.
   Messages lost_task(const LostWorker& task) { return end_by(task); }
   // The reply comes when all workers have arrived with equal facts, or it is a failure. `request`
   // is the id of the reply.

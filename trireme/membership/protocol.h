@@ -40,11 +40,11 @@
 //     beat, goodbye, and the requests for the store
 //   coordinator -> all, about a side task
 //     task         role, index, state (absent, present, left, lost), host, address, pid,
-//                  incarnation, reason (of its last loss)
+//                  incarnation, reason (why it was lost last)
 //   coordinator -> side task
 //     workers      peers: the workers of the generation that has begun
 //     finish       all workers have ended: the side task is to end too
-//   launcher of another node <-> coordinator (end_watch.h)
+//   launcher of another node <-> coordinator, about the end of the job
 //     watch, ended, finish
 #pragma once
 #include <trireme/base/error.h>

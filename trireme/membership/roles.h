@@ -27,9 +27,9 @@ struct Task {
   bool operator==(const Task&) const = default;
 };
 
-// The effect of the loss of a task.
+// What happens when a task is lost.
 enum class OnLoss {
-  end_generation,  // As that of a worker: it ends the job, or the generation of an elastic job.
+  end_generation,  // As for a worker: the job ends, or the generation of an elastic job.
   tell,            // The others are told, and the job continues.
   replace,         // The others are told, and another process gets the task.
 };
@@ -53,7 +53,7 @@ struct Role {
 };
 
 // Parses NAME=COUNT or NAME=COUNT:LOSS, where LOSS is end, tell or replace; without it, a role has
-// the loss rule of its name (below). `where` names the option in messages. Throws
+// the rule of its name (below). `where` names the option in messages. Throws
 // Error(invalid_argument).
 Role parse_role(const std::string& text, const std::string& where);
 // Parses ROLE,ROLE:FACT,FACT and adds to these roles that their tasks have these facts in common

@@ -125,7 +125,7 @@ std::optional<LostWorker> SideTasks::lost(int number, const std::string& reason)
                     .task = gone.peer.task};
 }
 
-bool SideTasks::explain_loss(int number, const std::string& reason) {
+bool SideTasks::explain(int number, const std::string& reason) {
   Entry& gone = entry(number);
   if (gone.state != State::lost || gone.reason == reason) return false;
   gone.reason = reason;

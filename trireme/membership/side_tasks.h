@@ -49,11 +49,12 @@ class SideTasks {
   void heard(int number, Time now);
   void beat(int number, const PhaseNow& phase, Time now);
   void goodbye(int number);
-  // The connection of the task broke, or its process was seen to end. Returns the loss if the task
+  // The connection of the task broke, or its process was seen to end. Returns the lost task if it
   // was there.
   std::optional<LostWorker> lost(int number, const std::string& reason);
-  // A later report of the same loss knows more, such as the signal. Returns whether it is new.
-  bool explain_loss(int number, const std::string& reason);
+  // A later report of the same lost task knows more, such as the signal. Returns whether it is
+  // new.
+  bool explain(int number, const std::string& reason);
   // Returns the tasks that have become silent, with the reasons. Call lost() for them.
   std::vector<std::pair<int, std::string>> tick(Time now);
 
@@ -71,7 +72,7 @@ class SideTasks {
     std::map<std::string, std::string> facts;
     PhaseNow last;
     Time heard;
-    std::string reason;  // The reason of the last loss.
+    std::string reason;  // Why it was lost last.
   };
   using Side = std::pair<const std::string&, const std::map<std::string, std::string>&>;
   std::optional<Failure> difference(const std::string& role, Side one, const std::string& other,

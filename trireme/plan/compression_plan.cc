@@ -1,14 +1,39 @@
 #include <trireme/config/names.h>
 #include <trireme/config/row.h>
 #include <trireme/plan/compression_plan.h>
+#include <trireme/plan/kept_values.h>
+#include <trireme/plan/low_rank_layout.h>
+#include <trireme/plan/quantised_layout.h>
 #include <algorithm>
-#include <cmath>
+#include <array>
 
 namespace trireme::plan {
 namespace {
 
+// Blocks of codes, each behind a float32 scale.
+constexpr BlockFormat scaled_blocks(int64_t block, int64_t code_bytes) {
+  return {block, 4 + block * code_bytes};
+}
+
+constexpr auto kCompressions =
+    std::to_array<Compression>({{"bf16", BlockFormat{1, 2}, plan_quantised},
+                                {"fp16", scaled_blocks(1024, 2), plan_quantised},
+                                {"int8", scaled_blocks(256, 1), plan_quantised},
+                                {"topk", std::nullopt, plan_topk},
+                                {"powersgd", std::nullopt, plan_low_rank}});
+
+// Returns null for a name that a programme added.
+const Compression* find_compression(std::string_view name) {
+  const auto found = std::ranges::find(kCompressions, name, &Compression::name);
+  return found == kCompressions.end() ? nullptr : &*found;
+}
+
 config::Names& known_compressions() {
-  static config::Names names({"bf16", "fp16", "int8", "topk", "powersgd"});
+  static config::Names names = [] {
+    std::vector<std::string> shipped;
+    for (const Compression& compression : kCompressions) shipped.emplace_back(compression.name);
+    return config::Names(std::move(shipped));
+  }();
   return names;
 }
 
@@ -35,53 +60,16 @@ config::Rows rows_of(const CompressionOptions*) {
                                .range = {.least = 0, .most = 1, .least_excluded = true},
                                .only_for = {"strategy.compression", {"topk"}}})});
 }
-namespace {
-
-constexpr int64_t kScaleBytes = 4;  // A float32 scale in front of a block of codes.
-// Small enough for a core's caches, and large enough for a message.
-constexpr int64_t kPieceElements = 128 << 10;
-
-}  // namespace
 
 std::optional<BlockFormat> block_format_of(const std::string& compression) {
-  if (compression == "bf16") return BlockFormat{1, 2};
-  if (compression == "fp16") return BlockFormat{1024, kScaleBytes + 1024 * 2};
-  if (compression == "int8") return BlockFormat{256, kScaleBytes + 256};
-  return std::nullopt;
+  const Compression* const known = find_compression(compression);
+  return known ? known->format : std::nullopt;
 }
 
-QuantisedLayout lay_out_quantised(int64_t elements, int ranks, const BlockFormat& format) {
-  const int64_t unit = format.block * ranks;
-  return {format, (elements + unit - 1) / unit * format.block,
-          std::max<int64_t>(1, kPieceElements / format.block) * format.block};
-}
-
-int64_t kept_values(int64_t elements, double ratio) {
-  if (elements == 0) return 0;
-  return std::clamp<int64_t>(std::llround(std::ceil(ratio * static_cast<double>(elements))), 1,
-                             elements);
-}
-
-LowRankLayout lay_out_low_rank(std::span<const TensorSpec> parameters, int rank) {
-  LowRankLayout layout;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const TensorSpec& parameter = parameters[i];
-    const int64_t rows = parameter.shape.size() > 1 ? parameter.shape[0] : 0;
-    const int64_t columns = rows > 0 ? parameter.elements() / rows : 0;
-    const int64_t kept = std::min<int64_t>({rank, rows, columns});
-    if ((rows + columns) * kept < rows * columns) {
-      layout.matrices.push_back({i, rows, columns, kept, layout.p_elements, layout.q_elements});
-      layout.p_elements += kept * rows;
-      layout.q_elements += kept * columns;
-    } else {
-      layout.whole.push_back({i, 0});
-    }
-  }
-  for (LowRankLayout::Whole& part : layout.whole) {
-    part.place = layout.p_elements;
-    layout.p_elements += parameters[part.parameter].elements();
-  }
-  return layout;
+bool plan_compressed(const CompressedBucketFacts& bucket, OperationPlanner& operations) {
+  const Compression* const known = find_compression(bucket.options.name);
+  if (known) known->plan(*known, bucket, operations);
+  return known != nullptr;
 }
 
 }  // namespace trireme::plan

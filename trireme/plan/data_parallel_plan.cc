@@ -107,37 +107,11 @@ class StepPlanner {
 
   void compressed_bucket(size_t number) {
     const Bucket& bucket = plan_.buckets.buckets[number];
-    const std::string& name = facts_.compression.name;
-    if (const auto format = block_format_of(name)) {
-      quantised(number, lay_out_quantised(bucket.elements, operations_.ranks(), *format));
-    } else if (name == "topk") {
-      // Places and values, as 32-bit words.
-      const int64_t count = kept_values(bucket.elements, facts_.compression.ratio);
-      operations_.all_gather(content_of(number), DType::int32, operations_.ranks() * 2 * count);
-    } else if (name == "powersgd") {
-      std::vector<TensorSpec> params;
-      for (const int p : bucket.params) params.push_back(plan_.parameters[static_cast<size_t>(p)]);
-      const LowRankLayout layout = lay_out_low_rank(params, facts_.compression.rank);
-      if (layout.p_elements > 0)
-        operations_.all_reduce(content_of(number) + ", P", bucket.dtype, layout.p_elements);
-      if (layout.q_elements > 0)
-        operations_.all_reduce(content_of(number) + ", Q", bucket.dtype, layout.q_elements);
-    } else {
-      plan_.knows_all_operations = false;
-    }
-  }
-
-  // Each rank sends every other rank its part of that rank's chunk, and then the sum of its own.
-  void quantised(size_t number, const QuantisedLayout& layout) {
-    const std::string content = content_of(number);
-    for (int64_t start = 0; start < layout.chunk; start += layout.piece) {
-      const int64_t bytes = layout.bytes_of(std::min(layout.piece, layout.chunk - start));
-      for (int from = 0; from < operations_.ranks(); ++from)
-        for (int to = 0; to < operations_.ranks(); ++to)
-          if (from != to)
-            for (int time = 0; time < 2; ++time)
-              operations_.send(content, from, to, DType::uint8, bytes);
-    }
+    CompressedBucketFacts facts{
+        content_of(number), bucket.dtype, bucket.elements, {}, facts_.compression};
+    for (const int p : bucket.params)
+      facts.parameters.push_back(plan_.parameters[static_cast<size_t>(p)]);
+    plan_.knows_all_operations &= plan_compressed(facts, operations_);
   }
 
   void reproducible() {

@@ -15,7 +15,7 @@ std::filesystem::path shipped_digits();
 // run.dir, or a new folder named after data and time ("runs/digits-20260131-101500").
 std::string make_run_dir(const Config& config);
 std::string checkpoint_dir(const Config& config);  // checkpoint.dir, or run.dir/checkpoint.
-// The folder in it that records the injected faults that have struck (train/injector.h).
+// The folder in it that records the injected faults that have struck (faults/injector.h).
 std::filesystem::path marks_dir(const std::filesystem::path& checkpoint_dir);
 
 // The files of data.name: idx. A file that the configuration does not name is looked for in the

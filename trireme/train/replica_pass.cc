@@ -25,12 +25,12 @@ void ReplicaRun::Impl::pass() {
   if (++generation_->batches == 1) world_.tell_first_step(progress_.step, facts_of_generation());
   announce(pass, verdict.reason);
   if (!pass.outcome.updated || !replicas_differed()) after_pass(pass);
-  if (pass.outcome.regroup && !is_over()) stage_.enter(Stage::regrouping);
+  if (pass.outcome.regroup && !is_over()) standing_.enter(Standing::regrouping);
 }
 
 ReplicaRun::Impl::Pass ReplicaRun::Impl::train_on_next_batch() {
   if (world_.is_elastic()) model_.remember_buffers();
-  stage_.enter(Stage::in_step);
+  standing_.enter(Standing::in_step);
   model_.random().reseed(mix64(options_.seed, static_cast<uint64_t>(progress_.step + 1),
                                static_cast<uint64_t>(group().rank())));
   step_phase(Phase::data);
@@ -39,7 +39,7 @@ ReplicaRun::Impl::Pass ReplicaRun::Impl::train_on_next_batch() {
   engine().set_rates(course_->rates(factor));
   pass.rate = course_->base_rate() * factor;
   pass.outcome = engine().step({pass.batch, progress_.step + 1, generation_->passes});
-  stage_.enter(Stage::between_steps);
+  standing_.enter(Standing::between_steps);
   return pass;
 }
 

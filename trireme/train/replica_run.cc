@@ -38,8 +38,8 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
     save_at_the_end();
     announce_saved();
   }
-  while (!is_over() && stage_.now() != Stage::regrouping) pass();
-  if (stage_.now() == Stage::regrouping) {
+  while (!is_over() && standing_.now() != Standing::regrouping) pass();
+  if (standing_.now() == Standing::regrouping) {
     save_slices();
     return End::regroup;
   }
@@ -50,14 +50,14 @@ ReplicaRun::End ReplicaRun::Impl::run(ReplicaGroups groups) {
 // Releases everything that lasts only one generation.
 void ReplicaRun::Impl::unbind() {
   if (is_torn()) {
-    stage_.enter(Stage::torn);  // The caller does not continue with this object.
-  } else if (stage_.is_bound()) {
+    standing_.enter(Standing::torn);  // The caller does not continue with this object.
+  } else if (standing_.is_bound()) {
     kept_ = keep();
-    if (stage_.now() == Stage::in_step && world_.is_elastic()) model_.restore_buffers();
-    stage_.leave();
+    if (standing_.now() == Standing::in_step && world_.is_elastic()) model_.restore_buffers();
+    standing_.leave();
   } else {
     model_.put_back();
-    stage_.leave();
+    standing_.leave();
   }
   checkpoints_.unbind();
   generation_.reset();
@@ -67,9 +67,9 @@ void ReplicaRun::Impl::unbind() {
 // its memory or from the newest checkpoint. Returns true if the run goes on from an earlier
 // generation.
 bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
-  stage_.enter(stage_.has_state() ? Stage::rejoining : Stage::joining);
+  standing_.enter(standing_.has_state() ? Standing::rejoining : Standing::joining);
   generation_.emplace(std::move(groups));
-  if (stage_.has_state() && progress_.step < world_.step_of_generation()) model_.put_aside();
+  if (standing_.has_state() && progress_.step < world_.step_of_generation()) model_.put_aside();
   make_engine();
   // If replicas differ, so does momentum, and parts of several ranks would not fit together.
   const bool are_equal = options_.local.steps <= 1 && strategy_.features.equal_replicas;
@@ -84,7 +84,7 @@ bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   const bool goes_on = resume();
   kept_.reset();
   model_.forget_what_is_aside();
-  stage_.enter(Stage::between_steps);
+  standing_.enter(Standing::between_steps);
   return goes_on;
 }
 
@@ -224,11 +224,11 @@ void ReplicaRun::Impl::roll_back(const std::string& reason) {
                 "checkpoint.every=\"100 steps\"");
   listeners_.tell(monitor::GuardRecord{progress_.step, "rollback", reason});
   // There is no state until the new one is complete, in case a worker is lost meanwhile.
-  stage_.enter(Stage::going_back);
+  standing_.enter(Standing::going_back);
   // The old engine may have state that the checkpoint lacks.
   make_engine();
   resume(/*goes_back=*/true);
-  stage_.enter(Stage::between_steps);
+  standing_.enter(Standing::between_steps);
   go_on(/*begins_to_tell=*/false);
 }
 
@@ -258,7 +258,7 @@ void ReplicaRun::Impl::finish() {
   phase(Phase::idle);
   report_.complete(progress_, course_->length(), *generation_, model_, facts_of_generation());
   strike(Phase::idle, progress_.step);
-  stage_.enter(Stage::finished);
+  standing_.enter(Standing::finished);
 }
 
 Json ReplicaRun::Impl::facts_of_generation() const {

@@ -6,7 +6,7 @@
 #include <trireme/train/listeners.h>
 #include <trireme/train/replica_model.h>
 #include <trireme/train/replica_run.h>
-#include <trireme/train/replica_stage.h>
+#include <trireme/train/replica_standing.h>
 #include <trireme/train/run_checkpoints.h>
 #include <trireme/train/run_report.h>
 #include <memory>
@@ -22,7 +22,7 @@ struct ReplicaRun::Impl {
   End run(ReplicaGroups groups);
   void unbind();
   bool is_torn() const { return generation_ && generation_->is_torn(); }
-  int64_t committed() const { return stage_.has_state() ? progress_.step : -1; }
+  int64_t committed() const { return standing_.has_state() ? progress_.step : -1; }
   const ReplicaResult& result() const { return report_.result(); }
   std::map<std::string, std::string> facts_of_model() const { return facts_of(model_.tensors()); }
 
@@ -94,7 +94,7 @@ struct ReplicaRun::Impl {
   const TrainerOptions& options_;
   const Strategy strategy_;
   // These live for the whole run.
-  ReplicaStage stage_;
+  ReplicaStanding standing_;
   Progress progress_;
   Guard guard_{options_.guard};
   Resize resize_{options_.resize, options_.batch};

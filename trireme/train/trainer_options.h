@@ -43,7 +43,7 @@ struct CheckpointOptions {
 };
 config::Rows rows_of(const CheckpointOptions*);
 
-// Faults that are injected into the run (faults.h), for tests and rehearsals.
+// Faults that are injected into the run (faults/faults.h), for tests and rehearsals.
 struct InjectOptions {
   std::vector<Fault> faults;
   // The folder that remembers which faults have struck, also when the run is started again. If

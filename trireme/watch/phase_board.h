@@ -1,4 +1,4 @@
-// The pages of all processes that a supervisor has started (phase_page.h). They tell what a
+// The pages of all processes that a launcher has started (phase_page.h). They tell what a
 // process is doing, or was doing when it ended.
 #pragma once
 #include <trireme/watch/phase_page.h>

@@ -77,34 +77,34 @@ void FrameReader::begin_payload(const Place& place) {
   tensor_ = offset_ = 0;
 }
 
-// Goes to the next stage that needs bytes.
+// Goes to the next section that needs bytes.
 void FrameReader::step(const Place& place) {
   have_ = due_ = 0;
-  if (stage_ == Stage::prefix) {
+  if (section_ == Section::prefix) {
     check_prefix(frame_.prefix, limits_);
-    stage_ = Stage::front;
+    section_ = Section::front;
     due_ = size_t{frame_.prefix.header_bytes} + frame_.prefix.notes_bytes;
     front_.resize(due_);
     if (due_ > 0) return;
   }
-  if (stage_ == Stage::front) {
+  if (section_ == Section::front) {
     frame_.head = decode_head(frame_.prefix, front_);
     begin_payload(place);
-    stage_ = Stage::payload;
+    section_ = Section::payload;
     due_ = frame_.prefix.payload_bytes;
     if (due_ > 0) return;
   }
-  stage_ = Stage::done;
+  section_ = Section::done;
 }
 
 FrameReader::Progress FrameReader::advance(Stream& stream, const Place& place) {
   size_t turn = 0;
-  while (stage_ != Stage::done) {
+  while (section_ != Section::done) {
     if (turn >= kBytesOfATurn) return Progress::more;
     std::byte* const to =
-        stage_ == Stage::prefix ? reinterpret_cast<std::byte*>(&frame_.prefix) : front_.data();
-    const size_t got =
-        stage_ == Stage::payload ? read_payload(stream) : fill(stream, to + have_, due_ - have_);
+        section_ == Section::prefix ? reinterpret_cast<std::byte*>(&frame_.prefix) : front_.data();
+    const size_t got = section_ == Section::payload ? read_payload(stream)
+                                                    : fill(stream, to + have_, due_ - have_);
     if (got == 0) return Progress::waits;
     turn += got;
     have_ += got;
@@ -116,7 +116,7 @@ FrameReader::Progress FrameReader::advance(Stream& stream, const Place& place) {
 ReceivedFrame FrameReader::take() {
   ReceivedFrame taken = std::move(frame_);
   frame_ = {};
-  stage_ = Stage::prefix;
+  section_ = Section::prefix;
   due_ = sizeof(FramePrefix);
   have_ = 0;
   if (front_.capacity() > kScrapBytes) front_ = {};
@@ -124,7 +124,7 @@ ReceivedFrame FrameReader::take() {
 }
 
 bool FrameReader::is_placing(uint64_t id) const {
-  return stage_ == Stage::payload && frame_.prefix.id == id && !frame_.discarded;
+  return section_ == Section::payload && frame_.prefix.id == id && !frame_.discarded;
 }
 
 void FrameReader::discard_rest() {

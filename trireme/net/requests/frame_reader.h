@@ -48,14 +48,14 @@ class FrameReader {
   // The rest of the current payload is read and dropped.
   void discard_rest();
   // Whether a frame has begun and is not complete.
-  bool within_frame() const { return stage_ != Stage::prefix || have_ > 0; }
+  bool within_frame() const { return section_ != Section::prefix || have_ > 0; }
   // Whether bytes of a next frame were read already, so that the stream does not announce them.
   bool holds_bytes() const { return begin_ < end_; }
   // The bytes read so far. Any thread.
   uint64_t total() const { return total_.load(std::memory_order_relaxed); }
 
  private:
-  enum class Stage { prefix, front, payload, done };
+  enum class Section { prefix, front, payload, done };
   static constexpr size_t kBuffer = 8192;
 
   size_t fill(Stream& stream, std::byte* to, size_t bytes);
@@ -64,10 +64,10 @@ class FrameReader {
   void begin_payload(const Place& place);
 
   const RequestLimits limits_;
-  Stage stage_ = Stage::prefix;
+  Section section_ = Section::prefix;
   ReceivedFrame frame_;
   std::vector<std::byte> front_;                 // Header and notes.
-  size_t due_ = sizeof(FramePrefix), have_ = 0;  // The bytes of this stage.
+  size_t due_ = sizeof(FramePrefix), have_ = 0;  // The bytes of this section.
   size_t tensor_ = 0, offset_ = 0;               // The place of the next byte of the payload.
   std::vector<std::byte> scrap_;                 // Memory for payloads that are dropped.
   std::array<std::byte, kBuffer> buffer_;

@@ -1,4 +1,4 @@
-#include <trireme/parallel/compression/built_in.h>
+#include <trireme/parallel/compression/codecs.h>
 #include <trireme/parallel/compression/kernels.h>
 #include <trireme/parallel/compression/quantised.h>
 #include <algorithm>

@@ -6,9 +6,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <trireme/base/hash.h>
-#include <trireme/parallel/compression/built_in.h>
 #include <trireme/parallel/compression/error_memory.h>
 #include <trireme/parallel/compression/kernels.h>
+#include <trireme/parallel/compression/powersgd.h>
+#include <trireme/plan/low_rank_layout.h>
 
 namespace trireme::compression {
 namespace {

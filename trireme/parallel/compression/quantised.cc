@@ -7,6 +7,7 @@
 
 #include <trireme/parallel/compression/error_memory.h>
 #include <trireme/parallel/compression/quantised.h>
+#include <trireme/plan/quantised_layout.h>
 #include <optional>
 
 namespace trireme::compression {

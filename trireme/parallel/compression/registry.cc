@@ -3,7 +3,9 @@
 #include <trireme/base/error.h>
 #include <trireme/config/registry.h>
 #include <trireme/config/value.h>
-#include <trireme/parallel/compression/built_in.h>
+#include <trireme/parallel/compression/codecs.h>
+#include <trireme/parallel/compression/powersgd.h>
+#include <trireme/parallel/compression/topk.h>
 
 namespace trireme {
 namespace {

@@ -3,8 +3,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include <trireme/parallel/compression/built_in.h>
 #include <trireme/parallel/compression/error_memory.h>
+#include <trireme/parallel/compression/topk.h>
+#include <trireme/plan/kept_values.h>
 
 namespace trireme::compression {
 namespace {

@@ -1,5 +1,5 @@
-// The stage of a replica between the generations of its job. It says which state the replica has,
-// and what may come next. Pure; no torch. docs/architecture.md has the drawing.
+// The standing of a replica between the generations of its job. It says which state the replica
+// has, and what may come next. Pure; no torch. docs/architecture.md has the drawing.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace trireme {
 
-enum class Stage {
+enum class Standing {
   fresh,          // In no generation, without a state that others could take.
   joining,        // Takes the state of a generation, and has none of its own.
   parted,         // In no generation. Its memory has the state after the last committed step.
@@ -19,17 +19,17 @@ enum class Stage {
   finished,       // The run is done, and stays here until all have finished.
   torn,           // Its state belongs to no step. It must not continue.
 };
-constexpr int kStages = 10;
-std::string_view to_string(Stage stage);
-// The stages that may follow directly.
-std::span<const Stage> next_stages(Stage stage);
+constexpr int kStandings = 10;
+std::string_view to_string(Standing standing);
+// The standings that may follow directly.
+std::span<const Standing> next_standings(Standing standing);
 
 // One thread.
-class ReplicaStage {
+class ReplicaStanding {
  public:
-  Stage now() const { return stage_; }
-  // Throws Error(internal) that names both stages if `next` may not follow.
-  void enter(Stage next);
+  Standing now() const { return standing_; }
+  // Throws Error(internal) that names both standings if `next` may not follow.
+  void enter(Standing next);
   // Leaves the generation, whatever happened in it: to `parted` with a state, else to `fresh`. A
   // torn replica stays torn.
   void leave();
@@ -40,7 +40,7 @@ class ReplicaStage {
   bool has_state() const;
 
  private:
-  Stage stage_ = Stage::fresh;
+  Standing standing_ = Standing::fresh;
 };
 
 }  // namespace trireme

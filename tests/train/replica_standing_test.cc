@@ -1,26 +1,26 @@
 #include "../base/expect_error.h"
 
 #include <gtest/gtest.h>
-#include <trireme/train/replica_stage.h>
+#include <trireme/train/replica_standing.h>
 #include <deque>
 #include <map>
 #include <set>
 #include <utility>
 #include <vector>
 
-namespace trireme::replica_stage_test {
+namespace trireme::replica_standing_test {
 namespace {
 
-using enum Stage;
+using enum Standing;
 
-std::vector<Stage> all_stages() {
-  std::vector<Stage> stages;
-  for (int i = 0; i < kStages; ++i) stages.push_back(static_cast<Stage>(i));
-  return stages;
+std::vector<Standing> all_standings() {
+  std::vector<Standing> standings;
+  for (int i = 0; i < kStandings; ++i) standings.push_back(static_cast<Standing>(i));
+  return standings;
 }
 
 // The drawing in docs/architecture.md, an arrow an entry.
-const std::set<std::pair<Stage, Stage>> kArrows = {
+const std::set<std::pair<Standing, Standing>> kArrows = {
     {fresh, joining},
     {joining, between_steps},
     {joining, fresh},
@@ -44,12 +44,12 @@ const std::set<std::pair<Stage, Stage>> kArrows = {
     {finished, torn},
 };
 
-// A way to each stage from the first one.
-std::map<Stage, std::vector<Stage>> ways() {
-  std::map<Stage, std::vector<Stage>> ways = {{fresh, {}}};
-  std::deque<Stage> open = {fresh};
+// A way to each standing from the first one.
+std::map<Standing, std::vector<Standing>> ways() {
+  std::map<Standing, std::vector<Standing>> ways = {{fresh, {}}};
+  std::deque<Standing> open = {fresh};
   while (!open.empty()) {
-    const Stage from = open.front();
+    const Standing from = open.front();
     open.pop_front();
     for (const auto& [before, after] : kArrows) {
       if (before != from || ways.contains(after)) continue;
@@ -61,20 +61,22 @@ std::map<Stage, std::vector<Stage>> ways() {
   return ways;
 }
 
-ReplicaStage at(Stage stage) {
-  ReplicaStage replica;
-  const std::vector<Stage> way = ways().at(stage);
-  for (const Stage next : way) replica.enter(next);
+ReplicaStanding at(Standing standing) {
+  ReplicaStanding replica;
+  const std::vector<Standing> way = ways().at(standing);
+  for (const Standing next : way) replica.enter(next);
   return replica;
 }
 
-TEST(ReplicaStage, CanReachEveryStage) { EXPECT_EQ(ways().size(), static_cast<size_t>(kStages)); }
+TEST(ReplicaStanding, CanReachEveryStanding) {
+  EXPECT_EQ(ways().size(), static_cast<size_t>(kStandings));
+}
 
-TEST(ReplicaStage, AllowsExactlyTheArrowsOfTheDrawing) {
-  for (const Stage from : all_stages())
-    for (const Stage to : all_stages()) {
+TEST(ReplicaStanding, AllowsExactlyTheArrowsOfTheDrawing) {
+  for (const Standing from : all_standings())
+    for (const Standing to : all_standings()) {
       SCOPED_TRACE(std::string(to_string(from)) + " -> " + std::string(to_string(to)));
-      ReplicaStage replica = at(from);
+      ReplicaStanding replica = at(from);
       if (kArrows.contains({from, to})) {
         replica.enter(to);
         EXPECT_EQ(replica.now(), to);
@@ -87,14 +89,14 @@ TEST(ReplicaStage, AllowsExactlyTheArrowsOfTheDrawing) {
     }
 }
 
-TEST(ReplicaStage, KeepsTheStateThatItHasWhenItLeaves) {
-  const std::map<Stage, Stage> after = {{fresh, fresh},      {joining, fresh},
-                                        {parted, parted},    {rejoining, parted},
-                                        {in_step, parted},   {between_steps, parted},
-                                        {going_back, fresh}, {regrouping, parted},
-                                        {finished, parted},  {torn, torn}};
+TEST(ReplicaStanding, KeepsTheStateThatItHasWhenItLeaves) {
+  const std::map<Standing, Standing> after = {{fresh, fresh},      {joining, fresh},
+                                              {parted, parted},    {rejoining, parted},
+                                              {in_step, parted},   {between_steps, parted},
+                                              {going_back, fresh}, {regrouping, parted},
+                                              {finished, parted},  {torn, torn}};
   for (const auto& [from, to] : after) {
-    ReplicaStage replica = at(from);
+    ReplicaStanding replica = at(from);
     const bool had_state = replica.has_state();
     replica.leave();
     EXPECT_EQ(replica.now(), to) << to_string(from);
@@ -102,8 +104,8 @@ TEST(ReplicaStage, KeepsTheStateThatItHasWhenItLeaves) {
   }
 }
 
-TEST(ReplicaStage, HasNoStateWhileItTakesItsFirstOrGivesItUp) {
-  for (const Stage without : {fresh, joining, going_back, torn})
+TEST(ReplicaStanding, HasNoStateWhileItTakesItsFirstOrGivesItUp) {
+  for (const Standing without : {fresh, joining, going_back, torn})
     EXPECT_FALSE(at(without).has_state()) << to_string(without);
   // A replica that comes again still has the state of its last generation.
   EXPECT_TRUE(at(rejoining).has_state());
@@ -111,4 +113,4 @@ TEST(ReplicaStage, HasNoStateWhileItTakesItsFirstOrGivesItUp) {
 }
 
 }  // namespace
-}  // namespace trireme::replica_stage_test
+}  // namespace trireme::replica_standing_test
