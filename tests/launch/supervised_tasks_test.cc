@@ -8,6 +8,7 @@
 #include <trireme/membership/member.h>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -252,22 +253,50 @@ TEST(SupervisedTasks, ThatIgnoreTheRequestAreKilledAfterTheGrace) {
   EXPECT_EQ(job.finish(), 0);
 }
 
+// A job of two launchers on this host, each with one worker.
+struct TwoNodes {
+  explicit TwoNodes(SupervisorOptions options) {
+    options.nodes = 2;
+    options.rendezvous = {"127.0.0.1", net::free_port()};
+    const std::string token(64, '7');
+    first.emplace(options, token);
+    options.node = 1;
+    second.emplace(options, token);
+  }
+  std::optional<ForkedJob> first, second;
+};
+
 TEST(SupervisedTasks, OnSeveralNodesServeUntilTheWorkersOfAllNodesHaveEnded) {
-  const std::string token(64, '7');
-  SupervisorOptions first =
+  SupervisorOptions options =
       tests::shell_job(2, "test $TRIREME_WORKER = 1 || sleep 2; echo worker has ended");
-  first.roles = Roles({ps_that_runs(kServe, 2)});
-  first.nodes = 2;
-  first.rendezvous = {"127.0.0.1", net::free_port()};
-  SupervisorOptions second = first;
-  second.node = 1;
+  options.roles = Roles({ps_that_runs(kServe, 2)});
   const auto began = std::chrono::steady_clock::now();
-  ForkedJob first_job(first, token), second_job(second, token);
-  EXPECT_EQ(second_job.finish(), 0);
+  TwoNodes job(options);
+  EXPECT_EQ(job.second->finish(), 0);
   EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
-  EXPECT_EQ(first_job.finish(), 0);
-  EXPECT_THAT(first_job.printed, HasSubstr("[ps 0] ps ends\n"));
-  EXPECT_THAT(second_job.printed, HasSubstr("[ps 1] ps ends\n"));
+  EXPECT_EQ(job.first->finish(), 0);
+  EXPECT_THAT(job.first->printed, HasSubstr("[ps 0] ps ends\n"));
+  EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
+}
+
+TEST(SupervisedTasks, ServeWhileWorkersOfOtherNodesSaveAfterARequestToStop) {
+  // Worker 1 is the slow one, and its launcher watches for the job's end before it is ready.
+  SupervisorOptions options = tests::shell_job(
+      2,
+      "test $TRIREME_WORKER = 0 && save=0 || { save=1.5; sleep 0.5; }; "
+      "trap 'sleep $save; exit 143' TERM; echo ready; while :; do sleep 0.02; done");
+  options.roles = Roles({ps_that_runs(kServe, 2)});
+  TwoNodes job(options);
+  job.first->wait_for("ready", 2);
+  job.second->wait_for("ready", 2);
+  const auto asked = std::chrono::steady_clock::now();
+  job.first->signal(SIGTERM);
+  job.second->signal(SIGTERM);
+  EXPECT_EQ(job.first->finish(), 143);
+  EXPECT_GE(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(1500));
+  EXPECT_EQ(job.second->finish(), 143);
+  EXPECT_THAT(job.first->printed, HasSubstr("[ps 0] ps ends\n"));
+  EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
 }
 
 TEST(SupervisedTasks, OfAnElasticJobEndAfterItsWorkers) {
