@@ -8,6 +8,7 @@
 #include <trireme/membership/member.h>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <thread>
@@ -297,6 +298,24 @@ TEST(SupervisedTasks, ServeWhileWorkersOfOtherNodesSaveAfterARequestToStop) {
   EXPECT_EQ(job.second->finish(), 143);
   EXPECT_THAT(job.first->printed, HasSubstr("[ps 0] ps ends\n"));
   EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
+}
+
+TEST(SupervisedTasks, AreStartedAgainAlsoWhenNoWorkerOfTheirNodeLives) {
+  const std::string deaths = fmt::format("{}/deaths_{}", ::testing::TempDir(), ::getpid());
+  std::filesystem::remove(deaths);
+  SupervisorOptions options = tests::shell_job(2, "test $TRIREME_WORKER = 1 || sleep 3");
+  // After the second death of ps 1 its next process waits 1 s.
+  const std::string die_twice = fmt::format(
+      "if [ $TRIREME_INDEX = 1 ] && [ $(cat {0} 2>/dev/null | wc -l) -lt 2 ]; then "
+      "echo once more >> {0}; sleep 0.3; kill -9 $$; fi; ",
+      deaths);
+  options.roles = Roles({ps_that_runs(die_twice + kServe, 2)});
+  TwoNodes job(options);
+  EXPECT_EQ(job.second->finish(), 0);
+  EXPECT_EQ(job.first->finish(), 0);
+  EXPECT_THAT(job.second->complained, HasSubstr("another process gets its task in 1"));
+  EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
+  std::filesystem::remove(deaths);
 }
 
 TEST(SupervisedTasks, OfAnElasticJobEndAfterItsWorkers) {

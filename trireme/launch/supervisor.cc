@@ -64,7 +64,7 @@ int Supervision::run() {
     if (coordinator_) coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
     return exit_code_of(error);
   }
-  while (anyone_lives() || start_again_at_) {
+  while (anyone_lives() || start_again_at_ || !restart_at_.empty()) {
     wait(until_next_deadline());
     take_signals();
     relay_.run_once();
