@@ -44,6 +44,7 @@ int run_side_task(const Identity& identity, const MemberOptions& options) {
   // The workers may end, and this task with them, as soon as they know the address.
   say_line(fmt::format("{} serves as {}", identity.task.name(), ::getpid()));
   member.set("address of " + identity.task.name(), fmt::format("host:{}", ::getpid()));
+  say_line(identity.task.name() + " has told its address");
   tests::becomes_true([&] { return member.finish_wanted(); });
   member.leave();
   return 0;
@@ -316,6 +317,27 @@ TEST(SupervisedTasks, AreStartedAgainAlsoWhenNoWorkerOfTheirNodeLives) {
   EXPECT_THAT(job.second->complained, HasSubstr("another process gets its task in 1"));
   EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
   std::filesystem::remove(deaths);
+}
+
+// The task's own launcher does not see that it was silent.
+TEST(SupervisedTasks, ThatTheCoordinatorOfAnotherNodeHasLostAreReplaced) {
+  SupervisorOptions options = task_job(kWhenATaskIsBack, {ps(2)});
+  options.heartbeat_timeout = Milliseconds(1000);
+  TwoNodes job(options);
+  const int pid = job.second->number_after("ps 1 serves as ");
+  job.first->wait_for("found host");
+  job.second->wait_for("found host");
+  job.second->wait_for("ps 1 has told its address");
+  ::kill(pid, SIGSTOP);
+  job.first->wait_for("told of ps 1");
+  ::kill(pid, SIGCONT);
+  EXPECT_EQ(job.second->finish(), 0);
+  EXPECT_EQ(job.first->finish(), 0);
+  EXPECT_THAT(job.second->complained,
+              HasSubstr(fmt::format("ps 1 (pid {}) was lost: exit code 138; another process gets "
+                                    "its task",
+                                    pid)));
+  EXPECT_THAT(job.first->printed, HasSubstr("found again host"));
 }
 
 TEST(SupervisedTasks, OfAnElasticJobEndAfterItsWorkers) {
