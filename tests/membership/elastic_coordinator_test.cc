@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <trireme/membership/arrival.h>
 #include <array>
@@ -86,6 +87,19 @@ TEST(ElasticCoordinator, AProcessThatDiesBeforeItHasJoinedIsLostAtOnce) {
   EXPECT_EQ(place->generation, 1);
   EXPECT_EQ(place->workers, 1);
   EXPECT_THAT(place->cause, HasSubstr("before it joined"));
+}
+
+TEST(ElasticCoordinator, RefusesAWorkerThatJoinsBeforeTheFirstGeneration) {
+  ElasticJob job;
+  for (const int generation : {-1, 0, 1}) {
+    const Error error = error_of([&] { job.join({.generation = generation, .workers = 2}); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("generation {}", generation)));
+  }
+  Arrival arrival = arrive(job.coordinator, 0);
+  const auto place = arrival.wait(soon());
+  ASSERT_TRUE(place);
+  EXPECT_TRUE(job.join(*place));
 }
 
 struct JobOfThree {

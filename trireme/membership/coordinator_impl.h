@@ -42,6 +42,7 @@ struct Coordinator::Impl {
                               Clock::time_point now);
   Membership::Messages join(net::ConnectionId connection, const Json& message,
                             Clock::time_point now);
+  std::optional<Failure> refuse_worker(const JoinRequest& request) const;
   void end(net::ConnectionId connection, const std::string& reason);
   std::optional<Failure> nobody_to_wait_for(int asker) const;
   void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
