@@ -102,6 +102,49 @@ TEST(ElasticCoordinator, RefusesAWorkerThatJoinsBeforeTheFirstGeneration) {
   EXPECT_TRUE(job.join(*place));
 }
 
+struct JobThatNeedsTwo {
+  Coordinator coordinator{kAnyPort,
+                          kToken,
+                          {.workers = 2},
+                          RosterOptions{.minimum = 2,
+                                        .maximum = 2,
+                                        .target = 2,
+                                        .first_timeout = Milliseconds(100),
+                                        .refill_timeout = Milliseconds(100)}};
+  // Well below the time after which a member counts as silent.
+  bool all_left_soon() const {
+    return coordinator.wait_until_all_left(Deadline::after(Milliseconds(3000)));
+  }
+};
+
+TEST(ElasticCoordinator, DoesNotWaitForAProcessThatWaitedWhenTheJobFailed) {
+  const JobThatNeedsTwo job;
+  {
+    Arrival arrival = arrive(job.coordinator, 0);
+    EXPECT_THAT(error_of([&] { arrival.wait(soon()); }).what(), HasSubstr("1 of at least 2"));
+  }
+  EXPECT_TRUE(job.coordinator.failure());
+  EXPECT_TRUE(job.all_left_soon());
+}
+
+TEST(ElasticCoordinator, DoesNotWaitForAMemberThatWaitedWhenTheJobFailed) {
+  const JobThatNeedsTwo job;
+  std::array<std::unique_ptr<Member>, 2> members;
+  on_each(2, [&](int worker) {
+    Arrival arrival = arrive(job.coordinator, worker);
+    const auto place = arrival.wait(soon());
+    const auto member = static_cast<size_t>(place->worker);
+    members[member] = std::make_unique<Member>(job.coordinator.endpoint(), kToken, place->worker,
+                                               2, 0, std::map<std::string, std::string>{});
+  });
+  {
+    Arrival again = arrive(job.coordinator, 0);
+    for (auto& member : members) member.reset();  // Worker 1 is lost.
+    EXPECT_THAT(error_of([&] { again.wait(soon()); }).what(), HasSubstr("1 of at least 2"));
+  }
+  EXPECT_TRUE(job.all_left_soon());
+}
+
 struct JobOfThree {
   explicit JobOfThree(int nodes = 1)
       : first(std::make_unique<Coordinator>(kAnyPort, kToken, MembershipOptions{.workers = 3},

@@ -191,8 +191,7 @@ bool Coordinator::task_has_joined(int number, int pid) const {
 
 bool Coordinator::other_workers_ended() const {
   std::lock_guard lock(impl_->mutex);
-  return !impl_->membership->anyone_present() &&
-         !(impl_->generations && impl_->generations->anyone_left()) &&
+  return !impl_->anyone_left() &&
          std::ranges::all_of(impl_->watchers, [](const auto& each) { return each.second; });
 }
 
