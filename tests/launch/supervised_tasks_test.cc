@@ -8,6 +8,8 @@
 #include <trireme/membership/member.h>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -42,6 +44,7 @@ int run_side_task(const Identity& identity, const MemberOptions& options) {
   // The workers may end, and this task with them, as soon as they know the address.
   say_line(fmt::format("{} serves as {}", identity.task.name(), ::getpid()));
   member.set("address of " + identity.task.name(), fmt::format("host:{}", ::getpid()));
+  say_line(identity.task.name() + " has told its address");
   tests::becomes_true([&] { return member.finish_wanted(); });
   member.leave();
   return 0;
@@ -252,22 +255,89 @@ TEST(SupervisedTasks, ThatIgnoreTheRequestAreKilledAfterTheGrace) {
   EXPECT_EQ(job.finish(), 0);
 }
 
+// A job of two launchers on this host, each with one worker.
+struct TwoNodes {
+  explicit TwoNodes(SupervisorOptions options) {
+    options.nodes = 2;
+    options.rendezvous = {"127.0.0.1", net::free_port()};
+    const std::string token(64, '7');
+    first.emplace(options, token);
+    options.node = 1;
+    second.emplace(options, token);
+  }
+  std::optional<ForkedJob> first, second;
+};
+
 TEST(SupervisedTasks, OnSeveralNodesServeUntilTheWorkersOfAllNodesHaveEnded) {
-  const std::string token(64, '7');
-  SupervisorOptions first =
+  SupervisorOptions options =
       tests::shell_job(2, "test $TRIREME_WORKER = 1 || sleep 2; echo worker has ended");
-  first.roles = Roles({ps_that_runs(kServe, 2)});
-  first.nodes = 2;
-  first.rendezvous = {"127.0.0.1", net::free_port()};
-  SupervisorOptions second = first;
-  second.node = 1;
+  options.roles = Roles({ps_that_runs(kServe, 2)});
   const auto began = std::chrono::steady_clock::now();
-  ForkedJob first_job(first, token), second_job(second, token);
-  EXPECT_EQ(second_job.finish(), 0);
+  TwoNodes job(options);
+  EXPECT_EQ(job.second->finish(), 0);
   EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::seconds(2));
-  EXPECT_EQ(first_job.finish(), 0);
-  EXPECT_THAT(first_job.printed, HasSubstr("[ps 0] ps ends\n"));
-  EXPECT_THAT(second_job.printed, HasSubstr("[ps 1] ps ends\n"));
+  EXPECT_EQ(job.first->finish(), 0);
+  EXPECT_THAT(job.first->printed, HasSubstr("[ps 0] ps ends\n"));
+  EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
+}
+
+TEST(SupervisedTasks, ServeWhileWorkersOfOtherNodesSaveAfterARequestToStop) {
+  // Worker 1 is the slow one, and its launcher watches for the job's end before it is ready.
+  SupervisorOptions options = tests::shell_job(
+      2,
+      "test $TRIREME_WORKER = 0 && save=0 || { save=1.5; sleep 0.5; }; "
+      "trap 'sleep $save; exit 143' TERM; echo ready; while :; do sleep 0.02; done");
+  options.roles = Roles({ps_that_runs(kServe, 2)});
+  TwoNodes job(options);
+  job.first->wait_for("ready", 2);
+  job.second->wait_for("ready", 2);
+  const auto asked = std::chrono::steady_clock::now();
+  job.first->signal(SIGTERM);
+  job.second->signal(SIGTERM);
+  EXPECT_EQ(job.first->finish(), 143);
+  EXPECT_GE(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(1500));
+  EXPECT_EQ(job.second->finish(), 143);
+  EXPECT_THAT(job.first->printed, HasSubstr("[ps 0] ps ends\n"));
+  EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
+}
+
+TEST(SupervisedTasks, AreStartedAgainAlsoWhenNoWorkerOfTheirNodeLives) {
+  const std::string deaths = fmt::format("{}/deaths_{}", ::testing::TempDir(), ::getpid());
+  std::filesystem::remove(deaths);
+  SupervisorOptions options = tests::shell_job(2, "test $TRIREME_WORKER = 1 || sleep 3");
+  // After the second death of ps 1 its next process waits 1 s.
+  const std::string die_twice = fmt::format(
+      "if [ $TRIREME_INDEX = 1 ] && [ $(cat {0} 2>/dev/null | wc -l) -lt 2 ]; then "
+      "echo once more >> {0}; sleep 0.3; kill -9 $$; fi; ",
+      deaths);
+  options.roles = Roles({ps_that_runs(die_twice + kServe, 2)});
+  TwoNodes job(options);
+  EXPECT_EQ(job.second->finish(), 0);
+  EXPECT_EQ(job.first->finish(), 0);
+  EXPECT_THAT(job.second->complained, HasSubstr("another process gets its task in 1"));
+  EXPECT_THAT(job.second->printed, HasSubstr("[ps 1] ps ends\n"));
+  std::filesystem::remove(deaths);
+}
+
+// The task's own launcher does not see that it was silent.
+TEST(SupervisedTasks, ThatTheCoordinatorOfAnotherNodeHasLostAreReplaced) {
+  SupervisorOptions options = task_job(kWhenATaskIsBack, {ps(2)});
+  options.heartbeat_timeout = Milliseconds(1000);
+  TwoNodes job(options);
+  const int pid = job.second->number_after("ps 1 serves as ");
+  job.first->wait_for("found host");
+  job.second->wait_for("found host");
+  job.second->wait_for("ps 1 has told its address");
+  ::kill(pid, SIGSTOP);
+  job.first->wait_for("told of ps 1");
+  ::kill(pid, SIGCONT);
+  EXPECT_EQ(job.second->finish(), 0);
+  EXPECT_EQ(job.first->finish(), 0);
+  EXPECT_THAT(job.second->complained,
+              HasSubstr(fmt::format("ps 1 (pid {}) was lost: exit code 138; another process gets "
+                                    "its task",
+                                    pid)));
+  EXPECT_THAT(job.first->printed, HasSubstr("found again host"));
 }
 
 TEST(SupervisedTasks, OfAnElasticJobEndAfterItsWorkers) {

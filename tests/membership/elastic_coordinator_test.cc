@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <trireme/membership/arrival.h>
 #include <array>
@@ -86,6 +87,62 @@ TEST(ElasticCoordinator, AProcessThatDiesBeforeItHasJoinedIsLostAtOnce) {
   EXPECT_EQ(place->generation, 1);
   EXPECT_EQ(place->workers, 1);
   EXPECT_THAT(place->cause, HasSubstr("before it joined"));
+}
+
+TEST(ElasticCoordinator, RefusesAWorkerThatJoinsBeforeTheFirstGeneration) {
+  ElasticJob job;
+  for (const int generation : {-1, 0, 1}) {
+    const Error error = error_of([&] { job.join({.generation = generation, .workers = 2}); });
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr(fmt::format("generation {}", generation)));
+  }
+  Arrival arrival = arrive(job.coordinator, 0);
+  const auto place = arrival.wait(soon());
+  ASSERT_TRUE(place);
+  EXPECT_TRUE(job.join(*place));
+}
+
+struct JobThatNeedsTwo {
+  Coordinator coordinator{kAnyPort,
+                          kToken,
+                          {.workers = 2},
+                          RosterOptions{.minimum = 2,
+                                        .maximum = 2,
+                                        .target = 2,
+                                        .first_timeout = Milliseconds(100),
+                                        .refill_timeout = Milliseconds(100)}};
+  // Well below the time after which a member counts as silent.
+  bool all_left_soon() const {
+    return coordinator.wait_until_all_left(Deadline::after(Milliseconds(3000)));
+  }
+};
+
+TEST(ElasticCoordinator, DoesNotWaitForAProcessThatWaitedWhenTheJobFailed) {
+  const JobThatNeedsTwo job;
+  {
+    Arrival arrival = arrive(job.coordinator, 0);
+    EXPECT_THAT(error_of([&] { arrival.wait(soon()); }).what(), HasSubstr("1 of at least 2"));
+  }
+  EXPECT_TRUE(job.coordinator.failure());
+  EXPECT_TRUE(job.all_left_soon());
+}
+
+TEST(ElasticCoordinator, DoesNotWaitForAMemberThatWaitedWhenTheJobFailed) {
+  const JobThatNeedsTwo job;
+  std::array<std::unique_ptr<Member>, 2> members;
+  on_each(2, [&](int worker) {
+    Arrival arrival = arrive(job.coordinator, worker);
+    const auto place = arrival.wait(soon());
+    const auto member = static_cast<size_t>(place->worker);
+    members[member] = std::make_unique<Member>(job.coordinator.endpoint(), kToken, place->worker,
+                                               2, 0, std::map<std::string, std::string>{});
+  });
+  {
+    Arrival again = arrive(job.coordinator, 0);
+    for (auto& member : members) member.reset();  // Worker 1 is lost.
+    EXPECT_THAT(error_of([&] { again.wait(soon()); }).what(), HasSubstr("1 of at least 2"));
+  }
+  EXPECT_TRUE(job.all_left_soon());
 }
 
 struct JobOfThree {

@@ -135,6 +135,18 @@ TEST(TaskMembers, SideTasksLearnOfALostWorkerAndOfTheEnd) {
   ps->leave();
 }
 
+TEST(TaskMembers, ATaskThatTheCoordinatorHasLostServesNoLonger) {
+  TaskJob job(1);
+  const auto ps = job.join({"ps", 0}), leaves = job.join({"ps", 1});
+  leaves->leave();
+  EXPECT_FALSE(ps->finish_wanted());
+  job.coordinator.report_lost_task(0, "silent for 10 s");
+  const Error error = error_of([&] { eventually([&] { return ps->finish_wanted(); }); });
+  EXPECT_EQ(error.code(), ErrorCode::peer_lost);
+  EXPECT_THAT(error.what(), HasSubstr("ps 0 lost the coordinator: "));
+  EXPECT_FALSE(leaves->finish_wanted());
+}
+
 TEST(TaskMembers, AWorkerMayWaitForASideTaskWhenAllOtherWorkersHaveLeft) {
   TaskJob job(2);
   const auto ps = job.join({"ps", 0});

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <trireme/membership/protocol.h>
+
 #include "job.h"
 
 namespace trireme::membership::worker_events_test {
@@ -70,6 +72,27 @@ TEST(WorkerEvents, ThatComeTooFastAreDroppedAndCounted) {
   const EventBatch batch = job.coordinator.take_events();
   EXPECT_LT(batch.events.size(), 1000u);
   EXPECT_EQ(static_cast<int64_t>(batch.events.size()) + batch.dropped, 1000);
+}
+
+TEST(WorkerEvents, OfASideTaskCountForNoRank) {
+  Coordinator coordinator(kAnyPort, kToken, options_for(1), std::nullopt, {},
+                          Roles({{.name = "evaluator", .count = 2}}));
+  const auto join = [&](int index) {
+    return std::make_unique<Member>(
+        coordinator.endpoint(), kToken, Task{"evaluator", index}, Facts{},
+        MemberOptions{.timeout = Milliseconds(10000), .heartbeat_interval = Milliseconds(20)});
+  };
+  const auto one = join(0), other = join(1);
+  one->tell_event(fault(0, 7));
+  other->tell_event(fault(0, 7));
+  const std::vector<Told> events = await(coordinator, 2);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_LT(events[0].rank, 0);
+  EXPECT_LT(events[1].rank, 0);
+  EXPECT_NE(events[0].rank, events[1].rank) << "steps of two tasks would be put together";
+  one->set("address", "here");  // The task has not been lost.
+  one->leave();
+  other->leave();
 }
 
 }  // namespace

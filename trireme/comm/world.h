@@ -50,7 +50,8 @@ class World {
   std::vector<membership::TaskPeer> wait_for(const std::string& role, Deadline deadline) const;
   // The side tasks that were lost, the oldest first. Any thread.
   std::vector<membership::LostTask> lost_tasks() const;
-  // Whether all workers have ended, so that this side task is to end too. Cheap; any thread.
+  // Whether all workers have ended, so that this side task is to end too. Throws Error(peer_lost)
+  // in a side task that has lost the coordinator: it is lost for the others. Cheap; any thread.
   bool finish_wanted() const;
   // The key-value store of the job. The keys that a side task sets stay until it is lost; the keys
   // that workers set last as long as the generation. get_value() waits until the key is set.

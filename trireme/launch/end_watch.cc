@@ -21,13 +21,15 @@ EndWatch::EndWatch(net::Endpoint coordinator, std::optional<net::EtcdUrl> etcd, 
       thread_([this](const std::stop_token& stop) { watch(stop); }) {}
 
 void EndWatch::watch(const std::stop_token& stop) {
-  const auto throw_if_stopped = [&stop] {
-    if (stop.stop_requested()) throw Error(ErrorCode::aborted, "launch", "the job ends");
+  const auto stopped = [&stop] { return stop.stop_requested(); };
+  const auto throw_if_stopped = [&stopped] {
+    if (stopped()) throw Error(ErrorCode::aborted, "launch", "the job ends");
   };
   try {
     const Deadline deadline = Deadline::after(patience_);
     const net::Endpoint where =
-        etcd_ ? membership::CoordinatorLookup(*etcd_).wait(token_, deadline) : coordinator_;
+        etcd_ ? membership::CoordinatorLookup(*etcd_).wait(token_, deadline, stopped)
+              : coordinator_;
     net::ControlClient client(where, token_,
                               {.received =
                                    [this](const Json& message) {

@@ -64,7 +64,7 @@ int Supervision::run() {
     if (coordinator_) coordinator_->withdraw(Deadline::after(kWithdrawTimeout));
     return exit_code_of(error);
   }
-  while (anyone_lives() || start_again_at_) {
+  while (anyone_lives() || start_again_at_ || !restart_at_.empty()) {
     wait(until_next_deadline());
     take_signals();
     relay_.run_once();
@@ -173,8 +173,8 @@ int Supervision::signal_all(int signal, bool but_savers) {
   int spared = 0;
   for (Worker& worker : workers_) {
     if (worker.ended || worker.signal_sent == signal) continue;
-    // Side tasks serve until the workers have saved; then they are asked (end_side_tasks).
-    if (worker.side_task && signal == SIGTERM && workers_live()) continue;
+    // Side tasks serve until all workers of the job have saved; then end_side_tasks() asks them.
+    if (worker.side_task && signal == SIGTERM) continue;
     if (but_savers && may_save_on(worker)) {
       ++spared;
       continue;

@@ -134,8 +134,9 @@ void Supervision::restart_tasks() {
 }
 
 // Whether no worker of the job is at work any more, on any node. Called once no worker lives here.
+// After a request to stop, workers of other nodes may still save, until kill_at_ at most.
 bool Supervision::all_workers_ended() {
-  if (lost_ || stop_asked_ || options_.nodes == 1) return true;
+  if (lost_ || options_.nodes == 1) return true;
   if (!watch_) return !coordinator_ || coordinator_->other_workers_ended();
   watch_->tell_ended();
   return watch_->is_over();

@@ -2,6 +2,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
 #include <trireme/membership/coordinator_impl.h>
+#include <algorithm>
 
 namespace trireme::membership {
 namespace {
@@ -173,12 +174,19 @@ std::optional<Failure> Coordinator::failure() const {
   return impl_->generations->failure();
 }
 
+// A process of a job that has failed for good waits or works for nothing, and does not say
+// goodbye: it has ended once its connection is closed.
+bool Coordinator::Impl::anyone_left() const {
+  if (!generations) return membership->anyone_present();
+  if (!generations->failure()) return membership->anyone_present() || generations->anyone_left();
+  const auto arrives = [](const auto& each) { return each.second == net::Purpose::arrival; };
+  const auto is_worker = [](const auto& each) { return each.first < kFirstSideTask; };
+  return std::ranges::any_of(purposes, arrives) || std::ranges::any_of(connection_of, is_worker);
+}
+
 bool Coordinator::wait_until_all_left(Deadline deadline) const {
   std::unique_lock lock(impl_->mutex);
-  return impl_->changed.wait_until(lock, deadline.at(), [&] {
-    return !impl_->membership->anyone_present() &&
-           !(impl_->generations && impl_->generations->anyone_left());
-  });
+  return impl_->changed.wait_until(lock, deadline.at(), [&] { return !impl_->anyone_left(); });
 }
 
 }  // namespace trireme::membership

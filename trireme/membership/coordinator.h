@@ -65,9 +65,10 @@ class Coordinator {
   std::vector<Notice> take_notices();
   // Returns the events that workers told since the last call. Any thread.
   EventBatch take_events();
-  // Waits until every worker that joined has left or was lost. Returns false at the deadline. A
-  // worker that hosts the coordinator calls this after its own Member is gone, on success and on
-  // failure: else the other workers would not get their last messages.
+  // Waits until every worker that joined has left or was lost; after failure(), until it has
+  // closed its connection. Returns false at the deadline. A worker that hosts the coordinator
+  // calls this after its own Member is gone, on success and on failure: else the other workers
+  // would not get their last messages.
   bool wait_until_all_left(Deadline deadline) const;
 
   // For side tasks, by their numbers (roles.h).

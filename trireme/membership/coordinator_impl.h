@@ -42,7 +42,9 @@ struct Coordinator::Impl {
                               Clock::time_point now);
   Membership::Messages join(net::ConnectionId connection, const Json& message,
                             Clock::time_point now);
+  std::optional<Failure> refuse_worker(const JoinRequest& request) const;
   void end(net::ConnectionId connection, const std::string& reason);
+  bool anyone_left() const;
   std::optional<Failure> nobody_to_wait_for(int asker) const;
   void deliver(const Membership::Messages& messages, net::ConnectionId sender = 0);
   Generations::Actions actions();

@@ -107,10 +107,9 @@ Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const
   if (worker_of.contains(connection))
     throw Error(ErrorCode::corrupt, "membership", "a worker joined twice on one connection");
   const JoinRequest request = join_request_from(message, peers.at(connection), now);
-  const auto differs =
-      side_tasks.refuse_worker(worker_name(request.worker, request.host), request.must_agree);
-  auto messages = differs
-                      ? Membership::Messages{{Membership::Outgoing::kSender, refusal(*differs)}}
+  const auto refused = refuse_worker(request);
+  auto messages = refused
+                      ? Membership::Messages{{Membership::Outgoing::kSender, refusal(*refused)}}
                       : membership->join(request, now);
   for (const auto& [to, answer] : messages) {
     if (to != Membership::Outgoing::kSender) continue;
@@ -124,6 +123,19 @@ Membership::Messages Coordinator::Impl::join(net::ConnectionId connection, const
   // The worker was not there when the others were told to regroup.
   if (generations && generations->is_interrupted()) server->send(connection, regroup_message());
   return messages;
+}
+
+// Returns why the worker is refused before the rules of the generation look at it, if it is.
+std::optional<Failure> Coordinator::Impl::refuse_worker(const JoinRequest& request) const {
+  const std::string name = worker_name(request.worker, request.host);
+  if (generations && generations->generation() < 0)
+    return Failure{ErrorCode::invalid_argument,
+                   fmt::format("{} cannot join generation {}: the job's first generation has not "
+                               "formed yet",
+                               name, request.generation),
+                   "the same launcher command for all processes; a worker of an elastic job "
+                   "arrives before it joins"};
+  return side_tasks.refuse_worker(name, request.must_agree);
 }
 
 Membership::Messages Coordinator::Impl::handle(net::ConnectionId connection, const Json& message,

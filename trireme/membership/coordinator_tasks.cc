@@ -15,7 +15,11 @@ TaskRequest task_request_from(const Json& message, const std::string& peer) {
           message.at("must_agree").get<Facts>()};
 }
 
-// Only a message of these kinds reaches the store.
+// The rank of a side task's events. It is no worker's and not the launcher's, and differs for each
+// task: the steps of two tasks are never put together.
+int rank_of_events(int number) { return -2 - number; }
+
+// A message of these kinds does not reach the store.
 bool is_for_workers_only(const std::string& op) {
   return op == "agree" || op == "barrier" || op == "generations" || op == "times" ||
          op == "cpu_seconds" || op == "stepped";
@@ -79,6 +83,11 @@ void Coordinator::Impl::from_task(int number, const Json& message, Clock::time_p
   if (op == "goodbye") {
     side_tasks.goodbye(number);
     return tell_of_task(number);
+  }
+  if (op == "events") {
+    EventBatch batch = events_from(message);
+    for (monitor::Told& told : batch.events) told.rank = rank_of_events(number);
+    return events_told.add(std::move(batch));
   }
   const int id = kFirstSideTask + number;
   if (!is_for_workers_only(op)) return deliver(store.handle(id, message, now));
@@ -182,8 +191,7 @@ bool Coordinator::task_has_joined(int number, int pid) const {
 
 bool Coordinator::other_workers_ended() const {
   std::lock_guard lock(impl_->mutex);
-  return !impl_->membership->anyone_present() &&
-         !(impl_->generations && impl_->generations->anyone_left()) &&
+  return !impl_->anyone_left() &&
          std::ranges::all_of(impl_->watchers, [](const auto& each) { return each.second; });
 }
 

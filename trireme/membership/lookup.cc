@@ -60,8 +60,10 @@ std::optional<net::Endpoint> CoordinatorLookup::now() {
   return std::nullopt;
 }
 
-net::Endpoint CoordinatorLookup::wait(const std::string& token, Deadline deadline) {
+net::Endpoint CoordinatorLookup::wait(const std::string& token, Deadline deadline,
+                                      const StopAsked& stop_asked) {
   for (;; std::this_thread::sleep_for(kLookUpAgain)) {
+    check_stop(stop_asked);
     if (const auto found = now()) {
       const net::Reach reach = net::reach(
           *found, token, Deadline::after(std::clamp(deadline.remaining(), kLookUpAgain, kProbe)));

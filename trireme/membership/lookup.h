@@ -33,8 +33,10 @@ class CoordinatorLookup {
   std::optional<net::Endpoint> now();
   // Returns the coordinator that etcd names once it listens there. It may use another job token; a
   // connection to it reports that. Asks again until the deadline. Throws Error(timeout) with
-  // etcd's address, the key, and the last failure.
-  net::Endpoint wait(const std::string& token, Deadline deadline);
+  // etcd's address, the key, and the last failure, Error(aborted) within 3 s once stop_asked() is
+  // true.
+  net::Endpoint wait(const std::string& token, Deadline deadline,
+                     const StopAsked& stop_asked = {});
 
  private:
   const net::EtcdUrl where_;

@@ -94,6 +94,8 @@ class Member {
   // oldest first. A side task also learns of the first lost worker of each generation.
   std::vector<LostTask> lost_tasks() const;
   // Whether all workers have ended: this side task is to end too. Its launcher also sends SIGTERM.
+  // Throws Error(peer_lost) in a side task that has lost the coordinator: for the others it is
+  // lost too, and only another process can have its task.
   bool finish_wanted() const;
 
   // For elastic jobs.

@@ -119,7 +119,17 @@ std::vector<LostTask> Member::lost_tasks() const {
   return impl_->tasks.lost();
 }
 
-bool Member::finish_wanted() const { return impl_->finish_wanted; }
+bool Member::finish_wanted() const {
+  if (impl_->finish_wanted || impl_->is_worker() || !is_lost()) return impl_->finish_wanted;
+  std::lock_guard lock(impl_->mutex);
+  // "Finish" may have come just before the connection was closed.
+  if (!impl_->coordinator_gone || impl_->left || impl_->finish_wanted) return impl_->finish_wanted;
+  throw Error(
+      ErrorCode::peer_lost, "membership",
+      fmt::format("{} lost the coordinator: {}", impl_->task.name(), impl_->lost->describe()),
+      fmt::format("end this process with {}; its launcher replaces it by the role's rule",
+                  static_cast<int>(kExitRetry)));
+}
 
 int Member::generation() const { return impl_->generation; }
 bool Member::regroup_wanted() const { return impl_->regroup_wanted; }

@@ -37,7 +37,7 @@
 //     failed       error, what, remedy
 //   side task -> coordinator (side_tasks.h). Its generation is always kNoGeneration
 //     join         role, index, host, pid, must_agree, timeout_ms; answered by joined or refused
-//     beat, goodbye, and the requests for the store
+//     beat, events, goodbye, and the requests for the store
 //   coordinator -> all, about a side task
 //     task         role, index, state (absent, present, left, lost), host, address, pid,
 //                  incarnation, reason (why it was lost last)

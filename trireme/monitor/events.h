@@ -122,7 +122,7 @@ std::string sentence_of(const Event& event);
 
 // An event on its way from a worker: the rank that has it, and the time when it had it.
 struct Told {
-  int rank = -1;    // Negative: the launcher.
+  int rank = -1;    // Negative: no rank. -1 is the launcher; side tasks have lower numbers.
   double time = 0;  // In Unix seconds.
   Event event;
 };
