@@ -154,8 +154,9 @@ function(trireme_batches target kind)
 endfunction()
 
 # trireme_room(NAME [TORCH] [PLAIN FILE...] [DEPENDS ROOM...])
-# PLAIN files of a torch room include no torch. They become trireme_<room>_plain, which the light
-# programmes (launcher, `trireme plan`) can link without loading LibTorch.
+# PLAIN files of a torch room include no torch. A FILE may be a pattern, such as *_family.cc. They
+# become trireme_<room>_plain, which the light programmes (launcher, `trireme plan`) can link
+# without loading LibTorch.
 function(trireme_room name)
   cmake_parse_arguments(arg "TORCH" "" "PLAIN;DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/${name}/*.cc)
@@ -163,6 +164,13 @@ function(trireme_room name)
   if(arg_PLAIN)
     list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/
          OUTPUT_VARIABLE plain_sources)
+    set(patterns ${plain_sources})
+    list(FILTER patterns INCLUDE REGEX "[*]")
+    if(patterns)
+      list(FILTER plain_sources EXCLUDE REGEX "[*]")
+      file(GLOB matches CONFIGURE_DEPENDS ${patterns})
+      list(APPEND plain_sources ${matches})
+    endif()
     list(REMOVE_ITEM sources ${plain_sources})
     add_library(${target}_plain STATIC ${plain_sources})
     trireme_quick_to_build(${target}_plain trireme_pch)

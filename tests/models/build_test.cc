@@ -54,6 +54,11 @@ Model small_gpt() {
       {{12}, 50})();
 }
 
+TEST(ModelBuild, KnowsEveryModelThatShips) {
+  for (const std::string& name : model_names())
+    EXPECT_NO_THROW(make_factory({.name = name}, default_input({.name = name}))) << name;
+}
+
 TEST(ModelBuild, HasExactlyTheParametersOfTheShapes) {
   for (const Case& c : cases()) {
     const auto specs = parameter_shapes(c.options, c.input);

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <trireme/base/error.h>
+#include <trireme/config/table.h>
+#include <trireme/models/family.h>
 #include <trireme/models/shapes.h>
 
 namespace trireme::models::shapes_test {
@@ -28,6 +30,15 @@ std::string message_of(const ModelOptions& options, const InputSpec& input = {{1
     return error.what();
   }
   return "no error";
+}
+
+TEST(ModelFamilies, HaveEveryKeyOfTheTableAndNoOthers) {
+  const config::Table& table = config::table_of<ModelOptions>();
+  for (const config::Row& row : table.rows())
+    EXPECT_NE(row.name == "model.name", !names_with_key(row.name).empty()) << row.name;
+  for (const Family& family : families())
+    for (const auto* keys : {&family.keys, &family.preset_keys})
+      for (const std::string_view key : *keys) EXPECT_NE(table.find(key), nullptr) << key;
 }
 
 TEST(ModelShapes, CountTheParametersOfTheSuite) {
@@ -129,6 +140,10 @@ TEST(ModelOptionsResolution, RefusesOptionsOfAnotherModel) {
   EXPECT_THAT(message_of({.name = "cnn", .zero_init = 1}),
               HasSubstr("model.zero_init is an option of resnet18 and resnet50"));
   EXPECT_THAT(message_of({.name = "tiny", .hidden = {4}}), HasSubstr("preset tiny"));
+}
+
+TEST(ModelOptionsResolution, TakesANegativeNumberAsNotGiven) {
+  EXPECT_NO_THROW(resolve({.name = "mlp", .batch_norm = -2, .layers = -3}));
 }
 
 TEST(ModelOptionsResolution, RefusesValuesOutOfRange) {

@@ -8,31 +8,44 @@
 namespace trireme::models {
 namespace {
 
-config::Registry<ModelMaker>& own_models() {
-  static config::Registry<ModelMaker> makers("model");
+using MakeModel = Model (*)(const ModelOptions&, const InputSpec&);
+using Makers = config::Registry<ModelMaker>;
+
+// Makers of the models that come with Trireme, by name.
+Makers::Things shipped_makers() {
+  const std::vector<std::pair<Family, MakeModel>> rows = {
+      {mlp_family(), make_mlp},
+      {cnn_family(), make_cnn},
+      {gpt_family(), make_gpt},
+      {resnet_family(), make_resnet},
+  };
+  Makers::Things makers;
+  for (const auto& [family, make] : rows) {
+    const ModelMaker maker = [make = make](const ModelOptions& options, const InputSpec& input) {
+      parameter_shapes(options, input);  // Throws if the input does not fit.
+      return [make, options, input] { return make(options, input); };
+    };
+    for (const std::string_view name : family.names) makers.emplace(name, maker);
+    for (const std::string_view name : family.presets) makers.emplace(name, maker);
+  }
   return makers;
+}
+
+Makers& makers() {
+  static Makers known("model", shipped_makers());
+  return known;
 }
 
 }  // namespace
 
 void register_model(const std::string& name, ModelMaker maker) {
-  own_models().add(name, std::move(maker), model_names());
+  makers().add(name, std::move(maker));
   add_model(name);
 }
 
 ModelFactory make_factory(const ModelOptions& options, const InputSpec& input) {
-  const ModelOptions resolved = resolve(options);
-  if (family_of(resolved) == Family::registered)
-    return own_models().find(options.name)(resolved, input);
-  parameter_shapes(resolved, input);  // Throws if the input does not fit.
-  switch (family_of(resolved)) {
-    case Family::cnn: return [resolved, input] { return make_cnn(resolved, input); };
-    case Family::gpt: return [resolved] { return make_gpt(resolved); };
-    case Family::resnet: return [resolved, input] { return make_resnet(resolved, input); };
-    case Family::mlp:
-    case Family::registered: break;
-  }
-  return [resolved, input] { return make_mlp(resolved, input); };
+  const ModelOptions resolved = resolve(options);  // Throws if there is no such model.
+  return makers().find(resolved.name)(resolved, input);
 }
 
 }  // namespace trireme::models

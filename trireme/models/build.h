@@ -1,4 +1,4 @@
-// The built-in models as torch modules: mlp, cnn, gpt, resnet and their presets.
+// The built-in models (families.cc) as torch modules, and models that a programme registers.
 #pragma once
 #include <trireme/models/shapes.h>
 #include <trireme/parallel/model.h>

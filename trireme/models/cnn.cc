@@ -4,6 +4,7 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <trireme/models/cnn.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 namespace {

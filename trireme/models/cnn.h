@@ -15,10 +15,11 @@
 //                                     classifier=nn.Linear(channels[-1], classes)))
 // Parameters: "features.0.weight", ..., "classifier.weight", "classifier.bias".
 #pragma once
-#include <trireme/models/shapes.h>
-#include <trireme/parallel/model.h>
+#include <trireme/models/family.h>
 
 namespace trireme::models {
+
+Family cnn_family();  // No torch: cnn_family.cc.
 
 // Builds the module. `options` must come from resolve(), and fit `input`. Images [batch, channels,
 // height, width] give logits [batch, classes].

@@ -3,6 +3,7 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
 #include <trireme/models/gpt.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 namespace {
@@ -98,6 +99,8 @@ class Gpt : public torch::nn::Module {
 
 }  // namespace
 
-Model make_gpt(const ModelOptions& options) { return model_factory<Gpt>(options)(); }
+Model make_gpt(const ModelOptions& options, const InputSpec&) {
+  return model_factory<Gpt>(options)();
+}
 
 }  // namespace trireme::models

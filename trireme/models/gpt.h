@@ -9,13 +9,14 @@
 // The architecture is that of Radford et al., "Language Models are Unsupervised Multitask
 // Learners" (2019), section 2.3, but its head is untied.
 #pragma once
-#include <trireme/models/shapes.h>
-#include <trireme/parallel/model.h>
+#include <trireme/models/family.h>
 
 namespace trireme::models {
 
-// Builds the module. `options` must come from resolve(). Tokens, int64 [batch, tokens] with tokens
-// <= context, give logits [batch * tokens, vocabulary].
-Model make_gpt(const ModelOptions& options);
+Family gpt_family();  // No torch: gpt_family.cc.
+
+// Builds the module. `options` must come from resolve(), and fit `input`. Tokens, int64 [batch,
+// tokens] with tokens <= context, give logits [batch * tokens, vocabulary].
+Model make_gpt(const ModelOptions& options, const InputSpec& input);
 
 }  // namespace trireme::models

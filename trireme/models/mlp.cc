@@ -1,6 +1,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>
 #include <trireme/models/mlp.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 namespace {

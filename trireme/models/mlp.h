@@ -8,10 +8,11 @@
 //   model = nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 // Parameters: "0.weight", "0.bias", "2.weight", ... A sample of any shape is flattened first.
 #pragma once
-#include <trireme/models/shapes.h>
-#include <trireme/parallel/model.h>
+#include <trireme/models/family.h>
 
 namespace trireme::models {
+
+Family mlp_family();  // No torch: mlp_family.cc.
 
 // Builds the module. `options` must come from resolve(), and fit `input`. Data [batch, ...] gives
 // logits [batch, classes].

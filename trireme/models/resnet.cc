@@ -6,6 +6,7 @@
 #include <torch/nn/modules/linear.h>
 #include <trireme/models/resnet.h>
 #include <trireme/models/resnet_layout.h>
+#include <trireme/parallel/model.h>
 
 namespace trireme::models {
 namespace {

@@ -2,10 +2,11 @@
 // recognition"). The parameters have the names of torchvision's resnet18 and resnet50. As there,
 // the 3x3 convolution of a bottleneck has the stride.
 #pragma once
-#include <trireme/models/shapes.h>
-#include <trireme/parallel/model.h>
+#include <trireme/models/family.h>
 
 namespace trireme::models {
+
+Family resnet_family();  // No torch: resnet_family.cc.
 
 // Builds the module. `options` must come from resolve(), and fit `input`. Images [batch, channels,
 // height, width] give logits [batch, classes]. Convolutions start from a normal distribution of

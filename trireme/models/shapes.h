@@ -13,8 +13,7 @@ namespace trireme::models {
 // The model keys of a configuration (model.*). Empty or negative values take the defaults of the
 // named model.
 struct ModelOptions {
-  // mlp, cnn, gpt, resnet18, resnet50; a preset: tiny, mlpbig; or one that was registered.
-  std::string name = "cnn";
+  std::string name = "cnn";       // One of model_names().
   std::vector<int64_t> hidden;    // mlp: the widths of the hidden layers.
   std::vector<int64_t> channels;  // cnn: the output channels of each 3x3 convolution.
   std::vector<int64_t> strides;   // cnn: one stride per convolution.
@@ -34,9 +33,6 @@ struct InputSpec {
 // thread.
 std::vector<std::string> model_names();
 void add_model(const std::string& name);
-
-enum class Family { mlp, cnn, gpt, resnet, registered };
-Family family_of(const ModelOptions& options);  // The family of a preset is mlp.
 
 // Fills in the defaults of the named model and checks the other values. Throws
 // Error(invalid_argument) naming key, value, rule and the nearest known name.

@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/checkpoint/digest.h>
+#include <trireme/models/family.h>
 #include <trireme/run/dataset.h>
 #include <trireme/run/places.h>
 #include <cmath>
@@ -134,7 +135,8 @@ plan::DType reduced_dtype(const Config& config) {
 
 models::ModelOptions model_for(const Config& config, const Dataset& data) {
   models::ModelOptions model = config.model;
-  if (models::family_of(model) != models::Family::gpt || !data.text) return model;
+  const models::Family* family = models::family_of(model);
+  if (!family || !family->takes_tokens || !data.text) return model;
   if (model.vocabulary < 0) model.vocabulary = data.input.classes;
   if (model.context < 0) model.context = data.input.shape[0];
   return model;

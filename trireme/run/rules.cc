@@ -5,6 +5,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/base/files.h>
 #include <trireme/config/value.h>
+#include <trireme/models/family.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/run/config.h>
 #include <trireme/train/expectations.h>
@@ -19,8 +20,8 @@ namespace {
 
 void check_text(const Config& config) {
   if (config.data.name != "text") return;
-  const models::Family family = models::family_of(config.model);
-  if (family != models::Family::gpt && family != models::Family::registered)
+  const models::Family* family = models::family_of(config.model);
+  if (family && !family->takes_tokens)
     refuse_config(fmt::format("data.name is text, but model.name is {}, which takes no tokens",
                               config.model.name),
                   "model.name=gpt");
@@ -32,17 +33,14 @@ void check_text(const Config& config) {
 }
 
 void check_norms_of_shards(const Config& config) {
-  const models::Family family = models::family_of(config.model);
-  const bool has_norms =
-      family == models::Family::resnet || models::resolve(config.model).batch_norm == 1;
-  if (config.trainer.virtual_shards == 0 || !has_norms) return;
+  const models::Family* family = models::family_of(config.model);
+  if (config.trainer.virtual_shards == 0 || !family) return;
+  if (!family->has_batch_norm(models::resolve(config.model))) return;
   refuse_config(
       fmt::format("reproducible.virtual_shards is {} and model.name is {}, whose batch norms keep "
                   "running statistics: the result would depend on the number of replicas",
                   config.trainer.virtual_shards, config.model.name),
-      fmt::format("{}, or reproducible.virtual_shards=0", family == models::Family::cnn
-                                                              ? "model.batch_norm=false"
-                                                              : "a model without batch norm"));
+      fmt::format("{}, or reproducible.virtual_shards=0", family->without_batch_norm));
 }
 
 void check_faults(const Config& config) {
