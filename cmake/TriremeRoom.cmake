@@ -155,14 +155,15 @@ endfunction()
 
 # trireme_room(NAME [TORCH] [PLAIN FILE...] [DEPENDS ROOM...])
 # PLAIN files of a torch room include no torch. They become trireme_<room>_plain, which the light
-# programmes (launcher, `trireme plan`) can link without loading LibTorch.
+# programmes (launcher, `trireme plan`) can link without loading LibTorch. FILE may be a pattern,
+# such as kinds/*.cc.
 function(trireme_room name)
   cmake_parse_arguments(arg "TORCH" "" "PLAIN;DEPENDS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/trireme/${name}/*.cc)
   set(target trireme_${name})
   if(arg_PLAIN)
-    list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/
-         OUTPUT_VARIABLE plain_sources)
+    list(TRANSFORM arg_PLAIN PREPEND ${PROJECT_SOURCE_DIR}/trireme/${name}/)
+    file(GLOB plain_sources CONFIGURE_DEPENDS ${arg_PLAIN})
     list(REMOVE_ITEM sources ${plain_sources})
     add_library(${target}_plain STATIC ${plain_sources})
     trireme_quick_to_build(${target}_plain trireme_pch)

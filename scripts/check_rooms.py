@@ -35,9 +35,10 @@ def light_files(root, sources):
         folder = root / "trireme" / room
         if "TORCH" not in options.split():
             light.update(file for file in sources if folder in file.parents)
-        plain = re.search(r"PLAIN((?:\s+[\w/]+\.cc)+)", options)
+        plain = re.search(r"PLAIN((?:\s+[\w/*]+\.cc)+)", options)
         if plain:
-            light.update(folder / name for name in plain.group(1).split())
+            light.update(file for name in plain.group(1).split()
+                         for file in folder.glob(name))
     # The programme `trireme` is light. The folders in cli/ are those of the other programmes.
     light.update(file for file in sources if file.parent == root / "trireme/cli")
     return light
