@@ -5,10 +5,10 @@
 #include <trireme/base/error.h>
 #include <trireme/config/print.h>
 #include <trireme/config/value.h>
+#include <trireme/data/kinds/idx_set.h>
 #include <trireme/plan/collective_plan.h>
 #include <trireme/run/config.h>
 #include <trireme/run/dataset.h>
-#include <trireme/run/places.h>
 #include <fstream>
 
 namespace trireme::config_test {

@@ -4,6 +4,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <trireme/models/build.h>
+#include <trireme/run/dataset.h>
 #include <trireme/run/training.h>
 
 #include "../base/expect_error.h"
@@ -56,6 +57,18 @@ TEST(OwnNames, AreChoicesOfAFileAndTrain) {
       Trainer(world, training.options).fit(training.job, training.train, training.test);
   EXPECT_EQ(report.loss_history.size(), 4u);
   EXPECT_EQ(report.strategy, "one_device");
+}
+
+TEST(OwnNames, OfDataAreReadAsOthersAreAndKeepAllKeys) {
+  register_once();
+  const Config config = load_config({{}, {"data.name=ramp", "data.path=long", "model.name=line"}});
+  const Dataset data = read_data(config);
+  EXPECT_EQ(data.train_samples, 24);
+  EXPECT_EQ(data.test_samples, 0);
+  EXPECT_EQ(data.input.shape, (std::vector<int64_t>{3}));
+  Json keys = keys_to_agree(config);
+  identify_data(keys, config, data);
+  EXPECT_EQ(keys, keys_to_agree(config));
 }
 
 TEST(OwnNames, AreOfferedForAWrongOneAndCannotBeTaken) {

@@ -7,7 +7,7 @@ import unittest
 
 SCRIPT = pathlib.Path(__file__).parents[2] / "scripts" / "check_rooms.py"
 ROOMS = ("trireme_room(base)\ntrireme_room(plan DEPENDS base)\n"
-         "trireme_room(data TORCH PLAIN table.cc *_plain.cc DEPENDS plan)\n")
+         "trireme_room(data TORCH PLAIN table.cc kinds/*.cc *_plain.cc DEPENDS plan)\n")
 
 
 class CheckRooms(unittest.TestCase):
@@ -64,6 +64,10 @@ class CheckRooms(unittest.TestCase):
     def test_torch_in_a_file_that_a_plain_pattern_matches_is_a_breach(self):
         self.assert_breach({"data/pixels_plain.cc": "#include <torch/nn.h>\n"},
                            "trireme/data/pixels_plain.cc: must stay without torch")
+
+    def test_a_pattern_names_plain_files(self):
+        self.assert_breach({"data/kinds/text.cc": "#include <c10/core/ScalarType.h>\n"},
+                           "trireme/data/kinds/text.cc: must stay without torch")
 
     def test_torch_in_the_light_programme_is_a_breach_and_in_the_worker_it_is_not(self):
         self.assert_breach({"cli/main.cc": "#include <torch/nn.h>\n"},

@@ -20,10 +20,9 @@ struct DataOptions {
 };
 config::Rows rows_of(const DataOptions*);
 
-// The names of the data sets that come with Trireme, and of those that were added
-// (run/training.h). Any thread.
+// The names of the data sets that come with Trireme (data/data_kinds.h), and of those that were
+// registered (run/training.h). Any thread.
 std::vector<std::string> data_sets();
-void add_data_set(const std::string& name);
 
 // Throws Error(invalid_argument) that names the option.
 void check(const DataOptions& options);

@@ -113,18 +113,22 @@ Example Source::get_batch(const Draws& draws) const {
   return batch;
 }
 
-ImageSource::ImageSource(data::ImageTable table) : table_(std::move(table)), scale_(table_.scale) {
-  const auto count = static_cast<size_t>(table_.count);
-  image_pixels_ = table_.channels * table_.height * table_.width;
-  if (table_.pixels.size() != count * static_cast<size_t>(image_pixels_) ||
-      table_.labels.size() != count)
+ImageSource::ImageSource(data::ImageTable table)
+    : ImageSource(std::make_shared<const data::ImageTable>(std::move(table))) {}
+
+ImageSource::ImageSource(std::shared_ptr<const data::ImageTable> table)
+    : table_(std::move(table)), scale_(table_->scale) {
+  const auto count = static_cast<size_t>(table_->count);
+  image_pixels_ = table_->channels * table_->height * table_->width;
+  if (table_->pixels.size() != count * static_cast<size_t>(image_pixels_) ||
+      table_->labels.size() != count)
     throw Error(ErrorCode::invalid_argument, "data",
                 fmt::format("{}: {} pixels and {} labels do not make {} images of {} x {} x {}",
-                            table_.origin, table_.pixels.size(), table_.labels.size(),
-                            table_.count, table_.channels, table_.height, table_.width));
+                            table_->origin, table_->pixels.size(), table_->labels.size(),
+                            table_->count, table_->channels, table_->height, table_->width));
 }
 
-int64_t ImageSource::size() const { return table_.count; }
+int64_t ImageSource::size() const { return table_->count; }
 
 Example ImageSource::get(const Draw& draw) const {
   Example row = get_batch({draw.index});
@@ -134,15 +138,15 @@ Example ImageSource::get(const Draw& draw) const {
 Example ImageSource::get_batch(const Draws& draws) const {
   const std::vector<int64_t>& indices = draws.indices;
   const auto rows = static_cast<int64_t>(indices.size());
-  Example batch{at::empty({rows, table_.channels, table_.height, table_.width}, at::kFloat),
+  Example batch{at::empty({rows, table_->channels, table_->height, table_->width}, at::kFloat),
                 at::empty({rows}, at::kLong)};
   auto* data = batch.data.mutable_data_ptr<float>();
   auto* target = batch.target.mutable_data_ptr<int64_t>();
   for (const int64_t index : indices) {
-    check_index(index, table_.count);
-    scale_.convert(table_.pixels.data() + index * image_pixels_, image_pixels_, data);
+    check_index(index, table_->count);
+    scale_.convert(table_->pixels.data() + index * image_pixels_, image_pixels_, data);
     data += image_pixels_;
-    *target++ = table_.labels[static_cast<size_t>(index)];
+    *target++ = table_->labels[static_cast<size_t>(index)];
   }
   return batch;
 }

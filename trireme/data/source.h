@@ -58,13 +58,15 @@ class ImageSource : public Source {
  public:
   // Throws Error(invalid_argument) if pixels or labels do not fill the stated sizes.
   explicit ImageSource(data::ImageTable table);
+  // The same without a copy of the images. Several sources may hold the same table.
+  explicit ImageSource(std::shared_ptr<const data::ImageTable> table);
   int64_t size() const override;
   Example get(const Draw& draw) const override;
   Example get_batch(const Draws& draws) const override;
-  const data::ImageTable& table() const { return table_; }
+  const data::ImageTable& table() const { return *table_; }
 
  private:
-  data::ImageTable table_;
+  std::shared_ptr<const data::ImageTable> table_;
   data::PixelScale scale_;
   int64_t image_pixels_ = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <trireme/data/kinds/text_set.h>
 #include <trireme/data/text_source.h>
 #include <algorithm>
 
@@ -36,6 +37,14 @@ Example TextSource::get_batch(const Draws& draws) const {
     target = std::copy(start + 1, start + 1 + block, target);
   }
   return batch;
+}
+
+data::Sources data::text_sources(const Dataset& data) {
+  const auto& text = std::any_cast<const SharedText&>(data.samples);
+  const int64_t train = data.train_samples, all = train + data.test_samples;
+  Sources sources{std::make_shared<TextSource>(text, 0, train), nullptr};
+  if (all > train) sources.test = std::make_shared<TextSource>(text, train, all);
+  return sources;
 }
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 // Blocks of a text, for models that predict the next token.
 #pragma once
 #include <trireme/data/source.h>
+#include <trireme/data/source_makers.h>
 #include <trireme/data/text_tokens.h>
 
 namespace trireme {
@@ -20,5 +21,9 @@ class TextSource : public Source {
   std::shared_ptr<const data::TextTokens> text_;
   int64_t first_, last_;
 };
+
+namespace data {
+Sources text_sources(const Dataset& data);  // For data.name: text.
+}  // namespace data
 
 }  // namespace trireme

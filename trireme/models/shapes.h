@@ -2,6 +2,7 @@
 // a run.
 #pragma once
 #include <trireme/config/rows.h>
+#include <trireme/data/dataset.h>
 #include <trireme/plan/tensor_spec.h>
 #include <cstdint>
 #include <string>
@@ -23,11 +24,7 @@ struct ModelOptions {
   int64_t layers = -1, width = -1, heads = -1, vocabulary = -1, context = -1;  // gpt
 };
 config::Rows rows_of(const ModelOptions*);
-struct InputSpec {
-  // The shape of one sample: [channels, height, width], [features], or [tokens] for gpt.
-  std::vector<int64_t> shape;
-  int64_t classes = 10;
-};
+using data::InputSpec;  // The form of a sample.
 
 // The names of the models that come with Trireme, and of those that were added (build.h). Any
 // thread.

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <trireme/base/error.h>
 #include <trireme/config/print.h>
 #include <trireme/config/row.h>
@@ -5,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <set>
 
 namespace trireme {
 namespace {
@@ -20,6 +23,15 @@ constexpr std::array<std::string_view, 17> kSections = {
 auto place_of_section(const config::Row& row) {
   return std::find(kSections.begin(), kSections.end(), row.name.substr(0, row.name.find('.'))) -
          kSections.begin();
+}
+
+// A programme's own key may have the name of another.
+void refuse_keys_twice(const config::Rows& rows) {
+  std::set<std::string_view> names;
+  for (const config::Row& row : rows)
+    if (!names.insert(row.name).second)
+      throw Error(ErrorCode::invalid_argument, "config",
+                  fmt::format("the key {} already exists", row.name), "another name");
 }
 
 }  // namespace
@@ -56,12 +68,14 @@ config::Rows rows_of(const Config*) {
        config::row(&O::expect,
                    {.name = "inject.expect",
                     .meaning = "What must hold at the end: same-loss, exactly-once, or both "
-                               "(docs/faults.md); none: nothing is checked. --expect sets it."})});
+                               "(docs/faults.md); none: nothing is checked. --expect sets it."}),
+       config::part(&O::own)});
 }
 
 const config::Table& table_of_config() {
   static const config::Table table = [] {
     config::Rows rows = rows_of(static_cast<const Config*>(nullptr));
+    refuse_keys_twice(rows);
     std::stable_sort(rows.begin(), rows.end(), [](const config::Row& a, const config::Row& b) {
       return place_of_section(a) < place_of_section(b);
     });

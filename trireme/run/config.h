@@ -10,6 +10,7 @@
 #include <trireme/launch/patience.h>
 #include <trireme/models/shapes.h>
 #include <trireme/parallel/optimizer_options.h>
+#include <trireme/run/own_options.h>
 #include <trireme/train/trainer_options.h>
 #include <filesystem>
 #include <string>
@@ -37,6 +38,7 @@ struct Config {
   launch::Patience patience;
   RecordOptions record;
   std::string expect = "none";  // What must hold at the end of a run with faults (docs/faults.md).
+  OwnOptions own;               // Those of a programme that has called register_options().
 };
 config::Rows rows_of(const Config*);
 

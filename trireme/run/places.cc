@@ -4,17 +4,12 @@
 #include <trireme/base/files.h>
 #include <trireme/run/places.h>
 #include <unistd.h>
-#include <cstdlib>
 
 namespace trireme {
 namespace fs = std::filesystem;
 
-namespace {
-fs::path own_folder() { return fs::read_symlink("/proc/self/exe").parent_path(); }
-}  // namespace
-
 fs::path sibling_program(const std::string& name) {
-  const fs::path path = own_folder() / name;
+  const fs::path path = fs::read_symlink("/proc/self/exe").parent_path() / name;
   if (!path_exists(path))
     throw Error(ErrorCode::not_found, "cli",
                 fmt::format("the programme {} is missing", path.string()),
@@ -22,18 +17,6 @@ fs::path sibling_program(const std::string& name) {
                             "Trireme again",
                             name));
   return path;
-}
-
-fs::path shipped_digits() {
-  std::vector<fs::path> places;
-  if (const char* folder = std::getenv("TRIREME_DATA")) places.push_back(folder);
-  places.push_back(own_folder() / "../../data");
-  places.push_back(own_folder() / "../share/trireme/data");
-  for (const fs::path& place : places)
-    if (const fs::path file = (place / "digits.csv.gz").lexically_normal(); path_exists(file))
-      return file;
-  throw Error(ErrorCode::not_found, "cli", "the digits data set is not beside this programme",
-              "data.path: the file digits.csv.gz, or TRIREME_DATA: its folder");
 }
 
 std::string make_run_dir(const Config& config) {

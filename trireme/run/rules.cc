@@ -5,6 +5,7 @@
 #include <trireme/base/error_parts.h>
 #include <trireme/base/files.h>
 #include <trireme/config/value.h>
+#include <trireme/data/data_kinds.h>
 #include <trireme/models/family.h>
 #include <trireme/plan/collective_table.h>
 #include <trireme/run/config.h>
@@ -18,12 +19,12 @@ namespace {
   throw Error(ErrorCode::invalid_argument, "config", what, remedy);
 }
 
-void check_text(const Config& config) {
-  if (config.data.name != "text") return;
+void check_tokens(const Config& config) {
+  if (!data::find_kind(config.data.name)->has_tokens) return;
   const models::Family* family = models::family_of(config.model);
   if (family && !family->takes_tokens)
-    refuse_config(fmt::format("data.name is text, but model.name is {}, which takes no tokens",
-                              config.model.name),
+    refuse_config(fmt::format("data.name is {}, but model.name is {}, which takes no tokens",
+                              config.data.name, config.model.name),
                   "model.name=gpt");
   if (config.model.context > 0 && config.model.context < config.data.block)
     refuse_config(
@@ -105,7 +106,7 @@ void check_backend(const std::string& backend, const ResolvedStrategy& strategy)
 void check(const Config& config) {
   models::resolve(config.model);
   check(config.data);
-  check_text(config);
+  check_tokens(config);
   check(config.optimizer);
   check(config.trainer);
   check(config.world);

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <trireme/config/registry.h>
-#include <trireme/data/text_source.h>
+#include <trireme/data/data_kinds.h>
+#include <trireme/data/source_makers.h>
 #include <trireme/models/build.h>
 #include <trireme/parallel/optimizer.h>
 #include <trireme/run/dataset.h>
@@ -13,44 +13,42 @@
 namespace trireme {
 namespace {
 
-config::Registry<DataMaker>& own_data() {
-  static config::Registry<DataMaker> makers("data set");
-  return makers;
+// A registered maker reads the data and makes the sources at once, so the Dataset holds both.
+Dataset dataset_of_own(OwnData own) {
+  Dataset data;
+  if (own.train) data.train_samples = own.train->size();
+  if (own.test) data.test_samples = own.test->size();
+  data.input = own.input;
+  data.samples = std::move(own);
+  return data;
 }
 
-void add_sources(Training& training, Dataset data) {
-  const int64_t train = data.train_samples, all = train + data.test_samples;
-  if (data.text) {
-    training.train = std::make_shared<TextSource>(data.text, 0, train);
-    if (all > train) training.test = std::make_shared<TextSource>(data.text, train, all);
-  } else {
-    training.train = std::make_shared<ImageSource>(std::move(data.train));
-    if (all > train) training.test = std::make_shared<ImageSource>(std::move(data.test));
-  }
+data::Sources sources_of_own(const Dataset& data) {
+  const auto& own = std::any_cast<const OwnData&>(data.samples);
+  return {own.train, own.test};
 }
 
 // Adds data and model. Returns the form of a sample.
 models::InputSpec add_data_and_model(Training& training, const Config& config) {
-  if (own_data().has(config.data.name)) {
-    OwnData data = own_data().find(config.data.name)(config.data);
-    training.train = std::move(data.train);
-    training.test = std::move(data.test);
-    training.job.model = models::make_factory(config.model, data.input);
-    return data.input;
-  }
-  Dataset data = read_data(config);
+  const Dataset data = read_data(config);
   identify_data(training.options.config, config, data);
   training.job.model = models::make_factory(model_for(config, data), data.input);
-  const models::InputSpec input = data.input;
-  add_sources(training, std::move(data));
-  return input;
+  data::Sources sources = data::make_sources(config.data.name, data);
+  training.train = std::move(sources.train);
+  training.test = std::move(sources.test);
+  return data.input;
 }
 
 }  // namespace
 
 void register_data(const std::string& name, DataMaker maker) {
-  own_data().add(name, std::move(maker), data::data_sets());
-  data::add_data_set(name);
+  data::DataKind kind{.name = name};
+  if (maker)
+    kind.read = [maker = std::move(maker)](const data::DataOptions& options) {
+      return dataset_of_own(maker(options));
+    };
+  data::add_kind(std::move(kind));
+  data::add_source_maker(name, sources_of_own);
 }
 
 OptimizerFactory make_optimizer(const OptimizerOptions& o) {

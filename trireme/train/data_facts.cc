@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/base/log.h>
+#include <trireme/data/data_kinds.h>
 #include <trireme/train/data_facts.h>
 #include <algorithm>
 #include <set>
@@ -36,6 +37,12 @@ std::string text_of(const Json& config, const std::string& key) {
   return config[key].is_string() ? config[key].get<std::string>() : config[key].dump();
 }
 
+// "the file of data.path holds", also for a data set that is not known.
+std::string holder_of(const Json& config) {
+  const auto kind = data::find_kind_or_null(text_of(config, "data.name"));
+  return std::string(kind ? kind->holder : data::DataKind().holder);
+}
+
 }  // namespace
 
 void require_same_data(const Json& was, const Json& now) {
@@ -57,12 +64,9 @@ void require_same_data(const Json& was, const Json& now) {
     if (const std::string old = text_of(was, key), value = text_of(now, key); old != value)
       differences.push_back(fmt::format("{} is {} now and was {}", key, value, old));
   if (differences.empty() && knew && knows && was[kContent] != now[kContent])
-    differences.push_back(fmt::format(
-        "{} hold{} other samples: the digest of the content is {} now and was {}",
-        text_of(now, "data.name") == "idx" ? "the files of data.path, data.images and data.labels"
-                                           : "the file of data.path",
-        text_of(now, "data.name") == "idx" ? "" : "s", text_of(now, kContent),
-        text_of(was, kContent)));
+    differences.push_back(
+        fmt::format("{} other samples: the digest of the content is {} now and was {}",
+                    holder_of(now), text_of(now, kContent), text_of(was, kContent)));
   if (!differences.empty())
     throw Error(ErrorCode::invalid_argument, "train",
                 fmt::format("the checkpoint was trained on other data, or in another order: {}",

@@ -1,1 +1,1 @@
-target_link_libraries(trireme_train_plain PUBLIC trireme_monitor trireme_faults)
+target_link_libraries(trireme_train_plain PUBLIC trireme_monitor trireme_faults trireme_data_plain)

@@ -11,8 +11,8 @@
 #include <trireme/comm/gloo/gloo_group.h>
 #include <trireme/comm/mpi/mpi_group.h>
 #include <trireme/comm/nccl/nccl_group.h>
+#include <trireme/data/kinds/digits_set.h>
 #include <trireme/membership/identity.h>
-#include <trireme/run/places.h>
 #include <unistd.h>
 
 namespace trireme::cli {
@@ -20,7 +20,7 @@ namespace {
 
 std::string digits_place() {
   try {
-    return shipped_digits().string();
+    return data::shipped_digits().string();
   } catch (const std::exception&) {
     return "not found";
   }

@@ -1,0 +1,36 @@
+// A data set that was read, whatever its kind. No torch.
+#pragma once
+#include <trireme/plan/data_plan.h>
+#include <any>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trireme::data {
+
+// The form of a sample, for which models are made.
+struct InputSpec {
+  // The shape of one sample: [channels, height, width], [features], or [tokens] for gpt.
+  std::vector<int64_t> shape;
+  int64_t classes = 10;
+};
+
+struct Dataset {
+  int64_t train_samples = 0, test_samples = 0;  // test_samples may be 0.
+  // A digest of the samples in the training files, before any are held out. Empty if a programme
+  // has registered the data set: its content is not known then.
+  std::string content;
+  // A digest of the samples in the test files; empty if the data has no test part of its own.
+  std::string test_content;
+  InputSpec input;
+  // The samples of the file that each part holds; empty if the data has a test part of its own.
+  plan::Split split;
+  // What the kind has read. Only the kind's own sources (data/source_makers.h) look into it.
+  std::any samples;
+};
+
+// Readers of files call it last: all samples may have been held out. Throws
+// Error(invalid_argument) if no training samples are left.
+void require_training_samples(const Dataset& data);
+
+}  // namespace trireme::data

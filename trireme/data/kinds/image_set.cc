@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include <trireme/data/kinds/content_digest.h>
+#include <trireme/data/kinds/image_set.h>
+#include <utility>
+
+namespace trireme::data {
+namespace {
+
+std::string digest_of_images(const ImageTable& table) {
+  checkpoint::Digest digest;
+  add_values(digest, fmt::format("{} images of {} x {} x {}, up to {}\n", table.count,
+                                 table.channels, table.height, table.width, table.scale));
+  add_values(digest, table.pixels);
+  add_values(digest, table.labels);
+  return digest.text();
+}
+
+}  // namespace
+
+std::optional<int64_t> classes_of(const DataOptions& options) {
+  return options.classes > 0 ? std::optional(options.classes) : std::nullopt;
+}
+
+Dataset dataset_of(ImageTable train, ImageTable test, const DataOptions& options) {
+  Dataset data;
+  data.content = digest_of_images(train);
+  if (test.count > 0) data.test_content = digest_of_images(test);
+  if (test.count == 0 && options.test_fraction > 0) {
+    data.split = plan::plan_split(train.count, options.test_fraction,
+                                  static_cast<uint64_t>(options.split_seed));
+    test = select(train, data.split.test);
+    train = select(train, data.split.train);
+  }
+  data.train_samples = train.count;
+  data.test_samples = test.count;
+  data.input = {{train.channels, train.height, train.width}, train.classes};
+  data.samples = ImageParts{std::make_shared<const ImageTable>(std::move(train)),
+                            std::make_shared<const ImageTable>(std::move(test))};
+  require_training_samples(data);
+  return data;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,47 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/data/kinds/content_digest.h>
+#include <trireme/data/kinds/text_set.h>
+#include <cmath>
+#include <numeric>
+
+namespace trireme::data {
+namespace {
+
+std::string digest_of_text(const TextTokens& text) {
+  checkpoint::Digest digest;
+  add_values(digest, fmt::format("{} tokens of {}\n", text.tokens.size(), text.vocabulary));
+  for (const std::string& character : text.characters) add_values(digest, character + "\n");
+  add_values(digest, text.tokens);
+  return digest.text();
+}
+
+}  // namespace
+
+void check_text_set(const DataOptions& options) {
+  if (options.path.empty())
+    throw Error(ErrorCode::invalid_argument, "data",
+                "data.name is text, but data.path does not name its file", "data.path=FILE");
+}
+
+Dataset read_text_set(const DataOptions& options) {
+  const TextUnit unit = options.tokens == "bytes" ? TextUnit::bytes : TextUnit::characters;
+  const auto text =
+      std::make_shared<const TextTokens>(read_text(options.path, options.block, unit));
+  const int64_t samples = text->samples();
+  Dataset data;
+  data.content = digest_of_text(*text);
+  data.test_samples = std::llround(static_cast<double>(samples) * options.test_fraction);
+  data.train_samples = samples - data.test_samples;
+  data.split.train.resize(static_cast<size_t>(data.train_samples));
+  data.split.test.resize(static_cast<size_t>(data.test_samples));
+  std::iota(data.split.train.begin(), data.split.train.end(), 0);
+  std::iota(data.split.test.begin(), data.split.test.end(), data.train_samples);
+  data.input = {{options.block}, text->vocabulary};
+  data.samples = SharedText(text);
+  require_training_samples(data);
+  return data;
+}
+
+}  // namespace trireme::data
