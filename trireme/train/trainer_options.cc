@@ -175,8 +175,9 @@ auto rows_of_length() {
       config::row(
           &O::epochs,
           {.name = "train.epochs",
-           .meaning = "Passes over the training set; auto: 10, unless train.steps is given.",
-           .range = config::at_least(1),
+           .meaning = "Passes over the training set; 0 saves the initial weights; auto: 10, "
+                      "unless train.steps is given.",
+           .range = config::at_least(0),
            .automatic = -1,
            .instead_of = "train.steps"}),
       config::row(&O::steps, {.name = "train.steps",
@@ -223,10 +224,12 @@ auto rows_of_numbers() {
           {.name = "train.accumulate",
            .meaning = "Parts into which each replica cuts its share of a batch, to save memory.",
            .range = config::count_from(1)}),
-      config::row(&O::clip_norm,
-                  {.name = "train.clip_norm",
-                   .meaning = "Largest global norm of the gradients; 0: no clipping.",
-                   .range = config::at_least(0)}),
+      config::row(
+          &O::clip_norm,
+          {.name = "train.clip_norm",
+           .meaning = "Largest global norm of the gradients; 0: no clipping; inf: the norm "
+                      "is computed, and nothing is clipped.",
+           .range = config::at_least_or_infinite(0)}),
       config::row(
           &O::evaluate_every,
           {.name = "train.evaluate_every",
@@ -261,8 +264,9 @@ auto rows_of_run() {
                    .range = config::from_to(0, 256),
                    .agreed = false}),
       config::row(&O::prefetch, {.name = "data.prefetch",
-                                 .meaning = "Batches that each replica holds ready.",
-                                 .range = config::from_to(1, 1024),
+                                 .meaning = "Batches that each replica holds ready, at least "
+                                            "one for each of data.threads.",
+                                 .range = config::from_to(0, 1024),
                                  .agreed = false}),
       config::row(&O::threads,
                   {.name = "device.threads",
