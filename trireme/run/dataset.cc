@@ -59,6 +59,11 @@ void read_images(const Config& config, Dataset& data) {
       config.data.classes > 0 ? std::optional(config.data.classes) : std::nullopt;
   if (config.data.name == "idx") {
     read_idx_tables(config, classes, data);
+  } else if (config.data.name != "digits") {
+    throw Error(
+        ErrorCode::invalid_argument, "cli",
+        fmt::format("data.name is \"{}\", and no data set has this name", config.data.name),
+        "digits, idx or text");
   } else {
     fs::path file = config.data.path.empty() ? shipped_digits() : fs::path(config.data.path);
     std::error_code ignored;  // The reader of the file says what is wrong with it.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <trireme/base/error.h>
 #include <trireme/config/registry.h>
 #include <trireme/data/text_source.h>
 #include <trireme/models/build.h>
@@ -86,12 +87,17 @@ OptimizerFactory make_optimizer(const OptimizerOptions& o) {
                 .beta2 = o.beta2,
                 .eps = o.eps,
                 .weight_decay = o.weight_decay};
-  return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
+  if (o.name == "adagrad")
+    return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
+  throw Error(ErrorCode::invalid_argument, "config",
+              fmt::format("optimizer.name is \"{}\", and no optimizer has this name", o.name),
+              "sgd, adam, adamw, rmsprop, adagrad, lars or lamb");
 }
 
 Training training_of(const Config& config) {
   Training training{.options = config.trainer};
   TrainerOptions& options = training.options;
+  check(config);
   if (!config.record.dir.empty()) options.checkpoint.dir = checkpoint_dir(config);
   if (!options.checkpoint.dir.empty())
     options.inject.marks = marks_dir(options.checkpoint.dir).string();

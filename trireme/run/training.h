@@ -27,8 +27,8 @@ using DataMaker = std::function<OwnData(const data::DataOptions&)>;
 // Error(invalid_argument) if the name is taken.
 void register_data(const std::string& name, DataMaker maker);
 
-// Reads the data, and makes the factories of model and optimizer. Throws Error naming the file or
-// the key.
+// Checks the configuration, reads the data, and makes the factories of model and optimizer. Throws
+// Error naming the file or the key.
 Training training_of(const Config& config);
 
 // The optimizer that the options name.
