@@ -55,5 +55,21 @@ TEST(OptionsOfATrainer, RefuseValuesThatNoRowAllows) {
   EXPECT_THAT(refusal({.dtype = plan::DType::int64}), HasSubstr("train.dtype is \"int64\""));
 }
 
+TEST(OptionsOfATrainer, DecideTheOrderThatACheckpointNames) {
+  const tests::Folder folder;
+  TrainerOptions options = tests::options();
+  options.steps = 2;
+  options.checkpoint.dir = folder.path();
+  // A programme has read a file, and changes the order afterwards.
+  options.config["data.shuffle"] = "true";
+  options.shuffle = false;
+  fit(options, job(), clouds(40));
+  options.steps = 4;
+  EXPECT_EQ(fit(options, job(), clouds(40)).steps, 4);
+  options.shuffle = true;
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(40)); }),
+              HasSubstr("data.shuffle is true now and was false"));
+}
+
 }  // namespace
 }  // namespace trireme::trainer_options_test

@@ -10,7 +10,9 @@
 namespace trireme {
 
 // A programme may replace any part before it trains: Trainer(world, training.options).fit(
-// training.job, training.train, training.test).
+// training.job, training.train, training.test). With another training set, replace
+// options.config["data.content"] too, or erase it: a run resumes only with the content that its
+// checkpoint names. The same holds for the test set and "data.test_content".
 struct Training {
   TrainerOptions options;
   Job job;

@@ -117,7 +117,7 @@ struct TrainerOptions {
   std::function<void(Report&)> publish;
   monitor::CostOptions cost;
   // Written into checkpoints. A run continues only if the keys "data..." are
-  // the same (data_facts.h).
+  // the same (data_facts.h). The Trainer sets "data.shuffle" from `shuffle`.
   Json config = Json::object();
   double started_at = 0;  // The Unix time at which the command began; 0: now.
 };
