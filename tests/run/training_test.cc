@@ -27,7 +27,8 @@ OwnData ramp(const data::DataOptions& options) {
   const at::Tensor data = at::arange(samples * 3).reshape({samples, 3}).to(at::kFloat) / samples;
   return {.train = std::make_shared<TensorSource>(data, at::arange(samples).remainder(2)),
           .test = nullptr,
-          .input = {{3}, 2}};
+          .input = {{3}, 2},
+          .content = options.path == "told" ? "ramp of 12" : ""};
 }
 
 // Names stay registered, also if the test runs again.
@@ -67,6 +68,24 @@ TEST(OwnNames, AreOfferedForAWrongOneAndCannotBeTaken) {
   EXPECT_THAT(refusal({"model.name=lime"}), HasSubstr("try: model.name=line"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { register_data("digits", ramp); }),
               HasSubstr("'digits' already exists"));
+}
+
+// The keys by which a resume notices other data.
+Json keys_of(const Config& config) {
+  register_once();
+  return training_of(config).options.config;
+}
+
+TEST(OwnNames, OfDataAreKnownByTheirContentOrElseByTheirPath) {
+  Config config;
+  config.data.name = "ramp";
+  config.data.path = "long";
+  config.model.name = "line";
+  EXPECT_EQ(keys_of(config)["data.content"], "long");
+  config.data.path = "told";
+  EXPECT_EQ(keys_of(config)["data.content"], "ramp of 12");
+  config.data.path = "";
+  EXPECT_FALSE(keys_of(config).contains("data.content"));
 }
 
 TEST(NamesOfAProgramme, AreRefusedIfNothingHasThem) {

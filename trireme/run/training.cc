@@ -36,6 +36,8 @@ models::InputSpec add_data_and_model(Training& training, const Config& config) {
     OwnData data = own_data().find(config.data.name)(config.data);
     training.train = std::move(data.train);
     training.test = std::move(data.test);
+    const std::string& content = data.content.empty() ? config.data.path : data.content;
+    if (!content.empty()) training.options.config["data.content"] = content;
     training.job.model = models::make_factory(config.model, data.input);
     return data.input;
   }
@@ -95,9 +97,9 @@ OptimizerFactory make_optimizer(const OptimizerOptions& o) {
 }
 
 Training training_of(const Config& config) {
+  check(config);
   Training training{.options = config.trainer};
   TrainerOptions& options = training.options;
-  check(config);
   if (!config.record.dir.empty()) options.checkpoint.dir = checkpoint_dir(config);
   if (!options.checkpoint.dir.empty())
     options.inject.marks = marks_dir(options.checkpoint.dir).string();

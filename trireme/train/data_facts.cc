@@ -16,6 +16,7 @@ constexpr std::string_view kPrefix = "data.";
 constexpr const char* kContent = "data.content";
 constexpr const char* kOrder = "data.order";
 constexpr const char* kTestContent = "data.test_content";
+constexpr const char* kUnused = "not in use";
 // A run may continue with other values of these keys: they only cut the same order of samples in
 // another way. The effect of data.classes is visible in the model's shapes.
 constexpr std::string_view kMayChange[] = {"data.batch", "data.drop_last", "data.classes",
@@ -32,8 +33,18 @@ std::set<std::string> keys_of_data(const Json& config) {
 }
 
 std::string text_of(const Json& config, const std::string& key) {
-  if (!config.contains(key)) return "not in use";
+  if (!config.contains(key)) return kUnused;
   return config[key].is_string() ? config[key].get<std::string>() : config[key].dump();
+}
+
+// The content of a data set that a programme has registered need not be a digest.
+std::string subject_of_content(const std::string& data) {
+  constexpr const char* kOfDigest = " other samples: the digest of the content";
+  if (data == "idx")
+    return std::string("the files of data.path, data.images and data.labels hold") + kOfDigest;
+  const bool is_one_file = data == "digits" || data == "text" || data == kUnused;
+  return is_one_file ? std::string("the file of data.path holds") + kOfDigest
+                     : fmt::format("the data set {} has other samples: its content", data);
 }
 
 }  // namespace
@@ -57,12 +68,9 @@ void require_same_data(const Json& was, const Json& now) {
     if (const std::string old = text_of(was, key), value = text_of(now, key); old != value)
       differences.push_back(fmt::format("{} is {} now and was {}", key, value, old));
   if (differences.empty() && knew && knows && was[kContent] != now[kContent])
-    differences.push_back(fmt::format(
-        "{} hold{} other samples: the digest of the content is {} now and was {}",
-        text_of(now, "data.name") == "idx" ? "the files of data.path, data.images and data.labels"
-                                           : "the file of data.path",
-        text_of(now, "data.name") == "idx" ? "" : "s", text_of(now, kContent),
-        text_of(was, kContent)));
+    differences.push_back(fmt::format("{} is {} now and was {}",
+                                      subject_of_content(text_of(now, "data.name")),
+                                      text_of(now, kContent), text_of(was, kContent)));
   if (!differences.empty())
     throw Error(ErrorCode::invalid_argument, "train",
                 fmt::format("the checkpoint was trained on other data, or in another order: {}",
