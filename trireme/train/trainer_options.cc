@@ -82,7 +82,9 @@ std::string loss_scale_text(const TrainerOptions& options) {
 void set_loss_scale(TrainerOptions& options, const std::string& text) {
   if (text == loss_scale_text(options)) return;
   if (!options.loss_scaling) options.loss_scaling.emplace();
-  options.loss_scaling->initial = std::stod(text);
+  // The row's kind has shown that the text is a number. std::stod would follow the locale, and
+  // throw for numbers near 0.
+  std::from_chars(text.data(), text.data() + text.size(), options.loss_scaling->initial);
 }
 
 }  // namespace
