@@ -19,10 +19,9 @@ std::string every_text(const CheckpointOptions& options) {
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
-// Reads "100", "100 steps", "2 epochs", "epoch", "" and "never".
-void set_every(CheckpointOptions& options, const std::string& text) {
-  options.every_steps = options.every_epochs = 0;
-  if (text.empty() || text == "never") return;
+// Reads "100", "100 steps", "2 epochs" and "epoch". Returns false for another text, and for a
+// second interval of the same unit.
+bool read_interval(CheckpointOptions& options, std::string_view text) {
   int64_t count = 1;  // "epoch" alone means every epoch.
   const char* end = text.data() + text.size();
   const char* unit_begin = text.data();
@@ -32,17 +31,30 @@ void set_every(CheckpointOptions& options, const std::string& text) {
   while (unit_begin != end && *unit_begin == ' ') ++unit_begin;
   const std::string_view unit(unit_begin, end);
   const bool is_count = count >= 1 && number.ec != std::errc::result_out_of_range;
-  if (is_count && (unit == "epoch" || unit == "epochs")) {
-    options.every_epochs = count;
-  } else if (is_count && (unit == "step" || unit == "steps" || (unit.empty() && has_number))) {
-    options.every_steps = count;
-  } else {
-    throw Error(
-        ErrorCode::invalid_argument, "train",
-        fmt::format(
-            "checkpoint.every is \"{}\", but must be a number of steps or epochs, or never", text),
-        "checkpoint.every=\"100 steps\" or \"2 epochs\"");
-  }
+  const bool is_of_epochs = unit == "epoch" || unit == "epochs";
+  const bool is_of_steps = unit == "step" || unit == "steps" || (unit.empty() && has_number);
+  int64_t& interval = is_of_epochs ? options.every_epochs : options.every_steps;
+  if (!is_count || !(is_of_epochs || is_of_steps) || interval != 0) return false;
+  interval = count;
+  return true;
+}
+
+// Reads an interval, one of each unit ("5 steps and 1 epochs"), "" and "never".
+void set_every(CheckpointOptions& options, const std::string& text) {
+  options.every_steps = options.every_epochs = 0;
+  if (text.empty() || text == "never") return;
+  constexpr std::string_view kAnd = " and ";
+  const std::string_view all = text;
+  const size_t first_end = all.find(kAnd);
+  bool is_known = read_interval(options, all.substr(0, first_end));
+  if (first_end != std::string_view::npos)
+    is_known = is_known && read_interval(options, all.substr(first_end + kAnd.size()));
+  if (is_known) return;
+  throw Error(
+      ErrorCode::invalid_argument, "train",
+      fmt::format("checkpoint.every is \"{}\", but must be a number of steps or epochs, or never",
+                  text),
+      "checkpoint.every=\"100 steps\" or \"2 epochs\"");
 }
 
 std::string faults_text(const InjectOptions& options) {
@@ -100,7 +112,8 @@ config::Rows rows_of(const CheckpointOptions*) {
            every_text, set_every,
            {.name = "checkpoint.every",
             .meaning =
-                "When to save: `100 steps` or `2 epochs`; empty or `never`: only at the end."}),
+                "When to save: `100 steps`, `2 epochs`, or one of each with `and` between them; "
+                "empty or `never`: only at the end."}),
        config::no_row(&O::every_steps),
        config::row(&O::keep, {.name = "checkpoint.keep",
                               .meaning = "The number of newest checkpoints that stay.",
