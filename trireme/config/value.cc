@@ -234,11 +234,13 @@ bool is_in_range(const void* options, const Row& row) {
 void set_value(const Table& table, void* options, const Row& row, const Assignment& assignment) {
   const Target target{{table, row, assignment}, options};
   const std::string_view text = trimmed(assignment.text);
-  const bool empty_is_meant = row.kind == Kind::text && assignment.is_quoted;
+  // Only spaces are refused also in quotes: --set, which passes a value on, cannot give them.
+  const bool is_quoted = row.kind == Kind::text && assignment.is_quoted;
+  const bool empty_is_meant = is_quoted && assignment.text.empty();
   if (text.empty() && !empty_is_meant) {
     throw Error(ErrorCode::invalid_argument, "config",
-                fmt::format("{}: {} has no value; expected: {}", assignment.origin, row.name,
-                            row.describe_type()),
+                fmt::format("{}: {} has {}; expected: {}", assignment.origin, row.name,
+                            is_quoted ? "only spaces" : "no value", row.describe_type()),
                 fmt::format("give a value, or leave {} out", row.name));
   }
   if (assignment.is_list && row.kind != Kind::list) target.refuse();
@@ -301,10 +303,10 @@ Json value_as_json(const void* options, const Row& row) {
           if (row.kind == Kind::number)
             return number_as_json(number_from<double>(slot.read()).value());
           return slot.read();
-        } else if constexpr (std::is_same_v<Place, Milliseconds*>) {
-          return duration_text(slot->count());
         } else if constexpr (std::is_same_v<Place, double*>) {
           return number_as_json(*slot);
+        } else if constexpr (std::is_same_v<Place, Milliseconds*>) {
+          return duration_text(slot->count());
         } else if constexpr (std::is_same_v<Place, int*>) {
           if (row.kind == Kind::flag) return *slot != 0;
           return *slot;
