@@ -55,6 +55,11 @@ TEST(OptionsOfATrainer, RefuseValuesThatNoRowAllows) {
   EXPECT_THAT(refusal({.dtype = plan::DType::int64}), HasSubstr("train.dtype is \"int64\""));
 }
 
+TEST(OptionsOfATrainer, AreNamedAsAFileHasThem) {
+  EXPECT_THAT(refusal({.dtype = plan::DType::float64, .autocast = plan::DType::float16}),
+              HasSubstr("train.precision is fp16 and train.dtype is float64"));
+}
+
 TEST(OptionsOfATrainer, DecideTheOrderThatACheckpointNames) {
   const tests::Folder folder;
   TrainerOptions options = tests::options();

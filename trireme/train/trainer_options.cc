@@ -76,12 +76,6 @@ constexpr std::array<std::pair<std::string_view, plan::DType>, 3> kPrecisions{
      {"bf16", plan::DType::bfloat16},
      {"fp16", plan::DType::float16}}};
 
-std::string precision_text(const TrainerOptions& options) {
-  const plan::DType type = options.autocast.value_or(plan::DType::float32);
-  for (const auto& [name, dtype] : kPrecisions)
-    if (options.autocast && dtype == type) return std::string(name);
-  return std::string(plan::to_string(type));
-}
 void set_precision(TrainerOptions& options, const std::string& text) {
   options.autocast.reset();
   for (const auto& [name, dtype] : kPrecisions)
@@ -100,6 +94,13 @@ void set_loss_scale(TrainerOptions& options, const std::string& text) {
 }
 
 }  // namespace
+
+std::string precision_text(const TrainerOptions& options) {
+  const plan::DType type = options.autocast.value_or(plan::DType::float32);
+  for (const auto& [name, dtype] : kPrecisions)
+    if (options.autocast && dtype == type) return std::string(name);
+  return std::string(plan::to_string(type));
+}
 
 config::Rows rows_of(const CheckpointOptions*) {
   using O = CheckpointOptions;

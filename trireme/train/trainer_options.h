@@ -127,6 +127,9 @@ config::Rows rows_of(const TrainerOptions*);
 // other. The message begins with a key.
 void check(const TrainerOptions& options);
 
+// The value of train.precision, as a configuration has it: "bf16".
+std::string precision_text(const TrainerOptions& options);
+
 // The strategy with `auto` replaced by what it means for a number of workers.
 struct ResolvedStrategy {
   std::string name;  // one_device, mirrored, multi_worker, or one that was registered
