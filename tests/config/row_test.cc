@@ -6,6 +6,7 @@
 #include <trireme/config/print.h>
 #include <trireme/config/registry.h>
 #include <array>
+#include <cmath>
 
 #include "../base/expect_error.h"
 
@@ -62,6 +63,23 @@ config::Rows rows_of(const Cart*) {
        config::no_row(&O::owner)});
 }
 
+struct Motor {
+  uint64_t number = 1;
+  double limit = 0, power = 1;
+  std::vector<int64_t> gears{1, 2};
+  Milliseconds rest{5};
+};
+config::Rows rows_of(const Motor*) {
+  using O = Motor;
+  const auto small = config::from_to(0, 9);
+  return config::all_of<O>(
+      {config::row(&O::number, {.name = "motor.number", .range = config::at_least(0)}),
+       config::row(&O::limit, {.name = "motor.limit", .range = config::at_least_or_infinite(0)}),
+       config::row(&O::power, {.name = "motor.power", .range = config::at_least(0)}),
+       config::row(&O::gears, {.name = "motor.gears", .range = small}),
+       config::row(&O::rest, {.name = "motor.rest", .range = config::at_least(0)})});
+}
+
 namespace {
 
 const config::Table& table() { return config::table_of<Cart>(); }
@@ -103,6 +121,42 @@ TEST(ConfigRow, ChecksStructsThatAProgrammeHasFilled) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [] { config::check_values(Cart{.wheel = {.spokes = 99}}); }),
               HasSubstr("wheel.spokes is \"99\""));
+}
+
+std::string wrong_value(const Motor& motor) {
+  return message_of(ErrorCode::invalid_argument, [&] { config::check_values(motor); });
+}
+
+TEST(ConfigRow, TakesEveryNumberThatTheMemberHolds) {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Motor motor{.number = kMost, .limit = kInfinity, .gears = {0, 9}};
+  config::check_values(motor);
+  const config::Table& motors = config::table_of<Motor>();
+  const std::vector<std::string> settings = config::to_settings(motors, &motor);
+  EXPECT_THAT(settings, ElementsAre("motor.number=18446744073709551615", "motor.limit=inf",
+                                    "motor.gears=[0, 9]"));
+  Motor again;
+  config::read({{}, settings, {}}, motors, &again);
+  EXPECT_EQ(again.number, kMost);
+  EXPECT_EQ(again.limit, kInfinity);
+  EXPECT_EQ(config::to_json(motors, &motor)["motor"]["limit"], "inf");
+}
+
+TEST(ConfigRow, RefusesNumbersBesideTheRangeWhoeverGivesThem) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  EXPECT_THAT(wrong_value({.limit = -kInfinity}),
+              HasSubstr("motor.limit is \"-inf\"; expected: number, at least 0, or inf"));
+  EXPECT_THAT(wrong_value({.limit = std::nan("")}), HasSubstr("motor.limit is \"nan\""));
+  EXPECT_THAT(wrong_value({.power = kInfinity}), HasSubstr("motor.power is \"inf\""));
+  EXPECT_THAT(wrong_value({.gears = {3, 10}}), HasSubstr("motor.gears is \"[3, 10]\""));
+  EXPECT_THAT(wrong_value({.rest = Milliseconds(-1)}), HasSubstr("motor.rest is \"-1ms\""));
+  Motor motor;
+  EXPECT_THAT(
+      message_of(
+          ErrorCode::invalid_argument,
+          [&] { config::read({{}, {"motor.number=-1"}, {}}, config::table_of<Motor>(), &motor); }),
+      HasSubstr("motor.number is \"-1\"; expected: whole number, at least 0"));
 }
 
 TEST(ConfigRow, PrintsSettingsAndDocumentsAndWhatRanksAgreeOn) {

@@ -12,6 +12,7 @@
 namespace trireme::training_test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 struct Line : torch::nn::Module {
@@ -24,8 +25,10 @@ struct Line : torch::nn::Module {
 OwnData ramp(const data::DataOptions& options) {
   const int64_t samples = options.path == "long" ? 24 : 12;
   const at::Tensor data = at::arange(samples * 3).reshape({samples, 3}).to(at::kFloat) / samples;
-  return {
-      std::make_shared<TensorSource>(data, at::arange(samples).remainder(2)), nullptr, {{3}, 2}};
+  return {.train = std::make_shared<TensorSource>(data, at::arange(samples).remainder(2)),
+          .test = nullptr,
+          .input = {{3}, 2},
+          .content = options.path == "told" ? "ramp of 12" : ""};
 }
 
 // Names stay registered, also if the test runs again.
@@ -77,6 +80,56 @@ TEST(OwnNames, AreOfferedForAWrongOneAndCannotBeTaken) {
   EXPECT_THAT(refusal({"model.name=lime"}), HasSubstr("try: model.name=line"));
   EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { register_data("digits", ramp); }),
               HasSubstr("'digits' already exists"));
+}
+
+// The keys by which a resume notices other data.
+Json keys_of(const Config& config) {
+  register_once();
+  return training_of(config).options.config;
+}
+
+TEST(OwnNames, OfDataAreKnownByTheirContentOrElseByTheirPath) {
+  Config config;
+  config.data.name = "ramp";
+  config.data.path = "long";
+  config.model.name = "line";
+  EXPECT_EQ(keys_of(config)["data.content"], "long");
+  config.data.path = "told";
+  EXPECT_EQ(keys_of(config)["data.content"], "ramp of 12");
+  config.data.path = "";
+  EXPECT_FALSE(keys_of(config).contains("data.content"));
+}
+
+TEST(NamesOfAProgramme, AreRefusedIfNothingHasThem) {
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { make_optimizer({.name = "adamW"}); }),
+              AllOf(HasSubstr("optimizer.name is \"adamW\""), HasSubstr("adamw")));
+  Config config;
+  config.data.name = "mnist";
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { read_data(config); }),
+              HasSubstr("data.name is \"mnist\""));
+}
+
+// A programme changes the options after it has read them.
+TEST(OptionsOfAProgramme, AreCheckedAsThoseOfAFile) {
+  const auto refused = [](auto change) {
+    Config config = load_options({});
+    change(config);
+    const std::string error =
+        message_of(ErrorCode::invalid_argument, [&] { training_of(config); });
+    EXPECT_EQ(message_of(ErrorCode::invalid_argument, [&] { check(config); }), error);
+    return error;
+  };
+  EXPECT_THAT(
+      refused([](Config& c) { c.optimizer.name = "adamW"; }),
+      AllOf(HasSubstr("optimizer.name is \"adamW\""), HasSubstr("try: optimizer.name=adam")));
+  EXPECT_THAT(refused([](Config& c) { c.optimizer.lr = -1; }), HasSubstr("optimizer.lr is"));
+  EXPECT_THAT(refused([](Config& c) { c.data.name = "mnist"; }), HasSubstr("data.name is"));
+  EXPECT_THAT(refused([](Config& c) { c.world.timeout = Milliseconds(0); }),
+              HasSubstr("comm.timeout is"));
+  EXPECT_THAT(refused([](Config& c) { c.patience.stop_grace = Milliseconds(-1); }),
+              HasSubstr("launch.stop_grace is"));
+  EXPECT_THAT(refused([](Config& c) { c.trainer.dtype = plan::DType::int64; }),
+              HasSubstr("train.dtype is"));
 }
 
 }  // namespace

@@ -70,6 +70,15 @@ TEST(DataFacts, TellOtherContentUnderTheSameKeys) {
   EXPECT_THAT(refused(idx, with(idx, "data.content", "xxh3:2")), HasSubstr("data.images"));
 }
 
+TEST(DataFacts, TellOtherContentOfADataSetThatAProgrammeHasRegistered) {
+  const Json own = with(with(kDigits, "data.name", "ramp"), "data.content", "long.csv");
+  EXPECT_NO_THROW(require_same_data(own, own));
+  EXPECT_THAT(
+      refused(own, with(own, "data.content", "short.csv")),
+      HasSubstr("the data set ramp has other samples: its content is short.csv now and was "
+                "long.csv"));
+}
+
 TEST(DataFacts, NameTheKeyRatherThanTheContentThatFollowsFromIt) {
   EXPECT_THAT(refused(kDigits, with(with(kDigits, "data.content", "xxh3:2"), "data.name", "text")),
               AllOf(HasSubstr("data.name is text"), Not(HasSubstr("xxh3"))));

@@ -2,10 +2,12 @@
 #include <fmt/ranges.h>
 
 #include <trireme/config/row.h>
+#include <cmath>
 
 namespace trireme::config {
 
 bool Range::holds(double value) const {
+  if (std::isinf(value) && !takes_infinity) return false;
   return (least_excluded ? value > least : value >= least) &&
          (most_excluded ? value < most : value <= most);
 }
@@ -20,6 +22,7 @@ std::string Range::describe() const {
   if (has_most)
     text += fmt::format("{}{} {}", text.empty() ? "" : " and ",
                         most_excluded ? "below" : "at most", most);
+  if (takes_infinity) text += ", or inf";
   return text;
 }
 

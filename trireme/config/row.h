@@ -49,12 +49,16 @@ struct Range {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool least_excluded = false, most_excluded = false;
+  bool takes_infinity = false;
 
   bool holds(double value) const;
-  // "at least 1", "0 to 1", "above 0"; empty if everything is allowed.
+  // "at least 1", "0 to 1", "above 0"; empty if every finite value is allowed.
   std::string describe() const;
 };
 inline Range at_least(double least) { return {.least = least}; }
+inline Range at_least_or_infinite(double least) {
+  return {.least = least, .takes_infinity = true};
+}
 inline Range above(double least) { return {.least = least, .least_excluded = true}; }
 inline Range count_from(double least) { return {.least = least, .most = kLargestInt}; }
 inline Range from_to(double least, double most) { return {.least = least, .most = most}; }

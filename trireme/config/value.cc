@@ -21,10 +21,9 @@ std::string shortened(const std::string& text) {
   return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
 }
 
-// A place for values of a row, and where the text comes from that is read into it.
-struct Target {
+// A value of a row as text, and the place that it comes from.
+struct GivenText {
   const Table& table;
-  void* options;
   const Row& row;
   const Assignment& assignment;
 
@@ -39,6 +38,12 @@ struct Target {
                 : usual.empty() ? ""
                                 : fmt::format("{}={} (the default)", row.name, usual));
   }
+  void require_choice(std::string_view text) const;
+};
+
+// The options into which a value is read.
+struct Target : GivenText {
+  void* options;
 };
 
 template <typename Number>
@@ -96,15 +101,19 @@ void store(const Target& target, const Value& value) {
 }
 
 // Whole numbers and three-state flags are stored in integers of several widths.
-void store_whole(const Target& target, int64_t value) {
+template <typename Whole>
+void store_whole(const Target& target, Whole value) {
   const Slot slot = target.row.slot(target.options);
+  const auto put = [&]<typename Place>(Place* place) {
+    if (!std::in_range<Place>(value)) target.refuse();
+    *place = static_cast<Place>(value);
+  };
   if (int* const* narrow = std::get_if<int*>(&slot)) {
-    if (!std::in_range<int>(value)) target.refuse();
-    **narrow = static_cast<int>(value);
+    put(*narrow);
   } else if (uint64_t* const* natural = std::get_if<uint64_t*>(&slot)) {
-    **natural = static_cast<uint64_t>(value);
+    put(*natural);
   } else {
-    *std::get<int64_t*>(slot) = value;
+    put(std::get<int64_t*>(slot));
   }
 }
 
@@ -117,26 +126,31 @@ void store_flag(const Target& target, bool value) {
   }
 }
 
-void set_whole(const Target& target, std::optional<int64_t> value) {
+template <typename Whole>
+void set_whole(const Target& target, std::optional<Whole> value) {
   if (!value || !target.row.range.holds(static_cast<double>(*value))) target.refuse();
   store_whole(target, *value);
 }
 
 void set_number(const Target& target, std::string_view text) {
   const auto number = number_from<double>(text);
-  if (!number || !std::isfinite(*number) || !target.row.range.holds(*number)) target.refuse();
+  if (!number || !target.row.range.holds(*number)) target.refuse();
   store(target, *number);
 }
 
-void set_choice(const Target& target, std::string_view text) {
-  const std::vector<std::string> names = target.row.choices();
-  if (std::find(names.begin(), names.end(), text) != names.end())
-    return store(target, std::string(text));
+void GivenText::require_choice(std::string_view text) const {
+  const std::vector<std::string> names = row.choices();
+  if (std::find(names.begin(), names.end(), text) != names.end()) return;
   constexpr size_t kLongestWord = 64;
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string near =
       text.size() > kLongestWord ? "" : nearest_word(text, views.data(), views.size());
-  target.refuse(near.empty() ? "" : fmt::format("{}={}", target.row.name, near));
+  refuse(near.empty() ? "" : fmt::format("{}={}", row.name, near));
+}
+
+void set_choice(const Target& target, std::string_view text) {
+  target.require_choice(text);
+  store(target, std::string(text));
 }
 
 void set_list(const Target& target, std::string_view text) {
@@ -188,16 +202,45 @@ Slot slot_to_read(const void* options, const Row& row) {
   return row.slot(const_cast<void*>(options));
 }
 
+// JSON has no infinite numbers.
+Json number_as_json(double number) {
+  return std::isfinite(number) ? Json(number) : Json(fmt::format("{}", number));
+}
+
+// Whether the row's range holds the value, or each entry of a list.
+bool is_in_range(const void* options, const Row& row) {
+  const auto holds = [&row](auto number) { return row.range.holds(static_cast<double>(number)); };
+  return std::visit(
+      [&](const auto& slot) {
+        using Place = std::decay_t<decltype(slot)>;
+        if constexpr (std::is_same_v<Place, TextForm>) {
+          const auto number = number_from<double>(slot.read());
+          return number && holds(*number);
+        } else if constexpr (std::is_same_v<Place, Milliseconds*>) {
+          return holds(slot->count());
+        } else if constexpr (std::is_same_v<Place, std::vector<int64_t>*>) {
+          return std::all_of(slot->begin(), slot->end(), holds);
+        } else if constexpr (std::is_same_v<Place, std::string*>) {
+          return false;  // No row has a range of texts.
+        } else {
+          return holds(*slot);
+        }
+      },
+      slot_to_read(options, row));
+}
+
 }  // namespace
 
 void set_value(const Table& table, void* options, const Row& row, const Assignment& assignment) {
-  const Target target{table, options, row, assignment};
+  const Target target{{table, row, assignment}, options};
   const std::string_view text = trimmed(assignment.text);
-  const bool empty_is_meant = row.kind == Kind::text && assignment.is_quoted;
+  // Only spaces are refused also in quotes: --set, which passes a value on, cannot give them.
+  const bool is_quoted = row.kind == Kind::text && assignment.is_quoted;
+  const bool empty_is_meant = is_quoted && assignment.text.empty();
   if (text.empty() && !empty_is_meant) {
     throw Error(ErrorCode::invalid_argument, "config",
-                fmt::format("{}: {} has no value; expected: {}", assignment.origin, row.name,
-                            row.describe_type()),
+                fmt::format("{}: {} has {}; expected: {}", assignment.origin, row.name,
+                            is_quoted ? "only spaces" : "no value", row.describe_type()),
                 fmt::format("give a value, or leave {} out", row.name));
   }
   if (assignment.is_list && row.kind != Kind::list) target.refuse();
@@ -207,7 +250,10 @@ void set_value(const Table& table, void* options, const Row& row, const Assignme
   switch (row.kind.value()) {
     case Kind::text: return store(target, assignment.text);
     case Kind::choice: return set_choice(target, text);
-    case Kind::whole: return set_whole(target, number_from<int64_t>(text));
+    case Kind::whole:
+      if (std::holds_alternative<uint64_t*>(row.slot(options)))
+        return set_whole(target, number_from<uint64_t>(text));
+      return set_whole(target, number_from<int64_t>(text));
     case Kind::number: return set_number(target, text);
     case Kind::list: return set_list(target, text);
     case Kind::flag:
@@ -254,8 +300,11 @@ Json value_as_json(const void* options, const Row& row) {
       [&](const auto& slot) -> Json {
         using Place = std::decay_t<decltype(slot)>;
         if constexpr (std::is_same_v<Place, TextForm>) {
-          if (row.kind == Kind::number) return number_from<double>(slot.read()).value();
+          if (row.kind == Kind::number)
+            return number_as_json(number_from<double>(slot.read()).value());
           return slot.read();
+        } else if constexpr (std::is_same_v<Place, double*>) {
+          return number_as_json(*slot);
         } else if constexpr (std::is_same_v<Place, Milliseconds*>) {
           return duration_text(slot->count());
         } else if constexpr (std::is_same_v<Place, int*>) {
@@ -268,11 +317,17 @@ Json value_as_json(const void* options, const Row& row) {
       slot_to_read(options, row));
 }
 
-void check_values(const Table& table, void* options) {
+void check_values(const Table& table, const void* options) {
   for (const Row& row : table.rows()) {
     const bool any_value_fits = row.kind == Kind::text || row.kind == Kind::flag;
     if (any_value_fits || !row.in_file || is_automatic(options, row)) continue;
-    set_value(table, options, row, {std::string(row.name), value_as_text(options, row), {}});
+    const Assignment value{std::string(row.name), value_as_text(options, row), {}};
+    const GivenText given{table, row, value};
+    if (row.kind == Kind::choice) {
+      given.require_choice(value.text);
+    } else if (!is_in_range(options, row)) {
+      given.refuse();
+    }
   }
 }
 

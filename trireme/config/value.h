@@ -25,10 +25,10 @@ std::string value_as_text(const void* options, const Row& row);
 Json value_as_json(const void* options, const Row& row);
 
 // Throws Error(invalid_argument) naming key, value and rule if a value breaks its row's rule. For
-// options that a programme has set. Writes each value that it has read.
-void check_values(const Table& table, void* options);
+// options that a programme has set.
+void check_values(const Table& table, const void* options);
 template <typename Options>
-void check_values(Options options) {
+void check_values(const Options& options) {
   check_values(table_of<Options>(), &options);
 }
 

@@ -29,6 +29,8 @@ struct DataKind {
   std::function<Dataset(const DataOptions&)> read{};
 
   bool uses(std::string_view key) const;
+  // False for a kind that a programme has added.
+  bool ships() const { return !about.empty(); }
 };
 
 // Any thread. Throws Error(invalid_argument) that lists the known names.

@@ -1,5 +1,5 @@
 #include <trireme/base/error.h>
-#include <trireme/config/row.h>
+#include <trireme/config/value.h>
 #include <trireme/parallel/optimizer_options.h>
 
 namespace trireme {
@@ -51,6 +51,7 @@ config::Rows rows_of(const OptimizerOptions*) {
 }
 
 void check(const OptimizerOptions& options) {
+  config::check_values(options);
   if (options.nesterov && options.momentum == 0)
     throw Error(ErrorCode::invalid_argument, "parallel",
                 "optimizer.nesterov is true, but optimizer.momentum is 0: it needs momentum",

@@ -91,6 +91,8 @@ Config load_config(const ConfigSource& source) {
   // made.
   for (std::string* const dir : {&config.trainer.checkpoint.dir, &config.record.dir})
     *dir = std::filesystem::path(*dir).lexically_normal().string();
+  // An empty text cannot be passed on to workers. It means the same.
+  if (config.expect.empty()) config.expect = "none";
   config::check_with_origins(given, [&] {
     check(config);
     const bool scales = config.trainer.dtype == plan::DType::float16 ||

@@ -65,8 +65,9 @@ std::vector<std::string> to_settings(const Config& config);
 // Checkpoints keep them.
 Json keys_to_agree(const Config& config);
 
-// Throws Error(invalid_argument) naming keys, values, rule and remedy if two parts do not fit each
-// other. load_config() has called it.
+// Throws Error(invalid_argument) naming keys, values, rule and remedy if a value breaks its key's
+// rule, or if two parts do not fit each other. load_config() has called it, and training_of()
+// calls it again, because a programme may have changed the options in between.
 void check(const Config& config);
 // Resolves the strategy for `workers` (train/trainer_options.h). Throws Error(invalid_argument)
 // with a remedy if strategy, replicas, backend or global batch do not fit that number.

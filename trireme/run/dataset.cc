@@ -1,3 +1,7 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <trireme/base/error.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/models/family.h>
 #include <trireme/run/dataset.h>
@@ -5,13 +9,20 @@
 namespace trireme {
 
 Dataset read_data(const Config& config) {
-  return data::find_kind(config.data.name)->read(config.data);
+  const std::string& name = config.data.name;
+  const auto kind = data::find_kind_or_null(name);
+  if (!kind)
+    throw Error(ErrorCode::invalid_argument, "config",
+                fmt::format("data.name is \"{}\", and no data set has this name", name),
+                fmt::format("{}", fmt::join(data::data_sets(), ", ")));
+  return kind->read(config.data);
 }
 
 void identify_data(Json& keys, const Config& config, const Dataset& data) {
   if (data.content.empty()) return;
   keys["data.content"] = data.content;
   if (!data.test_content.empty()) keys["data.test_content"] = data.test_content;
+  if (!data::find_kind(config.data.name)->ships()) return;
   const bool holds_out = !data.split.test.empty();
   if (!holds_out) keys.erase("data.test_fraction");
   if (!holds_out || !data::find_kind(config.data.name)->uses("data.split_seed"))

@@ -104,6 +104,7 @@ void check_backend(const std::string& backend, const ResolvedStrategy& strategy)
 }  // namespace
 
 void check(const Config& config) {
+  config::check_values(table_of_config(), &config);
   models::resolve(config.model);
   check(config.data);
   check_tokens(config);

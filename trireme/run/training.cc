@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <trireme/base/error.h>
 #include <trireme/data/data_kinds.h>
 #include <trireme/data/source_makers.h>
 #include <trireme/models/build.h>
@@ -14,8 +15,9 @@ namespace trireme {
 namespace {
 
 // A registered maker reads the data and makes the sources at once, so the Dataset holds both.
-Dataset dataset_of_own(OwnData own) {
+Dataset dataset_of_own(OwnData own, const std::string& path) {
   Dataset data;
+  data.content = own.content.empty() ? path : own.content;
   if (own.train) data.train_samples = own.train->size();
   if (own.test) data.test_samples = own.test->size();
   data.input = own.input;
@@ -45,7 +47,7 @@ void register_data(const std::string& name, DataMaker maker) {
   data::DataKind kind{.name = name};
   if (maker)
     kind.read = [maker = std::move(maker)](const data::DataOptions& options) {
-      return dataset_of_own(maker(options));
+      return dataset_of_own(maker(options), options.path);
     };
   data::add_kind(std::move(kind));
   data::add_source_maker(name, sources_of_own);
@@ -84,10 +86,15 @@ OptimizerFactory make_optimizer(const OptimizerOptions& o) {
                 .beta2 = o.beta2,
                 .eps = o.eps,
                 .weight_decay = o.weight_decay};
-  return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
+  if (o.name == "adagrad")
+    return Adagrad{.lr = o.lr, .weight_decay = o.weight_decay, .eps = o.eps};
+  throw Error(ErrorCode::invalid_argument, "config",
+              fmt::format("optimizer.name is \"{}\", and no optimizer has this name", o.name),
+              "sgd, adam, adamw, rmsprop, adagrad, lars or lamb");
 }
 
 Training training_of(const Config& config) {
+  check(config);
   Training training{.options = config.trainer};
   TrainerOptions& options = training.options;
   if (!config.record.dir.empty()) options.checkpoint.dir = checkpoint_dir(config);

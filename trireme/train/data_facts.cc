@@ -17,6 +17,7 @@ constexpr std::string_view kPrefix = "data.";
 constexpr const char* kContent = "data.content";
 constexpr const char* kOrder = "data.order";
 constexpr const char* kTestContent = "data.test_content";
+constexpr const char* kUnused = "not in use";
 // A run may continue with other values of these keys: they only cut the same order of samples in
 // another way. The effect of data.classes is visible in the model's shapes.
 constexpr std::string_view kMayChange[] = {"data.batch", "data.drop_last", "data.classes",
@@ -33,14 +34,17 @@ std::set<std::string> keys_of_data(const Json& config) {
 }
 
 std::string text_of(const Json& config, const std::string& key) {
-  if (!config.contains(key)) return "not in use";
+  if (!config.contains(key)) return kUnused;
   return config[key].is_string() ? config[key].get<std::string>() : config[key].dump();
 }
 
-// "the file of data.path holds", also for a data set that is not known.
-std::string holder_of(const Json& config) {
-  const auto kind = data::find_kind_or_null(text_of(config, "data.name"));
-  return std::string(kind ? kind->holder : data::DataKind().holder);
+// The content of a data set that a programme has registered need not be a digest.
+std::string subject_of_content(const std::string& name) {
+  const auto kind = data::find_kind_or_null(name);
+  if (name != kUnused && !(kind && kind->ships()))
+    return fmt::format("the data set {} has other samples: its content", name);
+  return fmt::format("{} other samples: the digest of the content",
+                     kind ? kind->holder : data::DataKind().holder);
 }
 
 }  // namespace
@@ -64,9 +68,9 @@ void require_same_data(const Json& was, const Json& now) {
     if (const std::string old = text_of(was, key), value = text_of(now, key); old != value)
       differences.push_back(fmt::format("{} is {} now and was {}", key, value, old));
   if (differences.empty() && knew && knows && was[kContent] != now[kContent])
-    differences.push_back(
-        fmt::format("{} other samples: the digest of the content is {} now and was {}",
-                    holder_of(now), text_of(now, kContent), text_of(was, kContent)));
+    differences.push_back(fmt::format("{} is {} now and was {}",
+                                      subject_of_content(text_of(now, "data.name")),
+                                      text_of(now, kContent), text_of(was, kContent)));
   if (!differences.empty())
     throw Error(ErrorCode::invalid_argument, "train",
                 fmt::format("the checkpoint was trained on other data, or in another order: {}",

@@ -88,13 +88,12 @@ bool ReplicaRun::Impl::bind(ReplicaGroups groups) {
   return goes_on;
 }
 
-// The facts that a checkpoint must fit. Programs that give no configuration still have the order
-// of their samples in it.
+// The facts that a checkpoint must fit. The order of the samples follows the options: a programme
+// may have changed them after it read a configuration, or may have none.
 RunFacts ReplicaRun::Impl::facts_for_checkpoints() const {
   const int64_t samples = setting_.train->size();
   Json config = options_.config;
-  if (!config.contains("data.shuffle"))
-    config["data.shuffle"] = options_.shuffle ? "true" : "false";
+  config["data.shuffle"] = options_.shuffle ? "true" : "false";
   if (options_.shuffle && samples > plan::kLargestOrderTable) config["data.order"] = "keyed";
   return {samples, options_.seed, options_.batch, std::move(config), model_.tensors().aliases};
 }

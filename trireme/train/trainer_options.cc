@@ -19,10 +19,9 @@ std::string every_text(const CheckpointOptions& options) {
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
-// Reads "100", "100 steps", "2 epochs", "epoch", "" and "never".
-void set_every(CheckpointOptions& options, const std::string& text) {
-  options.every_steps = options.every_epochs = 0;
-  if (text.empty() || text == "never") return;
+// Reads "100", "100 steps", "2 epochs" and "epoch". Returns false for another text, and for a
+// second interval of the same unit.
+bool read_interval(CheckpointOptions& options, std::string_view text) {
   int64_t count = 1;  // "epoch" alone means every epoch.
   const char* end = text.data() + text.size();
   const char* unit_begin = text.data();
@@ -32,17 +31,30 @@ void set_every(CheckpointOptions& options, const std::string& text) {
   while (unit_begin != end && *unit_begin == ' ') ++unit_begin;
   const std::string_view unit(unit_begin, end);
   const bool is_count = count >= 1 && number.ec != std::errc::result_out_of_range;
-  if (is_count && (unit == "epoch" || unit == "epochs")) {
-    options.every_epochs = count;
-  } else if (is_count && (unit == "step" || unit == "steps" || (unit.empty() && has_number))) {
-    options.every_steps = count;
-  } else {
-    throw Error(
-        ErrorCode::invalid_argument, "train",
-        fmt::format(
-            "checkpoint.every is \"{}\", but must be a number of steps or epochs, or never", text),
-        "checkpoint.every=\"100 steps\" or \"2 epochs\"");
-  }
+  const bool is_of_epochs = unit == "epoch" || unit == "epochs";
+  const bool is_of_steps = unit == "step" || unit == "steps" || (unit.empty() && has_number);
+  int64_t& interval = is_of_epochs ? options.every_epochs : options.every_steps;
+  if (!is_count || !(is_of_epochs || is_of_steps) || interval != 0) return false;
+  interval = count;
+  return true;
+}
+
+// Reads an interval, one of each unit ("5 steps and 1 epochs"), "" and "never".
+void set_every(CheckpointOptions& options, const std::string& text) {
+  options.every_steps = options.every_epochs = 0;
+  if (text.empty() || text == "never") return;
+  constexpr std::string_view kAnd = " and ";
+  const std::string_view all = text;
+  const size_t first_end = all.find(kAnd);
+  bool is_known = read_interval(options, all.substr(0, first_end));
+  if (first_end != std::string_view::npos)
+    is_known = is_known && read_interval(options, all.substr(first_end + kAnd.size()));
+  if (is_known) return;
+  throw Error(
+      ErrorCode::invalid_argument, "train",
+      fmt::format("checkpoint.every is \"{}\", but must be a number of steps or epochs, or never",
+                  text),
+      "checkpoint.every=\"100 steps\" or \"2 epochs\"");
 }
 
 std::string faults_text(const InjectOptions& options) {
@@ -64,12 +76,6 @@ constexpr std::array<std::pair<std::string_view, plan::DType>, 3> kPrecisions{
      {"bf16", plan::DType::bfloat16},
      {"fp16", plan::DType::float16}}};
 
-std::string precision_text(const TrainerOptions& options) {
-  const plan::DType type = options.autocast.value_or(plan::DType::float32);
-  for (const auto& [name, dtype] : kPrecisions)
-    if (options.autocast && dtype == type) return std::string(name);
-  return std::string(plan::to_string(type));
-}
 void set_precision(TrainerOptions& options, const std::string& text) {
   options.autocast.reset();
   for (const auto& [name, dtype] : kPrecisions)
@@ -82,10 +88,19 @@ std::string loss_scale_text(const TrainerOptions& options) {
 void set_loss_scale(TrainerOptions& options, const std::string& text) {
   if (text == loss_scale_text(options)) return;
   if (!options.loss_scaling) options.loss_scaling.emplace();
-  options.loss_scaling->initial = std::stod(text);
+  // The row's kind has shown that the text is a number. std::stod would follow the locale, and
+  // throw for numbers near 0.
+  std::from_chars(text.data(), text.data() + text.size(), options.loss_scaling->initial);
 }
 
 }  // namespace
+
+std::string precision_text(const TrainerOptions& options) {
+  const plan::DType type = options.autocast.value_or(plan::DType::float32);
+  for (const auto& [name, dtype] : kPrecisions)
+    if (options.autocast && dtype == type) return std::string(name);
+  return std::string(plan::to_string(type));
+}
 
 config::Rows rows_of(const CheckpointOptions*) {
   using O = CheckpointOptions;
@@ -98,7 +113,8 @@ config::Rows rows_of(const CheckpointOptions*) {
            every_text, set_every,
            {.name = "checkpoint.every",
             .meaning =
-                "When to save: `100 steps` or `2 epochs`; empty or `never`: only at the end."}),
+                "When to save: `100 steps`, `2 epochs`, or one of each with `and` between them; "
+                "empty or `never`: only at the end."}),
        config::no_row(&O::every_steps),
        config::row(&O::keep, {.name = "checkpoint.keep",
                               .meaning = "The number of newest checkpoints that stay.",
@@ -175,8 +191,9 @@ auto rows_of_length() {
       config::row(
           &O::epochs,
           {.name = "train.epochs",
-           .meaning = "Passes over the training set; auto: 10, unless train.steps is given.",
-           .range = config::at_least(1),
+           .meaning = "Passes over the training set; 0 saves the initial weights; auto: 10, "
+                      "unless train.steps is given.",
+           .range = config::at_least(0),
            .automatic = -1,
            .instead_of = "train.steps"}),
       config::row(&O::steps, {.name = "train.steps",
@@ -223,10 +240,12 @@ auto rows_of_numbers() {
           {.name = "train.accumulate",
            .meaning = "Parts into which each replica cuts its share of a batch, to save memory.",
            .range = config::count_from(1)}),
-      config::row(&O::clip_norm,
-                  {.name = "train.clip_norm",
-                   .meaning = "Largest global norm of the gradients; 0: no clipping.",
-                   .range = config::at_least(0)}),
+      config::row(
+          &O::clip_norm,
+          {.name = "train.clip_norm",
+           .meaning = "Largest global norm of the gradients; 0: no clipping; inf: the norm "
+                      "is computed, and nothing is clipped.",
+           .range = config::at_least_or_infinite(0)}),
       config::row(
           &O::evaluate_every,
           {.name = "train.evaluate_every",
@@ -261,8 +280,9 @@ auto rows_of_run() {
                    .range = config::from_to(0, 256),
                    .agreed = false}),
       config::row(&O::prefetch, {.name = "data.prefetch",
-                                 .meaning = "Batches that each replica holds ready.",
-                                 .range = config::from_to(1, 1024),
+                                 .meaning = "Batches that each replica holds ready, at least "
+                                            "one for each of data.threads.",
+                                 .range = config::from_to(0, 1024),
                                  .agreed = false}),
       config::row(&O::threads,
                   {.name = "device.threads",

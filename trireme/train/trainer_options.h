@@ -117,7 +117,7 @@ struct TrainerOptions {
   std::function<void(Report&)> publish;
   monitor::CostOptions cost;
   // Written into checkpoints. A run continues only if the keys "data..." are
-  // the same (data_facts.h).
+  // the same (data_facts.h). The Trainer sets "data.shuffle" from `shuffle`.
   Json config = Json::object();
   double started_at = 0;  // The Unix time at which the command began; 0: now.
 };
@@ -126,6 +126,9 @@ config::Rows rows_of(const TrainerOptions*);
 // Throws Error(invalid_argument) if a value is out of its range, or if two options exclude each
 // other. The message begins with a key.
 void check(const TrainerOptions& options);
+
+// The value of train.precision, as a configuration has it: "bf16".
+std::string precision_text(const TrainerOptions& options);
 
 // The strategy with `auto` replaced by what it means for a number of workers.
 struct ResolvedStrategy {

@@ -19,13 +19,13 @@ bool has_16_bits(plan::DType dtype) { return plan::bytes_of(dtype) == 2; }
 void check_precision_of(const TrainerOptions& o) {
   if (!o.autocast) return;
   if (!has_16_bits(*o.autocast))
-    refuse_option(fmt::format("train.precision is {}", plan::to_string(*o.autocast)),
+    refuse_option(fmt::format("train.precision is {}", precision_text(o)),
                   "float32, bf16 or fp16");
   if (o.dtype != plan::DType::float32)
     refuse_option(
         fmt::format(
             "train.precision is {} and train.dtype is {}: autocast needs parameters of float32",
-            plan::to_string(*o.autocast), plan::to_string(o.dtype)),
+            precision_text(o), plan::to_string(o.dtype)),
         "train.dtype=float32, or leave train.precision out");
 }
 

@@ -8,6 +8,8 @@
 #include <trireme/run/training.h>
 #include <trireme/train/report.h>
 #include <trireme/train/stop_signal.h>
+#include <charconv>
+#include <cstring>
 
 namespace trireme::cli {
 namespace {
@@ -46,7 +48,7 @@ int train(const WorkerTrainArguments& arguments) {
   Training training = training_of(config);
   TrainerOptions& options = training.options;
   if (const char* started = std::getenv("TRIREME_STARTED"))
-    options.started_at = std::atof(started);
+    std::from_chars(started, started + std::strlen(started), options.started_at);
   const RunFiles files = files_of_run(config);
   options.sinks.push_back(readers_of_rank_0(
       files, {.progress = config.record.progress && !arguments.quiet, .json = arguments.json}));

@@ -1,0 +1,80 @@
+// The values of its options that a Trainer takes, and how it names those that it refuses.
+#include "jobs.h"
+// This header must come after those of torch.
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "../base/expect_error.h"
+
+namespace trireme::trainer_options_test {
+namespace {
+
+using ::testing::HasSubstr;
+using tests::clouds;
+using tests::fit;
+using tests::job;
+
+std::string refusal(const TrainerOptions& options) {
+  return message_of(ErrorCode::invalid_argument, [&] { check(options); });
+}
+
+TEST(OptionsOfATrainer, TakeEverySeed) {
+  for (const uint64_t seed :
+       {uint64_t{0}, uint64_t{0x9E3779B97F4A7C15}, std::numeric_limits<uint64_t>::max()}) {
+    TrainerOptions options = tests::options();
+    options.seed = seed;
+    options.steps = 2;
+    EXPECT_EQ(fit(options, job(), clouds(40)).steps, 2) << seed;
+  }
+}
+
+TEST(OptionsOfATrainer, TakeEveryBatchAndNormThatTheCodeBelowTakes) {
+  TrainerOptions options = tests::options();
+  options.steps = 4;
+  const Report usual = fit(options, job(), clouds(40));
+  options.epochs = 0;  // The steps decide.
+  options.prefetch = 0;
+  options.clip_norm = std::numeric_limits<double>::infinity();
+  const Report report = fit(options, job(), clouds(40));
+  EXPECT_EQ(report.loss_history, usual.loss_history);
+  EXPECT_EQ(report.parameters_sha256, usual.parameters_sha256);
+}
+
+TEST(OptionsOfATrainer, WithNoEpochTrainNothing) {
+  TrainerOptions options = tests::options();
+  options.epochs = 0;
+  EXPECT_EQ(fit(options, job(), clouds(40)).steps, 0);
+}
+
+TEST(OptionsOfATrainer, RefuseValuesThatNoRowAllows) {
+  EXPECT_THAT(refusal({.clip_norm = -1}), HasSubstr("train.clip_norm is \"-1\""));
+  EXPECT_THAT(refusal({.clip_norm = std::nan("")}), HasSubstr("train.clip_norm is \"nan\""));
+  EXPECT_THAT(refusal({.epochs = -2}), HasSubstr("train.epochs is \"-2\""));
+  EXPECT_THAT(refusal({.prefetch = -1}), HasSubstr("data.prefetch is \"-1\""));
+  EXPECT_THAT(refusal({.dtype = plan::DType::int64}), HasSubstr("train.dtype is \"int64\""));
+}
+
+TEST(OptionsOfATrainer, AreNamedAsAFileHasThem) {
+  EXPECT_THAT(refusal({.dtype = plan::DType::float64, .autocast = plan::DType::float16}),
+              HasSubstr("train.precision is fp16 and train.dtype is float64"));
+}
+
+TEST(OptionsOfATrainer, DecideTheOrderThatACheckpointNames) {
+  const tests::Folder folder;
+  TrainerOptions options = tests::options();
+  options.steps = 2;
+  options.checkpoint.dir = folder.path();
+  // A programme has read a file, and changes the order afterwards.
+  options.config["data.shuffle"] = "true";
+  options.shuffle = false;
+  fit(options, job(), clouds(40));
+  options.steps = 4;
+  EXPECT_EQ(fit(options, job(), clouds(40)).steps, 4);
+  options.shuffle = true;
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { fit(options, job(), clouds(40)); }),
+              HasSubstr("data.shuffle is true now and was false"));
+}
+
+}  // namespace
+}  // namespace trireme::trainer_options_test
