@@ -3,10 +3,12 @@
 import hashlib
 import json
 import pathlib
+import resource
 import sys
 import unittest
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from support import ROOT, TRIREME, SystemTest
 
@@ -146,20 +148,24 @@ class Ckpt(SystemTest):
         self.assertEqual(sorted(p.name for p in newest.parent.glob("step-*")),
                          ["step-000000003", "step-000000006", "step-000000007"])
 
-    def sliced(self, weight, ranks):
-        """A checkpoint as `ranks` ranks write it, each the same number of rows of `weight`."""
+    def sliced(self, weights, ranks):
+        """A checkpoint as `ranks` ranks write it, each the same number of rows of every weight."""
         path = self.folder / f"by-{ranks}" / "step-000000007"
         path.mkdir(parents=True)
-        slices, rows = {}, len(weight) // ranks
+        slices = {}
         for rank in range(ranks):
             part = f"-{rank}" if rank > 0 else ""
-            model = {"w": weight[rows * rank:rows * (rank + 1)].contiguous()}
+            model, of_file = {}, {}
+            for weight, whole in weights.items():
+                rows = len(whole) // ranks
+                model[weight] = whole[rows * rank:rows * (rank + 1)].contiguous()
+                of_file[weight] = {"tensor": weight, "shape": list(whole.shape),
+                                   "from": [rows * rank, 0]}
             save_file(model | ({"b": torch.ones(3)} if rank == 0 else {}),
                       path / f"model{part}.safetensors")
-            for name in ("optimizer", "pieces"):
-                save_file({}, path / f"{name}{part}.safetensors")
-            slices[f"model{part}.safetensors"] = {
-                "w": {"tensor": "w", "shape": list(weight.shape), "from": [rows * rank, 0]}}
+            for kind in ("optimizer", "pieces"):
+                save_file({}, path / f"{kind}{part}.safetensors")
+            slices[f"model{part}.safetensors"] = of_file
         save_file({"loss": torch.ones(7, dtype=torch.float64)}, path / "history.safetensors")
         files = {file.name: hashlib.sha256(file.read_bytes()).hexdigest()
                  for file in path.iterdir()}
@@ -175,7 +181,7 @@ class Ckpt(SystemTest):
 
     def test_slices_are_listed_with_their_ranks_and_merge_into_one_file(self):
         weight = torch.arange(48, dtype=torch.float32).view(12, 4)
-        by_4 = self.sliced(weight, 4)
+        by_4 = self.sliced({"w": weight}, 4)
         said = self.ckpt("inspect", by_4)
         for part in ("float32[12, 4]", "w[3:6, 0:4] of [12, 4]", "rank 1, model-1.safetensors",
                      "2 tensors, 51 elements"):
@@ -192,12 +198,37 @@ class Ckpt(SystemTest):
             self.assertEqual(set(merged), {"w", "v", "b"})
             self.assertTrue(torch.equal(merged["w"], weight))
             self.assertTrue(torch.equal(merged["v"], weight))
-        self.assertIn("the same", self.ckpt("diff", by_4, self.sliced(weight, 3)))
+        self.assertIn("the same", self.ckpt("diff", by_4, self.sliced({"w": weight}, 3)))
         self.assertIn("w: 1 of 48 elements differ", self.ckpt(
-            "diff", by_4, self.sliced(weight + (weight == 17), 2), code=1))
+            "diff", by_4, self.sliced({"w": weight + (weight == 17)}, 2), code=1))
+
+    def test_slices_of_a_model_merge_in_memory_for_one_of_its_tensors(self):
+        # 24 tensors of 8 MiB in slices, and memory for 4 of them. The limit is of the memory that
+        # a process can write. The checkpoint's files are mapped to be read, and the system takes
+        # their pages back when it needs them, so the resident set would not tell.
+        lines = torch.arange(2048 * 1024, dtype=torch.float32).view(2048, 1024)
+        names = ["w", *(f"w{i}" for i in range(1, 24))]
+        checkpoint = self.sliced({name: lines + i for i, name in enumerate(names)}, 2)
+
+        def limit_memory():
+            resource.setrlimit(resource.RLIMIT_DATA, (32 << 20, 32 << 20))
+
+        for file in ("all.safetensors", "all.pt"):
+            with self.subTest(file):
+                code, out, err = self.run_to_end(TRIREME, "ckpt", "convert", checkpoint,
+                                                 self.folder / file, preexec_fn=limit_memory)
+                self.assertEqual(code, 0, out + err)
+        with safe_open(self.folder / "all.safetensors", "pt") as merged:
+            self.assertEqual(set(merged.keys()), {*names, "v", "b"})
+            for i, name in enumerate(names):
+                self.assertTrue(torch.equal(merged.get_tensor(name), lines + i), name)
+        merged = torch.load(self.folder / "all.pt", weights_only=True, mmap=True)
+        self.assertEqual(set(merged), {*names, "v", "b"})
+        for i, name in enumerate(names):
+            self.assertTrue(torch.equal(merged[name], lines + i), name)
 
     def test_a_missing_slice_is_named_with_its_rank(self):
-        checkpoint = self.sliced(torch.ones(6, 2), 3)
+        checkpoint = self.sliced({"w": torch.ones(6, 2)}, 3)
         (checkpoint / "model-2.safetensors").unlink()
         said = self.ckpt("verify", checkpoint, code=1)
         self.assertIn("model-2.safetensors is missing; rank 2 wrote it", said)
