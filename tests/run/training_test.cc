@@ -71,6 +71,8 @@ TEST(OwnNames, OfDataAreReadAsOthersAreAndKeepAllKeys) {
   EXPECT_EQ(data.input.shape, (std::vector<int64_t>{3}));
   Json keys = keys_to_agree(config);
   identify_data(keys, config, data);
+  EXPECT_EQ(keys["data.content"], "long");
+  keys.erase("data.content");
   EXPECT_EQ(keys, keys_to_agree(config));
 }
 

@@ -283,7 +283,8 @@ void Rendezvous::leave() {
   if (member_) member_->leave();
   // A process that hosts the coordinator stays until the others have said goodbye too.
   if (auto* at_work = hosted()) {
-    at_work->wait_until_all_left(Deadline::after(options_.timeout));
+    // Side tasks must not take the end of the job for the loss of its coordinator.
+    if (at_work->wait_until_all_left(Deadline::after(options_.timeout))) at_work->finish_tasks();
     at_work->withdraw(Deadline::after(kFarewell));
   }
 }
