@@ -77,18 +77,19 @@ TEST(ParseRole, ReadsNameCountAndLoss) {
   EXPECT_EQ(parse_role("ps=1:end", "--role").on_loss, OnLoss::end_generation);
 }
 
-TEST(AddAgreement, GivesItToASideRole) {
+TEST(AddAgreement, GivesItToEachSideRole) {
   std::vector<Role> roles{kPs, kEvaluator};
   add_agreement(roles, "worker,evaluator,ps:model,seed", "--agree");
   ASSERT_THAT(roles[0].must_agree, testing::SizeIs(1));
   EXPECT_THAT(roles[0].must_agree[0].facts, ElementsAre("model", "seed"));
-  EXPECT_THAT(roles[0].must_agree[0].with, ElementsAre("worker", "evaluator"));
-  EXPECT_THAT(roles[1].must_agree, IsEmpty());
+  EXPECT_THAT(roles[0].must_agree[0].with, ElementsAre("evaluator", "worker"));
+  ASSERT_THAT(roles[1].must_agree, testing::SizeIs(1));
+  EXPECT_THAT(roles[1].must_agree[0].with, ElementsAre("ps", "worker"));
 }
 
 TEST(AddAgreement, RefusesWhatItCannotRead) {
-  for (const std::string text :
-       {"", "ps", "ps:model", "ps,worker", "ps,worker:", "a,b:model", ",ps,:model"}) {
+  for (const std::string text : {"", "ps", "ps:model", "ps,worker", "ps,worker:", "a,b:model",
+                                 "ps,ps:model", ",ps,:model"}) {
     std::vector<Role> roles{kPs};
     EXPECT_THAT(complaint_of([&] { add_agreement(roles, text, "--agree"); }),
                 HasSubstr("--agree is '" + text))

@@ -17,8 +17,8 @@ struct InputSpec {
 
 struct Dataset {
   int64_t train_samples = 0, test_samples = 0;  // test_samples may be 0.
-  // A digest of the samples in the training files, before any are held out. Empty if a programme
-  // has registered the data set: its content is not known then.
+  // A digest of the samples in the training files, before any are held out. For a data set that a
+  // programme has registered: what it tells of the content, or else data.path.
   std::string content;
   // A digest of the samples in the test files; empty if the data has no test part of its own.
   std::string test_content;

@@ -95,18 +95,21 @@ void add_agreement(std::vector<Role>& roles, const std::string& text, const std:
     return parts;
   };
   const size_t colon = std::min(text.find(':'), text.size());
-  std::vector<std::string> names = parts_between(0, colon);
-  Agreement agreement{.facts = parts_between(colon + 1, text.size())};
-  const auto holder = std::ranges::find_first_of(
-      roles, names, {}, [](const Role& role) -> const std::string& { return role.name; });
-  if (names.size() < 2 || agreement.facts.empty() || holder == roles.end())
+  const std::vector<std::string> all = parts_between(0, colon);
+  const std::set<std::string> names(all.begin(), all.end());
+  const std::vector<std::string> facts = parts_between(colon + 1, text.size());
+  const auto is_named = [&names](const Role& role) { return names.contains(role.name); };
+  if (names.size() < 2 || facts.empty() || std::ranges::none_of(roles, is_named))
     refuse_role(fmt::format("{} is '{}'; expected: ROLE,ROLE:FACT,FACT with a side role of this "
                             "job",
                             where, text),
                 "for example ps,worker:model");
-  std::erase(names, holder->name);
-  agreement.with = std::move(names);
-  holder->must_agree.push_back(std::move(agreement));
+  for (Role& role : roles) {
+    if (!is_named(role)) continue;
+    Agreement agreement{facts, {names.begin(), names.end()}};
+    std::erase(agreement.with, role.name);
+    role.must_agree.push_back(std::move(agreement));
+  }
 }
 
 Roles::Roles(std::vector<Role> roles) : roles_(std::move(roles)) {

@@ -58,7 +58,7 @@ struct Role {
 Role parse_role(const std::string& text, const std::string& where);
 // Parses ROLE,ROLE:FACT,FACT and adds to these roles that their tasks have these facts in common
 // (World::set_terms). A job's workers are the role `worker`. Throws Error(invalid_argument) if the
-// text is malformed, if it names fewer than two roles, or none of `roles`.
+// text is malformed, or if it names fewer than two roles, or none of `roles`.
 void add_agreement(std::vector<Role>& roles, const std::string& text, const std::string& where);
 // A role `ps` is replaced, `evaluator` is told, and every other one ends the generation.
 OnLoss usual_on_loss(const std::string& role);
