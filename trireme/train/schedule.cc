@@ -90,8 +90,10 @@ double rate_factor(const ScheduleOptions& options, int64_t step) {
   if (step < options.warmup_steps)
     return static_cast<double>(step + 1) / static_cast<double>(options.warmup_steps + 1);
   const int64_t since = step - options.warmup_steps;
-  if (options.name == "step")
-    return std::pow(options.gamma, static_cast<double>(since / options.every_steps));
+  if (options.name == "step") {
+    const int64_t times = since / options.every_steps;
+    return std::pow(options.gamma, static_cast<double>(times));
+  }
   if (options.name == "cosine") {
     const int64_t length = std::max<int64_t>(1, options.total_steps - options.warmup_steps);
     const double progress =
