@@ -130,7 +130,8 @@ int PipelinePlan::tag_of(const PipelineMessage& message) const {
 
 int64_t PipelinePlan::messages_sent(int stage) const {
   const auto& own = steps[static_cast<size_t>(stage)];
-  return std::ranges::count_if(own, [&](const PipelineStep& step) { return sends(step); });
+  return std::ranges::count_if(own,
+                               [&](const PipelineStep& step) { return sends(step).has_value(); });
 }
 
 std::string PipelinePlan::to_text() const {
