@@ -1,0 +1,194 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/optim/optimizer.h>
+
+#include <trireme/comm/dtype.h>
+#include <trireme/parallel/flat_gradients.h>
+#include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/parameter_keeper.h>
+#include <trireme/parallel/optimizer_view.h>
+#include <trireme/tensor/master_weights.h>
+
+namespace trireme {
+namespace {
+
+std::vector<at::Tensor> bare(const std::vector<OwnTensor>& own) {
+  std::vector<at::Tensor> tensors;
+  for (const OwnTensor& each : own) tensors.push_back(each.tensor);
+  return tensors;
+}
+
+// The gradients of a bucket on their way: values, and behind them a 1 for each that this rank has.
+struct Travelling {
+  at::Tensor flat;
+  WorkPtr work;
+};
+
+class Copies : public ParameterKeeper {
+ public:
+  explicit Copies(KeeperSetting setting)
+      : setting_(std::move(setting)),
+        masters_(bare(setting_.parameters)),
+        updated_(named_masters()),
+        optimizer_(setting_.optimizer(updated_)),
+        view_(*optimizer_, updated_),
+        buckets_(plan::plan_buckets(specs_of(updated_), setting_.buckets).buckets) {}
+
+  std::vector<Block> blocks() const override { return setting_.blocks; }
+
+  void backward_ended(bool is_last) override {
+    if (is_last) start();
+  }
+
+  void reduce() override {
+    if (!has_started_) start();  // This rank had no sample.
+    has_started_ = false;
+    const at::NoGradGuard no_grad;
+    std::vector<bool> used = has_gradient(updated_);
+    for (size_t b = 0; b < travelling_.size(); ++b) {
+      travelling_[b].work->wait();
+      const plan::Bucket& bucket = buckets_[b];
+      const at::Tensor counts =
+          travelling_[b].flat.narrow(0, bucket.elements, std::ssize(bucket.params)).to(at::kFloat);
+      for (int64_t i = 0; i < counts.numel(); ++i)
+        used[static_cast<size_t>(bucket.params[static_cast<size_t>(i)])] =
+            counts[i].item<float>() > 0;
+      unpack(bucket, updated_, travelling_[b].flat, used);
+    }
+    travelling_.clear();
+  }
+
+  double squared_norm() override {
+    std::vector<at::Tensor> counted;
+    for (size_t i = 0; i < updated_.size(); ++i)
+      if (setting_.parameters[i].counts) counted.push_back(updated_[i].tensor.grad());
+    const double norm = norm_of(counted);
+    return norm * norm;
+  }
+
+  int64_t update(double factor) override {
+    std::vector<at::Tensor> gradients;
+    int64_t elements = 0;
+    for (size_t i = 0; i < updated_.size(); ++i) {
+      const at::Tensor& tensor = updated_[i].tensor;
+      gradients.push_back(tensor.grad());
+      if (tensor.requires_grad() && setting_.parameters[i].counts) elements += tensor.numel();
+    }
+    multiply(gradients, factor);
+    optimizer_->step();
+    masters_.publish();
+    return elements;
+  }
+
+  void publish() override {}
+
+  void drop_gradients() override {
+    travelling_.clear();
+    has_started_ = false;
+    for (const OwnTensor& own : setting_.parameters) own.tensor.mutable_grad().reset();
+    for (const auto& [name, tensor] : updated_) tensor.mutable_grad().reset();
+  }
+
+  void show(EngineState& state) const override {
+    for (const OwnTensor& own : setting_.parameters)
+      state.tensors.push_back({own.slice, own.tensor, StateKind::parameter});
+    for (size_t i = 0; i < updated_.size(); ++i)
+      if (const OwnTensor& own = setting_.parameters[i]; !updated_[i].tensor.is_same(own.tensor))
+        state.tensors.push_back({own.slice, updated_[i].tensor, StateKind::master});
+    const size_t first = state.tensors.size();
+    view_.show(state);
+    for (size_t i = first; i < state.tensors.size(); ++i)
+      if (const OwnTensor* const own = owner_of(state.tensors[i].slice.tensor)) {
+        plan::TensorSlice slice = own->slice;
+        slice.tensor = state.tensors[i].slice.tensor;
+        state.tensors[i].slice = std::move(slice);
+      }
+  }
+
+  void begin_load(const IncomingState& incoming) override {
+    masters_.adopt();
+    std::vector<plan::TensorSpec> mine;
+    for (const plan::TensorSpec& spec : incoming.tensors) {
+      const OwnTensor* const own = owner_of(spec.name);
+      if (own == nullptr && spec.name != "archive") continue;
+      mine.push_back(spec);
+      if (own) mine.back().shape = own->slice.sizes;
+    }
+    view_.begin_load(incoming.counters, mine);
+  }
+
+  void end_load() override {
+    view_.end_load();
+    masters_.publish();
+  }
+
+  std::vector<double> rates() const override { return view_.rates(); }
+  void set_rates(std::span<const double> rates) override { view_.set_rates(rates); }
+
+ private:
+  std::vector<NamedTensor> named_masters() const {
+    std::vector<NamedTensor> named;
+    for (size_t i = 0; i < setting_.parameters.size(); ++i)
+      named.push_back({setting_.parameters[i].name, masters_.masters()[i]});
+    return named;
+  }
+
+  // The parameter of a state tensor, which is named "exp_avg/conv1.weight". Null if the rank does
+  // not have it.
+  const OwnTensor* owner_of(const std::string& state_name) const {
+    const size_t slash = state_name.find('/');
+    if (slash == std::string::npos) return nullptr;
+    const auto found =
+        std::ranges::find(setting_.parameters, state_name.substr(slash + 1), &OwnTensor::name);
+    return found == setting_.parameters.end() ? nullptr : &*found;
+  }
+
+  // The gradients are complete.
+  void start() {
+    has_started_ = true;
+    const at::NoGradGuard no_grad;
+    std::vector<NamedTensor> parameters;
+    for (const OwnTensor& own : setting_.parameters) parameters.push_back({own.name, own.tensor});
+    separate_gradients(parameters);
+    masters_.take_gradients();
+    if (setting_.replicas->size() == 1) return;
+    const std::vector<bool> has = has_gradient(updated_);
+    for (const plan::Bucket& bucket : buckets_) {
+      Travelling next;
+      const auto flags = std::ssize(bucket.params);
+      next.flat = at::empty({bucket.elements + flags},
+                            at::TensorOptions().dtype(to_torch(bucket.dtype)));
+      pack(bucket, updated_, next.flat.narrow(0, 0, bucket.elements));
+      for (int64_t i = 0; i < flags; ++i)
+        next.flat[bucket.elements + i] =
+            has[static_cast<size_t>(bucket.params[static_cast<size_t>(i)])] ? 1 : 0;
+      next.work = setting_.replicas->all_reduce_async(next.flat);
+      travelling_.push_back(std::move(next));
+    }
+  }
+
+  const KeeperSetting setting_;
+  MasterWeights masters_;
+  const std::vector<NamedTensor> updated_;  // The parameters, or their masters.
+  const std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  OptimizerView view_;
+  const std::vector<plan::Bucket> buckets_;
+  std::vector<Travelling> travelling_;
+  bool has_started_ = false;
+};
+
+}  // namespace
+
+at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& slice) {
+  at::Tensor part = whole;
+  for (size_t d = 0; d < slice.shape.size(); ++d)
+    part = part.narrow(static_cast<int64_t>(d), slice.from[d], slice.sizes[d]);
+  return part;
+}
+
+std::unique_ptr<ParameterKeeper> keep_copies(KeeperSetting setting) {
+  return std::make_unique<Copies>(std::move(setting));
+}
+
+}  // namespace trireme

@@ -1,0 +1,76 @@
+// The seam between a stage, which computes gradients, and the way in which the replicas of its
+// parameters stay the same: copies on every rank of the data axis, or shards.
+#pragma once
+#include <ATen/core/Tensor.h>
+#include <trireme/parallel/engine.h>
+#include <trireme/plan/tensor_slice.h>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+// A parameter or buffer of the model, as far as this rank computes with it.
+struct OwnTensor {
+  std::string name;  // In the whole model.
+  at::Tensor tensor;
+  // The part of the whole tensor that `tensor` is: all of it unless layers are divided.
+  plan::TensorSlice slice;
+  // Of the ranks of one replica that have the same values, one counts them in the global norm and
+  // in the number of updated elements.
+  bool counts = true;
+};
+
+struct KeeperSetting {
+  std::vector<OwnTensor> parameters;  // Trainable and frozen.
+  std::shared_ptr<Group> replicas;    // The ranks that compute with the same parameters.
+  OptimizerFactory optimizer;
+  plan::BucketOptions buckets;
+  std::vector<Block> blocks;  // Those of this rank; empty if the model names none.
+};
+
+// Used by one thread. Between steps all keepers have the state of the same step.
+class ParameterKeeper {
+ public:
+  virtual ~ParameterKeeper() = default;
+
+  // The blocks of the setting as the stage runs them. They may fetch parameters before forward and
+  // backward, and free them afterwards.
+  virtual std::vector<Block> blocks() const = 0;
+  // The backward of a micro-batch has left its part in each parameter's .grad. After the last one
+  // of a step nothing is added. It may start operations along the data axis: all ranks there make
+  // the same calls.
+  virtual void backward_ended(bool is_last) = 0;
+  // COLLECTIVE along the data axis. Adds the gradients up over the replicas. A replica without a
+  // gradient that others have contributes zeros.
+  virtual void reduce() = 0;
+  // After reduce(): the squared L2 norm of the gradients that this rank counts, in float64. The
+  // sum over all ranks is that of the whole gradient. NaN or infinite if a value is.
+  virtual double squared_norm() = 0;
+  // Multiplies the reduced gradients by `factor` and updates. Waits for no other rank. Returns the
+  // elements that this rank updated and counts.
+  virtual int64_t update(double factor) = 0;
+  // COLLECTIVE along the data axis. Gives every replica the updated parameters that it needs.
+  virtual void publish() = 0;
+  // Forgets gradients, also those of a step that was abandoned.
+  virtual void drop_gradients() = 0;
+
+  // Adds the parameters that this rank has, with their slices, and the optimizer's tensors and
+  // masters for them. The counter "optimizer" is for these parameters alone.
+  virtual void show(EngineState& state) const = 0;
+  // As Engine::begin_load() and end_load(), but for the model's values: parameters have them.
+  // `incoming.tensors` have the forms of whole tensors, also of those that other ranks keep.
+  virtual void begin_load(const IncomingState& incoming) = 0;
+  virtual void end_load() = 0;
+  virtual std::vector<double> rates() const = 0;
+  virtual void set_rates(std::span<const double> rates) = 0;
+};
+
+// Every replica keeps all parameters of its stage and the optimizer's state for them.
+std::unique_ptr<ParameterKeeper> keep_copies(KeeperSetting setting);
+
+// The part of a tensor that lies in a slice of it.
+at::Tensor part_of(const at::Tensor& whole, const plan::TensorSlice& slice);
+
+}  // namespace trireme
