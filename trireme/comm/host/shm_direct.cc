@@ -125,11 +125,17 @@ void ShmDirect::reduce_in_place(const at::Tensor& tensor, ReduceOp op,
   staging_.team().barrier(intent.operation);
 }
 
+// A half holds a piece of the block of each other rank. This rank's own block stays in its tensor.
 void ShmDirect::reduce_block(const at::Tensor& input, const at::Tensor& output, ReduceOp op,
                              const Intent& intent) {
   const int rank = staging_.rank(), size = staging_.size();
   const Cut in = cut_of(input), out = cut_of(output);
-  const int64_t piece = std::max<int64_t>(1, kHalfBytes / size / in.element_bytes);
+  const int64_t others = std::max(1, size - 1);
+  const int64_t piece = std::max<int64_t>(1, kHalfBytes / others / in.element_bytes);
+  // The place in the half of rank `of` for the block of rank `to`.
+  const auto place = [&](int of, int to) {
+    return (to < of ? to : to - 1) * piece * in.element_bytes;
+  };
   // If the output is part of the input, later pieces would be overwritten before they
   // are laid out.
   const at::Tensor reduced = output.is_alias_of(input) ? at::empty_like(output) : output;
@@ -137,13 +143,16 @@ void ShmDirect::reduce_block(const at::Tensor& input, const at::Tensor& output, 
       intent, out.elements, piece,
       [&](std::byte* stage, int64_t first, int64_t last) {
         for (int to = 0; to < size; ++to)
-          copy_bytes(stage + to * piece * in.element_bytes, in.at(to * out.elements + first),
-                     (last - first) * in.element_bytes);
+          if (to != rank)
+            copy_bytes(stage + place(rank, to), in.at(to * out.elements + first),
+                       (last - first) * in.element_bytes);
       },
       [&](int64_t round, int64_t first, int64_t last) {
         std::vector<const void*> sources;
         for (int of = 0; of < size; ++of)
-          sources.push_back(staging_.half(of, round) + (rank * piece - first) * in.element_bytes);
+          sources.push_back(of == rank ? in.at(rank * out.elements)
+                                       : staging_.half(of, round) + place(of, rank) -
+                                             first * in.element_bytes);
         reduce_range(output, op, reduced.mutable_data_ptr(), sources, first, last);
       });
   if (!reduced.is_same(output)) output.copy_(reduced);

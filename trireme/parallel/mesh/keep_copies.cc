@@ -7,7 +7,7 @@
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
-#include <trireme/parallel/optimizer_view.h>
+#include <trireme/parallel/mesh/part_state.h>
 #include <trireme/tensor/master_weights.h>
 
 namespace trireme {
@@ -36,6 +36,9 @@ class Copies : public ParameterKeeper {
         buckets_(plan::plan_buckets(specs_of(updated_), setting_.buckets).buckets) {}
 
   std::vector<Block> blocks() const override { return setting_.blocks; }
+
+  void forward_without_samples(size_t, size_t) override {}
+  void backward_without_samples(size_t, size_t) override {}
 
   void backward_ended(bool is_last) override {
     if (is_last) start();
@@ -96,26 +99,12 @@ class Copies : public ParameterKeeper {
     for (size_t i = 0; i < updated_.size(); ++i)
       if (const OwnTensor& own = setting_.parameters[i]; !updated_[i].tensor.is_same(own.tensor))
         state.tensors.push_back({own.slice, updated_[i].tensor, StateKind::master});
-    const size_t first = state.tensors.size();
-    view_.show(state);
-    for (size_t i = first; i < state.tensors.size(); ++i)
-      if (const OwnTensor* const own = owner_of(state.tensors[i].slice.tensor)) {
-        plan::TensorSlice slice = own->slice;
-        slice.tensor = state.tensors[i].slice.tensor;
-        state.tensors[i].slice = std::move(slice);
-      }
+    show_parts(view_, setting_.parameters, state);
   }
 
   void begin_load(const IncomingState& incoming) override {
     masters_.adopt();
-    std::vector<plan::TensorSpec> mine;
-    for (const plan::TensorSpec& spec : incoming.tensors) {
-      const OwnTensor* const own = owner_of(spec.name);
-      if (own == nullptr && spec.name != "archive") continue;
-      mine.push_back(spec);
-      if (own) mine.back().shape = own->slice.sizes;
-    }
-    view_.begin_load(incoming.counters, mine);
+    begin_load_parts(view_, setting_.parameters, incoming);
   }
 
   void end_load() override {
@@ -134,16 +123,6 @@ class Copies : public ParameterKeeper {
     return named;
   }
 
-  // The parameter of a state tensor, which is named "exp_avg/conv1.weight". Null if the rank does
-  // not have it.
-  const OwnTensor* owner_of(const std::string& state_name) const {
-    const size_t slash = state_name.find('/');
-    if (slash == std::string::npos) return nullptr;
-    const auto found =
-        std::ranges::find(setting_.parameters, state_name.substr(slash + 1), &OwnTensor::name);
-    return found == setting_.parameters.end() ? nullptr : &*found;
-  }
-
   // The gradients are complete.
   void start() {
     has_started_ = true;
@@ -157,8 +136,8 @@ class Copies : public ParameterKeeper {
     for (const plan::Bucket& bucket : buckets_) {
       Travelling next;
       const auto flags = std::ssize(bucket.params);
-      next.flat = at::empty({bucket.elements + flags},
-                            at::TensorOptions().dtype(to_torch(bucket.dtype)));
+      next.flat =
+          at::empty({bucket.elements + flags}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
       pack(bucket, updated_, next.flat.narrow(0, 0, bucket.elements));
       for (int64_t i = 0; i < flags; ++i)
         next.flat[bucket.elements + i] =

@@ -38,9 +38,14 @@ class ParameterKeeper {
   // The blocks of the setting as the stage runs them. They may fetch parameters before forward and
   // backward, and free them afterwards.
   virtual std::vector<Block> blocks() const = 0;
+  // COLLECTIVE along the data axis with the forward and backward of other replicas. A replica that
+  // has no sample in a micro-batch calls these instead of running blocks [first, last) of blocks()
+  // and their backward, and then backward_ended() as the others do.
+  virtual void forward_without_samples(size_t first, size_t last) = 0;
+  virtual void backward_without_samples(size_t first, size_t last) = 0;
   // The backward of a micro-batch has left its part in each parameter's .grad. After the last one
   // of a step nothing is added. It may start operations along the data axis: all ranks there make
-  // the same calls.
+  // the same calls, also those without samples in the micro-batch.
   virtual void backward_ended(bool is_last) = 0;
   // COLLECTIVE along the data axis. Adds the gradients up over the replicas. A replica without a
   // gradient that others have contributes zeros.

@@ -1,0 +1,316 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <trireme/base/error.h>
+#include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/block_visits.h>
+#include <trireme/parallel/mesh/gathered_blocks.h>
+#include <trireme/parallel/mesh/keep_shards.h>
+#include <trireme/parallel/mesh/part_state.h>
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <set>
+
+namespace trireme {
+namespace {
+
+std::vector<NamedTensor> without_slices(const std::vector<OwnTensor>& parameters) {
+  std::vector<NamedTensor> named;
+  for (const OwnTensor& own : parameters) named.push_back({own.name, own.tensor});
+  return named;
+}
+
+// [block]: the indices of the parameters that it uses.
+std::vector<std::vector<int>> parameters_by_block(const KeeperSetting& setting) {
+  std::vector<std::vector<int>> all;
+  for (const Block& block : setting.blocks) {
+    std::set<const void*> used;
+    for (const auto& module : block.modules)
+      for (const at::Tensor& tensor : module->parameters())
+        used.insert(tensor.unsafeGetTensorImpl());
+    std::vector<int>& own = all.emplace_back();
+    for (size_t i = 0; i < setting.parameters.size(); ++i)
+      if (used.contains(setting.parameters[i].tensor.unsafeGetTensorImpl()))
+        own.push_back(static_cast<int>(i));
+  }
+  return all;
+}
+
+plan::RowShards shards_of(const KeeperSetting& setting, int level) {
+  if (level == 3 && setting.blocks.empty())
+    throw Error(ErrorCode::invalid_argument, "parallel",
+                "shard.level 3 fetches parameters block by block, and the model names no blocks",
+                "a method blocks() of the model (docs/own_model.md), or shard.level 2");
+  const auto specs = specs_of(without_slices(setting.parameters));
+  plan::RowShards shards =
+      plan::plan_row_shards(specs, parameters_by_block(setting), setting.replicas->size(),
+                            {setting.buckets, /*divide_frozen=*/level == 3});
+  plan::check(shards, specs);
+  return shards;
+}
+
+void check_optimizer(const torch::optim::Optimizer& optimizer, int level) {
+  const std::string kind = kind_of(optimizer);
+  if (kind == "Lars" || kind == "Lamb")
+    throw Error(ErrorCode::unsupported, "parallel",
+                fmt::format("shard.level {} divides layers among ranks, and a step of {} needs "
+                            "the norms of whole layers",
+                            level, kind),
+                "shard.level 0, or the optimizer SGD, Adam, AdamW, RMSprop or Adagrad");
+  if (kind == "opaque")
+    throw Error(ErrorCode::unsupported, "parallel",
+                fmt::format("shard.level {} divides the optimizer's state by rows, and this "
+                            "optimizer names no state",
+                            level),
+                "shard.level 0, or the optimizer SGD, Adam, AdamW, RMSprop or Adagrad");
+}
+
+class Shards : public ParameterKeeper {
+ public:
+  Shards(KeeperSetting setting, int level)
+      : setting_(std::move(setting)),
+        level_(level),
+        blocks_(static_cast<int>(setting_.blocks.size())),
+        shards_(shards_of(setting_, level)),
+        own_(setting_.parameters, shards_, setting_.replicas->rank(), level == 3),
+        optimizer_(setting_.optimizer(own_.updated())),
+        view_(*optimizer_, own_.updated()),
+        messages_(setting_.replicas, setting_.parameters, own_, shards_),
+        needs_gradient_(setting_.blocks.size()) {
+    check_optimizer(*optimizer_, level_);
+    bool any = false;
+    for (size_t block = 0; block < needs_gradient_.size(); ++block) {
+      for (const plan::RowUnit& unit : shards_.units)
+        any |= unit.trainable && unit.blocks.front() <= static_cast<int>(block);
+      needs_gradient_[block] = any;
+    }
+    if (level_ == 3)
+      gathered_.emplace(messages_, setting_.parameters, shards_, blocks_,
+                        setting_.replicas->runs_in_background());
+    if (level_ >= 2) visitor_ = std::make_shared<Visitor>(*this);
+  }
+  // Does not communicate: the parameters get this rank's rows, and zeros elsewhere.
+  ~Shards() override {
+    visitor_.reset();
+    messages_.drop();
+    if (gathered_) gathered_->restore(own_);
+  }
+  Shards(const Shards&) = delete;
+
+  std::vector<Block> blocks() const override {
+    return visitor_ ? visited(setting_.blocks, visitor_) : setting_.blocks;
+  }
+  void forward_without_samples(size_t first, size_t last) override {
+    for (size_t block = first; visitor_ && block < last; ++block) {
+      visitor_->before_forward(block);
+      visitor_->after_forward(block);
+    }
+  }
+  void backward_without_samples(size_t first, size_t last) override {
+    for (size_t block = last; visitor_ && block-- > first;)
+      if (needs_gradient_[block]) visitor_->before_backward(block);
+  }
+
+  void backward_ended(bool is_last) override {
+    if (level_ == 1 && !is_last) return;
+    if (gathered_) gathered_->leave();
+    if (level_ == 1 || blocks_ == 0) owe_units([](const plan::RowUnit&) { return true; });
+    reduce_owed_after(-1);
+    has_started_ = true;
+  }
+
+  void reduce() override {
+    if (level_ == 1 && !has_started_) backward_ended(true);  // This rank had no sample.
+    has_started_ = false;
+    messages_.finish_reductions();
+    share_flags();
+  }
+
+  double squared_norm() override {
+    std::vector<at::Tensor> counted;
+    for (size_t i = 0; i < own_.parts().size(); ++i)
+      if (own_.parts()[i].counts) counted.push_back(own_.updated()[i].tensor.grad());
+    const double norm = norm_of(counted);
+    return norm * norm;
+  }
+
+  int64_t update(double factor) override {
+    std::vector<at::Tensor> gradients;
+    int64_t elements = 0;
+    for (size_t i = 0; i < own_.updated().size(); ++i) {
+      const at::Tensor& tensor = own_.updated()[i].tensor;
+      gradients.push_back(tensor.grad());
+      if (tensor.requires_grad() && own_.parts()[i].counts) elements += tensor.numel();
+    }
+    multiply(gradients, factor);
+    optimizer_->step();
+    own_.masters().publish();
+    for (size_t i = 0; i < setting_.parameters.size(); ++i)
+      if (const at::Tensor& parameter = setting_.parameters[i].tensor;
+          shards_.divides(static_cast<int>(i)) && parameter.requires_grad())
+        parameter.unsafeGetTensorImpl()->bump_version();
+    return elements;
+  }
+
+  void publish() override {
+    if (level_ == 3) return;  // Every block fetches its parameters.
+    for (size_t unit = 0; unit < shards_.units.size(); ++unit) {
+      messages_.start_gathering(unit);
+      if (!setting_.replicas->runs_in_background()) messages_.finish_gathering(unit);
+    }
+    for (size_t unit = 0; unit < shards_.units.size(); ++unit) messages_.finish_gathering(unit);
+  }
+
+  void drop_gradients() override {
+    messages_.drop();
+    if (gathered_) gathered_->leave();
+    owed_.clear();
+    has_started_ = false;
+  }
+
+  void show(EngineState& state) const override {
+    for (const OwnTensor& own : level_ == 3 ? own_.parts() : setting_.parameters)
+      state.tensors.push_back({own.slice, own.tensor, StateKind::parameter});
+    for (size_t i = 0; i < own_.parts().size(); ++i)
+      if (own_.has_master(i))
+        state.tensors.push_back(
+            {own_.parts()[i].slice, own_.updated()[i].tensor, StateKind::master});
+    show_parts(view_, own_.parts(), state);
+  }
+  void begin_load(const IncomingState& incoming) override {
+    own_.masters().adopt();
+    begin_load_parts(view_, own_.parts(), incoming);
+  }
+  void end_load() override {
+    view_.end_load();
+    own_.masters().publish();
+  }
+  std::vector<double> rates() const override { return view_.rates(); }
+  void set_rates(std::span<const double> rates) override { view_.set_rates(rates); }
+
+ private:
+  class Visitor : public BlockVisitor {
+   public:
+    explicit Visitor(Shards& keeper) : keeper_(keeper) {}
+    void before_forward(size_t block) override {
+      if (keeper_.gathered_) keeper_.gathered_->before_forward(static_cast<int>(block));
+    }
+    void after_forward(size_t block) override {
+      if (!keeper_.gathered_) return;
+      // The last block's backward is next, and so is that of a block that backward computes again.
+      const bool is_last = block + 1 == static_cast<size_t>(keeper_.blocks_);
+      const bool stays = at::GradMode::is_enabled() && (is_last || is_in_backward());
+      keeper_.gathered_->after_forward(static_cast<int>(block), stays);
+    }
+    void before_backward(size_t block) override {
+      keeper_.enter_backward(static_cast<int>(block));
+    }
+
+   private:
+    Shards& keeper_;
+  };
+
+  // Backward has left the blocks after this one.
+  void enter_backward(int block) {
+    messages_.finish_reductions();
+    reduce_owed_after(block);
+    owe_units([&](const plan::RowUnit& unit) { return uses(unit, block); });
+    if (gathered_) gathered_->before_backward(block);
+  }
+
+  // The units' gradients are due once backward has left all blocks that use them.
+  void owe_units(const std::function<bool(const plan::RowUnit&)>& chosen) {
+    for (size_t unit = 0; unit < shards_.units.size(); ++unit)
+      if (shards_.units[unit].trainable && chosen(shards_.units[unit])) owed_.insert(unit);
+  }
+  void reduce_owed_after(int block) {
+    std::erase_if(owed_, [&](size_t unit) {
+      if (!shards_.units[unit].blocks.empty() && shards_.units[unit].blocks.front() <= block)
+        return false;
+      messages_.start_reduction(unit);
+      return true;
+    });
+  }
+
+  // One message says which parameters have gradients on some rank. It carries the gradients of
+  // parameters that are not divided too: their update is the same on all ranks. In float64 the
+  // sum of their few elements is not coarser than that of the others.
+  void share_flags() {
+    const at::NoGradGuard no_grad;
+    const auto count = std::ssize(setting_.parameters);
+    int64_t elements = count;
+    for (const OwnTensor* const own : undivided()) elements += own->tensor.numel();
+    const at::Tensor values = at::zeros({elements}, at::kDouble);
+    int64_t next = count;
+    for (const OwnTensor* const own : undivided()) {
+      const int64_t size = own->tensor.numel();
+      if (own->tensor.grad().defined())
+        values.narrow(0, next, size).copy_(own->tensor.grad().reshape({-1}));
+      next += size;
+    }
+    auto* const flags = values.mutable_data_ptr<double>();
+    for (int64_t i = 0; i < count; ++i) {
+      const auto index = static_cast<size_t>(i);
+      flags[i] = shards_.divides(static_cast<int>(i))
+                     ? messages_.had_gradient(index)
+                     : setting_.parameters[index].tensor.grad().defined();
+    }
+    setting_.replicas->all_reduce(values);
+    take_flags(values);
+  }
+
+  void take_flags(const at::Tensor& values) {
+    const auto* const flags = values.const_data_ptr<double>();
+    int64_t next = std::ssize(setting_.parameters);
+    for (size_t i = 0; i < setting_.parameters.size(); ++i) {
+      const at::Tensor& updated = own_.updated()[i].tensor;
+      const bool is_used = flags[i] > 0;
+      if (shards_.divides(static_cast<int>(i))) {
+        if (!is_used) updated.mutable_grad().reset();
+        continue;
+      }
+      if (!updated.requires_grad()) continue;
+      const at::Tensor sum = values.narrow(0, next, updated.numel());
+      next += updated.numel();
+      setting_.parameters[i].tensor.mutable_grad().reset();
+      if (is_used)
+        updated.mutable_grad() = sum.to(updated.scalar_type()).view(updated.sizes()).clone();
+    }
+  }
+
+  std::vector<const OwnTensor*> undivided() const {
+    std::vector<const OwnTensor*> all;
+    for (size_t i = 0; i < setting_.parameters.size(); ++i)
+      if (const OwnTensor& own = setting_.parameters[i];
+          !shards_.divides(static_cast<int>(i)) && own.tensor.requires_grad())
+        all.push_back(&own);
+    return all;
+  }
+
+  const KeeperSetting setting_;
+  const int level_, blocks_;
+  const plan::RowShards shards_;
+  const OwnRows own_;
+  const std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  OptimizerView view_;
+  RowMessages messages_;
+  std::optional<GatheredBlocks> gathered_;
+  std::shared_ptr<Visitor> visitor_;
+  // [block]: backward visits it, because there is a trainable parameter in it or before it.
+  std::vector<bool> needs_gradient_;
+  std::set<size_t> owed_;  // The units of blocks that backward has entered and not yet left.
+  bool has_started_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ParameterKeeper> keep_shards(KeeperSetting setting, int level) {
+  if (level == 0 || setting.replicas->size() == 1) return keep_copies(std::move(setting));
+  return std::make_unique<Shards>(std::move(setting), level);
+}
+
+}  // namespace trireme

@@ -1,0 +1,34 @@
+// The rows of the parameters that one rank of the data axis owns, as the optimizer sees them.
+#pragma once
+#include <trireme/parallel/mesh/parameter_keeper.h>
+#include <trireme/plan/row_shards.h>
+#include <trireme/tensor/master_weights.h>
+#include <vector>
+
+namespace trireme {
+
+class OwnRows {
+ public:
+  // With `apart` the rows of divided parameters lie in memory of their own; otherwise they are
+  // views of the parameters. A parameter that is not divided is its own rows.
+  OwnRows(const std::vector<OwnTensor>& parameters, const plan::RowShards& shards, int rank,
+          bool apart);
+
+  // [parameter]: its own rows, in its type, as a slice of the whole tensor. A parameter that is
+  // not divided counts on the first rank alone.
+  const std::vector<OwnTensor>& parts() const { return parts_; }
+  // [parameter]: the tensors that the optimizer updates: the parts, or their float32 masters.
+  const std::vector<NamedTensor>& updated() const { return updated_; }
+  bool has_master(size_t parameter) const;
+  const MasterWeights& masters() const { return masters_; }
+
+ private:
+  const std::vector<OwnTensor> parts_;
+  const MasterWeights masters_;
+  std::vector<NamedTensor> updated_;
+};
+
+// The tensors without their names.
+std::vector<at::Tensor> tensors_of(const std::vector<OwnTensor>& own);
+
+}  // namespace trireme
