@@ -157,8 +157,8 @@ class Copies : public ParameterKeeper {
     for (const plan::Bucket& bucket : buckets_) {
       Travelling next;
       const auto flags = std::ssize(bucket.params);
-      next.flat = at::empty({bucket.elements + flags},
-                            at::TensorOptions().dtype(to_torch(bucket.dtype)));
+      next.flat =
+          at::empty({bucket.elements + flags}, at::TensorOptions().dtype(to_torch(bucket.dtype)));
       pack(bucket, updated_, next.flat.narrow(0, 0, bucket.elements));
       for (int64_t i = 0; i < flags; ++i)
         next.flat[bucket.elements + i] =
