@@ -1,116 +1,14 @@
 // Backward in two halves gives the gradients of one ordinary backward, and each of them once.
-#include <ATen/ATen.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include "split_cases.h"
+
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
-
-#include <fmt/format.h>
-
-#include <trireme/base/error.h>
-#include <trireme/parallel/pipeline/split_backward.h>
 #include <random>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
 namespace trireme::split_backward_test {
 namespace {
-
-using pipeline::SplitBackward;
-using ::testing::HasSubstr;
-using Part = std::function<Tensors(const Tensors& inputs)>;
-
-at::Tensor numbers(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble))
-      .mul(0.3)
-      .to(dtype);
-}
-at::Tensor parameter(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype = at::kFloat) {
-  return numbers(shape, seed, dtype).requires_grad_(true);
-}
-
-// A part of a model, with the gradients that come from the part behind it.
-struct Case {
-  Part part;
-  Tensors inputs, parameters;
-  // By output: whether it gets a gradient.
-  std::vector<bool> has_gradient = {};
-};
-struct Pass {
-  Tensors inputs, outputs, gradients;
-};
-Pass forward(const Case& the_case) {
-  at::manual_seed(17);
-  Pass pass;
-  for (const at::Tensor& input : the_case.inputs)
-    pass.inputs.push_back(input.detach().clone().requires_grad_(input.is_floating_point()));
-  pass.outputs = the_case.part(pass.inputs);
-  for (size_t i = 0; i < pass.outputs.size(); ++i) {
-    const bool has = the_case.has_gradient.empty() || the_case.has_gradient[i];
-    pass.gradients.push_back(
-        has ? numbers(pass.outputs[i].sizes(), 1000 + i, pass.outputs[i].scalar_type())
-            : at::Tensor());
-  }
-  return pass;
-}
-Tensors take_gradients(const Tensors& tensors) {
-  Tensors taken;
-  for (const at::Tensor& tensor : tensors)
-    taken.push_back(std::exchange(tensor.mutable_grad(), at::Tensor()));
-  return taken;
-}
-
-struct Gradients {
-  Tensors inputs, parameters;
-};
-Gradients one_backward(const Case& the_case) {
-  Pass pass = forward(the_case);
-  Tensors outputs, gradients;
-  for (size_t i = 0; i < pass.outputs.size(); ++i) {
-    if (!pass.gradients[i].defined() || !pass.outputs[i].requires_grad()) continue;
-    outputs.push_back(pass.outputs[i]);
-    gradients.push_back(pass.gradients[i]);
-  }
-  if (!outputs.empty()) torch::autograd::backward(outputs, gradients);
-  return {take_gradients(pass.inputs), take_gradients(the_case.parameters)};
-}
-
-void expect_equal(const Tensors& actual, const Tensors& expected, double tolerance,
-                  const std::string& name) {
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) {
-    SCOPED_TRACE(fmt::format("{} {}", name, i));
-    ASSERT_EQ(actual[i].defined(), expected[i].defined());
-    if (!actual[i].defined()) continue;
-    ASSERT_EQ(actual[i].sizes(), expected[i].sizes());
-    if (tolerance == 0)
-      EXPECT_TRUE(at::equal(actual[i], expected[i]));
-    else
-      EXPECT_LE((actual[i] - expected[i]).norm().item<double>(),
-                tolerance * (expected[i].norm().item<double>() + 1e-30));
-  }
-}
-
-struct Expected {
-  int deferred = 0, at_once = 0;
-  // The number of parameters that have a gradient after the first half.
-  int early = 0;
-};
-// All bits are those of one backward.
-void expect_split(const Case& the_case, const Expected& expected, double tolerance = 0) {
-  const Gradients reference = one_backward(the_case);
-  Pass pass = forward(the_case);
-  SplitBackward split(pass.outputs, pass.gradients, pass.inputs);
-  EXPECT_EQ(split.deferred(), expected.deferred);
-  EXPECT_EQ(split.at_once(), expected.at_once);
-  const Tensors inputs = split.input_gradients();
-  const auto has = [](const at::Tensor& tensor) { return tensor.grad().defined(); };
-  EXPECT_EQ(std::ranges::count_if(the_case.parameters, has), expected.early);
-  EXPECT_EQ(std::ranges::count_if(pass.inputs, has), 0);
-  split.weight_gradients();
-  expect_equal(inputs, reference.inputs, tolerance, "input");
-  expect_equal(take_gradients(the_case.parameters), reference.parameters, tolerance, "parameter");
-}
 
 TEST(SplitBackward, DefersTheWeightsOfLinearLayers) {
   Tensors weights;
@@ -177,7 +75,7 @@ TEST(SplitBackward, CountsAWeightOnceThatSeveralOperationsUse) {
     for (int i = 0; i < 3; ++i) x = at::tanh(at::linear(x, weights[0], weights[1]));
     return Tensors{x * weights[1]};
   };
-  expect_split({part, {numbers({5, 8}, 50)}, weights}, {.deferred = 4}, 1e-6);
+  expect_split({part, {numbers({5, 8}, 50)}, weights}, {.deferred = 4});
 }
 
 TEST(SplitBackward, WaitsWithAWeightThatIsMadeOfParameters) {
@@ -188,7 +86,7 @@ TEST(SplitBackward, WaitsWithAWeightThatIsMadeOfParameters) {
     weight.register_hook([&](const at::Tensor& gradient) { return ++hooks, 2 * gradient; });
     return Tensors{at::linear(at::relu(at::linear(inputs[0], weight, weights[2])), weight)};
   };
-  expect_split({part, {numbers({5, 8}, 50)}, weights}, {.deferred = 2}, 1e-6);
+  expect_split({part, {numbers({5, 8}, 50)}, weights}, {.deferred = 2});
   EXPECT_EQ(hooks, 2);  // One ordinary backward, and one in two halves.
 }
 
@@ -243,22 +141,6 @@ TEST(SplitBackward, HasNothingToDeferForFrozenParameters) {
   };
   expect_split({part, {numbers({5, 8}, 50)}, weights}, {.deferred = 1});
 }
-
-// Scales by a parameter. Its backward computes both gradients, whichever is asked for.
-int scale_calls = 0;
-struct Scale : torch::autograd::Function<Scale> {
-  using Context = torch::autograd::AutogradContext;
-  using List = torch::autograd::variable_list;
-  static at::Tensor forward(Context* context, const at::Tensor& x, const at::Tensor& factor) {
-    context->save_for_backward({x, factor});
-    return x.mul(factor);
-  }
-  static List backward(Context* context, List gradients) {
-    ++scale_calls;
-    const List saved = context->get_saved_variables();
-    return {gradients[0] * saved[1], (gradients[0] * saved[0]).sum_to_size(saved[1].sizes())};
-  }
-};
 
 TEST(SplitBackward, RunsAFunctionOfTheUsersOwnOnce) {
   const Tensors weights = {parameter({8, 8}, 1), parameter({8, 8}, 2), parameter({8}, 3)};
@@ -315,103 +197,6 @@ TEST(SplitBackward, FollowsWritesIntoViews) {
   expect_split({part, {numbers({5, 8}, 50)}, weights}, {.deferred = 1, .at_once = 2, .early = 2});
 }
 
-TEST(SplitBackward, KeepsSeveralMicroBatchesApart) {
-  const Tensors weights = {parameter({8, 8}, 1), parameter({8}, 2), parameter({8}, 3)};
-  const Part part = [&](const Tensors& inputs) {
-    return Tensors{at::layer_norm(at::linear(inputs[0], weights[0], weights[1]), {8}, weights[2])};
-  };
-  Tensors expected_inputs, inputs;
-  const auto of = [&](uint64_t seed) { return Case{part, {numbers({5, 8}, seed)}, weights}; };
-  std::vector<Pass> passes;
-  for (uint64_t seed : {50, 51, 52}) {
-    passes.push_back(forward(of(seed)));
-    torch::autograd::backward(passes.back().outputs, passes.back().gradients);
-    expected_inputs.push_back(take_gradients(passes.back().inputs)[0]);
-  }
-  const Tensors expected = take_gradients(weights);
-  std::vector<SplitBackward> splits;
-  for (uint64_t seed : {50, 51, 52}) {
-    passes.push_back(forward(of(seed)));
-    splits.emplace_back(passes.back().outputs, passes.back().gradients, passes.back().inputs);
-    inputs.push_back(splits.back().input_gradients()[0]);
-  }
-  for (SplitBackward& split : splits) split.weight_gradients();
-  expect_equal(inputs, expected_inputs, 0, "input");
-  expect_equal(take_gradients(weights), expected, 0, "parameter");
-}
-
-TEST(SplitBackward, FreesWhatTheSecondHalfDoesNotNeed) {
-  const Tensors weights = {parameter({8, 8}, 1), parameter({8, 8}, 2)};
-  using Weak = c10::weak_intrusive_ptr<c10::StorageImpl>;
-  std::vector<Weak> memory;
-  const auto watch = [&](const at::Tensor& tensor) {
-    memory.push_back(tensor.storage().getWeakStorageImpl());
-    return tensor;
-  };
-  Pass pass = forward({[&](const Tensors& inputs) {
-                         const at::Tensor x = watch(at::linear(inputs[0], weights[0]));
-                         return Tensors{at::linear(watch(at::gelu(x)), weights[1])};
-                       },
-                       {numbers({5, 8}, 50)},
-                       weights});
-  SplitBackward split(pass.outputs, pass.gradients, pass.inputs);
-  memory.push_back(pass.inputs[0].storage().getWeakStorageImpl());
-  pass.inputs.clear();
-  const auto alive = [&] {
-    std::vector<bool> result;
-    for (const Weak& one : memory) result.push_back(!one.expired());
-    return result;
-  };
-  EXPECT_THAT(alive(), ::testing::ElementsAre(true, true, true));
-  split.input_gradients();  // Only the inputs of the linear layers are needed now.
-  EXPECT_THAT(alive(), ::testing::ElementsAre(false, true, true));
-  split.weight_gradients();
-  EXPECT_THAT(alive(), ::testing::ElementsAre(false, false, false));
-}
-
-TEST(SplitBackward, NamesWrongInput) {
-  const at::Tensor weight = parameter({4, 4}, 1), x = parameter({2, 4}, 2);
-  const at::Tensor y = at::linear(x, weight), one = at::ones({2, 4});
-  const auto message = [](const auto& call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.code() == ErrorCode::invalid_argument ? error.what() : "";
-    }
-    return "";
-  };
-  EXPECT_THAT(message([&] { SplitBackward({y}, {one, one}, {x}); }),
-              HasSubstr("there are 1 outputs and 2 gradients"));
-  EXPECT_THAT(message([&] { SplitBackward({y}, {at::ones({4, 2})}, {x}); }),
-              HasSubstr("output 0 has shape [2, 4], its gradient has [4, 2]"));
-  EXPECT_THAT(message([&] { SplitBackward({y}, {one}, {y}); }),
-              HasSubstr("input 0 was itself computed"));
-  EXPECT_THAT(message([&] { SplitBackward({y}, {one}, {x, x}); }),
-              HasSubstr("inputs 0 and 1 are the same tensor"));
-  EXPECT_THAT(message([&] { SplitBackward({y}, {one}, {at::Tensor()}); }),
-              HasSubstr("input 0 is undefined"));
-  SplitBackward split({y}, {one}, {x});
-  EXPECT_THAT(message([&] { split.weight_gradients(); }), HasSubstr("need those of the inputs"));
-  split.input_gradients();
-  EXPECT_THAT(message([&] { split.input_gradients(); }), HasSubstr("were computed before"));
-  split.weight_gradients();
-  EXPECT_THAT(message([&] { split.weight_gradients(); }), HasSubstr("nothing left"));
-}
-
-TEST(SplitBackward, EndsWithAnErrorOfTheFirstHalf) {
-  const at::Tensor weight = parameter({4, 4}, 1);
-  at::Tensor x = parameter({2, 4}, 2);
-  x.mutable_grad() = at::ones({2, 4});
-  const at::Tensor hidden = at::tanh(at::linear(x, weight));
-  hidden.register_hook(
-      [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("broken"); });
-  SplitBackward split({at::linear(hidden, weight)}, {at::ones({2, 4})}, {x});
-  EXPECT_THROW(split.input_gradients(), std::runtime_error);
-  EXPECT_TRUE(at::equal(x.grad(), at::ones({2, 4})));
-  EXPECT_THROW(split.weight_gradients(), Error);
-  EXPECT_FALSE(weight.grad().defined());
-}
-
 // A chain of random operations on activations and parameters, which it uses several times.
 Case random_case(uint64_t seed) {
   Tensors parameters;
@@ -442,7 +227,7 @@ Case random_case(uint64_t seed) {
 
 TEST(SplitBackward, GivesTheGradientsOfOneBackwardOnRandomGraphs) {
   int deferred = 0, at_once = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
     SCOPED_TRACE(seed);
     const Case the_case = random_case(seed);
     const Gradients expected = one_backward(the_case);
@@ -454,8 +239,8 @@ TEST(SplitBackward, GivesTheGradientsOfOneBackwardOnRandomGraphs) {
     deferred += split.deferred();
     at_once += split.at_once();
   }
-  EXPECT_GT(deferred, 100);
-  EXPECT_GT(at_once, 100);
+  EXPECT_GT(deferred, 50);
+  EXPECT_GT(at_once, 50);
 }
 
 }  // namespace

@@ -190,8 +190,9 @@ void SplitBackward::State::prepare_second() {
     for (size_t i = 0; i < one.gradients.size(); ++i) {
       const at::Tensor& gradient = one.gradients[i];
       if (!gradient.defined()) continue;
-      if (!gradient.has_storage() || counted.insert(gradient.storage().data()).second)
-        kept_bytes += static_cast<int64_t>(gradient.nbytes());
+      if (gradient.has_storage() &&
+          counted.insert(gradient.storage().unsafeGetStorageImpl()).second)
+        kept_bytes += static_cast<int64_t>(gradient.storage().nbytes());
       second.add({one.node.function, static_cast<uint32_t>(i)}, gradient);
     }
   }
