@@ -36,8 +36,8 @@ config::Rows rows_of(const PipelineOptions*) {
       {config::row(&O::schedule,
                    {.name = "pipeline.schedule",
                     .meaning = "The order of forward and backward on the stages: naive, gpipe, "
-                               "1f1b, interleaved, zbh1, zbh2, zbv, or the path of a file with "
-                               "an order of your own."}),
+                               "1f1b, interleaved, zbh1, zbh2, zbv, or an order of your own, "
+                               "such as `0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1`."}),
        config::row(&O::microbatches,
                    {.name = "pipeline.microbatches",
                     .meaning = "Parts into which each replica cuts its share of a batch, so that "

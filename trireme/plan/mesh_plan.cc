@@ -3,6 +3,7 @@
 #include <trireme/base/error.h>
 #include <trireme/base/error_parts.h>
 #include <trireme/plan/mesh_plan.h>
+#include <trireme/plan/pipeline_text.h>
 #include <algorithm>
 
 namespace trireme::plan {
@@ -11,6 +12,27 @@ namespace {
 // The bubble is then at most a fifth of the time.
 constexpr int kMicrobatchesOfAStage = 4;
 
+// A name has neither spaces nor ends of lines.
+bool is_text(const std::string& schedule) {
+  return schedule.find_first_of(" ;\n") != std::string::npos;
+}
+
+// Throws Error(invalid_argument) unless the options have the numbers of a plan from text.
+PipelinePlan fitting(PipelinePlan plan, const DivisionOptions& division) {
+  const auto require = [](std::string_view key, int given, int in_text) {
+    if (given != in_text)
+      throw Error(ErrorCode::invalid_argument, "config",
+                  fmt::format("{} is {}, but the schedule has {}", key, given, in_text),
+                  fmt::format("{}={}", key, in_text));
+  };
+  require("mesh.pipeline", division.mesh.pipeline, plan.facts.stages);
+  if (const int given = division.pipeline.microbatches; given > 0)
+    require("pipeline.microbatches", given, plan.facts.microbatches);
+  if (const int given = division.pipeline.chunks; given > 0)
+    require("pipeline.chunks", given, plan.facts.chunks);
+  return plan;
+}
+
 }  // namespace
 
 PipelinePlan pipeline_of(const DivisionOptions& division) {
@@ -18,6 +40,7 @@ PipelinePlan pipeline_of(const DivisionOptions& division) {
   const PipelineOptions& options = division.pipeline;
   const int usual = stages == 1 ? 1 : kMicrobatchesOfAStage * stages;
   try {
+    if (is_text(options.schedule)) return fitting(parse_pipeline(options.schedule), division);
     PipelinePlan plan =
         plan_pipeline({.schedule = options.schedule,
                        .stages = stages,

@@ -52,6 +52,13 @@ void check_outputs(const Block& block, const Tensors& outputs) {
                 "a block that gives at least one tensor, and only defined ones");
 }
 
+const at::Tensor& only_output(const Block& last, const Tensors& outputs) {
+  if (outputs.size() == 1) return outputs[0];
+  throw Error(ErrorCode::invalid_argument, "pipeline",
+              fmt::format("the last block '{}' gives {} tensors", last.name, outputs.size()),
+              "one tensor, the model's output");
+}
+
 }  // namespace
 
 PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages,
@@ -98,10 +105,12 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
 void PipelineRunner::run(Pass& pass, Contribution& mine) {
   for (const plan::PipelineStep& step : steps_) {
     if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) continue;
-    if (step.task == PipelineTask::forward)
-      forward(step, pass, mine);
-    else
-      backward(step, pass);
+    switch (step.task) {
+      case PipelineTask::forward: forward(step, pass, mine); break;
+      case PipelineTask::backward:
+      case PipelineTask::input_gradient: backward(step, pass); break;
+      case PipelineTask::weight_gradient: backward_weights(step, pass); break;
+    }
   }
 }
 
@@ -115,7 +124,7 @@ void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contrib
     const Autocast mixed(setting_.autocast);
     live.outputs = run_blocks(own, live.inputs, pass, step.microbatch);
     if (is_last_part(step.part)) {
-      const at::Tensor output = output_of(std::vector<Block>(), std::move(live.outputs));
+      const at::Tensor output = only_output(own.blocks.back(), live.outputs);
       live.outputs = {setting_.loss(output, batch)};
       mine.loss_sum += live.outputs[0].detach().item<double>() * static_cast<double>(batch.size());
       mine.samples += batch.size();
@@ -163,27 +172,46 @@ void PipelineRunner::hand_on(const plan::PipelineStep& step, const Tensors& outp
     inputs_.insert_or_assign({step.part + 1, step.microbatch}, std::move(items));
 }
 
+// Backward through a part, or its first half alone.
 void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
-  const auto found = live_.find({step.part, step.microbatch});
-  Live& live = found->second;
-  Tensors gradients = gradients_for(step, live, pass);
+  Live& live = live_.at({step.part, step.microbatch});
+  const Tensors gradients = gradients_for(step, live, pass);
   setting_.enter(Phase::backward);
-  torch::autograd::variable_list roots, of_roots;
-  for (size_t i = 0; i < live.outputs.size(); ++i)
-    if (live.outputs[i].requires_grad() && gradients[i].defined()) {
-      roots.push_back(live.outputs[i]);
-      of_roots.push_back(gradients[i]);
-    }
-  if (!roots.empty()) torch::autograd::backward(roots, of_roots);
+  Tensors of_inputs;
+  if (step.task == PipelineTask::input_gradient) {
+    live.split.emplace(live.outputs, gradients, live.inputs);
+    of_inputs = live.split->input_gradients();
+    live.outputs.clear();
+  } else {
+    torch::autograd::variable_list roots, of_roots;
+    for (size_t i = 0; i < live.outputs.size(); ++i)
+      if (live.outputs[i].requires_grad() && gradients[i].defined()) {
+        roots.push_back(live.outputs[i]);
+        of_roots.push_back(gradients[i]);
+      }
+    if (!roots.empty()) torch::autograd::backward(roots, of_roots);
+    for (const at::Tensor& input : live.inputs) of_inputs.push_back(input.grad());
+  }
   if (step.part > 0) {
     std::vector<Item> items;
-    for (const at::Tensor& input : live.inputs) items.push_back({input.grad(), false});
+    for (const at::Tensor& gradient : of_inputs) items.push_back({gradient, false});
     if (const auto message = plan_.sends(step))
       mail_.send(*message, items);
     else
       gradients_.insert_or_assign({step.part - 1, step.microbatch}, std::move(items));
   }
-  boundary_bytes_ -= live.bytes;
+  if (step.task == PipelineTask::backward) end_backward(step, pass);
+}
+
+void PipelineRunner::backward_weights(const plan::PipelineStep& step, Pass& pass) {
+  setting_.enter(Phase::backward);
+  live_.at({step.part, step.microbatch}).split->weight_gradients();
+  end_backward(step, pass);
+}
+
+void PipelineRunner::end_backward(const plan::PipelineStep& step, Pass& pass) {
+  const auto found = live_.find({step.part, step.microbatch});
+  boundary_bytes_ -= found->second.bytes;
   live_.erase(found);
   --pass.backwards_left;
   backward_ended_(pass.is_last && pass.backwards_left == 0);
@@ -215,7 +243,7 @@ at::Tensor PipelineRunner::evaluate(const Batch& batch) {
     const plan::PipelineStep step{PipelineTask::forward, 0, number};
     Tensors tensors = inputs_of(step, batch);
     for (const Block& block : own->blocks) tensors = block.forward(tensors);
-    if (is_last_part(number)) return output_of(std::vector<Block>(), std::move(tensors));
+    if (is_last_part(number)) return only_output(own->blocks.back(), tensors);
     hand_on(step, tensors);
   }
   mail_.finish();

@@ -7,10 +7,12 @@
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/pipeline/activation_mail.h>
+#include <trireme/parallel/pipeline/split_backward.h>
 #include <trireme/plan/pipeline_plan.h>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +50,7 @@ class PipelineRunner {
   // A micro-batch between forward and backward of a part.
   struct Live {
     Tensors inputs, outputs;
+    std::optional<pipeline::SplitBackward> split;  // Between its halves.
     int64_t bytes = 0;
   };
   // The micro-batches of one pass over the schedule.
@@ -62,6 +65,8 @@ class PipelineRunner {
   void run(Pass& pass, Contribution& mine);
   void forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine);
   void backward(const plan::PipelineStep& step, Pass& pass);
+  void backward_weights(const plan::PipelineStep& step, Pass& pass);
+  void end_backward(const plan::PipelineStep& step, Pass& pass);
   Tensors inputs_of(const plan::PipelineStep& step, const Batch& batch);
   Tensors run_blocks(const PipelinePart& part, Tensors tensors, const Pass& pass, int microbatch);
   void hand_on(const plan::PipelineStep& step, const Tensors& outputs);
