@@ -27,7 +27,7 @@ class GridEngine : public ReplicaEngine {
     EXPECT_EQ(mesh().rank, group().rank());
     EXPECT_EQ(mesh().shape->world_size(), group().size());
   }
-  static EngineNeeds needs(int ranks) {
+  static EngineNeeds needs(const plan::DivisionOptions&, int ranks) {
     const int rows = ranks % 2 == 0 ? 2 : 1;
     return {.mesh = plan::Mesh({{"row", rows}, {"column", ranks / rows}})};
   }
@@ -49,12 +49,14 @@ class StrategyNeeds : public tests::OwnStrategies {
     static std::once_flag once;
     std::call_once(once, [] {
       register_strategy(kGrid, {make_engine<GridEngine>, {}, GridEngine::needs});
-      register_strategy(kWrongGrid, {make_engine<GridEngine>, {}, [](int) {
-                                       return EngineNeeds{.mesh = plan::Mesh({{"row", 2}})};
-                                     }});
-      register_strategy(kCut, {make_engine<tests::AllReduced>, {}, [](int) {
-                                 return EngineNeeds{.blocks = true};
-                               }});
+      register_strategy(kWrongGrid,
+                        {make_engine<GridEngine>, {}, [](const plan::DivisionOptions&, int) {
+                           return EngineNeeds{.mesh = plan::Mesh({{"row", 2}})};
+                         }});
+      register_strategy(
+          kCut, {make_engine<tests::AllReduced>, {}, [](const plan::DivisionOptions&, int) {
+                   return EngineNeeds{.blocks = true};
+                 }});
     });
   }
 };

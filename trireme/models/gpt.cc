@@ -1,3 +1,4 @@
+#include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
@@ -57,16 +58,21 @@ class Gpt : public torch::nn::Module {
     }
     final_norm_ = register_module(
         "final_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
-    head_ = register_module(
-        "head", torch::nn::Linear(
-                    torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
+    if (options.tied == 1) {
+      for (const auto& embedding : {token_embedding_, position_embedding_})
+        torch::nn::init::normal_(embedding->weight, 0, 0.02);
+    } else {
+      head_ = register_module(
+          "head", torch::nn::Linear(
+                      torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
+    }
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
     at::Tensor x = token_embedding_->forward(tokens) +
                    position_embedding_->weight.narrow(0, 0, tokens.size(1));
     for (auto& block : blocks_) x = block->forward(x);
-    return head_->forward(final_norm_->forward(x)).flatten(0, 1);
+    return logits_of(final_norm_->forward(x), output_weight());
   }
 
   std::vector<Block> blocks() const {
@@ -82,19 +88,34 @@ class Gpt : public torch::nn::Module {
       blocks.push_back({"block" + std::to_string(blocks.size() - 1),
                         {block},
                         [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }});
-    blocks.push_back({"head",
-                      {final_norm_.ptr(), head_.ptr()},
-                      [norm = final_norm_.ptr(), head = head_.ptr()](const Tensors& x) {
-                        return Tensors{head->forward(norm->forward(x[0])).flatten(0, 1)};
-                      }});
+    if (head_.is_empty()) {
+      blocks.push_back(head_block(token_embedding_.ptr()));
+    } else {
+      blocks.push_back(head_block(head_.ptr()));
+    }
     return blocks;
   }
 
  private:
+  static at::Tensor logits_of(const at::Tensor& x, const at::Tensor& weight) {
+    return torch::nn::functional::linear(x, weight).flatten(0, 1);
+  }
+  const at::Tensor& output_weight() const {
+    return head_.is_empty() ? token_embedding_->weight : head_->weight;
+  }
+  // `output` has the weight of the logits.
+  template <typename Layer>
+  Block head_block(const std::shared_ptr<Layer>& output) const {
+    return {
+        "head", {final_norm_.ptr(), output}, [norm = final_norm_.ptr(), output](const Tensors& x) {
+          return Tensors{logits_of(norm->forward(x[0]), output->weight)};
+        }};
+  }
+
   torch::nn::Embedding token_embedding_{nullptr}, position_embedding_{nullptr};
   std::vector<std::shared_ptr<GptBlock>> blocks_;
   torch::nn::LayerNorm final_norm_{nullptr};
-  torch::nn::Linear head_{nullptr};
+  torch::nn::Linear head_{nullptr};  // Empty if its weights are those of the token embedding.
 };
 
 }  // namespace

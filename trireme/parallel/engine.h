@@ -18,6 +18,7 @@
 #include <trireme/parallel/optimizer.h>
 #include <trireme/parallel/state_view.h>
 #include <trireme/parallel/step_outcome.h>
+#include <trireme/plan/division.h>
 #include <trireme/plan/engine_plan.h>
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/watch/phase.h>
@@ -82,6 +83,7 @@ struct EngineSetting {
   OptimizerFactory optimizer;
   LossFunction loss;
   DataParallelOptions options;
+  plan::DivisionOptions division;          // Of the model and its state.
   std::optional<at::ScalarType> autocast;  // Forward and loss run under it.
   uint64_t seed = 0;
   ReplicaRandom* random = nullptr;  // Seeded anew before each step; outlives the engine.
@@ -170,8 +172,11 @@ struct StrategyFeatures {
   bool virtual_shards = false;
   bool loss_scaling = false;  // With it, parameters of 16 bits.
   bool sync_batch_norm = false;
-  // The replicas are equal after each step, so that guard.check_replicas_every can compare them.
+  // The ranks are equal after each step, so that guard.check_replicas_every can compare them, and
+  // each of them has the whole state.
   bool equal_replicas = true;
+  bool averages = true;  // train.ema_decay
+  bool divides = false;  // The mesh, the pipeline and the shards of the options.
 };
 
 // What an engine cannot work without. The Trainer provides it or says before the first step why it
@@ -188,7 +193,7 @@ struct Strategy {
   StrategyFeatures features;
   // The needs of an engine of so many ranks, the same on each of them. It throws
   // Error(invalid_argument) if the strategy does not fit that number. Empty: no needs.
-  std::function<EngineNeeds(int ranks)> needs = {};
+  std::function<EngineNeeds(const plan::DivisionOptions& division, int ranks)> needs = {};
 
   bool operator!() const { return !make; }
 };

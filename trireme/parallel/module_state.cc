@@ -89,15 +89,18 @@ std::map<std::string, std::string> facts_of(const ModuleState& state) {
   return facts;
 }
 
+void TensorHash::add(const NamedTensor& named) {
+  const auto& [name, tensor] = named;
+  plan::TensorSpec spec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true};
+  sha_.update(name + " " + spec.describe() + "\n");
+  const at::Tensor bytes = tensor.detach().contiguous();
+  sha_.update(std::span(static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()));
+}
+
 std::string sha256_of(const std::vector<NamedTensor>& tensors) {
-  Sha256 sha;
-  for (const auto& [name, tensor] : tensors) {
-    plan::TensorSpec spec{name, tensor.sizes().vec(), to_plan(tensor.scalar_type()), true};
-    sha.update(name + " " + spec.describe() + "\n");
-    const at::Tensor bytes = tensor.detach().contiguous();
-    sha.update(std::span(static_cast<const std::byte*>(bytes.const_data_ptr()), bytes.nbytes()));
-  }
-  return sha.hex();
+  TensorHash hash;
+  for (const NamedTensor& named : tensors) hash.add(named);
+  return hash.hex();
 }
 
 }  // namespace trireme

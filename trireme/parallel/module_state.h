@@ -2,6 +2,7 @@
 // by its first name.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <trireme/base/hash.h>
 #include <trireme/plan/tensor_spec.h>
 #include <map>
 #include <string>
@@ -46,6 +47,14 @@ std::vector<plan::TensorSpec> specs_of(const std::vector<NamedTensor>& tensors);
 std::map<std::string, std::string> facts_of(const ModuleState& state);
 // SHA-256 over names in order, dtype, shape and bytes. Two hashes are equal exactly when the two
 // models are bit-identical.
+class TensorHash {
+ public:
+  void add(const NamedTensor& named);
+  std::string hex() { return sha_.hex(); }
+
+ private:
+  Sha256 sha_;
+};
 std::string sha256_of(const std::vector<NamedTensor>& tensors);
 
 }  // namespace trireme

@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 #include <trireme/base/error.h>
+#include <algorithm>
+#include <utility>
 
 namespace trireme {
 
@@ -22,6 +24,15 @@ struct CurrentSyncBatchNorm {
   }
 };
 thread_local const SyncBatchNorm* CurrentSyncBatchNorm::innermost = nullptr;
+
+struct CurrentDeferredBatchNorm {
+  static thread_local DeferredBatchNorm* innermost;
+  static at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& weight,
+                               const std::optional<at::Tensor>& bias,
+                               const at::Tensor& running_mean, const at::Tensor& running_var,
+                               double momentum, double eps, bool cudnn_enabled);
+};
+thread_local DeferredBatchNorm* CurrentDeferredBatchNorm::innermost = nullptr;
 
 namespace {
 
@@ -150,6 +161,11 @@ at::Tensor batch_norm(const at::Tensor& input, const std::optional<at::Tensor>& 
                       double eps, bool cudnn_enabled) {
   const c10::impl::ExcludeDispatchKeyGuard once(kInterceptionKey);
   auto group = CurrentSyncBatchNorm::group();
+  const bool has_statistics = running_mean && running_mean->defined() && running_var &&
+                              running_var->defined();
+  if (!group && training && has_statistics && CurrentDeferredBatchNorm::innermost != nullptr)
+    return CurrentDeferredBatchNorm::batch_norm(input, weight, bias, *running_mean, *running_var,
+                                                momentum, eps, cudnn_enabled);
   if (!group || !training || group->size() == 1)
     return at::batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps,
                           cudnn_enabled);
@@ -193,6 +209,53 @@ SyncBatchNorm::SyncBatchNorm(std::shared_ptr<Group> group)
   CurrentSyncBatchNorm::innermost = this;
 }
 SyncBatchNorm::~SyncBatchNorm() { CurrentSyncBatchNorm::innermost = previous_; }
+
+// The operation leaves the statistics of this micro-batch in tensors of ours, because a momentum
+// of 1 forgets what was there.
+at::Tensor CurrentDeferredBatchNorm::batch_norm(const at::Tensor& input,
+                                                const std::optional<at::Tensor>& weight,
+                                                const std::optional<at::Tensor>& bias,
+                                                const at::Tensor& running_mean,
+                                                const at::Tensor& running_var, double momentum,
+                                                double eps, bool cudnn_enabled) {
+  const at::Tensor mean = at::zeros(running_mean.sizes(), running_mean.options()),
+                   variance = at::zeros(running_var.sizes(), running_var.options());
+  at::Tensor output = at::batch_norm(input, weight, bias, mean, variance, /*training=*/true,
+                                     /*momentum=*/1.0, eps, cudnn_enabled);
+  const at::NoGradGuard no_grad;
+  const double count = static_cast<double>(input.numel() / std::max<int64_t>(1, input.size(1)));
+  if (count == 0) return output;
+  auto& seen = innermost->of(running_mean, running_var, momentum);
+  const at::Tensor distance = mean.to(at::kDouble) - seen.mean;
+  seen.squares += variance.to(at::kDouble) * (count - 1) +
+                  distance.square() * (seen.count * count / (seen.count + count));
+  seen.count += count;
+  seen.mean += distance * (count / seen.count);
+  return output;
+}
+
+DeferredBatchNorm::DeferredBatchNorm() : previous_(CurrentDeferredBatchNorm::innermost) {
+  CurrentDeferredBatchNorm::innermost = this;
+}
+DeferredBatchNorm::~DeferredBatchNorm() { CurrentDeferredBatchNorm::innermost = previous_; }
+
+// The momentum of a layer's first micro-batch counts: that of a cumulative average depends on the
+// number of batches before.
+DeferredBatchNorm::Seen& DeferredBatchNorm::of(const at::Tensor& running_mean,
+                                               const at::Tensor& running_var, double momentum) {
+  for (Seen& seen : seen_)
+    if (seen.running_mean.is_same(running_mean)) return seen;
+  const at::Tensor none = at::zeros(running_mean.sizes(), at::kDouble);
+  return seen_.emplace_back(Seen{running_mean, running_var, momentum, 0, none, none.clone()});
+}
+
+void DeferredBatchNorm::commit() {
+  const at::NoGradGuard no_grad;
+  for (const Seen& seen : std::exchange(seen_, {})) {
+    update_running(seen.running_mean, seen.mean, seen.momentum);
+    update_running(seen.running_var, seen.squares / std::max(1.0, seen.count - 1), seen.momentum);
+  }
+}
 
 bool SyncBatchNorm::active() { return CurrentSyncBatchNorm::innermost != nullptr; }
 

@@ -13,6 +13,7 @@
 #include <trireme/comm/group.h>
 #include <trireme/tensor/interception.h>
 #include <memory>
+#include <vector>
 
 namespace trireme {
 
@@ -40,6 +41,37 @@ class SyncBatchNorm {
   std::shared_ptr<Group> group_;
   const SyncBatchNorm* previous_;
   friend struct CurrentSyncBatchNorm;
+};
+
+// Batch norm over micro-batches (Huang et al. 2019, "GPipe", section 2.2): each is normalised by
+// its own statistics, and the running statistics move once for all of them, as if by one batch.
+//
+// While a DeferredBatchNorm lives, every batch norm in training mode on the calling thread keeps
+// its statistics here. A SyncBatchNorm inside takes precedence.
+class DeferredBatchNorm {
+ public:
+  DeferredBatchNorm();
+  // Runs on the thread that made the object. Without commit() nothing has moved. Objects nest.
+  ~DeferredBatchNorm();
+  DeferredBatchNorm(const DeferredBatchNorm&) = delete;
+  DeferredBatchNorm& operator=(const DeferredBatchNorm&) = delete;
+
+  // Moves the running statistics of all batch norms that have run, by all that they have seen.
+  void commit();
+
+ private:
+  friend struct CurrentDeferredBatchNorm;
+  // The statistics of all values that a layer has seen.
+  struct Seen {
+    at::Tensor running_mean, running_var;
+    double momentum = 0, count = 0;
+    at::Tensor mean, squares;  // float64 [channels]; squares of the deviations from the mean.
+  };
+  Seen& of(const at::Tensor& running_mean, const at::Tensor& running_var, double momentum);
+
+  Interception interception_;
+  std::vector<Seen> seen_;
+  DeferredBatchNorm* previous_;
 };
 
 }  // namespace trireme

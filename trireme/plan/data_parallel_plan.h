@@ -2,6 +2,7 @@
 #pragma once
 #include <trireme/config/rows.h>
 #include <trireme/plan/compression_plan.h>
+#include <trireme/plan/division.h>
 #include <trireme/plan/engine_plan.h>
 #include <optional>
 #include <vector>
@@ -30,6 +31,7 @@ struct DataParallelFacts {
   CompressionOptions compression;
   LocalSgdOptions local;
   int virtual_shards = 0;
+  DivisionOptions division;
 };
 
 // The number of facts of a step: a few numbers, four for each rank, one for each parameter

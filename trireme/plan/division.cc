@@ -36,8 +36,8 @@ config::Rows rows_of(const PipelineOptions*) {
       {config::row(&O::schedule,
                    {.name = "pipeline.schedule",
                     .meaning = "The order of forward and backward on the stages: naive, gpipe, "
-                               "1f1b, interleaved, zbh1, zbh2, zbv, or the path of a file with "
-                               "an order of your own."}),
+                               "1f1b, interleaved, zbh1, zbh2, zbv, or an order of your own, "
+                               "such as `0F0 0F1 0B0 0B1; 1F0 1B0 1F1 1B1`."}),
        config::row(&O::microbatches,
                    {.name = "pipeline.microbatches",
                     .meaning = "Parts into which each replica cuts its share of a batch, so that "
@@ -59,14 +59,13 @@ config::Rows rows_of(const PipelineOptions*) {
 
 config::Rows rows_of(const ShardOptions*) {
   using O = ShardOptions;
-  return config::all_of<O>(
-      {config::row(&O::level,
-                   {.name = "shard.level",
-                    .meaning = "State that the replicas of the model divide among them: 1 the "
-                               "optimizer's, 2 also gradients, 3 also parameters; auto: 2 with "
-                               "strategy sharded, otherwise none.",
-                    .range = config::from_to(1, 3),
-                    .automatic = 0})});
+  return config::all_of<O>({config::row(
+      &O::level, {.name = "shard.level",
+                  .meaning = "State that the replicas of the model divide among them: 1 the "
+                             "optimizer's, 2 also gradients, 3 also parameters; auto: 2 with "
+                             "strategy sharded, otherwise none.",
+                  .range = config::from_to(1, 3),
+                  .automatic = 0})});
 }
 
 config::Rows rows_of(const DivisionOptions*) {
@@ -77,9 +76,8 @@ config::Rows rows_of(const DivisionOptions*) {
 
 Mesh mesh_of(const MeshOptions& options, int ranks) {
   const int replicas = replicas_of(options, ranks);
-  return Mesh({{kDataAxis, replicas},
-               {kPipelineAxis, options.pipeline},
-               {kTensorAxis, options.tensor}});
+  return Mesh(
+      {{kDataAxis, replicas}, {kPipelineAxis, options.pipeline}, {kTensorAxis, options.tensor}});
 }
 
 int replicas_of(const MeshOptions& options, int ranks) {
@@ -89,15 +87,15 @@ int replicas_of(const MeshOptions& options, int ranks) {
   const std::string wanted =
       options.data > 0 ? fmt::format("mesh.data {} x ", options.data) : std::string();
   const int fitting = std::max(replicas, 1) * of_one;
-  throw Error(ErrorCode::invalid_argument, "config",
-              fmt::format("{}mesh.pipeline {} x mesh.tensor {} = {} ranks, but there {} {}{}",
-                          wanted, options.pipeline, options.tensor,
-                          options.data > 0 ? options.data * of_one : of_one,
-                          ranks == 1 ? "is" : "are", ranks,
-                          options.data > 0 ? "" : ", which is no multiple of it"),
-              fmt::format("{} workers x replicas (--workers, strategy.replicas), or other sizes "
-                          "of the mesh",
-                          fitting));
+  throw Error(
+      ErrorCode::invalid_argument, "config",
+      fmt::format("{}mesh.pipeline {} x mesh.tensor {} = {} ranks, but there {} {}{}", wanted,
+                  options.pipeline, options.tensor,
+                  options.data > 0 ? options.data * of_one : of_one, ranks == 1 ? "is" : "are",
+                  ranks, options.data > 0 ? "" : ", which is no multiple of it"),
+      fmt::format("{} workers x replicas (--workers, strategy.replicas), or other sizes "
+                  "of the mesh",
+                  fitting));
 }
 
 }  // namespace trireme::plan

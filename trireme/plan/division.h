@@ -24,7 +24,7 @@ struct MeshOptions {
 config::Rows rows_of(const MeshOptions*);
 
 struct PipelineOptions {
-  // naive, gpipe, 1f1b, interleaved, zbh1, zbh2, zbv, or the path of a file with a schedule.
+  // naive, gpipe, 1f1b, interleaved, zbh1, zbh2, zbv, or an order as text (pipeline_text.h).
   std::string schedule = "1f1b";
   // The micro-batches of a step in each replica; 0: four for each stage.
   int microbatches = 0;

@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <limits>
 
 namespace trireme::plan {
 namespace {
 
+constexpr int kAnyChunks = std::numeric_limits<int>::max();
 // A larger plan would take seconds and gigabytes to make.
 constexpr int64_t kMostPipelineSteps = 4'000'000;
 
@@ -26,6 +28,10 @@ constexpr std::array kPipelineSchedules = {
     PipelineSchedule{"naive", 1, 1, PipelineFold::loop, 2, naive_order},
     PipelineSchedule{"gpipe", 1, 1, PipelineFold::loop, 2, gpipe_order},
     PipelineSchedule{"1f1b", 1, 1, PipelineFold::loop, 2, one_forward_one_backward_order},
+    PipelineSchedule{"interleaved", 2, kAnyChunks, PipelineFold::loop, 2, interleaved_order},
+    PipelineSchedule{"zbh1", 1, 1, PipelineFold::loop, 3, zero_bubble_1_order},
+    PipelineSchedule{"zbh2", 1, 1, PipelineFold::loop, 3, zero_bubble_2_order},
+    PipelineSchedule{"zbv", 2, 2, PipelineFold::v, 3, zero_bubble_v_order},
 };
 
 [[noreturn]] void refuse_facts(const std::string& what, const std::string& remedy) {
@@ -66,13 +72,14 @@ PipelineFacts resolve_facts(const PipelineFacts& given, const PipelineSchedule& 
     refuse_facts(fmt::format("schedule {} needs at least {} chunks on each stage, but has {}",
                              schedule.name, schedule.least_chunks, facts.chunks),
                  "chunks 2, or the schedule 1f1b, which has one part on each stage");
-  const double steps =
-      double{1} * schedule.steps_per_part * facts.stages * facts.microbatches * facts.chunks;
+  // Several orders take as many micro-batches as there are stages before they leave some out.
+  const double steps = double{1} * schedule.steps_per_part * facts.stages * facts.chunks *
+                       std::max(facts.microbatches, facts.stages);
   if (steps > static_cast<double>(kMostPipelineSteps))
-    refuse_facts(fmt::format("{} stages, {} micro-batches and {} chunks make more than the {} "
-                             "steps that a pipeline plan may have",
-                             facts.stages, facts.microbatches, facts.chunks, kMostPipelineSteps),
-                 "fewer micro-batches");
+    refuse_facts(fmt::format("{} stages, {} micro-batches and {} chunks are more than a pipeline "
+                             "plan may have",
+                             facts.stages, facts.microbatches, facts.chunks),
+                 "fewer of them");
   return facts;
 }
 
@@ -143,6 +150,24 @@ std::string PipelinePlan::to_text() const {
     text += fmt::format("{}\n", fmt::join(words, " "));
   }
   return text;
+}
+
+Json PipelinePlan::to_json() const {
+  Json json = {{"schedule", facts.schedule},
+               {"stages", facts.stages},
+               {"microbatches", facts.microbatches},
+               {"chunks", facts.chunks},
+               {"fold", facts.fold == PipelineFold::v ? "v" : "loop"},
+               {"steps", Json::array()},
+               {"messages", Json::array()}};
+  for (int stage = 0; stage < facts.stages; ++stage) {
+    Json words = Json::array();
+    for (const PipelineStep& step : steps[static_cast<size_t>(stage)])
+      words.push_back(to_string(step));
+    json["steps"].push_back(std::move(words));
+    json["messages"].push_back(messages_sent(stage));
+  }
+  return json;
 }
 
 std::vector<std::string> pipeline_schedules() {

@@ -74,8 +74,7 @@ struct PipelinePlan {
 
   // The plan in the form that parse_pipeline() reads: one line for each stage.
   std::string to_text() const;
-  // A picture for the terminal, stages down and time across, and the figures below it. check()
-  // must accept the plan.
+  // The picture of pipeline_picture.h with the default costs. check() must accept the plan.
   std::string describe() const;
   Json to_json() const;
 };

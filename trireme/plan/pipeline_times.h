@@ -45,16 +45,18 @@ struct PipelineTimes {
   // and the most bytes, in which those between I and W count by their fraction.
   std::vector<int> peak_microbatches;
   std::vector<double> peak_bytes;
+
+  Json to_json() const;
 };
 
 // check() must accept the plan. Throws Error(invalid_argument) naming the cost if a list has
 // neither one value nor one for each part, or a value is negative or not finite.
 PipelineTimes simulate(const PipelinePlan& plan, const PipelineCosts& costs = {});
 
-// The bubble that the literature gives for the plan's schedule if all parts cost the same and
-// messages take no time, as a fraction of the total (naive, gpipe, 1f1b, interleaved, zbh1) or of
-// the span (zbh2, zbv). None if it gives no formula for these facts or costs, and for plans from
-// text.
+// The bubble that the literature gives for the schedule if all parts cost the same and messages
+// take no time, as a fraction of the total (naive, gpipe, 1f1b, interleaved, zbh1) or of the span
+// (zbh2, zbv): docs/pipeline.md has the formulas and their sources. None if there is no formula
+// for these facts or costs, and for plans from text. `facts` are a plan's, so they are resolved.
 std::optional<double> bubble_by_formula(const PipelineFacts& facts,
                                         const PipelineCosts& costs = {});
 

@@ -2,6 +2,7 @@
 
 #include <trireme/base/error.h>
 #include <trireme/config/names.h>
+#include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/strategy.h>
 #include <algorithm>
 #include <limits>
@@ -23,6 +24,9 @@ const std::vector<Strategy>& shipped() {
       {"one_device", 1, 1, plan_data_parallel},
       {"mirrored", 1, kAnyNumber, plan_data_parallel},
       {"multi_worker", kAnyNumber, kAnyNumber, plan_data_parallel},
+      {"pipeline", kAnyNumber, kAnyNumber, plan_mesh},
+      {"sharded", kAnyNumber, kAnyNumber, plan_mesh},
+      {"tensor", kAnyNumber, kAnyNumber, plan_mesh},
   };
   return rows;
 }
@@ -45,6 +49,11 @@ config::Names& known_strategies() {
 EnginePlan plan_engine(const std::string& strategy, const DataParallelFacts& facts) {
   const Strategy* const row = find_shipped(strategy);
   return row ? row->plan(facts) : plan_replicas(strategy, facts.placement, facts.parameters);
+}
+
+bool is_of_mesh(const std::string& strategy) {
+  const Strategy* const row = find_shipped(strategy);
+  return row && row->plan == plan_mesh;
 }
 
 std::vector<std::string> strategies() { return known_strategies().all(); }

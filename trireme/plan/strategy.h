@@ -11,6 +11,8 @@ namespace trireme::plan {
 // that were added. Any thread.
 std::vector<std::string> strategies();
 void add_strategy(const std::string& name);
+// Whether the engine of that strategy, one that ships, has a mesh of plan::DivisionOptions.
+bool is_of_mesh(const std::string& strategy);
 
 // The plan with which the engine of that strategy starts. A strategy that was added has one that
 // lists no operations.

@@ -90,6 +90,7 @@ plan::EnginePlan engine_plan_of(const Config& config, const ResolvedStrategy& st
   facts.compression = options.compression;
   facts.local = options.local;
   facts.virtual_shards = options.virtual_shards;
+  facts.division = options.division;
   return plan::plan_engine(strategy.name, facts);
 }
 

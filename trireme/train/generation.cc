@@ -22,7 +22,8 @@ std::function<bool(double loss, double gradient_norm)> acceptance_of(const Train
 
 void Generation::make_engine(const Strategy& strategy, ReplicaModel& model,
                              EngineSetting setting) {
-  if (strategy.needs && strategy.needs(group().size()).blocks && model.model().blocks.empty())
+  if (strategy.needs && strategy.needs(setting.division, group().size()).blocks &&
+      model.model().blocks.empty())
     throw Error(
         ErrorCode::invalid_argument, "train",
         fmt::format("strategy '{}' cuts the model, but the model names no blocks",
@@ -87,6 +88,7 @@ EngineSetting engine_setting_of(const TrainerOptions& options, const Job& job, R
                      .virtual_shards = options.virtual_shards,
                      .loss_scaling = options.loss_scaling,
                      .accept = acceptance_of(options, guard)};
+  setting.division = options.division;
   setting.autocast = to_torch(options.autocast);
   setting.seed = options.seed;
   setting.random = &model.random();

@@ -4,6 +4,7 @@
 
 #include <trireme/base/unix_time.h>
 #include <trireme/train/first_lines.h>
+#include <trireme/train/parameter_hash.h>
 #include <trireme/train/run_report.h>
 #include <variant>
 #include <vector>
@@ -76,7 +77,7 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.plan_digest = generation.plan().digest();
   add_exchange();
   report.updated_elements = gather_numbers(group, updated_elements_);
-  report.parameters_sha256 = sha256_of(model.tensors().parameters);
+  report.parameters_sha256 = hash_of_parameters(generation.engine().state().tensors, group);
   report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());
   report.generations = generations(group, generation_facts);
   if (group.rank() == 0) report.times = setting_.world.times();

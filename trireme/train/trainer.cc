@@ -60,14 +60,21 @@ void check_features(const TrainerOptions& o) {
   refuse_unless(can.equal_replicas, o.guard.check_replicas_every > 0,
                 fmt::format("guard.check_replicas_every {}", o.guard.check_replicas_every));
   refuse_unless(can.sync_batch_norm, o.sync_batch_norm, "strategy.sync_batch_norm");
+  refuse_unless(can.averages, o.ema_decay > 0, fmt::format("train.ema_decay {}", o.ema_decay));
+  refuse_unless(can.divides, o.division.mesh.divides_model(),
+                fmt::format("mesh.pipeline {} and mesh.tensor {}", o.division.mesh.pipeline,
+                            o.division.mesh.tensor));
+  refuse_unless(can.divides, o.division.shard.level > 0,
+                fmt::format("shard.level {}", o.division.shard.level));
 }
 
 // COLLECTIVE. The groups of each replica of this worker.
 std::vector<ReplicaGroups> make_groups(World& world, const TrainerOptions& options) {
   std::vector<ReplicaGroups> groups;
   const Strategy strategy = find_strategy(options.strategy);
-  const auto needs =
-      strategy.needs ? strategy.needs(world.workers() * options.replicas) : EngineNeeds{};
+  const auto needs = strategy.needs
+                         ? strategy.needs(options.division, world.workers() * options.replicas)
+                         : EngineNeeds{};
   for (auto& group : world.make_groups(options.replicas)) groups.push_back({std::move(group)});
   const auto for_each = [&](auto&& made, auto member) {
     for (size_t i = 0; i < groups.size(); ++i) groups[i].*member = std::move(made[i]);

@@ -176,7 +176,8 @@ auto rows_of_strategy() {
                   {.name = "strategy.sync_batch_norm",
                    .meaning = "Compute batch norm over the samples of all replicas, as one "
                               "device does with the whole batch."}),
-      config::part(&O::compression), config::part(&O::local), config::part(&O::buckets));
+      config::part(&O::compression), config::part(&O::local), config::part(&O::buckets),
+      config::part(&O::division));
 }
 
 auto rows_of_length() {

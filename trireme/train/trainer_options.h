@@ -8,6 +8,7 @@
 #include <trireme/parallel/grad_scaler.h>
 #include <trireme/plan/bucket_plan.h>
 #include <trireme/plan/data_parallel_plan.h>
+#include <trireme/plan/division.h>
 #include <trireme/plan/tensor_spec.h>
 #include <trireme/train/guards.h>
 #include <trireme/train/resize.h>
@@ -82,6 +83,7 @@ struct TrainerOptions {
   bool sync_batch_norm = false;  // Batch norm over the samples of all replicas.
   plan::CompressionOptions compression;
   plan::LocalSgdOptions local;
+  plan::DivisionOptions division;  // Of the model and its state among the ranks.
   // If above 0, the global batch is cut into this number of pieces. Each is computed separately
   // with its own random numbers, and the results are added in a fixed order. Any number of
   // replicas up to it then gives the same bits, even if the number changes (DataParallelOptions).

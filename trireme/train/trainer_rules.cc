@@ -4,6 +4,7 @@
 #include <trireme/base/cores.h>
 #include <trireme/base/error.h>
 #include <trireme/config/value.h>
+#include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/strategy.h>
 #include <trireme/train/refuse.h>
 #include <trireme/train/trainer_options.h>
@@ -82,6 +83,22 @@ void check_schedule_of(const TrainerOptions& o) {
   check(schedule);
 }
 
+// Refuses a schedule that does not fit the stages, and micro-batches without stages.
+void check_division(const TrainerOptions& o) {
+  plan::pipeline_of(o.division);
+  if (o.division.mesh.divides_model() && o.resize.batch != "keep")
+    refuse_option(fmt::format("elastic.batch is {} and mesh.pipeline or mesh.tensor is above 1",
+                              o.resize.batch),
+                  "elastic.batch=keep");
+}
+
+// The strategy that the mesh and the shards ask for, if `auto` is to be replaced.
+std::string strategy_of_division(const plan::DivisionOptions& division) {
+  if (division.mesh.pipeline > 1) return "pipeline";
+  if (division.mesh.tensor > 1) return "tensor";
+  return division.shard.level > 0 ? "sharded" : "auto";
+}
+
 int replicas_per_worker(const TrainerOptions& options, const std::string& strategy, int cores) {
   if (options.replicas > 0) return options.replicas;
   if (strategy != "mirrored") return 1;
@@ -99,6 +116,7 @@ void check(const TrainerOptions& options) {
   check_precision_of(options);
   check_local_steps(options);
   check_virtual_shards(options);
+  check_division(options);
   plan::resolve_strategy(options.strategy, 1, options.replicas);
 }
 
@@ -111,7 +129,9 @@ void require_workers(int workers) {
 ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, int cores) {
   require_workers(workers);
   ResolvedStrategy resolved;
-  resolved.name = plan::resolve_strategy(options.strategy, workers, options.replicas);
+  const std::string wanted =
+      options.strategy == "auto" ? strategy_of_division(options.division) : options.strategy;
+  resolved.name = plan::resolve_strategy(wanted, workers, options.replicas);
   resolved.workers = workers;
   resolved.replicas_per_worker = replicas_per_worker(options, resolved.name, cores);
   resolved.world_size = workers * resolved.replicas_per_worker;
@@ -122,7 +142,10 @@ ResolvedStrategy resolve_strategy(const TrainerOptions& options, int workers, in
                 fmt::format("{} is {}, but there are {}: {}", key, value, replicas, rule),
                 fmt::format("{}={}, or fewer workers or replicas", key, resolved.world_size));
   };
-  if (options.batch < resolved.world_size)
+  const bool is_of_mesh = plan::is_of_mesh(resolved.name);
+  const int shares = is_of_mesh ? plan::replicas_of(options.division.mesh, resolved.world_size)
+                                : resolved.world_size;
+  if (options.batch < shares)
     refuse_below("data.batch", options.batch, "the global batch must have a sample for each");
   if (options.virtual_shards > 0 && options.virtual_shards < resolved.world_size)
     refuse_below("reproducible.virtual_shards", options.virtual_shards,

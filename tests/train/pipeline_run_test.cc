@@ -1,0 +1,175 @@
+// Runs of the Trainer whose ranks have stages of the model: the same losses as on one device.
+#include "jobs.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+// This header must come after those of torch.
+#include <gmock/gmock.h>
+
+#include <trireme/checkpoint/catalogue.h>
+
+#include "../base/expect_error.h"
+
+namespace trireme::pipeline_run_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using tests::clouds;
+using tests::difference;
+using tests::fit;
+using tests::Folder;
+
+// Six blocks. The third one's output also goes past the next two, to the last one.
+struct Chain : torch::nn::Module {
+  explicit Chain(double dropout = 0) : rate(dropout) {
+    layers.push_back(register_module("in", torch::nn::Linear(5, 8)));
+    for (int i = 1; i < 5; ++i)
+      layers.push_back(register_module("hidden" + std::to_string(i), torch::nn::Linear(8, 8)));
+    layers.push_back(register_module("out", torch::nn::Linear(8, 3)));
+  }
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks;
+    for (size_t i = 0; i < layers.size(); ++i)
+      blocks.push_back(
+          {"block" + std::to_string(i), {layers[i].ptr()}, [this, i](const Tensors& all) {
+             at::Tensor x = layers[i]->forward(all[0]);
+             if (i + 1 < layers.size()) x = at::tanh(x);
+             if (rate > 0) x = at::dropout(x, rate, is_training());
+             if (i == 2) return Tensors{x, x};
+             if (i == 3) return Tensors{x, all[1]};
+             if (i == 4) return Tensors{x + all[1]};
+             return Tensors{x};
+           }});
+    return blocks;
+  }
+  double rate;
+  std::vector<torch::nn::Linear> layers;
+};
+
+// The first and the last block have one weight.
+struct Tied : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<Block> blocks() {
+    return {{"in", {in.ptr()}, [this](const Tensors& x) { return Tensors{at::tanh(in(x[0]))}; }},
+            {"middle",
+             {middle.ptr()},
+             [this](const Tensors& x) { return Tensors{at::tanh(middle(x[0]))}; }},
+            {"back", {in.ptr(), out.ptr()}, [this](const Tensors& x) {
+               return Tensors{out(at::matmul(x[0], in->weight))};
+             }}};
+  }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8)),
+                    middle = register_module("middle", torch::nn::Linear(8, 8)),
+                    out = register_module("out", torch::nn::Linear(5, 3));
+};
+
+template <typename Net = Chain, typename... Args>
+Job chain_job(Args... args) {
+  Job job = tests::job();
+  job.model = model_factory<Net>(args...);
+  return job;
+}
+
+TrainerOptions options_of(int replicas, int stages, const std::string& schedule = "1f1b",
+                          int microbatches = 0) {
+  TrainerOptions options = tests::options(replicas);
+  if (stages == 0) return options;
+  options.strategy = "pipeline";
+  options.division.mesh.pipeline = stages;
+  options.division.pipeline.schedule = schedule;
+  options.division.pipeline.microbatches = microbatches;
+  return options;
+}
+
+Report run(const TrainerOptions& options, const Job& job = chain_job()) {
+  return fit(options, job, clouds(90), clouds(31, 2));
+}
+
+void expect_same(const Report& report, const Report& reference, const std::string& what) {
+  EXPECT_LT(difference(report.loss_history, reference.loss_history), 1e-10) << what;
+  EXPECT_EQ(report.steps, reference.steps) << what;
+  ASSERT_TRUE(report.eval) << what;
+  EXPECT_NEAR(report.eval->loss, reference.eval->loss, 1e-10) << what;
+  EXPECT_EQ(report.eval->accuracy, reference.eval->accuracy) << what;
+  EXPECT_EQ(report.eval->samples, reference.eval->samples) << what;
+}
+
+TEST(PipelineRun, AnyCutAndScheduleGivesTheLossesOfOneDevice) {
+  const Report reference = run(options_of(1, 0));
+  for (const std::string schedule : {"naive", "gpipe", "1f1b"})
+    for (const int stages : {1, 2, 3, 6})
+      for (const int microbatches : {0, 1, 3})
+        expect_same(run(options_of(stages, stages, schedule, microbatches)), reference,
+                    fmt::format("{} {} {}", schedule, stages, microbatches));
+}
+
+TEST(PipelineRun, AMeshOfStagesAndReplicasGivesTheLossesOfOneDevice) {
+  const Report reference = run(options_of(1, 0));
+  for (const int replicas : {2, 3}) {
+    const Report report = run(options_of(2 * replicas, 2));
+    expect_same(report, reference, std::to_string(replicas));
+    EXPECT_EQ(report.world_size, 2 * replicas);
+  }
+}
+
+TEST(PipelineRun, AccumulationClippingAndATiedWeightAreThoseOfOneDevice) {
+  TrainerOptions reference = options_of(1, 0), cut = options_of(4, 2);
+  for (TrainerOptions* const options : {&reference, &cut}) {
+    options->clip_norm = 0.05;
+    options->accumulate = 2;
+  }
+  expect_same(run(cut), run(reference), "chain");
+  cut = options_of(3, 3);
+  cut.clip_norm = 0.05;
+  expect_same(run(cut, chain_job<Tied>()), run(reference, chain_job<Tied>()), "tied");
+}
+
+TEST(PipelineRun, TheSameParametersHaveTheSameHashUnderEveryCut) {
+  const std::string hash = run(options_of(1, 1, "gpipe", 4)).parameters_sha256;
+  EXPECT_EQ(hash.size(), 64u);
+  for (const int stages : {2, 3, 6})
+    EXPECT_EQ(run(options_of(stages, stages, "gpipe", 4)).parameters_sha256, hash) << stages;
+}
+
+TEST(PipelineRun, RandomNumbersDoNotDependOnTheCut) {
+  const Job job = chain_job<Chain>(0.3);
+  const std::string hash = run(options_of(1, 1, "1f1b", 4), job).parameters_sha256;
+  for (const int stages : {2, 3})
+    EXPECT_EQ(run(options_of(stages, stages, "1f1b", 4), job).parameters_sha256, hash) << stages;
+  EXPECT_EQ(run(options_of(2, 2, "gpipe", 4), job).parameters_sha256, hash);
+}
+
+TEST(PipelineRun, EachCutLoadsTheCheckpointOfAnyOther) {
+  const Report reference = run(options_of(1, 0));
+  const std::vector<TrainerOptions> layouts = {options_of(2, 2), options_of(1, 0),
+                                               options_of(3, 3), options_of(4, 2)};
+  for (const TrainerOptions& first : layouts)
+    for (const TrainerOptions& second : layouts) {
+      const Folder folder;
+      TrainerOptions before = first, after = second;
+      before.checkpoint.dir = after.checkpoint.dir = folder.path();
+      before.epochs = -1;
+      before.steps = 5;
+      run(before);
+      const Report report = run(after);
+      EXPECT_EQ(report.resumed_from_step, 5);
+      EXPECT_LT(difference(report.loss_history, reference.loss_history), 1e-10);
+    }
+}
+
+TEST(PipelineRun, WrongNumbersAreRefusedBeforeTheFirstStep) {
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { run(options_of(3, 2)); }),
+              AllOf(HasSubstr("mesh.pipeline 2"), HasSubstr("3")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { run(options_of(7, 7)); }),
+              AllOf(HasSubstr("6"), HasSubstr("7")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { run(options_of(2, 2, "1b1f")); }),
+              AllOf(HasSubstr("pipeline.schedule"), HasSubstr("1f1b")));
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [] { run(options_of(2, 2), tests::job()); }),
+              HasSubstr("names no blocks"));
+}
+
+}  // namespace
+}  // namespace trireme::pipeline_run_test

@@ -1,0 +1,48 @@
+// Shows the optimizer's state of a model whose tensors lie on several ranks: each rank lists every
+// tensor, with an empty slice where another rank has it.
+#pragma once
+#include <trireme/comm/group.h>
+#include <trireme/parallel/engine.h>
+#include <trireme/parallel/state_view.h>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+// The entry of a tensor that this rank does not have.
+StateEntry entry_without_values(const std::string& name, const std::vector<int64_t>& shape,
+                                at::ScalarType type, StateKind kind);
+
+// Used by one thread. Entries of the model are not its concern.
+class ForeignState {
+ public:
+  // `parameters` of the whole model. Those of 16 bits have masters on the ranks that own them.
+  explicit ForeignState(const std::vector<NamedTensor>& parameters);
+
+  // COLLECTIVE. Learns from `own`, the state of each rank, what the others have, and the
+  // optimizer's counters of all. A tensor without dimensions cannot be divided, so every rank gets
+  // its value.
+  void learn(const EngineState& own, Group& group);
+  // The same from a state that all ranks are about to load.
+  void learn(const IncomingState& incoming);
+  // Completes the entries and counters of this rank. All ranks then have the same entries in the
+  // same order, but for their slices.
+  EngineState complete(EngineState own) const;
+
+ private:
+  struct Form {
+    std::string name;
+    std::vector<int64_t> shape;
+    at::ScalarType type = at::kFloat;
+    StateKind kind = StateKind::optimizer;
+    at::Tensor copy = {};  // The value, if there are no dimensions.
+  };
+  bool is_of_a_parameter(const std::string& state_name) const;
+
+  std::map<std::string, std::vector<int64_t>> shapes_;  // Of all parameters.
+  std::map<std::string, Form> forms_;                   // By name in a file.
+  Json counters_;                                       // Of the optimizer on all ranks, or null.
+};
+
+}  // namespace trireme

@@ -1,0 +1,308 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/nn/module.h>
+
+#include <trireme/base/error.h>
+#include <trireme/parallel/agreement.h>
+#include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/foreign_state.h>
+#include <trireme/parallel/mesh/mesh_engine.h>
+#include <trireme/parallel/mesh/parameter_keeper.h>
+#include <trireme/parallel/mesh/stage.h>
+#include <trireme/parallel/mesh/tied_gradients.h>
+#include <trireme/parallel/pipeline/pipeline_runner.h>
+#include <trireme/parallel/step_facts.h>
+#include <trireme/plan/mesh_plan.h>
+#include <cmath>
+
+namespace trireme {
+namespace {
+
+plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
+                       const ModuleState& whole, const plan::DivisionOptions& division,
+                       int parts) {
+  std::map<std::string, int64_t> elements;
+  for (const auto& [name, tensor] : whole.parameters) elements.emplace(name, tensor.numel());
+  std::vector<plan::BlockCost> costs;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    plan::BlockCost& cost = costs.emplace_back();
+    cost.name = blocks[i].name;
+    for (const std::string& name : tensors[i].parameters) cost.parameters += elements.at(name);
+  }
+  return plan::partition(costs, {.parts = parts, .cut = division.pipeline.cut});
+}
+
+// Parameters of 16 bits are updated by their masters.
+std::vector<plan::TensorSpec> specs_as_updated(const std::vector<NamedTensor>& parameters) {
+  std::vector<plan::TensorSpec> specs = specs_of(parameters);
+  for (plan::TensorSpec& spec : specs)
+    if (plan::bytes_of(spec.dtype) == 2) spec.dtype = plan::DType::float32;
+  return specs;
+}
+
+// Batch norms count the batches that they have seen. All micro-batches of a step are one.
+class CountedBatches {
+ public:
+  explicit CountedBatches(const std::vector<NamedTensor>& buffers) {
+    for (const auto& [name, tensor] : buffers)
+      if (name.ends_with("num_batches_tracked") && tensor.dim() == 0)
+        before_.emplace_back(tensor, tensor.item<int64_t>());
+  }
+  void count_once() const {
+    for (const auto& [tensor, before] : before_)
+      if (tensor.item<int64_t>() > before) tensor.fill_(before + 1);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, int64_t>> before_;
+};
+
+class MeshEngine : public Engine {
+ public:
+  explicit MeshEngine(const EngineSetting& setting)
+      : setting_(setting),
+        whole_(state_of(*setting.model.module)),
+        pipeline_(plan::pipeline_of(setting.division)),
+        stage_number_(stages().rank()) {
+    const std::vector<Block> blocks = blocks_of(setting.model);
+    const std::vector<BlockTensors> tensors = tensors_by_block(blocks, whole_);
+    cut_ = cut_of(blocks, tensors, whole_, setting.division, pipeline_.parts());
+    agree(group(), {{"strategy", setting.strategy},
+                    {"model", facts_of(whole_)},
+                    {"pipeline", pipeline_.to_json()},
+                    {"cut", cut_.to_json()}});
+    stage_ = stage_of(blocks, tensors, cut_, pipeline_, stage_number_);
+    make_keeper();
+    make_runner();
+    if (setting.options.loss_scaling) scaler_.emplace(*setting.options.loss_scaling);
+    plan_ = plan::plan_mesh({.placement = group().placement(),
+                             .parameters = specs_as_updated(whole_.parameters),
+                             .division = setting.division});
+  }
+
+  StepOutcome step(const StepRequest& request) override {
+    const Traffic before = traffic();
+    keeper_->drop_gradients();
+    const double scale = loss_scale();
+    const CountedBatches counted(own_buffers());
+    Contribution mine = runner_->compute(request, scale);
+    counted.count_once();
+    setting_.enter(Phase::exchange);
+    tied_->add_up();
+    keeper_->reduce();
+    const Wishes wishes = setting_.wishes();
+    mine.wants_stop = wishes.stop;
+    mine.wants_regroup = wishes.regroup;
+    mine.total_samples = request.batch.global_size;
+    mine.gradient_scale = scale;
+
+    StepOutcome outcome = share_facts(mine, scale);
+    const double norm = outcome.gradient_norm;
+    const auto& options = setting_.options;
+    if (!options.gradient_norm && options.clip_norm <= 0) outcome.gradient_norm = -1;
+    const bool is_accepted = outcome.nonfinite_ranks.empty() && outcome.samples > 0 &&
+                             !outcome.nonfinite_gradients &&
+                             (!options.accept || options.accept(outcome.loss, norm));
+    if (is_accepted) update(clip_factor(norm, options.clip_norm) / scale, outcome);
+    if (scaler_) scaler_->update(outcome.nonfinite_gradients);
+    keeper_->drop_gradients();
+    const Traffic sent = traffic() - before;
+    outcome.operations = sent.operations;
+    outcome.bytes_sent = sent.bytes_sent;
+    return outcome;
+  }
+
+  at::Tensor evaluate(const Batch& batch) override { return runner_->evaluate(batch); }
+  DataShare data_share() const override { return {replicas().rank(), replicas().size()}; }
+
+  // Running statistics are those of the first replica.
+  void prepare_to_read() override {
+    broadcast_tensors(replicas(), own_buffers());
+    share_scalars();
+    foreign_->learn(own_state(), group());
+  }
+
+  EngineState state() override {
+    EngineState own = own_state();
+    StateView model;
+    add_model_tensors(model, own.tensors, whole_.parameters, StateKind::parameter);
+    add_model_tensors(model, own.tensors, whole_.buffers, StateKind::buffer);
+    for (StateEntry& entry : own.tensors)
+      if (!is_of_model(entry.kind)) model.push_back(std::move(entry));
+    own.tensors = std::move(model);
+    if (scaler_) own.counters["loss_scale"] = scaler_->state();
+    return foreign_->complete(std::move(own));
+  }
+
+  void begin_load(const IncomingState& incoming) override {
+    if (incoming.model_is_new) {
+      // Ranks have read the tensors that are in slices; all others are whole, and rank 0 has them.
+      std::vector<NamedTensor> from_first;
+      for (const auto* const part : {&whole_.parameters, &whole_.buffers})
+        for (const NamedTensor& named : *part)
+          if (all_have_whole(named)) from_first.push_back(named);
+      broadcast_tensors(group(), from_first);
+    }
+    keeper_->begin_load(incoming);
+    foreign_->learn(incoming);
+    if (scaler_ && incoming.counters.contains("loss_scale"))
+      scaler_->load(incoming.counters["loss_scale"]);
+  }
+  void end_load() override {
+    keeper_->end_load();
+    keeper_->publish();
+  }
+
+  std::vector<double> rates() const override { return keeper_->rates(); }
+  void set_rates(std::span<const double> rates) override { keeper_->set_rates(rates); }
+  const plan::EnginePlan& plan() const override { return plan_; }
+  double loss_scale() const override { return scaler_ ? scaler_->scale() : 1.0; }
+  bool is_torn() const override { return updating_; }
+
+ private:
+  Group& group() const { return *setting_.group; }
+  Group& replicas() const { return *setting_.mesh.along(plan::kDataAxis); }
+  Group& stages() const { return *setting_.mesh.along(plan::kPipelineAxis); }
+
+  Traffic traffic() const {
+    Traffic all = group().traffic();
+    for (const auto& [axis, along] : setting_.mesh.groups) all = all + along->traffic();
+    return all;
+  }
+
+  void make_keeper() {
+    KeeperSetting keeper{.parameters = {},
+                         .replicas = setting_.mesh.along(plan::kDataAxis),
+                         .optimizer = setting_.optimizer,
+                         .buckets = setting_.options.buckets,
+                         .blocks = {}};
+    for (const PipelinePart& part : stage_.parts)
+      keeper.blocks.insert(keeper.blocks.end(), part.blocks.begin(), part.blocks.end());
+    std::vector<NamedTensor> own;
+    for (const auto& [name, tensor] : whole_.parameters) {
+      if (!stage_.parameters.contains(name)) continue;
+      own.push_back({name, tensor});
+      keeper.parameters.push_back({name, tensor,
+                                   plan::TensorSlice::whole(name, tensor.sizes().vec()),
+                                   stage_.counts(name, stage_number_)});
+    }
+    broadcast_tensors(replicas(), own);
+    broadcast_tensors(replicas(), own_buffers());
+    tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, own);
+    keeper_ = keep_copies(std::move(keeper));
+    foreign_.emplace(whole_.parameters);
+  }
+
+  void make_runner() {
+    const std::vector<Block> blocks = keeper_->blocks();
+    auto next = blocks.begin();
+    for (PipelinePart& part : stage_.parts) {
+      const auto count = std::ssize(part.blocks);
+      part.blocks.assign(next, next + count);
+      next += count;
+    }
+    runner_.emplace(setting_, setting_.mesh.along(plan::kPipelineAxis), replicas().rank(),
+                    pipeline_, stage_.parts,
+                    [this](bool is_last) { keeper_->backward_ended(is_last); });
+  }
+
+  // The facts travel with the squared norm of the gradients.
+  StepOutcome share_facts(const Contribution& mine, double scale) {
+    const StepFacts facts(group().size(), {});
+    const double squares = keeper_->squared_norm();
+    const at::Tensor values = at::zeros({facts.size() + 1}, at::kDouble);
+    facts.write(mine, group().rank(), {}, std::isfinite(squares),
+                values.narrow(0, 0, facts.size()));
+    values[facts.size()] = std::isfinite(squares) ? squares : 0.0;
+    group().all_reduce(values);
+    StepOutcome outcome = facts.read(values.narrow(0, 0, facts.size())).outcome;
+    outcome.gradient_norm = std::sqrt(values[facts.size()].item<double>()) / scale;
+    return outcome;
+  }
+
+  void update(double factor, StepOutcome& outcome) {
+    const at::NoGradGuard no_grad;
+    updating_ = true;
+    outcome.updated_elements = keeper_->update(factor);
+    keeper_->publish();
+    updating_ = false;
+    outcome.updated = true;
+  }
+
+  std::vector<NamedTensor> own_buffers() const {
+    std::vector<NamedTensor> own;
+    for (const NamedTensor& named : whole_.buffers)
+      if (stage_.buffers.contains(named.name)) own.push_back(named);
+    return own;
+  }
+
+  // Tensors without dimensions have no slices, so every rank has their values.
+  void share_scalars() const {
+    for (const auto& [names, tensors] : {std::pair(&stage_.parameters, &whole_.parameters),
+                                         std::pair(&stage_.buffers, &whole_.buffers)})
+      for (const auto& [name, tensor] : *tensors) {
+        if (tensor.dim() > 0 || stages().size() == 1) continue;
+        const at::Tensor has = at::zeros({stages().size()}, at::kLong);
+        has[stages().rank()] = names->contains(name) ? 1 : 0;
+        stages().all_reduce(has);
+        stages().broadcast(as_bytes(tensor.detach()),
+                           static_cast<int>(has.argmax().item<int64_t>()));
+      }
+  }
+
+  EngineState own_state() const {
+    EngineState own;
+    keeper_->show(own);
+    append(own.tensors, own_buffers(), StateKind::buffer);
+    return own;
+  }
+
+  // Takes the entries of this kind out of `own`, in the order of the model.
+  void add_model_tensors(StateView& view, const StateView& own,
+                         const std::vector<NamedTensor>& tensors, StateKind kind) const {
+    for (const auto& [name, tensor] : tensors) {
+      bool is_own = false;
+      for (const StateEntry& entry : own)
+        if (entry.kind == kind && entry.slice.tensor == name) {
+          view.push_back(entry);
+          is_own = true;
+        }
+      if (is_own) continue;
+      view.push_back(tensor.dim() == 0 ? whole(name, tensor, kind)
+                                       : entry_without_values(name, tensor.sizes().vec(),
+                                                              tensor.scalar_type(), kind));
+    }
+  }
+
+  bool all_have_whole(const NamedTensor& named) const {
+    return stages().size() == 1 || named.tensor.dim() == 0;
+  }
+
+  const EngineSetting setting_;
+  const ModuleState whole_;
+  const plan::PipelinePlan pipeline_;
+  const int stage_number_;
+  plan::Partition cut_;
+  Stage stage_;
+  std::unique_ptr<ParameterKeeper> keeper_;
+  std::optional<TiedGradients> tied_;
+  std::optional<ForeignState> foreign_;
+  std::optional<PipelineRunner> runner_;
+  std::optional<GradScaler> scaler_;
+  plan::EnginePlan plan_;
+  bool updating_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> make_mesh_engine(const EngineSetting& setting) {
+  return std::make_unique<MeshEngine>(setting);
+}
+
+EngineNeeds needs_of_mesh(const plan::DivisionOptions& division, int ranks) {
+  return {.mesh = plan::mesh_of(division.mesh, ranks), .blocks = division.mesh.pipeline > 1};
+}
+
+}  // namespace trireme

@@ -1,0 +1,64 @@
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <trireme/parallel/mesh/stage.h>
+#include <algorithm>
+#include <map>
+
+namespace trireme {
+
+bool Stage::counts(const std::string& parameter, int stage) const {
+  const auto found = std::ranges::find(tied, parameter, &TiedParameter::name);
+  return found == tied.end() || found->stages.front() == stage;
+}
+
+std::vector<Block> blocks_of(const Model& model) {
+  if (!model.blocks.empty()) return model.blocks;
+  return {{"model", {model.module}, [forward = model.forward](const Tensors& inputs) {
+             return Tensors{forward(inputs)};
+           }}};
+}
+
+std::vector<BlockTensors> tensors_by_block(const std::vector<Block>& blocks,
+                                           const ModuleState& whole) {
+  std::map<const void*, std::string> names;
+  for (const auto* const tensors : {&whole.parameters, &whole.buffers})
+    for (const auto& [name, tensor] : *tensors) names.emplace(tensor.unsafeGetTensorImpl(), name);
+  std::vector<BlockTensors> all;
+  for (const Block& block : blocks) {
+    BlockTensors& own = all.emplace_back();
+    for (const auto& module : block.modules) {
+      const ModuleState state = state_of(*module);
+      for (const auto& [name, tensor] : state.parameters)
+        own.parameters.insert(names.at(tensor.unsafeGetTensorImpl()));
+      for (const auto& [name, tensor] : state.buffers)
+        own.buffers.insert(names.at(tensor.unsafeGetTensorImpl()));
+    }
+  }
+  return all;
+}
+
+Stage stage_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
+               const plan::Partition& cut, const plan::PipelinePlan& plan, int stage) {
+  Stage own;
+  std::map<std::string, std::set<int>> stages_of_parameter;
+  for (int part = 0; part < plan.parts(); ++part) {
+    const auto [first, last] = cut.blocks_of(part);
+    const bool is_own = plan.stage_of(part) == stage;
+    for (int block = first; block < last; ++block) {
+      const BlockTensors& of_block = tensors[static_cast<size_t>(block)];
+      for (const std::string& name : of_block.parameters)
+        stages_of_parameter[name].insert(plan.stage_of(part));
+      if (!is_own) continue;
+      own.parameters.insert(of_block.parameters.begin(), of_block.parameters.end());
+      own.buffers.insert(of_block.buffers.begin(), of_block.buffers.end());
+    }
+    if (is_own)
+      own.parts.push_back({part, first, {blocks.begin() + first, blocks.begin() + last}});
+  }
+  for (const auto& [name, stages] : stages_of_parameter)
+    if (stages.size() > 1) own.tied.push_back({name, {stages.begin(), stages.end()}});
+  return own;
+}
+
+}  // namespace trireme

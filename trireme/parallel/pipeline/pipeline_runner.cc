@@ -1,0 +1,257 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/hash.h>
+#include <trireme/parallel/pipeline/pipeline_runner.h>
+#include <trireme/parallel/sync_batch_norm.h>
+#include <trireme/plan/data_plan.h>
+#include <trireme/tensor/autocast.h>
+#include <trireme/tensor/replica_random.h>
+#include <algorithm>
+
+namespace trireme {
+namespace {
+
+using Item = ActivationMail::Item;
+using plan::PipelineTask;
+
+int64_t bytes_of(const Tensors& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+// Values that the next part takes: autograd of this part ends at them.
+std::vector<Item> items_of(const Tensors& outputs) {
+  std::vector<Item> items;
+  for (const at::Tensor& output : outputs)
+    items.push_back({output.detach(), output.requires_grad()});
+  return items;
+}
+
+Tensors leaves_of(std::vector<Item> items) {
+  Tensors leaves;
+  for (auto& [tensor, requires_grad] : items) {
+    if (requires_grad) tensor.requires_grad_(true);
+    leaves.push_back(std::move(tensor));
+  }
+  return leaves;
+}
+
+// Throws Error(invalid_argument) unless a block can hand its outputs to another stage.
+void check_outputs(const Block& block, const Tensors& outputs) {
+  const bool has_undefined =
+      std::ranges::any_of(outputs, [](const at::Tensor& tensor) { return !tensor.defined(); });
+  if (outputs.empty() || has_undefined)
+    throw Error(ErrorCode::invalid_argument, "pipeline",
+                fmt::format("the block '{}' gives {}", block.name,
+                            outputs.empty() ? "no tensor" : "a tensor that is undefined"),
+                "a block that gives at least one tensor, and only defined ones");
+}
+
+const at::Tensor& only_output(const Block& last, const Tensors& outputs) {
+  if (outputs.size() == 1) return outputs[0];
+  throw Error(ErrorCode::invalid_argument, "pipeline",
+              fmt::format("the last block '{}' gives {} tensors", last.name, outputs.size()),
+              "one tensor, the model's output");
+}
+
+}  // namespace
+
+PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages,
+                               int data_rank, const plan::PipelinePlan& plan,
+                               std::vector<PipelinePart> parts,
+                               std::function<void(bool is_last)> backward_ended)
+    : setting_(setting),
+      data_rank_(data_rank),
+      plan_(plan),
+      parts_(std::move(parts)),
+      backward_ended_(std::move(backward_ended)),
+      mail_(stages, plan_),
+      steps_(plan_.steps[static_cast<size_t>(stages->rank())]) {}
+
+Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
+  // After an error this object is not used again, but nothing of it may outlive an abandoned step.
+  live_.clear();
+  inputs_.clear();
+  gradients_.clear();
+  boundary_bytes_ = most_boundary_bytes_ = 0;
+  Contribution mine;
+  DeferredBatchNorm norms;
+  for (int number = 0; number < request.passes; ++number) {
+    const auto [from, to] = plan::DataPlan::share(request.batch.size(), number, request.passes);
+    if (from == to) continue;
+    const Batch share = request.batch.part(from, to - from);
+    Pass pass{.request = request, .scale = scale, .microbatches = {}};
+    const int count = plan_.facts.microbatches;
+    for (int i = 0; i < count; ++i) {
+      const auto [first, last] = plan::DataPlan::share(share.size(), i, count);
+      pass.microbatches.push_back(share.part(first, last - first));
+      if (first != last) pass.backwards_left += static_cast<int>(parts_.size());
+    }
+    pass.first_microbatch = number * count;
+    pass.is_last = number + 1 == request.passes;
+    run(pass, mine);
+  }
+  norms.commit();
+  mail_.finish();
+  return mine;
+}
+
+// A micro-batch without samples is left out on every stage.
+void PipelineRunner::run(Pass& pass, Contribution& mine) {
+  for (const plan::PipelineStep& step : steps_) {
+    if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) continue;
+    switch (step.task) {
+      case PipelineTask::forward: forward(step, pass, mine); break;
+      case PipelineTask::backward:
+      case PipelineTask::input_gradient: backward(step, pass); break;
+      case PipelineTask::weight_gradient: backward_weights(step, pass); break;
+    }
+  }
+}
+
+void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine) {
+  const Batch& batch = pass.microbatches[static_cast<size_t>(step.microbatch)];
+  Live live;
+  live.inputs = inputs_of(step, batch);
+  setting_.enter(Phase::forward);
+  const PipelinePart& own = part(step.part);
+  {
+    const Autocast mixed(setting_.autocast);
+    live.outputs = run_blocks(own, live.inputs, pass, step.microbatch);
+    if (is_last_part(step.part)) {
+      const at::Tensor output = only_output(own.blocks.back(), live.outputs);
+      live.outputs = {setting_.loss(output, batch)};
+      mine.loss_sum += live.outputs[0].detach().item<double>() * static_cast<double>(batch.size());
+      mine.samples += batch.size();
+    }
+  }
+  if (!is_last_part(step.part)) hand_on(step, live.outputs);
+  live.bytes = bytes_of(live.inputs) + bytes_of(live.outputs);
+  boundary_bytes_ += live.bytes;
+  most_boundary_bytes_ = std::max(most_boundary_bytes_, boundary_bytes_);
+  live_.insert_or_assign({step.part, step.microbatch}, std::move(live));
+}
+
+Tensors PipelineRunner::inputs_of(const plan::PipelineStep& step, const Batch& batch) {
+  if (step.part == 0) {
+    Tensors inputs;
+    for (const std::string& name : setting_.model.inputs) inputs.push_back(batch.tensor(name));
+    return inputs;
+  }
+  if (const auto message = plan_.needs(step)) return leaves_of(mail_.receive(*message));
+  auto handed = inputs_.extract({step.part, step.microbatch});
+  return leaves_of(std::move(handed.mapped()));
+}
+
+// Each block draws its random numbers from a seed of its own, so the places of the cuts change
+// nothing.
+Tensors PipelineRunner::run_blocks(const PipelinePart& own, Tensors tensors, const Pass& pass,
+                                   int microbatch) {
+  for (size_t i = 0; i < own.blocks.size(); ++i) {
+    if (setting_.random)
+      setting_.random->reseed(mix64(setting_.seed, static_cast<uint64_t>(pass.request.number),
+                                    static_cast<uint64_t>(data_rank_),
+                                    static_cast<uint64_t>(pass.first_microbatch + microbatch),
+                                    static_cast<uint64_t>(own.first_block) + i));
+    tensors = own.blocks[i].forward(tensors);
+    check_outputs(own.blocks[i], tensors);
+  }
+  return tensors;
+}
+
+void PipelineRunner::hand_on(const plan::PipelineStep& step, const Tensors& outputs) {
+  std::vector<Item> items = items_of(outputs);
+  if (const auto message = plan_.sends(step))
+    mail_.send(*message, items);
+  else
+    inputs_.insert_or_assign({step.part + 1, step.microbatch}, std::move(items));
+}
+
+// Backward through a part, or its first half alone.
+void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
+  Live& live = live_.at({step.part, step.microbatch});
+  const Tensors gradients = gradients_for(step, live, pass);
+  setting_.enter(Phase::backward);
+  Tensors of_inputs;
+  if (step.task == PipelineTask::input_gradient) {
+    live.split.emplace(live.outputs, gradients, live.inputs);
+    of_inputs = live.split->input_gradients();
+    live.outputs.clear();
+  } else {
+    torch::autograd::variable_list roots, of_roots;
+    for (size_t i = 0; i < live.outputs.size(); ++i)
+      if (live.outputs[i].requires_grad() && gradients[i].defined()) {
+        roots.push_back(live.outputs[i]);
+        of_roots.push_back(gradients[i]);
+      }
+    if (!roots.empty()) torch::autograd::backward(roots, of_roots);
+    for (const at::Tensor& input : live.inputs) of_inputs.push_back(input.grad());
+  }
+  if (step.part > 0) {
+    std::vector<Item> items;
+    for (const at::Tensor& gradient : of_inputs) items.push_back({gradient, false});
+    if (const auto message = plan_.sends(step))
+      mail_.send(*message, items);
+    else
+      gradients_.insert_or_assign({step.part - 1, step.microbatch}, std::move(items));
+  }
+  if (step.task == PipelineTask::backward) end_backward(step, pass);
+}
+
+void PipelineRunner::backward_weights(const plan::PipelineStep& step, Pass& pass) {
+  setting_.enter(Phase::backward);
+  live_.at({step.part, step.microbatch}).split->weight_gradients();
+  end_backward(step, pass);
+}
+
+void PipelineRunner::end_backward(const plan::PipelineStep& step, Pass& pass) {
+  const auto found = live_.find({step.part, step.microbatch});
+  boundary_bytes_ -= found->second.bytes;
+  live_.erase(found);
+  --pass.backwards_left;
+  backward_ended_(pass.is_last && pass.backwards_left == 0);
+}
+
+// The gradients of a part's outputs; undefined where there is none.
+Tensors PipelineRunner::gradients_for(const plan::PipelineStep& step, const Live& live,
+                                      const Pass& pass) {
+  if (is_last_part(step.part)) {
+    const Batch& batch = pass.microbatches[static_cast<size_t>(step.microbatch)];
+    const double weight = pass.scale * static_cast<double>(batch.size()) /
+                          static_cast<double>(pass.request.batch.global_size);
+    return {at::full_like(live.outputs[0].detach(), weight)};
+  }
+  std::vector<Item> items;
+  if (const auto message = plan_.needs(step))
+    items = mail_.receive(*message);
+  else
+    items = std::move(gradients_.extract({step.part, step.microbatch}).mapped());
+  Tensors gradients;
+  for (Item& item : items) gradients.push_back(std::move(item.tensor));
+  return gradients;
+}
+
+at::Tensor PipelineRunner::evaluate(const Batch& batch) {
+  for (int number = 0; number < plan_.parts(); ++number) {
+    const auto own = std::ranges::find(parts_, number, &PipelinePart::number);
+    if (own == parts_.end()) continue;
+    const plan::PipelineStep step{PipelineTask::forward, 0, number};
+    Tensors tensors = inputs_of(step, batch);
+    for (const Block& block : own->blocks) tensors = block.forward(tensors);
+    if (is_last_part(number)) return only_output(own->blocks.back(), tensors);
+    hand_on(step, tensors);
+  }
+  mail_.finish();
+  return {};
+}
+
+const PipelinePart& PipelineRunner::part(int number) const {
+  return *std::ranges::find(parts_, number, &PipelinePart::number);
+}
+
+}  // namespace trireme

@@ -1,0 +1,90 @@
+// Runs one stage of a pipeline: its steps of a PipelinePlan, one after the other.
+//
+// Each part runs forward on micro-batches whose first tensors are leaves of their own, so a part's
+// backward ends at them, and their gradients go to the part before it (Huang et al. 2019, "GPipe",
+// section 2.2).
+#pragma once
+#include <trireme/parallel/engine.h>
+#include <trireme/parallel/mesh/parameter_keeper.h>
+#include <trireme/parallel/pipeline/activation_mail.h>
+#include <trireme/parallel/pipeline/split_backward.h>
+#include <trireme/plan/pipeline_plan.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme {
+
+// The blocks of one part of the model, of those of this stage.
+struct PipelinePart {
+  int number = 0;       // In the model.
+  int first_block = 0;  // Of the part's blocks, in the model.
+  std::vector<Block> blocks;
+};
+
+// Used by one thread.
+class PipelineRunner {
+ public:
+  // `setting` and `plan` outlive the object. `backward_ended` is called after the backward of each
+  // micro-batch of the stage's last part to run it.
+  PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages, int data_rank,
+                 const plan::PipelinePlan& plan, std::vector<PipelinePart> parts,
+                 std::function<void(bool is_last)> backward_ended);
+
+  // COLLECTIVE along the pipeline. Leaves the gradients of the stage's parameters in .grad:
+  // `scale` x this replica's part of the gradient of the mean loss over the global batch. Only the
+  // last stage knows loss and samples.
+  Contribution compute(const StepRequest& request, double scale);
+  // COLLECTIVE along the pipeline, without gradients. The last stage returns the output, the
+  // others an undefined tensor.
+  at::Tensor evaluate(const Batch& batch);
+  // The most bytes of activations that the stage held in a step, without the parts' own
+  // intermediate results: those that were received or sent.
+  int64_t boundary_bytes() const { return most_boundary_bytes_; }
+
+ private:
+  // A micro-batch between forward and backward of a part.
+  struct Live {
+    Tensors inputs, outputs;
+    std::optional<pipeline::SplitBackward> split;  // Between its halves.
+    int64_t bytes = 0;
+  };
+  // The micro-batches of one pass over the schedule.
+  struct Pass {
+    const StepRequest& request;
+    double scale;
+    std::vector<Batch> microbatches;
+    int first_microbatch = 0;  // Of the pass, among those of the step.
+    bool is_last = true;
+    int backwards_left = 0;
+  };
+  void run(Pass& pass, Contribution& mine);
+  void forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine);
+  void backward(const plan::PipelineStep& step, Pass& pass);
+  void backward_weights(const plan::PipelineStep& step, Pass& pass);
+  void end_backward(const plan::PipelineStep& step, Pass& pass);
+  Tensors inputs_of(const plan::PipelineStep& step, const Batch& batch);
+  Tensors run_blocks(const PipelinePart& part, Tensors tensors, const Pass& pass, int microbatch);
+  void hand_on(const plan::PipelineStep& step, const Tensors& outputs);
+  Tensors gradients_for(const plan::PipelineStep& step, const Live& live, const Pass& pass);
+  const PipelinePart& part(int number) const;
+  bool is_last_part(int number) const { return number + 1 == plan_.parts(); }
+
+  const EngineSetting& setting_;
+  const int data_rank_;
+  const plan::PipelinePlan& plan_;
+  const std::vector<PipelinePart> parts_;
+  const std::function<void(bool)> backward_ended_;
+  ActivationMail mail_;
+  const std::vector<plan::PipelineStep>& steps_;  // Of this stage.
+  std::map<std::pair<int, int>, Live> live_;      // By part and micro-batch.
+  // What parts of this stage hand each other.
+  std::map<std::pair<int, int>, std::vector<ActivationMail::Item>> inputs_, gradients_;
+  int64_t boundary_bytes_ = 0, most_boundary_bytes_ = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include <trireme/base/error.h>
+#include <trireme/base/error_parts.h>
+#include <trireme/plan/mesh_plan.h>
+#include <trireme/plan/pipeline_text.h>
+#include <algorithm>
+
+namespace trireme::plan {
+namespace {
+
+// The bubble is then at most a fifth of the time.
+constexpr int kMicrobatchesOfAStage = 4;
+
+// A name has neither spaces nor ends of lines.
+bool is_text(const std::string& schedule) {
+  return schedule.find_first_of(" ;\n") != std::string::npos;
+}
+
+// Throws Error(invalid_argument) unless the options have the numbers of a plan from text.
+PipelinePlan fitting(PipelinePlan plan, const DivisionOptions& division) {
+  const auto require = [](std::string_view key, int given, int in_text) {
+    if (given != in_text)
+      throw Error(ErrorCode::invalid_argument, "config",
+                  fmt::format("{} is {}, but the schedule has {}", key, given, in_text),
+                  fmt::format("{}={}", key, in_text));
+  };
+  require("mesh.pipeline", division.mesh.pipeline, plan.facts.stages);
+  if (const int given = division.pipeline.microbatches; given > 0)
+    require("pipeline.microbatches", given, plan.facts.microbatches);
+  if (const int given = division.pipeline.chunks; given > 0)
+    require("pipeline.chunks", given, plan.facts.chunks);
+  return plan;
+}
+
+}  // namespace
+
+PipelinePlan pipeline_of(const DivisionOptions& division) {
+  const int stages = division.mesh.pipeline;
+  const PipelineOptions& options = division.pipeline;
+  const int usual = stages == 1 ? 1 : kMicrobatchesOfAStage * stages;
+  try {
+    if (is_text(options.schedule)) return fitting(parse_pipeline(options.schedule), division);
+    PipelinePlan plan =
+        plan_pipeline({.schedule = options.schedule,
+                       .stages = stages,
+                       .microbatches = options.microbatches > 0 ? options.microbatches : usual,
+                       .chunks = options.chunks});
+    check(plan);
+    return plan;
+  } catch (const Error& error) {
+    const ErrorParts parts = parts_of(error);
+    throw Error(error.code(), "config",
+                fmt::format("pipeline.schedule is {}: {}", options.schedule, parts.what),
+                parts.remedy);
+  }
+}
+
+EnginePlan plan_mesh(const DataParallelFacts& facts) {
+  EnginePlan plan = plan_replicas("mesh", facts.placement, facts.parameters);
+  plan.mesh = mesh_of(facts.division.mesh, plan.ranks());
+  return plan;
+}
+
+}  // namespace trireme::plan
