@@ -26,6 +26,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -80,6 +81,10 @@ struct EngineSetting {
   // The place of this rank in the mesh of EngineNeeds, with the groups along its axes.
   MeshRank mesh;
   Model model;  // In training mode. The same initial values on every rank.
+  // Gives the named parameters and buffers of the model memory and their initial values, and takes
+  // it from all others: they keep their forms (tensor/hollow.h). A tensor that has memory keeps
+  // its values. Null if the strategy does not divide the model: then all tensors have memory.
+  std::function<void(const std::set<std::string>& names)> keep_only;
   OptimizerFactory optimizer;
   LossFunction loss;
   DataParallelOptions options;

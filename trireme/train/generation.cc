@@ -92,6 +92,8 @@ EngineSetting engine_setting_of(const TrainerOptions& options, const Job& job, R
   setting.autocast = to_torch(options.autocast);
   setting.seed = options.seed;
   setting.random = &model.random();
+  if (model.is_in_parts())
+    setting.keep_only = [&model](const std::set<std::string>& names) { model.keep_only(names); };
   return setting;
 }
 

@@ -3,24 +3,45 @@
 
 #include <trireme/base/hash.h>
 #include <trireme/comm/dtype.h>
+#include <trireme/tensor/hollow.h>
 #include <trireme/train/replica_model.h>
 
 namespace trireme {
 namespace {
 
-Model make_model_of(const Job& job, const TrainerOptions& options) {
-  Model model = job.model();
+Model make_model_of(const ModelFactory& factory, plan::DType dtype) {
+  Model model = factory();
   check(model);
-  prepare_for_training(*model.module, to_torch(options.dtype));
+  prepare_for_training(*model.module, to_torch(dtype));
   return model;
 }
 
 }  // namespace
 
-ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options)
+ReplicaModel::ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts)
     : random_(mix64(options.seed, uint64_t{0})),
-      model_(make_model_of(job, options)),
+      model_(in_parts ? make_in_parts(job, options) : make_model_of(job.model, options.dtype)),
       tensors_(state_of(*model_.module)) {}
+
+// The factory runs again where a part of the model gets its values. The forward and the blocks
+// that count are those of the module that stays.
+Model ReplicaModel::make_in_parts(const Job& job, const TrainerOptions& options) {
+  deferred_ = std::make_unique<DeferredModel>([this, factory = job.model, dtype = options.dtype] {
+    newest_ = make_model_of(factory, dtype);
+    return newest_.module;
+  });
+  return std::exchange(newest_, Model());
+}
+
+void ReplicaModel::keep_only(const std::set<std::string>& names) {
+  std::set<std::string> others;
+  for (const auto* const part : {&tensors_.parameters, &tensors_.buffers})
+    for (const auto& [name, tensor] : *part)
+      if (!names.contains(name)) others.insert(name);
+  deferred_->release(others);
+  deferred_->materialise(names);
+  newest_ = Model();
+}
 
 int64_t ReplicaModel::parameters() const {
   int64_t elements = 0;
@@ -62,7 +83,8 @@ StateView ReplicaModel::averages() const {
 void ReplicaModel::put_aside() {
   aside_.clear();
   for (const auto* const part : {&tensors_.parameters, &tensors_.buffers})
-    for (const auto& [name, tensor] : *part) aside_.emplace_back(tensor, tensor.detach().clone());
+    for (const auto& [name, tensor] : *part)
+      if (!is_hollow(tensor)) aside_.emplace_back(tensor, tensor.detach().clone());
   if (average_)
     for (const at::Tensor& average : average_->averages())
       aside_.emplace_back(average, average.clone());

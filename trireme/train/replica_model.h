@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/parallel/state_view.h>
+#include <trireme/tensor/deferred_model.h>
 #include <trireme/tensor/parameter_average.h>
 #include <trireme/tensor/replica_random.h>
 #include <trireme/train/trainer.h>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,13 +20,19 @@ namespace trireme {
 // Used only by the thread that makes it.
 class ReplicaModel {
  public:
+  ReplicaModel(const ReplicaModel&) = delete;
+  ReplicaModel& operator=(const ReplicaModel&) = delete;
   // Makes the model. The initial weights are the same on every replica and under every strategy:
   // they are drawn from the seed alone and then converted.
-  ReplicaModel(const Job& job, const TrainerOptions& options);
+  // With `in_parts` its tensors have no memory before keep_only().
+  ReplicaModel(const Job& job, const TrainerOptions& options, bool in_parts);
 
   const Model& model() const { return model_; }
   const ModuleState& tensors() const { return tensors_; }
   ReplicaRandom& random() { return random_; }
+  bool is_in_parts() const { return deferred_ != nullptr; }
+  // See EngineSetting::keep_only.
+  void keep_only(const std::set<std::string>& names);
   int64_t parameters() const;  // The number of elements.
   // Gradients may come from a step that was abandoned.
   void drop_gradients();
@@ -47,10 +55,14 @@ class ReplicaModel {
   void restore_buffers();
 
  private:
+  Model make_in_parts(const Job& job, const TrainerOptions& options);
   std::vector<at::Tensor> trainable() const;
 
   // It must come before the model, whose weights are drawn from it.
   ReplicaRandom random_;
+  // If the replica has only parts of the model.
+  Model newest_;  // While the factory runs.
+  std::unique_ptr<DeferredModel> deferred_;
   Model model_;
   const ModuleState tensors_;
   std::optional<ParameterAverage> average_;

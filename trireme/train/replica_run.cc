@@ -17,7 +17,7 @@ ReplicaRun::Impl::Impl(const ReplicaSetting& setting)
       options_(setting.options),
       strategy_(find_strategy(setting.options.strategy)),
       report_(setting),
-      model_(setting.job, setting.options),
+      model_(setting.job, setting.options, strategy_.features.divides),
       listeners_(setting.options, report_, [&world = setting.world](monitor::Told told) {
         world.tell_event(std::move(told));
       }) {}

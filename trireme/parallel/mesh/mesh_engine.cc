@@ -8,6 +8,7 @@
 #include <trireme/parallel/agreement.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/foreign_state.h>
+#include <trireme/parallel/mesh/keep_shards.h>
 #include <trireme/parallel/mesh/mesh_engine.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/mesh/stage.h>
@@ -19,6 +20,9 @@
 
 namespace trireme {
 namespace {
+
+// It halves the optimizer's state and gradients and sends no more than level 0.
+constexpr int kUsualShardLevel = 2;
 
 plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
                        const ModuleState& whole, const plan::DivisionOptions& division,
@@ -74,6 +78,7 @@ class MeshEngine : public Engine {
                     {"pipeline", pipeline_.to_json()},
                     {"cut", cut_.to_json()}});
     stage_ = stage_of(blocks, tensors, cut_, pipeline_, stage_number_);
+    if (setting.keep_only) setting.keep_only(names_to_keep());
     make_keeper();
     make_runner();
     if (setting.options.loss_scaling) scaler_.emplace(*setting.options.loss_scaling);
@@ -172,6 +177,16 @@ class MeshEngine : public Engine {
     return all;
   }
 
+  // Tensors without dimensions are on every rank, because they have no slices.
+  std::set<std::string> names_to_keep() const {
+    std::set<std::string> names = stage_.parameters;
+    names.insert(stage_.buffers.begin(), stage_.buffers.end());
+    for (const auto* const part : {&whole_.parameters, &whole_.buffers})
+      for (const auto& [name, tensor] : *part)
+        if (tensor.dim() == 0) names.insert(name);
+    return names;
+  }
+
   void make_keeper() {
     KeeperSetting keeper{.parameters = {},
                          .replicas = setting_.mesh.along(plan::kDataAxis),
@@ -191,7 +206,7 @@ class MeshEngine : public Engine {
     broadcast_tensors(replicas(), own);
     broadcast_tensors(replicas(), own_buffers());
     tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, own);
-    keeper_ = keep_copies(std::move(keeper));
+    keeper_ = keep_shards(std::move(keeper), shard_level());
     foreign_.emplace(whole_.parameters);
   }
 
@@ -200,12 +215,12 @@ class MeshEngine : public Engine {
     auto next = blocks.begin();
     for (PipelinePart& part : stage_.parts) {
       const auto count = std::ssize(part.blocks);
+      part.first_own = static_cast<size_t>(next - blocks.begin());
       part.blocks.assign(next, next + count);
       next += count;
     }
     runner_.emplace(setting_, setting_.mesh.along(plan::kPipelineAxis), replicas().rank(),
-                    pipeline_, stage_.parts,
-                    [this](bool is_last) { keeper_->backward_ended(is_last); });
+                    pipeline_, stage_.parts, *keeper_);
   }
 
   // The facts travel with the squared norm of the gradients.
@@ -229,6 +244,11 @@ class MeshEngine : public Engine {
     keeper_->publish();
     updating_ = false;
     outcome.updated = true;
+  }
+
+  int shard_level() const {
+    const int level = setting_.division.shard.level;
+    return level == 0 && setting_.strategy == "sharded" ? kUsualShardLevel : level;
   }
 
   std::vector<NamedTensor> own_buffers() const {

@@ -63,13 +63,12 @@ const at::Tensor& only_output(const Block& last, const Tensors& outputs) {
 
 PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages,
                                int data_rank, const plan::PipelinePlan& plan,
-                               std::vector<PipelinePart> parts,
-                               std::function<void(bool is_last)> backward_ended)
+                               std::vector<PipelinePart> parts, ParameterKeeper& keeper)
     : setting_(setting),
       data_rank_(data_rank),
       plan_(plan),
       parts_(std::move(parts)),
-      backward_ended_(std::move(backward_ended)),
+      keeper_(keeper),
       mail_(stages, plan_),
       steps_(plan_.steps[static_cast<size_t>(stages->rank())]) {}
 
@@ -83,15 +82,14 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   DeferredBatchNorm norms;
   for (int number = 0; number < request.passes; ++number) {
     const auto [from, to] = plan::DataPlan::share(request.batch.size(), number, request.passes);
-    if (from == to) continue;
     const Batch share = request.batch.part(from, to - from);
     Pass pass{.request = request, .scale = scale, .microbatches = {}};
     const int count = plan_.facts.microbatches;
     for (int i = 0; i < count; ++i) {
       const auto [first, last] = plan::DataPlan::share(share.size(), i, count);
       pass.microbatches.push_back(share.part(first, last - first));
-      if (first != last) pass.backwards_left += static_cast<int>(parts_.size());
     }
+    pass.backwards_left = count * static_cast<int>(parts_.size());
     pass.first_microbatch = number * count;
     pass.is_last = number + 1 == request.passes;
     run(pass, mine);
@@ -101,10 +99,12 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   return mine;
 }
 
-// A micro-batch without samples is left out on every stage.
 void PipelineRunner::run(Pass& pass, Contribution& mine) {
   for (const plan::PipelineStep& step : steps_) {
-    if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) continue;
+    if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) {
+      run_without_samples(step, pass);
+      continue;
+    }
     switch (step.task) {
       case PipelineTask::forward: forward(step, pass, mine); break;
       case PipelineTask::backward:
@@ -112,6 +112,17 @@ void PipelineRunner::run(Pass& pass, Contribution& mine) {
       case PipelineTask::weight_gradient: backward_weights(step, pass); break;
     }
   }
+}
+
+// All stages of a replica leave such a micro-batch out. Other replicas may have samples in it.
+void PipelineRunner::run_without_samples(const plan::PipelineStep& step, Pass& pass) {
+  const PipelinePart& own = part(step.part);
+  const size_t first = own.first_own, last = first + own.blocks.size();
+  if (step.task == PipelineTask::forward) keeper_.forward_without_samples(first, last);
+  if (step.task == PipelineTask::backward || step.task == PipelineTask::input_gradient)
+    keeper_.backward_without_samples(first, last);
+  if (step.task == PipelineTask::backward || step.task == PipelineTask::weight_gradient)
+    end_backward(pass);
 }
 
 void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine) {
@@ -200,21 +211,27 @@ void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
     else
       gradients_.insert_or_assign({step.part - 1, step.microbatch}, std::move(items));
   }
-  if (step.task == PipelineTask::backward) end_backward(step, pass);
+  if (step.task != PipelineTask::backward) return;
+  forget(step);
+  end_backward(pass);
 }
 
 void PipelineRunner::backward_weights(const plan::PipelineStep& step, Pass& pass) {
   setting_.enter(Phase::backward);
   live_.at({step.part, step.microbatch}).split->weight_gradients();
-  end_backward(step, pass);
+  forget(step);
+  end_backward(pass);
 }
 
-void PipelineRunner::end_backward(const plan::PipelineStep& step, Pass& pass) {
+void PipelineRunner::forget(const plan::PipelineStep& step) {
   const auto found = live_.find({step.part, step.microbatch});
   boundary_bytes_ -= found->second.bytes;
   live_.erase(found);
+}
+
+void PipelineRunner::end_backward(Pass& pass) {
   --pass.backwards_left;
-  backward_ended_(pass.is_last && pass.backwards_left == 0);
+  keeper_.backward_ended(pass.is_last && pass.backwards_left == 0);
 }
 
 // The gradients of a part's outputs; undefined where there is none.

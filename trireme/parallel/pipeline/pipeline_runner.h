@@ -23,17 +23,17 @@ namespace trireme {
 struct PipelinePart {
   int number = 0;       // In the model.
   int first_block = 0;  // Of the part's blocks, in the model.
+  size_t first_own = 0;  // The same among the blocks of the stage.
   std::vector<Block> blocks;
 };
 
 // Used by one thread.
 class PipelineRunner {
  public:
-  // `setting` and `plan` outlive the object. `backward_ended` is called after the backward of each
-  // micro-batch of the stage's last part to run it.
+  // The references outlive the object. The blocks of `parts` are those of the keeper.
   PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages, int data_rank,
                  const plan::PipelinePlan& plan, std::vector<PipelinePart> parts,
-                 std::function<void(bool is_last)> backward_ended);
+                 ParameterKeeper& keeper);
 
   // COLLECTIVE along the pipeline. Leaves the gradients of the stage's parameters in .grad:
   // `scale` x this replica's part of the gradient of the mean loss over the global batch. Only the
@@ -63,10 +63,12 @@ class PipelineRunner {
     int backwards_left = 0;
   };
   void run(Pass& pass, Contribution& mine);
+  void run_without_samples(const plan::PipelineStep& step, Pass& pass);
   void forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine);
   void backward(const plan::PipelineStep& step, Pass& pass);
   void backward_weights(const plan::PipelineStep& step, Pass& pass);
-  void end_backward(const plan::PipelineStep& step, Pass& pass);
+  void forget(const plan::PipelineStep& step);
+  void end_backward(Pass& pass);
   Tensors inputs_of(const plan::PipelineStep& step, const Batch& batch);
   Tensors run_blocks(const PipelinePart& part, Tensors tensors, const Pass& pass, int microbatch);
   void hand_on(const plan::PipelineStep& step, const Tensors& outputs);
@@ -78,7 +80,7 @@ class PipelineRunner {
   const int data_rank_;
   const plan::PipelinePlan& plan_;
   const std::vector<PipelinePart> parts_;
-  const std::function<void(bool)> backward_ended_;
+  ParameterKeeper& keeper_;
   ActivationMail mail_;
   const std::vector<plan::PipelineStep>& steps_;  // Of this stage.
   std::map<std::pair<int, int>, Live> live_;      // By part and micro-batch.
