@@ -66,6 +66,18 @@ struct Tied : torch::nn::Module {
                     out = register_module("out", torch::nn::Linear(5, 3));
 };
 
+struct Normed : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return output_of(blocks(), {x}); }
+  std::vector<Block> blocks() {
+    return {{"in", {in.ptr()}, [this](const Tensors& x) { return Tensors{in(x[0])}; }},
+            {"norm", {norm.ptr()}, [this](const Tensors& x) { return Tensors{norm(x[0])}; }},
+            {"out", {out.ptr()}, [this](const Tensors& x) { return Tensors{out(x[0])}; }}};
+  }
+  torch::nn::Linear in = register_module("in", torch::nn::Linear(5, 8));
+  torch::nn::BatchNorm1d norm = register_module("norm", torch::nn::BatchNorm1d(8));
+  torch::nn::Linear out = register_module("out", torch::nn::Linear(8, 3));
+};
+
 template <typename Net = Chain, typename... Args>
 Job chain_job(Args... args) {
   Job job = tests::job();
@@ -99,11 +111,74 @@ void expect_same(const Report& report, const Report& reference, const std::strin
 
 TEST(PipelineRun, AnyCutAndScheduleGivesTheLossesOfOneDevice) {
   const Report reference = run(options_of(1, 0));
-  for (const std::string schedule : {"naive", "gpipe", "1f1b"})
+  for (const std::string schedule : {"naive", "gpipe", "1f1b", "zbh1", "zbh2"})
     for (const int stages : {1, 2, 3, 6})
       for (const int microbatches : {0, 1, 3})
         expect_same(run(options_of(stages, stages, schedule, microbatches)), reference,
                     fmt::format("{} {} {}", schedule, stages, microbatches));
+}
+
+TEST(PipelineRun, StagesOfSeveralPartsGiveTheLossesOfOneDevice) {
+  const Report reference = run(options_of(1, 0));
+  for (const std::string schedule : {"interleaved", "zbv"})
+    for (const int stages : {1, 2, 3})
+      for (const int microbatches : {0, 3})
+        expect_same(run(options_of(stages, stages, schedule, microbatches)), reference,
+                    fmt::format("{} {} {}", schedule, stages, microbatches));
+}
+
+TEST(PipelineRun, AnOrderOfOnesOwnGivesTheLossesOfOneDevice) {
+  TrainerOptions options = options_of(2, 2, "0F0 0F1 0B1 0B0; 1F0 1F1 1B1 1B0");
+  expect_same(run(options), run(options_of(1, 0)), "text");
+  options.division.pipeline.microbatches = 3;
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { run(options); }),
+              AllOf(HasSubstr("pipeline.microbatches is 3"), HasSubstr("2")));
+}
+
+TEST(PipelineRun, BatchNormsMoveOnceForAllMicroBatches) {
+  // One micro-batch is what one device computes. More of them normalise each by its own samples,
+  // and the running statistics still see the whole batch.
+  const Job job = chain_job<Normed>();
+  const Report reference = run(options_of(1, 0), job);
+  expect_same(run(options_of(2, 2, "1f1b", 1), job), reference, "one micro-batch");
+  const Report parts = run(options_of(1, 1, "1f1b", 4), job);
+  EXPECT_EQ(run(options_of(2, 2, "1f1b", 4), job).parameters_sha256, parts.parameters_sha256);
+  EXPECT_GT(difference(parts.loss_history, reference.loss_history), 1e-6);
+}
+
+struct Failing : Chain {
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks = Chain::blocks();
+    blocks[4].forward = [calls = 0](const Tensors& all) mutable -> Tensors {
+      if (++calls == 7) throw std::runtime_error("the fifth block gives up");
+      return {all[0] + all[1]};
+    };
+    return blocks;
+  }
+};
+
+TEST(PipelineRun, AStageThatThrowsEndsTheRunWithItsError) {
+  Job job = chain_job<Failing>();
+  try {
+    run(options_of(3, 3), job);
+    FAIL() << "the run went on";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the fifth block gives up"));
+  }
+}
+
+struct Silent : Chain {
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks = Chain::blocks();
+    blocks[1].forward = [](const Tensors&) { return Tensors{}; };
+    return blocks;
+  }
+};
+
+TEST(PipelineRun, ABlockWithoutOutputIsNamed) {
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [] { run(options_of(2, 2), chain_job<Silent>()); }),
+      AllOf(HasSubstr("block1"), HasSubstr("no tensor")));
 }
 
 TEST(PipelineRun, AMeshOfStagesAndReplicasGivesTheLossesOfOneDevice) {
@@ -139,7 +214,9 @@ TEST(PipelineRun, RandomNumbersDoNotDependOnTheCut) {
   const std::string hash = run(options_of(1, 1, "1f1b", 4), job).parameters_sha256;
   for (const int stages : {2, 3})
     EXPECT_EQ(run(options_of(stages, stages, "1f1b", 4), job).parameters_sha256, hash) << stages;
-  EXPECT_EQ(run(options_of(2, 2, "gpipe", 4), job).parameters_sha256, hash);
+  const Report reference = run(options_of(1, 1, "1f1b", 4), job);
+  for (const std::string schedule : {"gpipe", "zbh1"})  // They add micro-batches up differently.
+    expect_same(run(options_of(2, 2, schedule, 4), job), reference, schedule);
 }
 
 TEST(PipelineRun, EachCutLoadsTheCheckpointOfAnyOther) {

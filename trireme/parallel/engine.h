@@ -162,6 +162,9 @@ class Engine {
   // The plan with which the engine began; the same on every rank.
   virtual const plan::EnginePlan& plan() const = 0;
   virtual double loss_scale() const { return 1; }
+  // COLLECTIVE. More members for the report (train/report.h), the same on every rank: "mesh",
+  // "bubble".
+  virtual Json facts_for_report() { return Json::object(); }
   // True if all ranks of a host work on one copy of the parameters.
   virtual bool shares_parameters() const { return false; }
   // True after an error if the state may belong to no step at all. No rank continues from it.

@@ -37,6 +37,8 @@ Json Report::to_json() const {
   json["exchange_operations_per_step"] = exchange_operations_per_step;
   json["exchange_bytes_per_step"] = exchange_bytes_per_step;
   json["updated_elements"] = updated_elements;
+  json["mesh"] = mesh;
+  json["bubble"] = bubble;
   json["samples_per_second"] = measured(samples_per_second);
   json["wall_seconds"] = wall_seconds;
   json["seconds_to_first_step"] = measured(seconds_to_first_step);

@@ -77,6 +77,9 @@ void RunReport::complete(const Progress& progress, const RunLength& length, Gene
   report.plan_digest = generation.plan().digest();
   add_exchange();
   report.updated_elements = gather_numbers(group, updated_elements_);
+  const Json of_engine = generation.engine().facts_for_report();
+  report.mesh = of_engine.value("mesh", Json());
+  report.bubble = of_engine.value("bubble", Json());
   report.parameters_sha256 = hash_of_parameters(generation.engine().state().tensors, group);
   report.train_loss = progress.mean_loss(generation.loader().batches_per_epoch());
   report.generations = generations(group, generation_facts);

@@ -62,7 +62,9 @@ class Copies : public ParameterKeeper {
     travelling_.clear();
   }
 
+  // All replicas have the same reduced gradients, and the first one counts them.
   double squared_norm() override {
+    if (setting_.replicas->rank() > 0) return 0;
     std::vector<at::Tensor> counted;
     for (size_t i = 0; i < updated_.size(); ++i)
       if (setting_.parameters[i].counts) counted.push_back(updated_[i].tensor.grad());

@@ -16,7 +16,9 @@
 #include <trireme/parallel/pipeline/pipeline_runner.h>
 #include <trireme/parallel/step_facts.h>
 #include <trireme/plan/mesh_plan.h>
+#include <chrono>
 #include <cmath>
+#include <utility>
 
 namespace trireme {
 namespace {
@@ -89,6 +91,7 @@ class MeshEngine : public Engine {
 
   StepOutcome step(const StepRequest& request) override {
     const Traffic before = traffic();
+    const auto started = std::chrono::steady_clock::now();
     keeper_->drop_gradients();
     const double scale = loss_scale();
     const CountedBatches counted(own_buffers());
@@ -104,6 +107,7 @@ class MeshEngine : public Engine {
     mine.gradient_scale = scale;
 
     StepOutcome outcome = share_facts(mine, scale);
+    count_time(started);
     const double norm = outcome.gradient_norm;
     const auto& options = setting_.options;
     if (!options.gradient_norm && options.clip_norm <= 0) outcome.gradient_norm = -1;
@@ -163,6 +167,14 @@ class MeshEngine : public Engine {
   std::vector<double> rates() const override { return keeper_->rates(); }
   void set_rates(std::span<const double> rates) override { keeper_->set_rates(rates); }
   const plan::EnginePlan& plan() const override { return plan_; }
+  Json facts_for_report() override {
+    const PartTimes::Bubble bubble = runner_->times().bubble(pipeline_, group());
+    Json facts;
+    for (const plan::MeshAxis& axis : plan_.mesh.axes()) facts["mesh"][axis.name] = axis.size;
+    if (stages().size() > 1)
+      facts["bubble"] = {{"measured", bubble.measured}, {"predicted", bubble.predicted}};
+    return facts;
+  }
   double loss_scale() const override { return scaler_ ? scaler_->scale() : 1.0; }
   bool is_torn() const override { return updating_; }
 
@@ -235,6 +247,15 @@ class MeshEngine : public Engine {
     StepOutcome outcome = facts.read(values.narrow(0, 0, facts.size())).outcome;
     outcome.gradient_norm = std::sqrt(values[facts.size()].item<double>()) / scale;
     return outcome;
+  }
+
+  // The first step allocates memory, and is not like the others.
+  void count_time(std::chrono::steady_clock::time_point started) {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - started;
+    if (std::exchange(has_stepped_, true))
+      runner_->times().add_step(passed.count());
+    else
+      runner_->times().clear();
   }
 
   void update(double factor, StepOutcome& outcome) {
@@ -312,7 +333,7 @@ class MeshEngine : public Engine {
   std::optional<PipelineRunner> runner_;
   std::optional<GradScaler> scaler_;
   plan::EnginePlan plan_;
-  bool updating_ = false;
+  bool updating_ = false, has_stepped_ = false;
 };
 
 }  // namespace

@@ -11,12 +11,17 @@
 #include <trireme/tensor/autocast.h>
 #include <trireme/tensor/replica_random.h>
 #include <algorithm>
+#include <chrono>
 
 namespace trireme {
 namespace {
 
 using Item = ActivationMail::Item;
 using plan::PipelineTask;
+
+double seconds_since(std::chrono::steady_clock::time_point started) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+}
 
 int64_t bytes_of(const Tensors& tensors) {
   int64_t bytes = 0;
@@ -70,7 +75,8 @@ PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Gro
       parts_(std::move(parts)),
       keeper_(keeper),
       mail_(stages, plan_),
-      steps_(plan_.steps[static_cast<size_t>(stages->rank())]) {}
+      steps_(plan_.steps[static_cast<size_t>(stages->rank())]),
+      times_(plan_.parts()) {}
 
 Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   // After an error this object is not used again, but nothing of it may outlive an abandoned step.
@@ -130,6 +136,7 @@ void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contrib
   Live live;
   live.inputs = inputs_of(step, batch);
   setting_.enter(Phase::forward);
+  const auto started = std::chrono::steady_clock::now();
   const PipelinePart& own = part(step.part);
   {
     const Autocast mixed(setting_.autocast);
@@ -141,6 +148,7 @@ void PipelineRunner::forward(const plan::PipelineStep& step, Pass& pass, Contrib
       mine.samples += batch.size();
     }
   }
+  times_.add(step, seconds_since(started));
   if (!is_last_part(step.part)) hand_on(step, live.outputs);
   live.bytes = bytes_of(live.inputs) + bytes_of(live.outputs);
   boundary_bytes_ += live.bytes;
@@ -188,6 +196,7 @@ void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
   Live& live = live_.at({step.part, step.microbatch});
   const Tensors gradients = gradients_for(step, live, pass);
   setting_.enter(Phase::backward);
+  const auto started = std::chrono::steady_clock::now();
   Tensors of_inputs;
   if (step.task == PipelineTask::input_gradient) {
     live.split.emplace(live.outputs, gradients, live.inputs);
@@ -203,6 +212,7 @@ void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
     if (!roots.empty()) torch::autograd::backward(roots, of_roots);
     for (const at::Tensor& input : live.inputs) of_inputs.push_back(input.grad());
   }
+  times_.add(step, seconds_since(started));
   if (step.part > 0) {
     std::vector<Item> items;
     for (const at::Tensor& gradient : of_inputs) items.push_back({gradient, false});
@@ -218,7 +228,9 @@ void PipelineRunner::backward(const plan::PipelineStep& step, Pass& pass) {
 
 void PipelineRunner::backward_weights(const plan::PipelineStep& step, Pass& pass) {
   setting_.enter(Phase::backward);
+  const auto started = std::chrono::steady_clock::now();
   live_.at({step.part, step.microbatch}).split->weight_gradients();
+  times_.add(step, seconds_since(started));
   forget(step);
   end_backward(pass);
 }

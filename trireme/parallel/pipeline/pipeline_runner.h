@@ -7,6 +7,7 @@
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
 #include <trireme/parallel/pipeline/activation_mail.h>
+#include <trireme/parallel/pipeline/part_times.h>
 #include <trireme/parallel/pipeline/split_backward.h>
 #include <trireme/plan/pipeline_plan.h>
 #include <functional>
@@ -21,8 +22,8 @@ namespace trireme {
 
 // The blocks of one part of the model, of those of this stage.
 struct PipelinePart {
-  int number = 0;       // In the model.
-  int first_block = 0;  // Of the part's blocks, in the model.
+  int number = 0;        // In the model.
+  int first_block = 0;   // Of the part's blocks, in the model.
   size_t first_own = 0;  // The same among the blocks of the stage.
   std::vector<Block> blocks;
 };
@@ -42,6 +43,7 @@ class PipelineRunner {
   // COLLECTIVE along the pipeline, without gradients. The last stage returns the output, the
   // others an undefined tensor.
   at::Tensor evaluate(const Batch& batch);
+  PartTimes& times() { return times_; }
   // The most bytes of activations that the stage held in a step, without the parts' own
   // intermediate results: those that were received or sent.
   int64_t boundary_bytes() const { return most_boundary_bytes_; }
@@ -86,6 +88,7 @@ class PipelineRunner {
   std::map<std::pair<int, int>, Live> live_;      // By part and micro-batch.
   // What parts of this stage hand each other.
   std::map<std::pair<int, int>, std::vector<ActivationMail::Item>> inputs_, gradients_;
+  PartTimes times_;
   int64_t boundary_bytes_ = 0, most_boundary_bytes_ = 0;
 };
 
