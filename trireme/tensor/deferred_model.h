@@ -34,9 +34,9 @@ class DeferredModel {
   using Make = std::function<std::shared_ptr<torch::nn::Module>()>;
 
   // Runs `make` once. Afterwards the module is hollow, and the thread's random numbers are where
-  // they were. If `make` looks at the values of its tensors (item(), data_ptr(), an operation whose
-  // result has a size that depends on values), the whole model must be allocated while it is made.
-  // A warning then says so, and the result is the same.
+  // they were. If `make` looks at the values of its tensors (item(), data_ptr(), an operation
+  // whose result has a size that depends on values), the whole model must be allocated while it is
+  // made. A warning then says so, and the result is the same.
   explicit DeferredModel(Make make);
 
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
@@ -50,8 +50,8 @@ class DeferredModel {
   // not have, and Error(unsupported) if `make` made another model than the first time.
   void materialise(const std::set<std::string>& names);
 
-  // Makes these parameters and buffers hollow, and with them all tensors that share their storages.
-  // Throws as materialise() does for a name.
+  // Makes these parameters and buffers hollow, and with them all tensors that share their
+  // storages. Throws as materialise() does for a name.
   void release(const std::set<std::string>& names);
 
  private:
