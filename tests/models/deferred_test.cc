@@ -23,7 +23,6 @@ std::vector<Case> cases() {
       {{.name = "mlp", .hidden = {300, 16}, .dropout = 0.5}, {{1, 8, 8}, 10}},
       {{.name = "cnn", .channels = {8, 16}}, {{3, 8, 8}, 10}},
       {{.name = "resnet18"}, {{1, 8, 8}, 10}},
-      {{.name = "resnet18", .zero_init = 1}, {{3, 65, 20}, 7}},
       {{.name = "gpt", .layers = 3, .width = 32, .heads = 4, .vocabulary = 50, .context = 12},
        {{12}, 50}},
   };
@@ -58,6 +57,7 @@ std::set<std::string> names_in(const Block& block, const torch::nn::Module& modu
 TEST(DeferredModels, EachBlockAloneHasTheValuesOfTheWholeModel) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
     for (const Case& c : cases()) {
+      if (c.options.name == "resnet18" && dtype != at::kFloat) continue;  // 11 million elements.
       std::map<std::string, at::Tensor> expected;
       ReplicaRandom random(7);
       const size_t blocks = [&] {
@@ -66,7 +66,7 @@ TEST(DeferredModels, EachBlockAloneHasTheValuesOfTheWholeModel) {
         return model.blocks.size();
       }();
       const at::Tensor after = random.mark();
-      for (size_t own = 0; own < blocks; ++own) {
+      for (const size_t own : {size_t{0}, blocks / 2, blocks - 1}) {
         random.reseed(7);
         Model model;
         DeferredModel deferred([&] {
@@ -80,8 +80,9 @@ TEST(DeferredModels, EachBlockAloneHasTheValuesOfTheWholeModel) {
         EXPECT_TRUE(at::equal(random.mark(), after)) << c.options.name;
         for (const auto& [name, tensor] : tensors_of(*model.module)) {
           EXPECT_EQ(is_hollow(tensor), !names.contains(name)) << c.options.name << " " << name;
-          if (names.contains(name))
+          if (names.contains(name)) {
             EXPECT_TRUE(at::equal(tensor, expected.at(name))) << c.options.name << " " << name;
+          }
         }
       }
     }

@@ -13,7 +13,6 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/tensor/construction_pass.h>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -30,7 +29,15 @@ class DeferredModel {
  public:
   // Makes a module as the model's factory does, conversions of its type included, so that nothing
   // changes its tensors' storages later. It is called more than once and must do the same each
-  // time; tensors that it takes from elsewhere are read and never changed.
+  // time; tensors that it takes from elsewhere are read and never changed. A `Model` of the room
+  // `parallel` keeps what the first call made:
+  //   Model model;
+  //   DeferredModel deferred([&] {
+  //     Model made = factory();
+  //     prepare_for_training(*made.module, dtype);
+  //     if (!model.module) model = made;
+  //     return made.module;
+  //   });
   using Make = std::function<std::shared_ptr<torch::nn::Module>()>;
 
   // Runs `make` once. Afterwards the module is hollow, and the thread's random numbers are where
