@@ -69,14 +69,13 @@ const std::map<std::string, DeferredModel::Make>& models() {
   using namespace torch::nn;
   static const at::Tensor pretrained = at::full({40, 60}, 0.5);
   static const std::map<std::string, DeferredModel::Make> all{
-      {"linears", sequence([] { return Sequential(Linear(70, 90), Linear(90, 80), Linear(80, 1)); })},
-      {"norms_and_convolutions",
-       sequence([] {
+      {"linears",
+       sequence([] { return Sequential(Linear(70, 90), Linear(90, 80), Linear(80, 1)); })},
+      {"norms_and_convolutions", sequence([] {
          return Sequential(Conv2d(Conv2dOptions(3, 20, 3)), BatchNorm2d(20),
                            Conv2d(Conv2dOptions(20, 8, 3).bias(false)), BatchNorm2d(8));
        })},
-      {"embedding_and_norm",
-       sequence([] {
+      {"embedding_and_norm", sequence([] {
          return Sequential(Embedding(EmbeddingOptions(300, 17).padding_idx(3)),
                            LayerNorm(LayerNormOptions({17})), Linear(17, 300));
        })},
@@ -84,7 +83,7 @@ const std::map<std::string, DeferredModel::Make>& models() {
       {"transformer_layer",
        [] { return TransformerEncoderLayer(TransformerEncoderLayerOptions(64, 4)).ptr(); }},
       {"scaled_randn", bag([](Bag& b) {
-         for (const int64_t size : {3, 15, 16, 17, 33, 70'001, 131'088})
+         for (const int64_t size : {3, 15, 16, 17, 33, 65'540, 70'001, 131'088})
            b.parameter("w" + std::to_string(size), at::randn({size}) * 0.02);
        })},
       {"normal_of_all_types", bag([](Bag& b) {
@@ -126,7 +125,7 @@ const std::map<std::string, DeferredModel::Make>& models() {
            truncated_normal(b.parameter("w" + std::to_string(i), at::empty({40, 60})));
        })},
       {"init_functions", bag([](Bag& b) {
-         const auto next = [&, n = 0](at::IntArrayRef size) mutable {
+         auto next = [&, n = 0](at::IntArrayRef size) mutable {
            return b.parameter("w" + std::to_string(n++), at::empty(size));
          };
          init::xavier_uniform_(next({40, 60}));
@@ -162,7 +161,8 @@ const std::map<std::string, DeferredModel::Make>& models() {
          b.buffer("mask", at::ones({60, 60}).tril());
          b.buffer("places", at::arange(5000));
          b.buffer("frequencies", at::pow(10000.0, at::arange(0, 200, 2) / 200.0));
-         b.buffer("both", at::cat({at::linspace(0, 1, 2000).sin(), at::linspace(0, 1, 2000).cos()}));
+         b.buffer("both",
+                  at::cat({at::linspace(0, 1, 2000).sin(), at::linspace(0, 1, 2000).cos()}));
          b.buffer("count", at::zeros({}, at::kLong));
          b.buffer("stacked", at::stack({at::eye(40), at::zeros({40, 40})}));
          b.buffer("empty", at::empty({0}));
@@ -196,6 +196,10 @@ const std::map<std::string, DeferredModel::Make>& models() {
        })},
   };
   return all;
+}
+
+bool share_storage(const at::Tensor& one, const at::Tensor& other) {
+  return one.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl();
 }
 
 struct Ordinary {
@@ -254,8 +258,7 @@ TEST_P(DeferredModelOf, AnyTensorAloneHasItsOrdinaryValues) {
     EXPECT_TRUE(at::equal(tensors.at(own), expected)) << own;
     EXPECT_TRUE(at::equal(random.mark(), expected_.generator)) << own;
     for (const auto& [name, tensor] : tensors)
-      EXPECT_EQ(is_hollow(tensor),
-                tensor.numel() > 0 && !tensor.storage().is_alias_of(tensors.at(own).storage()))
+      EXPECT_EQ(is_hollow(tensor), tensor.numel() > 0 && !share_storage(tensor, tensors.at(own)))
           << name << " beside " << own;
   }
 }
@@ -297,8 +300,8 @@ const std::map<std::string, std::pair<DeferredModel::Make, std::string>>& obstac
       {"a_loop_until_it_fits",
        {bag([](Bag& b) {
           at::Tensor weight = at::randn({3000});
-          while ((weight.abs() > 3).any().item<bool>())
-            weight = at::where(weight.abs() > 3, at::randn({3000}), weight);
+          while ((weight > 3).any().item<bool>())
+            weight = at::where(weight > 3, at::randn({3000}), weight);
           b.parameter("w", weight);
           b.parameter("last", at::rand({30}));
         }),
@@ -340,7 +343,9 @@ TEST(DeferredModel, AModelWithAnObstacleIsAllocatedAsAWholeAndHasTheSameValues) 
     model.materialise({"w"});
     for (const auto& [name, tensor] : tensors_of(*model.module())) {
       EXPECT_EQ(is_hollow(tensor), name != "w") << what << " " << name;
-      if (name == "w") EXPECT_TRUE(at::equal(tensor, expected.tensors.at(name))) << what;
+      if (name == "w") {
+        EXPECT_TRUE(at::equal(tensor, expected.tensors.at(name))) << what;
+      }
     }
     EXPECT_TRUE(at::equal(random.mark(), expected.generator)) << what;
   }
@@ -433,9 +438,7 @@ TEST(DeferredModel, AnUnknownNameIsRefused) {
 
 TEST(DeferredModel, AFactoryThatMakesAnotherModelEachTimeIsRefused) {
   int calls = 0;
-  DeferredModel model(bag([&calls](Bag& b) {
-    b.parameter("w", at::rand({100 + ++calls}));
-  }));
+  DeferredModel model(bag([&calls](Bag& b) { b.parameter("w", at::rand({100 + ++calls})); }));
   EXPECT_THROW(model.materialise({"w"}), Error);
 }
 
@@ -497,7 +500,7 @@ class CountingSource : public AllocationSource {
 };
 
 TEST(DeferredModel, OnlyOwnTensorsEverGetMemory) {
-  constexpr int64_t kWidth = 3584;  // A weight has 51 MB, and the model 411 MB.
+  static constexpr int64_t kWidth = 3584;  // A weight has 51 MB, and the model 411 MB.
   constexpr size_t kWeightBytes = kWidth * kWidth * sizeof(float), kMegabyte = 1 << 20;
   install_cpu_allocator();
   const auto counted = std::make_shared<CountingSource>();

@@ -75,7 +75,9 @@ TEST(Hollow, BackwardIsTheSameIfTheValuesComeBackBeforeIt) {
   const at::Tensor input = at::randn({7, 6});
   const at::Tensor first = at::randn({5, 6}).requires_grad_();
   const at::Tensor second = at::randn({4, 5}).requires_grad_();
-  const auto loss = [&] { return at::linear(at::linear(input, first).tanh(), second).pow(2).sum(); };
+  const auto loss = [&] {
+    return at::linear(at::linear(input, first).tanh(), second).pow(2).sum();
+  };
   loss().backward();
   const at::Tensor expected_first = first.grad().clone(), expected_second = second.grad().clone();
   first.mutable_grad().reset();

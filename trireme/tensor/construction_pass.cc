@@ -117,7 +117,8 @@ void ConstructionPass::on_operation(const OperatorHandle& operation, c10::Dispat
   } else {
     if (kind_ == Kind::replay && draws) {
       const c10::impl::ExcludeDispatchKeyGuard once(kConstructionKey);
-      draw_and_discard(operation, below, torch::jit::last(*stack, operation.schema().arguments().size()).vec());
+      draw_and_discard(operation, below,
+                       torch::jit::last(*stack, operation.schema().arguments().size()).vec());
     }
     run_hollow(operation, stack);
   }
@@ -133,9 +134,8 @@ void ConstructionPass::run_parts(const OperatorHandle& operation, c10::DispatchK
   const Storages before = storages_of(operation, *stack);
   operation.redispatchBoxed(below, stack);
   for (const c10::Storage& storage : new_storages(operation, *stack, before))
-    record_.steps.push_back({.operation = operation.schema().name(),
-                             .writes = {number(storage)},
-                             .is_real = true});
+    record_.steps.push_back(
+        {.operation = operation.schema().name(), .writes = {number(storage)}, .is_real = true});
 }
 
 std::vector<c10::Storage> ConstructionPass::new_storages(const OperatorHandle& operation,

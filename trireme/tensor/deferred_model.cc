@@ -4,6 +4,7 @@
 #include <trireme/base/log.h>
 #include <trireme/tensor/deferred_model.h>
 #include <trireme/tensor/hollow.h>
+#include <map>
 #include <utility>
 
 namespace trireme {

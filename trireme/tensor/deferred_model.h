@@ -13,7 +13,6 @@
 #include <ATen/core/Tensor.h>
 #include <trireme/tensor/construction_pass.h>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -30,13 +29,21 @@ class DeferredModel {
  public:
   // Makes a module as the model's factory does, conversions of its type included, so that nothing
   // changes its tensors' storages later. It is called more than once and must do the same each
-  // time; tensors that it takes from elsewhere are read and never changed.
+  // time; tensors that it takes from elsewhere are read and never changed. A `Model` of the room
+  // `parallel` keeps what the first call made:
+  //   Model model;
+  //   DeferredModel deferred([&] {
+  //     Model made = factory();
+  //     prepare_for_training(*made.module, dtype);
+  //     if (!model.module) model = made;
+  //     return made.module;
+  //   });
   using Make = std::function<std::shared_ptr<torch::nn::Module>()>;
 
   // Runs `make` once. Afterwards the module is hollow, and the thread's random numbers are where
-  // they were. If `make` looks at the values of its tensors (item(), data_ptr(), an operation whose
-  // result has a size that depends on values), the whole model must be allocated while it is made.
-  // A warning then says so, and the result is the same.
+  // they were. If `make` looks at the values of its tensors (item(), data_ptr(), an operation
+  // whose result has a size that depends on values), the whole model must be allocated while it is
+  // made. A warning then says so, and the result is the same.
   explicit DeferredModel(Make make);
 
   const std::shared_ptr<torch::nn::Module>& module() const { return module_; }
@@ -50,8 +57,8 @@ class DeferredModel {
   // not have, and Error(unsupported) if `make` made another model than the first time.
   void materialise(const std::set<std::string>& names);
 
-  // Makes these parameters and buffers hollow, and with them all tensors that share their storages.
-  // Throws as materialise() does for a name.
+  // Makes these parameters and buffers hollow, and with them all tensors that share their
+  // storages. Throws as materialise() does for a name.
   void release(const std::set<std::string>& names);
 
  private:

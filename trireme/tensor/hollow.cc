@@ -46,16 +46,16 @@ void make_hollow(const c10::Storage& storage) {
 void make_hollow(const at::Tensor& tensor) { make_hollow(tensor.storage()); }
 
 void give_memory(const c10::Storage& storage) {
-  if (is_hollow(storage))
-    fill_with(storage, c10::GetCPUAllocator()->allocate(storage.nbytes()));
+  if (is_hollow(storage)) fill_with(storage, c10::GetCPUAllocator()->allocate(storage.nbytes()));
 }
 void give_memory(const at::Tensor& tensor) { give_memory(tensor.storage()); }
 
 void move_memory(const c10::Storage& from, const c10::Storage& to) {
   if (is_hollow(from) || !is_hollow(to) || from.nbytes() != to.nbytes())
-    throw Error(ErrorCode::internal, "tensor", "memory moves only to a hollow storage of its size");
-  fill_with(to, std::exchange(from.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(),
-                              no_memory()));
+    throw Error(ErrorCode::internal, "tensor",
+                "memory moves only to a hollow storage of its size");
+  fill_with(
+      to, std::exchange(from.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks(), no_memory()));
   refuse_access(*from.unsafeGetStorageImpl());
 }
 

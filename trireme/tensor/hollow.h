@@ -20,12 +20,13 @@ void make_hollow(const c10::Storage& storage);
 void make_hollow(const at::Tensor& tensor);
 
 // Gives a hollow storage memory with undefined content, from LibTorch's CPU allocator; does
-// nothing if it has memory. No version counter moves. Fill it through tensor.variable_data(), whose
-// version is its own: then autograd accepts what it saved before.
+// nothing if it has memory. No version counter moves. Fill it through tensor.variable_data(),
+// whose version is its own: then autograd accepts what it saved before.
 void give_memory(const c10::Storage& storage);
 void give_memory(const at::Tensor& tensor);
 
-// Hands the memory of `from` to the hollow storage `to` of the same size, and leaves `from` hollow.
+// Hands the memory of `from` to the hollow storage `to` of the same size, and leaves `from`
+// hollow.
 void move_memory(const c10::Storage& from, const c10::Storage& to);
 
 // Gives the storage another size, and frees its memory.

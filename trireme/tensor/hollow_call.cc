@@ -45,8 +45,15 @@ void give_form(const at::Tensor& to, const at::Tensor& from) {
   to.unsafeGetTensorImpl()->set_sizes_and_strides(from.sizes(), from.strides());
 }
 
-// A call of the same operation on tensors of the same form on LibTorch's meta device. Storages that
-// arguments share are shared there too.
+bool has_composite_kernel(const c10::OperatorHandle& operation) {
+  using c10::DispatchKey;
+  return operation.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
+         operation.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+         operation.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
+// A call of the same operation on tensors of the same form on LibTorch's meta device. Storages
+// that arguments share are shared there too.
 class MetaCall {
  public:
   MetaCall(const c10::OperatorHandle& operation, const Stack& stack) {
@@ -120,8 +127,10 @@ class MetaCall {
   Stack arguments_, results_;
 };
 
+// LibTorch also has a kernel for all operations on meta tensors that have none. It only throws.
 bool has_meta_kernel(const c10::OperatorHandle& operation) {
-  return operation.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+  using c10::DispatchKey;
+  return operation.hasKernelForDispatchKey(DispatchKey::Meta) || has_composite_kernel(operation);
 }
 
 // The argument that a result with this alias is.
@@ -154,14 +163,19 @@ bool has_outputs(const c10::OperatorHandle& operation) {
   return std::ranges::any_of(arguments_of(operation), &c10::Argument::is_out);
 }
 
+[[noreturn]] void refuse_unknown_form(const c10::OperatorHandle& operation) {
+  throw Error(ErrorCode::unsupported, "tensor",
+              operation.schema().name() + " does not tell the size of its result without values",
+              "a model that initialises its tensors without it");
+}
+
 // Without a meta kernel, an output that has a size is taken to have the right one.
 void check_outputs(const c10::OperatorHandle& operation, const Stack& stack) {
   const auto& arguments = arguments_of(operation);
   for (size_t i = 0; i < arguments.size(); ++i) {
     const IValue& value = first_argument(operation, stack)[i];
     if (arguments[i].is_out() && value.isTensor() && value.toTensor().numel() == 0)
-      throw Error(ErrorCode::unsupported, "tensor",
-                  "the size of " + operation.schema().name() + "'s result is not known without it");
+      refuse_unknown_form(operation);
   }
 }
 
@@ -219,13 +233,10 @@ bool is_on_cpu(const c10::OperatorHandle& operation, const Stack& stack) {
 }
 
 bool consists_of_others(const c10::OperatorHandle& operation) {
-  using c10::DispatchKey;
   // copy_ is registered for all backends alike, but its kernel moves the bytes itself.
-  if (operation.schema().name() == "aten::copy_") return false;
-  if (operation.hasKernelForDispatchKey(DispatchKey::CPU)) return false;
-  return operation.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
-         operation.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
-         operation.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional);
+  return operation.schema().name() != "aten::copy_" &&
+         !operation.hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
+         has_composite_kernel(operation);
 }
 
 bool only_makes_a_view(const c10::OperatorHandle& operation) {
@@ -273,6 +284,7 @@ void run_on_forms(const c10::OperatorHandle& operation, Stack* stack,
     for (const c10::Argument& result : operation.schema().returns())
       results.push_back(argument_returned(operation, *stack, result));
   } else {
+    if (!has_meta_kernel(operation)) refuse_unknown_form(operation);
     results = results_on_cpu(operation, *stack);
   }
   for (const TensorArgument& each : tensor_arguments(operation, *stack))

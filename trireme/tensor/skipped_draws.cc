@@ -11,8 +11,8 @@ namespace trireme {
 namespace {
 
 constexpr int64_t kPieceElements = int64_t{1} << 16;
-// normal_ draws for whole groups of this many elements of a contiguous tensor. If the size is not a
-// multiple of it, the last group is drawn once more, so the last piece must hold a whole group.
+// normal_ draws for whole groups of this many elements of a contiguous tensor. If the size is not
+// a multiple of it, the last group is drawn once more, so the last piece must hold a whole group.
 constexpr int64_t kNormalGroup = 16;
 
 // The generator stands at the same place after one call for all elements as after a call for each
@@ -43,9 +43,9 @@ bool draws_random_numbers(const c10::OperatorHandle& operation) {
 
 bool fills_with_random_numbers(const c10::OperatorHandle& operation) {
   static const std::set<std::string> fills{
-      "aten::uniform_",     "aten::normal_", "aten::random_",    "aten::bernoulli_",
-      "aten::exponential_", "aten::cauchy_", "aten::geometric_", "aten::log_normal_",
-      "aten::randperm"};
+      "aten::uniform_",   "aten::normal_",      "aten::random_",
+      "aten::bernoulli_", "aten::exponential_", "aten::cauchy_",
+      "aten::geometric_", "aten::log_normal_",  "aten::randperm"};
   const c10::FunctionSchema& schema = operation.schema();
   // bernoulli_ also has a form that reads its probabilities from a second tensor.
   const auto tensors = std::ranges::count_if(schema.arguments(), [](const c10::Argument& each) {

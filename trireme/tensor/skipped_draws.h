@@ -12,7 +12,8 @@ bool fills_with_random_numbers(const c10::OperatorHandle& operation);
 
 // Draws what a filling operation with these arguments would draw, on scratch memory. uniform_ and
 // normal_, which initialise nearly all parameters, need 1 MB at most. Another operation needs
-// memory of its tensor's size, which is freed at once. `below` are the dispatch keys to run it with.
+// memory of its tensor's size, which is freed at once. `below` are the dispatch keys to run it
+// with.
 void draw_and_discard(const c10::OperatorHandle& operation, c10::DispatchKeySet below,
                       const torch::jit::Stack& arguments);
 
