@@ -101,10 +101,14 @@ std::string bubble_lines(const PipelinePlan& plan, const PipelineCosts& costs,
   const auto beside = [&](bool fits) {
     return formula && fits ? fmt::format(" (formula: {:.1f} %)", *formula * 100) : "";
   };
-  return fmt::format("time {:g}, bubble {:.1f} %{}; if no stage waits for the others between "
-                     "batches: time {:g}, bubble {:.1f} %{}\n",
-                     times.total, times.bubble * 100, beside(!formula_is_of_span), times.span,
-                     times.bubble_in_span * 100, beside(formula_is_of_span));
+  std::string text = fmt::format("time {:g}, bubble {:.1f} %{}\n", times.total, times.bubble * 100,
+                                 beside(!formula_is_of_span));
+  if (times.span < times.total)
+    text += fmt::format(
+        "if no stage waits for the others between batches: time {:g}, bubble "
+        "{:.1f} %{}\n",
+        times.span, times.bubble_in_span * 100, beside(formula_is_of_span));
+  return text;
 }
 
 }  // namespace
@@ -112,25 +116,28 @@ std::string bubble_lines(const PipelinePlan& plan, const PipelineCosts& costs,
 std::string describe(const PipelinePlan& plan, const PipelineCosts& costs) {
   const PipelineTimes times = simulate(plan, costs);
   const PipelineFacts& facts = plan.facts;
-  std::string text = fmt::format(
-      "pipeline schedule {}: {} {}, {} {}, {} on each stage\n\n", facts.schedule, facts.stages,
-      facts.stages == 1 ? "stage" : "stages", facts.microbatches,
-      facts.microbatches == 1 ? "micro-batch" : "micro-batches",
-      facts.chunks == 1 ? "one part" : fmt::format("{} parts", facts.chunks));
+  std::string text =
+      fmt::format("pipeline schedule {}: {} {}, {} {}, {} on each stage\n\n", facts.schedule,
+                  facts.stages, facts.stages == 1 ? "stage" : "stages", facts.microbatches,
+                  facts.microbatches == 1 ? "micro-batch" : "micro-batches",
+                  facts.chunks == 1 ? "one part" : fmt::format("{} parts", facts.chunks));
   text += in_bands(draw_lines(plan, times));
-  text += fmt::format("\n{}F forward, B backward, I gradient of the input, W gradient of the "
-                      "weights, . waits\n",
-                      facts.chunks == 1 ? "" : "part, letter, micro-batch: ");
+  text += fmt::format(
+      "\n{}F forward, B backward, I gradient of the input, W gradient of the "
+      "weights, . waits\n",
+      facts.chunks == 1 ? "" : "part, letter, micro-batch: ");
   text += bubble_lines(plan, costs, times);
   const int buffers = buffers_needed(plan);
   text += buffers == 0 ? "sends may wait for their receivers\n"
-                       : fmt::format("sends must not wait for their receivers, or only when more "
-                                     "than {} of a pair's messages wait\n",
-                                     buffers);
+                       : fmt::format(
+                             "sends must not wait for their receivers, or only when more "
+                             "than {} of a pair's messages wait\n",
+                             buffers);
   const bool has_bytes = costs.activation_bytes != PipelineCosts().activation_bytes;
-  text += fmt::format("\nstage  parts      busy     messages sent  activations at most, in "
-                      "micro-batches of a part{}\n",
-                      has_bytes ? ", and in bytes" : "");
+  text += fmt::format(
+      "\nstage  parts      busy     messages sent  activations at most, in "
+      "micro-batches of a part{}\n",
+      has_bytes ? ", and in bytes" : "");
   for (size_t stage = 0; stage < plan.steps.size(); ++stage) {
     const int number = static_cast<int>(stage);
     text += fmt::format("{:<5}  {:<9}  {:>5.1f} %  {:<13}  {}{}\n", stage,

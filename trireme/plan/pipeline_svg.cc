@@ -88,28 +88,27 @@ class PipelineDrawing {
  private:
   std::string title() const {
     const PipelineFacts& facts = plan_.facts;
-    return fmt::format("{}: {} stage{}, {} micro-batch{}{}", facts.schedule, facts.stages,
-                       facts.stages == 1 ? "" : "s", facts.microbatches,
-                       facts.microbatches == 1 ? "" : "es",
-                       facts.chunks == 1
-                           ? ""
-                           : fmt::format(", {} parts of the model on each stage", facts.chunks));
+    return fmt::format(
+        "{}: {} stage{}, {} micro-batch{}{}", facts.schedule, facts.stages,
+        facts.stages == 1 ? "" : "s", facts.microbatches, facts.microbatches == 1 ? "" : "es",
+        facts.chunks == 1 ? ""
+                          : fmt::format(", {} parts of the model on each stage", facts.chunks));
   }
 
   std::vector<std::string> captions() const {
-    std::vector<std::string> lines = {fmt::format(
-        "Bubble: {:.1f} % of the time ({:.1f} % if no stage waits for the others between batches).",
-        times_.bubble * 100, times_.bubble_in_span * 100)};
+    std::vector<std::string> lines = {
+        fmt::format("Bubble: {:.1f} % of the time ({:.1f} % if no stage waits for the others "
+                    "between batches).",
+                    times_.bubble * 100, times_.bubble_in_span * 100)};
     const auto& peaks = times_.peak_microbatches;
     const bool equal = std::ranges::all_of(peaks, [&](int peak) { return peak == peaks.front(); });
     const char* unit = plan_.facts.chunks == 1 ? "micro-batches" : "micro-batches of a part";
     lines.push_back(
         equal ? fmt::format("Activations at most: {} {} on each stage.", peaks.front(), unit)
-        : peaks.size() <= 16
-            ? fmt::format("Activations at most: {} {} on stages 0 to {}.", fmt::join(peaks, ", "),
-                          unit, peaks.size() - 1)
-            : fmt::format("Activations at most: {} {} on a stage.",
-                          *std::ranges::max_element(peaks), unit));
+        : peaks.size() <= 16 ? fmt::format("Activations at most: {} {} on stages 0 to {}.",
+                                           fmt::join(peaks, ", "), unit, peaks.size() - 1)
+                             : fmt::format("Activations at most: {} {} on a stage.",
+                                           *std::ranges::max_element(peaks), unit));
     return lines;
   }
 
@@ -130,9 +129,10 @@ class PipelineDrawing {
       for (size_t place = 0; place < plan_.steps[stage].size(); ++place)
         text += cell(plan_.steps[stage][place], times_.steps[stage][place], y);
     }
-    return text + fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"12\">time \xE2\x86\x92</text>\n",
-                              point(kLeft),
-                              point(kTop + kRow * static_cast<double>(plan_.steps.size()) + 12));
+    return text +
+           fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"12\">time \xE2\x86\x92</text>\n",
+                       point(kLeft),
+                       point(kTop + kRow * static_cast<double>(plan_.steps.size()) + 12));
   }
 
   std::string cell(const PipelineStep& step, const PipelineTime& time, double y) const {
@@ -152,8 +152,7 @@ class PipelineDrawing {
 
   std::string legend(double y) const {
     std::set<PipelineTask> used;
-    for_each_step(plan_,
-                  [&](const PipelineStep& step, PipelinePlace) { used.insert(step.task); });
+    for_each_step(plan_, [&](const PipelineStep& step, PipelinePlace) { used.insert(step.task); });
     std::string text;
     double x = 10;
     const int shades = std::min(plan_.facts.chunks, 4);
