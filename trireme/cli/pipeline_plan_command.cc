@@ -42,6 +42,14 @@ plan::PipelinePlan plan_of(const PipelineArguments& arguments) {
   return made;
 }
 
+void require_folder_of(const std::filesystem::path& file) {
+  const auto folder = std::filesystem::absolute(file).parent_path();
+  if (!std::filesystem::is_directory(folder))
+    throw Error(ErrorCode::not_found, "cli",
+                fmt::format("--svg {}: there is no folder {}", file.string(), folder.string()),
+                "a folder that exists");
+}
+
 }  // namespace
 
 void PipelineArguments::add_to(Command command) {
@@ -66,6 +74,7 @@ bool PipelineArguments::are_given() const {
 }
 
 int PipelineArguments::show(bool json) const {
+  if (!svg.empty()) require_folder_of(svg);
   const plan::PipelinePlan made = plan_of(*this);
   const plan::PipelineCosts given =
       costs.empty() ? plan::PipelineCosts() : plan::parse_pipeline_costs(costs);

@@ -67,11 +67,12 @@ PipelineLines draw_lines(const PipelinePlan& plan, const PipelineTimes& times) {
 // The lines, cut into bands that fit into a terminal.
 std::string in_bands(const PipelineLines& lines) {
   const int columns = std::max(5, kMostBandWidth / lines.width / 5 * 5);
+  const auto digits = fmt::formatted_size("{}", lines.stages.size() - 1);
   std::string text;
   int shown = 0;
   for (int band = 0; band < kMostBands && shown < lines.columns; ++band, shown += columns) {
     if (band > 0) text += '\n';
-    text += "time     | ";
+    text += fmt::format("time  {:{}} | ", "", digits);
     const int end = std::min(lines.columns, shown + columns);
     for (int column = shown; column < end; column += 5) {
       const std::string time = fmt::format("{:g}", column * lines.unit);
@@ -79,7 +80,7 @@ std::string in_bands(const PipelineLines& lines) {
       text += fmt::format("{:<{}}", fits ? time : "", 5 * lines.width);
     }
     for (size_t stage = 0; stage < lines.stages.size(); ++stage)
-      text += fmt::format("\nstage {:<2} | {}", stage,
+      text += fmt::format("\nstage {:<{}} | {}", stage, digits,
                           lines.stages[stage].substr(static_cast<size_t>(shown * lines.width),
                                                      static_cast<size_t>(columns * lines.width)));
     text += '\n';

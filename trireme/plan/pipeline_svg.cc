@@ -29,7 +29,7 @@ struct Colour {
   }
   // Black or white: the one that is easier to read on this colour.
   const char* text() const {
-    return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#000" : "#fff";
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 125 ? "#000" : "#fff";
   }
 };
 
@@ -39,10 +39,10 @@ struct TaskLook {
   const char* name;
 };
 constexpr std::array kLooks = {
-    TaskLook{PipelineTask::forward, {38, 84, 150}, "forward"},
-    TaskLook{PipelineTask::backward, {30, 122, 82}, "backward"},
+    TaskLook{PipelineTask::forward, {31, 70, 135}, "forward"},
+    TaskLook{PipelineTask::backward, {76, 175, 120}, "backward"},
     TaskLook{PipelineTask::input_gradient, {214, 127, 24}, "gradient of the input"},
-    TaskLook{PipelineTask::weight_gradient, {150, 132, 196}, "gradient of the weights"},
+    TaskLook{PipelineTask::weight_gradient, {186, 174, 216}, "gradient of the weights"},
 };
 const TaskLook& look_of(PipelineTask task) {
   return *std::ranges::find(kLooks, task, &TaskLook::task);
@@ -96,10 +96,13 @@ class PipelineDrawing {
   }
 
   std::vector<std::string> captions() const {
+    const std::string apart =
+        times_.span < times_.total
+            ? fmt::format(" ({:.1f} % if no stage waits for the others between batches)",
+                          times_.bubble_in_span * 100)
+            : "";
     std::vector<std::string> lines = {
-        fmt::format("Bubble: {:.1f} % of the time ({:.1f} % if no stage waits for the others "
-                    "between batches).",
-                    times_.bubble * 100, times_.bubble_in_span * 100)};
+        fmt::format("Bubble: {:.1f} % of the time{}.", times_.bubble * 100, apart)};
     const auto& peaks = times_.peak_microbatches;
     const bool equal = std::ranges::all_of(peaks, [&](int peak) { return peak == peaks.front(); });
     const char* unit = plan_.facts.chunks == 1 ? "micro-batches" : "micro-batches of a part";

@@ -49,7 +49,7 @@ struct PipelineTimes {
   // The fraction of `total` in which the stages wait, on average over them.
   double bubble = 0;
   // The same of `span`. This is the bubble if a stage begins the next batch without waiting for
-  // the others (arXiv 2401.10241, section 5.3).
+  // the others, and the way in which arXiv 2401.10241 counts it.
   double bubble_in_span = 0;
   // [stage]: the most micro-batches whose activations it holds at a time, summed over its parts;
   // and the most bytes, in which those between I and W count by their fraction.
