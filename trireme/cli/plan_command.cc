@@ -1,8 +1,9 @@
-// `trireme plan`: prints what a run would do, for any world size. It does not run it or load
-// LibTorch.
+// `trireme plan`: prints what a run would do, for any world size, or a pipeline. It does not run
+// it or load LibTorch.
 #include <fmt/ranges.h>
 #include <trireme/base/error.h>
 #include <trireme/cli/commands.h>
+#include <trireme/cli/pipeline_arguments.h>
 #include <trireme/run/engine_plan.h>
 #include <trireme/run/places.h>
 #include <algorithm>
@@ -16,6 +17,7 @@ struct PlanArguments {
   Launchers launchers;
   int64_t batches = 0;
   bool json = false;
+  PipelineArguments pipeline;
 };
 
 // The plan's largest all-reduce by an algorithm of Trireme's own, or null if there is none.
@@ -102,8 +104,17 @@ void add_plan(Command app) {
   command.option("--batches", arguments->batches,
                  "Also list the samples of this many global batches");
   command.flag("--json", arguments->json, "Print JSON");
-  command.footer("Example: trireme plan examples/digits.yaml --workers 4");
-  command.action([arguments] { return show(*arguments); });
+  arguments->pipeline.add_to(command);
+  for (const char* const option : {"config", "--set", "--workers", "--nodes", "--batches"})
+    for (const char* const pipeline : {"--schedule", "--schedule-file"})
+      command.excludes(option, pipeline);
+  command.footer(
+      "Examples: trireme plan examples/digits.yaml --workers 4\n"
+      "          trireme plan --schedule 1f1b --stages 4 --microbatches 8");
+  command.action([arguments] {
+    const PipelineArguments& pipeline = arguments->pipeline;
+    return pipeline.are_given() ? pipeline.show(arguments->json) : show(*arguments);
+  });
 }
 
 }  // namespace trireme::cli

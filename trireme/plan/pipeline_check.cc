@@ -38,9 +38,9 @@ std::string grid_of(const PipelinePlan& plan, const std::vector<PipelinePlace>& 
 [[noreturn]] void reject_pipeline(const PipelinePlan& plan, const std::string& what,
                                   const std::vector<PipelinePlace>& marked) {
   const bool is_text = plan.facts.schedule == "text";
-  throw Error(is_text ? ErrorCode::invalid_argument : ErrorCode::internal, "plan",
-              fmt::format("pipeline plan '{}': {}\n{}", plan.facts.schedule, what,
-                          grid_of(plan, marked)));
+  throw Error(
+      is_text ? ErrorCode::invalid_argument : ErrorCode::internal, "plan",
+      fmt::format("pipeline plan '{}': {}\n{}", plan.facts.schedule, what, grid_of(plan, marked)));
 }
 
 void check_facts(const PipelinePlan& plan) {

@@ -67,11 +67,12 @@ PipelineLines draw_lines(const PipelinePlan& plan, const PipelineTimes& times) {
 // The lines, cut into bands that fit into a terminal.
 std::string in_bands(const PipelineLines& lines) {
   const int columns = std::max(5, kMostBandWidth / lines.width / 5 * 5);
+  const auto digits = fmt::formatted_size("{}", lines.stages.size() - 1);
   std::string text;
   int shown = 0;
   for (int band = 0; band < kMostBands && shown < lines.columns; ++band, shown += columns) {
     if (band > 0) text += '\n';
-    text += "time     | ";
+    text += fmt::format("time  {:{}} | ", "", digits);
     const int end = std::min(lines.columns, shown + columns);
     for (int column = shown; column < end; column += 5) {
       const std::string time = fmt::format("{:g}", column * lines.unit);
@@ -79,7 +80,7 @@ std::string in_bands(const PipelineLines& lines) {
       text += fmt::format("{:<{}}", fits ? time : "", 5 * lines.width);
     }
     for (size_t stage = 0; stage < lines.stages.size(); ++stage)
-      text += fmt::format("\nstage {:<2} | {}", stage,
+      text += fmt::format("\nstage {:<{}} | {}", stage, digits,
                           lines.stages[stage].substr(static_cast<size_t>(shown * lines.width),
                                                      static_cast<size_t>(columns * lines.width)));
     text += '\n';
@@ -101,10 +102,14 @@ std::string bubble_lines(const PipelinePlan& plan, const PipelineCosts& costs,
   const auto beside = [&](bool fits) {
     return formula && fits ? fmt::format(" (formula: {:.1f} %)", *formula * 100) : "";
   };
-  return fmt::format("time {:g}, bubble {:.1f} %{}; if no stage waits for the others between "
-                     "batches: time {:g}, bubble {:.1f} %{}\n",
-                     times.total, times.bubble * 100, beside(!formula_is_of_span), times.span,
-                     times.bubble_in_span * 100, beside(formula_is_of_span));
+  std::string text = fmt::format("time {:g}, bubble {:.1f} %{}\n", times.total, times.bubble * 100,
+                                 beside(!formula_is_of_span));
+  if (times.span < times.total)
+    text += fmt::format(
+        "if no stage waits for the others between batches: time {:g}, bubble "
+        "{:.1f} %{}\n",
+        times.span, times.bubble_in_span * 100, beside(formula_is_of_span));
+  return text;
 }
 
 }  // namespace
@@ -112,25 +117,28 @@ std::string bubble_lines(const PipelinePlan& plan, const PipelineCosts& costs,
 std::string describe(const PipelinePlan& plan, const PipelineCosts& costs) {
   const PipelineTimes times = simulate(plan, costs);
   const PipelineFacts& facts = plan.facts;
-  std::string text = fmt::format(
-      "pipeline schedule {}: {} {}, {} {}, {} on each stage\n\n", facts.schedule, facts.stages,
-      facts.stages == 1 ? "stage" : "stages", facts.microbatches,
-      facts.microbatches == 1 ? "micro-batch" : "micro-batches",
-      facts.chunks == 1 ? "one part" : fmt::format("{} parts", facts.chunks));
+  std::string text =
+      fmt::format("pipeline schedule {}: {} {}, {} {}, {} on each stage\n\n", facts.schedule,
+                  facts.stages, facts.stages == 1 ? "stage" : "stages", facts.microbatches,
+                  facts.microbatches == 1 ? "micro-batch" : "micro-batches",
+                  facts.chunks == 1 ? "one part" : fmt::format("{} parts", facts.chunks));
   text += in_bands(draw_lines(plan, times));
-  text += fmt::format("\n{}F forward, B backward, I gradient of the input, W gradient of the "
-                      "weights, . waits\n",
-                      facts.chunks == 1 ? "" : "part, letter, micro-batch: ");
+  text += fmt::format(
+      "\n{}F forward, B backward, I gradient of the input, W gradient of the "
+      "weights, . waits\n",
+      facts.chunks == 1 ? "" : "part, letter, micro-batch: ");
   text += bubble_lines(plan, costs, times);
   const int buffers = buffers_needed(plan);
   text += buffers == 0 ? "sends may wait for their receivers\n"
-                       : fmt::format("sends must not wait for their receivers, or only when more "
-                                     "than {} of a pair's messages wait\n",
-                                     buffers);
+                       : fmt::format(
+                             "sends must not wait for their receivers, or only when more "
+                             "than {} of a pair's messages wait\n",
+                             buffers);
   const bool has_bytes = costs.activation_bytes != PipelineCosts().activation_bytes;
-  text += fmt::format("\nstage  parts      busy     messages sent  activations at most, in "
-                      "micro-batches of a part{}\n",
-                      has_bytes ? ", and in bytes" : "");
+  text += fmt::format(
+      "\nstage  parts      busy     messages sent  activations at most, in "
+      "micro-batches of a part{}\n",
+      has_bytes ? ", and in bytes" : "");
   for (size_t stage = 0; stage < plan.steps.size(); ++stage) {
     const int number = static_cast<int>(stage);
     text += fmt::format("{:<5}  {:<9}  {:>5.1f} %  {:<13}  {}{}\n", stage,

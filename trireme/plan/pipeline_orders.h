@@ -16,8 +16,8 @@ PipelineOrder gpipe_order(const PipelineFacts& facts, int stage);
 PipelineOrder one_forward_one_backward_order(const PipelineFacts& facts, int stage);
 // 1F1B with several parts on each stage, over groups of K micro-batches for K stages (Megatron,
 // arXiv 2104.04473, section 2.2). The paper asks for whole groups. Here the first group may be
-// smaller: the order is that of whole groups, without the steps of micro-batches that do not exist.
-// Leaving out all steps of a micro-batch takes nothing away that another one waits for.
+// smaller: the order is that of whole groups, without the steps of micro-batches that do not
+// exist. Leaving out all steps of a micro-batch takes nothing away that another one waits for.
 PipelineOrder interleaved_order(const PipelineFacts& facts, int stage);
 // 1F1B with the backward in two parts: the gradients of weights wait, so that those of inputs
 // reach the stages before sooner. The stages hold as many micro-batches as the first one does in

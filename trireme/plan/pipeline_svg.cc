@@ -29,7 +29,7 @@ struct Colour {
   }
   // Black or white: the one that is easier to read on this colour.
   const char* text() const {
-    return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#000" : "#fff";
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 125 ? "#000" : "#fff";
   }
 };
 
@@ -39,10 +39,10 @@ struct TaskLook {
   const char* name;
 };
 constexpr std::array kLooks = {
-    TaskLook{PipelineTask::forward, {38, 84, 150}, "forward"},
-    TaskLook{PipelineTask::backward, {30, 122, 82}, "backward"},
+    TaskLook{PipelineTask::forward, {31, 70, 135}, "forward"},
+    TaskLook{PipelineTask::backward, {76, 175, 120}, "backward"},
     TaskLook{PipelineTask::input_gradient, {214, 127, 24}, "gradient of the input"},
-    TaskLook{PipelineTask::weight_gradient, {150, 132, 196}, "gradient of the weights"},
+    TaskLook{PipelineTask::weight_gradient, {186, 174, 216}, "gradient of the weights"},
 };
 const TaskLook& look_of(PipelineTask task) {
   return *std::ranges::find(kLooks, task, &TaskLook::task);
@@ -88,28 +88,30 @@ class PipelineDrawing {
  private:
   std::string title() const {
     const PipelineFacts& facts = plan_.facts;
-    return fmt::format("{}: {} stage{}, {} micro-batch{}{}", facts.schedule, facts.stages,
-                       facts.stages == 1 ? "" : "s", facts.microbatches,
-                       facts.microbatches == 1 ? "" : "es",
-                       facts.chunks == 1
-                           ? ""
-                           : fmt::format(", {} parts of the model on each stage", facts.chunks));
+    return fmt::format(
+        "{}: {} stage{}, {} micro-batch{}{}", facts.schedule, facts.stages,
+        facts.stages == 1 ? "" : "s", facts.microbatches, facts.microbatches == 1 ? "" : "es",
+        facts.chunks == 1 ? ""
+                          : fmt::format(", {} parts of the model on each stage", facts.chunks));
   }
 
   std::vector<std::string> captions() const {
-    std::vector<std::string> lines = {fmt::format(
-        "Bubble: {:.1f} % of the time ({:.1f} % if no stage waits for the others between batches).",
-        times_.bubble * 100, times_.bubble_in_span * 100)};
+    const std::string apart =
+        times_.span < times_.total
+            ? fmt::format(" ({:.1f} % if no stage waits for the others between batches)",
+                          times_.bubble_in_span * 100)
+            : "";
+    std::vector<std::string> lines = {
+        fmt::format("Bubble: {:.1f} % of the time{}.", times_.bubble * 100, apart)};
     const auto& peaks = times_.peak_microbatches;
     const bool equal = std::ranges::all_of(peaks, [&](int peak) { return peak == peaks.front(); });
     const char* unit = plan_.facts.chunks == 1 ? "micro-batches" : "micro-batches of a part";
     lines.push_back(
         equal ? fmt::format("Activations at most: {} {} on each stage.", peaks.front(), unit)
-        : peaks.size() <= 16
-            ? fmt::format("Activations at most: {} {} on stages 0 to {}.", fmt::join(peaks, ", "),
-                          unit, peaks.size() - 1)
-            : fmt::format("Activations at most: {} {} on a stage.",
-                          *std::ranges::max_element(peaks), unit));
+        : peaks.size() <= 16 ? fmt::format("Activations at most: {} {} on stages 0 to {}.",
+                                           fmt::join(peaks, ", "), unit, peaks.size() - 1)
+                             : fmt::format("Activations at most: {} {} on a stage.",
+                                           *std::ranges::max_element(peaks), unit));
     return lines;
   }
 
@@ -130,9 +132,10 @@ class PipelineDrawing {
       for (size_t place = 0; place < plan_.steps[stage].size(); ++place)
         text += cell(plan_.steps[stage][place], times_.steps[stage][place], y);
     }
-    return text + fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"12\">time \xE2\x86\x92</text>\n",
-                              point(kLeft),
-                              point(kTop + kRow * static_cast<double>(plan_.steps.size()) + 12));
+    return text +
+           fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"12\">time \xE2\x86\x92</text>\n",
+                       point(kLeft),
+                       point(kTop + kRow * static_cast<double>(plan_.steps.size()) + 12));
   }
 
   std::string cell(const PipelineStep& step, const PipelineTime& time, double y) const {
@@ -152,8 +155,7 @@ class PipelineDrawing {
 
   std::string legend(double y) const {
     std::set<PipelineTask> used;
-    for_each_step(plan_,
-                  [&](const PipelineStep& step, PipelinePlace) { used.insert(step.task); });
+    for_each_step(plan_, [&](const PipelineStep& step, PipelinePlace) { used.insert(step.task); });
     std::string text;
     double x = 10;
     const int shades = std::min(plan_.facts.chunks, 4);

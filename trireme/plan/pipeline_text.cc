@@ -54,10 +54,10 @@ class LineOfSteps {
     const auto number_of = [&](std::string_view digits, const char* name) {
       int value = -1;
       const auto [end, error] = std::from_chars(digits.begin(), digits.end(), value);
-      if (digits.empty() || end != digits.end() || value < 0)
-        refuse(word, number, fmt::format("does not end with the number of a {}", name));
-      if (error != std::errc() || value > kLargestNumber)
+      if (error == std::errc::result_out_of_range || value > kLargestNumber)
         refuse(word, number, fmt::format("has a {} above {}", name, kLargestNumber));
+      if (error != std::errc() || end != digits.end() || value < 0)
+        refuse(word, number, fmt::format("does not end with the number of a {}", name));
       return value;
     };
     step.part = number_of(word.substr(0, letter), "part");
@@ -102,8 +102,9 @@ void resolve_text(PipelinePlan& plan) {
   if (facts.chunks == 2 && !misplaced(plan)) return;
   facts.fold = PipelineFold::loop;
   const auto& [stage, step] = *wrong;
-  refuse_text(fmt::format("stage {}: {} stands on the wrong line", stage, to_string(step)),
-              fmt::format("part p on stage p % {}, or two parts on each stage in a V", facts.stages));
+  refuse_text(
+      fmt::format("stage {}: {} stands on the wrong line", stage, to_string(step)),
+      fmt::format("part p on stage p % {}, or two parts on each stage in a V", facts.stages));
 }
 
 }  // namespace

@@ -67,8 +67,8 @@ bool are_equal(const std::vector<double>& values) {
 }  // namespace
 
 double PipelineCosts::of(const PipelineStep& step) const {
-  const double of_inputs = value_of(input_gradient, step.part) +
-                           (recompute ? value_of(forward, step.part) : 0);
+  const double of_inputs =
+      value_of(input_gradient, step.part) + (recompute ? value_of(forward, step.part) : 0);
   switch (step.task) {
     case PipelineTask::forward: return value_of(forward, step.part);
     case PipelineTask::backward: return of_inputs + value_of(weight_gradient, step.part);
@@ -92,8 +92,10 @@ PipelineTimes simulate(const PipelinePlan& plan, const PipelineCosts& costs) {
   std::vector<double> forward(parts * static_cast<size_t>(plan.facts.microbatches)),
       gradient(forward.size());
   const auto end_of = [&](const PipelineStep& step) -> double& {
-    return (step.task == PipelineTask::forward ? forward : gradient)[
-        static_cast<size_t>(step.microbatch) * parts + static_cast<size_t>(step.part)];
+    return (step.task == PipelineTask::forward
+                ? forward
+                : gradient)[static_cast<size_t>(step.microbatch) * parts +
+                            static_cast<size_t>(step.part)];
   };
   PipelineRun run(plan);
   run.to_the_end([&](const PipelineStep& step, PipelinePlace place) {
@@ -149,8 +151,7 @@ std::optional<double> bubble_by_formula(const PipelineFacts& facts, const Pipeli
   const std::string& name = facts.schedule;
   if (name == "naive") return 1 - 1 / k;
   if (name == "gpipe" || name == "1f1b") return share(k - 1, m);
-  if (name == "interleaved" && facts.microbatches % facts.stages == 0)
-    return share(k - 1, c * m);
+  if (name == "interleaved" && facts.microbatches % facts.stages == 0) return share(k - 1, c * m);
   if (name == "zbh1" && m >= k && w <= f && w <= i)
     return share((k - 1) * (f + i - w), m * (f + i + w));
   if (name == "zbh2" && m >= 2 * k - 1 && f == i && i == w) return 0;

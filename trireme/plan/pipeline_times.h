@@ -27,6 +27,16 @@ struct PipelineCosts {
   double bytes_of(int part) const;
 };
 
+// Reads costs: words apart by white space, in any order.
+//   F=1,1,2,1     forward, one number for all parts or one for each; so are I and W
+//   B=2           both gradients, half of it each; instead of I and W
+//   bytes=4e6     activation_bytes; also a list
+//   held=0.5      held_after_input_gradient
+//   transfer=0.1
+//   recompute
+// Throws Error(invalid_argument) naming the word.
+PipelineCosts parse_pipeline_costs(std::string_view text);
+
 struct PipelineTime {
   double start = 0, end = 0;
 };
@@ -39,7 +49,7 @@ struct PipelineTimes {
   // The fraction of `total` in which the stages wait, on average over them.
   double bubble = 0;
   // The same of `span`. This is the bubble if a stage begins the next batch without waiting for
-  // the others (arXiv 2401.10241, section 5.3).
+  // the others, and the way in which arXiv 2401.10241 counts it.
   double bubble_in_span = 0;
   // [stage]: the most micro-batches whose activations it holds at a time, summed over its parts;
   // and the most bytes, in which those between I and W count by their fraction.
