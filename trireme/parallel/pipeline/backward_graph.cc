@@ -43,7 +43,7 @@ void BackwardGraph::visit(const Edge& root) {
   };
   std::vector<Frame> way;
   const auto enter = [&](const Edge& edge) {
-    if (edge.is_valid() && places_.emplace(edge.function.get(), -1).second) way.push_back({edge});
+    if (edge.is_valid() && places_.emplace(edge.function.get(), 0).second) way.push_back({edge});
   };
   enter(root);
   while (!way.empty()) {
@@ -53,7 +53,7 @@ void BackwardGraph::visit(const Edge& root) {
       enter(edges[frame.next++]);
       continue;
     }
-    places_[frame.edge.function.get()] = static_cast<int>(nodes_.size());
+    places_[frame.edge.function.get()] = nodes_.size();
     nodes_.push_back(std::move(frame.edge));
     way.pop_back();
   }
@@ -63,63 +63,61 @@ void BackwardGraph::find_way(const edge_list& inputs) {
   leads_to_input_.assign(nodes_.size(), false);
   for (const Edge& input : inputs) {
     const auto found = places_.find(input.function.get());
-    if (found != places_.end()) leads_to_input_[static_cast<size_t>(found->second)] = true;
+    if (found != places_.end()) leads_to_input_[found->second] = true;
   }
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    const edge_list& edges = nodes_[i].function->next_edges();
-    leads_to_input_[i] =
-        leads_to_input_[i] || std::ranges::any_of(edges, [&](const Edge& edge) {
-          return edge.is_valid() && leads_to_input_[static_cast<size_t>(place(edge))];
-        });
-  }
-}
-
-int BackwardGraph::component(int at) const {
-  while (parent_[static_cast<size_t>(at)] != at) at = parent_[static_cast<size_t>(at)];
-  return at;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    for (const Edge& edge : nodes_[i].function->next_edges())
+      if (edge.is_valid() && leads_to_input_[place(edge)]) leads_to_input_[i] = true;
 }
 
 void BackwardGraph::join_components() {
+  const auto last = [this](size_t at) {
+    while (component_[at] != at) {
+      component_[at] = component_[component_[at]];  // Keeps the way short for later calls.
+      at = component_[at];
+    }
+    return at;
+  };
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    parent_.push_back(static_cast<int>(i));
+    component_.push_back(i);
     if (leads_to_input_[i]) continue;
     for (const Edge& edge : nodes_[i].function->next_edges())
-      if (edge.is_valid())
-        parent_[static_cast<size_t>(component(place(edge)))] = static_cast<int>(i);
+      if (edge.is_valid()) component_[last(place(edge))] = i;
   }
+  for (size_t i = 0; i < nodes_.size(); ++i) component_[i] = last(i);
 }
 
 // A component waits unless an operation on the way that cannot run twice leads to it.
 void BackwardGraph::sort_edges() {
-  const auto for_each_edge_aside = [&](size_t node, const auto& call) {
+  const auto for_each_edge_aside = [this](size_t node, const auto& call) {
     const edge_list& edges = nodes_[node].function->next_edges();
     for (size_t k = 0; k < edges.size(); ++k)
-      if (edges[k].is_valid() && !leads_to_input_[static_cast<size_t>(place(edges[k]))])
-        call(k, static_cast<size_t>(component(place(edges[k]))));
+      if (edges[k].is_valid() && !leads_to_input_[place(edges[k])])
+        call(k, component_[place(edges[k])]);
   };
   waits_.assign(nodes_.size(), true);
   for (size_t i = 0; i < nodes_.size(); ++i)
     if (leads_to_input_[i] && !can_run_twice(*nodes_[i].function))
-      for_each_edge_aside(i, [&](size_t, size_t to) { waits_[to] = false; });
+      for_each_edge_aside(i, [&](size_t, size_t component) { waits_[component] = false; });
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (leads_to_input_[i]) {
       OnTheWay node{nodes_[i], {}};
-      for_each_edge_aside(i, [&](size_t k, size_t to) {
-        if (waits_[to])
+      for_each_edge_aside(i, [&](size_t k, size_t component) {
+        if (waits_[component])
           node.deferred.push_back(k);
         else
           node.at_once = true;
       });
       on_the_way_.push_back(std::move(node));
-    } else if (!waits(nodes_[i].function.get())) {
+    } else if (!waits_[component_[i]]) {
       beside_.push_back(nodes_[i]);
     }
   }
 }
 
 bool BackwardGraph::waits(const Node* node) const {
-  const int at = places_.at(node);
-  return !leads_to_input_[static_cast<size_t>(at)] && waits_[static_cast<size_t>(component(at))];
+  const size_t at = places_.at(node);
+  return !leads_to_input_[at] && waits_[component_[at]];
 }
 
 }  // namespace trireme::pipeline

@@ -35,18 +35,17 @@ class BackwardGraph {
   void find_way(const torch::autograd::edge_list& inputs);
   void join_components();
   void sort_edges();
-  int place(const torch::autograd::Edge& edge) const { return places_.at(edge.function.get()); }
-  int component(int at) const;
+  size_t place(const torch::autograd::Edge& edge) const { return places_.at(edge.function.get()); }
 
   // A node comes after all nodes to which it leads.
   torch::autograd::edge_list nodes_;
-  std::unordered_map<const Node*, int> places_;
+  std::unordered_map<const Node*, size_t> places_;
   std::vector<bool> leads_to_input_;
   // Nodes that lead to parameters only are divided into components that have no edge in common.
   // All of a component runs in one half, so no operation and no hook there runs twice. By place:
-  // another node of the component, or the node itself.
-  std::vector<int> parent_;
-  std::vector<bool> waits_;  // By the component's place.
+  // the place of the component's last node.
+  std::vector<size_t> component_;
+  std::vector<bool> waits_;  // By the place of a component's last node.
   std::vector<OnTheWay> on_the_way_;
   torch::autograd::edge_list beside_;
 };

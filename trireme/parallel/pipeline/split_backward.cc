@@ -19,31 +19,32 @@ using torch::autograd::variable_list;
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& what, const std::string& remedy) {
+[[noreturn]] void refuse_split(const std::string& what, const std::string& remedy) {
   throw Error(ErrorCode::invalid_argument, "parallel", "split backward: " + what, remedy);
 }
 
 void check_split_inputs(const Tensors& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined())
-      refuse(fmt::format("input {} is undefined", i), "leave it out of the inputs");
+      refuse_split(fmt::format("input {} is undefined", i), "leave it out of the inputs");
     if (!inputs[i].is_leaf())
-      refuse(fmt::format("input {} was itself computed from other tensors", i),
-             "detach() it before forward, and give it requires_grad");
+      refuse_split(fmt::format("input {} was itself computed from other tensors", i),
+                   "detach() it before forward, and give it requires_grad");
     for (size_t j = 0; j < i; ++j)
       if (inputs[j].is_same(inputs[i]))
-        refuse(fmt::format("inputs {} and {} are the same tensor", j, i), "name it once");
+        refuse_split(fmt::format("inputs {} and {} are the same tensor", j, i), "name it once");
   }
 }
 
 void check_split_outputs(const Tensors& outputs, const Tensors& gradients) {
   if (outputs.size() != gradients.size())
-    refuse(fmt::format("there are {} outputs and {} gradients", outputs.size(), gradients.size()),
-           "pass one gradient for each output, undefined where there is none");
+    refuse_split(
+        fmt::format("there are {} outputs and {} gradients", outputs.size(), gradients.size()),
+        "pass one gradient for each output, undefined where there is none");
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (!outputs[i].defined() || !gradients[i].defined()) continue;
     if (outputs[i].sizes() != gradients[i].sizes())
-      refuse(
+      refuse_split(
           fmt::format("output {} has shape [{}], its gradient has [{}]", i,
                       fmt::join(outputs[i].sizes(), ", "), fmt::join(gradients[i].sizes(), ", ")),
           "pass a gradient of the output's shape");
@@ -51,7 +52,7 @@ void check_split_outputs(const Tensors& outputs, const Tensors& gradients) {
 }
 
 // Nodes at which a run of the engine starts, and the gradients there.
-struct Start {
+struct EngineStart {
   edge_list edges;
   variable_list gradients;
 
@@ -69,7 +70,7 @@ struct Start {
 };
 
 // A deferred operation between the halves.
-struct Deferred {
+struct DeferredNode {
   Edge node;
   std::vector<std::pair<size_t, Edge>> edges;  // Those that wait, by their position.
   variable_list gradients;                     // The ones that arrived at the operation.
@@ -123,7 +124,7 @@ class InputGradients {
   Tensors former_;
 };
 
-void cut(Node& node) {
+void cut_edges(Node& node) {
   for (Edge& edge : node.next_edges()) edge = Edge();
 }
 
@@ -133,8 +134,8 @@ struct SplitBackward::State {
   enum class Done { nothing, inputs, all };
   Done done = Done::nothing;
   Tensors inputs;
-  Start first, second;
-  std::vector<Deferred> deferred;
+  EngineStart first, second;
+  std::vector<DeferredNode> deferred;
   edge_list others;  // Those that the first half runs to the end.
   int at_once = 0, deferred_count = 0;
   int64_t kept_bytes = 0;
@@ -155,7 +156,7 @@ void SplitBackward::State::sort(const BackwardGraph& graph) {
       others.push_back(node.node);
       continue;
     }
-    Deferred one{node.node, {}, {}};
+    DeferredNode one{node.node, {}, {}};
     for (const size_t k : node.deferred)
       one.edges.emplace_back(k, node.node.function->next_edge(k));
     deferred.push_back(std::move(one));
@@ -164,7 +165,7 @@ void SplitBackward::State::sort(const BackwardGraph& graph) {
 }
 
 void SplitBackward::State::prepare_first() {
-  for (Deferred& one : deferred) {
+  for (DeferredNode& one : deferred) {
     for (const auto& [k, edge] : one.edges) one.node.function->next_edges()[k] = Edge();
     one.node.function->add_pre_hook(std::make_unique<KeepHook>(one.gradients));
   }
@@ -176,16 +177,16 @@ void SplitBackward::State::prepare_first() {
 }
 
 void SplitBackward::State::remove_hooks() {
-  for (const Deferred& one : deferred) one.node.function->pre_hooks().clear();
+  for (const DeferredNode& one : deferred) one.node.function->pre_hooks().clear();
 }
 
 void SplitBackward::State::prepare_second() {
   // Without these edges an operation is freed as soon as no one else holds it.
-  for (const Edge& other : others) cut(*other.function);
+  for (const Edge& other : others) cut_edges(*other.function);
   others.clear();
   std::set<const void*> counted;
-  for (Deferred& one : deferred) {
-    cut(*one.node.function);
+  for (DeferredNode& one : deferred) {
+    cut_edges(*one.node.function);
     for (auto& [k, edge] : one.edges) one.node.function->next_edges()[k] = std::move(edge);
     for (size_t i = 0; i < one.gradients.size(); ++i) {
       const at::Tensor& gradient = one.gradients[i];
@@ -205,7 +206,7 @@ SplitBackward::SplitBackward(const Tensors& outputs, const Tensors& gradients,
   check_split_inputs(inputs);
   check_split_outputs(outputs, gradients);
   state_->inputs = inputs;
-  Start roots;
+  EngineStart roots;
   for (size_t i = 0; i < outputs.size(); ++i)
     if (outputs[i].defined() && outputs[i].requires_grad())
       roots.add(torch::autograd::impl::gradient_edge(outputs[i]), gradients[i]);
@@ -226,8 +227,8 @@ SplitBackward& SplitBackward::operator=(SplitBackward&&) noexcept = default;
 Tensors SplitBackward::input_gradients() {
   State& state = *state_;
   if (state.done != State::Done::nothing)
-    refuse("the gradients of the inputs were computed before",
-           "call input_gradients() once for each micro-batch");
+    refuse_split("the gradients of the inputs were computed before",
+                 "call input_gradients() once for each micro-batch");
   state.done = State::Done::all;  // If the first half throws, there is no second one.
   Tensors result;
   {
@@ -250,12 +251,12 @@ Tensors SplitBackward::input_gradients() {
 void SplitBackward::weight_gradients() {
   State& state = *state_;
   if (state.done != State::Done::inputs)
-    refuse(state.done == State::Done::nothing
-               ? "the gradients of the parameters need those of the inputs first"
-               : "there is nothing left to compute",
-           "call input_gradients(), then weight_gradients(), once for each micro-batch");
+    refuse_split(state.done == State::Done::nothing
+                     ? "the gradients of the parameters need those of the inputs first"
+                     : "there is nothing left to compute",
+                 "call input_gradients(), then weight_gradients(), once for each micro-batch");
   state.done = State::Done::all;
-  const Start second = std::exchange(state.second, {});
+  const EngineStart second = std::exchange(state.second, {});
   second.run(/*keep_graph=*/false);
 }
 
