@@ -63,6 +63,7 @@ class Copies : public ParameterKeeper {
   }
 
   double squared_norm() override {
+    if (setting_.replicas->rank() > 0) return 0;  // The first replica counts the gradient of all.
     std::vector<at::Tensor> counted;
     for (size_t i = 0; i < updated_.size(); ++i)
       if (setting_.parameters[i].counts) counted.push_back(updated_[i].tensor.grad());

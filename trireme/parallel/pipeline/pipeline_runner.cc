@@ -63,13 +63,12 @@ const at::Tensor& only_output(const Block& last, const Tensors& outputs) {
 
 PipelineRunner::PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages,
                                int data_rank, const plan::PipelinePlan& plan,
-                               std::vector<PipelinePart> parts,
-                               std::function<void(bool is_last)> backward_ended)
+                               std::vector<PipelinePart> parts, ParameterKeeper& keeper)
     : setting_(setting),
       data_rank_(data_rank),
       plan_(plan),
       parts_(std::move(parts)),
-      backward_ended_(std::move(backward_ended)),
+      keeper_(keeper),
       mail_(stages, plan_),
       steps_(plan_.steps[static_cast<size_t>(stages->rank())]) {}
 
@@ -83,14 +82,13 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   DeferredBatchNorm norms;
   for (int number = 0; number < request.passes; ++number) {
     const auto [from, to] = plan::DataPlan::share(request.batch.size(), number, request.passes);
-    if (from == to) continue;
-    const Batch share = request.batch.part(from, to - from);
+    const Batch share = from == to ? Batch() : request.batch.part(from, to - from);
     Pass pass{.request = request, .scale = scale, .microbatches = {}};
     const int count = plan_.facts.microbatches;
     for (int i = 0; i < count; ++i) {
       const auto [first, last] = plan::DataPlan::share(share.size(), i, count);
-      pass.microbatches.push_back(share.part(first, last - first));
-      if (first != last) pass.backwards_left += static_cast<int>(parts_.size());
+      pass.microbatches.push_back(first == last ? Batch() : share.part(first, last - first));
+      pass.backwards_left += static_cast<int>(parts_.size());
     }
     pass.first_microbatch = number * count;
     pass.is_last = number + 1 == request.passes;
@@ -101,16 +99,29 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   return mine;
 }
 
-// A micro-batch without samples is left out on every stage.
+// A micro-batch without samples is left out on every stage. Other replicas may have some in it.
 void PipelineRunner::run(Pass& pass, Contribution& mine) {
   for (const plan::PipelineStep& step : steps_) {
-    if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) continue;
+    if (pass.microbatches[static_cast<size_t>(step.microbatch)].size() == 0) {
+      run_without_samples(step, pass);
+      continue;
+    }
     switch (step.task) {
       case PipelineTask::forward: forward(step, pass, mine); break;
       case PipelineTask::backward:
       case PipelineTask::input_gradient: backward(step, pass); break;
       case PipelineTask::weight_gradient: backward_weights(step, pass); break;
     }
+  }
+}
+
+void PipelineRunner::run_without_samples(const plan::PipelineStep& step, Pass& pass) {
+  const auto [first, last] = places_of(step.part);
+  if (step.task == PipelineTask::forward) return keeper_.forward_without_samples(first, last);
+  if (step.task != PipelineTask::weight_gradient) keeper_.backward_without_samples(first, last);
+  if (step.task != PipelineTask::input_gradient) {
+    --pass.backwards_left;
+    keeper_.backward_ended(pass.is_last && pass.backwards_left == 0);
   }
 }
 
@@ -214,7 +225,7 @@ void PipelineRunner::end_backward(const plan::PipelineStep& step, Pass& pass) {
   boundary_bytes_ -= found->second.bytes;
   live_.erase(found);
   --pass.backwards_left;
-  backward_ended_(pass.is_last && pass.backwards_left == 0);
+  keeper_.backward_ended(pass.is_last && pass.backwards_left == 0);
 }
 
 // The gradients of a part's outputs; undefined where there is none.
@@ -248,6 +259,23 @@ at::Tensor PipelineRunner::evaluate(const Batch& batch) {
   }
   mail_.finish();
   return {};
+}
+
+void PipelineRunner::evaluate_without_samples() {
+  for (int number = 0; number < plan_.parts(); ++number) {
+    if (std::ranges::find(parts_, number, &PipelinePart::number) == parts_.end()) continue;
+    const auto [first, last] = places_of(number);
+    keeper_.forward_without_samples(first, last);
+  }
+}
+
+std::pair<size_t, size_t> PipelineRunner::places_of(int part) const {
+  size_t first = 0;
+  for (const PipelinePart& each : parts_) {
+    if (each.number == part) return {first, first + each.blocks.size()};
+    first += each.blocks.size();
+  }
+  return {first, first};
 }
 
 const PipelinePart& PipelineRunner::part(int number) const {

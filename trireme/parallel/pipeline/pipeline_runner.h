@@ -9,7 +9,6 @@
 #include <trireme/parallel/pipeline/activation_mail.h>
 #include <trireme/parallel/pipeline/split_backward.h>
 #include <trireme/plan/pipeline_plan.h>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,11 +28,11 @@ struct PipelinePart {
 // Used by one thread.
 class PipelineRunner {
  public:
-  // `setting` and `plan` outlive the object. `backward_ended` is called after the backward of each
-  // micro-batch of the stage's last part to run it.
+  // `setting`, `plan` and `keeper` outlive the object. The parts have the blocks of the keeper, in
+  // its order.
   PipelineRunner(const EngineSetting& setting, std::shared_ptr<Group> stages, int data_rank,
                  const plan::PipelinePlan& plan, std::vector<PipelinePart> parts,
-                 std::function<void(bool is_last)> backward_ended);
+                 ParameterKeeper& keeper);
 
   // COLLECTIVE along the pipeline. Leaves the gradients of the stage's parameters in .grad:
   // `scale` x this replica's part of the gradient of the mean loss over the global batch. Only the
@@ -42,6 +41,8 @@ class PipelineRunner {
   // COLLECTIVE along the pipeline, without gradients. The last stage returns the output, the
   // others an undefined tensor.
   at::Tensor evaluate(const Batch& batch);
+  // Takes part in what other replicas do in evaluate().
+  void evaluate_without_samples();
   // The most bytes of activations that the stage held in a step, without the parts' own
   // intermediate results: those that were received or sent.
   int64_t boundary_bytes() const { return most_boundary_bytes_; }
@@ -72,13 +73,16 @@ class PipelineRunner {
   void hand_on(const plan::PipelineStep& step, const Tensors& outputs);
   Tensors gradients_for(const plan::PipelineStep& step, const Live& live, const Pass& pass);
   const PipelinePart& part(int number) const;
+  // The places of a part's blocks among those of the keeper: [first, last).
+  std::pair<size_t, size_t> places_of(int part) const;
+  void run_without_samples(const plan::PipelineStep& step, Pass& pass);
   bool is_last_part(int number) const { return number + 1 == plan_.parts(); }
 
   const EngineSetting& setting_;
   const int data_rank_;
   const plan::PipelinePlan& plan_;
   const std::vector<PipelinePart> parts_;
-  const std::function<void(bool)> backward_ended_;
+  ParameterKeeper& keeper_;
   ActivationMail mail_;
   const std::vector<plan::PipelineStep>& steps_;  // Of this stage.
   std::map<std::pair<int, int>, Live> live_;      // By part and micro-batch.
