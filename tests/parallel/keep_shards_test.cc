@@ -1,5 +1,7 @@
 // Sharded levels compute what copies compute, and what one device computes.
 #include "kept.h"
+
+#include <trireme/parallel/gradient_watch.h>
 // This header must come after those of torch.
 #include <gmock/gmock.h>
 
@@ -77,9 +79,9 @@ TEST_P(KeepShards, ComputesWhatOneDeviceComputes) {
 
 TEST_P(KeepShards, GivesTheBitsOfCopiesOnTwoRanks) {
   const auto& [level, rule] = GetParam();
-  EXPECT_EQ(difference(train({.level = -1}, rule.optimizer),
-                       train({.level = level}, rule.optimizer)),
-            0);
+  EXPECT_EQ(
+      difference(train({.level = -1}, rule.optimizer), train({.level = level}, rule.optimizer)),
+      0);
 }
 
 class ShardLevels : public ::testing::TestWithParam<int> {};
@@ -96,21 +98,18 @@ TEST_P(ShardLevels, AccumulateMicroBatches) {
   const OptimizerFactory adam = Adam{.lr = 0.01};
   const WholeState alone = train({.ranks = 1, .level = -1}, adam);
   for (const int ranks : {2, 3})
-    EXPECT_LT(
-        difference(alone, train({.ranks = ranks, .level = GetParam(), .passes = 3}, adam)),
-        kClose);
+    EXPECT_LT(difference(alone, train({.ranks = ranks, .level = GetParam(), .passes = 3}, adam)),
+              kClose);
 }
 
 TEST_P(ShardLevels, TakeRanksWithoutSamplesAlong) {
   const OptimizerFactory adam = Adam{.lr = 0.01};
   for (const int64_t samples : {2, 4, 7}) {
     const WholeState alone = train({.ranks = 1, .level = -1, .samples = samples}, adam);
-    EXPECT_LT(difference(alone, train({.ranks = 4,
-                                       .level = GetParam(),
-                                       .passes = 2,
-                                       .samples = samples},
-                                      adam)),
-              kClose)
+    EXPECT_LT(
+        difference(alone, train({.ranks = 4, .level = GetParam(), .passes = 2, .samples = samples},
+                                adam)),
+        kClose)
         << samples;
   }
 }
@@ -118,8 +117,8 @@ TEST_P(ShardLevels, TakeRanksWithoutSamplesAlong) {
 TEST_P(ShardLevels, ClipByTheNormOfAllRows) {
   const OptimizerFactory sgd = SGD{.lr = 0.5, .momentum = 0.9};
   const WholeState alone = train({.ranks = 1, .level = -1, .clip_norm = 0.05}, sgd);
-  EXPECT_LT(
-      difference(alone, train({.ranks = 3, .level = GetParam(), .clip_norm = 0.05}, sgd)), kClose);
+  EXPECT_LT(difference(alone, train({.ranks = 3, .level = GetParam(), .clip_norm = 0.05}, sgd)),
+            kClose);
   EXPECT_GT(difference(alone, train({.ranks = 1, .level = -1}, sgd)), 1e-3);  // It does clip.
 }
 
@@ -199,9 +198,8 @@ TEST_P(ShardLevels, TellAutogradOfTheUpdate) {
     Kept<OddNet> kept(groups[static_cast<size_t>(group.rank())], GetParam(), SGD{.lr = 0.1});
     const at::Tensor old = kept.forward(data_of(4).x).sum();
     kept.step(data_of(4));
-    EXPECT_THAT(
-        [&] { old.backward(); },
-        ::testing::ThrowsMessage<c10::Error>(HasSubstr("modified by an inplace operation")));
+    EXPECT_THAT([&] { old.backward(); }, ::testing::ThrowsMessage<c10::Error>(
+                                             HasSubstr("modified by an inplace operation")));
   });
 }
 
@@ -225,21 +223,128 @@ TEST(KeepShardsWithoutBlocks, LevelThreeNamesTheRemedy) {
   KeeperSetting setting;
   setting.replicas = groups[0];
   setting.optimizer = SGD{.lr = 0.1};
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
-                         [&] { keep_shards(std::move(setting), 3); }),
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument, [&] { keep_shards(std::move(setting), 3); }),
               HasSubstr("blocks()"));
+}
+
+// Eight equal blocks.
+struct Tower : torch::nn::Module {
+  static constexpr int kBlocks = 8, kWidth = 128;
+  Tower() {
+    for (int i = 0; i < kBlocks; ++i)
+      layers.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(kWidth, kWidth)));
+    to(at::kDouble);
+    tests::fill(*this);
+  }
+  std::vector<Block> blocks() {
+    std::vector<Block> blocks;
+    for (auto& layer : layers)
+      blocks.push_back({"block", {layer.ptr()}, [this, layer](const Tensors& x) mutable {
+                          if (probe) probe();
+                          return Tensors{at::tanh(layer(x[0]))};
+                        }});
+    return blocks;
+  }
+  std::vector<torch::nn::Linear> layers;
+  std::function<void()> probe;
+};
+
+int64_t bytes_with_memory(const std::vector<at::Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined() && !is_hollow(tensor)) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+// The bytes of a rank: the most that parameters and gradients had at the same time as a block of
+// the model ran, and those of the optimizer's state.
+struct Held {
+  double parameters = 0, gradients = 0, state = 0;
+};
+Held most_held(int ranks, int level) {
+  Held most;
+  const auto groups = tests::thread_groups(ranks);
+  tests::on_ranks(groups, [&](Group& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    std::vector<at::Tensor> rows;
+    const OptimizerFactory adam = Adam{.lr = 0.01};
+    const auto net = std::make_shared<Tower>();
+    Kept<Tower> kept(
+        groups[rank], level,
+        [&](const std::vector<NamedTensor>& parameters) {
+          for (const auto& [name, tensor] : parameters) rows.push_back(tensor);
+          return adam(parameters);
+        },
+        net);
+    Held mine;
+    const auto measure = [&] {
+      std::vector<at::Tensor> parameters = net->parameters(), gradients;
+      for (const at::Tensor& parameter : parameters) gradients.push_back(parameter.grad());
+      for (const at::Tensor& own : rows) gradients.push_back(own.grad());
+      if (level == 3) parameters.insert(parameters.end(), rows.begin(), rows.end());
+      mine.parameters =
+          std::max(mine.parameters, static_cast<double>(bytes_with_memory(parameters)));
+      mine.gradients = std::max(mine.gradients, static_cast<double>(bytes_with_memory(gradients)));
+    };
+    net->probe = measure;
+    GradientWatch watch(net->parameters(), [&](int) { measure(); });
+    watch.arm(true);
+    const tests::Data data{at::ones({ranks, Tower::kWidth}, at::kDouble),
+                           at::zeros({ranks}, at::kLong)};
+    for (int step = 0; step < 2; ++step) kept.step(data);
+    for (const StateEntry& entry : kept.state().tensors)
+      if (entry.kind == StateKind::optimizer)
+        mine.state += static_cast<double>(entry.tensor.nbytes());
+    if (rank == 0) most = mine;
+  });
+  return most;
+}
+
+// The formulas of docs/sharding.md, with a model of P bytes whose largest block has B.
+TEST(ShardedMemory, IsThatOfTheFormulas) {
+  const double block = 8.0 * Tower::kWidth * (Tower::kWidth + 1), model = Tower::kBlocks * block;
+  for (const int ranks : {2, 4}) {
+    const double own = model / ranks;
+    const std::vector<Held> expected = {{model, model, 2 * own},
+                                        {model, own * 7 / 8 + block, 2 * own},
+                                        {own + block, own * 7 / 8 + block, 2 * own}};
+    for (const int level : {1, 2, 3}) {
+      const Held held = most_held(ranks, level);
+      const auto& [parameters, gradients, state] = expected[static_cast<size_t>(level) - 1];
+      EXPECT_NEAR(held.parameters / parameters, 1, 0.05) << ranks << " " << level;
+      EXPECT_NEAR(held.gradients / gradients, 1, 0.05) << ranks << " " << level;
+      EXPECT_NEAR(held.state / state, 1, 0.05) << ranks << " " << level;
+    }
+  }
+}
+
+TEST(KeepShardsInOneMemory, LevelThreeNamesTheParameter) {
+  const auto groups = tests::thread_groups(2);
+  EXPECT_THAT(message_of(ErrorCode::unsupported,
+                         [&] {
+                           tests::on_ranks(groups, [&](Group& group) {
+                             const auto net = std::make_shared<OddNet>();
+                             const at::Tensor both = at::ones({2, 211}, at::kDouble);
+                             net->second->bias.set_data(both[0]);
+                             Kept<OddNet>(groups[static_cast<size_t>(group.rank())], 3,
+                                          SGD{.lr = 0.1}, net);
+                           });
+                         }),
+              HasSubstr("'middle.second.bias'"));
 }
 
 struct Layout {
   int ranks, level;
 };
 class ShardedState : public ::testing::TestWithParam<std::pair<Layout, Layout>> {};
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, ShardedState,
-    ::testing::Values(std::pair(Layout{2, 3}, Layout{3, 1}), std::pair(Layout{3, 1}, Layout{1, -1}),
-                      std::pair(Layout{1, -1}, Layout{4, 2}), std::pair(Layout{4, 2}, Layout{2, 3}),
-                      std::pair(Layout{3, -1}, Layout{2, 1}),
-                      std::pair(Layout{5, 3}, Layout{2, -1})));
+INSTANTIATE_TEST_SUITE_P(Layouts, ShardedState,
+                         ::testing::Values(std::pair(Layout{2, 3}, Layout{3, 1}),
+                                           std::pair(Layout{3, 1}, Layout{1, -1}),
+                                           std::pair(Layout{1, -1}, Layout{4, 2}),
+                                           std::pair(Layout{4, 2}, Layout{2, 3}),
+                                           std::pair(Layout{3, -1}, Layout{2, 1}),
+                                           std::pair(Layout{5, 3}, Layout{2, -1})));
 
 TEST_P(ShardedState, LoadsIntoAnyOtherLayout) {
   const auto& [before, after] = GetParam();

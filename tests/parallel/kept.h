@@ -20,10 +20,12 @@ struct OddNet : torch::nn::Module {
     second->bias.set_requires_grad(false);
   }
   std::vector<Block> blocks() {
-    return {{"first", {first}, [this](const Tensors& x) -> Tensors {
-               return {at::tanh(first(x[0])), x[0]};
-             }},
-            {"middle", {middle}, [this](const Tensors& x) -> Tensors {
+    return {{"first",
+             {first},
+             [this](const Tensors& x) -> Tensors { return {at::tanh(first(x[0])), x[0]}; }},
+            {"middle",
+             {middle},
+             [this](const Tensors& x) -> Tensors {
                const at::Tensor skip = x[1];
                return {at::tanh(second(x[0])) * scale + (uses_extra ? extra.sum() : 0), skip};
              }},

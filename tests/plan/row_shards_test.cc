@@ -32,17 +32,17 @@ Blocks all_in_one(const std::vector<TensorSpec>& params) {
 // large, of two types, with frozen ones between them.
 std::vector<Model> models() {
   std::vector<Model> models = {{"empty", {}, {}}};
-  const std::vector<std::vector<int64_t>> shapes = {
-      {}, {0}, {1}, {3}, {64}, {0, 4}, {1, 7}, {5, 3}, {37, 11}, {1000, 3}, {840, 64}, {7, 999, 2}};
+  const std::vector<std::vector<int64_t>> shapes = {{},       {0},       {1},       {3},
+                                                    {64},     {0, 4},    {1, 7},    {5, 3},
+                                                    {37, 11}, {1000, 3}, {840, 64}, {7, 999, 2}};
   std::vector<TensorSpec> mixed;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const TensorSpec spec{fmt::format("p{}", i), shapes[i]};
     models.push_back({spec.name, {spec}, {{0}}});
     for (const DType dtype : {DType::float32, DType::bfloat16})
       for (const bool trainable : {true, false})
-        mixed.push_back(
-            {fmt::format("{}.{}.{}", spec.name, to_string(dtype), trainable), shapes[i], dtype,
-             trainable});
+        mixed.push_back({fmt::format("{}.{}.{}", spec.name, to_string(dtype), trainable),
+                         shapes[i], dtype, trainable});
   }
   models.push_back({"mixed", mixed, all_in_one(mixed)});
   Blocks halves(2), tied(3);
@@ -74,8 +74,8 @@ TEST(RowShards, GiveEachRowToOneRank) {
     check(shards, model.params);
     for (size_t i = 0; i < model.params.size(); ++i) {
       const TensorSpec& spec = model.params[i];
-      const bool divided = !spec.shape.empty() && spec.elements() > 0 &&
-                           (spec.trainable || options.divide_frozen);
+      const bool divided =
+          !spec.shape.empty() && spec.elements() > 0 && (spec.trainable || options.divide_frozen);
       ASSERT_EQ(shards.divides(static_cast<int>(i)), divided) << spec.name;
       if (!divided) continue;
       std::vector<int> owners(static_cast<size_t>(spec.shape[0]), 0);
@@ -92,15 +92,15 @@ TEST(RowShards, AreBalancedToAboutTheLargestPart) {
       int64_t largest = 0;  // The bytes of a row, or of a parameter that is not cut.
       for (const TensorSpec& spec : model.params)
         if (!spec.shape.empty() && spec.elements() > 0)
-          largest = std::max(largest, spec.bytes() < 512 * shards.ranks
-                                          ? spec.bytes()
-                                          : spec.bytes() / spec.shape[0]);
+          largest =
+              std::max(largest, spec.bytes() < 512 * shards.ranks ? spec.bytes()
+                                                                  : spec.bytes() / spec.shape[0]);
       std::vector<int64_t> bytes(static_cast<size_t>(shards.ranks), 0);
       for (size_t i = 0; i < model.params.size(); ++i)
         if (shards.divides(static_cast<int>(i)) && model.params[i].trainable == trainable)
           for (size_t rank = 0; rank < bytes.size(); ++rank)
-            bytes[rank] += shards.rows[i][rank].count() * model.params[i].bytes() /
-                           model.params[i].shape[0];
+            bytes[rank] +=
+                shards.rows[i][rank].count() * model.params[i].bytes() / model.params[i].shape[0];
       ASSERT_LE(std::ranges::max(bytes) - std::ranges::min(bytes), 3 * largest);
     }
   });
@@ -167,12 +167,12 @@ TEST(RowShards, SayHowManyBytesEachRankOwns) {
 
 TEST(RowShards, RefuseWrongInput) {
   const std::vector<TensorSpec> params = {{"weight", {4}}};
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
-                         [&] { plan_row_shards(params, Blocks{{0}}, 0); }),
-              HasSubstr("among 0 ranks"));
-  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
-                         [&] { plan_row_shards(params, Blocks{{0, 1}}, 2); }),
-              HasSubstr("block 0 names parameter 1 of 1"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [&] { plan_row_shards(params, Blocks{{0}}, 0); }),
+      HasSubstr("among 0 ranks"));
+  EXPECT_THAT(
+      message_of(ErrorCode::invalid_argument, [&] { plan_row_shards(params, Blocks{{0, 1}}, 2); }),
+      HasSubstr("block 0 names parameter 1 of 1"));
 }
 
 TEST(RowShards, CheckFindsDamage) {

@@ -135,6 +135,9 @@ class Engine {
   // The output of the model for evaluation. The ranks of one data_share() call it together, with
   // the same data; one of them returns the output, the others an undefined tensor.
   virtual at::Tensor evaluate(const Batch& batch) = 0;
+  // Instead of evaluate(), when ranks with another share have a batch and this rank has none left.
+  // All ranks make equally many of these calls.
+  virtual void evaluate_without_samples() {}
   virtual DataShare data_share() const = 0;
 
   // COLLECTIVE. Makes parameters and buffers those that are evaluated and saved: what steps keep

@@ -2,10 +2,36 @@
 #include <trireme/parallel/data_parallel_engine.h>
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/mesh/mesh_engine.h>
+#include <trireme/plan/mesh_plan.h>
 #include <trireme/plan/strategy.h>
+#include <set>
+#include <string>
 
 namespace trireme {
 namespace {
+
+std::set<std::string> names_of_all(const torch::nn::Module& module) {
+  std::set<std::string> names;
+  const ModuleState state = state_of(module);
+  for (const auto* const part : {&state.parameters, &state.buffers})
+    for (const auto& [name, tensor] : *part) names.insert(name);
+  return names;
+}
+
+// Replicas of one host that share parameters already have no more in memory than levels 1 and 2
+// leave them (docs/sharding.md), and copy less.
+std::unique_ptr<Engine> make_sharded_engine(const EngineSetting& setting) {
+  plan::DataParallelFacts facts;
+  facts.share_parameters = setting.options.share_parameters;
+  facts.division = setting.division;
+  facts.placement = setting.group->placement();
+  if (plan::may_share_instead(facts)) {
+    if (setting.keep_only) setting.keep_only(names_of_all(*setting.model.module));
+    auto sharing = make_data_parallel_engine(setting);
+    if (sharing->shares_parameters()) return sharing;  // The optimizer may need copies.
+  }
+  return make_mesh_engine(setting);
+}
 
 // Each has its row in plan/strategy.cc too. The first three differ only
 // in where their ranks run, and the others in the axes of their mesh.
@@ -19,12 +45,13 @@ config::Registry<Strategy>& known_strategies() {
                               .averages = false,
                               .divides = true},
                              needs_of_mesh};
+  static const Strategy sharded{make_sharded_engine, mesh.features, mesh.needs};
   static config::Registry<Strategy> known("strategy",
                                           {{"one_device", data_parallel},
                                            {"mirrored", data_parallel},
                                            {"multi_worker", data_parallel},
                                            {"pipeline", mesh},
-                                           {"sharded", mesh},
+                                           {"sharded", sharded},
                                            {"tensor", mesh}},
                                           "auto");
   return known;

@@ -56,6 +56,23 @@ PipelinePlan pipeline_of(const DivisionOptions& division) {
   }
 }
 
+// Level 2 sends no more than level 0.
+int shard_level_of(const std::string& strategy, const ShardOptions& options) {
+  return options.level == 0 && strategy == "sharded" ? 2 : options.level;
+}
+
+bool may_share_instead(const DataParallelFacts& facts) {
+  return facts.share_parameters && facts.division.shard.level < 3 &&
+         !facts.division.mesh.divides_model() && facts.placement.host_count() == 1 &&
+         facts.placement.ranks() > 1;
+}
+
+EnginePlan plan_sharded(const DataParallelFacts& facts) {
+  if (!may_share_instead(facts)) return plan_mesh(facts);
+  EnginePlan plan = plan_data_parallel(facts);
+  return plan.exchange == ExchangeKind::shared ? plan : plan_mesh(facts);
+}
+
 EnginePlan plan_mesh(const DataParallelFacts& facts) {
   EnginePlan plan = plan_replicas("mesh", facts.placement, facts.parameters);
   plan.mesh = mesh_of(facts.division.mesh, plan.ranks());

@@ -3,12 +3,22 @@
 #pragma once
 #include <trireme/plan/data_parallel_plan.h>
 #include <trireme/plan/pipeline_plan.h>
+#include <string>
 
 namespace trireme::plan {
 
 // The schedule of the stages. Throws Error(invalid_argument) naming the key if there is no such
 // schedule or the numbers do not fit it.
 PipelinePlan pipeline_of(const DivisionOptions& division);
+
+// The level at which replicas divide their state: shard.level, or the one that the strategy has
+// without it.
+int shard_level_of(const std::string& strategy, const ShardOptions& options);
+// Whether ranks may share one copy of parameters and optimizer state instead of dividing them: all
+// are replicas on one host, and the level is at most 2. Sharing then needs no more memory.
+bool may_share_instead(const DataParallelFacts& facts);
+// The plan of strategy sharded: that of data parallelism if ranks share instead.
+EnginePlan plan_sharded(const DataParallelFacts& facts);
 
 // Throws Error(invalid_argument) if the mesh is not that of the ranks.
 EnginePlan plan_mesh(const DataParallelFacts& facts);

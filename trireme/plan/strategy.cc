@@ -25,7 +25,7 @@ const std::vector<Strategy>& shipped() {
       {"mirrored", 1, kAnyNumber, plan_data_parallel},
       {"multi_worker", kAnyNumber, kAnyNumber, plan_data_parallel},
       {"pipeline", kAnyNumber, kAnyNumber, plan_mesh},
-      {"sharded", kAnyNumber, kAnyNumber, plan_mesh},
+      {"sharded", kAnyNumber, kAnyNumber, plan_sharded},
       {"tensor", kAnyNumber, kAnyNumber, plan_mesh},
   };
   return rows;
@@ -53,7 +53,7 @@ EnginePlan plan_engine(const std::string& strategy, const DataParallelFacts& fac
 
 bool is_of_mesh(const std::string& strategy) {
   const Strategy* const row = find_shipped(strategy);
-  return row && row->plan == plan_mesh;
+  return row && row->plan != plan_data_parallel;
 }
 
 std::vector<std::string> strategies() { return known_strategies().all(); }

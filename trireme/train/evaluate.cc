@@ -47,7 +47,15 @@ Evaluation evaluate(Engine& engine, const Model& model, const Job& job, const So
   const DataShare share = engine.data_share();
   const auto [first, last] = plan::DataPlan::share(source.size(), share.index, share.count);
   double loss = 0, correct = 0, targets = 0, samples = 0;
-  for (int64_t start = first; start < last; start += batch) {
+  // The first share is as large as any. Ranks that fetch parameters from each other need as many
+  // calls everywhere.
+  const int64_t most = plan::DataPlan::share(source.size(), 0, share.count).second;
+  for (int64_t done = 0; done < most; done += batch) {
+    const int64_t start = first + done;
+    if (start >= last) {
+      engine.evaluate_without_samples();
+      continue;
+    }
     const Batch part = load(source, start, std::min(batch, last - start), dtype);
     const at::Tensor output = engine.evaluate(part);
     if (!output.defined()) continue;

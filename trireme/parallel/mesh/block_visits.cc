@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/function.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <trireme/parallel/mesh/block_visits.h>
@@ -9,21 +10,31 @@
 namespace trireme {
 namespace {
 
+using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+struct Call : torch::CustomClassHolder {
+  explicit Call(std::function<void()> function) : run(std::move(function)) {}
+  const std::function<void()> run;
+};
 
 // A step of the graph behind all outputs of a block. It runs once the gradients of all of them are
 // there. Autograd prefers steps that forward made later, and the accumulation of gradients to all
 // others. So everything of the later blocks is done by then.
-class BeforeBackward : public torch::autograd::Node {
- public:
-  explicit BeforeBackward(std::function<void()> call) : call_(std::move(call)) {}
-  variable_list apply(variable_list&& gradients) override {
-    call_();
-    return std::move(gradients);
+struct BeforeBackward : torch::autograd::Function<BeforeBackward> {
+  static variable_list forward(AutogradContext* context, at::TensorList outputs,
+                               const c10::intrusive_ptr<Call>& call) {
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
+    context->set_materialize_grads(false);  // An output that is not used gives no gradient.
+    variable_list same;
+    for (const at::Tensor& output : outputs) same.push_back(output.detach());
+    return same;
   }
-
- private:
-  const std::function<void()> call_;
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    static_cast<const Call&>(*context->saved_data["call"].toCapsule()).run();
+    gradients.emplace_back();  // For the call.
+    return gradients;
+  }
 };
 
 Tensors behind(std::function<void()> call, Tensors outputs) {
@@ -31,14 +42,11 @@ Tensors behind(std::function<void()> call, Tensors outputs) {
   for (const at::Tensor& output : outputs)
     if (output.defined() && output.requires_grad()) needed.push_back(output);
   if (needed.empty()) return outputs;
-  const std::shared_ptr<torch::autograd::Node> node(new BeforeBackward(std::move(call)),
-                                                    torch::autograd::deleteNode);
-  node->set_next_edges(torch::autograd::collect_next_edges(needed));
+  const variable_list same =
+      BeforeBackward::apply(at::TensorList(needed), c10::make_intrusive<Call>(std::move(call)));
+  auto next = same.begin();
   for (at::Tensor& output : outputs)
-    if (output.defined() && output.requires_grad()) {
-      output = output.detach();
-      torch::autograd::set_history(output, node);
-    }
+    if (output.defined() && output.requires_grad()) output = *next++;
   return outputs;
 }
 

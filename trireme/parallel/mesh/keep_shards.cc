@@ -69,6 +69,17 @@ void check_optimizer(const torch::optim::Optimizer& optimizer, int level) {
                 "shard.level 0, or the optimizer SGD, Adam, AdamW, RMSprop or Adagrad");
 }
 
+// The memory of parameters comes and goes, so nothing else may lie in it.
+void check_memory(const std::vector<OwnTensor>& parameters) {
+  for (const OwnTensor& own : parameters)
+    if (own.tensor.storage().nbytes() != own.tensor.nbytes())
+      throw Error(
+          ErrorCode::unsupported, "parallel",
+          fmt::format("shard.level 3 frees the memory of '{}', and other tensors lie in it",
+                      own.name),
+          "parameters that are no views of each other, or shard.level 2");
+}
+
 class Shards : public ParameterKeeper {
  public:
   Shards(KeeperSetting setting, int level)
@@ -82,6 +93,7 @@ class Shards : public ParameterKeeper {
         messages_(setting_.replicas, setting_.parameters, own_, shards_),
         needs_gradient_(setting_.blocks.size()) {
     check_optimizer(*optimizer_, level_);
+    if (level_ == 3) check_memory(setting_.parameters);
     bool any = false;
     for (size_t block = 0; block < needs_gradient_.size(); ++block) {
       for (const plan::RowUnit& unit : shards_.units)

@@ -23,9 +23,6 @@
 namespace trireme {
 namespace {
 
-// It halves the optimizer's state and gradients and sends no more than level 0.
-constexpr int kUsualShardLevel = 2;
-
 plan::Partition cut_of(const std::vector<Block>& blocks, const std::vector<BlockTensors>& tensors,
                        const ModuleState& whole, const plan::DivisionOptions& division,
                        int parts) {
@@ -124,6 +121,7 @@ class MeshEngine : public Engine {
   }
 
   at::Tensor evaluate(const Batch& batch) override { return runner_->evaluate(batch); }
+  void evaluate_without_samples() override { runner_->evaluate_without_samples(); }
   DataShare data_share() const override { return {replicas().rank(), replicas().size()}; }
 
   // Running statistics are those of the first replica.
@@ -149,9 +147,10 @@ class MeshEngine : public Engine {
     if (incoming.model_is_new) {
       // Ranks have read the tensors that are in slices; all others are whole, and rank 0 has them.
       std::vector<NamedTensor> from_first;
-      for (const auto* const part : {&whole_.parameters, &whole_.buffers})
-        for (const NamedTensor& named : *part)
-          if (all_have_whole(named)) from_first.push_back(named);
+      for (const NamedTensor& named : whole_.parameters)
+        if (all_have_whole(named) && !is_divided(named)) from_first.push_back(named);
+      for (const NamedTensor& named : whole_.buffers)
+        if (all_have_whole(named)) from_first.push_back(named);
       broadcast_tensors(group(), from_first);
     }
     keeper_->begin_load(incoming);
@@ -218,8 +217,34 @@ class MeshEngine : public Engine {
     broadcast_tensors(replicas(), own);
     broadcast_tensors(replicas(), own_buffers());
     tied_.emplace(setting_.mesh.along(plan::kPipelineAxis), stage_.tied, own);
+    check_shards();
     keeper_ = keep_shards(std::move(keeper), shard_level());
     foreign_.emplace(whole_.parameters);
+  }
+
+  int shard_level() const {
+    return plan::shard_level_of(setting_.strategy, setting_.division.shard);
+  }
+
+  // Throws Error(unsupported) naming the keys if the stages cannot have shards of this level.
+  void check_shards() const {
+    if (shard_level() == 0 || stages().size() == 1) return;
+    if (!stage_.tied.empty())
+      throw Error(ErrorCode::unsupported, "parallel",
+                  fmt::format("'{}' is on several stages, and shard.level {} divides it there "
+                              "in different ways",
+                              stage_.tied.front().name, shard_level()),
+                  "shard.level 0, or a model without tied weights");
+    const bool splits = std::ranges::any_of(
+        pipeline_.steps[static_cast<size_t>(stage_number_)],
+        [](const auto& step) { return step.task == plan::PipelineTask::weight_gradient; });
+    if (splits && shard_level() > 1)
+      throw Error(
+          ErrorCode::unsupported, "parallel",
+          fmt::format("pipeline.schedule computes gradients of weights later than backward "
+                      "leaves a block, where shard.level {} reduces them",
+                      shard_level()),
+          "pipeline.schedule=1f1b, or shard.level 1");
   }
 
   void make_runner() {
@@ -265,11 +290,6 @@ class MeshEngine : public Engine {
     keeper_->publish();
     updating_ = false;
     outcome.updated = true;
-  }
-
-  int shard_level() const {
-    const int level = setting_.division.shard.level;
-    return level == 0 && setting_.strategy == "sharded" ? kUsualShardLevel : level;
   }
 
   std::vector<NamedTensor> own_buffers() const {
@@ -320,6 +340,10 @@ class MeshEngine : public Engine {
   bool all_have_whole(const NamedTensor& named) const {
     return stages().size() == 1 || named.tensor.dim() == 0;
   }
+  // A parameter whose rows lie on several replicas.
+  bool is_divided(const NamedTensor& parameter) const {
+    return shard_level() == 3 && replicas().size() > 1 && parameter.tensor.dim() > 0;
+  }
 
   const EngineSetting setting_;
   const ModuleState whole_;
@@ -343,7 +367,8 @@ std::unique_ptr<Engine> make_mesh_engine(const EngineSetting& setting) {
 }
 
 EngineNeeds needs_of_mesh(const plan::DivisionOptions& division, int ranks) {
-  return {.mesh = plan::mesh_of(division.mesh, ranks), .blocks = division.mesh.pipeline > 1};
+  return {.mesh = plan::mesh_of(division.mesh, ranks),
+          .blocks = division.mesh.pipeline > 1 || division.shard.level == 3};
 }
 
 }  // namespace trireme

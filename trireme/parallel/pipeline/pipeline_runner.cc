@@ -88,12 +88,12 @@ Contribution PipelineRunner::compute(const StepRequest& request, double scale) {
   DeferredBatchNorm norms;
   for (int number = 0; number < request.passes; ++number) {
     const auto [from, to] = plan::DataPlan::share(request.batch.size(), number, request.passes);
-    const Batch share = request.batch.part(from, to - from);
+    const Batch share = from == to ? Batch() : request.batch.part(from, to - from);
     Pass pass{.request = request, .scale = scale, .microbatches = {}};
     const int count = plan_.facts.microbatches;
     for (int i = 0; i < count; ++i) {
       const auto [first, last] = plan::DataPlan::share(share.size(), i, count);
-      pass.microbatches.push_back(share.part(first, last - first));
+      pass.microbatches.push_back(first == last ? Batch() : share.part(first, last - first));
     }
     pass.backwards_left = count * static_cast<int>(parts_.size());
     pass.first_microbatch = number * count;
@@ -277,6 +277,14 @@ at::Tensor PipelineRunner::evaluate(const Batch& batch) {
   }
   mail_.finish();
   return {};
+}
+
+void PipelineRunner::evaluate_without_samples() {
+  for (int number = 0; number < plan_.parts(); ++number) {
+    const auto own = std::ranges::find(parts_, number, &PipelinePart::number);
+    if (own != parts_.end())
+      keeper_.forward_without_samples(own->first_own, own->first_own + own->blocks.size());
+  }
 }
 
 const PipelinePart& PipelineRunner::part(int number) const {

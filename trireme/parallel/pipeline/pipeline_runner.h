@@ -10,7 +10,6 @@
 #include <trireme/parallel/pipeline/part_times.h>
 #include <trireme/parallel/pipeline/split_backward.h>
 #include <trireme/plan/pipeline_plan.h>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,6 +43,8 @@ class PipelineRunner {
   // others an undefined tensor.
   at::Tensor evaluate(const Batch& batch);
   PartTimes& times() { return times_; }
+  // Takes part in what other replicas do in evaluate().
+  void evaluate_without_samples();
   // The most bytes of activations that the stage held in a step, without the parts' own
   // intermediate results: those that were received or sent.
   int64_t boundary_bytes() const { return most_boundary_bytes_; }
@@ -65,7 +66,6 @@ class PipelineRunner {
     int backwards_left = 0;
   };
   void run(Pass& pass, Contribution& mine);
-  void run_without_samples(const plan::PipelineStep& step, Pass& pass);
   void forward(const plan::PipelineStep& step, Pass& pass, Contribution& mine);
   void backward(const plan::PipelineStep& step, Pass& pass);
   void backward_weights(const plan::PipelineStep& step, Pass& pass);
@@ -76,6 +76,7 @@ class PipelineRunner {
   void hand_on(const plan::PipelineStep& step, const Tensors& outputs);
   Tensors gradients_for(const plan::PipelineStep& step, const Live& live, const Pass& pass);
   const PipelinePart& part(int number) const;
+  void run_without_samples(const plan::PipelineStep& step, Pass& pass);
   bool is_last_part(int number) const { return number + 1 == plan_.parts(); }
 
   const EngineSetting& setting_;
