@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -8,6 +9,7 @@
 #include <trireme/base/error.h>
 #include <trireme/models/build.h>
 #include <cmath>
+#include <map>
 
 namespace trireme::models::build_test {
 namespace {
@@ -38,6 +40,16 @@ std::vector<Case> cases() {
        {{12}, 50}},
       {{.name = "gpt", .layers = 1, .width = 16, .heads = 1, .vocabulary = 7, .context = 3},
        {{2}, 7}},
+      {{.name = "gpt",
+        .layers = 2,
+        .width = 32,
+        .heads = 4,
+        .vocabulary = 50,
+        .context = 12,
+        .tied = 1},
+       {{12}, 50}},
+      {{.name = "amoebanet", .layers = 3, .width = 16}, {{3, 33, 40}, 10}},
+      {{.name = "amoebanet", .layers = 6, .width = 8}, {{1, 1, 1}, 4}},
   };
 }
 
@@ -92,10 +104,35 @@ TEST(ModelBuild, HasBlocksThatComputeWhatForwardDoes) {
     EXPECT_NO_THROW(check(model)) << c.options.name;
     ASSERT_GE(model.blocks.size(), 2U) << c.options.name;
     const at::Tensor data = random_batch(c, 3);
-    at::manual_seed(3);
-    const at::Tensor whole = model.forward(data);
-    at::manual_seed(3);
-    EXPECT_TRUE(at::equal(whole, output_of(model.blocks, {data}))) << c.options.name;
+    for (const bool is_training : {true, false}) {
+      model.module->train(is_training);
+      at::manual_seed(3);
+      const at::Tensor whole = model.forward(data);
+      at::manual_seed(3);
+      EXPECT_TRUE(at::equal(whole, output_of(model.blocks, {data}))) << c.options.name;
+    }
+  }
+}
+
+TEST(ModelBuild, HasTheBlocksOfTheShapes) {
+  for (const Case& c : cases()) {
+    const Model model = make_factory(c.options, c.input)();
+    std::map<const void*, std::string> names;
+    for (const auto& parameter : model.module->named_parameters())
+      names[parameter.value().unsafeGetTensorImpl()] = parameter.key();
+    const std::vector<BlockSize> sizes = block_sizes(c.options, c.input);
+    ASSERT_EQ(sizes.size(), model.blocks.size()) << c.options.name;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      BlockSize real{.name = model.blocks[i].name};
+      for (const auto& module : model.blocks[i].modules)
+        for (const at::Tensor& parameter : module->parameters()) {
+          real.elements += parameter.numel();
+          real.parameters.push_back(names[parameter.unsafeGetTensorImpl()]);
+        }
+      EXPECT_EQ(sizes[i].name, real.name);
+      EXPECT_EQ(sizes[i].elements, real.elements) << real.name;
+      EXPECT_EQ(sizes[i].parameters, real.parameters) << real.name;
+    }
   }
 }
 
@@ -186,6 +223,81 @@ TEST(CnnModel, AveragesOverTheWholeImage) {
   x = at::adaptive_avg_pool2d(x, {1, 1}).flatten(1);
   EXPECT_TRUE(at::allclose(model.forward(images),
                            at::linear(x, p["classifier.weight"], p["classifier.bias"])));
+}
+
+TEST(GptModel, HasTheTiedTensorInItsFirstAndItsLastBlock) {
+  const Model model = make_factory({.name = "gpt",
+                                    .layers = 1,
+                                    .width = 16,
+                                    .heads = 2,
+                                    .vocabulary = 20,
+                                    .context = 6,
+                                    .tied = 1},
+                                   {{6}, 20})();
+  const at::Tensor tied = model.module->named_parameters()["token_embedding.weight"];
+  EXPECT_FALSE(model.module->named_parameters().contains("head.weight"));
+  const auto has_it = [&](const Block& block) {
+    for (const auto& module : block.modules)
+      for (const at::Tensor& parameter : module->parameters())
+        if (parameter.is_same(tied)) return true;
+    return false;
+  };
+  EXPECT_TRUE(has_it(model.blocks.front()));
+  EXPECT_FALSE(has_it(model.blocks[1]));
+  EXPECT_TRUE(has_it(model.blocks.back()));
+  // Its gradient is the sum of those of both uses.
+  const at::Tensor tokens = at::randint(20, {2, 6}, at::kLong);
+  const auto loss = [&](const at::Tensor& logits) { return logits.square().mean(); };
+  loss(model.forward(tokens)).backward();
+  Tensors x = {tokens};
+  for (size_t i = 0; i + 1 < model.blocks.size(); ++i) x = model.blocks[i].forward(x);
+  const at::Tensor cut = x[0].detach().requires_grad_();
+  const at::Tensor of_head =
+      torch::autograd::grad({loss(model.blocks.back().forward({cut})[0])}, {tied, cut})[0];
+  EXPECT_FALSE(at::allclose(tied.grad(), of_head));
+  const at::Tensor unused =
+      at::ones({20}).index_fill_(0, tokens.flatten(), 0).unsqueeze(1);  // Rows of other tokens.
+  EXPECT_TRUE(at::allclose(tied.grad() * unused, of_head * unused, 1e-5, 1e-7));
+}
+
+TEST(GptModel, StartsWithSmallLogitsIfTied) {
+  const Model model = make_factory({.name = "gpt",
+                                    .layers = 2,
+                                    .width = 256,
+                                    .heads = 4,
+                                    .vocabulary = 100,
+                                    .context = 12,
+                                    .tied = 1},
+                                   {{12}, 100})();
+  at::NoGradGuard no_grad;
+  const at::Tensor tokens = at::randint(100, {4, 12}, at::kLong);
+  EXPECT_LT(model.forward(tokens).std().item<float>(), 1);
+}
+
+TEST(AmoebanetModel, PassesTheOutputOfTheCellBeforeOn) {
+  const Model model =
+      make_factory({.name = "amoebanet", .layers = 3, .width = 16}, {{3, 64, 64}, 10})();
+  model.module->eval();
+  at::NoGradGuard no_grad;
+  std::vector<Tensors> given;
+  Tensors x = {at::randn({2, 3, 64, 64})};
+  for (const Block& block : model.blocks) given.push_back(x = block.forward(x));
+  ASSERT_EQ(given.size(), 9U);  // Stem, seven cells, head.
+  EXPECT_EQ(given[0].size(), 1U);
+  for (size_t i = 1; i + 2 < given.size(); ++i) {
+    ASSERT_EQ(given[i].size(), 2U) << i;
+    EXPECT_TRUE(given[i][1].is_same(given[i - 1][0])) << i;
+  }
+  EXPECT_EQ(given[7].size(), 1U);
+  // A reduction cell gives 3 times its filters and halves the image; a normal cell 4 times.
+  const auto shape = [&](size_t i) { return given[i][0].sizes().vec(); };
+  EXPECT_EQ(shape(0), (std::vector<int64_t>{2, 4, 32, 32}));
+  EXPECT_EQ(shape(1), (std::vector<int64_t>{2, 3 * 8, 16, 16}));
+  EXPECT_EQ(shape(2), (std::vector<int64_t>{2, 3 * 16, 8, 8}));
+  EXPECT_EQ(shape(3), (std::vector<int64_t>{2, 4 * 16, 8, 8}));
+  EXPECT_EQ(shape(4), (std::vector<int64_t>{2, 3 * 32, 4, 4}));
+  EXPECT_EQ(shape(5), (std::vector<int64_t>{2, 4 * 32, 4, 4}));
+  EXPECT_EQ(shape(7), (std::vector<int64_t>{2, 4 * 64, 2, 2}));
 }
 
 TEST(GptModel, NeverLooksAhead) {

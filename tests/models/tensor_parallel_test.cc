@@ -1,7 +1,6 @@
 // The models whose layers a tensor axis divides, trained by its ranks and by one device.
 #include "../parallel/divided_layers.h"
 
-
 #include <trireme/models/build.h>
 #include <trireme/parallel/module_state.h>
 #include <trireme/tensor/replica_random.h>
@@ -19,7 +18,12 @@ Case gpt() {
   return {{.name = "gpt", .layers = 2, .width = 32, .heads = 4, .vocabulary = 51, .context = 16},
           {{16}, 51}};
 }
-// Two, three and no hidden layers: the last layer divides rows or columns.
+Case tied_gpt() {
+  Case c = gpt();
+  c.options.tied = 1;
+  return c;
+}
+// The last layer divides columns, rows, rows.
 std::vector<Case> mlps() {
   return {{{.name = "mlp", .hidden = {16, 9}}, {{6}, 10}},
           {{.name = "mlp", .hidden = {8, 8, 11}}, {{6}, 7}},
@@ -55,7 +59,7 @@ template <typename AddUp>
 std::vector<double> train(const Model& model, const Case& c, at::ScalarType type, bool in_blocks,
                           AddUp add_up) {
   torch::optim::SGD optimizer(model.module->parameters(),
-                             torch::optim::SGDOptions(0.1).momentum(0.9));
+                              torch::optim::SGDOptions(0.1).momentum(0.9));
   std::vector<double> losses;
   for (int64_t step = 0; step < 5; ++step) {
     Batch batch = batch_of(c, step);
@@ -106,6 +110,10 @@ TEST(TensorParallel, TrainsAGptAsOneDeviceDoes) {
     expect_parity(gpt(), size, at::kDouble, 1e-9);
     expect_parity(gpt(), size, at::kFloat, 1e-4);
   }
+}
+
+TEST(TensorParallel, TrainsAGptWithTiedWeights) {
+  for (const int size : {2, 4}) expect_parity(tied_gpt(), size, at::kDouble, 1e-9);
 }
 
 TEST(TensorParallel, TrainsAGptInBlocks) { expect_parity(gpt(), 2, at::kDouble, 1e-9, true); }

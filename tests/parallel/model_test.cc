@@ -3,11 +3,14 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
 #include <trireme/parallel/engine.h>
 #include <trireme/parallel/model.h>
 #include <functional>
+#include <tuple>
 
 #include "../base/expect_error.h"
 
@@ -74,6 +77,82 @@ TEST(ModelBlocks, OfWhichTheLastGivesSeveralTensorsAreRefused) {
   EXPECT_THAT(message_of(ErrorCode::invalid_argument,
                          [&] { output_of(model.blocks, {batch_of(2).data}); }),
               AllOf(HasSubstr("'two'"), HasSubstr("2 tensors")));
+}
+
+struct Layers : torch::nn::SequentialImpl {
+  explicit Layers(int64_t width)
+      : SequentialImpl({{"in", torch::nn::Linear(3, width)},
+                        {"drop", torch::nn::Dropout(0.5)},
+                        {"out", torch::nn::Linear(width, 2)}}) {}
+};
+struct LayersOfTheirOwn : Layers {
+  using Layers::Layers;
+  at::Tensor forward(const at::Tensor& x) { return Layers::forward(x).tanh(); }
+};
+
+std::vector<std::string> names_of(const std::vector<Block>& blocks) {
+  std::vector<std::string> names;
+  for (const Block& block : blocks) names.push_back(block.name);
+  return names;
+}
+
+TEST(SequentialModels, AreCutAtEachChild) {
+  const Model model = model_factory<Layers>(5)();
+  EXPECT_NO_THROW(check(model));
+  EXPECT_THAT(names_of(model.blocks), ::testing::ElementsAre("in", "drop", "out"));
+  const Batch batch = batch_of(6);
+  at::manual_seed(4);
+  const at::Tensor whole = output_of(model, batch);
+  at::manual_seed(4);
+  EXPECT_TRUE(at::equal(whole, output_of(model.blocks, {batch.data})));
+  at::manual_seed(4);
+  EXPECT_TRUE(at::equal(whole, model.module->as<Layers>()->forward(batch.data)));
+  EXPECT_TRUE(model_factory<LayersOfTheirOwn>(5)().blocks.empty());
+}
+
+struct Two : torch::nn::Module {
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x) { return {x * 2, x + 1}; }
+};
+struct Difference : torch::nn::Module {
+  at::Tensor forward(std::tuple<at::Tensor, at::Tensor> x) {
+    return std::get<0>(x) - std::get<1>(x);
+  }
+};
+struct Product : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& a, const at::Tensor& b) { return a * b; }
+};
+struct Count : torch::nn::Module {
+  int forward(const at::Tensor& x) { return static_cast<int>(x.numel()); }
+};
+struct Filled : torch::nn::Module {
+  at::Tensor forward(int count) { return at::ones({count}); }
+};
+
+TEST(SequentialModels, PassSeveralTensorsAsTheirForwardDoes) {
+  const torch::nn::Sequential net(std::make_shared<Product>(), std::make_shared<Two>(),
+                                  std::make_shared<Difference>());
+  Model model = model_of(net.ptr());
+  model.inputs = {"data", "mask"};
+  const Batch batch = batch_of(4);
+  const at::Tensor expected = batch.data - 1;  // 2 x - (x + 1); the mask is all 1.
+  EXPECT_TRUE(at::equal(output_of(model, batch), expected));
+  EXPECT_TRUE(at::equal(output_of(model.blocks, {batch.data, batch.tensor("mask")}), expected));
+  EXPECT_EQ(model.blocks[1].forward({batch.data}).size(), 2U);
+}
+
+TEST(SequentialModels, WithAChildThatGivesNoTensorsRunWholeAndSaySoWhenCut) {
+  const torch::nn::Sequential net(std::make_shared<Count>(), std::make_shared<Filled>());
+  const Model model = model_of(net.ptr());
+  EXPECT_EQ(output_of(model, batch_of(4)).numel(), 12);
+  EXPECT_THAT(message_of(ErrorCode::invalid_argument,
+                         [&] { output_of(model.blocks, {batch_of(4).data}); }),
+              AllOf(HasSubstr("child '0'"), HasSubstr("gives int")));
+  const auto refused = [](const auto& call) {
+    return message_of(ErrorCode::invalid_argument, call);
+  };
+  EXPECT_THAT(refused([] { model_of(torch::nn::Sequential().ptr()); }),
+              HasSubstr("without children"));
+  EXPECT_THAT(refused([&] { model.forward(Tensors(4, at::ones({1}))); }), HasSubstr("4 tensors"));
 }
 
 TEST(ModelInputs, AreTheTensorsOfTheBatchByName) {

@@ -22,7 +22,7 @@
 namespace trireme::cli {
 namespace {
 
-constexpr const char* kModels = "tiny, mlp, mlpbig, cnn, gpt, resnet18 or resnet50";
+constexpr const char* kModels = "tiny, mlp, mlpbig, cnn, gpt, resnet18 or another model.name";
 
 [[noreturn]] void become_mpirun(int workers, const std::vector<std::string>& words) {
   std::vector<std::string> command{"mpirun", "-n", std::to_string(workers), "--oversubscribe"};

@@ -1,4 +1,5 @@
 #include <trireme/config/registry.h>
+#include <trireme/models/amoebanet.h>
 #include <trireme/models/build.h>
 #include <trireme/models/cnn.h>
 #include <trireme/models/gpt.h>
@@ -18,6 +19,7 @@ Makers::Things shipped_makers() {
       {cnn_family(), make_cnn},
       {gpt_family(), make_gpt},
       {resnet_family(), make_resnet},
+      {amoebanet_family(), make_amoebanet},
   };
   Makers::Things makers;
   for (const auto& [family, make] : rows) {

@@ -26,8 +26,9 @@ void resolve_cnn(ModelOptions& options) {
 void add_cnn(ShapeList& list, const ModelOptions& options, const InputSpec& input) {
   check_images(options, input);
   int64_t channels = input.shape[0];
-  int64_t slot = 0;
+  int64_t slot = 0, block = 0;
   for (const int64_t next : options.channels) {
+    list.begin_block(fmt::format("features{}", block++));
     list.add(fmt::format("features.{}.weight", slot++), {next, channels, 3, 3});
     if (options.batch_norm == 1) {
       list.add_norm(fmt::format("features.{}", slot++), next);
@@ -37,6 +38,7 @@ void add_cnn(ShapeList& list, const ModelOptions& options, const InputSpec& inpu
     ++slot;  // The ReLU.
     channels = next;
   }
+  list.begin_block("head");
   list.add_linear("classifier", channels, input.classes);
 }
 

@@ -1,4 +1,5 @@
 #include <trireme/config/names.h>
+#include <trireme/models/amoebanet.h>
 #include <trireme/models/cnn.h>
 #include <trireme/models/family.h>
 #include <trireme/models/gpt.h>
@@ -28,14 +29,12 @@ config::Names& known_models() {
 }  // namespace
 
 bool Family::has_key(std::string_view key) const { return has_entry(keys, key); }
+bool Family::has_preset(std::string_view name) const { return has_entry(presets, name); }
 
 // The table of the families. build.cc has the functions that make their modules.
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      mlp_family(),
-      cnn_family(),
-      gpt_family(),
-      resnet_family(),
+      mlp_family(), cnn_family(), gpt_family(), resnet_family(), amoebanet_family(),
   };
   return all;
 }

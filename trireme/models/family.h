@@ -38,6 +38,7 @@ struct Family {
   std::string_view without_batch_norm = "a model without batch norm";
 
   bool has_key(std::string_view key) const;
+  bool has_preset(std::string_view name) const;
 };
 
 const std::vector<Family>& families();

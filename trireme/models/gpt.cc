@@ -1,3 +1,4 @@
+#include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
 #include <trireme/models/gpt.h>
@@ -5,6 +6,7 @@
 #include <trireme/parallel/nn/attention.h>
 #include <trireme/parallel/nn/layer_norm.h>
 #include <trireme/parallel/nn/vocabulary.h>
+#include <functional>
 
 namespace trireme::models {
 namespace {
@@ -56,18 +58,23 @@ class Gpt : public torch::nn::Module {
       list->push_back(blocks_.back());
     }
     final_norm_ = register_module("final_norm", nn::SequenceLayerNorm(options.width));
-    head_ =
-        register_module("head", nn::ColumnLinear(nn::ColumnLinearOptions{.in = options.width,
-                                                                         .out = options.vocabulary,
-                                                                         .bias = false,
-                                                                         .takes_tokens = true,
-                                                                         .gathers = true}));
+    if (options.tied == 1) {
+      torch::nn::init::normal_(token_embedding_->weight, 0, 0.02);
+      torch::nn::init::normal_(position_embedding_->weight, 0, 0.02);
+    } else {
+      head_ = register_module("head",
+                              nn::ColumnLinear(nn::ColumnLinearOptions{.in = options.width,
+                                                                       .out = options.vocabulary,
+                                                                       .bias = false,
+                                                                       .takes_tokens = true,
+                                                                       .gathers = true}));
+    }
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
     at::Tensor x = embedded(tokens, *token_embedding_, *position_embedding_);
     for (auto& block : blocks_) x = block->forward(x);
-    return head_->forward(final_norm_->forward(x)).flatten(0, 1);
+    return logits()(x);
   }
 
   std::vector<Block> blocks() const {
@@ -82,10 +89,10 @@ class Gpt : public torch::nn::Module {
       blocks.push_back({"block" + std::to_string(blocks.size() - 1),
                         {block},
                         [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }});
-    blocks.push_back({"head",
-                      {final_norm_.ptr(), head_.ptr()},
-                      [norm = final_norm_.ptr(), head = head_.ptr()](const Tensors& x) {
-                        return Tensors{head->forward(norm->forward(x[0])).flatten(0, 1)};
+    std::shared_ptr<torch::nn::Module> output = token_embedding_.ptr();
+    if (!head_.is_empty()) output = head_.ptr();
+    blocks.push_back({"head", {final_norm_.ptr(), output}, [logits = logits()](const Tensors& x) {
+                        return Tensors{logits(x[0])};
                       }});
     return blocks;
   }
@@ -97,12 +104,22 @@ class Gpt : public torch::nn::Module {
         embedding.forward(tokens) + positions.weight.narrow(0, 0, tokens.size(1)),
         embedding.ranks());
   }
+  // From the output of the last block. It holds only the modules that it needs.
+  std::function<at::Tensor(const at::Tensor& x)> logits() const {
+    if (head_.is_empty())
+      return [norm = final_norm_.ptr(), embedding = token_embedding_.ptr()](const at::Tensor& x) {
+        return embedding->logits(norm->forward(x)).flatten(0, 1);
+      };
+    return [norm = final_norm_.ptr(), head = head_.ptr()](const at::Tensor& x) {
+      return head->forward(norm->forward(x)).flatten(0, 1);
+    };
+  }
 
   nn::VocabularyEmbedding token_embedding_{nullptr};
   torch::nn::Embedding position_embedding_{nullptr};
   std::vector<std::shared_ptr<GptBlock>> blocks_;
   nn::SequenceLayerNorm final_norm_{nullptr};
-  nn::ColumnLinear head_{nullptr};
+  nn::ColumnLinear head_{nullptr};  // Empty if its weights are those of the token embedding.
 };
 
 }  // namespace

@@ -2,20 +2,48 @@
 
 #include <trireme/models/checks.h>
 #include <trireme/models/gpt.h>
+#include <algorithm>
+#include <array>
 
 namespace trireme::models {
 namespace {
 
+struct GptSizes {
+  std::string_view name;
+  int64_t layers, width, heads, vocabulary, context;
+  int tied;
+};
+
+// Those of GPT-2 are from Radford et al. 2019, table 2. The paper does not give the heads; they
+// have 64 features each, as in the weights that OpenAI published.
+constexpr std::array kGptSizes = {
+    GptSizes{"gpt", 6, 256, 8, 8192, 128, 0},
+    GptSizes{"gpt2", 12, 768, 12, 50257, 1024, 1},
+    GptSizes{"gpt2-medium", 24, 1024, 16, 50257, 1024, 1},
+    GptSizes{"gpt2-large", 36, 1280, 20, 50257, 1024, 1},
+    GptSizes{"gpt2-xl", 48, 1600, 25, 50257, 1024, 1},
+};
+
 void resolve_gpt(ModelOptions& options) {
-  const auto fill = [](std::string_view key, int64_t& value, int64_t usual) {
+  const GptSizes& sizes = *std::ranges::find(kGptSizes, options.name, &GptSizes::name);
+  const bool is_preset = options.name != "gpt";
+  const auto fill = [&](std::string_view key, auto& value, auto usual) {
     if (value < 0) value = usual;
-    require_positive(key, value);
+    if (is_preset && value != usual)
+      refuse(fmt::format("{} is {}, but the preset {} has {}", key, value, options.name, usual),
+             "model.name=gpt");
   };
-  fill("model.layers", options.layers, 6);
-  fill("model.width", options.width, 256);
-  fill("model.heads", options.heads, 8);
-  fill("model.vocabulary", options.vocabulary, 8192);
-  fill("model.context", options.context, 128);
+  fill("model.layers", options.layers, sizes.layers);
+  fill("model.width", options.width, sizes.width);
+  fill("model.heads", options.heads, sizes.heads);
+  fill("model.vocabulary", options.vocabulary, sizes.vocabulary);
+  fill("model.context", options.context, sizes.context);
+  fill("model.tied", options.tied, sizes.tied);
+  require_positive("model.layers", options.layers);
+  require_positive("model.width", options.width);
+  require_positive("model.heads", options.heads);
+  require_positive("model.vocabulary", options.vocabulary);
+  require_positive("model.context", options.context);
   if (options.width % options.heads != 0) {
     refuse(
         fmt::format(
@@ -31,7 +59,8 @@ void check_tokens(const ModelOptions& options, const InputSpec& input) {
                  "data.name=text, or model.name=cnn for images");
   if (input.shape[0] < 1 || input.shape[0] > options.context)
     refuse_input(options, input, fmt::format("1 to {} tokens", options.context),
-                 fmt::format("model.context={}", input.shape[0]));
+                 options.name == "gpt" ? fmt::format("model.context={}", input.shape[0])
+                                       : fmt::format("data.block={}", options.context));
   if (input.classes > options.vocabulary)
     refuse(fmt::format("model.vocabulary is {}, but the data has {} different tokens",
                        options.vocabulary, input.classes),
@@ -41,10 +70,12 @@ void check_tokens(const ModelOptions& options, const InputSpec& input) {
 void add_gpt(ShapeList& list, const ModelOptions& options, const InputSpec& input) {
   check_tokens(options, input);
   const int64_t width = options.width;
+  list.begin_block("embedding");
   list.add("token_embedding.weight", {options.vocabulary, width});
   list.add("position_embedding.weight", {options.context, width});
   for (int64_t layer = 0; layer < options.layers; ++layer) {
     const std::string block = fmt::format("blocks.{}.", layer);
+    list.begin_block(fmt::format("block{}", layer));
     list.add_norm(block + "attention_norm", width);
     list.add_linear(block + "qkv", width, 3 * width);
     list.add_linear(block + "attention_out", width, width);
@@ -52,8 +83,12 @@ void add_gpt(ShapeList& list, const ModelOptions& options, const InputSpec& inpu
     list.add_linear(block + "mlp_in", width, 4 * width);
     list.add_linear(block + "mlp_out", 4 * width, width);
   }
+  list.begin_block("head");
   list.add_norm("final_norm", width);
-  list.add("head.weight", {options.vocabulary, width});
+  if (options.tied == 1)
+    list.add_tied("token_embedding.weight");
+  else
+    list.add("head.weight", {options.vocabulary, width});
 }
 
 InputSpec input_of_gpt(const ModelOptions& options) {
@@ -63,14 +98,17 @@ InputSpec input_of_gpt(const ModelOptions& options) {
 }  // namespace
 
 Family gpt_family() {
-  return {
-      .names = {"gpt"},
-      .keys = {"model.layers", "model.width", "model.heads", "model.vocabulary", "model.context"},
-      .takes_tokens = true,
-      .resolve = resolve_gpt,
-      .add_shapes = add_gpt,
-      .default_input = input_of_gpt,
-      .default_batch = [](const ModelOptions&) -> int64_t { return 8; }};
+  return {.names = {"gpt"},
+          .presets = {"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"},
+          .keys = {"model.layers", "model.width", "model.heads", "model.vocabulary",
+                   "model.context", "model.tied"},
+          .takes_tokens = true,
+          .resolve = resolve_gpt,
+          .add_shapes = add_gpt,
+          .default_input = input_of_gpt,
+          .default_batch = [](const ModelOptions& options) -> int64_t {
+            return options.name == "gpt" ? 8 : 1;
+          }};
 }
 
 }  // namespace trireme::models

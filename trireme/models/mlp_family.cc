@@ -31,11 +31,13 @@ void add_mlp(ShapeList& list, const ModelOptions& options, const InputSpec& inpu
   // The position in the nn.Sequential: every hidden layer takes two, Linear and ReLU.
   int64_t slot = 0;
   for (const int64_t hidden : options.hidden) {
+    list.begin_block(fmt::format("hidden{}", slot / 2));
     list.add_linear(std::to_string(slot), width, hidden);
     width = hidden;
     slot += 2;
   }
   if (options.dropout > 0) ++slot;
+  list.begin_block("output");
   list.add_linear(std::to_string(slot), width, input.classes);
 }
 

@@ -76,17 +76,19 @@ auto rows_of_layers() {
            .only_for = owners_of("model.dropout")}));
 }
 
-// gpt and resnet.
+// gpt, resnet and amoebanet.
 auto rows_of_tokens() {
   using O = ModelOptions;
   return config::group(
       config::row(&O::layers, {.name = "model.layers",
-                               .meaning = "gpt: blocks; auto: 6.",
+                               .meaning = "gpt: blocks; auto: 6. amoebanet: normal cells, a "
+                                          "multiple of 3; auto: 18.",
                                .range = config::at_least(1),
                                .automatic = -1,
                                .only_for = owners_of("model.layers")}),
       config::row(&O::width, {.name = "model.width",
-                              .meaning = "gpt: size of each token's vector; auto: 256.",
+                              .meaning = "gpt: size of each token's vector; auto: 256. amoebanet: "
+                                         "filters, a multiple of 8; auto: 256.",
                               .range = config::at_least(1),
                               .automatic = -1,
                               .only_for = owners_of("model.width")}),
@@ -108,6 +110,12 @@ auto rows_of_tokens() {
                    .range = config::at_least(1),
                    .automatic = -1,
                    .only_for = owners_of("model.context")}),
+      config::row(&O::tied, {.name = "model.tied",
+                             .meaning = "gpt: the output head has the weights of the token "
+                                        "embedding; auto: false.",
+                             .automatic = -1,
+                             .only_for = owners_of("model.tied"),
+                             .kind = config::Kind::flag}),
       config::row(&O::zero_init,
                   {.name = "model.zero_init",
                    .meaning = "resnet: the last batch norm of each block starts from 0, so that "

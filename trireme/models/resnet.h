@@ -1,6 +1,6 @@
-// Residual networks of 18 and 50 layers (He et al. 2016, "Deep residual learning for image
-// recognition"). The parameters have the names of torchvision's resnet18 and resnet50. As there,
-// the 3x3 convolution of a bottleneck has the stride.
+// Residual networks of 18, 34, 50, 101 and 152 layers (He et al. 2016, "Deep residual learning for
+// image recognition"). The parameters have the names of torchvision's models. As there, the 3x3
+// convolution of a bottleneck has the stride.
 #pragma once
 #include <trireme/models/family.h>
 

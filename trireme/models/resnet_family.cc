@@ -18,11 +18,13 @@ void add_resnet(ShapeList& list, const ModelOptions& options, const InputSpec& i
     list.add(fmt::format("{}conv{}.weight", place, number), {outputs, inputs, side, side});
     list.add_norm(fmt::format("{}bn{}", place, number), outputs);
   };
+  list.begin_block("stem");
   add_convolution("", 1, input.shape[0], layout.width(0), stem);
   int64_t channels = layout.width(0);
   for (int stage = 0; stage < ResnetLayout::kStages; ++stage) {
     const int64_t width = layout.width(stage), outputs = layout.outputs(stage);
     for (int64_t block = 0; block < layout.blocks[stage]; ++block) {
+      list.begin_block(fmt::format("layer{}_{}", stage + 1, block));
       const std::string place = fmt::format("layer{}.{}.", stage + 1, block);
       if (layout.bottleneck) {
         add_convolution(place, 1, channels, width, 1);
@@ -39,13 +41,14 @@ void add_resnet(ShapeList& list, const ModelOptions& options, const InputSpec& i
       channels = outputs;
     }
   }
+  list.begin_block("head");
   list.add_linear("fc", channels, input.classes);
 }
 
 }  // namespace
 
 Family resnet_family() {
-  return {.names = {"resnet18", "resnet50"},
+  return {.names = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"},
           .keys = {"model.zero_init"},
           .resolve = resolve_resnet,
           .add_shapes = add_resnet,

@@ -5,6 +5,9 @@ namespace trireme::models {
 
 ResnetLayout resnet_layout(std::string_view name) {
   if (name == "resnet18") return {{2, 2, 2, 2}, false};
+  if (name == "resnet34") return {{3, 4, 6, 3}, false};
+  if (name == "resnet101") return {{3, 4, 23, 3}, true};
+  if (name == "resnet152") return {{3, 8, 36, 3}, true};
   return {{3, 4, 6, 3}, true};
 }
 

@@ -21,7 +21,7 @@ struct ResnetLayout {
   }
 };
 
-ResnetLayout resnet_layout(std::string_view name);  // resnet18 or resnet50.
+ResnetLayout resnet_layout(std::string_view name);  // resnet18 to resnet152.
 
 // Images of up to 64x64 start with a 3x3 convolution. The usual 7x7 convolution of stride 2 and
 // its max-pooling would leave almost nothing of them.

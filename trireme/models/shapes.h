@@ -1,5 +1,5 @@
-// The parameters of every built-in model, computed without torch, for plans and for checks before
-// a run.
+// The parameters and blocks of every built-in model, computed without torch, for plans and for
+// checks before a run.
 #pragma once
 #include <trireme/config/rows.h>
 #include <trireme/data/dataset.h>
@@ -14,14 +14,16 @@ namespace trireme::models {
 // The model keys of a configuration (model.*). Empty or negative values take the defaults of the
 // named model.
 struct ModelOptions {
-  std::string name = "cnn";       // One of model_names().
-  std::vector<int64_t> hidden;    // mlp: the widths of the hidden layers.
-  std::vector<int64_t> channels;  // cnn: the output channels of each 3x3 convolution.
-  std::vector<int64_t> strides;   // cnn: one stride per convolution.
-  int batch_norm = -1;            // cnn: 1 for yes (convolutions then have no bias), 0 for no.
-  double dropout = 0;             // mlp, cnn: the rate before the last layer.
-  int zero_init = -1;             // resnet: at 1 every block starts as the identity.
-  int64_t layers = -1, width = -1, heads = -1, vocabulary = -1, context = -1;  // gpt
+  std::string name = "cnn";         // One of model_names().
+  std::vector<int64_t> hidden;      // mlp: the widths of the hidden layers.
+  std::vector<int64_t> channels;    // cnn: the output channels of each 3x3 convolution.
+  std::vector<int64_t> strides;     // cnn: one stride per convolution.
+  int batch_norm = -1;              // cnn: 1 for yes (convolutions then have no bias), 0 for no.
+  double dropout = 0;               // mlp, cnn: the rate before the last layer.
+  int zero_init = -1;               // resnet: at 1 every block starts as the identity.
+  int64_t layers = -1, width = -1;  // gpt, amoebanet
+  int64_t heads = -1, vocabulary = -1, context = -1;  // gpt
+  int tied = -1;  // gpt: at 1 the head has the weights of the token embedding.
 };
 config::Rows rows_of(const ModelOptions*);
 using data::InputSpec;  // The form of a sample.
@@ -42,5 +44,15 @@ int64_t default_batch(const ModelOptions& options);  // Samples per rank in the 
 // their state_dict names.
 std::vector<plan::TensorSpec> parameter_shapes(const ModelOptions& options, const InputSpec& input,
                                                plan::DType dtype = plan::DType::float32);
+
+// A block of a built-in model (Model::blocks), as far as its parameters go.
+struct BlockSize {
+  std::string name;
+  int64_t elements = 0;                 // In all of its parameters.
+  std::vector<std::string> parameters;  // Their names in the state_dict; a tied one is in several.
+};
+// The blocks of the model in the order in which they run, for plans that cut it. Throws as
+// parameter_shapes() does. Any thread.
+std::vector<BlockSize> block_sizes(const ModelOptions& options, const InputSpec& input);
 
 }  // namespace trireme::models

@@ -6,12 +6,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace torch::nn {
 class Module;
-}
+class SequentialImpl;
+}  // namespace torch::nn
 
 namespace trireme {
 
@@ -64,6 +66,13 @@ struct Model {
 at::Tensor output_of(const Model& model, const Batch& batch);
 // Runs one block after the other.
 at::Tensor output_of(const std::vector<Block>& blocks, Tensors inputs);
+// The model of a Sequential (pass net.ptr()), cut by itself: each child is a block, which has the
+// child's key as its name. As in SequentialImpl::forward(), the first child takes the inputs of
+// the model, one to three tensors, and every other child takes what the one before gives. A block
+// gives one tensor, or a tuple of two or three. A child that gives something else runs in forward
+// only; its block throws Error(invalid_argument) that names it. Throws the same if there are no
+// children.
+Model model_of(const std::shared_ptr<torch::nn::SequentialImpl>& net);
 // Throws Error(invalid_argument) that names the problem: no module or no forward; no input, or one
 // twice; a block without forward; two blocks with one name; a parameter or buffer that is in no
 // block. Tied tensors may be in several.
@@ -73,14 +82,25 @@ void check(const Model& model);
 // same seed of torch's generator everywhere.
 using ModelFactory = std::function<Model()>;
 
+// A class derived from SequentialImpl that has no forward of its own. SequentialImpl's is a
+// template, so that its address alone has no type.
+template <typename Net>
+concept PlainSequential = std::derived_from<Net, torch::nn::SequentialImpl> &&
+                          !requires { typename std::type_identity<decltype(&Net::forward)>; };
+
 // A factory for any module class with `at::Tensor forward(at::Tensor)`, and if the model may be
-// cut also `std::vector<Block> blocks()`: model_factory<Net>(constructor arguments...).
+// cut also `std::vector<Block> blocks()`: model_factory<Net>(constructor arguments...). A
+// Sequential needs no blocks(): see model_of(). Every replica copies the arguments, so they cannot
+// be modules.
 template <typename Net, typename... Args>
 ModelFactory model_factory(Args... args) {
   return [args...] {
     auto net = std::make_shared<Net>(args...);
     Model model{net, [net](const at::Tensor& data) { return net->forward(data); }};
-    if constexpr (requires { model.blocks = net->blocks(); }) model.blocks = net->blocks();
+    if constexpr (requires { model.blocks = net->blocks(); })
+      model.blocks = net->blocks();
+    else if constexpr (PlainSequential<Net>)
+      model = model_of(net);
     return model;
   };
 }

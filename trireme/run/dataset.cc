@@ -48,6 +48,7 @@ models::ModelOptions model_for(const Config& config, const Dataset& data) {
   const models::Family* family = models::family_of(model);
   if (!family || !family->takes_tokens || !data::find_kind(config.data.name)->has_tokens)
     return model;
+  if (family->has_preset(model.name)) return model;  // Its sizes are fixed.
   if (model.vocabulary < 0) model.vocabulary = data.input.classes;
   if (model.context < 0) model.context = data.input.shape[0];
   return model;
