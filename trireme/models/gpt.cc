@@ -1,54 +1,55 @@
 #include <torch/nn/init.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/embedding.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/nn/modules/normalization.h>
 #include <trireme/models/gpt.h>
 #include <trireme/parallel/model.h>
+#include <trireme/parallel/nn/attention.h>
+#include <trireme/parallel/nn/layer_norm.h>
+#include <trireme/parallel/nn/vocabulary.h>
+#include <functional>
 
 namespace trireme::models {
 namespace {
 
+// Along a tensor axis, activations between blocks have divided tokens.
 class GptBlock : public torch::nn::Module {
  public:
-  GptBlock(int64_t width, int64_t heads) : heads_(heads) {
-    attention_norm_ = register_module("attention_norm",
-                                      torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    qkv_ = register_module("qkv", torch::nn::Linear(width, 3 * width));
-    attention_out_ = register_module("attention_out", torch::nn::Linear(width, width));
-    mlp_norm_ =
-        register_module("mlp_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({width})));
-    mlp_in_ = register_module("mlp_in", torch::nn::Linear(width, 4 * width));
-    mlp_out_ = register_module("mlp_out", torch::nn::Linear(4 * width, width));
+  GptBlock(int64_t width, int64_t heads) : head_width_(width / heads) {
+    attention_norm_ = register_module("attention_norm", nn::SequenceLayerNorm(width));
+    qkv_ = register_module(
+        "qkv",
+        nn::ColumnLinear(nn::ColumnLinearOptions{
+            .in = width, .out = 3 * width, .sections = 3, .heads = heads, .takes_tokens = true}));
+    attention_out_ = register_module("attention_out", row_layer(width, width));
+    mlp_norm_ = register_module("mlp_norm", nn::SequenceLayerNorm(width));
+    mlp_in_ = register_module("mlp_in", nn::ColumnLinear(nn::ColumnLinearOptions{
+                                            .in = width, .out = 4 * width, .takes_tokens = true}));
+    mlp_out_ = register_module("mlp_out", row_layer(4 * width, width));
   }
 
   at::Tensor forward(const at::Tensor& input) {
-    const at::Tensor x = input + attend(attention_norm_->forward(input));
+    const at::Tensor mixed = nn::attend(qkv_->forward(attention_norm_->forward(input)),
+                                        head_width_, /*is_causal=*/true);
+    const at::Tensor x = input + attention_out_->forward(mixed);
     return x + mlp_out_->forward(torch::gelu(mlp_in_->forward(mlp_norm_->forward(x))));
   }
 
  private:
-  at::Tensor attend(const at::Tensor& x) {
-    const int64_t batch = x.size(0), tokens = x.size(1), width = x.size(2);
-    // [batch, tokens, 3 * width] -> three of [batch, heads, tokens, width / heads].
-    const at::Tensor qkv =
-        qkv_->forward(x).view({batch, tokens, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4});
-    const at::Tensor mixed = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2],
-                                                              /*attn_mask=*/{}, /*dropout_p=*/0.0,
-                                                              /*is_causal=*/true);
-    return attention_out_->forward(mixed.transpose(1, 2).reshape({batch, tokens, width}));
+  static nn::RowLinear row_layer(int64_t in, int64_t out) {
+    return nn::RowLinear(nn::RowLinearOptions{.in = in, .out = out, .gives_tokens = true});
   }
 
-  int64_t heads_;
-  torch::nn::LayerNorm attention_norm_{nullptr}, mlp_norm_{nullptr};
-  torch::nn::Linear qkv_{nullptr}, attention_out_{nullptr}, mlp_in_{nullptr}, mlp_out_{nullptr};
+  int64_t head_width_;
+  nn::SequenceLayerNorm attention_norm_{nullptr}, mlp_norm_{nullptr};
+  nn::ColumnLinear qkv_{nullptr}, mlp_in_{nullptr};
+  nn::RowLinear attention_out_{nullptr}, mlp_out_{nullptr};
 };
 
 class Gpt : public torch::nn::Module {
  public:
   explicit Gpt(const ModelOptions& options) {
     token_embedding_ = register_module("token_embedding",
-                                       torch::nn::Embedding(options.vocabulary, options.width));
+                                       nn::VocabularyEmbedding(options.vocabulary, options.width));
     position_embedding_ = register_module("position_embedding",
                                           torch::nn::Embedding(options.context, options.width));
     const auto list = register_module("blocks", torch::nn::ModuleList());
@@ -56,23 +57,24 @@ class Gpt : public torch::nn::Module {
       blocks_.push_back(std::make_shared<GptBlock>(options.width, options.heads));
       list->push_back(blocks_.back());
     }
-    final_norm_ = register_module(
-        "final_norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({options.width})));
+    final_norm_ = register_module("final_norm", nn::SequenceLayerNorm(options.width));
     if (options.tied == 1) {
-      for (const auto& embedding : {token_embedding_, position_embedding_})
-        torch::nn::init::normal_(embedding->weight, 0, 0.02);
+      torch::nn::init::normal_(token_embedding_->weight, 0, 0.02);
+      torch::nn::init::normal_(position_embedding_->weight, 0, 0.02);
     } else {
-      head_ = register_module(
-          "head", torch::nn::Linear(
-                      torch::nn::LinearOptions(options.width, options.vocabulary).bias(false)));
+      head_ = register_module("head",
+                              nn::ColumnLinear(nn::ColumnLinearOptions{.in = options.width,
+                                                                       .out = options.vocabulary,
+                                                                       .bias = false,
+                                                                       .takes_tokens = true,
+                                                                       .gathers = true}));
     }
   }
 
   at::Tensor forward(const at::Tensor& tokens) {
-    at::Tensor x = token_embedding_->forward(tokens) +
-                   position_embedding_->weight.narrow(0, 0, tokens.size(1));
+    at::Tensor x = embedded(tokens, *token_embedding_, *position_embedding_);
     for (auto& block : blocks_) x = block->forward(x);
-    return logits_of(final_norm_->forward(x), output_weight());
+    return logits()(x);
   }
 
   std::vector<Block> blocks() const {
@@ -81,41 +83,43 @@ class Gpt : public torch::nn::Module {
                       {token_embedding_.ptr(), position_embedding_.ptr()},
                       [tokens = token_embedding_.ptr(),
                        positions = position_embedding_.ptr()](const Tensors& inputs) {
-                        return Tensors{tokens->forward(inputs[0]) +
-                                       positions->weight.narrow(0, 0, inputs[0].size(1))};
+                        return Tensors{embedded(inputs[0], *tokens, *positions)};
                       }});
     for (const auto& block : blocks_)
       blocks.push_back({"block" + std::to_string(blocks.size() - 1),
                         {block},
                         [block](const Tensors& x) { return Tensors{block->forward(x[0])}; }});
-    if (head_.is_empty()) {
-      blocks.push_back(head_block(token_embedding_.ptr()));
-    } else {
-      blocks.push_back(head_block(head_.ptr()));
-    }
+    std::shared_ptr<torch::nn::Module> output = token_embedding_.ptr();
+    if (!head_.is_empty()) output = head_.ptr();
+    blocks.push_back({"head", {final_norm_.ptr(), output}, [logits = logits()](const Tensors& x) {
+                        return Tensors{logits(x[0])};
+                      }});
     return blocks;
   }
 
  private:
-  static at::Tensor logits_of(const at::Tensor& x, const at::Tensor& weight) {
-    return torch::nn::functional::linear(x, weight).flatten(0, 1);
+  static at::Tensor embedded(const at::Tensor& tokens, nn::VocabularyEmbeddingImpl& embedding,
+                             const torch::nn::EmbeddingImpl& positions) {
+    return nn::divide_tokens(
+        embedding.forward(tokens) + positions.weight.narrow(0, 0, tokens.size(1)),
+        embedding.ranks());
   }
-  const at::Tensor& output_weight() const {
-    return head_.is_empty() ? token_embedding_->weight : head_->weight;
-  }
-  // `output` has the weight of the logits.
-  template <typename Layer>
-  Block head_block(const std::shared_ptr<Layer>& output) const {
-    return {
-        "head", {final_norm_.ptr(), output}, [norm = final_norm_.ptr(), output](const Tensors& x) {
-          return Tensors{logits_of(norm->forward(x[0]), output->weight)};
-        }};
+  // From the output of the last block. It holds only the modules that it needs.
+  std::function<at::Tensor(const at::Tensor& x)> logits() const {
+    if (head_.is_empty())
+      return [norm = final_norm_.ptr(), embedding = token_embedding_.ptr()](const at::Tensor& x) {
+        return embedding->logits(norm->forward(x)).flatten(0, 1);
+      };
+    return [norm = final_norm_.ptr(), head = head_.ptr()](const at::Tensor& x) {
+      return head->forward(norm->forward(x)).flatten(0, 1);
+    };
   }
 
-  torch::nn::Embedding token_embedding_{nullptr}, position_embedding_{nullptr};
+  nn::VocabularyEmbedding token_embedding_{nullptr};
+  torch::nn::Embedding position_embedding_{nullptr};
   std::vector<std::shared_ptr<GptBlock>> blocks_;
-  torch::nn::LayerNorm final_norm_{nullptr};
-  torch::nn::Linear head_{nullptr};  // Empty if its weights are those of the token embedding.
+  nn::SequenceLayerNorm final_norm_{nullptr};
+  nn::ColumnLinear head_{nullptr};  // Empty if its weights are those of the token embedding.
 };
 
 }  // namespace
