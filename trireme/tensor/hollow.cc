@@ -65,6 +65,14 @@ void resize_hollow(const c10::Storage& storage, size_t bytes) {
   storage.unsafeGetStorageImpl()->set_data_ptr_noswap(no_memory());
 }
 
+at::Tensor hollow_like(const at::Tensor& tensor, at::IntArrayRef sizes) {
+  at::Tensor made = at::empty({0}, tensor.options().requires_grad(false));
+  made.set_(
+      hollow_storage(static_cast<size_t>(c10::multiply_integers(sizes)) * made.element_size()), 0,
+      sizes);
+  return made;
+}
+
 c10::Storage hollow_storage(size_t bytes) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, no_memory(), c10::GetCPUAllocator(),
                        /*resizable=*/true);

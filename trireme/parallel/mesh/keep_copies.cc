@@ -97,10 +97,10 @@ class Copies : public ParameterKeeper {
 
   void show(EngineState& state) const override {
     for (const OwnTensor& own : setting_.parameters)
-      state.tensors.push_back({own.slice, own.tensor, StateKind::parameter});
+      show_boxes(own.name, own.boxes, own.tensor, StateKind::parameter, state.tensors);
     for (size_t i = 0; i < updated_.size(); ++i)
       if (const OwnTensor& own = setting_.parameters[i]; !updated_[i].tensor.is_same(own.tensor))
-        state.tensors.push_back({own.slice, updated_[i].tensor, StateKind::master});
+        show_boxes(own.name, own.boxes, updated_[i].tensor, StateKind::master, state.tensors);
     show_parts(view_, setting_.parameters, state);
   }
 

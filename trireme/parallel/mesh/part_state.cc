@@ -15,18 +15,52 @@ const OwnTensor* part_with_state(const std::vector<OwnTensor>& parts, const std:
   return found == parts.end() ? nullptr : &*found;
 }
 
+std::vector<int64_t> sizes_of(const std::vector<plan::TensorSlice>& boxes) {
+  std::vector<int64_t> sizes = boxes.front().sizes;
+  for (size_t i = 1; i < boxes.size(); ++i) sizes[0] += boxes[i].sizes[0];
+  return sizes;
+}
+
 }  // namespace
+
+std::vector<plan::TensorSlice> rows_of(const std::vector<plan::TensorSlice>& boxes, int64_t from,
+                                       int64_t to) {
+  std::vector<plan::TensorSlice> rows;
+  int64_t first = 0;  // The box's first row in the tensor.
+  for (const plan::TensorSlice& box : boxes) {
+    const int64_t begin = std::max(from, first), end = std::min(to, first + box.sizes[0]);
+    if (begin < end || (rows.empty() && &box == &boxes.back())) {
+      plan::TensorSlice& part = rows.emplace_back(box);
+      part.from[0] += std::min(begin - first, box.sizes[0]);
+      part.sizes[0] = std::max<int64_t>(0, end - begin);
+    }
+    first += box.sizes[0];
+  }
+  return rows;
+}
+
+void show_boxes(const std::string& name, const std::vector<plan::TensorSlice>& boxes,
+                const at::Tensor& tensor, StateKind kind, StateView& view) {
+  int64_t first = 0;
+  for (plan::TensorSlice box : boxes) {
+    const bool is_all = boxes.size() == 1;
+    const at::Tensor rows = is_all ? tensor : tensor.detach().narrow(0, first, box.sizes[0]);
+    if (!is_all) first += box.sizes[0];
+    box.tensor = name;
+    view.push_back({std::move(box), rows, kind});
+  }
+}
 
 void show_parts(const OptimizerView& optimizer, const std::vector<OwnTensor>& parts,
                 EngineState& state) {
-  const size_t first = state.tensors.size();
-  optimizer.show(state);
-  for (size_t i = first; i < state.tensors.size(); ++i)
-    if (const OwnTensor* const part = part_with_state(parts, state.tensors[i].slice.tensor)) {
-      plan::TensorSlice slice = part->slice;
-      slice.tensor = state.tensors[i].slice.tensor;
-      state.tensors[i].slice = std::move(slice);
-    }
+  EngineState own;
+  optimizer.show(own);
+  state.counters.update(own.counters);
+  for (const StateEntry& entry : own.tensors)
+    if (const OwnTensor* const part = part_with_state(parts, entry.slice.tensor))
+      show_boxes(entry.slice.tensor, part->boxes, entry.tensor, entry.kind, state.tensors);
+    else
+      state.tensors.push_back(entry);
 }
 
 void begin_load_parts(OptimizerView& optimizer, const std::vector<OwnTensor>& parts,
@@ -36,7 +70,7 @@ void begin_load_parts(OptimizerView& optimizer, const std::vector<OwnTensor>& pa
     const OwnTensor* const part = part_with_state(parts, spec.name);
     if (part == nullptr && spec.name != "archive") continue;
     mine.push_back(spec);
-    if (part) mine.back().shape = part->slice.sizes;
+    if (part) mine.back().shape = sizes_of(part->boxes);
   }
   optimizer.begin_load(incoming.counters, mine);
 }
