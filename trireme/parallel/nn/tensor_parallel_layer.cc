@@ -18,12 +18,16 @@ struct NamedLayer {
   TensorParallelLayer* layer = nullptr;
 };
 
-std::vector<NamedLayer> layers_of(const torch::nn::Module& module) {
+std::vector<NamedLayer> layers_of(torch::nn::Module& module) {
   std::vector<NamedLayer> layers;
   std::set<const void*> known;
-  for (const auto& item : module.named_modules())
-    if (auto* const layer = dynamic_cast<TensorParallelLayer*>(item.value().get()))
-      if (known.insert(layer).second) layers.push_back({item.key(), item.value().get(), layer});
+  const auto add = [&](const std::string& name, torch::nn::Module& each) {
+    if (auto* const layer = dynamic_cast<TensorParallelLayer*>(&each))
+      if (known.insert(layer).second) layers.push_back({name, &each, layer});
+  };
+  add("", module);
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    add(item.key(), *item.value());
   return layers;
 }
 
@@ -93,7 +97,7 @@ std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
   return result;
 }
 
-void require_layers_to_divide(const torch::nn::Module& module, const std::string& model) {
+void require_layers_to_divide(torch::nn::Module& module, const std::string& model) {
   if (!layers_of(module).empty()) return;
   throw Error(ErrorCode::invalid_argument, "parallel",
               fmt::format("no layer of the model '{}' can be divided along a tensor axis", model),

@@ -61,6 +61,6 @@ std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
                                           const PartMaker& make = part_of);
 
 // Throws Error(invalid_argument) naming the model unless one of its layers can be divided.
-void require_layers_to_divide(const torch::nn::Module& module, const std::string& model);
+void require_layers_to_divide(torch::nn::Module& module, const std::string& model);
 
 }  // namespace trireme::nn
