@@ -18,12 +18,16 @@ struct NamedLayer {
   TensorParallelLayer* layer = nullptr;
 };
 
-std::vector<NamedLayer> layers_of(const torch::nn::Module& module) {
+std::vector<NamedLayer> layers_of(torch::nn::Module& module) {
   std::vector<NamedLayer> layers;
   std::set<const void*> known;
-  for (const auto& item : module.named_modules())
-    if (auto* const layer = dynamic_cast<TensorParallelLayer*>(item.value().get()))
-      if (known.insert(layer).second) layers.push_back({item.key(), item.value().get(), layer});
+  const auto add = [&](const std::string& name, torch::nn::Module& each) {
+    if (auto* const layer = dynamic_cast<TensorParallelLayer*>(&each))
+      if (known.insert(layer).second) layers.push_back({name, &each, layer});
+  };
+  add("", module);
+  for (const auto& item : module.named_modules("", /*include_self=*/false))
+    add(item.key(), *item.value());
   return layers;
 }
 
@@ -72,7 +76,7 @@ void TensorParallelLayer::join(std::shared_ptr<Group> ranks) {
   ranks_ = ranks && ranks->size() > 1 ? std::move(ranks) : nullptr;
 }
 
-std::vector<ParameterParts> parts_of(const torch::nn::Module& module, int rank, int ranks) {
+std::vector<ParameterParts> parts_of(torch::nn::Module& module, int rank, int ranks) {
   const auto parts = parts_in(layers_of(module), rank, ranks);
   std::vector<ParameterParts> result;
   for (const auto& [name, tensor] : state_of(module).parameters) {
@@ -98,7 +102,7 @@ std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
   return parts;
 }
 
-void require_layers_to_divide(const torch::nn::Module& module, const std::string& model) {
+void require_layers_to_divide(torch::nn::Module& module, const std::string& model) {
   if (!layers_of(module).empty()) return;
   throw Error(ErrorCode::invalid_argument, "parallel",
               fmt::format("no layer of the model '{}' can be divided along a tensor axis", model),

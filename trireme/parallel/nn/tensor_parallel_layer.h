@@ -48,7 +48,7 @@ using PartMaker = std::function<at::Tensor(const at::Tensor& whole, const Parame
 
 // Every parameter of the module, in the order and by the names of state_of(module), as a rank of
 // the tensor axis keeps it. Pure. Throws Error(invalid_argument) as divide_layers() does.
-std::vector<ParameterParts> parts_of(const torch::nn::Module& module, int rank, int ranks);
+std::vector<ParameterParts> parts_of(torch::nn::Module& module, int rank, int ranks);
 
 // Divides all layers of the module, and their submodules, among the ranks of the tensor axis.
 // Communicates nothing. Returns parts_of(). Parameters keep their identity (set_data), so that a
@@ -65,6 +65,6 @@ std::vector<ParameterParts> divide_layers(torch::nn::Module& module,
                                           const PartMaker& make = part_of);
 
 // Throws Error(invalid_argument) naming the model unless one of its layers can be divided.
-void require_layers_to_divide(const torch::nn::Module& module, const std::string& model);
+void require_layers_to_divide(torch::nn::Module& module, const std::string& model);
 
 }  // namespace trireme::nn
