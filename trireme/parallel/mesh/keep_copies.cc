@@ -1,13 +1,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <torch/optim/optimizer.h>
 
 #include <trireme/comm/dtype.h>
 #include <trireme/parallel/flat_gradients.h>
 #include <trireme/parallel/gradients.h>
+#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/parameter_keeper.h>
-#include <trireme/parallel/mesh/part_state.h>
+#include <trireme/parallel/mesh/part_optimizer.h>
 #include <trireme/tensor/master_weights.h>
 
 namespace trireme {
@@ -31,8 +31,7 @@ class Copies : public ParameterKeeper {
       : setting_(std::move(setting)),
         masters_(bare(setting_.parameters)),
         updated_(named_masters()),
-        optimizer_(setting_.optimizer(updated_)),
-        view_(*optimizer_, updated_),
+        optimizer_(setting_.optimizer, setting_.parameters, updated_),
         buckets_(plan::plan_buckets(specs_of(updated_), setting_.buckets).buckets) {}
 
   std::vector<Block> blocks() const override { return setting_.blocks; }
@@ -81,7 +80,7 @@ class Copies : public ParameterKeeper {
       if (tensor.requires_grad() && setting_.parameters[i].counts) elements += tensor.numel();
     }
     multiply(gradients, factor);
-    optimizer_->step();
+    optimizer_.step();
     masters_.publish();
     return elements;
   }
@@ -101,21 +100,21 @@ class Copies : public ParameterKeeper {
     for (size_t i = 0; i < updated_.size(); ++i)
       if (const OwnTensor& own = setting_.parameters[i]; !updated_[i].tensor.is_same(own.tensor))
         show_boxes(own.name, own.boxes, updated_[i].tensor, StateKind::master, state.tensors);
-    show_parts(view_, setting_.parameters, state);
+    optimizer_.show(state);
   }
 
   void begin_load(const IncomingState& incoming) override {
     masters_.adopt();
-    begin_load_parts(view_, setting_.parameters, incoming);
+    optimizer_.begin_load(incoming);
   }
 
   void end_load() override {
-    view_.end_load();
+    optimizer_.end_load();
     masters_.publish();
   }
 
-  std::vector<double> rates() const override { return view_.rates(); }
-  void set_rates(std::span<const double> rates) override { view_.set_rates(rates); }
+  std::vector<double> rates() const override { return optimizer_.rates(); }
+  void set_rates(std::span<const double> rates) override { optimizer_.set_rates(rates); }
 
  private:
   std::vector<NamedTensor> named_masters() const {
@@ -152,8 +151,7 @@ class Copies : public ParameterKeeper {
   const KeeperSetting setting_;
   MasterWeights masters_;
   const std::vector<NamedTensor> updated_;  // The parameters, or their masters.
-  const std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  OptimizerView view_;
+  PartOptimizer optimizer_;
   const std::vector<plan::Bucket> buckets_;
   std::vector<Travelling> travelling_;
   bool has_started_ = false;

@@ -2,14 +2,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 
 #include <trireme/base/error.h>
 #include <trireme/parallel/gradients.h>
 #include <trireme/parallel/mesh/block_visits.h>
+#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/gathered_blocks.h>
 #include <trireme/parallel/mesh/keep_shards.h>
-#include <trireme/parallel/mesh/part_state.h>
+#include <trireme/parallel/mesh/part_optimizer.h>
 #include <algorithm>
 #include <functional>
 #include <optional>
@@ -53,22 +53,6 @@ plan::RowShards shards_of(const KeeperSetting& setting, int level) {
   return shards;
 }
 
-void check_optimizer(const torch::optim::Optimizer& optimizer, int level) {
-  const std::string kind = kind_of(optimizer);
-  if (kind == "Lars" || kind == "Lamb")
-    throw Error(ErrorCode::unsupported, "parallel",
-                fmt::format("shard.level {} divides layers among ranks, and a step of {} needs "
-                            "the norms of whole layers",
-                            level, kind),
-                "shard.level 0, or the optimizer SGD, Adam, AdamW, RMSprop or Adagrad");
-  if (kind == "opaque")
-    throw Error(ErrorCode::unsupported, "parallel",
-                fmt::format("shard.level {} divides the optimizer's state by rows, and this "
-                            "optimizer names no state",
-                            level),
-                "shard.level 0, or the optimizer SGD, Adam, AdamW, RMSprop or Adagrad");
-}
-
 // The memory of parameters comes and goes, so nothing else may lie in it.
 void check_memory(const std::vector<OwnTensor>& parameters) {
   for (const OwnTensor& own : parameters)
@@ -88,11 +72,16 @@ class Shards : public ParameterKeeper {
         blocks_(static_cast<int>(setting_.blocks.size())),
         shards_(shards_of(setting_, level)),
         own_(setting_.parameters, shards_, setting_.replicas->rank(), level == 3),
-        optimizer_(setting_.optimizer(own_.updated())),
-        view_(*optimizer_, own_.updated()),
+        optimizer_(setting_.optimizer, own_.parts(), own_.updated()),
         messages_(setting_.replicas, setting_.parameters, own_, shards_),
         needs_gradient_(setting_.blocks.size()) {
-    check_optimizer(*optimizer_, level_);
+    if (!optimizer_.can_be_divided())
+      throw Error(ErrorCode::unsupported, "parallel",
+                  fmt::format("shard.level {} lets each rank update its rows of a parameter, and "
+                              "whether this optimizer can do that is not known (or a parameter is "
+                              "not contiguous float32 or float64)",
+                              level_),
+                  "shard.level 0, or SGD, Adam, AdamW, RMSprop, Adagrad, Lars or Lamb");
     if (level_ == 3) check_memory(setting_.parameters);
     bool any = false;
     for (size_t block = 0; block < needs_gradient_.size(); ++block) {
@@ -159,7 +148,7 @@ class Shards : public ParameterKeeper {
       if (tensor.requires_grad() && own_.parts()[i].counts) elements += tensor.numel();
     }
     multiply(gradients, factor);
-    optimizer_->step();
+    optimizer_.step_divided(*setting_.replicas, shards_);
     own_.masters().publish();
     for (size_t i = 0; i < setting_.parameters.size(); ++i)
       if (const at::Tensor& parameter = setting_.parameters[i].tensor;
@@ -191,18 +180,18 @@ class Shards : public ParameterKeeper {
       if (own_.has_master(i))
         show_boxes(own_.parts()[i].name, own_.parts()[i].boxes, own_.updated()[i].tensor,
                    StateKind::master, state.tensors);
-    show_parts(view_, own_.parts(), state);
+    optimizer_.show(state);
   }
   void begin_load(const IncomingState& incoming) override {
     own_.masters().adopt();
-    begin_load_parts(view_, own_.parts(), incoming);
+    optimizer_.begin_load(incoming);
   }
   void end_load() override {
-    view_.end_load();
+    optimizer_.end_load();
     own_.masters().publish();
   }
-  std::vector<double> rates() const override { return view_.rates(); }
-  void set_rates(std::span<const double> rates) override { view_.set_rates(rates); }
+  std::vector<double> rates() const override { return optimizer_.rates(); }
+  void set_rates(std::span<const double> rates) override { optimizer_.set_rates(rates); }
 
  private:
   class Visitor : public BlockVisitor {
@@ -307,8 +296,7 @@ class Shards : public ParameterKeeper {
   const int level_, blocks_;
   const plan::RowShards shards_;
   const OwnRows own_;
-  const std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  OptimizerView view_;
+  PartOptimizer optimizer_;
   RowMessages messages_;
   std::optional<GatheredBlocks> gathered_;
   std::shared_ptr<Visitor> visitor_;

@@ -1,7 +1,7 @@
 #include <ATen/core/Tensor.h>
 
+#include <trireme/parallel/mesh/boxes.h>
 #include <trireme/parallel/mesh/own_rows.h>
-#include <trireme/parallel/mesh/part_state.h>
 
 namespace trireme {
 namespace {

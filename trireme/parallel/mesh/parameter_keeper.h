@@ -54,7 +54,9 @@ class ParameterKeeper {
   // After reduce(): the squared L2 norm of the gradients that this rank counts, in float64. The
   // sum over all ranks is that of the whole gradient. NaN or infinite if a value is.
   virtual double squared_norm() = 0;
-  // Multiplies the reduced gradients by `factor` and updates. Waits for no other rank. Returns the
+  // Multiplies the reduced gradients by `factor` and updates. Waits for no other rank, unless the
+  // optimizer needs norms of whole layers (Lars, Lamb) that several ranks own: then it is
+  // COLLECTIVE along the data axis, and nothing changes before the ranks have met. Returns the
   // elements that this rank updated and counts.
   virtual int64_t update(double factor) = 0;
   // COLLECTIVE along the data axis. Gives every replica the updated parameters that it needs.

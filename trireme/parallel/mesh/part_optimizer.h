@@ -1,0 +1,49 @@
+// The optimizer of a keeper, whose parameters are parts of whole tensors.
+#pragma once
+#include <trireme/parallel/engine.h>
+#include <trireme/parallel/fused/fused_optimizer.h>
+#include <trireme/parallel/mesh/parameter_keeper.h>
+#include <trireme/parallel/optimizer_view.h>
+#include <trireme/plan/row_shards.h>
+#include <memory>
+#include <vector>
+
+namespace trireme {
+
+// Used by one thread.
+class PartOptimizer {
+ public:
+  // updated[i] is what the optimizer updates of parts[i]: the part itself, or its master.
+  PartOptimizer(const OptimizerFactory& make, std::vector<OwnTensor> parts,
+                std::vector<NamedTensor> updated);
+
+  // Whether it updates each element by itself, but for norms of whole parameters that
+  // step_divided() adds up. No optimizer of the user's own is known to.
+  bool can_be_divided() const { return fused_ != nullptr; }
+  // Updates the parts that have gradients.
+  void step();
+  // The same for rows that all ranks of `group` own together. COLLECTIVE if the optimizer needs
+  // norms of whole parameters (Lars, Lamb): the ranks then add them up before any of them updates.
+  void step_divided(Group& group, const plan::RowShards& shards);
+
+  // Adds the optimizer's tensors with the slices of the parameters that they belong to.
+  void show(EngineState& state) const;
+  // Makes the tensors of the parts. `incoming.tensors` have the forms of whole tensors, also of
+  // parameters that this rank does not have.
+  void begin_load(const IncomingState& incoming);
+  void end_load() { view_.end_load(); }
+  std::vector<double> rates() const { return view_.rates(); }
+  void set_rates(std::span<const double> rates) { view_.set_rates(rates); }
+
+ private:
+  const OwnTensor* part_with_state(const std::string& name) const;
+  std::vector<int> with_gradients() const;
+
+  const std::vector<OwnTensor> parts_;
+  const std::vector<NamedTensor> updated_;
+  const std::shared_ptr<torch::optim::Optimizer> optimizer_;
+  OptimizerView view_;
+  const std::unique_ptr<fused::FusedOptimizer> fused_;  // Null for one of the user's own.
+};
+
+}  // namespace trireme
