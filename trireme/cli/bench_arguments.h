@@ -1,5 +1,6 @@
 // The arguments of `trireme bench`.
 #pragma once
+#include <trireme/cli/bench_mesh.h>
 #include <trireme/cli/node_options.h>
 #include <cstdint>
 #include <string>
@@ -12,6 +13,7 @@ struct BenchArguments {
   int64_t batch = 0, steps = 50, model_mb = 100;
   int workers = 2, repeats = 5, compression_rank = 2;
   bool json = false, tune = false, shared_tensors = false;
+  BenchMesh mesh;
   NodeOptions node;
 };
 

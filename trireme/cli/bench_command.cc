@@ -141,10 +141,19 @@ int bench_step(const BenchArguments& arguments) {
     throw Error(ErrorCode::invalid_argument, "cli",
                 fmt::format("--compression-rank {} is below 1", arguments.compression_rank),
                 "1 or more");
-  return measure(arguments,
-                 {"step", "--model", arguments.model, "--batch", std::to_string(arguments.batch),
-                  "--compression", arguments.compression, "--compression-rank",
-                  std::to_string(arguments.compression_rank)});
+  const plan::DivisionOptions division = arguments.mesh.division();
+  if (arguments.mesh.is_wanted()) plan::mesh_of(division.mesh, std::max(1, arguments.workers));
+  std::vector<std::string> words{"step",
+                                 "--model",
+                                 arguments.model,
+                                 "--batch",
+                                 std::to_string(arguments.batch),
+                                 "--compression",
+                                 arguments.compression,
+                                 "--compression-rank",
+                                 std::to_string(arguments.compression_rank)};
+  for (std::string& word : arguments.mesh.words()) words.push_back(std::move(word));
+  return measure(arguments, std::move(words));
 }
 
 void add_common(Command command, const std::shared_ptr<BenchArguments>& arguments) {
@@ -177,11 +186,13 @@ void add_bench_requests(Command bench) {
 void add_bench_step(Command bench, const std::shared_ptr<BenchArguments>& arguments) {
   Command step = bench.subcommand("step", "Measure training steps of a model on random data");
   step.option("--model", arguments->model, kModels);
-  step.option("--batch", arguments->batch, "Samples per rank (default: a size for each model)");
+  step.option("--batch", arguments->batch,
+              "Samples per rank, or per replica of a mesh (default: a size for each model)");
   step.option("--compression", arguments->compression,
               "How gradients are made smaller (docs/compression.md; default: none)");
   step.option("--compression-rank", arguments->compression_rank,
               "powersgd: columns of each factor (default 2)");
+  arguments->mesh.add_to(step, /*described=*/true);
   add_common(step, arguments);
   add_repetitions(step, arguments);
   step.footer("Example: trireme bench step --model mlp --workers 2 --path gloo --json");

@@ -25,12 +25,11 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// Runs `rank_body` once for each rank: in threads of this process, or on the calling thread if the
-// ranks are processes. Returns the measurements of this worker's first rank, in seconds.
-std::vector<double> on_every_rank(
-    World& world, int threads,
-    const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body) {
-  auto groups = world.make_groups(threads);
+namespace {
+
+std::vector<double> run_on(
+    const std::vector<std::shared_ptr<Group>>& groups,
+    const std::function<std::vector<double>(size_t place, std::shared_ptr<Group>)>& rank_body) {
   std::vector<std::vector<double>> results(groups.size());
   std::vector<std::thread> others;
   std::exception_ptr failure;
@@ -38,7 +37,7 @@ std::vector<double> on_every_rank(
   const auto run = [&](size_t i) {
     try {
       at::set_num_threads(1);
-      results[i] = rank_body(groups[i]);
+      results[i] = rank_body(i, groups[i]);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex);
       if (!failure) failure = std::current_exception();
@@ -50,6 +49,25 @@ std::vector<double> on_every_rank(
   for (std::thread& thread : others) thread.join();
   if (failure) std::rethrow_exception(failure);
   return results[0];
+}
+
+}  // namespace
+
+std::vector<double> on_every_rank(
+    World& world, int threads,
+    const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body) {
+  return run_on(world.make_groups(threads),
+                [&](size_t, std::shared_ptr<Group> group) { return rank_body(std::move(group)); });
+}
+
+std::vector<double> on_every_rank_of_mesh(
+    World& world, int threads, const plan::Mesh& mesh,
+    const std::function<std::vector<double>(std::shared_ptr<Group>, const MeshRank&)>& rank_body) {
+  const auto groups = world.make_groups(threads);
+  const std::vector<MeshRank> places = world.mesh(mesh, threads);
+  return run_on(groups, [&](size_t place, std::shared_ptr<Group> group) {
+    return rank_body(std::move(group), places[place]);
+  });
 }
 
 void require_steps(const RankArguments& arguments) {

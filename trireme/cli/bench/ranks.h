@@ -1,5 +1,6 @@
 // The subcommands of `trireme-bench`: what each rank does in a measurement of `trireme bench`.
 #pragma once
+#include <trireme/cli/bench_mesh.h>
 #include <trireme/comm/world.h>
 #include <functional>
 #include <memory>
@@ -14,6 +15,7 @@ struct RankArguments {
   int64_t batch = 0, steps = 50;
   int workers = 2, compression_rank = 2;
   bool json = false, tune = false, shared_tensors = false;
+  BenchMesh mesh;
 };
 
 WorldOptions world_options_of(const RankArguments& arguments);
@@ -26,6 +28,10 @@ double median(std::vector<double> values);           // Needs at least one value
 std::vector<double> on_every_rank(
     World& world, int threads,
     const std::function<std::vector<double>(std::shared_ptr<Group>)>& rank_body);
+// The same with the groups of a mesh.
+std::vector<double> on_every_rank_of_mesh(
+    World& world, int threads, const plan::Mesh& mesh,
+    const std::function<std::vector<double>(std::shared_ptr<Group>, const MeshRank&)>& rank_body);
 
 int bench_step(const RankArguments& arguments);
 int bench_first_step(const RankArguments& arguments);

@@ -8,8 +8,10 @@
 #include <trireme/cli/bench/ranks.h>
 #include <trireme/cli/bench_paths.h>
 #include <trireme/models/build.h>
+#include <trireme/models/family.h>
 #include <trireme/monitor/resources.h>
 #include <trireme/parallel/data_parallel.h>
+#include <trireme/parallel/engine.h>
 #include <algorithm>
 #include <chrono>
 
@@ -18,52 +20,110 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
+OptimizerFactory optimizer_of(const RankArguments& arguments) {
+  if (arguments.mesh.optimizer == "adam") return Adam{.lr = 1e-3};
+  return SGD{.lr = 1e-3, .momentum = 0.9};
+}
+
+// A model of the suite with a random batch of one rank, or of one replica.
+class Work {
+ public:
+  explicit Work(const RankArguments& arguments)
+      : options_(models::resolve({.name = arguments.model})),
+        input_(models::default_input(options_)),
+        size_(arguments.batch > 0 ? arguments.batch : models::default_batch(options_)) {
+    at::manual_seed(1);
+    model = models::make_factory(options_, input_)();
+    std::vector<int64_t> shape = input_.shape;
+    shape.insert(shape.begin(), size_);
+    const bool tokens = models::family_of(options_)->takes_tokens;
+    batch.data = tokens ? at::randint(input_.classes, shape, at::kLong) : at::randn(shape);
+    batch.target =
+        at::randint(input_.classes, {tokens ? size_ * input_.shape[0] : size_}, at::kLong);
+    // A target for each sample, so that a batch can be cut.
+    if (tokens) batch.target = batch.target.view({size_, input_.shape[0]});
+    batch.indices.resize(static_cast<size_t>(size_));
+  }
+  int64_t size() const { return size_; }
+  static at::Tensor loss(const at::Tensor& output, const at::Tensor& target) {
+    return at::cross_entropy_loss(output, target.reshape({-1}));
+  }
+
+ private:
+  models::ModelOptions options_;
+  models::InputSpec input_;
+  int64_t size_;
+
+ public:
+  Model model;
+  Batch batch;
+};
+
+// The engine of one rank of a mesh.
+class MeshTraining {
+ public:
+  MeshTraining(const RankArguments& arguments, std::shared_ptr<Group> group, const MeshRank& mesh)
+      : work_(arguments), engine_(make(arguments, std::move(group), mesh)) {
+    work_.batch.global_size = work_.size() * engine_->data_share().count;
+  }
+  StepOutcome step() { return engine_->step({work_.batch, ++steps_}); }
+  int64_t batch() const { return work_.size(); }
+  Json facts() const { return engine_->facts_for_report(); }
+  int replicas() const { return engine_->data_share().count; }
+
+ private:
+  std::unique_ptr<Engine> make(const RankArguments& arguments, std::shared_ptr<Group> group,
+                               const MeshRank& mesh) const {
+    EngineSetting setting;
+    setting.strategy = "pipeline";
+    setting.group = std::move(group);
+    setting.mesh = mesh;
+    setting.model = work_.model;
+    setting.optimizer = optimizer_of(arguments);
+    setting.loss = Work::loss;
+    setting.division = arguments.mesh.division();
+    return find_strategy(setting.strategy).make(setting);
+  }
+
+  Work work_;
+  std::unique_ptr<Engine> engine_;
+  int64_t steps_ = 0;
+};
+
 // The model, the random batch and the engine of one rank.
 class Training {
  public:
   Training(const RankArguments& arguments, std::shared_ptr<Group> group)
-      : options_(models::resolve({.name = arguments.model})),
-        input_(models::default_input(options_)),
-        batch_(arguments.batch > 0 ? arguments.batch : models::default_batch(options_)),
+      : work_(arguments),
         ranks_(group->size()),
-        model_(make_model()),
-        replica_(std::move(group), model_.module, SGD{.lr = 1e-3, .momentum = 0.9},
+        replica_(std::move(group), work_.model.module, optimizer_of(arguments),
                  {.share_parameters = true,
-                  .compression = {arguments.compression, arguments.compression_rank}}) {
-    std::vector<int64_t> shape = input_.shape;
-    shape.insert(shape.begin(), batch_);
-    const bool tokens = options_.name == "gpt";
-    data_ = tokens ? at::randint(input_.classes, shape, at::kLong) : at::randn(shape);
-    target_ = at::randint(input_.classes, {tokens ? batch_ * input_.shape[0] : batch_}, at::kLong);
-  }
+                  .compression = {arguments.compression, arguments.compression_rank}}) {}
 
   StepOutcome step() {
-    const at::Tensor loss = at::cross_entropy_loss(model_.forward(data_), target_);
-    return replica_.step(loss, batch_, batch_ * ranks_);
+    const at::Tensor loss = Work::loss(work_.model.forward(work_.batch.data), work_.batch.target);
+    return replica_.step(loss, work_.size(), work_.size() * ranks_);
   }
-  int64_t batch() const { return batch_; }
+  int64_t batch() const { return work_.size(); }
+  Json facts() const { return Json::object(); }
+  int replicas() const { return static_cast<int>(ranks_); }
 
  private:
-  Model make_model() const {
-    at::manual_seed(1);
-    return models::make_factory(options_, input_)();
-  }
-
-  models::ModelOptions options_;
-  models::InputSpec input_;
-  int64_t batch_, ranks_;
-  Model model_;
+  Work work_;
+  int64_t ranks_;
   DataParallel replica_;
-  at::Tensor data_, target_;
 };
 
 // The measurements of rank 0 other than its times.
 struct Seen {
   double cpu_seconds = 0;  // The CPU time of its process for one step.
   int64_t batch = 0, bytes_sent = 0;
+  int replicas = 1;
+  Json facts;  // Of the mesh.
 };
 
-std::vector<double> timed_steps(Training& training, int64_t steps, Seen& seen) {
+template <typename AnyTraining>
+std::vector<double> timed_steps(AnyTraining& training, int64_t steps, Seen& seen) {
   // There is no barrier between steps: the exchange keeps the ranks together, as in training.
   std::vector<double> seconds;
   constexpr int64_t kWarmUpSteps = 5;
@@ -77,6 +137,8 @@ std::vector<double> timed_steps(Training& training, int64_t steps, Seen& seen) {
   }
   seen.cpu_seconds = (monitor::process_cpu_seconds() - cpu_start) / static_cast<double>(steps);
   seen.batch = training.batch();
+  seen.replicas = training.replicas();
+  seen.facts = training.facts();
   return seconds;
 }
 
@@ -85,17 +147,18 @@ void print(const RankArguments& arguments, const std::vector<double>& seconds, c
   const double middle = median(seconds);
   // With one process for each rank, the value of rank 0 stands for each.
   const double cpu = threads_of(arguments) > 1 ? seen.cpu_seconds : seen.cpu_seconds * ranks;
-  const Json json = {{"model", arguments.model},
-                     {"path", arguments.path},
-                     {"workers", ranks},
-                     {"batch", seen.batch},
-                     {"steps", arguments.steps},
-                     {"compression", arguments.compression},
-                     {"median_ms", middle * 1e3},
-                     {"min_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
-                     {"samples_per_second", static_cast<double>(seen.batch * ranks) / middle},
-                     {"cpu_seconds_per_step", cpu},
-                     {"bytes_sent_per_step", seen.bytes_sent}};
+  Json json = {{"model", arguments.model},
+               {"path", arguments.path},
+               {"workers", ranks},
+               {"batch", seen.batch},
+               {"steps", arguments.steps},
+               {"compression", arguments.compression},
+               {"median_ms", middle * 1e3},
+               {"min_ms", *std::min_element(seconds.begin(), seconds.end()) * 1e3},
+               {"samples_per_second", static_cast<double>(seen.batch * seen.replicas) / middle},
+               {"cpu_seconds_per_step", cpu},
+               {"bytes_sent_per_step", seen.bytes_sent}};
+  json.update(seen.facts);
   if (arguments.json)
     fmt::print("{}\n", json.dump());
   else
@@ -112,15 +175,28 @@ int bench_step(const RankArguments& arguments) {
   require_steps(arguments);
   World world = World::join(world_options_of(arguments));
   Seen seen_by_first;
+  const auto measure = [&](auto training, int rank) {
+    Seen seen;
+    std::vector<double> times = timed_steps(*training, arguments.steps, seen);
+    if (rank == 0) seen_by_first = seen;
+    return times;
+  };
+  const auto with_mesh = [&](std::shared_ptr<Group> group, const MeshRank& mesh) {
+    const int rank = group->rank();
+    return measure(std::make_unique<MeshTraining>(arguments, std::move(group), mesh), rank);
+  };
+  const auto alike = [&](std::shared_ptr<Group> group) {
+    const int rank = group->rank();
+    return measure(std::make_unique<Training>(arguments, std::move(group)), rank);
+  };
+  const int threads = threads_of(arguments);
   const std::vector<double> seconds =
-      on_every_rank(world, threads_of(arguments), [&](std::shared_ptr<Group> group) {
-        const int rank = group->rank();
-        Training training(arguments, std::move(group));
-        Seen seen;
-        std::vector<double> times = timed_steps(training, arguments.steps, seen);
-        if (rank == 0) seen_by_first = seen;
-        return times;
-      });
+      arguments.mesh.is_wanted()
+          ? on_every_rank_of_mesh(
+                world, threads,
+                plan::mesh_of(arguments.mesh.division().mesh, world.workers() * threads),
+                with_mesh)
+          : on_every_rank(world, threads, alike);
   if (world.worker() == 0) print(arguments, seconds, seen_by_first);
   world.leave();
   return 0;

@@ -1,0 +1,104 @@
+"""Ranks that have a stage of the model, a part of its layers or a shard of its state: processes
+that train as one device does, and load each other's checkpoints."""
+
+import json
+import unittest
+
+from support import DIGITS, TRIREME, SystemTest
+
+
+def settings(*pairs):
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+SMALL = settings("model.name=mlp", "model.hidden=[64,32]", "train.dtype=float64",
+                 "monitor.tensorboard=false", "train.evaluate_every=0")
+STEPS = settings("train.steps=20")
+ONE_DEVICE = ()
+LAYOUTS = {
+    "two stages": ["--workers", "2", *settings("mesh.pipeline=2")],
+    "three stages, zero bubble": ["--workers", "3", *settings("mesh.pipeline=3",
+                                                              "pipeline.schedule=zbh1")],
+    "two stages of two replicas": ["--workers", "4", *settings("mesh.pipeline=2",
+                                                               "pipeline.schedule=gpipe")],
+    "stages in threads": settings("mesh.pipeline=2", "strategy.replicas=2"),
+    "shards of level 1": ["--workers", "3", *settings("shard.level=1",
+                                                      "strategy.share_parameters=false")],
+    "shards of level 3": ["--workers", "2", *settings("shard.level=3")],
+    "divided layers": ["--workers", "2", *settings("mesh.tensor=2")],
+    "stages of divided layers": ["--workers", "4", *settings("mesh.pipeline=2", "mesh.tensor=2")],
+}
+
+
+class Mesh(SystemTest):
+    def test_every_layout_gives_the_losses_of_one_device(self):
+        reference = self.train(*SMALL, *STEPS, name="one_device")
+        self.assertLess(reference["loss_history"][-1], reference["loss_history"][0])
+        for name, words in LAYOUTS.items():
+            with self.subTest(name):
+                report = self.train(*SMALL, *STEPS, *words, name=name.replace(" ", "-"))
+                self.assert_close(report["loss_history"], reference["loss_history"], 1e-10)
+                self.assertEqual(report["eval"]["accuracy"], reference["eval"]["accuracy"])
+                self.assertEqual(len(report["parameters_sha256"]), 64)
+
+    def test_every_layout_loads_the_checkpoint_of_any_other(self):
+        whole = self.train(*SMALL, *STEPS, name="whole")
+        layouts = {"one device": ONE_DEVICE, **LAYOUTS}
+        names = list(layouts)
+        for first, second in zip(names, names[1:] + names[:1]):
+            with self.subTest(f"{first}, then {second}"):
+                folder = f"checkpoint.dir={self.folder}/of {first}"
+                before = self.train(*SMALL, *settings("train.steps=10", folder), *layouts[first],
+                                    name=f"before-{first}".replace(" ", "-"))
+                self.assertEqual(before["steps"], 10)
+                after = self.train(*SMALL, *STEPS, *settings(folder), *layouts[second],
+                                   name=f"after-{first}".replace(" ", "-"))
+                self.assertEqual(after["resumed_from_step"], 10)
+                self.assert_close(after["loss_history"], whole["loss_history"], 1e-10)
+
+    def test_the_report_has_the_mesh_and_the_bubble(self):
+        report = self.train(*SMALL, *STEPS, *LAYOUTS["two stages of two replicas"], name="mesh")
+        self.assertEqual(report["mesh"], {"data": 2, "pipeline": 2, "tensor": 1})
+        for kind in ("measured", "predicted"):
+            self.assertGreater(report["bubble"][kind], 0)
+            self.assertLess(report["bubble"][kind], 1)
+        alone = self.train(*SMALL, *STEPS, name="alone")
+        self.assertIsNone(alone["mesh"])
+        self.assertIsNone(alone["bubble"])
+
+    def test_the_plan_is_that_of_the_run(self):
+        for name in ("two stages of two replicas", "shards of level 3", "divided layers"):
+            with self.subTest(name):
+                words = [*SMALL, *STEPS, *LAYOUTS[name]]
+                code, out, err = self.run_to_end(TRIREME, "plan", DIGITS, "--json", *words)
+                self.assertEqual(code, 0, f"{out}\n{err}")
+                report = self.train(*words, name=name.replace(" ", "-"))
+                self.assertEqual(report["plan_digest"], json.loads(out)["digest"])
+
+    def test_a_lost_stage_ends_the_job_and_its_checkpoint_continues_it(self):
+        whole = self.train(*SMALL, *STEPS, name="whole")
+        words = [*SMALL, *STEPS, *LAYOUTS["two stages"],
+                 *settings(f"checkpoint.dir={self.folder}/lost", "checkpoint.every=5 steps")]
+        code, out, err = self.run_to_end(TRIREME, "train", DIGITS, *words, "--inject",
+                                         "kill:rank=1@step=13")
+        self.assertNotEqual(code, 0)
+        self.assertIn("1", out + err)
+        report = self.train(*words, name="again")
+        self.assertEqual(report["resumed_from_step"], 10)
+        self.assert_close(report["loss_history"], whole["loss_history"], 1e-10)
+
+    def test_wrong_numbers_are_refused_before_anything_starts(self):
+        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "3",
+                             *settings("mesh.pipeline=2")], 2, "mesh.pipeline 2", "3")
+        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
+                             *settings("mesh.pipeline=2", "pipeline.schedule=1f2b")], 2,
+                            "pipeline.schedule", "1f1b")
+        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
+                             *settings("mesh.pipeline=2", "train.ema_decay=0.9")], 2,
+                            "train.ema_decay")
+        self.assert_refused([TRIREME, "train", DIGITS, "--workers", "2",
+                             *settings("shard.level=4")], 2, "shard.level", "4")
+
+
+if __name__ == "__main__":
+    unittest.main()
